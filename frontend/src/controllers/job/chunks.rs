@@ -7,8 +7,8 @@
 //! Knows: the form of the chunks. Must not know: what they contain, nor when they are written or removed.
 //!
 //! Invariants:
-//! * what [`Packed::unpack`] returns has the digest that was asked for: a missing, damaged or foreign chunk is [`Incomplete`],
-//!   never a wrong document;
+//! * what [`Packed::unpack`] returns has the digest that was asked for: a missing, damaged or foreign chunk is
+//!   [`Incomplete`], never a wrong document;
 //! * memory is bounded by the limit given, whatever the chunks claim.
 
 use bytes::Bytes;

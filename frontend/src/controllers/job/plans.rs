@@ -41,6 +41,7 @@ struct Unpacked {
     generation: Arc<Generation>,
     /// Stored bytes before compression.
     bytes: u32,
+    /// What was computed last of what it wants.
     wanted: Arc<Mutex<Option<OfSpec>>>,
 }
 
