@@ -218,8 +218,7 @@ fn a_request_ends_whichever_answer_is_lost_before() {
     }
 }
 
-/// A proposal may be stored although its write was not answered and the mirror does not show it, and nobody wants it any
-/// more.
+/// A proposal may be stored although its write was not answered, the mirror does not show it, and nobody wants it.
 #[test]
 fn chunks_stay_that_an_unanswered_write_may_name() {
     let mut events = Vec::new();
