@@ -101,7 +101,13 @@ pub(crate) fn take_back(tasks: &mut Tasks, change: &JobStatusChange) {
             tasks.publish = Slot::Idle;
         }
         JobStatusChange::RejectResize(_) => tasks.compile = Slot::Idle,
-        _ => {}
+        JobStatusChange::FailSubmission(_) | JobStatusChange::StartOver | JobStatusChange::SubmitAgain => {
+            *tasks = Tasks::idle()
+        }
+        JobStatusChange::JobId { .. }
+        | JobStatusChange::Adl(_)
+        | JobStatusChange::Propose { .. }
+        | JobStatusChange::Commit => {}
     }
 }
 
