@@ -83,6 +83,16 @@ impl Error {
         matches!(self, Self::Conflict { .. })
     }
 
+    /// Whether nobody knows if the call has had an effect, or will: it was not answered, or the API server failed while it
+    /// worked on it (5xx).
+    pub fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Call(kube::Error::Api(status)) => status.code >= 500,
+            Self::Call(_) => true,
+            _ => false,
+        }
+    }
+
     /// Whether the caller may not do this, or an admission plugin does not permit it (403).
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Call(kube::Error::Api(status)) if status.code == 403)

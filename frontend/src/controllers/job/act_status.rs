@@ -123,20 +123,11 @@ impl<C: Cluster> Actor<'_, C> {
     /// Writes the whole status if nobody wrote the job since it was observed, and publishes the Events that follow from
     /// the change.
     async fn write(&self, status: JobStatus) -> Result<(), Error> {
-        let before = &self.observed.status;
         let mut job = (*self.snapshot.job).clone();
         let happened = events::of_change(&self.snapshot.key.name, self.observed, &status);
         job.status = Some(status);
-        let attempt = |status: &JobStatus| (status.submission_attempts, status.submission_started_at.clone());
-        let (is_same, recorded) = match &job.status {
-            Some(after) => (
-                attempt(before) == attempt(after),
-                after.submission_worked_milliseconds.saturating_sub(before.submission_worked_milliseconds),
-            ),
-            None => (false, 0),
-        };
         let written = self.writer().replace_status_if_unchanged(&job).await;
-        if written.as_ref().is_err_and(|error| !error.is_conflict()) {
+        if written.as_ref().is_err_and(Error::is_unanswered) {
             let (follows, now) = (version(&job.metadata), self.reconciler.cluster.now());
             self.remember(|entry| entry.lost_answer(follows, now));
         }
@@ -145,7 +136,6 @@ impl<C: Cluster> Actor<'_, C> {
         if let Some(status) = &job.status {
             self.show_roll_out(status);
         }
-        self.remember(|entry| entry.recorded_work(is_same.then(|| Duration::from_millis(recorded))));
         for notice in happened {
             self.reconciler.cluster.announce(&*self.snapshot.job, &notice);
         }

@@ -95,7 +95,7 @@ pub(crate) struct Cut {
 /// Compression fails, which happens only without memory.
 pub(crate) fn cut(content: &[u8]) -> io::Result<Cut> {
     let compressed = zstd::bulk::compress(content, zstd::DEFAULT_COMPRESSION_LEVEL)?;
-    Ok(Cut { sha256: digest(content), packed: Packed(compressed.into()) })
+    Ok(Cut { sha256: digest(content), packed: Packed::new(compressed) })
 }
 
 /// A chunk without its content: what is known of it by its document.
@@ -154,10 +154,15 @@ pub(crate) fn join(sha256: &str, chunks: &[ConfigMap]) -> Result<Packed, Incompl
         let bytes = chunk.binary_data.as_ref().and_then(|data| data.get(KEY));
         compressed.extend_from_slice(&bytes.ok_or_else(|| damaged(format!("chunk {index} has no content")))?.0);
     }
-    Ok(Packed(compressed.into()))
+    Ok(Packed::new(compressed))
 }
 
 impl Packed {
+    /// Takes no more memory than it has bytes: the buffer of the compressor is as large as the content.
+    fn new(compressed: Vec<u8>) -> Self {
+        Self(compressed.into_boxed_slice().into())
+    }
+
     /// How much memory it takes, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.0.len()
@@ -240,6 +245,13 @@ mod tests {
             assert!(serde_json::to_vec(map).unwrap().len() < 1_450_000, "fits a request");
         }
         assert_eq!(join(&cut.sha256, &maps, LIMIT).unwrap(), content);
+    }
+
+    #[test]
+    fn a_document_takes_the_memory_that_it_is_counted_for() {
+        let cut = cut(&vec![7; 1 << 20]).unwrap();
+        let packed = Vec::from(cut.packed.0);
+        assert!(packed.len() < 1_000 && packed.capacity() == packed.len(), "{}", packed.capacity());
     }
 
     #[test]

@@ -76,6 +76,8 @@ pub(crate) struct Entry {
     /// How long the job was worked on while it was being submitted, as far as its status does not have it yet
     /// (rule job-18).
     pub(crate) unrecorded_work: Duration,
+    /// How much of it the status had when it was looked at last.
+    recorded_work: Duration,
     /// When the status was last written.
     pub(crate) described: Option<Timestamp>,
     /// Since when the number of the job waits for the ADL (rule job-50).
@@ -149,6 +151,7 @@ impl Entry {
             written: BTreeMap::new(),
             last_failure: None,
             unrecorded_work: Duration::ZERO,
+            recorded_work: Duration::ZERO,
             described: None,
             unnumbered_since: None,
             unsaid_since: None,
@@ -227,10 +230,16 @@ impl Entry {
         }
     }
 
-    /// Clears the results of long work that the status shows to have been used. That is not known from answers to
-    /// writes: one may be lost, or a write may have its effect later than anybody waits for.
+    /// Clears the results of long work that the status shows to have been used, and the work that it shows to have been
+    /// counted. That is not known from answers to writes: one may be lost, or a write may have its effect later than
+    /// anybody waits for.
     pub(crate) fn use_up(&mut self, status: &JobStatus) {
         let attempt = status.submission_started_at.as_ref().map(|at| (status.submission_attempts, at.0));
+        let recorded = Duration::from_millis(status.submission_worked_milliseconds);
+        let more = recorded.saturating_sub(self.recorded_work);
+        self.recorded_work = recorded;
+        let left = self.unrecorded_work.saturating_sub(more);
+        self.unrecorded_work = if self.attempt == attempt { left } else { Duration::ZERO };
         let is_next = self.attempt.is_some() && self.attempt != attempt;
         self.attempt = attempt;
         if is_next || refusals::is_final(status) {
@@ -257,11 +266,6 @@ impl Entry {
             _ => "",
         };
         self.plans.retain(|digest| digests.contains(&digest) || digest == compiled);
-    }
-
-    /// The status has so much more of the work on the submission than before; `None`: it is of another attempt.
-    pub(crate) fn recorded_work(&mut self, more: Option<Duration>) {
-        self.unrecorded_work = more.map_or(Duration::ZERO, |more| self.unrecorded_work.saturating_sub(more));
     }
 
     /// Nobody knows whether a write of the job that follows this version has its effect.
@@ -415,6 +419,7 @@ pub(crate) fn elapsed(at: Timestamp, now: Timestamp) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use streams_api::BundleReference;
     use streams_kubernetes::metrics::Metrics;
 
@@ -427,6 +432,35 @@ mod tests {
         job.metadata.uid = Some(uid.to_owned());
         job.metadata.resource_version = Some(version.to_owned());
         job
+    }
+
+    #[test]
+    fn work_counts_once_however_the_status_comes_to_have_it() {
+        let seconds = Duration::from_secs;
+        let status = |attempt: u32, worked: u64| JobStatus {
+            submission_attempts: attempt,
+            submission_started_at: Some(Time(Timestamp::from_second(attempt.into()).unwrap())),
+            submission_worked_milliseconds: worked * 1_000,
+            ..JobStatus::default()
+        };
+        let plans = Plans::new(1_000);
+        let mut entry = Entry::new(plans.of_job("u"));
+        // Work since the last look, and the status -> what is still to be recorded
+        let table = [
+            (5, status(1, 0), 0),
+            (160, status(1, 0), 160),
+            (0, status(1, 160), 0),
+            (7, status(1, 160), 7),
+            (3, status(1, 167), 3),
+            (200, status(2, 0), 0),
+            (4, status(2, 0), 4),
+            (0, status(2, 4), 0),
+        ];
+        for (more, status, expected) in table {
+            entry.unrecorded_work += seconds(more);
+            entry.use_up(&status);
+            assert_eq!(entry.unrecorded_work, seconds(expected), "{more} {status:?}");
+        }
     }
 
     #[test]
