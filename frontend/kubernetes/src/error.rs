@@ -83,8 +83,8 @@ impl Error {
         matches!(self, Self::Conflict { .. })
     }
 
-    /// Whether nobody knows if the call has had an effect, or will: it was not answered, or the API server failed while it
-    /// worked on it (5xx).
+    /// Whether nobody knows if the call has had an effect, or will: it was not answered, or the API server failed at it
+    /// (5xx).
     pub fn is_unanswered(&self) -> bool {
         match self {
             Self::Call(kube::Error::Api(status)) => status.code >= 500,
