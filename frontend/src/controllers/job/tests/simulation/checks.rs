@@ -516,7 +516,7 @@ impl Now<'_> {
         if let Some(pe) = call.object::<ProcessingElement>() {
             self.is_ours::<ProcessingElement>(call);
             if !journal.unseen.contains(&pe.spec.id) {
-                self.few_are_down(&pe);
+                self.few_are_down(&pe, journal);
             }
             assert!(self.has_pe(pe.spec.id), "{name} is applied before a plan that has it is stored");
             let committed = self.committed.as_ref().and_then(|c| c.members().find(|(p, _)| p.id == pe.spec.id));
@@ -553,7 +553,7 @@ impl Now<'_> {
 
     /// A PE that runs is restarted only if roll-outs have not taken down too many already (rule job-49), and after the
     /// new ones.
-    fn few_are_down(&self, next: &ProcessingElement) {
+    fn few_are_down(&self, next: &ProcessingElement, journal: &Journal) {
         let Some(committed) = &self.committed else { return };
         if committed.member(next.spec.id).is_none() {
             // No roll-out restarts it.
@@ -593,7 +593,8 @@ impl Now<'_> {
             pe.is_some_and(|pe| pe.status.as_ref().is_none_or(|status| status.running_since.is_none()))
         };
         let new = committed.plan.processing_elements.iter().filter(|pe| pe.fate() == Fate::Added);
-        let new: Vec<u64> = new.map(|pe| pe.id).filter(|id| !is_late && never_ran(*id)).collect();
+        let new: Vec<u64> =
+            new.map(|pe| pe.id).filter(|id| !is_late && never_ran(*id) && !journal.unseen.contains(id)).collect();
         assert!(new.is_empty(), "PE {} is to be restarted before {new:?} run", next.spec.id);
     }
 

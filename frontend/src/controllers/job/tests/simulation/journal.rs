@@ -35,7 +35,7 @@ pub(super) struct Journal {
     pub(super) is_late: bool,
     /// Mirrors of the controller have been behind: what it believes to be there may be gone.
     pub(super) is_behind: bool,
-    /// PEs that run, while mirrors do not show it.
+    /// PEs that the mirrors do not show as they are.
     pub(super) unseen: BTreeSet<u64>,
     /// How many of the user's actions have begun.
     pub(super) actions: usize,
@@ -91,7 +91,7 @@ impl JobSimulation {
         self.journal.lock().unwrap().is_late = is_late;
     }
 
-    /// The mirrors of the controller are behind, and do not show that these PEs run.
+    /// The mirrors of the controller are behind, and do not show these PEs as they are.
     pub(super) fn set_behind(&self, unseen: BTreeSet<u64>) {
         let mut journal = self.journal.lock().unwrap();
         (journal.is_behind, journal.unseen) = (true, unseen);

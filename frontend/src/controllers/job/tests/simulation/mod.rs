@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use streams_api::{BundleReference, Job, JobSpec, JobStatus, PePhase, ProcessingElement};
+use streams_api::{BundleReference, Job, JobSpec, JobStatus, ProcessingElement};
 use streams_kubernetes::Key;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes_fake::{Fault, Server, Verb};
@@ -144,8 +144,10 @@ impl JobSimulation {
     /// One reconcile, after the mirrors have heard of so many changes of each kind.
     pub(super) fn reconcile_behind(&mut self, changes: [usize; 6]) {
         self.leader.deliver(changes);
-        let is_seen = |id: &u64| self.leader.shown(*id).is_some_and(|pe| runs(&pe));
-        let unseen = self.pes().into_iter().filter(|(_, pe)| runs(pe)).map(|(id, _)| id).filter(|id| !is_seen(id));
+        let is_seen = |id: u64, pe: &ProcessingElement| {
+            self.leader.shown(id).is_some_and(|shown| shown.metadata.resource_version == pe.metadata.resource_version)
+        };
+        let unseen = self.pes().into_iter().filter(|(id, pe)| !is_seen(*id, pe)).map(|(id, _)| id);
         self.set_behind(unseen.collect());
         let _ = wait_for(self.leader.reconcile());
         self.set_behind(BTreeSet::new());
@@ -262,11 +264,6 @@ impl JobSimulation {
         let journal = self.journal.lock().unwrap();
         journal.writes.iter().rev().take(30).rev().cloned().collect()
     }
-}
-
-/// Whether its status says that its pod runs.
-fn runs(pe: &ProcessingElement) -> bool {
-    pe.status.as_ref().is_some_and(|status| status.phase == Some(PePhase::Running))
 }
 
 /// What users see, without what a crash may change: times, the number of the job, and what follows from it.
