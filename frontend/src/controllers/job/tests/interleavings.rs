@@ -204,15 +204,18 @@ fn a_region_is_resized_before_the_first_generation_is_committed() {
     }
 }
 
+/// So many reconciles, each with the long work that it asks for.
+fn rounds(count: usize) -> Vec<Disturbance> {
+    (0..count).flat_map(|_| [Disturbance::Reconcile, Disturbance::Work]).collect()
+}
+
 /// What was compiled is used once, whether the controller hears that its write had an effect or not.
 #[test]
 fn a_request_ends_whichever_answer_is_lost_before() {
     for lost in 0..12 {
         for has_effect in [true, false] {
             let mut events = vec![Disturbance::LoseAnswer(lost, has_effect), Disturbance::Request(0, None, Some(2))];
-            for _ in 0..4 {
-                events.extend([Disturbance::Reconcile, Disturbance::Work]);
-            }
+            events.extend(rounds(4));
             run(&events);
         }
     }
@@ -221,10 +224,7 @@ fn a_request_ends_whichever_answer_is_lost_before() {
 /// A proposal may be stored although its write was not answered, the mirror does not show it, and nobody wants it.
 #[test]
 fn chunks_stay_that_an_unanswered_write_may_name() {
-    let mut events = Vec::new();
-    for _ in 0..3 {
-        events.extend([Disturbance::Reconcile, Disturbance::Work]);
-    }
+    let mut events = rounds(3);
     events.extend([Disturbance::Resize(0, 1), Disturbance::Reconcile, Disturbance::Work]);
     events.extend([Disturbance::LoseAnswer(0, true), Disturbance::Reconcile]);
     for seconds in [0, 119, 120, 1_000] {
@@ -239,9 +239,7 @@ fn chunks_stay_that_an_unanswered_write_may_name() {
 #[test]
 fn pes_start_once_their_pool_is_there() {
     let mut events = vec![Disturbance::Places(true)];
-    for _ in 0..4 {
-        events.extend([Disturbance::Reconcile, Disturbance::Work]);
-    }
+    events.extend(rounds(4));
     events.extend([Disturbance::Delete(UserDeletion::HostPool(0)), Disturbance::Collect, Disturbance::RunPods]);
     run(&events);
 }
@@ -249,10 +247,7 @@ fn pes_start_once_their_pool_is_there() {
 /// The controller may write to a PE that has begun to run since the mirror showed it last, as if nothing ran.
 #[test]
 fn pes_begin_to_run_between_two_looks() {
-    let mut events = Vec::new();
-    for _ in 0..4 {
-        events.extend([Disturbance::Reconcile, Disturbance::Work]);
-    }
+    let mut events = rounds(4);
     events.extend([Disturbance::Request(0, None, Some(3)), Disturbance::Reconcile, Disturbance::Work]);
     events.extend([Disturbance::Reconcile, Disturbance::RunPods, Disturbance::Work]);
     events.push(Disturbance::ReconcileBehind([5, 0, 5, 5, 5, 5]));
