@@ -54,14 +54,18 @@ pub struct Writer<'a, C> {
 }
 
 impl<C: Cluster> Writer<'_, C> {
-    /// Makes the fields that `desired` sets what `desired` says, by server-side apply.
+    /// Makes the fields that `desired` sets what `desired` says: creates the object, or applies it to the one that is
+    /// there.
     ///
     /// The annotation `applied_hash` keeps the hash of what was applied last. `existing` is the object as a mirror
-    /// shows it; if it says that the same desired state was applied last, and has it ([`drift`]), nothing is sent.
+    /// shows it; if it says that the same desired state was applied last, and has it ([`drift`]), nothing is sent. If
+    /// the mirror shows none, it is created, which costs the API server less than an apply. There may be one
+    /// nevertheless: the mirror is behind, or somebody took the label by which it is filtered. That one is asked for.
     ///
     /// # Errors
-    /// [`Error::Terminating`] and [`Error::Foreign`] from `existing`, before anything is sent; [`Error::Conflict`]:
-    /// somebody wrote the object while ports or fields were removed from it; [`Error::Refused`]; failures of the call.
+    /// [`Error::Terminating`] and [`Error::Foreign`] from the object that is there, before anything is written to it;
+    /// [`Error::Conflict`]: somebody wrote the object while ports or fields were removed from it, or it vanished;
+    /// [`Error::Refused`]; failures of the call.
     pub async fn apply<K: Object, M: Resource + Serialize>(
         &self,
         applied_hash: &str,
@@ -71,23 +75,9 @@ impl<C: Cluster> Writer<'_, C> {
         let hashed = with_hash(applied_hash, desired)?;
         if let Some(existing) = existing {
             ensure_writable::<K>(existing.meta(), controller(desired.meta()))?;
-            if drift::difference(self.manager, &hashed, existing)?.is_none() {
-                return Ok(Applied::Unchanged);
-            }
-            if drift::removal_of_surplus(desired, existing)?.is_some() {
-                self.remove_surplus(desired).await?;
-            }
+            let is_as_desired = drift::difference(self.manager, &hashed, existing)?.is_none();
+            return if is_as_desired { Ok(Applied::Unchanged) } else { self.change(&hashed, existing).await };
         }
-        self.force(&hashed).await
-    }
-
-    /// Creates the object; if there is one of its name, which the mirror does not show because somebody took its label,
-    /// applies it as [`Writer::apply`] does. One call, if there is none.
-    ///
-    /// # Errors
-    /// As [`Writer::apply`].
-    pub async fn create_or_apply<K: Object>(&self, applied_hash: &str, desired: &K) -> Result<Applied<K>, Error> {
-        let hashed = with_hash(applied_hash, desired)?;
         match self.cluster.create(self.namespace, self.manager, &hashed).await {
             Ok(created) => Ok(Applied::Written(Box::new(created))),
             Err(error) if is_already_exists(&error) => {
@@ -96,13 +86,18 @@ impl<C: Cluster> Writer<'_, C> {
                     return Err(Error::Conflict { kind: K::kind(&()).into_owned(), name: desired.name_any() });
                 };
                 ensure_writable::<K>(existing.meta(), controller(desired.meta()))?;
-                if drift::removal_of_surplus(desired, &existing)?.is_some() {
-                    self.remove_surplus(desired).await?;
-                }
-                self.force(&hashed).await
+                self.change(&hashed, &existing).await
             }
             Err(error) => Err(written(&hashed, error)),
         }
+    }
+
+    /// Applies to the object that is there, and may be written to.
+    async fn change<K: Object, M: Serialize>(&self, desired: &K, existing: &M) -> Result<Applied<K>, Error> {
+        if drift::removal_of_surplus(desired, existing)?.is_some() {
+            self.remove_surplus(desired).await?;
+        }
+        self.force(desired).await
     }
 
     /// Applies, and removes what others own in the spec of a custom resource. If somebody writes it in between, that is

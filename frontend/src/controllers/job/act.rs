@@ -388,7 +388,7 @@ impl<C: Cluster> Actor<'_, C> {
                 let Some((pe, _)) = generation.member(id) else { return Ok(Kept::Whole) };
                 let desired: Service = builder.service(&generation.plan, pe);
                 let name = names::processing_element(&self.snapshot.key.name, id);
-                self.put_labelled(child, &desired, mirrors.services.get(&key(&name)).as_deref()).await
+                self.put(child, &desired, mirrors.services.get(&key(&name)).as_deref()).await
             }
             Child::Region(index) => {
                 let Some(region) = generation.plan.parallel_regions.iter().find(|region| region.index == index) else {
@@ -419,7 +419,7 @@ impl<C: Cluster> Actor<'_, C> {
             Child::JobConfigMap => {
                 let desired = self.snapshot.config_map();
                 let name = names::job_config_map(&self.snapshot.key.name);
-                self.put_labelled(child, &desired, mirrors.config_maps.get(&key(&name)).as_deref()).await
+                self.put(child, &desired, mirrors.config_maps.get(&key(&name)).as_deref()).await
             }
             Child::Export(_) | Child::Import(_) | Child::ConsistentRegion(_) | Child::ConsistentRegionService => {
                 self.apply_interface(child, generation).await
@@ -479,21 +479,6 @@ impl<C: Cluster> Actor<'_, C> {
         let at = self.reconciler.cluster.now();
         let write = OwnWrite { version, at, applied: hash, pe };
         self.remember(|entry| entry.own_writes.note(Owned::Child(child), write));
-    }
-
-    /// [`Actor::put`] of an object whose mirror is filtered by a label: an object that the mirror lacks may exist, and
-    /// have another controller, or have lost its label.
-    pub(super) async fn put_labelled<K: Object, M: Resource + Serialize>(
-        &self,
-        child: Child,
-        desired: &K,
-        mirrored: Option<&M>,
-    ) -> Result<Kept, Error> {
-        if mirrored.is_some() {
-            return self.put(child, desired, mirrored).await;
-        }
-        let applied = self.writer().create_or_apply(names::ANNOTATION_APPLIED_HASH, desired).await?;
-        self.note_write(child, None, desired, &applied)
     }
 
     /// Restores what of the ConfigMap with a text or a chunk can be written: its labels and annotations.

@@ -41,7 +41,7 @@ impl<C: Cluster> Actor<'_, C> {
             _ => {
                 let name = names::consistent_region_service(job);
                 let existing = mirrors.services.get(&key(&name));
-                self.put_labelled(child, &builder.consistent_region_service(plan), existing.as_deref()).await
+                self.put(child, &builder.consistent_region_service(plan), existing.as_deref()).await
             }
         }
     }

@@ -15,7 +15,7 @@ fn most(pes: u64, took: Duration) -> BTreeMap<(&'static str, &'static str), u64>
     let told = took.as_secs() / 5;
     // Numbers besides the PEs: steps of the job, chunks, regions, and what is repeated on a busy machine.
     BTreeMap::from([
-        (("patch", "streamspes"), pes),
+        (("create", "streamspes"), pes),
         (("create", "services"), pes),
         (("create", "pods"), pes),
         (("create", "configmaps"), pes + 4),
@@ -77,7 +77,8 @@ fn most_of_resize(restarted: u64, took: Duration) -> BTreeMap<(&'static str, &'s
         (("patch", "configmaps"), 1),
         (("create", "services"), 1),
         (("delete", "services"), 1),
-        (("patch", "streamspes"), started),
+        (("create", "streamspes"), 1),
+        (("patch", "streamspes"), restarted),
         (("delete", "streamspes"), 1),
         // Its width, once more each time its status is written meanwhile: that it is in force, that all run.
         (("patch", "streamsprs"), 3),
