@@ -17,6 +17,10 @@ use tokio::time::Instant;
 
 /// How long a request should wait at most.
 const LONGEST: Duration = Duration::from_millis(1_250);
+/// A job that has waited so long has waited for longer than was foreseen.
+const LATE: Duration = Duration::from_millis(2_500);
+/// While more than one of so many that wait is late, what is foreseen is wrong.
+const LATE_OF: usize = 4;
 /// So many jobs may wait whatever it takes.
 const FEW: usize = 5;
 /// So many may wait as long as nothing is known.
@@ -162,7 +166,13 @@ impl Namespace {
 
     /// Jobs that wait for their turn.
     fn waiting(&self, now: Instant) -> usize {
-        let waits = |waiting: &&Waiting| waiting.calls > 0 && now.duration_since(waiting.since) < STUCK;
+        self.waiting_for(Duration::ZERO, now)
+    }
+
+    /// Jobs that have waited for their turn for so long.
+    fn waiting_for(&self, at_least: Duration, now: Instant) -> usize {
+        let waits =
+            |waiting: &&Waiting| waiting.calls > 0 && (at_least..STUCK).contains(&now.duration_since(waiting.since));
         self.jobs.values().filter(waits).count()
     }
 
@@ -186,7 +196,8 @@ impl Namespace {
         let is_known = self.busy >= if self.served > 0.0 { LEAST_BUSY } else { LONGEST.as_secs_f64() };
         let for_one = if is_known { self.busy / self.served.max(f64::MIN_POSITIVE) } else { 0.0 };
         let fits = |jobs: usize| jobs as f64 * for_one <= LONGEST.as_secs_f64();
-        if waiting < if is_known { FEW } else { MANY } || (is_known && fits(waiting + 1)) {
+        let are_late = self.waiting_for(LATE, now) * LATE_OF > waiting;
+        if waiting < if is_known { FEW } else { MANY } || (is_known && !are_late && fits(waiting + 1)) {
             return Ok(());
         }
         let until_served = Duration::try_from_secs_f64(waiting as f64 * for_one).unwrap_or(STUCK);
@@ -252,6 +263,26 @@ mod tests {
             let (places, after) = fill(&backlog, now);
             assert!(places.len().abs_diff(expected) <= 1, "{served} served in {each} s each: {}", places.len());
             assert!(after.abs_diff(seconds(again)) < seconds(0.5), "{served} served in {each} s each: {after:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_more_may_wait_while_many_wait_for_longer_than_was_foreseen() {
+        // jobs that have waited for 2.5 s, jobs that have come since -> whether another one may wait
+        let table = [(2, 6, true), (3, 6, false), (4, 0, true), (5, 0, false), (0, 12, true)];
+        for (late, others, expected) in table {
+            let (backlog, mut now) = after(50, 0.05);
+            let mut places = Vec::new();
+            for (jobs, served) in [(0..late, 20), (late..late + others, 30)] {
+                places.extend(jobs.map(|number| backlog.enter(&job(number), now).ok().unwrap()));
+                // Others have their turns meanwhile.
+                for number in 100..100 + served {
+                    let place = backlog.enter(&job(number), now).ok().unwrap();
+                    now += seconds(0.05);
+                    end(place, End::Generation(1), now);
+                }
+            }
+            assert_eq!(backlog.enter(&job(200), now).is_ok(), expected, "{late} late, {others} others");
         }
     }
 

@@ -19,8 +19,9 @@
 //! ```
 //!
 //! A text becomes tokens (`token`), then a tree in an arena (`parser`, `expression`); `folding` makes a smaller
-//! tree of it, `evaluation` a value; both ask `operation` what an operator does. Beside them stand the textual
-//! substitutions for texts that are no expressions (`substitution`) and numbers as Java writes them (`java`).
+//! tree of it, `evaluation` a value; both ask `operation` what an operator does. `necessity` says which properties an
+//! expression cannot be true without, so that not each has to be tried. Beside them stand the textual substitutions for
+//! texts that are no expressions (`substitution`) and numbers as Java writes them (`java`).
 //!
 //! Knows nothing of ADL, jobs, exports or Kubernetes. Invariants: printing and parsing again gives the same text; no
 //! input makes it recurse or spend more than a bound; the same input gives the same result.
@@ -31,6 +32,7 @@ mod fault;
 mod folding;
 mod integer;
 mod java;
+mod necessity;
 mod operation;
 mod parser;
 mod substitution;
@@ -41,6 +43,7 @@ pub use evaluation::Evaluation;
 pub use expression::Expression;
 pub use integer::Integer;
 pub use java::{java_double, java_float};
+pub use necessity::{Need, Needs, Scalar};
 pub use substitution::{Intrinsics, LocationError, RegionChannel, substitute_intrinsics, substitute_location};
 pub use value::{List, Properties, PropertyType, ScalarType, Value, ValueError};
 

@@ -114,7 +114,7 @@ pub enum List {
 }
 
 impl List {
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::Boolean(elements) => elements.len(),
             Self::Int64(elements) => elements.len(),
@@ -341,6 +341,11 @@ impl Properties {
     /// Adds a property; one of the same name is replaced.
     pub fn insert(&mut self, name: impl Into<String>, value: Value) {
         self.0.insert(name.into(), value);
+    }
+
+    /// All of them, ordered by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
     /// The property of a name.

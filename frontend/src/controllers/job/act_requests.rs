@@ -140,7 +140,7 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     /// Writes the requested width into the region's spec (rule elasticity-5). If another client has changed the region
-    /// since it was observed, nothing is written: that change starts a new reconcile.
+    /// since it was observed, nothing is written, and it is decided again.
     pub(super) async fn take_over(&self, index: u64, width: u32) -> Result<(), Error> {
         let name = names::parallel_region(&self.snapshot.key.name, index);
         let mirrored = self.reconciler.mirrors.parallel_regions.get(&self.snapshot.key.sibling(&name));
@@ -156,7 +156,7 @@ impl<C: Cluster> Actor<'_, C> {
         let key = self.snapshot.key.sibling(&name);
         let elasticity = Manager(names::ELASTICITY_MANAGER);
         match self.reconciler.cluster.merge::<ParallelRegion>(elasticity, &key, &patch).await {
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(written(&*region, error)),
             Ok(_) => Ok(()),
         }

@@ -133,8 +133,8 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
                 }});
                 // Somebody waits for it, but may be refused, and may be a flood.
                 match Priority::Urgent.of(self.cluster.merge::<Resize>(MANAGER, key, &patch)).await {
-                    // Somebody has written it meanwhile, or it is gone: the mirror will show that.
-                    Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                    // It is gone.
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
                     Err(error) => return Err(written(&*request, error)),
                     Ok(_) => {}
                 }

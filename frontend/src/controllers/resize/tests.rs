@@ -4,8 +4,9 @@ use super::*;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use futures::executor::block_on;
+use kube::core::Status;
 use streams_api::{BundleReference, DesiredWidth, Job, JobSpec, ResizeSpec};
-use streams_kubernetes_fake::Server;
+use streams_kubernetes_fake::{Server, Verb};
 
 fn key(name: &str) -> Key {
     Key::new("n", name)
@@ -46,6 +47,20 @@ fn a_request_belongs_to_its_job_whichever_comes_first() {
     let version = server.version();
     look(&server);
     assert_eq!(server.version(), version, "nothing is written twice");
+}
+
+#[test]
+fn a_conflict_that_no_watch_tells_of_is_decided_again() {
+    let server = Server::new();
+    request(&server);
+    let job = job(&server);
+    server.refuse(|call| {
+        (call.verb == Verb::Merge).then(|| *Status::failure("not now", "Conflict").with_code(409).boxed())
+    });
+    assert_eq!(look(&server), Outcome::Conflict);
+    server.refuse(|_| None);
+    assert_eq!(look(&server), Outcome::Done);
+    assert_eq!(present(&server).unwrap().metadata.owner_references, Some(vec![controlled_by(&job)]));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Properties that hold for every expression and every text.
 
 use proptest::prelude::*;
-use spl_expression::{Evaluation, Expression, Intrinsics, Limits, Properties, Value};
+use spl_expression::{Evaluation, Expression, Intrinsics, Limits, Needs, Properties, Value};
 
 const INTRINSICS: Intrinsics = Intrinsics { channel: 5, max_channels: 12, local_channel: 2, local_max_channels: 3 };
 
@@ -122,6 +122,14 @@ proptest! {
             prop_assert_eq!(parse(&printed).unwrap().to_string(), printed);
             _ = expression.evaluate(&properties);
             _ = expression.substitute_and_fold(&INTRINSICS);
+        }
+    }
+
+    #[test]
+    fn what_is_true_has_its_needs_met(text in expression(Floats::Yes), properties in properties(Floats::Yes)) {
+        let expression = parse(&text).unwrap();
+        if expression.matches(&properties) && let Needs::OneOf(needs) = expression.needs() {
+            prop_assert!(properties.met().any(|met| needs.contains(&met)), "{needs:?}");
         }
     }
 }

@@ -1,0 +1,241 @@
+//! Exports and imports: what is known of them, and what matches what (rule import-1).
+
+use crate::port::Port;
+use spl_expression::{Expression, Need, Needs, Properties};
+use std::sync::Arc;
+
+/// An application, as imports name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Application {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The scope within which its exports are found.
+    pub scope: Arc<str>,
+}
+
+/// An exported stream.
+#[derive(Clone, Debug)]
+pub struct Export {
+    /// The output port.
+    pub port: Port,
+    /// Number of the job in its namespace.
+    pub job_id: u64,
+    /// The application that exports.
+    pub application: Application,
+    /// The name under which it is found.
+    pub name: Option<Arc<str>>,
+    /// The properties by which it is found: none is something else than no properties.
+    pub properties: Option<Properties>,
+    /// Whether importers may have tuples filtered before they are sent.
+    pub allows_filter: bool,
+}
+
+/// What an input port asks for.
+#[derive(Clone, Debug)]
+pub struct Import {
+    /// The input port.
+    pub port: Port,
+    /// Number of the job in its namespace.
+    pub job_id: u64,
+    /// The number by which exporting PEs count what they send to the port.
+    pub port_index: u32,
+    /// Streams by name.
+    pub named: Vec<NamedStream>,
+    /// Streams by their properties.
+    pub subscription: Option<Subscription>,
+    /// Which tuples it wants, for the exporting PE to read.
+    pub filter: Option<Arc<str>>,
+}
+
+/// A stream that is asked for by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedStream {
+    /// Of this application only.
+    pub application: Option<Arc<str>>,
+    /// Of applications of this scope.
+    pub scope: Arc<str>,
+    /// The name under which it is exported.
+    pub stream: Arc<str>,
+}
+
+/// Streams that are asked for by their properties.
+#[derive(Clone, Debug)]
+pub struct Subscription {
+    /// Of applications of this scope.
+    pub scope: Arc<str>,
+    /// What must be true of the properties.
+    pub expression: Expression,
+}
+
+/// Whether the tuples of the export go to the import.
+#[must_use]
+pub fn matches(export: &Export, import: &Import) -> bool {
+    let is_named = |named: &NamedStream| {
+        export.name.as_ref() == Some(&named.stream)
+            && named.scope == export.application.scope
+            && named.application.as_ref().is_none_or(|application| *application == export.application.name)
+    };
+    let is_selected = |subscription: &Subscription| {
+        subscription.scope == export.application.scope
+            && export.properties.as_ref().is_some_and(|properties| subscription.expression.matches(properties))
+    };
+    (import.filter.is_none() || export.allows_filter)
+        && (import.named.iter().any(is_named) || import.subscription.as_ref().is_some_and(is_selected))
+}
+
+/// Under what an export or import is found by the other side. What matches has a key in common (rule import-2).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// This scope, this stream.
+    Name(Arc<str>, Arc<str>),
+    /// This scope, whatever the properties.
+    Properties(Arc<str>),
+    /// This scope, a property.
+    Property(Arc<str>, Need),
+}
+
+/// One side of a match.
+pub(crate) trait Fact {
+    /// What others are told of it.
+    type Shown: PartialEq;
+
+    fn port(&self) -> &Port;
+
+    fn shown(&self) -> Self::Shown;
+
+    fn keys(&self) -> Vec<Key>;
+}
+
+impl Fact for Export {
+    type Shown = u64;
+
+    fn port(&self) -> &Port {
+        &self.port
+    }
+
+    fn shown(&self) -> u64 {
+        self.job_id
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        let scope = &self.application.scope;
+        let name = self.name.iter().map(|name| Key::Name(scope.clone(), name.clone()));
+        let properties = self.properties.iter().flat_map(|properties| {
+            let each = properties.met().map(|need| Key::Property(scope.clone(), need));
+            std::iter::once(Key::Properties(scope.clone())).chain(each)
+        });
+        name.chain(properties).collect()
+    }
+}
+
+impl Fact for Import {
+    type Shown = (u64, u32, Option<Arc<str>>);
+
+    fn port(&self) -> &Port {
+        &self.port
+    }
+
+    fn shown(&self) -> Self::Shown {
+        (self.job_id, self.port_index, self.filter.clone())
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        let named = self.named.iter().map(|named| Key::Name(named.scope.clone(), named.stream.clone()));
+        let subscribed =
+            self.subscription.iter().flat_map(|Subscription { scope, expression }| match expression.needs() {
+                Needs::Nothing => vec![Key::Properties(scope.clone())],
+                Needs::OneOf(needs) => needs.into_iter().map(|need| Key::Property(scope.clone(), need)).collect(),
+            });
+        named.chain(subscribed).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::Pe;
+    use spl_expression::{Limits, Value};
+
+    const PORT: u32 = 0;
+
+    fn port(job: &str) -> Port {
+        Port { pe: Pe { job: job.into(), id: 0 }, id: PORT }
+    }
+
+    fn export(name: Option<&str>, properties: Option<&[(&str, i64)]>, allows_filter: bool) -> Export {
+        let value = |(name, value): &(&str, i64)| ((*name).to_owned(), Value::Int64((*value).into()));
+        Export {
+            port: port("exporter"),
+            job_id: 1,
+            application: Application { name: "demo::Exporter".into(), scope: "Default".into() },
+            name: name.map(Arc::from),
+            properties: properties.map(|properties| properties.iter().map(value).collect()),
+            allows_filter,
+        }
+    }
+
+    fn import(
+        named: &[(Option<&str>, &str, &str)],
+        subscription: Option<(&str, &str)>,
+        filter: Option<&str>,
+    ) -> Import {
+        let named = named.iter().map(|(application, scope, stream)| NamedStream {
+            application: application.map(Arc::from),
+            scope: (*scope).into(),
+            stream: (*stream).into(),
+        });
+        let subscription = subscription.map(|(scope, text)| Subscription {
+            scope: scope.into(),
+            expression: Expression::parse(text, &Limits::default()).unwrap(),
+        });
+        Import {
+            port: port("importer"),
+            job_id: 2,
+            port_index: 0,
+            named: named.collect(),
+            subscription,
+            filter: filter.map(Arc::from),
+        }
+    }
+
+    #[test]
+    fn an_import_gets_the_streams_that_it_asks_for() {
+        let named = || export(Some("out"), None, true);
+        let with = |properties: &[(&str, i64)]| export(None, Some(properties), true);
+        let both = || export(Some("out"), Some(&[("n", 1)]), true);
+        let by_name = |application, scope, stream| import(&[(application, scope, stream)], None, None);
+        let by = |text| import(&[], Some(("Default", text)), None);
+        // what is asked, the export, the import, whether they match
+        let table = [
+            ("by name", named(), by_name(None, "Default", "out"), true),
+            ("another name", named(), by_name(None, "Default", "ou"), false),
+            ("of the application", named(), by_name(Some("demo::Exporter"), "Default", "out"), true),
+            ("of another application", named(), by_name(Some("demo::exporter"), "Default", "out"), false),
+            ("of another scope", named(), by_name(None, "default", "out"), false),
+            ("second name", named(), import(&[(None, "Default", "a"), (None, "Default", "out")], None, None), true),
+            ("a name, but it has none", with(&[]), by_name(None, "Default", "out"), false),
+            ("properties", with(&[("n", 1)]), by("n == 1"), true),
+            ("other properties", with(&[("n", 2)]), by("n == 1"), false),
+            ("no properties", with(&[]), by("1 == 1"), true),
+            ("none at all", named(), by("1 == 1"), false),
+            ("properties of another scope", with(&[("n", 1)]), import(&[], Some(("a", "n == 1")), None), false),
+            ("an error is no match", with(&[("n", 1)]), by("n / 0 == 1"), false),
+            ("an integer is no boolean", with(&[("n", 1)]), by("n"), false),
+            ("either", both(), by("n == 1"), true),
+            ("either", both(), by_name(None, "Default", "out"), true),
+            ("nothing", both(), import(&[], None, None), false),
+            ("a filter", named(), import(&[(None, "Default", "out")], None, Some("x > 1")), true),
+            (
+                "a filter that is not allowed",
+                export(Some("out"), None, false),
+                import(&[(None, "Default", "out")], None, Some("x > 1")),
+                false,
+            ),
+        ];
+        for (asked, export, import, expected) in table {
+            assert_eq!(matches(&export, &import), expected, "{asked}: {export:?} {import:?}");
+            let has_common = export.keys().iter().any(|key| import.keys().contains(key));
+            assert!(has_common || !expected, "{asked}: nothing would try them");
+        }
+    }
+}
