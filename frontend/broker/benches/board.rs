@@ -1,8 +1,8 @@
 //! What a change costs on a board of 10,000 exports and 10,000 imports, and what is sent because of it.
 //!
 //! Each PE exports one stream with three properties and imports what has the kind and the price that it wants: one
-//! export of a hundred matches an import. Beside that, a board on which the names are what is asked for, and one on which
-//! nothing tells exports apart, so that all must be tried.
+//! export of a hundred matches an import. Beside that, a board on which the names are what is asked for, and one on
+//! which nothing tells exports apart, so that all must be tried.
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use spl_expression::{Expression, Limits, Properties, Value};

@@ -25,8 +25,8 @@ use streams_proto::elasticity::v1::resize_request::WaitFor;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// One call of the elasticity API.
 const CALL_WITHIN: Duration = Duration::from_secs(300);
-/// How long jobs rest before the frontend's memory is measured once more: after the last look that describes them, which
-/// a crowd puts off for up to a minute, it keeps plans unpacked for another one.
+/// How long jobs rest before the frontend's memory is measured once more: after the last look that describes them,
+/// which a crowd puts off for up to a minute, it keeps plans unpacked for another one.
 pub(super) const REST: Duration = Duration::from_secs(150);
 /// PEs of a large job that are looked at while all restart.
 const LOOKED_AT: usize = 16;
