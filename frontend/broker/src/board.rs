@@ -77,7 +77,7 @@ fn put<F: Fact, G: Fact>(
     let is_shown_alike = near.id(fact.port()).and_then(|id| near.get(id)).is_some_and(|old| old.fact.shown() == shown);
     let pe = fact.port().pe.clone();
     let id = near.put(fact, keys);
-    let before = near.matches(id, now.clone());
+    let before = near.replace_matched(id, now.clone());
     let changed: Vec<Id> = before.symmetric_difference(&now).copied().collect();
     for other in &changed {
         far.note(*other, id, now.contains(other));

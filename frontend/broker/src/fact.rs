@@ -156,10 +156,8 @@ mod tests {
     use crate::port::Pe;
     use spl_expression::{Limits, Value};
 
-    const PORT: u32 = 0;
-
     fn port(job: &str) -> Port {
-        Port { pe: Pe { job: job.into(), id: 0 }, id: PORT }
+        Port { pe: Pe { job: job.into(), id: 0 }, id: 0 }
     }
 
     fn export(name: Option<&str>, properties: Option<&[(&str, i64)]>, allows_filter: bool) -> Export {

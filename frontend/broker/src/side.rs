@@ -83,7 +83,7 @@ impl<F: Fact> Side<F> {
     }
 
     /// Replaces what the fact matches; returns what it matched before.
-    pub(crate) fn matches(&mut self, id: Id, matched: BTreeSet<Id>) -> BTreeSet<Id> {
+    pub(crate) fn replace_matched(&mut self, id: Id, matched: BTreeSet<Id>) -> BTreeSet<Id> {
         self.placed.get_mut(id).map(|placed| std::mem::replace(&mut placed.matched, matched)).unwrap_or_default()
     }
 
