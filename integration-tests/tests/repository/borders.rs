@@ -19,7 +19,7 @@ const COMPILER: [&str; 3] = ["streams-compiler", "streams-graph", "fusion-servic
 const RESOURCES: [&str; 2] = ["streams-api", "streams-frontend"];
 
 /// The crate, and what its normal dependencies must not lead to.
-const BORDERS: [(&str, &[&[&str]]); 11] = [
+const BORDERS: [(&str, &[&[&str]]); 13] = [
     ("streams-compiler", &[&ASYNCHRONOUS, &ARGUMENTS, &KUBERNETES, &RESOURCES]),
     ("streams-graph", &[&ASYNCHRONOUS, &ARGUMENTS, &KUBERNETES, &RESOURCES]),
     ("spl-expression", &[&ASYNCHRONOUS, &ARGUMENTS, &KUBERNETES, &RESOURCES, &COMPILER]),
@@ -32,6 +32,8 @@ const BORDERS: [(&str, &[&[&str]]); 11] = [
     ("streams-kubernetes", &[&RESOURCES, &COMPILER, &["streams-proto", "tonic"]]),
     ("streams-process", &[&KUBERNETES, &RESOURCES, &COMPILER, &["streams-proto"]]),
     ("streams-control-plane", &[&RESOURCES, &COMPILER, &["streams-proto"]]),
+    ("streams-pe-double", &[&KUBERNETES, &RESOURCES, &COMPILER, &["streams-proto"]]),
+    ("streams-node-agent", &[&RESOURCES, &COMPILER, &["streams-proto", "streams-pe-double"]]),
 ];
 
 /// Everything that the normal dependencies of a crate lead to, with who leads there.

@@ -1,0 +1,85 @@
+//! HTTP calls to the operator: to a name of a Service, on port 10000, within a second each.
+
+use crate::resolver::Resolver;
+use anyhow::{Context as _, Result, bail};
+use reqwest::header::{CONTENT_TYPE, HOST};
+use reqwest::{Client, Method};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The port of all HTTP interfaces of the operator.
+pub const API_PORT: u16 = 10_000;
+/// How long a call may take, with everything that belongs to it.
+pub const CALL: Duration = Duration::from_secs(1);
+/// Largest answer.
+const ANSWER: usize = 16 * 1024 * 1024;
+
+/// Status and body of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: String,
+}
+
+/// Calls one Service.
+#[derive(Clone, Debug)]
+pub(crate) struct Api {
+    http: Client,
+    resolver: Arc<Resolver>,
+    host: String,
+}
+
+impl Api {
+    /// Calls the Service `host`, from the address `from`.
+    ///
+    /// # Errors
+    /// When no client can be made.
+    pub(crate) fn new(resolver: Arc<Resolver>, from: IpAddr, host: String) -> Result<Self> {
+        // Whoever was first is right, too.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = Client::builder().no_proxy().local_address(from).timeout(CALL).pool_max_idle_per_host(0);
+        Ok(Self { http: http.build().context("no HTTP client")?, resolver, host })
+    }
+
+    /// GET.
+    ///
+    /// # Errors
+    /// When nobody answers in time.
+    pub(crate) async fn get(&self, path: &str) -> Result<Answer> {
+        self.call(Method::GET, path, None).await
+    }
+
+    /// PUT of JSON. The answer should be 204.
+    ///
+    /// # Errors
+    /// When nobody answers in time.
+    pub(crate) async fn put(&self, path: &str, json: String) -> Result<Answer> {
+        self.call(Method::PUT, path, Some(json)).await
+    }
+
+    async fn call(&self, method: Method, path: &str, json: Option<String>) -> Result<Answer> {
+        let what = format!("{method} http://{}:{API_PORT}{path}", self.host);
+        let answer = tokio::time::timeout(CALL, self.within(method, path, json)).await;
+        answer.unwrap_or_else(|_| bail!("no answer within {CALL:?}")).with_context(|| what)
+    }
+
+    async fn within(&self, method: Method, path: &str, json: Option<String>) -> Result<Answer> {
+        let address = SocketAddr::new(self.resolver.address(&self.host).await?, API_PORT);
+        let mut call = self.http.request(method, format!("http://{address}{path}"));
+        call = call.header(HOST, format!("{}:{API_PORT}", self.host));
+        if let Some(json) = json {
+            call = call.header(CONTENT_TYPE, "application/json").body(json);
+        }
+        let mut answer = call.send().await?;
+        let status = answer.status().as_u16();
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await? {
+            body.extend_from_slice(&chunk);
+            if body.len() > ANSWER {
+                bail!("the answer has more than {ANSWER} bytes");
+            }
+        }
+        Ok(Answer { status, body: String::from_utf8(body).context("the answer is no text")? })
+    }
+}

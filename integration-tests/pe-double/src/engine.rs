@@ -1,0 +1,202 @@
+//! Moves what arrives through the operators and on to other PEs, and makes tuples at a rate.
+//!
+//! Nothing moves before all connections to other PEs of the job have been there once, or a time is over: tuples that
+//! nobody can take would be lost otherwise.
+
+use crate::connections::{Connections, lock};
+use crate::frame::{Frame, Wave};
+use crate::link::{Link, Network, Target};
+use crate::operators::{Effect, Operators};
+use crate::peers::PortLabel;
+use crate::region::Report;
+use crate::routes::Change;
+use crate::scope::Scope;
+use crate::status::OutputStatus;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+/// How often sources are looked at.
+const TICK: Duration = Duration::from_millis(5);
+/// Tuples that a source may make up for.
+const LEFT_OVER: f64 = 100.0;
+
+/// What the engine is told beside tuples.
+#[derive(Debug)]
+pub(crate) enum Control {
+    /// A route of an export changes.
+    Route(Change),
+    /// A message about a region.
+    Region { region: u32, told: Told, text: String },
+    /// A report about a region was taken or not.
+    Reported { region: u32, taken: bool },
+}
+
+/// What a message about a region says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// What is to go through the region.
+    Wave(Wave),
+    /// Checkpoints that were still being written are written.
+    Drained,
+    /// The region gives up.
+    Failed,
+}
+
+/// Everything that moves tuples in a PE.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) operators: Arc<Mutex<Operators>>,
+    /// By output port; of a route with its key.
+    pub(crate) links: BTreeMap<u32, Vec<(Option<(String, String)>, Link)>>,
+    pub(crate) scope: Scope,
+    pub(crate) network: Arc<Network>,
+    pub(crate) reports: mpsc::Sender<Report>,
+    pub(crate) started: Arc<AtomicBool>,
+    pub(crate) rate: f64,
+    pub(crate) start_wait: Duration,
+}
+
+impl Engine {
+    /// Goes on until nobody controls it.
+    pub(crate) async fn run(mut self, mut arrived: mpsc::Receiver<(u32, Frame)>, mut control: mpsc::Receiver<Control>) {
+        let sources = lock(&self.operators).sources();
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let ready = wait_for_connections(Arc::clone(&self.network.connections), self.start_wait);
+        tokio::pin!(ready);
+        let mut started = false;
+        let (mut due, mut last) = (0.0, Instant::now());
+        loop {
+            tokio::select! {
+                biased;
+                told = control.recv() => match told {
+                    Some(told) => self.control(told).await,
+                    None => return,
+                },
+                () = &mut ready, if !started => {
+                    started = true;
+                    last = Instant::now();
+                    self.started.store(true, Ordering::Release);
+                }
+                _ = tick.tick(), if started && !sources.is_empty() => {
+                    due = (due + last.elapsed().as_secs_f64() * self.rate).min(LEFT_OVER);
+                    last = Instant::now();
+                    while due >= 1.0 {
+                        due -= 1.0;
+                        for source in &sources {
+                            let effects = lock(&self.operators).make(*source);
+                            self.carry_out(effects).await;
+                        }
+                    }
+                }
+                Some((port, frame)) = arrived.recv(), if started => {
+                    let effects = lock(&self.operators).arrive(port, frame);
+                    self.carry_out(effects).await;
+                }
+            }
+        }
+    }
+
+    async fn control(&mut self, told: Control) {
+        match told {
+            Control::Route(change) => self.route(change),
+            Control::Region { region, told, text } => {
+                let effects = {
+                    let mut operators = lock(&self.operators);
+                    operators.note(region, |status| {
+                        if status.last_message.as_ref() == Some(&text) {
+                            status.repeated += 1;
+                        } else {
+                            status.messages += 1;
+                        }
+                        status.last_message = Some(text);
+                        status.failed = told == Told::Failed;
+                    });
+                    match told {
+                        Told::Wave(wave) => operators.tell(region, wave),
+                        Told::Drained | Told::Failed => Vec::new(),
+                    }
+                };
+                self.carry_out(effects).await;
+            }
+            Control::Reported { region, taken } => lock(&self.operators).note(region, |status| {
+                if taken {
+                    status.reports += 1;
+                } else {
+                    status.reports_lost += 1;
+                }
+            }),
+        }
+    }
+
+    fn route(&mut self, change: Change) {
+        match change {
+            Change::Add { port, key, route } => {
+                let label = PortLabel { pe: route.pe_id, port: route.port_id, job_id: route.job_id };
+                let Some(links) = self.links.get_mut(&port) else {
+                    return self
+                        .network
+                        .connections
+                        .problem(format!("a route from the port {port}, which is not there"));
+                };
+                let described = OutputStatus {
+                    port,
+                    kind: "route".to_owned(),
+                    to: Some(label.to_string()),
+                    port_index: Some(route.port_index),
+                    filter: Some(route.filter),
+                    ..OutputStatus::default()
+                };
+                links.push((Some(key), Link::open(&self.scope, &self.network, Target::Port(label), described)));
+            }
+            Change::Filter { key, filter } => {
+                let of_the_key = |(of, _): &&(Option<(String, String)>, Link)| of.as_ref() == Some(&key);
+                for (_, link) in self.links.values().flatten().filter(of_the_key) {
+                    lock(&link.output.described).filter = Some(filter.clone());
+                }
+            }
+            Change::Remove { key } => {
+                for links in self.links.values_mut() {
+                    links.retain(|(of, _)| of.as_ref() != Some(&key));
+                }
+            }
+        }
+    }
+
+    async fn carry_out(&self, effects: Vec<Effect>) {
+        for effect in effects {
+            let report = match effect {
+                Effect::Send { port, frame } => {
+                    let is_marker = matches!(frame, Frame::Marker(_));
+                    // Routes lead out of the region.
+                    let links = self.links.get(&port).into_iter().flatten();
+                    for (_, link) in links.filter(|(route, _)| !is_marker || route.is_none()) {
+                        link.send(frame.clone()).await;
+                    }
+                    continue;
+                }
+                Effect::Problem(problem) => {
+                    self.network.connections.problem(problem);
+                    continue;
+                }
+                Effect::Checkpoint { region, seq } => Report::Checkpoint { region, seq },
+                Effect::Reset { region, seq, attempt } => Report::Reset { region, seq, attempt },
+            };
+            if self.reports.try_send(report).is_err() {
+                self.network.connections.problem(format!("too much to report: {report:?}"));
+            }
+        }
+    }
+}
+
+async fn wait_for_connections(connections: Arc<Connections>, at_most: Duration) {
+    let mut changes = connections.changes();
+    let all = async { while !connections.have_all_been_there() && changes.changed().await.is_ok() {} };
+    if timeout(at_most, all).await.is_err() {
+        connections.problem(format!("it begins although a connection has not been there within {at_most:?}"));
+    }
+}

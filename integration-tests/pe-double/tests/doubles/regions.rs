@@ -1,0 +1,175 @@
+//! Consistent regions: drains, checkpoints and resets.
+
+use crate::world::{Job, World, arrived, called, lock, of, reaches};
+use anyhow::{Context as _, Result};
+use std::collections::BTreeMap;
+use streams_compiler::plan::FusionOption;
+use streams_pe_double::{Double, REGIONS_PORT, Status};
+use streams_test_support::application::Sketch;
+
+/// A source, three channels, a sink, all in one consistent region.
+fn job(world: &World) -> Result<Job> {
+    let values = [
+        ("index", "0"),
+        ("trigger", "periodic"),
+        ("period", "10"),
+        ("drainTimeout", "180"),
+        ("resetTimeout", "180"),
+        ("maxConsecutiveResetAttempts", "5"),
+    ];
+    let values = values.map(|(key, value)| format!("<value key='{key}' type=''>{value}</value>")).concat();
+    let sketch = Sketch::row(&["Source", "Work", "Sink"])
+        .parallel("Work", 3)
+        .main(&format!("<splAnnotation tag='consistentRegion'>{values}</splAnnotation>"))
+        .of("Source")
+        .consistent(0, "isStartOfRegion")
+        .of("Work")
+        .consistent(0, "")
+        .of("Sink")
+        .consistent(0, "isEndOfRegion");
+    let job = world.job("steady", 9, &sketch, FusionOption::Legacy)?;
+    for pe in job.pes.keys() {
+        for report in ["checkpoint", "blockingcheckpoint", "reset"] {
+            world.answer(format!("PUT /api/consistentregion/region/0/pe/{pe}/{report}"), 204, "");
+        }
+    }
+    Ok(job)
+}
+
+/// Tells the PE with the first operator something, and nobody else: the others follow the markers.
+async fn tell(world: &World, source: &Double, kind: &str, message: &str) -> Result<()> {
+    let message = format!(r#"{{"0":{{"type":"{kind}","message":"{message}"}}}}"#);
+    world.tell(source, REGIONS_PORT, message.as_bytes()).await
+}
+
+async fn all_have(doubles: &BTreeMap<u64, Double>, what: &str, has: impl Fn(&Status) -> bool) -> Result<()> {
+    for double in doubles.values() {
+        reaches(double, what, &has).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_made_and_a_reset_goes_back_to_it() -> Result<()> {
+    let world = World::new().await?;
+    let job = job(&world)?;
+    let limit = ["--limit=1500", "--rate=500"];
+    let mut doubles = world.start_all(&job, &limit).await?;
+    let (source, sink, work) = (job.pe_of("Source")?, job.pe_of("Sink")?, job.pe_of("Work[1]")?);
+    reaches(of(&doubles, sink)?, "tuples flow", |status| arrived(status).0 > 50).await?;
+
+    tell(&world, of(&doubles, source)?, "triggerDrain", "seqId=1").await?;
+    all_have(&doubles, "the checkpoint is reported", |status| status.regions[&0].reports == 1).await?;
+    let host = "streams-steady-consistentregion-api.ns:10000";
+    for pe in job.pes.keys() {
+        let call = format!("PUT http://{host}/api/consistentregion/region/0/pe/{pe}/checkpoint application/json 1");
+        assert_eq!(world.calls(&format!("/pe/{pe}/checkpoint")), [call]);
+    }
+    // All that was sent has arrived, and nothing more is sent.
+    let made = of(&doubles, source)?.status().operators[0].made;
+    assert_eq!(arrived(&of(&doubles, sink)?.status()), (made, 0, 0));
+    assert!(of(&doubles, source)?.status().regions[&0].paused);
+
+    tell(&world, of(&doubles, source)?, "resumeSubmission", "seqId=2;retId=0;pendCkpt=0").await?;
+    let more = |status: &Status| arrived(status).0 > made + 50;
+    reaches(of(&doubles, sink)?, "it goes on", more).await?;
+
+    // A channel dies: tuples are lost, until the region goes back.
+    drop(doubles.remove(&work).context("no channel")?);
+    let missing = |status: &Status| arrived(status).1 > 0;
+    reaches(of(&doubles, sink)?, "tuples are lost", missing).await?;
+    doubles.insert(work, world.start(&job, work, 2, &limit).await?);
+    let connected = |status: &Status| status.outputs.iter().all(|output| output.connected) && status.started;
+    all_have(&doubles, "all are connected", connected).await?;
+
+    tell(&world, of(&doubles, source)?, "triggerReset", "seqId=1;resetAttempt=0").await?;
+    all_have(&doubles, "the reset is reported", |status| status.regions[&0].reset == Some((1, 0))).await?;
+    for pe in job.pes.keys() {
+        let call = format!(
+            "PUT http://{host}/api/consistentregion/region/0/pe/{pe}/reset application/json \
+             {{\"progress\":{{\"seqId\":\"1\",\"resetAttempt\":\"0\"}}}}"
+        );
+        assert_eq!(called(&world, &format!("/pe/{pe}/reset")).await?, [call]);
+    }
+    assert_eq!(arrived(&of(&doubles, sink)?.status()), (made, 0, 0), "as at the checkpoint");
+
+    tell(&world, of(&doubles, source)?, "resumeSubmission", "seqId=3;retId=0;pendCkpt=0").await?;
+    let status = reaches(of(&doubles, sink)?, "all have arrived", |status| arrived(status).0 == 1500).await?;
+    assert_eq!((arrived(&status), status.sinks[0].source.as_str()), ((1500, 0, 0), "9/Source"));
+
+    tell(&world, of(&doubles, source)?, "triggerDrain", "seqId=3").await?;
+    all_have(&doubles, "another checkpoint", |status| status.regions[&0].checkpoint == Some(3)).await?;
+    assert_eq!(of(&doubles, sink)?.status().regions[&0].kept, [1, 3]);
+    tell(&world, of(&doubles, source)?, "resumeSubmission", "seqId=4;retId=1;pendCkpt=0").await?;
+    all_have(&doubles, "the first one is gone", |status| status.regions[&0].kept == [3]).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_source_that_comes_again_waits_until_it_is_told_and_goes_on_where_the_checkpoint_was() -> Result<()> {
+    let world = World::new().await?;
+    let job = job(&world)?;
+    let limit = ["--limit=800", "--rate=500", "--region-poll-ms=100"];
+    let mut doubles = world.start_all(&job, &limit).await?;
+    let (source, sink) = (job.pe_of("Source")?, job.pe_of("Sink")?);
+    reaches(of(&doubles, sink)?, "tuples flow", |status| arrived(status).0 > 50).await?;
+    // Without datagrams: what a PE asks for says the same.
+    let say = |kind: &str, message: &str| {
+        let answer = format!(r#"{{"0":{{"type":"{kind}","message":"{message}"}}}}"#);
+        world.answer(format!("GET /api/consistentregion/pe/{source}"), 200, &answer);
+    };
+    say("triggerDrain", "seqId=1");
+    all_have(&doubles, "the checkpoint is made", |status| status.regions[&0].checkpoint == Some(1)).await?;
+    say("resumeSubmission", "seqId=2;retId=0;pendCkpt=0");
+    let resumed = |status: &Status| !status.regions[&0].paused;
+    reaches(of(&doubles, source)?, "it goes on", resumed).await?;
+
+    drop(doubles.remove(&source).context("no source")?);
+    lock(&world.operator.answers).remove(&format!("GET /api/consistentregion/pe/{source}"));
+    doubles.insert(source, world.start(&job, source, 2, &limit).await?);
+    let waits = |status: &Status| status.started && status.regions[&0].paused;
+    let status = reaches(of(&doubles, source)?, "it waits", waits).await?;
+    assert_eq!(status.operators[0].made, 0);
+    say("triggerReset", "seqId=1;resetAttempt=0");
+    all_have(&doubles, "all are reset", |status| status.regions[&0].reset == Some((1, 0))).await?;
+    say("resumeSubmission", "seqId=3;retId=0;pendCkpt=0");
+    let status = reaches(of(&doubles, sink)?, "all have arrived", |status| arrived(status).0 == 800).await?;
+    assert_eq!(arrived(&status), (800, 0, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_checkpoint_in_two_steps_is_reported_in_two() -> Result<()> {
+    let world = World::new().await?;
+    let job = job(&world)?;
+    let doubles = world.start_all(&job, &["--checkpoint-style=blocking", "--limit=10"]).await?;
+    let (source, sink) = (job.pe_of("Source")?, job.pe_of("Sink")?);
+    reaches(of(&doubles, sink)?, "tuples flow", |status| arrived(status).0 == 10).await?;
+    tell(&world, of(&doubles, source)?, "triggerDrain", "seqId=1").await?;
+    all_have(&doubles, "both are reported", |status| status.regions[&0].reports == 2).await?;
+    let path = format!("http://streams-steady-consistentregion-api.ns:10000/api/consistentregion/region/0/pe/{sink}");
+    let calls = ["blockingcheckpoint", "checkpoint"].map(|step| format!("PUT {path}/{step} application/json 1"));
+    assert_eq!(world.calls(&format!("region/0/pe/{sink}/")), calls);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_message_that_comes_again_is_dropped() -> Result<()> {
+    let world = World::new().await?;
+    let job = job(&world)?;
+    let doubles = world.start_all(&job, &["--limit=10"]).await?;
+    let source = of(&doubles, job.pe_of("Source")?)?;
+    reaches(of(&doubles, job.pe_of("Sink")?)?, "tuples flow", |status| arrived(status).0 == 10).await?;
+    for _ in 0..2 {
+        tell(&world, source, "triggerDrain", "seqId=1").await?;
+    }
+    tell(&world, source, "drained", "seqId=1").await?;
+    let told = |status: &Status| status.regions[&0].last_message.as_deref() == Some("drained seqId=1");
+    let status = reaches(source, "it has heard all", told).await?;
+    assert_eq!((status.regions[&0].messages, status.regions[&0].repeated), (2, 0));
+    // After another message the first one is new again, as for the runtime; what it asks for is done already.
+    tell(&world, source, "triggerDrain", "seqId=1").await?;
+    reaches(source, "it has heard it again", |status| status.regions[&0].messages == 3).await?;
+    all_have(&doubles, "one checkpoint", |status| status.regions[&0].checkpoints == 1).await?;
+    Ok(())
+}
