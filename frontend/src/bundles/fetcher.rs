@@ -3,8 +3,9 @@
 //! Knows: the order in which what a reference names is looked for, and what proves that a job may have a bundle. Must
 //! not know: how any of it is done.
 //!
-//! Invariant: a job gets a bundle from memory or from the store only if its own namespace, with its own Secret, has
-//! shown within ten minutes that the server gives it (rule fetch-7).
+//! Invariants: a job gets a bundle from memory or from the store only if its own namespace, with its own Secret, has
+//! shown within ten minutes that the server gives it (rule fetch-7), or if it is the very bundle that the job was
+//! submitted with (rule fetch-14). What is fetched for a job that was submitted is kept only if it is that bundle.
 
 use super::application::Application;
 use super::contents::{Content, Contents};
@@ -21,8 +22,26 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{BundleReference, PullPolicy};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use url::Url;
+
+/// Which content of a bundle is good enough.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Wanted {
+    /// What there is.
+    Any,
+    /// The one with this SHA-256.
+    Digest(String),
+    /// One whose ADL has this SHA-256: a job that was submitted by an earlier version knows no more.
+    Adl(String),
+}
+
+/// A bundle in memory, and its place there (rule fetch-6).
+pub(super) struct Held {
+    /// The bundle.
+    pub(super) content: Content,
+    _place: OwnedSemaphorePermit,
+}
 
 /// Fetches bundles. Cheap to clone.
 #[derive(Clone)]
@@ -36,6 +55,8 @@ pub struct Fetcher {
     places: Arc<Semaphore>,
     /// Those whose ADL is being taken out: one. No server can hold it up.
     unpacking: Arc<Semaphore>,
+    /// Bundles that are fetched again: half of the places at most, so that submissions have the others.
+    again: Arc<Semaphore>,
 }
 
 impl Fetcher {
@@ -62,6 +83,7 @@ impl Fetcher {
             proven,
             places: Arc::new(Semaphore::new(options.at_once)),
             unpacking: Arc::new(Semaphore::new(1)),
+            again: Arc::new(Semaphore::new((options.at_once / 2).max(1))),
             options,
         })
     }
@@ -79,21 +101,78 @@ impl Fetcher {
     ) -> Result<Application, BundleError> {
         // Closed by nobody.
         let _place = self.places.acquire().await;
-        let content = match source(bundle, &self.options)? {
-            BundleLocation::File(file) => self.read(&file).await?,
-            BundleLocation::Named(file, url) => match self.read(&file).await {
-                Ok(content) => content,
-                Err(_) => self.download(&url, true, namespace, None, bundle.pull_policy).await?,
+        let content = self.obtain(bundle, namespace, kubernetes, &Wanted::Any).await?;
+        self.unpack(bundle, content).await
+    }
+
+    /// The bundle that a job in `namespace` was submitted with: from memory or the store, else from where the job says.
+    ///
+    /// # Errors
+    /// See [`BundleError`]; among others when what is there now is another bundle (rule fetch-13).
+    pub(super) async fn again(
+        &self,
+        bundle: &BundleReference,
+        namespace: &str,
+        kubernetes: &kube::Client,
+        wanted: &Wanted,
+    ) -> Result<Held, BundleError> {
+        // Closed by nobody.
+        let _turn = self.again.acquire().await;
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        let _place = place.map_err(|_| BundleError::unavailable("the frontend stops"))?;
+        let kept = match wanted {
+            Wanted::Digest(sha256) => self.contents.get(sha256).await,
+            Wanted::Any | Wanted::Adl(_) => None,
+        };
+        let content = match kept {
+            Some(content) => content,
+            None => self.obtain(bundle, namespace, kubernetes, wanted).await?,
+        };
+        Ok(Held { content, _place })
+    }
+
+    /// The bundle from where the job says.
+    async fn obtain(
+        &self,
+        bundle: &BundleReference,
+        namespace: &str,
+        kubernetes: &kube::Client,
+        wanted: &Wanted,
+    ) -> Result<Content, BundleError> {
+        let demand = Demand { bundle, namespace, wanted };
+        match source(bundle, &self.options)? {
+            BundleLocation::File(file) => self.read(&file, &demand).await,
+            BundleLocation::Named(file, url) => match self.read(&file, &demand).await {
+                Ok(content) => Ok(content),
+                Err(_) => self.download(&url, true, None, &demand).await,
             },
             BundleLocation::Web(url) => {
                 let secret = match &bundle.secret {
                     Some(name) => Some(self.secret(kubernetes, namespace, name, &url).await?),
                     None => None,
                 };
-                self.download(&url, false, namespace, secret.as_ref(), bundle.pull_policy).await?
+                self.download(&url, false, secret.as_ref(), &demand).await
             }
+        }
+    }
+
+    /// Whether this is what is wanted.
+    ///
+    /// # Errors
+    /// When it is another bundle; the message names both digests. The right one may come back.
+    async fn check(&self, content: &Content, demand: &Demand<'_>) -> Result<(), BundleError> {
+        let (was, is, what) = match demand.wanted {
+            Wanted::Any => return Ok(()),
+            Wanted::Digest(sha256) => (sha256, content.sha256.clone(), "the bundle"),
+            Wanted::Adl(sha256) => (sha256, self.unpack(demand.bundle, content.clone()).await?.adl_sha256, "the ADL"),
         };
-        self.unpack(bundle, content).await
+        if *was == is {
+            return Ok(());
+        }
+        let title = demand.bundle.title().unwrap_or_default();
+        Err(BundleError::unavailable(format!(
+            "{title} was replaced: the job was submitted with {what} {was} (SHA-256), now it is {is}"
+        )))
     }
 
     /// The bundle with this digest, which a job had before, if it is still in memory or in the store.
@@ -115,9 +194,10 @@ impl Fetcher {
         Application::of(bundle, content, self.options.max_adl_bytes).await
     }
 
-    async fn read(&self, file: &Path) -> Result<Content, BundleError> {
+    async fn read(&self, file: &Path, demand: &Demand<'_>) -> Result<Content, BundleError> {
         let bytes = directory::read(self.options.directory.as_deref(), file, self.options.max_bytes).await?;
         let content = Content::of(bytes.into()).await?;
+        self.check(&content, demand).await?;
         self.contents.store(&content).await?;
         Ok(content)
     }
@@ -148,14 +228,14 @@ impl Fetcher {
         &self,
         url: &Url,
         is_own: bool,
-        namespace: &str,
         secret: Option<&BundleSecret>,
-        policy: PullPolicy,
+        demand: &Demand<'_>,
     ) -> Result<Content, BundleError> {
-        let key = ProofKey::new(namespace, secret.map(|secret| &secret.identity), url);
+        let key = ProofKey::new(demand.namespace, secret.map(|secret| &secret.identity), url);
         let proof = self.proofs.get(&key);
         if let Some(proof) = proof.as_ref().filter(|proof| proof.counts(self.proven))
-            && policy == PullPolicy::IfNotPresent
+            && demand.bundle.pull_policy == PullPolicy::IfNotPresent
+            && *demand.wanted == Wanted::Any
             && let Some(content) = self.contents.get(&proof.sha256).await
         {
             return Ok(content);
@@ -170,6 +250,7 @@ impl Fetcher {
                 (Ok(Answer::Same), Some(proof)) => {
                     // If it was lost meanwhile, it is asked for unconditionally.
                     let Some(content) = self.contents.get(&proof.sha256).await else { continue };
+                    self.check(&content, demand).await?;
                     self.proofs.put(key, Proof::new(proof.sha256, proof.validator));
                     return Ok(content);
                 }
@@ -178,6 +259,7 @@ impl Fetcher {
                 }
                 (Ok(Answer::New(bytes, validator)), _) => {
                     let content = Content::of(bytes).await?;
+                    self.check(&content, demand).await?;
                     self.contents.keep(&content).await?;
                     self.proofs.put(key, Proof::new(content.sha256.clone(), validator));
                     return Ok(content);
@@ -191,4 +273,11 @@ impl Fetcher {
             }
         }
     }
+}
+
+/// What is fetched, for whom.
+struct Demand<'a> {
+    bundle: &'a BundleReference,
+    namespace: &'a str,
+    wanted: &'a Wanted,
 }

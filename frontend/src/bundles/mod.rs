@@ -1,8 +1,8 @@
-//! Fetching application bundles.
+//! Fetching application bundles, and giving them to PEs.
 //!
 //! A job names its bundle by URL, by file, or by name alone; [`Fetcher`] turns that into bytes and [`Application`] is
 //! what a job needs of them. A bundle is fetched once per submission: the ADL is pinned afterwards, so nothing here is
-//! needed to resize.
+//! needed to resize. Its PEs get the same bundle from a [`BundleRepository`].
 //!
 //! | Module | Subject |
 //! |---|---|
@@ -16,9 +16,11 @@
 //! | [`contents`] | bundles by digest, in memory and in the store |
 //! | [`application`] | from a bundle to its ADL |
 //! | [`fetcher`] | all of it in order |
+//! | [`repository`] | serving PEs the bundles of their jobs |
 //! | [`error`] | why a bundle could not be had |
 //!
-//! Knows: URLs, files, tokens in Secrets, limits. Must not know: jobs and their state, what is in an ADL.
+//! Knows: URLs, files, tokens in Secrets, limits. Must not know: how jobs come to their state
+//! (a repository reads what is recorded there), what is in an ADL.
 //!
 //! What a job can make the frontend read and ask is bounded: files only inside the bundle directory, addresses,
 //! `http` only if allowed, tokens, sizes, times, redirects.
@@ -35,6 +37,7 @@ mod http;
 mod options;
 mod proofs;
 mod reference;
+pub mod repository;
 mod secret;
 #[cfg(test)]
 mod tests;
@@ -44,3 +47,4 @@ pub use error::BundleError;
 pub use fetcher::Fetcher;
 pub use hosts::{Host, Hosts};
 pub use options::FetchOptions;
+pub use repository::{BundleRepository, RepositoryOptions};

@@ -1,5 +1,6 @@
 //! Fetching over real connections: servers on loopback that speak HTTP and HTTPS, names that lead to them, Secrets.
 
+mod repository;
 mod site;
 
 use self::site::{GIT, METADATA, OTHER, Seen, Site, content, loopback, options, redirect, status};

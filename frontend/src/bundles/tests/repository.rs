@@ -1,0 +1,317 @@
+//! Serving PEs: bundles that are fetched over real connections, asked for as a bootstrap asks.
+
+use super::site::{GIT, Seen, Site, content, loopback, options, status};
+use super::{kubernetes, private, sab, url};
+use crate::bundles::fetcher::Fetcher;
+use crate::bundles::options::FetchOptions;
+use crate::bundles::proofs::PROVEN;
+use crate::bundles::repository::{BundleRepository, RepositoryOptions, counters};
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http::StatusCode;
+use sha2::{Digest, Sha256};
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use streams_api::{BundleReference, Job, JobSpec, JobStatus, PeOptions, StoredAdl};
+use streams_bundle_repository::{Refusal, Repository};
+use streams_kubernetes::metrics::Metrics;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+const POD: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const OTHER_POD: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
+
+fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
+/// A job of the namespace `a` that was submitted with these bytes, or not yet.
+fn job(name: &str, bundle: BundleReference, submitted_with: Option<&[u8]>) -> Job {
+    let adl = submitted_with.map(|bytes| StoredAdl {
+        bundle_sha256: Some(sha256(bytes)),
+        sab_name: bundle.sab_name(&sha256(bytes)).unwrap(),
+        ..StoredAdl::default()
+    });
+    let mut job = Job::new(name, JobSpec::of(bundle));
+    job.metadata.namespace = Some("a".to_owned());
+    job.metadata.uid = Some(format!("uid-{name}"));
+    job.status = Some(JobStatus { adl, ..JobStatus::default() });
+    job
+}
+
+/// A repository for pods with these jobs, and the directory that it writes.
+struct Pods {
+    repository: BundleRepository<Box<dyn Fn(IpAddr) -> Option<Arc<Job>> + Send + Sync>>,
+    _directory: TempDir,
+}
+
+impl Pods {
+    fn new(fetcher: Fetcher, jobs: Vec<(IpAddr, Job)>) -> Self {
+        Self::with(fetcher, kubernetes(&[]), jobs, |_| {})
+    }
+
+    fn with(
+        fetcher: Fetcher,
+        kubernetes: kube::Client,
+        jobs: Vec<(IpAddr, Job)>,
+        change: impl FnOnce(&mut RepositoryOptions),
+    ) -> Self {
+        let jobs: Vec<_> = jobs.into_iter().map(|(peer, job)| (peer, Arc::new(job))).collect();
+        let job_at = move |peer| jobs.iter().find(|(pod, _)| *pod == peer).map(|(_, job)| Arc::clone(job));
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = RepositoryOptions { directory: directory.path().to_owned(), ..RepositoryOptions::default() };
+        change(&mut options);
+        let job_at: Box<dyn Fn(IpAddr) -> Option<Arc<Job>> + Send + Sync> = Box::new(job_at);
+        Self { repository: BundleRepository::new(fetcher, kubernetes, options, job_at), _directory: directory }
+    }
+
+    async fn get(&self, peer: IpAddr, name: &str) -> Result<Vec<u8>, Refusal> {
+        let found = self.repository.find(peer, name).await?;
+        let (length, mut bytes) = (found.length(), Vec::new());
+        found.into_reader().read_to_end(&mut bytes).await.unwrap();
+        assert_eq!(length, bytes.len() as u64);
+        Ok(bytes)
+    }
+
+    /// The words of a refusal that may pass.
+    async fn not_now(&self, peer: IpAddr, name: &str) -> String {
+        match self.get(peer, name).await {
+            Err(Refusal::NotNow(text)) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A site that gives what is put into the second part.
+async fn changing(bytes: Vec<u8>) -> (Site, Arc<Mutex<Vec<u8>>>) {
+    let there = Arc::new(Mutex::new(bytes));
+    let given = Arc::clone(&there);
+    (Site::start(move |_| content(given.lock().unwrap().clone(), None)).await, there)
+}
+
+#[tokio::test]
+async fn a_pod_gets_the_bundle_of_its_job_by_each_of_its_names() {
+    let site = Site::start(|_| content(sab("App"), None)).await;
+    let bundle = url(&site.http(GIT, "/x/demo.App.sab?token=hidden"));
+    let mut with_option = job("second", bundle.clone(), Some(&sab("App")));
+    let pe_options = PeOptions { sab_name: Some("mine.sab".to_owned()), ..PeOptions::default() };
+    with_option.spec.processing_element = Some(pe_options);
+    let first = job("first", bundle, Some(&sab("App")));
+    let recorded = first.status.as_ref().unwrap().adl.as_ref().unwrap().sab_name.clone();
+    let pods = Pods::new(site.fetcher(), vec![(POD, first), (OTHER_POD, with_option)]);
+    assert_eq!(pods.get(POD, &recorded).await.unwrap(), sab("App"));
+    assert_eq!(pods.get(POD, "demo.App.sab").await.unwrap(), sab("App"));
+    assert_eq!(pods.get(OTHER_POD, "mine.sab").await.unwrap(), sab("App"));
+    assert_eq!(site.requests(), 1, "once for all, and for a job with the same bundle");
+    assert_eq!(pods.repository.names(POD).await.unwrap(), [recorded.clone(), "demo.App.sab".to_owned()]);
+    assert_eq!(pods.repository.names(OTHER_POD).await.unwrap(), [&recorded, "mine.sab", "demo.App.sab"]);
+    let unknown = |name: &str| Refusal::Unknown(format!("job a/first has no bundle {name}"));
+    for name in ["mine.sab", "", "demo.App", "../demo.App.sab"] {
+        assert_eq!(pods.get(POD, name).await.unwrap_err(), unknown(name));
+    }
+    let stranger = Refusal::Forbidden("no job is known to have a pod with the address 10.0.0.9".to_owned());
+    assert_eq!(pods.get(NOBODY, &recorded).await.unwrap_err(), stranger);
+    assert_eq!(pods.repository.names(NOBODY).await.unwrap_err(), stranger);
+}
+
+#[tokio::test]
+async fn a_job_whose_bundle_is_not_fetched_yet_has_none() {
+    let site = Site::start(|_| content(sab("App"), None)).await;
+    let pods = Pods::new(site.fetcher(), vec![(POD, job("early", url(&site.http(GIT, "/a.sab")), None))]);
+    assert_eq!(pods.not_now(POD, "a.sab").await, "job early has no bundle yet");
+    assert_eq!(site.requests(), 0);
+}
+
+#[tokio::test]
+async fn what_was_replaced_is_never_served() {
+    let (site, there) = changing(sab("New")).await;
+    let (store, bundle) = (tempfile::tempdir().unwrap(), url(&site.http(GIT, "/demo.App.sab")));
+    let options = FetchOptions { store: Some(store.path().to_owned()), allowed: loopback(), ..options() };
+    let pods = Pods::new(site.fetcher_with(options, PROVEN), vec![(POD, job("j", bundle, Some(&sab("Old"))))]);
+    let said = pods.not_now(POD, "demo.App.sab").await;
+    let expected = format!(
+        "the bundle of job a/j cannot be had now: demo.App.sab was replaced: the job was submitted with the bundle {} \
+         (SHA-256), now it is {}",
+        sha256(&sab("Old")),
+        sha256(&sab("New"))
+    );
+    assert_eq!(said, expected);
+    assert_eq!(std::fs::read_dir(store.path()).unwrap().count(), 0, "what no job uses is not kept");
+    assert_eq!(pods.not_now(POD, "demo.App.sab").await, expected);
+    assert_eq!(site.requests(), 1, "nobody is asked again at once");
+    *there.lock().unwrap() = sab("Old");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert_eq!(pods.get(POD, "demo.App.sab").await.unwrap(), sab("Old"));
+}
+
+#[tokio::test]
+async fn a_bundle_that_was_kept_needs_no_source() {
+    let site = Site::start(|_| content(sab("App"), None)).await;
+    let (store, bundle) = (tempfile::tempdir().unwrap(), url(&site.http(GIT, "/a.sab")));
+    let with_store = || FetchOptions { store: Some(store.path().to_owned()), allowed: loopback(), ..options() };
+    super::fetch(&site.fetcher_with(with_store(), PROVEN), &bundle).await.unwrap();
+    let of_job = || vec![(POD, job("j", bundle.clone(), Some(&sab("App"))))];
+    site.take();
+    // Another process, which has the store.
+    let pods = Pods::new(site.fetcher_with(with_store(), PROVEN), of_job());
+    assert_eq!(pods.get(POD, "a.sab").await.unwrap(), sab("App"));
+    assert_eq!(site.requests(), 0);
+    // What is damaged there is fetched, and repaired.
+    let file = store.path().join(format!("{}.sab", sha256(&sab("App"))));
+    std::fs::write(&file, "damaged").unwrap();
+    assert_eq!(pods.get(POD, "a.sab").await.unwrap(), sab("App"), "what is served already has a file of its own");
+    let pods = Pods::new(site.fetcher_with(with_store(), PROVEN), of_job());
+    assert_eq!(pods.get(POD, "a.sab").await.unwrap(), sab("App"));
+    assert_eq!((site.requests(), std::fs::read(&file).unwrap()), (1, sab("App")));
+}
+
+#[tokio::test]
+async fn a_private_bundle_is_fetched_with_the_secret_of_the_job() {
+    let site = Site::start(super::for_token("t0")).await;
+    let hosts = Some(format!("{GIT}:{}", site.https));
+    let cluster = kubernetes(&[("a", "s", "1", "t0", hosts.clone()), ("a", "wrong", "1", "t1", hosts)]);
+    let address = site.https(GIT, "/demo.sab");
+    let jobs = vec![
+        (POD, job("right", private(&address, "s"), Some(&sab("Private")))),
+        (OTHER_POD, job("wrong", private(&address, "wrong"), Some(&sab("Else")))),
+    ];
+    let pods = Pods::with(site.fetcher(), cluster, jobs, |_| {});
+    assert_eq!(pods.get(POD, "demo.sab").await.unwrap(), sab("Private"));
+    let said = pods.not_now(OTHER_POD, "demo.sab").await;
+    assert!(said.contains("the server answers 403") && !said.contains("t1"), "{said}");
+}
+
+#[tokio::test]
+async fn an_earlier_job_gets_a_bundle_with_its_adl() {
+    let (site, there) = changing(sab("App")).await;
+    let bundle = url(&site.http(GIT, "/old.sab"));
+    let application = super::fetch(&site.fetcher(), &bundle).await.unwrap();
+    let mut earlier = job("earlier", bundle, Some(b""));
+    earlier.status.as_mut().unwrap().adl =
+        Some(StoredAdl { sha256: application.adl_sha256, sab_name: "old.sab".to_owned(), ..StoredAdl::default() });
+    site.take();
+    let pods = Pods::new(site.fetcher(), vec![(POD, earlier.clone())]);
+    assert_eq!(pods.get(POD, "old.sab").await.unwrap(), sab("App"));
+    assert_eq!(pods.get(POD, "old.sab").await.unwrap(), sab("App"));
+    assert_eq!(site.requests(), 1);
+    *there.lock().unwrap() = sab("Other");
+    let pods = Pods::new(site.fetcher(), vec![(POD, earlier)]);
+    let said = pods.not_now(POD, "old.sab").await;
+    assert!(said.contains("old.sab was replaced: the job was submitted with the ADL "), "{said}");
+}
+
+/// Answers with the bundle once there is a permit for it.
+fn held(gate: Arc<Semaphore>, begun: Arc<AtomicUsize>) -> impl Fn(&Seen) -> Response + Send + Sync {
+    move |_| {
+        begun.fetch_add(1, Ordering::SeqCst);
+        let gate = Arc::clone(&gate);
+        Response::new(Body::from_stream(futures::stream::once(async move {
+            gate.acquire().await.unwrap().forget();
+            Ok::<_, Infallible>(Bytes::from(sab("App")))
+        })))
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_pes_cause_one_download_and_wait_within_their_patience() {
+    let (gate, begun) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+    let site = Site::start(held(Arc::clone(&gate), Arc::clone(&begun))).await;
+    let jobs = vec![(POD, job("j", url(&site.http(GIT, "/a.sab")), Some(&sab("App"))))];
+    let pods = Pods::with(site.fetcher(), kubernetes(&[]), jobs, |options| {
+        options.patience = Duration::from_millis(300);
+    });
+    let waiting = "the bundle of job a/j cannot be had now: it is being fetched";
+    assert_eq!(pods.not_now(POD, "a.sab").await, waiting);
+    let ask = || futures::future::join_all((0..1000).map(|_| pods.get(POD, "a.sab")));
+    assert!(ask().await.into_iter().all(|got| got == Err(Refusal::NotNow(waiting.to_owned()))));
+    gate.add_permits(1);
+    let got = loop {
+        if let Ok(bytes) = pods.get(POD, "a.sab").await {
+            break bytes;
+        }
+    };
+    assert_eq!(got, sab("App"));
+    assert!(ask().await.into_iter().all(|got| got.unwrap() == sab("App")));
+    assert_eq!(begun.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn pes_that_wait_leave_places_for_submissions() {
+    let (gate, begun) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+    let slow = Site::start(held(Arc::clone(&gate), Arc::clone(&begun))).await;
+    let jobs = [POD, OTHER_POD, NOBODY].map(|pod| {
+        let name = format!("j{pod}");
+        (pod, job(&name, url(&slow.http(GIT, &format!("/{pod}/a.sab"))), Some(&sab("App"))))
+    });
+    let files = tempfile::tempdir().unwrap();
+    std::fs::write(files.path().join("b.sab"), sab("B")).unwrap();
+    let fetcher = slow.fetcher_with(
+        FetchOptions { at_once: 2, directory: Some(files.path().to_owned()), allowed: loopback(), ..options() },
+        PROVEN,
+    );
+    let pods = Pods::with(fetcher.clone(), kubernetes(&[]), jobs.into(), |options| {
+        options.patience = Duration::from_millis(200);
+    });
+    let (a, b, c) = tokio::join!(pods.get(POD, "a.sab"), pods.get(OTHER_POD, "a.sab"), pods.get(NOBODY, "a.sab"));
+    assert!(a.is_err() && b.is_err() && c.is_err());
+    assert_eq!(begun.load(Ordering::SeqCst), 1);
+    let submitted = BundleReference { file: Some("b.sab".to_owned()), ..BundleReference::default() };
+    super::fetch(&fetcher, &submitted).await.unwrap();
+    gate.add_permits(3);
+}
+
+#[tokio::test]
+async fn failures_are_told_and_the_disk_has_a_bound() {
+    let site = Site::start(|seen| match seen.path.as_str() {
+        "/gone.sab" => status(StatusCode::NOT_FOUND),
+        _ => content(sab("App"), None),
+    })
+    .await;
+    let jobs = vec![
+        (POD, job("gone", url(&site.http(GIT, "/gone.sab")), Some(b"x"))),
+        (OTHER_POD, job("large", url(&site.http(GIT, "/a.sab")), Some(&sab("App")))),
+    ];
+    let pods = Pods::with(site.fetcher(), kubernetes(&[]), jobs, |options| options.max_bytes = 100);
+    let said = pods.not_now(POD, "gone.sab").await;
+    assert!(said.contains("the server answers 404"), "{said}");
+    let said = pods.not_now(OTHER_POD, "a.sab").await;
+    assert!(said.ends_with("all 100 bytes for bundles that are served are in use"), "{said}");
+}
+
+#[tokio::test]
+async fn a_bootstrap_is_served_over_a_connection() {
+    let files = tempfile::tempdir().unwrap();
+    std::fs::write(files.path().join("a.sab"), sab("App")).unwrap();
+    let fetcher = Fetcher::new(FetchOptions { directory: Some(files.path().to_owned()), ..options() }).unwrap();
+    let file = BundleReference { file: Some("a.sab".to_owned()), ..BundleReference::default() };
+    let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let pods = Pods::new(fetcher, vec![(here, job("j", file, Some(&sab("App"))))]);
+    let (listener, metrics) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Metrics::new("streams"));
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let served = pods.repository.serve(listener, counters(&metrics), async {
+        let _ = stopped.await;
+    });
+    let talk = async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"*3\r\n$4\r\nHGET\r\n$4\r\napps\r\n$5\r\na.sab\r\nQUIT\r\n").await.unwrap();
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).await.unwrap();
+        let head = format!("${}\r\n", sab("App").len());
+        assert_eq!(reply, [head.as_bytes(), &sab("App"), b"\r\n+OK\r\n"].concat());
+        let text = metrics.text().unwrap();
+        assert!(text.contains("streams_repository_transfers_total{end=\"done\"} 1\n"), "{text}");
+        stop.send(()).unwrap();
+    };
+    let (served, ()) = tokio::join!(served, talk);
+    served.unwrap();
+    assert!(Path::new(files.path()).exists());
+}
