@@ -81,6 +81,17 @@ impl Pods {
         Ok(bytes)
     }
 
+    /// The bundle, as soon as it can be had.
+    async fn once_there(&self, peer: IpAddr, name: &str) -> Vec<u8> {
+        loop {
+            match self.get(peer, name).await {
+                Ok(bytes) => return bytes,
+                Err(Refusal::NotNow(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Err(refusal) => panic!("{refusal:?}"),
+            }
+        }
+    }
+
     /// The words of a refusal that may pass.
     async fn not_now(&self, peer: IpAddr, name: &str) -> String {
         match self.get(peer, name).await {
@@ -148,8 +159,7 @@ async fn what_was_replaced_is_never_served() {
     assert_eq!(pods.not_now(POD, "demo.App.sab").await, expected);
     assert_eq!(site.requests(), 1, "nobody is asked again at once");
     *there.lock().unwrap() = sab("Old");
-    tokio::time::sleep(Duration::from_millis(1100)).await;
-    assert_eq!(pods.get(POD, "demo.App.sab").await.unwrap(), sab("Old"));
+    assert_eq!(pods.once_there(POD, "demo.App.sab").await, sab("Old"));
 }
 
 #[tokio::test]
@@ -233,12 +243,7 @@ async fn a_thousand_pes_cause_one_download_and_wait_within_their_patience() {
     let ask = || futures::future::join_all((0..1000).map(|_| pods.get(POD, "a.sab")));
     assert!(ask().await.into_iter().all(|got| got == Err(Refusal::NotNow(waiting.to_owned()))));
     gate.add_permits(1);
-    let got = loop {
-        if let Ok(bytes) = pods.get(POD, "a.sab").await {
-            break bytes;
-        }
-    };
-    assert_eq!(got, sab("App"));
+    assert_eq!(pods.once_there(POD, "a.sab").await, sab("App"));
     assert!(ask().await.into_iter().all(|got| got.unwrap() == sab("App")));
     assert_eq!(begun.load(Ordering::SeqCst), 1);
 }
@@ -262,9 +267,9 @@ async fn pes_that_wait_leave_places_for_submissions() {
     });
     let (a, b, c) = tokio::join!(pods.get(POD, "a.sab"), pods.get(OTHER_POD, "a.sab"), pods.get(NOBODY, "a.sab"));
     assert!(a.is_err() && b.is_err() && c.is_err());
-    assert_eq!(begun.load(Ordering::SeqCst), 1);
     let submitted = BundleReference { file: Some("b.sab".to_owned()), ..BundleReference::default() };
     super::fetch(&fetcher, &submitted).await.unwrap();
+    assert!(begun.load(Ordering::SeqCst) <= 1);
     gate.add_permits(3);
 }
 
