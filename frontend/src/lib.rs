@@ -6,13 +6,15 @@
 //! The custom resources are the crate `streams_api`; how any controller talks to Kubernetes is the crate
 //! `streams_kubernetes`.
 
+mod broker;
 pub mod bundles;
 pub mod controllers;
 pub mod elasticity;
 pub mod fusion;
-mod fusion_endpoints;
 pub mod mirrors;
 mod options;
+mod pe_api;
 pub mod program;
 mod run;
+mod service_endpoints;
 pub mod settings;

@@ -3,11 +3,11 @@
 //! Every option can also be given by an environment variable, as a Deployment does.
 
 use crate::fusion;
-use crate::fusion_endpoints::ServicePort;
+use crate::service_endpoints::ServicePort;
 use crate::settings::{BundleSettings, JobSettings, PodSettings, seconds};
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use streams_kubernetes::client::CallOptions;
@@ -24,7 +24,8 @@ Examples:
   On a laptop, against the cluster of a kubeconfig, bundles from a directory, one namespace:
     streams-frontend run --kube-context kind-dev --namespace demo --no-leader-election \\
       --fusion-service 127.0.0.1:50051 --bundle-directory ./bundles \\
-      --elasticity-listen 127.0.0.1:50052 --http-listen 127.0.0.1:8080
+      --elasticity-listen 127.0.0.1:50052 --http-listen 127.0.0.1:8080 \\
+      --pe-api-listen 127.0.0.1:10000 --bundle-repository-listen 127.0.0.1:6379
 
   Install the custom resources:
     streams-frontend crds | kubectl apply --server-side -f -";
@@ -164,6 +165,24 @@ pub(crate) struct Endpoints {
     /// Where /metrics, /healthz and /readyz are served
     #[arg(long, env = "STREAMS_HTTP_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS:PORT")]
     pub(crate) http_listen: SocketAddr,
+
+    /// Where the PE API listens (HTTP); PEs ask at port 10000 of the addresses below
+    #[arg(long, env = "STREAMS_PE_API_LISTEN", default_value = "0.0.0.0:10000", value_name = "ADDRESS:PORT")]
+    pub(crate) pe_api_listen: SocketAddr,
+
+    /// Where PEs get bundles (Redis protocol); they ask at port 6379 of the addresses below
+    #[arg(long, env = "STREAMS_BUNDLE_REPOSITORY_LISTEN", default_value = "0.0.0.0:6379", value_name = "ADDRESS:PORT")]
+    pub(crate) bundle_repository_listen: SocketAddr,
+
+    /// Address at which PEs reach this replica
+    #[arg(long, env = "STREAMS_PE_API_ADDRESS", value_name = "ADDRESS")]
+    pub(crate) pe_api_address: Option<IpAddr>,
+
+    /// Service of the frontend's replicas, and the port of the PE API by name or by the pods' number: PEs reach the
+    /// replicas that its EndpointSlices list, and --pe-api-address does not count. Default namespace: that of the pod
+    /// or the kubeconfig
+    #[arg(long, env = "STREAMS_PE_API_ENDPOINTS", value_name = "[NAMESPACE/]NAME:PORT")]
+    pub(crate) pe_api_endpoints: Option<ServicePort>,
 }
 
 /// How long things may take.

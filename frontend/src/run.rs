@@ -1,7 +1,7 @@
 //! Starts everything that the process runs, in order, and ends it.
 //!
 //! ```text
-//! client -> mirrors --+--> elasticity API, metrics, probes         every replica, at once
+//! client -> mirrors --+--> elasticity API, PE API, metrics, probes every replica, at once
 //!                     +--> leadership --> catch up --> controllers  one replica
 //! ```
 //!
@@ -9,23 +9,28 @@
 //! rest is stopped. The next leader goes on with what is not finished in time. A lost Lease ends the process at once
 //! (rule call-13); so does a second signal.
 
+use crate::broker::Boards;
 use crate::bundles::Fetcher;
 use crate::controllers::{self, Dependencies, LastSeen};
 use crate::elasticity::{self, Elasticity};
 use crate::fusion;
-use crate::fusion_endpoints;
 use crate::mirrors::Mirrors;
 use crate::options::RunOptions;
+use crate::pe_api::{self, Callers, PeApi};
+use crate::service_endpoints;
 use anyhow::{Context as _, anyhow, bail};
 use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
+use std::collections::BTreeSet;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::client::CallOptions;
+use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::error::with_causes;
 use streams_kubernetes::events::{Events, Reporter};
+use streams_kubernetes::gate::{Gate, Limits};
 use streams_kubernetes::leadership::{self, Leader, Term};
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::watch::Scope;
@@ -41,6 +46,10 @@ use tokio_util::sync::CancellationToken;
 const REPORTER: &str = "streams.ibm.com/frontend";
 /// How long tasks that only have to notice the end may take.
 const LAST_TASKS: Duration = Duration::from_secs(3);
+
+/// Calls of the API server that PEs cause at the same time. They have a gate of their own: they are in front of nothing
+/// that the controllers do.
+const PE_API_CALLS: usize = 8;
 
 /// When the mirrors are compared again with what the API server has, if that failed.
 const CATCH_UP_AGAIN: Duration = Duration::from_secs(1);
@@ -67,12 +76,14 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let api_server = api_server(&config);
     let client = make_client(config, options.calls(), &metrics).context("the Kubernetes client cannot be set up")?;
 
-    // Every replica: mirrors, Events, probes, the elasticity API.
+    // Every replica: mirrors, Events, probes, the elasticity API, the PE API.
     let mut background = JoinSet::new();
     let last = CancellationToken::new();
     let mirrors = Mirrors::new(&metrics);
     // Before the mirrors are filled: how a pod ends is seen by whoever leads next, too.
     let last_seen = LastSeen::of(&mirrors);
+    let boards = Boards::of(&mirrors);
+    let callers = Callers::of(&mirrors);
     background.spawn({
         let (mirrors, client, scope, last) = (mirrors.clone(), client.clone(), options.scope(), last.clone());
         async move { mirrors.run(&client, &scope, &last).await }
@@ -94,8 +105,9 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     if let Some(service) = options.fusion_service_endpoints.clone() {
         let (told, endpoints) = latest::channel(Vec::new());
         fusion.endpoints = Some(endpoints);
-        let (client, metrics, last) = (client.clone(), metrics.clone(), last.clone());
-        background.spawn(async move { fusion_endpoints::watch(client, service, &here, &metrics, told, last).await });
+        let (client, metrics, last, here) = (client.clone(), metrics.clone(), last.clone(), here.clone());
+        let told = (told, std::convert::identity as fn(_) -> _);
+        background.spawn(async move { service_endpoints::watch(client, service, &here, &metrics, told, last).await });
     }
     let fusion = fusion::Client::new(fusion);
 
@@ -116,11 +128,30 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         elasticity::server::serve(listener, service, stop, grace).await.context("elasticity API")
     });
 
+    let (told, pe_api_addresses) = latest::channel(BTreeSet::from_iter(options.endpoints.pe_api_address));
+    if let Some(service) = options.endpoints.pe_api_endpoints.clone() {
+        let (client, metrics, last) = (client.clone(), metrics.clone(), last.clone());
+        let told = (told, addresses as fn(_) -> _);
+        background.spawn(async move { service_endpoints::watch(client, service, &here, &metrics, told, last).await });
+    }
+    let listener = listen(options.endpoints.pe_api_listen, "--pe-api-listen").await?;
+    tracing::info!(address = %listener.local_addr()?, "serving the PE API");
+    let gate = Gate::new(Limits::of(PE_API_CALLS), &metrics);
+    let cluster = ApiServer::new(client.clone(), events.clone(), gate);
+    let pe_api = pe_api::router(PeApi::new(cluster, mirrors.clone(), boards.clone(), callers));
+    let stop = asked_to_stop.clone();
+    servers.spawn(async move {
+        pe_api::server::serve(listener, pe_api, stop, grace).await;
+        Ok(())
+    });
+
     // One replica: the controllers.
     let term = if lease.is_some() { Term::default() } else { Term::endless() };
     let dependencies = Dependencies {
         client: client.clone(),
         mirrors: mirrors.clone(),
+        boards,
+        pe_api: pe_api_addresses,
         events: events.clone(),
         metrics: metrics.clone(),
         fusion,
@@ -263,6 +294,11 @@ async fn configuration(context: Option<String>) -> anyhow::Result<Config> {
 fn api_server(config: &Config) -> Vec<String> {
     let of_pod = std::env::var("KUBERNETES_SERVICE_HOST").ok().filter(|host| !host.is_empty());
     config.cluster_url.host().map(str::to_owned).into_iter().chain(of_pod).collect()
+}
+
+/// The addresses of the replicas that are not about to go.
+fn addresses(replicas: Vec<fusion::Endpoint>) -> BTreeSet<IpAddr> {
+    replicas.into_iter().filter(|replica| !replica.is_terminating).map(|replica| replica.address.ip()).collect()
 }
 
 async fn listen(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {

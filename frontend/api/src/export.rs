@@ -144,8 +144,32 @@ pub struct ExportStatus {
     /// `.metadata.generation` that the status was found out about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// What was changed at run time; it goes before the spec, for as long as the object is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_time: Option<ExportAtRunTime>,
     /// Conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// What a PE has made of its exported stream (rule import-5).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportAtRunTime {
+    /// All properties of the stream.
+    #[serde(default)]
+    #[schemars(length(max = 1_024))]
+    pub properties: Vec<StreamProperty>,
+}
+
+impl Export {
+    /// The properties in force: those of the run time, else those of the application. `None` if the stream is found by
+    /// its name, and has none.
+    #[must_use]
+    pub fn properties(&self) -> Option<&[StreamProperty]> {
+        let at_run_time = self.status.as_ref().and_then(|status| status.run_time.as_ref());
+        (self.spec.export_type == ExportType::ByProperties)
+            .then(|| at_run_time.map_or(&*self.spec.stream.properties, |changed| &*changed.properties))
+    }
 }

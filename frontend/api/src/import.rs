@@ -134,8 +134,28 @@ pub struct ImportStatus {
     /// `.metadata.generation` that the status was found out about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// What was changed at run time; it goes before the spec, for as long as the object is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_time: Option<ImportAtRunTime>,
     /// Conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// What a PE has made of its subscription (rule import-5).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImportAtRunTime {
+    /// All that it asks for.
+    pub streams: ImportedStreams,
+}
+
+impl Import {
+    /// What it asks for: what it was changed to at run time, else what the application says.
+    #[must_use]
+    pub fn streams(&self) -> &ImportedStreams {
+        let at_run_time = self.status.as_ref().and_then(|status| status.run_time.as_ref());
+        at_run_time.map_or(&self.spec.streams, |changed| &changed.streams)
+    }
 }

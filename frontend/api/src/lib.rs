@@ -8,9 +8,9 @@
 //! | [`ParallelRegion`] | an operator in several channels | users, autoscalers (`width`) | the region controller |
 //! | [`Resize`] | a request for widths of regions | whoever asks | the job controller |
 //! | [`HostPool`] | a named set of hosts that PEs may be placed on | the job controller | the host pool controller |
-//! | [`Export`] | an exported stream | the job controller | the unserved controller |
-//! | [`Import`] | a subscription | the job controller | the unserved controller |
-//! | [`ConsistentRegion`] | operators that checkpoint together | the job controller | the unserved controller |
+//! | [`Export`] | an exported stream | the job controller | the standing controller |
+//! | [`Import`] | a subscription | the job controller | the standing controller |
+//! | [`ConsistentRegion`] | operators that checkpoint together | the job controller | the standing controller |
 //!
 //! The types of a Job are spread over several modules:
 //!
@@ -68,10 +68,14 @@ pub mod threading_model;
 
 pub use bundle::{BundleReference, PullPolicy};
 pub use consistent_region::{ConsistentRegion, ConsistentRegionSpec, ConsistentRegionStatus, RegionTrigger};
-pub use export::{CongestionPolicy, Export, ExportSpec, ExportStatus, ExportType, ExportedStream, StreamProperty};
+pub use export::{
+    CongestionPolicy, Export, ExportAtRunTime, ExportSpec, ExportStatus, ExportType, ExportedStream, StreamProperty,
+};
 pub use fusion::{FusionMode, FusionOptions, FusionType};
 pub use host_pool::{HostPool, HostPoolSpec, HostPoolStatus, MembershipMode};
-pub use import::{Import, ImportSpec, ImportStatus, ImportedStreams, NameBasedImport, PropertyBasedImport};
+pub use import::{
+    Import, ImportAtRunTime, ImportSpec, ImportStatus, ImportedStreams, NameBasedImport, PropertyBasedImport,
+};
 pub use job::{ChannelCount, InitialWidth, Job, JobSpec};
 pub use job_status::{
     AutomaticFusionFigures, CommittedRegion, IdRange, JobPhase, JobStatus, OlderTexts, ProposedPlan, RegionWidth,
@@ -83,8 +87,8 @@ pub use pe_options::{
     RedisCheckpoints, TraceLevel, TransportSecurity,
 };
 pub use processing_element::{
-    AadlConfigMap, DeletedBy, PePhase, Placement, PoolLocation, ProcessingElement, ProcessingElementSpec,
-    ProcessingElementStatus, Termination, TerminationOutcome,
+    AadlConfigMap, Connectivity, DeletedBy, PePhase, Placement, PoolLocation, ProcessingElement, ProcessingElementSpec,
+    ProcessingElementStatus, ReportedConnectivity, Termination, TerminationOutcome, UserEndpoint,
 };
 pub use requested_widths::{RequestedWidth, RequestedWidths};
 pub use resize::{

@@ -19,6 +19,8 @@ pub const LABEL_SERVICE: &str = "svc";
 pub const SERVICE_PE: &str = "pe";
 /// Value of [`LABEL_SERVICE`] of the Service that PEs of consistent regions talk to.
 pub const SERVICE_CONSISTENT_REGIONS: &str = "consistent-region-operator";
+/// Value of [`LABEL_SERVICE`] of the Service under which PEs reach the frontend.
+pub const SERVICE_PE_API: &str = "instance-operator";
 /// Label with the name of the job.
 pub const LABEL_JOB: &str = "streams.ibm.com/job";
 /// Label with the number of the PE in its job, decimal.
@@ -126,6 +128,14 @@ pub fn consistent_region(job: &str, index: u64) -> String {
 /// Name of the Service that the PEs of a job's consistent regions talk to. The runtime knows it.
 pub fn consistent_region_service(job: &str) -> String {
     format!("streams-{job}-consistentregion-api")
+}
+
+/// Name of the Service under which PEs reach the frontend, in every namespace with jobs. The runtime knows it.
+pub const PE_API_SERVICE: &str = "streams-api";
+
+/// Name of a port of a PE's Service that an operator has opened under a name. The runtime knows it.
+pub fn user_port(name: &str) -> String {
+    format!("usr-{name}")
 }
 
 /// Name of the job's own ConfigMap (port labels).

@@ -31,6 +31,12 @@ pub const LISTED_OPERATORS_MAX: usize = 64;
     printcolumn(name = "PE", type_ = "integer", json_path = ".spec.id", description = "Number of the PE in its job."),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase", description = "What its pod does."),
     printcolumn(
+        name = "Connectivity",
+        type_ = "string",
+        json_path = ".status.connectivity.state",
+        description = "Which of its connections to other PEs its pod has told of."
+    ),
+    printcolumn(
         name = "Launch",
         type_ = "integer",
         json_path = ".status.launchCount",
@@ -206,7 +212,7 @@ pub struct PoolLocation {
     pub in_pool_index: Option<u64>,
 }
 
-/// What is known of a PE. Written by the PE controller only.
+/// What is known of a PE. Written by the PE controller; `connectivity` and `endpoints` by the PE API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessingElementStatus {
@@ -280,10 +286,63 @@ pub struct ProcessingElementStatus {
     /// How the pod ended last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_termination: Option<Termination>,
+    /// What a pod of the PE has told of its connections last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connectivity: Option<ReportedConnectivity>,
+    /// Ports that operators of the PE have opened under a name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub endpoints: Vec<UserEndpoint>,
     /// Conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// Which of its connections to other PEs a PE has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Connectivity {
+    /// None of them.
+    #[default]
+    None,
+    /// Some of them.
+    Partial,
+    /// All of them, or it needs none.
+    Full,
+}
+
+/// What a pod has told of its connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportedConnectivity {
+    /// What it told.
+    pub state: Connectivity,
+    /// The launch count of the pod: what an earlier one told says nothing of the present one.
+    pub launch_count: u64,
+}
+
+/// A port that an operator has opened under a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UserEndpoint {
+    /// The name; the port of the Service is `usr-` and this.
+    #[schemars(length(min = 1, max = 59))]
+    pub name: String,
+    /// The port.
+    #[schemars(range(min = 1, max = 65_535))]
+    pub port: u16,
+    /// TCP or UDP.
+    #[schemars(length(max = 4))]
+    pub protocol: String,
+}
+
+impl ProcessingElementStatus {
+    /// Which connections the present pod has.
+    #[must_use]
+    pub fn connectivity(&self) -> Connectivity {
+        let of_pod = self.connectivity.as_ref().filter(|reported| reported.launch_count == self.launch_count);
+        of_pod.map_or(Connectivity::None, |reported| reported.state)
+    }
 }
 
 /// What the pod of a PE does.

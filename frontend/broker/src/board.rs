@@ -38,6 +38,28 @@ impl Board {
         remove(&mut self.imports, &mut self.exports, port)
     }
 
+    /// Whether somebody receives what the output port exports.
+    #[must_use]
+    pub fn has_importers(&self, port: &Port) -> bool {
+        is_matched(&self.exports, port)
+    }
+
+    /// Whether somebody exports what the input port asks for.
+    #[must_use]
+    pub fn has_exporters(&self, port: &Port) -> bool {
+        is_matched(&self.imports, port)
+    }
+
+    /// The output ports of a PE that are exported.
+    pub fn exports_of(&self, pe: &Pe) -> impl Iterator<Item = &Port> {
+        self.exports.of(pe).map(|placed| &placed.fact.port)
+    }
+
+    /// The input ports of a PE that import.
+    pub fn imports_of(&self, pe: &Pe) -> impl Iterator<Item = &Port> {
+        self.imports.of(pe).map(|placed| &placed.fact.port)
+    }
+
     /// Number of exports and of imports.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
@@ -61,6 +83,10 @@ impl Board {
         });
         Routes { exports: exports.collect(), imports: imports.collect() }
     }
+}
+
+fn is_matched<F: Fact>(side: &Side<F>, port: &Port) -> bool {
+    side.id(port).and_then(|id| side.get(id)).is_some_and(|placed| !placed.matched.is_empty())
 }
 
 /// Puts a fact on the near side, and its matches on both.
@@ -260,6 +286,16 @@ mod tests {
                 prop_assert_eq!(touched, changed, "{:?}", change);
                 for pe in exports.keys().chain(imports.keys()).map(|port| &port.pe) {
                     prop_assert_eq!(board.routes(pe), now.get(pe).cloned().unwrap_or_default());
+                }
+                for port in exports.keys() {
+                    let label = port.to_string();
+                    let has_any = now.get(&port.pe).is_some_and(|routes| routes.exports.contains_key(&label));
+                    prop_assert_eq!(board.has_importers(port), has_any);
+                }
+                for port in imports.keys() {
+                    let label = port.to_string();
+                    let has_any = now.get(&port.pe).is_some_and(|routes| routes.imports.contains_key(&label));
+                    prop_assert_eq!(board.has_exporters(port), has_any);
                 }
                 prop_assert_eq!(board.size(), (exports.len(), imports.len()));
                 before = now;

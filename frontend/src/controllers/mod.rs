@@ -7,7 +7,9 @@
 //! | [`parallel_region`] | writes the status of regions: applied width, refusals, selector |
 //! | [`resize`] | gives requests to resize to their jobs, and deletes those that ended long ago |
 //! | [`host_pool`] | writes the status of host pools |
-//! | [`unserved`] | writes the status of exports, imports and consistent regions |
+//! | [`standing`] | writes the status of exports, imports and consistent regions |
+//! | [`routes`] | tells PEs who sends to them and whom they send to |
+//! | [`pe_api_service`] | keeps the Service under which PEs reach the frontend |
 //! | [`owner`] | says which job and namespace a key belongs to, so that they share workers fairly |
 //! | [`known_launches`] | PEs of which this process knows how often they were launched |
 //! | [`remembered`] | what is kept of objects beside the mirrors, and when it ends |
@@ -29,6 +31,7 @@ pub(crate) mod job;
 pub(crate) mod known_launches;
 pub(crate) mod owner;
 pub(crate) mod parallel_region;
+pub(crate) mod pe_api_service;
 pub(crate) mod placement_hash;
 pub(crate) mod processing_element;
 pub(crate) mod reconciler;
@@ -36,20 +39,24 @@ pub(crate) mod remembered;
 pub(crate) mod resize;
 pub(crate) mod resizing;
 mod resync;
+pub(crate) mod routes;
+pub(crate) mod standing;
 pub(crate) mod start_hash;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod traces;
-pub(crate) mod unserved;
 pub(crate) mod user_requests;
 
 use self::job::long_work::dry_run::{DryRuns, Foresee};
 use self::job::services::ClusterBundles;
 use self::known_launches::KnownLaunches;
-use self::owner::owner_of_child;
+use self::owner::{owner_of_child, owner_of_job};
+use self::pe_api_service::{Addresses, PeApiServiceReconciler};
 pub use self::processing_element::memory::LastSeen;
 use self::reconciler::{Reconciler, reconcile};
-use self::unserved::{Unserved, UnservedReconciler};
+use self::routes::{Datagrams, RoutesReconciler};
+use self::standing::{StandingReconciler, Stands};
+use crate::broker::Boards;
 use crate::bundles::Fetcher;
 use crate::fusion;
 use crate::mirrors::Mirrors;
@@ -79,6 +86,10 @@ pub struct Dependencies {
     pub client: Client,
     /// Shared watches, filled.
     pub mirrors: Mirrors,
+    /// Who sends to whom.
+    pub(crate) boards: Boards,
+    /// Where PEs reach the replicas of the frontend.
+    pub(crate) pe_api: Addresses,
     /// Where Events go.
     pub events: Events,
     /// Where figures go.
@@ -131,7 +142,8 @@ async fn end_in_time(work: impl Future<Output = ()>, stop: &CancellationToken, f
 }
 
 async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
-    let Dependencies { client, mirrors, events, metrics, fusion, bundles, jobs, pods, last_seen, term } = dependencies;
+    let Dependencies { client, mirrors, boards, pe_api, events, metrics, fusion, bundles, jobs, pods, last_seen, term } =
+        dependencies;
     let workers = usize::from(jobs.workers);
     let gate = Gate::new(Limits::of(jobs.concurrent_calls.into()), &metrics);
     let cluster = ApiServer::new(client.clone(), events, gate);
@@ -162,16 +174,24 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let resize_queue = Queue::new("resize", BackOff::default(), sharing, &metrics);
     host_pool::subscribe(&mirrors, &pool_queue);
     resize::subscribe(&mirrors, &resize_queue);
-    let exports = unserved::<Export>(&cluster, &mirrors, &metrics, &jobs, &stop);
-    let imports = unserved::<Import>(&cluster, &mirrors, &metrics, &jobs, &stop);
-    let consistent_regions = unserved::<ConsistentRegion>(&cluster, &mirrors, &metrics, &jobs, &stop);
+    let exports = standing::<Export>(&cluster, &mirrors, &boards, &metrics, &jobs, &stop);
+    let imports = standing::<Import>(&cluster, &mirrors, &boards, &metrics, &jobs, &stop);
+    let consistent_regions = standing::<ConsistentRegion>(&cluster, &mirrors, &boards, &metrics, &jobs, &stop);
+    let sharing = Sharing::among(jobs.workers, owner_of_child);
+    let routes_queue = Queue::new("routes", BackOff::default(), sharing, &metrics);
+    routes::subscribe(&mirrors, &boards, &routes_queue);
+    let service_queue =
+        Queue::new("pe_api_service", BackOff::default(), Sharing::among(jobs.workers, owner_of_job), &metrics);
+    pe_api_service::subscribe(&mirrors, &service_queue);
 
     let close = {
         let (regions, pools, stop) = (region_queue.clone(), pool_queue.clone(), stop.clone());
-        let resizes = resize_queue.clone();
+        let (resizes, routes, services) = (resize_queue.clone(), routes_queue.clone(), service_queue.clone());
         async move {
             stop.cancelled().await;
             regions.close();
+            routes.close();
+            services.close();
             pools.close();
             resizes.close();
         }
@@ -193,29 +213,43 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let of_resizes = each(resize_queue, workers, resizes);
     let regions = parallel_region::RegionReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() };
     let of_regions = each(region_queue, workers, regions);
-    let of_pools = each(pool_queue, workers, host_pool::HostPoolReconciler { cluster, mirrors });
-    let unserved = async { tokio::join!(exports, imports, consistent_regions) };
+    let of_pools =
+        each(pool_queue, workers, host_pool::HostPoolReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() });
+    let standing = async { tokio::join!(exports, imports, consistent_regions) };
+    let of_routes =
+        each(routes_queue, workers, RoutesReconciler::new(mirrors.clone(), boards, Datagrams::open().await));
+    let following = pe_api_service::follow(mirrors.clone(), pe_api.clone(), service_queue.clone());
+    let services = each(service_queue, workers, PeApiServiceReconciler::new(cluster, mirrors, pe_api));
+    let of_services = async {
+        tokio::select! {
+            () = services => {}
+            () = async { following.await; std::future::pending().await } => {}
+        }
+    };
+    let of_pe_api = future::join(of_routes, of_services);
     let of_jobs = job_controller.run(stop.clone());
-    tokio::join!(close, resync, of_jobs, of_regions, of_resizes, of_pools, unserved, processing_elements.run(stop));
+    let of_pes = processing_elements.run(stop);
+    tokio::join!(close, resync, of_jobs, of_regions, of_resizes, of_pools, of_pe_api, standing, of_pes);
 }
 
-/// The controller of a kind that nothing acts on yet, until `stop`.
-fn unserved<K: Unserved>(
+/// The controller of exports, of imports or of consistent regions, until `stop`.
+fn standing<K: Stands>(
     cluster: &ApiServer,
     mirrors: &Mirrors,
+    boards: &Boards,
     metrics: &Metrics,
     jobs: &JobSettings,
     stop: &CancellationToken,
 ) -> impl Future<Output = ()> + use<K> {
     let queue = Queue::new(K::CONTROLLER, BackOff::default(), Sharing::among(jobs.workers, owner_of_child), metrics);
-    unserved::subscribe::<K>(mirrors, &queue);
+    standing::subscribe::<K>(mirrors, boards, &queue);
     let resync = resync::run(K::mirror(mirrors).clone(), queue.clone(), jobs.resync_seconds, stop.clone());
     let (closing, stop) = (queue.clone(), stop.clone());
     let close = async move {
         stop.cancelled().await;
         closing.close();
     };
-    let reconciler = UnservedReconciler::<_, K>::new(cluster.clone(), mirrors.clone());
+    let reconciler = StandingReconciler::<_, K>::new(cluster.clone(), mirrors.clone(), boards.clone());
     let work = each(queue, jobs.workers.into(), reconciler);
     async move {
         tokio::join!(close, resync, work);

@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use kube::{Client, Resource};
+use std::net::IpAddr;
 use std::sync::Arc;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, Resize, names};
 use streams_kubernetes::Key;
@@ -83,6 +84,14 @@ fn pe_of_meta(meta: &ObjectMeta) -> Option<String> {
     let job = job_of_meta(meta)?;
     let pe = meta.labels.as_ref()?.get(names::LABEL_PE)?;
     Some(format!("{job}-{pe}"))
+}
+
+/// The address of a pod that has not ended: those of ended pods are given to others.
+pub(crate) fn address_of(pod: &Pod) -> Option<IpAddr> {
+    let status = pod.status.as_ref()?;
+    let has_ended = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let address: IpAddr = status.pod_ip.as_ref()?.parse().ok()?;
+    (!has_ended).then(|| address.to_canonical())
 }
 
 /// Label selector of everything that belongs to a job.

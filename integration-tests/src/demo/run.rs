@@ -79,6 +79,7 @@ impl Demo {
             fusion_replicas: 2,
             frontend_replicas: 1,
             frontend_arguments: Vec::new(),
+            pe_api: Vec::new(),
             environment: Vec::new(),
         };
         let system = System::start(supervisor, &programs, &system_options).await?;

@@ -49,6 +49,7 @@ pub(super) async fn as_deployed(
         fusion_replicas: 2,
         frontend_replicas: 1,
         frontend_arguments: LONG_LEASE.iter().chain(&own).map(|&argument| argument.to_owned()).collect(),
+        pe_api: Vec::new(),
         environment: Vec::new(),
     };
     let system = System::start(supervisor, programs, &options).await?;

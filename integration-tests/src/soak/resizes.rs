@@ -148,6 +148,7 @@ pub async fn run(supervisor: &Supervisor, options: &SoakOptions, stop: impl Futu
         fusion_replicas: 2,
         frontend_replicas: options.frontends,
         frontend_arguments: SHORT_LEASE.map(str::to_owned).into(),
+        pe_api: Vec::new(),
         environment: Vec::new(),
     };
     let system = System::start(supervisor, &programs, &system_options).await?;

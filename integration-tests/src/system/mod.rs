@@ -19,7 +19,7 @@ pub mod snapshot;
 
 use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use streams_control_plane::process::{Process, Program, StateDirectory, Supervisor, free_port, serves_grpc};
@@ -30,6 +30,9 @@ use tonic::transport::Channel;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// A figure takes milliseconds.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// Ports at which PEs ask the frontend.
+const PE_API_PORT: u16 = 10_000;
+const BUNDLES_PORT: u16 = 6_379;
 /// gRPC service whose health says that the fusion service can compile.
 const FUSION_SERVICE: &str = "streams.fusion.v1.FusionService";
 /// gRPC service whose health says that the elasticity API answers.
@@ -97,6 +100,9 @@ pub struct SystemOptions {
     pub frontend_replicas: usize,
     /// Further arguments of the frontend.
     pub frontend_arguments: Vec<String>,
+    /// Addresses at which PEs reach the replicas of the frontend, at the ports that the runtime knows. A replica
+    /// without one listens where nobody asks.
+    pub pe_api: Vec<IpAddr>,
     /// Environment variables of all of them, beside those of this process.
     pub environment: Vec<(String, String)>,
 }
@@ -107,6 +113,7 @@ pub struct Frontend {
     process: Process,
     elasticity: SocketAddr,
     http: SocketAddr,
+    pe_api: SocketAddr,
 }
 
 impl Frontend {
@@ -123,6 +130,11 @@ impl Frontend {
     /// Where it answers `/metrics`, `/healthz` and `/readyz`.
     pub fn http(&self) -> SocketAddr {
         self.http
+    }
+
+    /// Where it answers PEs.
+    pub fn pe_api(&self) -> SocketAddr {
+        self.pe_api
     }
 
     /// A client of its elasticity API.
@@ -241,8 +253,15 @@ impl System {
         number: usize,
     ) -> Result<Frontend> {
         let (elasticity, http) = (address()?, address()?);
+        let pe_api = options.pe_api.get(number);
+        let (pe_api_listen, bundles_listen) = match pe_api {
+            Some(own) => ((*own, PE_API_PORT).into(), (*own, BUNDLES_PORT).into()),
+            None => (address()?, address()?),
+        };
         let mut program = Program::new(format!("frontend-{number}"), &programs.frontend)
             .arguments(["run", "--elasticity-listen", &elasticity.to_string(), "--http-listen", &http.to_string()])
+            .arguments(["--pe-api-listen", &pe_api_listen.to_string()])
+            .arguments(["--bundle-repository-listen", &bundles_listen.to_string()])
             // Its own name: started again, it need not wait until its old lease is over.
             .arguments(["--identity", &format!("frontend-{number}")])
             .argument("--bundle-directory")
@@ -252,12 +271,15 @@ impl System {
         for (address, _) in &self.fusion {
             program = program.arguments(["--fusion-service", &address.to_string()]);
         }
+        if let Some(own) = pe_api {
+            program = program.arguments(["--pe-api-address", &own.to_string()]);
+        }
         if let Some(namespace) = &options.namespace {
             program = program.arguments(["--namespace", namespace, "--lease-namespace", namespace]);
         }
         let program = with_environment(program.arguments(&options.frontend_arguments), options);
         let process = Process::start(supervisor, &self.state, program).await?;
-        Ok(Frontend { process, elasticity, http })
+        Ok(Frontend { process, elasticity, http, pe_api: pe_api_listen })
     }
 
     /// Waits until a replica of the fusion service serves.

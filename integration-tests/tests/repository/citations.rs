@@ -25,9 +25,11 @@ fn pattern(text: &str) -> Regex {
 /// All citations of a text, in their order.
 pub(crate) fn citations(text: &str) -> Vec<Citation> {
     static CITATION: LazyLock<Regex> = LazyLock::new(|| {
-        pattern(r"\b[Rr]ules?{GAP}[a-z]+-[0-9]+\b(?:(?:,{GAP}(?:and{GAP})?|{GAP}(?:and|to|or){GAP})[a-z]+-[0-9]+\b)*")
+        pattern(
+            r"\b[Rr]ules?{GAP}[a-z]+(?:-[a-z]+)*-[0-9]+\b(?:(?:,{GAP}(?:and{GAP})?|{GAP}(?:and|to|or){GAP})[a-z]+(?:-[a-z]+)*-[0-9]+\b)*",
+        )
     });
-    static NUMBER: LazyLock<Regex> = LazyLock::new(|| pattern(r"[a-z]+-[0-9]+\b"));
+    static NUMBER: LazyLock<Regex> = LazyLock::new(|| pattern(r"[a-z]+(?:-[a-z]+)*-[0-9]+\b"));
     let found = CITATION.find_iter(text).flat_map(|citation| {
         NUMBER.find_iter(citation.as_str()).map(move |number| Citation {
             rule: number.as_str().to_owned(),
@@ -40,7 +42,7 @@ pub(crate) fn citations(text: &str) -> Vec<Citation> {
 /// Numbers of rules that stand alone, as they may in tables of the rules themselves. A part of a longer word is none.
 pub(crate) fn mentions(text: &str) -> Vec<Citation> {
     static WORD: LazyLock<Regex> = LazyLock::new(|| pattern(r"[A-Za-z0-9_#./-]+"));
-    static NUMBER: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[a-z]+-[0-9]+$"));
+    static NUMBER: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[a-z]+(?:-[a-z]+)*-[0-9]+$"));
     let words = WORD.find_iter(text).map(|word| (word.start(), word.as_str().trim_end_matches('.')));
     let numbers = words.filter(|(_, word)| NUMBER.is_match(word));
     numbers.map(|(start, word)| Citation { rule: word.to_owned(), line: line_at(text, start) }).collect()

@@ -14,7 +14,7 @@ fn problem(
     exists: impl Fn(&Path) -> bool,
     read: impl Fn(&Path) -> Option<String>,
 ) -> Option<&'static str> {
-    static RULE: LazyLock<Regex> = LazyLock::new(|| Regex::new("^[a-z]+-[0-9]+$").unwrap());
+    static RULE: LazyLock<Regex> = LazyLock::new(|| Regex::new("^[a-z]+(?:-[a-z]+)*-[0-9]+$").unwrap());
     let target = link.target.as_str();
     if target.contains("://") || target.starts_with("mailto:") {
         return None;

@@ -38,7 +38,8 @@ impl Rules {
     }
 
     fn read(&mut self, chapter: &File) {
-        static NUMBERED: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^([a-z]+)-([0-9]+)(: \S)?").unwrap());
+        static NUMBERED: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new(r"^([a-z]+(?:-[a-z]+)*)-([0-9]+)(: \S)?").unwrap());
         let name = chapter.path.rsplit('/').next().and_then(|name| name.strip_suffix(".md")).unwrap_or_default();
         for heading in headings(&chapter.text) {
             let Some(parts) = NUMBERED.captures(&heading.text) else { continue };

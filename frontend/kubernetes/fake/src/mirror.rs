@@ -63,6 +63,7 @@ impl<K: Mirrored> Mirror<K> {
         for object in objects {
             self.watch.insert(object);
         }
+        self.watch.has_everything();
     }
 
     /// Changes that the mirror has not heard of.

@@ -452,8 +452,13 @@ impl<K: Mirrored> Watch<K> {
         for object in objects {
             watch.insert(object);
         }
-        watch.shared.synced.send_replace(true);
+        watch.has_everything();
         watch
+    }
+
+    /// A mirror that is filled by hand has everything that there is.
+    pub fn has_everything(&self) {
+        self.shared.synced.send_replace(true);
     }
 
     /// Puts an object into the mirror as if it had been delivered.

@@ -1,7 +1,7 @@
 //! What a job exports, imports and checkpoints together, as objects (rule job-47).
 //!
-//! Pure and deterministic, as all of [`children`](super::children). The objects follow from the plan alone. Nothing
-//! acts on them yet: what connects streams and drives consistent regions finds here what it needs of the plan.
+//! Pure and deterministic, as all of [`children`](super::children). The objects follow from the plan alone: what
+//! connects streams and drives consistent regions finds here what it needs of the plan.
 
 use super::child::{Child, Port};
 use super::children::{ChildBuilder, NAME_MAX, OBJECT_BYTES};

@@ -118,6 +118,7 @@ impl<'a> Lane<'a> {
             fusion_replicas: 1,
             frontend_replicas: frontends,
             frontend_arguments: if frontends > 1 { ONE_OF_SEVERAL } else { ALONE }.map(str::to_owned).into(),
+            pe_api: Vec::new(),
             environment: vec![(SOCKET.to_owned(), referee.socket().display().to_string())],
         };
         let system = System::start(supervisor, programs, &options).await?;

@@ -81,6 +81,7 @@ async fn start(
         namespace: Some(namespace.clone()),
         fusion_replicas: 2,
         frontend_replicas,
+        pe_api: Vec::new(),
         frontend_arguments: (lease.iter().chain(arguments))
             .map(|argument| argument.replace("{namespace}", &namespace))
             .collect(),

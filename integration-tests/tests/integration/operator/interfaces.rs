@@ -123,19 +123,19 @@ async fn they_say_what_the_application_says_and_come_back() -> Result<()> {
             ensure!(!annotations.is_empty() && annotations.iter().all(application), "{annotations:#?}");
         }
 
-        // Nothing acts on them yet, and people see it.
+        // Each says how it stands; nothing drives regions yet, and people see it.
         let (reason, message) = job.until_condition(condition::WARNING, true, WITHIN).await?;
         ensure!(reason == "NotServed" && message.contains("consistent regions"), "{reason}: {message}");
-        eventually("each says that it is not served", WITHIN, || async {
+        eventually("each says how it stands", WITHIN, || async {
             let mut said = Vec::new();
             said.extend(job.list::<Export>().await?.into_iter().map(|o| o.status.unwrap_or_default().conditions));
             said.extend(job.list::<Import>().await?.into_iter().map(|o| o.status.unwrap_or_default().conditions));
             let regions = job.list::<ConsistentRegion>().await?.into_iter();
             said.extend(regions.map(|o| o.status.unwrap_or_default().conditions));
-            let is_told = said.iter().all(|conditions| {
-                condition::get(conditions, condition::READY).is_some_and(|ready| ready.reason == "NotServed")
-            });
-            ensure!(said.len() == exports.len() + imports.len() + 1 && is_told, "{said:?}");
+            let reasons = said.iter().filter_map(|conditions| condition::get(conditions, condition::READY));
+            let reasons: Vec<&str> = reasons.map(|ready| ready.reason.as_str()).collect();
+            let is_told = |reason: &&str| ["Connected", "NoSubscribers", "NoExports", "NotServed"].contains(reason);
+            ensure!(reasons.len() == exports.len() + imports.len() + 1 && reasons.iter().all(is_told), "{said:?}");
             Ok(())
         })
         .await?;

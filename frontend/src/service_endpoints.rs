@@ -1,4 +1,5 @@
-//! The replicas of the fusion service, as the EndpointSlices of its Service tell (rule call-15).
+//! The replicas behind a Service, as its EndpointSlices tell: of the fusion service (rule call-15), and of the frontend
+//! itself (rule pe-api-8).
 //!
 //! Knows: Services, EndpointSlices. Must not know: calls, what becomes of a replica that fails.
 //!
@@ -8,6 +9,7 @@ use crate::fusion::Endpoint;
 use k8s_openapi::api::discovery::v1::{Endpoint as Listed, EndpointPort, EndpointSlice};
 use kube::Client;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use streams_kubernetes::metrics::Metrics;
@@ -67,14 +69,14 @@ impl Port {
     }
 }
 
-/// Watches the slices of `service`, in the namespace `or_here` if it names none, and tells what they say whenever that
-/// changes, until `stop`.
-pub(crate) async fn watch(
+/// Watches the slices of `service`, in the namespace `or_here` if it names none, and tells what `of` makes of them
+/// whenever that changes, until `stop`.
+pub(crate) async fn watch<T: PartialEq + Debug>(
     client: Client,
     service: ServicePort,
     or_here: &str,
     metrics: &Metrics,
-    told: latest::Sender<Vec<Endpoint>>,
+    (told, of): (latest::Sender<T>, fn(Vec<Endpoint>) -> T),
     stop: CancellationToken,
 ) {
     let slices = Watch::<EndpointSlice>::in_form(metrics, &[], Form::Unpacked);
@@ -82,11 +84,11 @@ pub(crate) async fn watch(
     let telling = async {
         while changes.changed().await.is_ok() {
             let listed: Vec<_> = slices.list().collect();
-            let endpoints = endpoints(listed.iter().map(AsRef::as_ref), &service.port);
+            let endpoints = of(endpoints(listed.iter().map(AsRef::as_ref), &service.port));
             told.send_if_modified(|before| {
                 let is_new = *before != endpoints;
                 if is_new {
-                    tracing::info!(replicas = ?endpoints, "the replicas of the fusion service are others");
+                    tracing::info!(service = service.name, replicas = ?endpoints, "a Service has other replicas");
                     *before = endpoints;
                 }
                 is_new

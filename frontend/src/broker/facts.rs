@@ -1,0 +1,216 @@
+//! Makes of an Export or Import what a board knows of it (rule import-5).
+//!
+//! Knows: the fields of both kinds. Must not know: which of them count.
+
+use spl_expression::{Expression, Limits, Properties, PropertyType, Value, ValueError};
+use std::sync::Arc;
+use streams_api::{Export, Import, StreamProperty};
+use streams_broker::{self as broker, Application, NamedStream, Pe, Port, Subscription};
+
+/// Why a board cannot know an object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Problem {
+    /// A property that is none.
+    #[error("property {name}: {error}")]
+    Property {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        error: ValueError,
+    },
+    /// There are two of this name.
+    #[error("there are two properties {0}")]
+    Twice(String),
+    /// A subscription that is no expression.
+    #[error("subscription: {0}")]
+    Subscription(spl_expression::Error),
+}
+
+/// The properties, as expressions see them.
+///
+/// # Errors
+/// One of them has another form than its type, or there are two of a name.
+pub(crate) fn properties(listed: &[StreamProperty]) -> Result<Properties, Problem> {
+    let mut properties = Properties::new();
+    for property in listed {
+        let value = property.property_type.parse::<PropertyType>();
+        let value = value.and_then(|declared| Value::parse(declared, &property.values));
+        let value = value.map_err(|error| Problem::Property { name: property.name.clone(), error })?;
+        if properties.get(&property.name).is_some() {
+            return Err(Problem::Twice(property.name.clone()));
+        }
+        properties.insert(&property.name, value);
+    }
+    Ok(properties)
+}
+
+/// The expression of a subscription.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn subscription(text: &str) -> Result<Expression, Problem> {
+    Expression::parse(text, &Limits::default()).map_err(Problem::Subscription)
+}
+
+/// The output port of an export.
+pub(crate) fn output_port(export: &Export) -> Port {
+    let spec = &export.spec;
+    Port { pe: Pe { job: Arc::from(&*spec.job_name), id: spec.pe_id }, id: spec.port_id }
+}
+
+/// The input port of an import.
+pub(crate) fn input_port(import: &Import) -> Port {
+    let spec = &import.spec;
+    Port { pe: Pe { job: Arc::from(&*spec.job_name), id: spec.pe_id }, id: spec.port_id }
+}
+
+/// What a board knows of an export.
+///
+/// # Errors
+/// A property in force is none.
+pub(crate) fn export(object: &Export) -> Result<broker::Export, Problem> {
+    let spec = &object.spec;
+    Ok(broker::Export {
+        port: output_port(object),
+        job_id: spec.job_id,
+        application: Application {
+            name: Arc::from(&*spec.application_name),
+            scope: Arc::from(&*spec.application_scope),
+        },
+        name: spec.stream.name.as_deref().map(Arc::from),
+        properties: object.properties().map(properties).transpose()?,
+        allows_filter: spec.stream.allow_filter,
+    })
+}
+
+/// What a board knows of an import.
+///
+/// # Errors
+/// The subscription in force is no expression.
+pub(crate) fn import(object: &Import) -> Result<broker::Import, Problem> {
+    let spec = &object.spec;
+    let streams = object.streams();
+    let named = streams.name_based_imports.values().map(|named| NamedStream {
+        // An import that names no application takes the stream of any.
+        application: Some(&*named.application_name).filter(|name| !name.is_empty()).map(Arc::from),
+        scope: Arc::from(&*named.application_scope),
+        stream: Arc::from(&*named.stream_name),
+    });
+    let by_properties = streams.property_based_import.as_ref().map(|import| {
+        let expression = subscription(&import.subscription)?;
+        Ok(Subscription { scope: Arc::from(&*import.application_scope), expression })
+    });
+    Ok(broker::Import {
+        port: input_port(object),
+        job_id: spec.job_id,
+        port_index: spec.port_index,
+        named: named.collect(),
+        subscription: by_properties.transpose()?,
+        filter: streams.filter.as_deref().filter(|filter| !filter.is_empty()).map(Arc::from),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value as Json, json};
+    use streams_api::{ExportSpec, ImportSpec};
+
+    fn an_export(more: &Json, status: &Json) -> Export {
+        let mut spec = json!({
+            "jobName": "flow", "jobId": 7, "applicationName": "demo::Main", "applicationScope": "Mine",
+            "peId": 3, "portId": 2, "type": "ByProperties", "stream": {"exportOperName": "Out"},
+        });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let mut export = Export::new("flow-3-2", serde_json::from_value::<ExportSpec>(spec).unwrap());
+        export.status = serde_json::from_value(status.clone()).unwrap();
+        export
+    }
+
+    fn an_import(streams: &Json, status: &Json) -> Import {
+        let spec = json!({
+            "jobName": "flow", "jobId": 7, "applicationName": "demo::Main", "applicationScope": "Mine",
+            "peId": 3, "portId": 1, "portIndex": 1, "streams": streams,
+        });
+        let mut import = Import::new("flow-3-1", serde_json::from_value::<ImportSpec>(spec).unwrap());
+        import.status = serde_json::from_value(status.clone()).unwrap();
+        import
+    }
+
+    fn property(name: &str, kind: &str, values: &[&str]) -> Json {
+        json!({"name": name, "type": kind, "values": values})
+    }
+
+    #[test]
+    fn properties_in_force_are_those_of_the_run_time_else_those_of_the_application() {
+        let with = |properties: &[Json]| json!({"stream": {"exportOperName": "Out", "properties": properties}});
+        let changed = |properties: &[Json]| json!({"runTime": {"properties": properties}});
+        let named = json!({"type": "ByName", "stream": {"exportOperName": "Out", "name": "s"}});
+        let (a, b) = (|| property("n", "int64", &["1"]), || property("n", "int64", &["2"]));
+        // spec, status -> value of n; None if there are no properties at all
+        let table = [
+            (with(&[a()]), json!(null), Ok(Some("1"))),
+            (with(&[a()]), changed(&[b()]), Ok(Some("2"))),
+            (with(&[a()]), changed(&[]), Ok(Some(""))),
+            (with(&[]), json!(null), Ok(Some(""))),
+            (named.clone(), json!(null), Ok(None)),
+            (named, changed(&[b()]), Ok(None)),
+            (with(&[a(), b()]), json!(null), Err("there are two properties n")),
+            (with(&[a()]), changed(&[property("n", "int", &["1"])]), Err("property n: \"int\" is no type")),
+            (with(&[property("n", "int64", &["x"])]), json!(null), Err("property n: \"x\" is no value")),
+            (with(&[property("n", "int64", &[])]), json!(null), Err("property n: a property of type int64 has one")),
+            (with(&[property("n", "rstring", &["\""])]), json!(null), Err("property n: \"\\\"\" is no value")),
+        ];
+        for (spec, status, expected) in table {
+            let found = export(&an_export(&spec, &status));
+            match (found, expected) {
+                (Ok(found), Ok(expected)) => {
+                    let value = found.properties.map(|all| all.get("n").map(ToString::to_string).unwrap_or_default());
+                    assert_eq!(value.as_deref(), expected, "{spec} {status}");
+                }
+                (Err(found), Err(expected)) => assert!(found.to_string().starts_with(expected), "{found}"),
+                (found, expected) => panic!("{found:?} {expected:?}: {spec} {status}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_import_asks_for_what_it_was_changed_to_else_for_what_the_application_says() {
+        let by = |text: &str| {
+            json!({"propertyBasedImport":
+                {"subscription": text, "applicationScope": "S", "importOperName": "In", "index": 0}})
+        };
+        let named = json!({"filter": "", "nameBasedImports": {"0":
+            {"applicationName": "", "applicationScope": "S", "streamName": "s", "importOperName": "In"}}});
+        // spec, status -> subscription and whether a stream is named of any application
+        let table = [
+            (by("a == 1"), json!(null), Ok((Some("a == 1"), false))),
+            (by("a == 1"), json!({"runTime": {"streams": by("b")}}), Ok((Some("b"), false))),
+            (by("a == 1"), json!({"runTime": {"streams": {}}}), Ok((None, false))),
+            (named, json!(null), Ok((None, true))),
+            (by("a ="), json!(null), Err("subscription: ")),
+            (by(""), json!(null), Err("subscription: ")),
+        ];
+        for (streams, status, expected) in table {
+            let found = import(&an_import(&streams, &status)).map(|import| {
+                assert_eq!(import.filter, None);
+                let is_of_any = import.named.iter().any(|named| named.application.is_none());
+                (import.subscription.map(|subscription| subscription.expression.to_string()), is_of_any)
+            });
+            match (found, expected) {
+                (Ok((subscription, is_of_any)), Ok(expected)) => {
+                    assert_eq!((subscription.as_deref(), is_of_any), expected, "{streams} {status}");
+                }
+                (Err(found), Err(expected)) => assert!(found.to_string().starts_with(expected), "{found}"),
+                (found, expected) => panic!("{found:?} {expected:?}: {streams} {status}"),
+            }
+        }
+    }
+
+    #[test]
+    fn ports_are_those_of_the_objects_names() {
+        let (empty, none) = (json!({}), json!(null));
+        assert_eq!(output_port(&an_export(&empty, &none)).to_string(), "flow-3-2");
+        assert_eq!(input_port(&an_import(&empty, &none)).to_string(), "flow-3-1");
+    }
+}

@@ -1,0 +1,20 @@
+//! Imports meet exports: the boards of all namespaces, kept as the mirrors are (the rules of `docs/rules/import.md`).
+//!
+//! ```text
+//! mirrors of exports, imports, jobs ── facts ──► boards, one a namespace ──┬─► who asks for the routes of a PE
+//!                                                                          └─► who tells PEs of new routes
+//! ```
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | [`facts`] | makes of an object what a board knows of it, or says why it cannot |
+//! | [`boards`] | follows the mirrors |
+//!
+//! What matches what is the business of the crate `streams_broker`.
+//!
+//! Knows: the objects, which of them count. Must not know: how PEs are told, who asks, what conditions say.
+
+pub(crate) mod boards;
+pub(crate) mod facts;
+
+pub(crate) use self::boards::Boards;

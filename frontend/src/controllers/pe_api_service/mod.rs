@@ -1,0 +1,181 @@
+//! The Service `streams-api` in every namespace with jobs, under which PEs reach the frontend (rule pe-api-8).
+//!
+//! The Service selects no pods, because the frontend runs in another namespace. Its EndpointSlices, one a family of
+//! addresses, list the replicas of the frontend, wherever these are.
+//!
+//! Knows: namespaces with jobs, addresses of the frontend. Must not know: what is served there.
+//!
+//! Invariant: a Service of this name that somebody else has made is left as it is.
+
+mod desired;
+#[cfg(test)]
+mod tests;
+
+use self::desired::Family;
+use crate::controllers::reconciler::{self, Next};
+use crate::mirrors::Mirrors;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::PropagationPolicy;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use streams_api::{Job, names};
+use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::events::Notice;
+use streams_kubernetes::queue::{Outcome, Queue};
+use streams_kubernetes::writer::Writer;
+use streams_kubernetes::{Error, Key};
+use tokio::sync::watch as latest;
+
+/// Field manager of this controller.
+const MANAGER: Manager = Manager("streams-pe-api-controller");
+/// Reason of the Event that says that somebody else has a Service of this name.
+const NAME_TAKEN: &str = "ServiceNameTaken";
+/// When a Service of somebody else is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// The addresses of the frontend's replicas, told again and again; empty as long as none is known.
+pub(crate) type Addresses = latest::Receiver<BTreeSet<IpAddr>>;
+
+/// Queues the namespaces of jobs, and of Services of this name, whenever they change.
+pub(crate) fn subscribe(mirrors: &Mirrors, queue: &Queue<Key>) {
+    mirrors.jobs.wake(queue, |job: &Job| [key_of(&Key::of(job))]);
+    mirrors
+        .services
+        .wake(queue, |service: &Service| Some(Key::of(service)).filter(|key| *key.name == *names::PE_API_SERVICE));
+}
+
+/// Queues all namespaces with jobs whenever the frontend has other addresses, until nobody tells of them any more.
+pub(crate) async fn follow(mirrors: Mirrors, mut addresses: Addresses, queue: Queue<Key>) {
+    while addresses.changed().await.is_ok() {
+        mirrors.jobs.keys().iter().for_each(|job| queue.add(key_of(job)));
+    }
+}
+
+/// The key of the Service in the namespace of a job.
+fn key_of(job: &Key) -> Key {
+    job.sibling(names::PE_API_SERVICE)
+}
+
+/// Keeps the Service and its slices.
+pub(crate) struct PeApiServiceReconciler<C> {
+    cluster: C,
+    mirrors: Mirrors,
+    addresses: Addresses,
+    /// What the slices of a namespace were written with last. Others rarely change them; a new leader writes them once.
+    written: Mutex<BTreeMap<Key, BTreeSet<IpAddr>>>,
+}
+
+impl<C> PeApiServiceReconciler<C> {
+    /// Keeps the Services of these mirrors.
+    pub(crate) fn new(cluster: C, mirrors: Mirrors, addresses: Addresses) -> Self {
+        Self { cluster, mirrors, addresses, written: Mutex::new(BTreeMap::new()) }
+    }
+
+    fn written(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeSet<IpAddr>>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a namespace has.
+pub(crate) struct PeApiServiceObservation {
+    has_jobs: bool,
+    service: Option<Arc<Service>>,
+    addresses: BTreeSet<IpAddr>,
+    written: Option<BTreeSet<IpAddr>>,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeApiServiceDecision {
+    /// There is nothing to do.
+    Nothing,
+    /// The Service is to be as it should, and its slices as well.
+    Write {
+        /// The slices have other addresses.
+        slices: bool,
+    },
+    /// Nobody needs it any more.
+    Delete,
+}
+
+impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
+    type Answers = ();
+    type Observation = PeApiServiceObservation;
+    type Decision = PeApiServiceDecision;
+
+    async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<PeApiServiceObservation>, Error> {
+        Ok(Some(PeApiServiceObservation {
+            has_jobs: self.mirrors.jobs.of_namespace(&key.namespace).next().is_some(),
+            service: self.mirrors.services.get(key),
+            addresses: self.addresses.borrow().clone(),
+            written: self.written().get(key).cloned(),
+        }))
+    }
+
+    fn decide(observed: &PeApiServiceObservation) -> PeApiServiceDecision {
+        match (observed.has_jobs, &observed.service) {
+            (true, _) => {
+                let slices = observed.written.as_ref() != Some(&observed.addresses) || observed.service.is_none();
+                PeApiServiceDecision::Write { slices }
+            }
+            (false, Some(_)) => PeApiServiceDecision::Delete,
+            (false, None) => PeApiServiceDecision::Nothing,
+        }
+    }
+
+    async fn act(
+        &self,
+        key: &Key,
+        (): &mut (),
+        observed: PeApiServiceObservation,
+        decision: PeApiServiceDecision,
+    ) -> Result<Next, Error> {
+        let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
+        match decision {
+            PeApiServiceDecision::Nothing => {
+                self.written().remove(key);
+            }
+            PeApiServiceDecision::Delete => {
+                let uid = observed.service.as_ref().and_then(|service| service.metadata.uid.clone());
+                writer.delete::<Service>(&key.name, uid.as_deref(), PropagationPolicy::Background).await?;
+                for family in Family::ALL {
+                    writer.delete::<EndpointSlice>(family.name(), None, PropagationPolicy::Background).await?;
+                }
+                self.written().remove(key);
+            }
+            PeApiServiceDecision::Write { slices } => {
+                if observed.service.is_none() && !self.is_free(key).await? {
+                    return Ok(Next::Rest(Outcome::Again(LOOK_AGAIN)));
+                }
+                let service = desired::service(key);
+                writer.apply(names::ANNOTATION_APPLIED_HASH, &service, observed.service.as_deref()).await?;
+                if slices {
+                    for family in Family::ALL {
+                        let slice = desired::slice(key, family, &observed.addresses);
+                        let existing = self.cluster.get::<EndpointSlice>(&key.sibling(family.name())).await?;
+                        writer.apply(names::ANNOTATION_APPLIED_HASH, &slice, existing.as_ref()).await?;
+                    }
+                    self.written().insert(key.clone(), observed.addresses);
+                }
+            }
+        }
+        Ok(Next::Rest(Outcome::Done))
+    }
+}
+
+impl<C: Cluster> PeApiServiceReconciler<C> {
+    /// Whether the name can be taken: nobody has a Service of it, or it is ours and the mirror is behind.
+    async fn is_free(&self, key: &Key) -> Result<bool, Error> {
+        let Some(service) = self.cluster.get::<Service>(key).await? else { return Ok(true) };
+        let is_ours = desired::is_ours(&service);
+        if !is_ours {
+            tracing::warn!(%key, "somebody else has a Service of this name: PEs of this namespace cannot be served");
+            let note = "the name of this Service is needed for the PEs of jobs in this namespace: rename it";
+            self.cluster.announce(&service, &Notice::warning(NAME_TAKEN, note));
+        }
+        Ok(is_ours)
+    }
+}

@@ -1,0 +1,140 @@
+//! The Service comes with the first job of a namespace and goes with the last.
+
+use super::{PeApiServiceReconciler, key_of};
+use crate::controllers::reconciler::reconcile;
+use crate::controllers::tests::LateMirrors;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use streams_api::{BundleReference, Job, JobSpec};
+use streams_kubernetes::Key;
+use streams_kubernetes::queue::Outcome;
+use streams_kubernetes_fake::{Connection, Server};
+use tokio::sync::watch as latest;
+
+struct Fixture {
+    server: Server,
+    connection: Connection,
+    late: LateMirrors,
+    addresses: latest::Sender<BTreeSet<IpAddr>>,
+    reconciler: PeApiServiceReconciler<Connection>,
+}
+
+fn addresses(of: &[&str]) -> BTreeSet<IpAddr> {
+    of.iter().map(|address| address.parse().unwrap()).collect()
+}
+
+fn key() -> Key {
+    key_of(&Key::new("n", "flow"))
+}
+
+impl Fixture {
+    fn new(server: Server) -> Self {
+        let late = LateMirrors::of(&server);
+        let connection = server.connect();
+        let (told, addresses) = latest::channel(addresses(&["10.0.0.1", "fd00::1"]));
+        let reconciler = PeApiServiceReconciler::new(connection.clone(), late.mirrors.clone(), addresses);
+        Self { server, connection, late, addresses: told, reconciler }
+    }
+
+    fn with_job() -> Self {
+        let server = Server::new();
+        let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+        job.metadata.namespace = Some("n".to_owned());
+        server.create(&job);
+        Self::new(server)
+    }
+
+    /// Reconciles; says how many writes that took.
+    async fn writes(&mut self) -> usize {
+        let before = self.connection.writes();
+        reconcile(&self.reconciler, &key()).await.unwrap();
+        self.late.deliver_all();
+        self.connection.writes() - before
+    }
+
+    /// The addresses in the slices, of both families.
+    fn listed(&self) -> [Vec<String>; 2] {
+        ["streams-api-ipv4", "streams-api-ipv6"].map(|name| {
+            let slice = self.server.get::<EndpointSlice>(&Key::new("n", name));
+            slice.into_iter().flat_map(|slice| slice.endpoints).flat_map(|endpoint| endpoint.addresses).collect()
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_with_jobs_has_the_service_and_the_addresses_of_the_frontend() {
+    let mut fixture = Fixture::with_job();
+    assert_eq!(fixture.writes().await, 3);
+    assert_eq!(fixture.writes().await, 0, "all is as it should");
+    let service = fixture.server.get::<Service>(&key()).unwrap();
+    let spec = serde_json::to_value(service.spec.unwrap()).unwrap();
+    let expected = json!({
+        "ports": [
+            {"name": "api", "port": 10000, "protocol": "TCP"}, {"name": "repository", "port": 6379, "protocol": "TCP"},
+        ],
+        "sessionAffinity": "ClientIP",
+    });
+    assert_eq!(spec, expected);
+    assert_eq!(fixture.listed(), [["10.0.0.1"], ["fd00::1"]].map(|one| one.map(str::to_owned).to_vec()));
+    fixture.addresses.send_replace(addresses(&["10.0.0.2", "10.0.0.3"]));
+    assert_eq!(fixture.writes().await, 2);
+    assert_eq!(fixture.listed(), [vec!["10.0.0.2".to_owned(), "10.0.0.3".to_owned()], Vec::new()]);
+    // Somebody deletes it.
+    fixture.server.remove::<Service>(&key());
+    fixture.late.deliver_all();
+    assert!(fixture.writes().await >= 1);
+    assert!(fixture.server.get::<Service>(&key()).is_some());
+    // The last job goes.
+    fixture.server.remove::<Job>(&Key::new("n", "flow"));
+    fixture.late.deliver_all();
+    fixture.writes().await;
+    assert!(fixture.server.get::<Service>(&key()).is_none());
+    assert_eq!(fixture.listed(), [Vec::<String>::new(), Vec::new()]);
+    assert_eq!(fixture.writes().await, 0);
+    assert!(fixture.reconciler.written().is_empty());
+}
+
+#[tokio::test]
+async fn a_service_of_somebody_else_is_left_alone() {
+    let mut fixture = Fixture::with_job();
+    let service: Service = serde_json::from_value(json!({
+        "metadata": {"name": "streams-api", "namespace": "n", "labels": {"mine": "yes"}},
+        "spec": {"ports": [{"port": 80}]},
+    }))
+    .unwrap();
+    fixture.server.create(&service);
+    let outcome = reconcile(&fixture.reconciler, &key()).await.unwrap();
+    assert_eq!((outcome, fixture.connection.writes()), (Outcome::Again(super::LOOK_AGAIN), 0));
+    let announced = fixture.server.announced();
+    assert!(announced.iter().any(|announced| format!("{announced:?}").contains("ServiceNameTaken")), "{announced:?}");
+    assert_eq!(fixture.writes().await, 0);
+}
+
+#[tokio::test]
+async fn a_crash_between_two_writes_is_made_up_for() {
+    for survived in 0..3 {
+        let mut fixture = Fixture::with_job();
+        let calls = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        fixture.server.refuse({
+            let calls = calls.clone();
+            move |call| {
+                let count = calls.fetch_add(usize::from(call.verb.is_write()), std::sync::atomic::Ordering::SeqCst);
+                (call.verb.is_write() && count == survived)
+                    .then(|| kube::core::Status::failure("no", "InternalError").with_code(500))
+            }
+        });
+        let failed = reconcile(&fixture.reconciler, &key()).await;
+        assert!(failed.is_err(), "{survived}");
+        // The next leader remembers nothing.
+        fixture.late.deliver_all();
+        let (_, receiver) = latest::channel(addresses(&["10.0.0.1", "fd00::1"]));
+        fixture.reconciler =
+            PeApiServiceReconciler::new(fixture.connection.clone(), fixture.late.mirrors.clone(), receiver);
+        fixture.writes().await;
+        assert!(fixture.server.get::<Service>(&key()).is_some(), "{survived}");
+        assert_eq!(fixture.listed().map(|listed| listed.len()), [1, 1], "{survived}");
+    }
+}

@@ -1,0 +1,167 @@
+//! Tells PEs of their routes when they have become others (rule import-6).
+//!
+//! A message is one datagram to the pod of the PE, without an answer; a PE that misses it asks again after a minute. So
+//! nothing is written anywhere: what a PE was told last is remembered as long as this replica leads, and a new leader
+//! tells everybody once.
+//!
+//! Knows: boards, addresses of pods. Must not know: what matches what.
+//!
+//! Invariants: nobody is told anything before the boards have all that there is; nothing is kept of PEs that are gone.
+
+mod messenger;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::messenger::{Datagrams, Messenger};
+use crate::broker::Boards;
+use crate::controllers::reconciler::{self, Next};
+use crate::mirrors::{Mirrors, address_of, pe_of};
+use k8s_openapi::api::core::v1::Pod;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use streams_api::ProcessingElement;
+use streams_broker::Pe;
+use streams_kubernetes::queue::{Outcome, Queue};
+use streams_kubernetes::{Error, Key};
+
+/// How soon a message is sent again that could not be sent.
+const AGAIN: Duration = Duration::from_secs(5);
+/// How soon to look again for boards that are not filled.
+const SOON: Duration = Duration::from_millis(200);
+
+/// Queues every PE whose routes, or the addresses of whose pods, may be others; and all that export or import, at the
+/// beginning.
+pub(crate) fn subscribe(mirrors: &Mirrors, boards: &Boards, queue: &Queue<Key>) {
+    let to = queue.clone();
+    boards.subscribe(move |pe| to.add(pe.clone()));
+    let (to, known) = (queue.clone(), boards.clone());
+    mirrors.pods.subscribe(move |pod: &Pod| {
+        if let Some(pe) = pe_of(pod).filter(|pe| known.knows(pe)) {
+            to.add(pe);
+        }
+    });
+    let to = queue.clone();
+    mirrors.processing_elements.subscribe_to_departures(move |pe: &ProcessingElement, _| to.add(Key::of(pe)));
+    for pe in boards.pes() {
+        queue.add(pe);
+    }
+}
+
+/// What a PE was told last, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Told {
+    addresses: BTreeSet<IpAddr>,
+    digest: [u8; 32],
+}
+
+/// Tells PEs.
+pub(crate) struct RoutesReconciler<M> {
+    mirrors: Mirrors,
+    boards: Boards,
+    messenger: M,
+    told: Mutex<BTreeMap<Key, Told>>,
+}
+
+impl<M> RoutesReconciler<M> {
+    /// Tells the PEs of these mirrors what the boards say.
+    pub(crate) fn new(mirrors: Mirrors, boards: Boards, messenger: M) -> Self {
+        Self { mirrors, boards, messenger, told: Mutex::new(BTreeMap::new()) }
+    }
+
+    fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Told>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a PE is to be told, and what it was told.
+pub(crate) struct RoutesObservation {
+    are_filled: bool,
+    is_on_board: bool,
+    addresses: BTreeSet<IpAddr>,
+    message: String,
+    digest: [u8; 32],
+    told: Option<Told>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RoutesDecision {
+    /// The boards do not have everything yet.
+    Wait,
+    /// Whoever is there knows already.
+    Nothing,
+    /// These addresses do not know.
+    Tell(BTreeSet<IpAddr>),
+}
+
+impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
+    type Answers = ();
+    type Observation = RoutesObservation;
+    type Decision = RoutesDecision;
+
+    async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<RoutesObservation>, Error> {
+        let Some(element) = self.mirrors.processing_elements.get(key) else {
+            self.told().remove(key);
+            return Ok(None);
+        };
+        let pe = Pe { job: Arc::from(&*element.spec.job_name), id: element.spec.id };
+        let message = self.boards.routes(&key.namespace, &pe).message();
+        Ok(Some(RoutesObservation {
+            are_filled: self.boards.are_filled(),
+            is_on_board: self.boards.knows(key),
+            addresses: self.mirrors.pods_of_pe(key).filter_map(|pod| address_of(&pod)).collect(),
+            digest: Sha256::digest(&message).into(),
+            message,
+            told: self.told().get(key).cloned(),
+        }))
+    }
+
+    fn decide(observed: &RoutesObservation) -> RoutesDecision {
+        if !observed.are_filled {
+            return RoutesDecision::Wait;
+        }
+        // It asks by itself when it starts; that was before, if it is on the board no more.
+        if !observed.is_on_board && observed.told.is_none() {
+            return RoutesDecision::Nothing;
+        }
+        let knows = |address: &IpAddr| {
+            let told = observed.told.as_ref().filter(|told| told.digest == observed.digest);
+            told.is_some_and(|told| told.addresses.contains(address))
+        };
+        let ignorant: BTreeSet<IpAddr> = observed.addresses.iter().filter(|address| !knows(address)).copied().collect();
+        if ignorant.is_empty() { RoutesDecision::Nothing } else { RoutesDecision::Tell(ignorant) }
+    }
+
+    async fn act(
+        &self,
+        key: &Key,
+        (): &mut (),
+        observed: RoutesObservation,
+        decision: RoutesDecision,
+    ) -> Result<Next, Error> {
+        let addresses = match decision {
+            RoutesDecision::Wait => return Ok(Next::Rest(Outcome::Again(SOON))),
+            RoutesDecision::Nothing => return Ok(Next::Rest(Outcome::Done)),
+            RoutesDecision::Tell(addresses) => addresses,
+        };
+        let mut failed = BTreeSet::new();
+        for address in addresses {
+            if let Err(error) = self.messenger.send(address, &observed.message).await {
+                tracing::debug!(%key, %address, %error, "a PE cannot be told its routes; will try again");
+                failed.insert(address);
+            }
+        }
+        let RoutesObservation { addresses, digest, is_on_board, .. } = observed;
+        let is_all = failed.is_empty();
+        if is_all && !is_on_board {
+            self.told().remove(key);
+        } else {
+            let addresses = addresses.difference(&failed).copied().collect();
+            self.told().insert(key.clone(), Told { addresses, digest });
+        }
+        Ok(Next::Rest(if is_all { Outcome::Done } else { Outcome::Again(AGAIN) }))
+    }
+}

@@ -1,0 +1,171 @@
+//! Who is told what, and when.
+
+use super::{Messenger, RoutesDecision, RoutesObservation, RoutesReconciler, Told};
+use crate::broker::Boards;
+use crate::controllers::reconciler::{Reconciler, reconcile};
+use crate::controllers::tests::LateMirrors;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use streams_api::{Export, Import, Job, ProcessingElement};
+use streams_kubernetes::Key;
+use streams_kubernetes::queue::Outcome;
+use streams_kubernetes_fake::Server;
+
+const EMPTY: &str = r#"{"exports":{},"imports":{}}"#;
+
+fn addresses(of: &[&str]) -> BTreeSet<IpAddr> {
+    of.iter().map(|address| address.parse().unwrap()).collect()
+}
+
+#[test]
+fn who_does_not_know_is_told() {
+    use RoutesDecision::{Nothing, Tell, Wait};
+    let told = |of: &[&str], digest: u8| Some(Told { addresses: addresses(of), digest: [digest; 32] });
+    let (a, b, both) =
+        (|| addresses(&["10.0.0.1"]), || addresses(&["10.0.0.2"]), || addresses(&["10.0.0.1", "10.0.0.2"]));
+    // filled, on board, addresses, told -> decision; the digest is 1
+    let table = [
+        (false, true, a(), None, Wait),
+        (true, true, a(), None, Tell(a())),
+        (true, true, a(), told(&["10.0.0.1"], 1), Nothing),
+        (true, true, a(), told(&["10.0.0.1"], 2), Tell(a())),
+        (true, true, both(), told(&["10.0.0.1"], 1), Tell(b())),
+        (true, true, both(), told(&["10.0.0.1"], 2), Tell(both())),
+        (true, true, addresses(&[]), told(&["10.0.0.1"], 2), Nothing),
+        (true, false, a(), None, Nothing),
+        (true, false, a(), told(&["10.0.0.1"], 2), Tell(a())),
+    ];
+    for (are_filled, is_on_board, addresses, told, expected) in table {
+        let said = format!("{are_filled} {is_on_board} {addresses:?} {told:?}");
+        let digest = [1; 32];
+        let observed = RoutesObservation { are_filled, is_on_board, addresses, message: String::new(), digest, told };
+        assert_eq!(<RoutesReconciler<Recorder> as Reconciler>::decide(&observed), expected, "{said}");
+    }
+}
+
+/// Remembers what is sent; fails while it is told to.
+#[derive(Clone, Default)]
+struct Recorder {
+    sent: Arc<Mutex<Vec<(String, String)>>>,
+    fails: Arc<Mutex<bool>>,
+}
+
+impl Messenger for Recorder {
+    async fn send(&self, address: IpAddr, message: &str) -> io::Result<()> {
+        if *self.fails.lock().unwrap() {
+            return Err(io::Error::other("down"));
+        }
+        self.sent.lock().unwrap().push((address.to_string(), message.to_owned()));
+        Ok(())
+    }
+}
+
+impl Recorder {
+    fn sent(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut *self.sent.lock().unwrap())
+    }
+}
+
+/// A job that exports at its PE 0, and one that imports at its PE 0.
+fn two_jobs(server: &Server) {
+    for (name, id, address) in [("out", 1, "10.0.0.1"), ("in", 2, "10.0.0.2")] {
+        let job: Job = serde_json::from_value(json!({
+            "apiVersion": "streams.ibm.com/v1", "kind": "Job", "metadata": {"name": name, "namespace": "n"},
+            "spec": {"bundle": {"file": "a.sab"}}, "status": {"jobId": id},
+        }))
+        .unwrap();
+        let uid = server.create(&job).metadata.uid;
+        let meta = |object: &str| {
+            json!({"name": object, "namespace": "n", "labels": {"app": "streams"}, "ownerReferences": [{
+                "apiVersion": "streams.ibm.com/v1", "kind": "Job", "name": name, "uid": uid, "controller": true,
+            }]})
+        };
+        let pe: ProcessingElement = serde_json::from_value(json!({
+            "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement", "metadata": meta(&format!("{name}-0")),
+            "spec": {
+                "jobName": name, "jobId": id, "id": 0, "generation": 1, "contentId": "c", "runtimeId": "r",
+                "configMap": {"name": "m"}, "operatorCount": 1, "operators": ["o"], "image": "i",
+            },
+        }))
+        .unwrap();
+        let uid = server.create(&pe).metadata.uid;
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {
+                "name": format!("{name}-0-x"), "namespace": "n", "labels": {"app": "streams"}, "ownerReferences": [{
+                    "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement", "name": format!("{name}-0"),
+                    "uid": uid, "controller": true,
+                }],
+            },
+            "spec": {"containers": [{"name": "pe"}]}, "status": {"phase": "Running", "podIP": address},
+        }))
+        .unwrap();
+        server.create(&pod);
+        let common = json!({
+            "jobName": name, "jobId": id, "applicationName": "A", "applicationScope": "Default", "peId": 0, "portId": 0,
+        });
+        let mut spec = common.as_object().unwrap().clone();
+        let named = json!({
+            "applicationName": "", "applicationScope": "Default", "streamName": "s", "importOperName": "In",
+        });
+        if name == "out" {
+            spec.insert("type".to_owned(), json!("ByName"));
+            spec.insert("stream".to_owned(), json!({"exportOperName": "Out", "name": "s"}));
+            let export: Export = serde_json::from_value(json!({
+                "apiVersion": "streams.ibm.com/v1", "kind": "Export", "metadata": meta("out-0-0"), "spec": spec,
+            }))
+            .unwrap();
+            server.create(&export);
+        } else {
+            spec.insert("portIndex".to_owned(), json!(0));
+            spec.insert("streams".to_owned(), json!({"nameBasedImports": {"0": named}}));
+            let import: Import = serde_json::from_value(json!({
+                "apiVersion": "streams.ibm.com/v1", "kind": "Import", "metadata": meta("in-0-0"), "spec": spec,
+            }))
+            .unwrap();
+            server.create(&import);
+        }
+    }
+}
+
+#[tokio::test]
+async fn pes_are_told_once_and_of_the_end_and_nothing_is_kept() {
+    let server = Server::new();
+    two_jobs(&server);
+    let mut late = LateMirrors::of(&server);
+    let boards = Boards::of(&late.mirrors);
+    let recorder = Recorder::default();
+    let reconciler = RoutesReconciler::new(late.mirrors.clone(), boards, recorder.clone());
+    let (from, to) = (Key::new("n", "out-0"), Key::new("n", "in-0"));
+    *recorder.fails.lock().unwrap() = true;
+    assert_eq!(reconcile(&reconciler, &from).await.unwrap(), Outcome::Again(super::AGAIN));
+    *recorder.fails.lock().unwrap() = false;
+    for _ in 0..2 {
+        for pe in [&from, &to] {
+            assert_eq!(reconcile(&reconciler, pe).await.unwrap(), Outcome::Done);
+        }
+    }
+    let sent = recorder.sent();
+    let to_whom: Vec<&str> = sent.iter().map(|(address, _)| address.as_str()).collect();
+    assert_eq!(to_whom, ["10.0.0.1", "10.0.0.2"]);
+    assert!(
+        sent[0].1.contains(r#""entries":{"in-0-0":"#) && sent[1].1.contains(r#""entries":{"out-0-0":"#),
+        "{sent:?}"
+    );
+    // The importing job goes: the exporter is told that it has no routes any more.
+    server.remove::<Job>(&Key::new("n", "in"));
+    late.deliver_all();
+    reconcile(&reconciler, &from).await.unwrap();
+    assert_eq!(recorder.sent(), [("10.0.0.1".to_owned(), EMPTY.to_owned())]);
+    for pe in [&from, &to] {
+        server.remove::<ProcessingElement>(pe);
+    }
+    late.deliver_all();
+    for pe in [&from, &to] {
+        reconcile(&reconciler, pe).await.unwrap();
+    }
+    assert!(reconciler.told().is_empty());
+}

@@ -1,0 +1,79 @@
+//! What is said of exports, imports and consistent regions, once.
+
+use super::{Said, Standing, StandingReconciler, Stands};
+use crate::broker::Boards;
+use crate::broker::facts::Problem;
+use crate::controllers::reconciler::reconcile;
+use crate::controllers::tests::LateMirrors;
+use streams_api::{ConsistentRegion, ConsistentRegionSpec, Export, ExportSpec, Import, ImportSpec};
+use streams_kubernetes::Key;
+use streams_kubernetes_fake::{Connection, Server};
+
+/// Reconciles twice: says how often something was written, and gives the object.
+async fn reconciled<K: Stands>(mut object: K) -> (usize, K) {
+    let server = Server::new();
+    object.meta_mut().namespace = Some("n".to_owned());
+    server.create(&object);
+    let mut mirrors = LateMirrors::of(&server);
+    let connection: Connection = server.connect();
+    let boards = Boards::of(&mirrors.mirrors);
+    let reconciler = StandingReconciler::<_, K>::new(connection.clone(), mirrors.mirrors.clone(), boards);
+    let key = Key::new("n", "a");
+    for _ in 0..2 {
+        reconcile(&reconciler, &key).await.unwrap();
+        mirrors.deliver_all();
+    }
+    (connection.writes(), server.get(&key).unwrap())
+}
+
+async fn is_told_once<K: Stands>(object: K, expected: (&str, &str, &str)) {
+    let (writes, mut object) = reconciled(object).await;
+    assert_eq!(writes, 1);
+    let (observed, conditions) = object.status();
+    let (observed, conditions) = (*observed, conditions.clone());
+    assert_eq!(observed, object.meta().generation);
+    let said: Vec<_> = conditions.iter().map(|c| (&*c.type_, &*c.status, &*c.reason, &*c.message)).collect();
+    let (status, reason, message) = expected;
+    assert_eq!(said, [("Ready", status, reason, message)]);
+}
+
+#[tokio::test]
+async fn what_is_there_to_say_is_said_once() {
+    let of_nobody = ("False", "NotOfJob", "it belongs to no job that is there");
+    is_told_once(Export::new("a", ExportSpec::default()), of_nobody).await;
+    is_told_once(Import::new("a", ImportSpec::default()), of_nobody).await;
+    let waiting = ("False", "NotServed", "nothing drives the region yet: its PEs wait");
+    is_told_once(ConsistentRegion::new("a", ConsistentRegionSpec::default()), waiting).await;
+}
+
+#[test]
+fn who_is_alone_works_and_what_is_malformed_says_why() {
+    let problem = Problem::Twice("n".to_owned());
+    // standing -> ready, reason, message
+    let table = [
+        (Standing::Connected, true, "Connected", ""),
+        (Standing::Alone, true, "NoExports", ""),
+        (Standing::Unknown, false, "NotOfJob", "it belongs to no job that is there"),
+        (Standing::Malformed(problem), false, "Malformed", "there are two properties n"),
+    ];
+    for (standing, is_ready, reason, message) in table {
+        let expected = Said { is_ready, reason, message: message.to_owned() };
+        assert_eq!(Said::of(standing, "NoExports"), expected);
+    }
+}
+
+#[tokio::test]
+async fn what_is_being_deleted_is_left_alone() {
+    let mut object = Export::new("a", ExportSpec::default());
+    object.metadata.finalizers = Some(vec!["streams-test/lingers".to_owned()]);
+    object.metadata.namespace = Some("n".to_owned());
+    let server = Server::new();
+    server.create(&object);
+    server.delete::<Export>(&Key::new("n", "a"), &kube::api::DeleteParams::default());
+    let mirrors = LateMirrors::of(&server);
+    let connection = server.connect();
+    let boards = Boards::of(&mirrors.mirrors);
+    let reconciler = StandingReconciler::<_, Export>::new(connection.clone(), mirrors.mirrors.clone(), boards);
+    reconcile(&reconciler, &Key::new("n", "a")).await.unwrap();
+    assert_eq!(connection.writes(), 0);
+}

@@ -1,0 +1,145 @@
+//! Who asks, and what it may do (rule pe-api-1).
+//!
+//! Knows: addresses, pods, the names of the Services that lead here. Must not know: what is asked.
+
+use super::PeApi;
+use super::refusal::Refusal;
+use axum::extract::{ConnectInfo, FromRequestParts};
+use axum::http::header::HOST;
+use axum::http::request::Parts;
+use std::net::SocketAddr;
+use streams_api::names;
+use streams_kubernetes::Key;
+use streams_kubernetes::ownership::is_controlled_by;
+
+/// Who asks: the namespace that the request is about, and the PEs whose pods have the caller's address.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// The namespace.
+    pub(crate) namespace: String,
+    /// PEs of this namespace that run at the address; usually one, none if a tool asks.
+    pes: Vec<Speaker>,
+}
+
+/// A PE that may speak for itself and its job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Speaker {
+    /// The job.
+    pub(crate) job: String,
+    /// Number of the PE.
+    pub(crate) pe: u64,
+    /// Launch count of the pod.
+    pub(crate) launch_count: u64,
+}
+
+impl Caller {
+    /// The caller speaks for a PE of this job.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn speaks_for(&self, job: &str) -> Result<(), Refusal> {
+        let is_of_job = self.pes.iter().any(|speaker| speaker.job == job);
+        let words =
+            || Refusal::Forbidden(format!("only PEs of job {job} may change it, from the addresses of their pods"));
+        is_of_job.then_some(()).ok_or_else(words)
+    }
+
+    /// The pod that speaks for this PE.
+    ///
+    /// # Errors
+    /// There is none: somebody else asks.
+    pub(crate) fn speaks_as(&self, job: &str, pe: u64) -> Result<&Speaker, Refusal> {
+        let found = self.pes.iter().filter(|speaker| speaker.job == job && speaker.pe == pe);
+        let words = || Refusal::Forbidden(format!("only PE {pe} of job {job} may say so, from the address of its pod"));
+        found.max_by_key(|speaker| speaker.launch_count).ok_or_else(words)
+    }
+}
+
+impl FromRequestParts<PeApi> for Caller {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, api: &PeApi) -> Result<Self, Refusal> {
+        let mirrors = &api.mirrors;
+        let are_filled = api.boards.are_filled()
+            && mirrors.pods.is_synced()
+            && mirrors.processing_elements.is_synced()
+            && mirrors.parallel_regions.is_synced()
+            && mirrors.services.is_synced();
+        if !are_filled {
+            return Err(Refusal::Later("the mirrors are not filled yet".to_owned()));
+        }
+        let Some(ConnectInfo(address)) = parts.extensions.get::<ConnectInfo<SocketAddr>>() else {
+            return Err(Refusal::Forbidden("nobody knows who asks".to_owned()));
+        };
+        let pods = api.callers.pods(address.ip());
+        let named = parts.headers.get(HOST).and_then(|host| host.to_str().ok()).and_then(namespace_of_host);
+        let namespace = match (pods.first(), named) {
+            (_, Some(named)) => named.to_owned(),
+            (Some(pod), None) if pods.iter().all(|other| other.namespace == pod.namespace) => pod.namespace.to_string(),
+            (Some(_), None) => {
+                return Err(Refusal::Forbidden("pods of several namespaces have this address".to_owned()));
+            }
+            (None, None) => {
+                let words = "no pod of a PE has this address, and the host of the request names no namespace";
+                return Err(Refusal::Forbidden(words.to_owned()));
+            }
+        };
+        let of_namespace: Vec<&Key> = pods.iter().filter(|pod| *pod.namespace == *namespace).collect();
+        if of_namespace.is_empty() && !pods.is_empty() {
+            let words = format!("the caller is a pod of another namespace than {namespace}");
+            return Err(Refusal::Forbidden(words));
+        }
+        let speakers = of_namespace.into_iter().filter_map(|pod| speaker(api, pod));
+        Ok(Self { namespace, pes: speakers.collect() })
+    }
+}
+
+/// The PE that controls the pod. A label alone says nothing: anybody can label a pod.
+fn speaker(api: &PeApi, pod: &Key) -> Option<Speaker> {
+    let pod = api.mirrors.pods.get(pod)?;
+    let meta = &pod.metadata;
+    let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+    let element = api.mirrors.processing_elements.get(&Key::new(meta.namespace.as_deref()?, &owner.name))?;
+    let launch_count = meta.labels.as_ref()?.get(names::LABEL_LAUNCH_COUNT)?.parse().ok()?;
+    is_controlled_by(meta, &*element).then(|| Speaker {
+        job: element.spec.job_name.clone(),
+        pe: element.spec.id,
+        launch_count,
+    })
+}
+
+/// The namespace in the name of a Service that leads here: `streams-api.NAMESPACE...` and
+/// `streams-JOB-consistentregion-api.NAMESPACE...`.
+fn namespace_of_host(host: &str) -> Option<&str> {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let mut labels = name.split('.');
+    let service = labels.next()?;
+    let is_ours = service == names::PE_API_SERVICE
+        || service.strip_prefix("streams-").is_some_and(|rest| rest.ends_with("-consistentregion-api"));
+    labels.next().filter(|namespace| is_ours && !namespace.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_of_a_request_may_name_a_namespace() {
+        // host -> namespace
+        let table = [
+            ("streams-api.n:10000", Some("n")),
+            ("streams-api.n", Some("n")),
+            ("streams-api.n.svc.cluster.local:10000", Some("n")),
+            ("streams-flow-consistentregion-api.n:10000", Some("n")),
+            ("streams-api", None),
+            ("streams-api.", None),
+            ("streams-api:10000", None),
+            ("10.0.0.1:10000", None),
+            ("localhost:10000", None),
+            ("example.com", None),
+        ];
+        for (host, expected) in table {
+            assert_eq!(namespace_of_host(host), expected, "{host}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Which pod an address belongs to (rule pe-api-1).
+//!
+//! Invariant: an address has the pods that the mirror shows with it and that have not ended; nothing is kept of others.
+
+use crate::mirrors::{Mirrors, address_of};
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use streams_kubernetes::Key;
+use streams_kubernetes::watch::Watch;
+
+/// The addresses of pods. Cheap to clone; all clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct Callers {
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    pods: HashMap<IpAddr, BTreeSet<Key>>,
+    addresses: BTreeMap<Key, IpAddr>,
+}
+
+impl Callers {
+    /// Addresses that follow the mirror of pods.
+    pub(crate) fn of(mirrors: &Mirrors) -> Self {
+        let callers = Self::default();
+        let (following, pods) = (callers.clone(), mirrors.pods.clone());
+        mirrors.pods.subscribe(move |pod: &Pod| following.look_at(&pods, &Key::of(pod)));
+        callers
+    }
+
+    /// The pods with this address: more than one if they share the network of their node.
+    pub(crate) fn pods(&self, address: IpAddr) -> Vec<Key> {
+        let known = self.known();
+        known.pods.get(&address.to_canonical()).into_iter().flatten().cloned().collect()
+    }
+
+    /// The mirror is read under the lock, so that the last who looks sees the last state.
+    fn look_at(&self, pods: &Watch<Pod>, key: &Key) {
+        let mut known = self.known();
+        let now = pods.get(key).and_then(|pod| address_of(&pod));
+        let before = known.addresses.get(key).copied();
+        if before == now {
+            return;
+        }
+        if let Some(before) = before
+            && let Some(keys) = known.pods.get_mut(&before)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                known.pods.remove(&before);
+            }
+        }
+        match now {
+            Some(now) => {
+                known.pods.entry(now).or_default().insert(key.clone());
+                known.addresses.insert(key.clone(), now);
+            }
+            None => {
+                known.addresses.remove(key);
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use streams_kubernetes::metrics::Metrics;
+
+    fn pod(name: &str, address: &str, phase: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "n", "name": name}, "status": {"podIP": address, "phase": phase},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_address_has_the_pods_that_run_with_it_and_nothing_is_kept_of_others() {
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        let callers = Callers::of(&mirrors);
+        let at = |address: &str| -> Vec<String> {
+            callers.pods(address.parse().unwrap()).iter().map(|key| key.name.to_string()).collect()
+        };
+        mirrors.pods.insert(pod("a", "10.0.0.1", "Running"));
+        mirrors.pods.insert(pod("b", "10.0.0.1", "Succeeded"));
+        mirrors.pods.insert(pod("c", "", "Pending"));
+        assert_eq!(
+            (at("10.0.0.1"), at("::ffff:10.0.0.1"), at("10.0.0.2")),
+            (vec!["a".to_owned()], vec!["a".to_owned()], vec![],)
+        );
+        mirrors.pods.insert(pod("a", "10.0.0.1", "Failed"));
+        mirrors.pods.insert(pod("b", "10.0.0.1", "Running"));
+        assert_eq!(at("10.0.0.1"), ["b"]);
+        mirrors.pods.insert(pod("b", "10.0.0.3", "Running"));
+        assert_eq!((at("10.0.0.1"), at("10.0.0.3")), (vec![], vec!["b".to_owned()]));
+        mirrors.pods.remove(&Key::new("n", "b"));
+        let known = callers.known();
+        assert!(known.pods.is_empty() && known.addresses.is_empty());
+    }
+}

@@ -1,0 +1,217 @@
+//! Ports that operators open under a name (rule pe-api-5).
+
+use super::PeApi;
+use super::bodies::Number;
+use super::caller::Caller;
+use super::refusal::Refusal;
+use crate::mirrors::ByOwner;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Json;
+use k8s_openapi::api::core::v1::ServicePort;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use streams_api::{ProcessingElement, UserEndpoint, names};
+use streams_kubernetes::Key;
+use utoipa::ToSchema;
+
+/// What a PE of the runtime may have at most.
+const ENDPOINTS_MAX: usize = 100;
+/// A name of a port of a Service has 63 octets at most, four of them are `usr-`.
+const NAME_MAX: usize = 59;
+
+/// Where an endpoint is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Endpoint {
+    /// Name of the Service of the PE, with its namespace; not read.
+    #[serde(default)]
+    canonical_name: Option<String>,
+    /// The port.
+    port: u16,
+    /// TCP or UDP.
+    #[serde(default)]
+    protocol: Option<String>,
+}
+
+/// The ports of a PE's Service, by name.
+#[utoipa::path(
+    get, path = "/api/endpoints/job/{job}/pe/{pe}",
+    responses(
+        (status = 200, body = Object, description = "ports of the Service, by name"),
+        (status = 400, description = "there is no such job"),
+        (status = 404, description = "there is no such PE, or no Service of it"),
+    ),
+)]
+pub(super) async fn of_pe(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((job, pe)): Path<(String, String)>,
+) -> Result<Json<BTreeMap<String, ServicePort>>, Refusal> {
+    let (key, element) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
+    let service = api.mirrors.services.get(&key);
+    let service = service.ok_or_else(|| Refusal::Absent(format!("PE {pe} of job {job} has no Service yet")))?;
+    let ports = service.spec.as_ref().and_then(|spec| spec.ports.clone()).unwrap_or_default();
+    let mut named: BTreeMap<String, ServicePort> =
+        ports.into_iter().filter_map(|port| Some((port.name.clone()?, port))).collect();
+    for endpoint in element.status.iter().flat_map(|status| &status.endpoints) {
+        let name = names::user_port(&endpoint.name);
+        named.entry(name.clone()).or_insert_with(|| ServicePort {
+            name: Some(name),
+            port: endpoint.port.into(),
+            protocol: Some(endpoint.protocol.clone()),
+            ..ServicePort::default()
+        });
+    }
+    Ok(Json(named))
+}
+
+/// Where the endpoint of a job is.
+#[utoipa::path(
+    get, path = "/api/endpoints/job/{job}/endpoint/{name}",
+    responses(
+        (status = 200, body = Endpoint),
+        (status = 400, description = "there is no such job"),
+        (status = 404, description = "no PE of the job has registered it"),
+    ),
+)]
+pub(super) async fn of_job(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((job, name)): Path<(String, String)>,
+) -> Result<Json<Endpoint>, Refusal> {
+    api.job(&caller, &job)?;
+    let found = registered(&api, &caller, &job, &name);
+    let (element, endpoint) = found.ok_or_else(|| Refusal::Absent(format!("job {job} has no endpoint {name}")))?;
+    Ok(Json(Endpoint {
+        canonical_name: Some(format!("{}.{}", element.spec.service_name(), caller.namespace)),
+        port: endpoint.port,
+        protocol: Some(endpoint.protocol),
+    }))
+}
+
+/// A PE opens a port under a name. The same again changes nothing.
+#[utoipa::path(
+    put, path = "/api/endpoints/job/{job}/pe/{pe}/endpoint/{name}", request_body = Endpoint,
+    responses(
+        (status = 204, description = "registered"),
+        (status = 400, description = "no such job; another PE has the name; the port is taken, or cannot be one"),
+        (status = 403, description = "the caller is no PE of this job"),
+        (status = 404, description = "there is no such PE"),
+    ),
+)]
+pub(super) async fn register(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((job, pe, name)): Path<(String, String, String)>,
+    body: String,
+) -> Result<StatusCode, Refusal> {
+    let (key, element) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
+    caller.speaks_for(&job)?;
+    let asked: Endpoint =
+        serde_json::from_str(&body).map_err(|error| Refusal::Invalid(format!("the body is no endpoint: {error}")))?;
+    let endpoint = endpoint(&name, &asked)?;
+    if let Some((other, _)) = registered(&api, &caller, &job, &name)
+        && other.spec.id != element.spec.id
+    {
+        return Err(Refusal::Invalid(format!("PE {} of job {job} has endpoint {name} already", other.spec.id)));
+    }
+    let change = |before: &ProcessingElement| {
+        if let Some(taken) = taken(before, &endpoint) {
+            return Err(Refusal::Invalid(format!("port {} is {taken}", endpoint.port)));
+        }
+        let mut status = before.status.clone().unwrap_or_default();
+        let endpoints = &mut status.endpoints;
+        let count = endpoints.len();
+        match endpoints.iter_mut().find(|other| other.name == endpoint.name) {
+            Some(same) if *same == endpoint => return Ok(None),
+            Some(other) => *other = endpoint.clone(),
+            None if count >= ENDPOINTS_MAX => {
+                return Err(Refusal::Invalid(format!("a PE has {ENDPOINTS_MAX} endpoints at most")));
+            }
+            None => endpoints.push(endpoint.clone()),
+        }
+        Ok(Some(ProcessingElement { status: Some(status), ..before.clone() }))
+    };
+    api.changes.processing_element(&key, &change).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A PE closes a port that it has opened under a name.
+#[utoipa::path(
+    delete, path = "/api/endpoints/job/{job}/pe/{pe}/endpoint/{name}",
+    responses(
+        (status = 204, description = "gone"),
+        (status = 400, description = "there is no such job, or no such endpoint"),
+        (status = 403, description = "the caller is no PE of this job"),
+        (status = 404, description = "there is no such PE"),
+    ),
+)]
+pub(super) async fn unregister(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((job, pe, name)): Path<(String, String, String)>,
+) -> Result<StatusCode, Refusal> {
+    let (key, _) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
+    caller.speaks_for(&job)?;
+    let change = |before: &ProcessingElement| {
+        let mut status = before.status.clone().unwrap_or_default();
+        let count = status.endpoints.len();
+        status.endpoints.retain(|endpoint| endpoint.name != name);
+        if status.endpoints.len() == count {
+            return Err(Refusal::Invalid(format!("PE {pe} of job {job} has no endpoint {name}")));
+        }
+        Ok(Some(ProcessingElement { status: Some(status), ..before.clone() }))
+    };
+    api.changes.processing_element(&key, &change).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The PE of a job that has registered this name.
+fn registered(api: &PeApi, caller: &Caller, job: &str, name: &str) -> Option<(Arc<ProcessingElement>, UserEndpoint)> {
+    let job_key = Key::new(&caller.namespace, job);
+    let elements = api.mirrors.processing_elements.of_job(&job_key);
+    elements.filter(|element| element.spec.job_name == job).find_map(|element| {
+        let found = element.status.as_ref()?.endpoints.iter().find(|endpoint| endpoint.name == name)?.clone();
+        Some((element, found))
+    })
+}
+
+/// The endpoint, if a Service can have such a port.
+fn endpoint(name: &str, asked: &Endpoint) -> Result<UserEndpoint, Refusal> {
+    let is_inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_name = (1..=NAME_MAX).contains(&name.len())
+        && name.chars().all(|c| is_inside(c) || c == '-')
+        && name.ends_with(is_inside)
+        && !name.contains("--");
+    if !is_name {
+        let words = "lower-case letters, digits and single hyphens, at most 59, not a hyphen at the end";
+        return Err(Refusal::Invalid(format!("the name of an endpoint has {words}: {}", name.escape_debug())));
+    }
+    if asked.port == 0 {
+        return Err(Refusal::Invalid("a port is a number from 1 to 65535".to_owned()));
+    }
+    let protocol = asked.protocol.as_deref().unwrap_or("TCP").to_ascii_uppercase();
+    if !matches!(&*protocol, "TCP" | "UDP") {
+        return Err(Refusal::Invalid("the protocol of an endpoint is TCP or UDP".to_owned()));
+    }
+    Ok(UserEndpoint { name: name.to_owned(), port: asked.port, protocol })
+}
+
+/// Who has the port of the endpoint already, if not the endpoint itself.
+fn taken(element: &ProcessingElement, endpoint: &UserEndpoint) -> Option<String> {
+    let number = u32::from(endpoint.port);
+    let is_of_system = match &*endpoint.protocol {
+        "UDP" => matches!(number, 10_000 | 10_001),
+        _ => number == 9_696 || element.spec.input_ports.iter().any(|port| 10_000 + port == number),
+    };
+    if is_of_system {
+        return Some("a port of the runtime".to_owned());
+    }
+    let mut others = element.status.iter().flat_map(|status| &status.endpoints);
+    let is_it = |other: &&UserEndpoint| {
+        (other.port, &other.protocol) == (endpoint.port, &endpoint.protocol) && other.name != endpoint.name
+    };
+    others.find(is_it).map(|other| format!("that of endpoint {}", other.name))
+}

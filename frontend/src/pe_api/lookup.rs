@@ -1,0 +1,70 @@
+//! Finds what a path names (rule pe-api-2): a job that is not there is an invalid request; whatever else is missing of
+//! a job that is there is absent.
+
+use super::PeApi;
+use super::caller::Caller;
+use super::refusal::Refusal;
+use crate::mirrors::ByOwner;
+use std::sync::Arc;
+use streams_api::{Export, Import, Job, ParallelRegion, ProcessingElement, names};
+use streams_kubernetes::Key;
+
+impl PeApi {
+    /// The job of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn job(&self, caller: &Caller, name: &str) -> Result<Arc<Job>, Refusal> {
+        let job = self.mirrors.jobs.get(&Key::new(&caller.namespace, name));
+        job.filter(|job| job.metadata.deletion_timestamp.is_none()).ok_or_else(|| Refusal::no_job(name))
+    }
+
+    /// A PE of a job.
+    ///
+    /// # Errors
+    /// There is no such job or PE.
+    pub(super) fn pe(&self, caller: &Caller, job: &str, pe: u64) -> Result<(Key, Arc<ProcessingElement>), Refusal> {
+        self.job(caller, job)?;
+        let key = Key::new(&caller.namespace, &names::processing_element(job, pe));
+        let found = self.mirrors.processing_elements.get(&key);
+        let found = found.filter(|element| element.spec.job_name == job && element.spec.id == pe);
+        let absent = || Refusal::Absent(format!("job {job} has no PE {pe}"));
+        found.map(|element| (key, element)).ok_or_else(absent)
+    }
+
+    /// What an output port exports.
+    ///
+    /// # Errors
+    /// There is no such job or port.
+    pub(super) fn export(&self, caller: &Caller, job: &str, pe: u64, port: u32) -> Result<(Key, Arc<Export>), Refusal> {
+        self.job(caller, job)?;
+        let key = Key::new(&caller.namespace, &names::export(job, pe, port));
+        let found = self.mirrors.exports.get(&key).filter(|export| export.spec.job_name == job);
+        let absent = || Refusal::Absent(format!("output port {port} of PE {pe} of job {job} exports nothing"));
+        found.map(|export| (key, export)).ok_or_else(absent)
+    }
+
+    /// What an input port imports.
+    ///
+    /// # Errors
+    /// There is no such job or port.
+    pub(super) fn import(&self, caller: &Caller, job: &str, pe: u64, port: u32) -> Result<(Key, Arc<Import>), Refusal> {
+        self.job(caller, job)?;
+        let key = Key::new(&caller.namespace, &names::import(job, pe, port));
+        let found = self.mirrors.imports.get(&key).filter(|import| import.spec.job_name == job);
+        let absent = || Refusal::Absent(format!("input port {port} of PE {pe} of job {job} imports nothing"));
+        found.map(|import| (key, import)).ok_or_else(absent)
+    }
+
+    /// A parallel region of a job, by its name.
+    ///
+    /// # Errors
+    /// There is no such job or region.
+    pub(super) fn region(&self, caller: &Caller, job: &str, name: &str) -> Result<Arc<ParallelRegion>, Refusal> {
+        self.job(caller, job)?;
+        let key = Key::new(&caller.namespace, job);
+        let mut regions = self.mirrors.parallel_regions.of_job(&key);
+        let absent = || Refusal::Absent(format!("job {job} has no parallel region {name}"));
+        regions.find(|region| region.spec.name == name && region.spec.job_name == job).ok_or_else(absent)
+    }
+}

@@ -1,0 +1,121 @@
+//! The REST contract with running PEs (the rules of `docs/rules/pe-api.md`).
+//!
+//! The runtime in a pod asks its frontend for the names of jobs and for its routes, and tells of its connections. Its
+//! paths name no namespace and it can present no token, so the address of the pod says who asks.
+//!
+//! ```text
+//!  connection ── server ──► caller ──► handler ──┬─► reads: mirrors, boards
+//!                bounds     who asks             └─► writes: status of one object, then waits until the mirror has it
+//! ```
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | [`server`] | connections, and the bounds on them |
+//! | [`callers`] | which pod an address belongs to |
+//! | [`caller`] | who asks, and what it may do |
+//! | [`refusal`] | why something is not done, as a status code |
+//! | [`lookup`] | finds what a path names |
+//! | [`write`] | changes a status so that the next read sees it |
+//! | [`state`] | names of jobs, connectivity, widths |
+//! | [`endpoints`] | ports that operators open under a name |
+//! | [`subscriptions`] | routes; properties of exports; subscriptions and filters of imports |
+//! | [`bodies`] | the XML of requests and answers |
+//!
+//! Every replica serves it. Writes reach the controllers through the API server only.
+//!
+//! Knows: HTTP, what the runtime expects. Must not know: what controllers make of what is written.
+//!
+//! Invariants: nothing is answered from a mirror that is not filled; a write that was answered with 204 is in the
+//! mirror and on the board of this replica; nothing blocks a thread.
+
+mod bodies;
+mod caller;
+mod callers;
+mod endpoints;
+mod lookup;
+mod refusal;
+pub(crate) mod server;
+mod state;
+mod subscriptions;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub(crate) use self::callers::Callers;
+use self::write::{Changes, ClusterChanges};
+use crate::broker::Boards;
+use crate::mirrors::Mirrors;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::response::Json;
+use axum::routing::get;
+use std::sync::Arc;
+use streams_kubernetes::cluster::{Cluster, Manager};
+use utoipa::OpenApi as _;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Field manager of what PEs tell.
+const MANAGER: Manager = Manager("streams-pe-api");
+/// Longest body of a request.
+const BODY_MAX: usize = 1 << 20;
+
+/// What the handlers need. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct PeApi {
+    /// Where writes go.
+    changes: Arc<dyn Changes>,
+    /// What there is.
+    mirrors: Mirrors,
+    /// Routes.
+    boards: Boards,
+    /// Who has which address.
+    callers: Callers,
+}
+
+impl PeApi {
+    /// What these mirrors show, and writes to this cluster.
+    pub(crate) fn new<C: Cluster>(cluster: C, mirrors: Mirrors, boards: Boards, callers: Callers) -> Self {
+        let changes = Arc::new(ClusterChanges { cluster, mirrors: mirrors.clone() });
+        Self { changes, mirrors, boards, callers }
+    }
+}
+
+/// What the OpenAPI document says beside the paths.
+#[derive(utoipa::OpenApi)]
+#[openapi(info(
+    title = "PE API",
+    description = "What running PEs ask of the frontend. The address of the calling pod says its namespace and job."
+))]
+struct Description;
+
+/// All paths, and their description under `/openapi.json`.
+pub(crate) fn router(api: PeApi) -> Router {
+    let (router, document) = OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(state::job_name))
+        .routes(routes!(state::connectivity, state::set_connectivity))
+        .routes(routes!(state::width, state::set_width))
+        .routes(routes!(endpoints::of_pe))
+        .routes(routes!(endpoints::of_job))
+        .routes(routes!(endpoints::register, endpoints::unregister))
+        .routes(routes!(subscriptions::routes_of_pe))
+        .routes(routes!(subscriptions::exports::object))
+        .routes(routes!(
+            subscriptions::exports::read,
+            subscriptions::exports::add,
+            subscriptions::exports::replace,
+            subscriptions::exports::remove
+        ))
+        .routes(routes!(
+            subscriptions::exports::read_one,
+            subscriptions::exports::add_one,
+            subscriptions::exports::replace_one,
+            subscriptions::exports::remove_one
+        ))
+        .routes(routes!(subscriptions::imports::object))
+        .routes(routes!(subscriptions::imports::filter, subscriptions::imports::set_filter))
+        .routes(routes!(subscriptions::imports::streams, subscriptions::imports::set_streams))
+        .with_state(api)
+        .split_for_parts();
+    router.route("/openapi.json", get(async move || Json(document))).layer(DefaultBodyLimit::max(BODY_MAX))
+}

@@ -1,0 +1,145 @@
+//! Names of jobs, connectivity of PEs, widths of parallel regions.
+
+use super::PeApi;
+use super::bodies::Number;
+use super::caller::Caller;
+use super::refusal::Refusal;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Json;
+use std::time::Duration;
+use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity};
+use tokio::time::{Instant, sleep_until};
+
+/// The runtime waits a second for an answer. What comes later is, for it, no answer, and it tries again.
+const TOO_LATE: Duration = Duration::from_millis(1_500);
+/// Widest a region may be.
+const WIDTH_MAX: u32 = 10_000;
+
+/// The name of the job with this number.
+#[utoipa::path(
+    get, path = "/api/state/job/by-id/{id}/name",
+    responses(
+        (status = 200, content_type = "text/plain", body = String),
+        (status = 400, description = "there is no job of this number"),
+    ),
+)]
+pub(super) async fn job_name(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<String, Refusal> {
+    let number = id.parse::<u64>().ok();
+    let mut jobs = api.mirrors.jobs.of_namespace(&caller.namespace);
+    let found = jobs.find(|job| number.is_some() && job.status.as_ref().and_then(|status| status.job_id) == number);
+    let name = found.and_then(|job| job.metadata.name.clone());
+    name.ok_or_else(|| Refusal::Invalid(format!("there is no job with the number {id}")))
+}
+
+/// Which of its connections a PE has.
+#[utoipa::path(
+    get, path = "/api/state/job/{job}/pe/{pe}/connectivity",
+    responses(
+        (status = 200, body = String, description = "None, Partial or Full"),
+        (status = 400, description = "there is no such job"),
+        (status = 404, description = "there is no such PE"),
+    ),
+)]
+pub(super) async fn connectivity(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((job, pe)): Path<(String, String)>,
+) -> Result<Json<Connectivity>, Refusal> {
+    let (_, element) = api.pe(&caller, &job, Number::of_path(&pe)?)?;
+    Ok(Json(element.status.as_ref().map(|status| status.connectivity()).unwrap_or_default()))
+}
+
+/// A PE tells which of its connections it has.
+///
+/// The runtime tries again if it hears nothing, but not if it is told that something failed. So it hears nothing then:
+/// the answer comes when it has given up (rule pe-api-4).
+#[utoipa::path(
+    put, path = "/api/state/job/{job}/pe/{pe}/connectivity", request_body = String,
+    responses(
+        (status = 204, description = "recorded"),
+        (status = 400, description = "there is no such job, or the body is none of None, Partial and Full"),
+        (status = 403, description = "the caller is not the pod of this PE"),
+        (status = 404, description = "there is no such PE"),
+        (status = 503, description = "not recorded; the answer comes after 1.5 s"),
+    ),
+)]
+pub(super) async fn set_connectivity(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((job, pe)): Path<(String, String)>,
+    body: String,
+) -> Result<StatusCode, Refusal> {
+    let since = Instant::now();
+    let (key, element) = api.pe(&caller, &job, Number::of_path(&pe)?)?;
+    let launch_count = caller.speaks_as(&job, element.spec.id)?.launch_count;
+    let state: Connectivity = serde_json::from_str(&body)
+        .map_err(|_| Refusal::Invalid("connectivity is \"None\", \"Partial\" or \"Full\"".to_owned()))?;
+    let change = |before: &ProcessingElement| {
+        let mut status = before.status.clone().unwrap_or_default();
+        // A pod that was replaced meanwhile has nothing to say any more.
+        let is_outlived = status.launch_count > launch_count;
+        let reported = Some(ReportedConnectivity { state, launch_count });
+        if is_outlived || status.connectivity == reported {
+            return Ok(None);
+        }
+        status.connectivity = reported;
+        Ok(Some(ProcessingElement { status: Some(status), ..before.clone() }))
+    };
+    match api.changes.processing_element(&key, &change).await {
+        Ok(()) => Ok(StatusCode::NO_CONTENT),
+        Err(refusal) => {
+            if matches!(refusal, Refusal::Later(_)) {
+                sleep_until(since + TOO_LATE).await;
+            }
+            Err(refusal)
+        }
+    }
+}
+
+/// The width that a parallel region is to have.
+#[utoipa::path(
+    get, path = "/api/state/job/{job}/pr/{name}/width",
+    responses(
+        (status = 200, body = u32),
+        (status = 400, description = "there is no such job"),
+        (status = 404, description = "there is no such region"),
+    ),
+)]
+pub(super) async fn width(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((job, name)): Path<(String, String)>,
+) -> Result<Json<u32>, Refusal> {
+    Ok(Json(api.region(&caller, &job, &name)?.spec.width))
+}
+
+/// Changes the width that a parallel region is to have.
+#[utoipa::path(
+    put, path = "/api/state/job/{job}/pr/{name}/width", request_body = u32,
+    responses(
+        (status = 204, description = "written; the resize follows"),
+        (status = 400, description = "there is no such job, or no such width"),
+        (status = 403, description = "the caller is no PE of this job"),
+        (status = 404, description = "there is no such region"),
+    ),
+)]
+pub(super) async fn set_width(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((job, name)): Path<(String, String)>,
+    body: String,
+) -> Result<StatusCode, Refusal> {
+    let region = api.region(&caller, &job, &name)?;
+    caller.speaks_for(&job)?;
+    let width = body.trim().parse::<u32>().ok().filter(|width| (1..=WIDTH_MAX).contains(width));
+    let width = width.ok_or_else(|| Refusal::Invalid(format!("a width is a number from 1 to {WIDTH_MAX}")))?;
+    if region.spec.width != width {
+        api.changes.width(&region, width).await?;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,279 @@
+//! Properties of exported streams (rule pe-api-6).
+
+use super::super::PeApi;
+use super::super::bodies::{Number, OneProperty, Properties, PropertyNames, Xml};
+use super::super::caller::Caller;
+use super::super::refusal::Refusal;
+use crate::broker::facts;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Json;
+use std::sync::Arc;
+use streams_api::{Export, ExportAtRunTime, ExportSpec, StreamProperty};
+use streams_kubernetes::Key;
+
+/// Job, PE and port, as a path has them.
+type PortPath = Path<(String, String, String)>;
+/// The same, and the name of a property.
+type PropertyPath = Path<(String, String, String, String)>;
+
+/// What an output port exports.
+#[utoipa::path(
+    get, path = "/api/subscriptions/job/{job}/pe/{pe}/export/{port}",
+    responses(
+        (status = 200, body = Object),
+        (status = 400, description = "there is no such job"),
+        (status = 404, description = "the port exports nothing"),
+    ),
+)]
+pub(in super::super) async fn object(
+    State(api): State<PeApi>,
+    caller: Caller,
+    path: PortPath,
+) -> Result<Json<ExportSpec>, Refusal> {
+    let (_, export) = found(&api, &caller, &path)?;
+    let mut spec = export.spec.clone();
+    spec.stream.properties = export.properties().unwrap_or_default().to_vec();
+    Ok(Json(spec))
+}
+
+/// The properties of these names, or all.
+#[utoipa::path(
+    post, path = "/api/subscriptions/job/{job}/pe/{pe}/export/{port}/properties",
+    request_body(content_type = "application/xml", content = Object),
+    responses(
+        (status = 200, content_type = "application/xml", body = Object, description = "those that there are"),
+        (status = 400, description = "there is no such job, or no such document"),
+        (status = 404, description = "the port exports nothing, or by a name"),
+    ),
+)]
+pub(in super::super) async fn read(
+    State(api): State<PeApi>,
+    caller: Caller,
+    path: PortPath,
+    Xml(names): Xml<PropertyNames>,
+) -> Result<Xml<Properties>, Refusal> {
+    let (_, export) = found(&api, &caller, &path)?;
+    let names = names.listed();
+    let is_asked = |property: &&StreamProperty| names.as_ref().is_none_or(|names| names.contains(&property.name));
+    Ok(Xml(Properties::of(properties(&export, Refusal::Absent)?.iter().filter(is_asked))))
+}
+
+/// One property.
+#[utoipa::path(
+    get, path = "/api/subscriptions/job/{job}/pe/{pe}/export/{port}/property/{name}",
+    responses(
+        (status = 200, content_type = "application/xml", body = Object),
+        (status = 400, description = "there is no such job"),
+        (status = 404, description = "the port exports nothing, or by a name, or without this property"),
+    ),
+)]
+pub(in super::super) async fn read_one(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((job, pe, port, name)): PropertyPath,
+) -> Result<Xml<OneProperty>, Refusal> {
+    let (_, export) = found(&api, &caller, &Path((job, pe, port)))?;
+    let property = properties(&export, Refusal::Absent)?.iter().find(|property| property.name == name);
+    property.map(|property| Xml(property.into())).ok_or_else(|| Refusal::Absent(no_property(&name)))
+}
+
+/// Adds properties.
+#[utoipa::path(
+    put, path = "/api/subscriptions/job/{job}/pe/{pe}/export/{port}/properties",
+    request_body(content_type = "application/xml", content = Object),
+    responses(
+        (status = 204, description = "added; the routes follow"),
+        (status = 400, description = "no such job; one is there already; the port exports by a name"),
+        (status = 403, description = "the caller is no PE of this job"),
+        (status = 404, description = "the port exports nothing"),
+    ),
+)]
+pub(in super::super) async fn add(
+    State(api): State<PeApi>,
+    caller: Caller,
+    path: PortPath,
+    Xml(added): Xml<Properties>,
+) -> Result<StatusCode, Refusal> {
+    let added = added.into_properties();
+    change(&api, &caller, &path, |before| adding(before, &added)).await
+}
+
+/// Adds one property.
+#[utoipa::path(
+    put, path = "/api/subscriptions/job/{job}/pe/{pe}/export/{port}/property/{name}",
+    request_body(content_type = "application/xml", content = Object),
+    responses(
+        (status = 204, description = "added; the routes follow"),
+        (status = 400, description = "no such job; it is there already; the port exports by a name"),
+        (status = 403, description = "the caller is no PE of this job"),
+        (status = 404, description = "the port exports nothing"),
+    ),
+)]
+pub(in super::super) async fn add_one(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((job, pe, port, name)): PropertyPath,
+    Xml(added): Xml<OneProperty>,
+) -> Result<StatusCode, Refusal> {
+    let added = [named(&name, added)?];
+    change(&api, &caller, &Path((job, pe, port)), |before| adding(before, &added)).await
+}
+
+/// Replaces properties.
+#[utoipa::path(
+    patch, path = "/api/subscriptions/job/{job}/pe/{pe}/export/{port}/properties",
+    request_body(content_type = "application/xml", content = Object),
+    responses(
+        (status = 204, description = "replaced; the routes follow"),
+        (status = 400, description = "no such job; one is not there; the port exports by a name"),
+        (status = 403, description = "the caller is no PE of this job"),
+        (status = 404, description = "the port exports nothing"),
+    ),
+)]
+pub(in super::super) async fn replace(
+    State(api): State<PeApi>,
+    caller: Caller,
+    path: PortPath,
+    Xml(others): Xml<Properties>,
+) -> Result<StatusCode, Refusal> {
+    let others = others.into_properties();
+    change(&api, &caller, &path, |before| replacing(before, &others)).await
+}
+
+/// Replaces one property.
+#[utoipa::path(
+    patch, path = "/api/subscriptions/job/{job}/pe/{pe}/export/{port}/property/{name}",
+    request_body(content_type = "application/xml", content = Object),
+    responses(
+        (status = 204, description = "replaced; the routes follow"),
+        (status = 400, description = "no such job; it is not there; the port exports by a name"),
+        (status = 403, description = "the caller is no PE of this job"),
+        (status = 404, description = "the port exports nothing"),
+    ),
+)]
+pub(in super::super) async fn replace_one(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((job, pe, port, name)): PropertyPath,
+    Xml(other): Xml<OneProperty>,
+) -> Result<StatusCode, Refusal> {
+    let others = [named(&name, other)?];
+    change(&api, &caller, &Path((job, pe, port)), |before| replacing(before, &others)).await
+}
+
+/// Removes the properties of these names, or all.
+#[utoipa::path(
+    delete, path = "/api/subscriptions/job/{job}/pe/{pe}/export/{port}/properties",
+    request_body(content_type = "application/xml", content = Object),
+    responses(
+        (status = 204, description = "removed; the routes follow"),
+        (status = 400, description = "no such job; one is not there; the port exports by a name"),
+        (status = 403, description = "the caller is no PE of this job"),
+        (status = 404, description = "the port exports nothing"),
+    ),
+)]
+pub(in super::super) async fn remove(
+    State(api): State<PeApi>,
+    caller: Caller,
+    path: PortPath,
+    Xml(names): Xml<PropertyNames>,
+) -> Result<StatusCode, Refusal> {
+    let names = names.listed();
+    change(&api, &caller, &path, |before| match &names {
+        Some(names) => removing(before, names),
+        None => Ok(Vec::new()),
+    })
+    .await
+}
+
+/// Removes one property.
+#[utoipa::path(
+    delete, path = "/api/subscriptions/job/{job}/pe/{pe}/export/{port}/property/{name}",
+    responses(
+        (status = 204, description = "removed; the routes follow"),
+        (status = 400, description = "no such job; it is not there; the port exports by a name"),
+        (status = 403, description = "the caller is no PE of this job"),
+        (status = 404, description = "the port exports nothing"),
+    ),
+)]
+pub(in super::super) async fn remove_one(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((job, pe, port, name)): PropertyPath,
+) -> Result<StatusCode, Refusal> {
+    let names = [name];
+    change(&api, &caller, &Path((job, pe, port)), |before| removing(before, &names)).await
+}
+
+/// The export of a port.
+fn found(api: &PeApi, caller: &Caller, Path((job, pe, port)): &PortPath) -> Result<(Key, Arc<Export>), Refusal> {
+    api.job(caller, job)?;
+    api.export(caller, job, Number::of_path(pe)?, Number::of_path(port)?)
+}
+
+/// The properties in force.
+fn properties(export: &Export, refused: fn(String) -> Refusal) -> Result<&[StreamProperty], Refusal> {
+    let words = || refused("the stream is exported by its name and has no properties".to_owned());
+    export.properties().ok_or_else(words)
+}
+
+/// The property of a body, which must be the one of the path.
+fn named(name: &str, property: OneProperty) -> Result<StreamProperty, Refusal> {
+    let property = StreamProperty::from(property);
+    let words = || Refusal::Invalid(format!("the path names property {name}, the body {}", property.name));
+    if property.name == name { Ok(property) } else { Err(words()) }
+}
+
+/// Makes the properties in force what `make` makes of them, and waits until the board knows.
+async fn change(
+    api: &PeApi,
+    caller: &Caller,
+    path: &PortPath,
+    make: impl Fn(&[StreamProperty]) -> Result<Vec<StreamProperty>, Refusal> + Send + Sync,
+) -> Result<StatusCode, Refusal> {
+    let (key, _) = found(api, caller, path)?;
+    caller.speaks_for(&path.0.0)?;
+    let change = |export: &Export| {
+        let before = properties(export, Refusal::Invalid)?;
+        let after = make(before)?;
+        if after == before {
+            return Ok(None);
+        }
+        facts::properties(&after)?;
+        let mut status = export.status.clone().unwrap_or_default();
+        status.run_time = Some(ExportAtRunTime { properties: after });
+        Ok(Some(Export { status: Some(status), ..export.clone() }))
+    };
+    api.changes.export(&key, &change).await?;
+    api.boards.look_at_export(&key);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn adding(before: &[StreamProperty], added: &[StreamProperty]) -> Result<Vec<StreamProperty>, Refusal> {
+    let existing = added.iter().find(|added| before.iter().any(|property| property.name == added.name));
+    match existing {
+        Some(existing) => Err(Refusal::Invalid(format!("there is a property {} already", existing.name))),
+        None => Ok(before.iter().chain(added).cloned().collect()),
+    }
+}
+
+fn replacing(before: &[StreamProperty], others: &[StreamProperty]) -> Result<Vec<StreamProperty>, Refusal> {
+    let mut after = before.to_vec();
+    for other in others {
+        let place = after.iter_mut().find(|property| property.name == other.name);
+        *place.ok_or_else(|| Refusal::Invalid(no_property(&other.name)))? = other.clone();
+    }
+    Ok(after)
+}
+
+fn removing(before: &[StreamProperty], names: &[String]) -> Result<Vec<StreamProperty>, Refusal> {
+    if let Some(missing) = names.iter().find(|name| before.iter().all(|property| property.name != **name)) {
+        return Err(Refusal::Invalid(no_property(missing)));
+    }
+    Ok(before.iter().filter(|property| !names.contains(&property.name)).cloned().collect())
+}
+
+fn no_property(name: &str) -> String {
+    format!("there is no property {name}")
+}

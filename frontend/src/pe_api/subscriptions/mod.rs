@@ -1,0 +1,34 @@
+//! Routes of PEs, and what they export and import, to be read and changed while they run (rule pe-api-6).
+
+pub(super) mod exports;
+pub(super) mod imports;
+
+use super::PeApi;
+use super::bodies::Number;
+use super::caller::Caller;
+use super::refusal::Refusal;
+use axum::extract::{Path, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use std::sync::Arc;
+use streams_broker::Pe;
+
+/// Where the tuples of a PE's exports go, and where those of its imports come from.
+#[utoipa::path(
+    get, path = "/api/subscriptions/job/{job}/pe/{pe}",
+    responses(
+        (status = 200, body = Object, description = "the routes; empty ones, if nothing matches"),
+        (status = 400, description = "there is no such job"),
+        (status = 404, description = "there is no such PE"),
+    ),
+)]
+pub(super) async fn routes_of_pe(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((job, pe)): Path<(String, String)>,
+) -> Result<impl IntoResponse, Refusal> {
+    let (_, element) = api.pe(&caller, &job, Number::of_path(&pe)?)?;
+    let pe = Pe { job: Arc::from(&*job), id: element.spec.id };
+    let document = api.boards.routes(&caller.namespace, &pe).document();
+    Ok(([(CONTENT_TYPE, "application/json")], document))
+}

@@ -1,0 +1,559 @@
+//! The exchanges with PEs, over a fake API server.
+
+use super::{Callers, PeApi, router};
+use crate::broker::Boards;
+use crate::controllers::tests::LateMirrors;
+use crate::mirrors::Mirrors;
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::ConnectInfo;
+use axum::http::{Method, Request, StatusCode};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use streams_api::{Export, Import, Job, ParallelRegion, ProcessingElement};
+use streams_kubernetes::Key;
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes_fake::{Connection, Server};
+use tower::ServiceExt;
+
+/// Addresses of the pods of PE 1 of job `srcjob`, of PE 0 of it, of a PE of another job, and of nobody.
+const PE: &str = "10.0.0.1";
+const NEIGHBOUR: &str = "10.0.0.2";
+const STRANGER: &str = "10.0.0.3";
+const TOOL: &str = "10.0.0.9";
+const SUBSCRIPTIONS: &str = "/api/subscriptions/job/srcjob/pe/1";
+
+struct Cluster {
+    server: Server,
+    connection: Connection,
+    mirrors: LateMirrors,
+    router: Router,
+}
+
+/// A request, and what is expected.
+struct Exchange<'a> {
+    from: &'a str,
+    method: Method,
+    path: &'a str,
+    body: &'a str,
+}
+
+fn get<'a>(path: &'a str) -> Exchange<'a> {
+    Exchange { from: PE, method: Method::GET, path, body: "" }
+}
+
+fn send<'a>(method: Method, path: &'a str, body: &'a str) -> Exchange<'a> {
+    Exchange { from: PE, method, path, body }
+}
+
+impl Cluster {
+    /// A cluster with these objects.
+    fn with(objects: impl FnOnce(&Server)) -> Self {
+        let server = Server::new();
+        objects(&server);
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        let boards = Boards::of(&mirrors);
+        let callers = Callers::of(&mirrors);
+        let mirrors = LateMirrors::fill(&server, mirrors);
+        let connection = server.connect();
+        let api = PeApi::new(connection.clone(), mirrors.mirrors.clone(), boards, callers);
+        Self { server, connection, mirrors, router: router(api) }
+    }
+
+    /// Sends a request; the mirrors show what it has written while it waits.
+    async fn answer(&mut self, exchange: Exchange<'_>) -> (StatusCode, String) {
+        let peer: SocketAddr = format!("{}:40000", exchange.from).parse().unwrap();
+        let kind = if exchange.body.starts_with('<') { "application/xml" } else { "application/json" };
+        let mut request = Request::builder()
+            .method(exchange.method)
+            .uri(exchange.path)
+            .header("host", "streams-api.n:10000")
+            .header("content-type", kind)
+            .body(Body::from(exchange.body.to_owned()))
+            .unwrap();
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let mut response = Box::pin(self.router.clone().oneshot(request));
+        let response = loop {
+            tokio::select! {
+                biased;
+                response = &mut response => break response.unwrap(),
+                () = tokio::task::yield_now() => { self.mirrors.deliver_all(); }
+            }
+        };
+        let status = response.status();
+        let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    async fn expect(&mut self, exchange: Exchange<'_>, status: u16, part: &str) {
+        let said = format!("{} {} {}", exchange.from, exchange.method, exchange.path);
+        let (actual, body) = self.answer(exchange).await;
+        assert_eq!(actual.as_u16(), status, "{said}: {body}");
+        assert!(body.contains(part), "{said}: {body} has not {part}");
+        assert!(status != 204 || body.is_empty(), "{said}: {body}");
+    }
+}
+
+fn job(name: &str, id: u64) -> Job {
+    serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "Job", "metadata": {"name": name, "namespace": "n"},
+        "spec": {"bundle": {"file": "a.sab"}}, "status": {"jobId": id},
+    }))
+    .unwrap()
+}
+
+/// What the job of this name controls.
+fn metadata(server: &Server, kind: &str, name: &str, owner: &str) -> Value {
+    let uid = match kind {
+        "Job" => server.get::<Job>(&Key::new("n", owner)).unwrap().metadata.uid,
+        _ => server.get::<ProcessingElement>(&Key::new("n", owner)).unwrap().metadata.uid,
+    };
+    json!({
+        "name": name, "namespace": "n", "labels": {"app": "streams"},
+        "ownerReferences": [
+            {"apiVersion": "streams.ibm.com/v1", "kind": kind, "name": owner, "uid": uid, "controller": true},
+        ],
+    })
+}
+
+fn element(server: &Server, job: &str, id: u64, address: &str) {
+    let name = format!("{job}-{id}");
+    let pe: ProcessingElement = serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement",
+        "metadata": metadata(server, "Job", &name, job),
+        "spec": {
+            "jobName": job, "jobId": 1, "id": id, "generation": 1, "contentId": "c", "runtimeId": "r",
+            "configMap": {"name": "m"}, "operatorCount": 1, "operators": ["o"], "inputPorts": [0], "image": "i",
+        },
+        "status": {"launchCount": 2},
+    }))
+    .unwrap();
+    server.create(&pe);
+    let mut meta = metadata(server, "ProcessingElement", &format!("{name}-x"), &name);
+    meta["labels"] = json!({
+        "app": "streams", "streams.ibm.com/job": job, "streams.ibm.com/pe": id.to_string(),
+        "streams.ibm.com/launch-count": "2",
+    });
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": meta, "spec": {"containers": [{"name": "pe"}]},
+        "status": {"phase": "Running", "podIP": address},
+    }))
+    .unwrap();
+    server.create(&pod);
+}
+
+/// Jobs `srcjob` with PEs 0 and 1, and `dstjob` with PE 0.
+fn jobs(server: &Server) {
+    server.create(&job("srcjob", 1));
+    server.create(&job("dstjob", 2));
+    element(server, "srcjob", 0, NEIGHBOUR);
+    element(server, "srcjob", 1, PE);
+    element(server, "dstjob", 0, STRANGER);
+}
+
+fn export(server: &Server, by: &str, stream: &Value) {
+    let export: Export = serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "Export",
+        "metadata": metadata(server, "Job", "srcjob-1-10", "srcjob"),
+        "spec": {
+            "jobName": "srcjob", "jobId": 1, "applicationName": "A", "applicationScope": "Default", "peId": 1,
+            "portId": 10, "type": by, "stream": stream,
+        },
+    }))
+    .unwrap();
+    server.create(&export);
+}
+
+fn by_properties(server: &Server) {
+    jobs(server);
+    let properties = json!([{"name": "prop0", "type": "list<rstring>", "values": ["\"a\"", "\"b\""]}]);
+    let stream = json!({"exportOperName": "Out", "properties": properties, "allowFilter": false});
+    export(server, "ByProperties", &stream);
+}
+
+fn by_name(server: &Server) {
+    jobs(server);
+    export(server, "ByName", &json!({"exportOperName": "Out", "name": "s"}));
+}
+
+fn importing(server: &Server, name: &str, job: &str, pe: u64, port: u32, streams: &Value) {
+    let import: Import = serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "Import", "metadata": metadata(server, "Job", name, job),
+        "spec": {
+            "jobName": job, "jobId": if job == "srcjob" { 1 } else { 2 }, "applicationName": "B",
+            "applicationScope": "Default", "peId": pe, "portId": port, "portIndex": port, "streams": streams,
+        },
+    }))
+    .unwrap();
+    server.create(&import);
+}
+
+fn subscribed(text: &str) -> Value {
+    let import = json!({"subscription": text, "applicationScope": "Default", "importOperName": "In", "index": 0});
+    json!({"propertyBasedImport": import})
+}
+
+fn property(name: &str, kind: &str, value: &str) -> String {
+    let namespace = "http://www.ibm.com/xmlns/prod/streams/application";
+    format!(
+        "<streamProperty xmlns=\"{namespace}\" name=\"{name}\" type=\"{kind}\"><value>{value}</value></streamProperty>"
+    )
+}
+
+fn properties(of: &[(&str, &str)]) -> String {
+    let each = |(name, value): &(&str, &str)| {
+        format!("<a:property name=\"{name}\" type=\"rstring\"><a:value>\"{value}\"</a:value></a:property>")
+    };
+    let all: String = of.iter().map(each).collect();
+    format!(
+        "<a:streamProperties xmlns:a=\"http://www.ibm.com/xmlns/prod/streams/application\">{all}</a:streamProperties>"
+    )
+}
+
+fn names(of: &[&str]) -> String {
+    let scope = if of.is_empty() { "all" } else { "listed" };
+    let all: String = of.iter().map(|name| format!("<name>{name}</name>")).collect();
+    format!("<streamPropertyNames scope=\"{scope}\">{all}</streamPropertyNames>")
+}
+
+#[tokio::test]
+async fn a_job_is_known_before_anything_of_it() {
+    let paths = [
+        "/api/state/job/by-id/1/name",
+        "/api/state/job/srcjob/pe/1/connectivity",
+        "/api/state/job/srcjob/pr/R/width",
+        "/api/endpoints/job/srcjob/pe/1",
+        "/api/endpoints/job/srcjob/endpoint/test",
+        SUBSCRIPTIONS,
+        "/api/subscriptions/job/srcjob/pe/1/export/10",
+        "/api/subscriptions/job/srcjob/pe/1/export/10/property/prop0",
+        "/api/subscriptions/job/srcjob/pe/1/import/10",
+        "/api/subscriptions/job/srcjob/pe/1/import/10/filter",
+        "/api/subscriptions/job/srcjob/pe/1/import/10/streams",
+    ];
+    let mut nothing = Cluster::with(|_| {});
+    for path in paths {
+        nothing.expect(get(path), 400, "there is no job").await;
+    }
+    let mut jobs_only = Cluster::with(|server| {
+        server.create(&job("srcjob", 1));
+    });
+    jobs_only.expect(get(paths[0]), 200, "srcjob").await;
+    for path in &paths[1..] {
+        jobs_only.expect(get(path), 404, "").await;
+    }
+    for path in [
+        "/api/state/job/by-id/x/name",
+        "/api/subscriptions/job/srcjob/pe/x",
+        "/api/subscriptions/job/srcjob/pe/1/export/x",
+    ] {
+        jobs_only.expect(get(path), 400, "").await;
+    }
+    jobs_only.expect(get("/api/endpoints/job/srcjob/pe/x"), 404, "").await;
+}
+
+#[tokio::test]
+async fn nobody_is_answered_from_mirrors_that_are_not_filled() {
+    let mirrors = Mirrors::new(&Metrics::new("test"));
+    let (boards, callers) = (Boards::of(&mirrors), Callers::of(&mirrors));
+    let api = PeApi::new(Server::new().connect(), mirrors, boards, callers);
+    let mut request = Request::get(SUBSCRIPTIONS).header("host", "streams-api.n").body(Body::empty()).unwrap();
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, 0, 1], 1))));
+    assert_eq!(router(api).oneshot(request).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn connectivity_is_that_of_the_present_pod() {
+    let path = "/api/state/job/srcjob/pe/1/connectivity";
+    let mut cluster = Cluster::with(jobs);
+    cluster.expect(get(path), 200, "\"None\"").await;
+    for state in ["\"Full\"", "\"Partial\""] {
+        cluster.expect(send(Method::PUT, path, state), 204, "").await;
+        cluster.expect(get(path), 200, state).await;
+    }
+    let writes = cluster.connection.writes();
+    cluster.expect(send(Method::PUT, path, "\"Partial\""), 204, "").await;
+    assert_eq!(cluster.connection.writes(), writes, "nothing has changed");
+    cluster.expect(send(Method::PUT, path, "\"Whole\""), 400, "Partial").await;
+    // The next pod has told nothing yet, and the one before it is not heard any more.
+    let key = Key::new("n", "srcjob-1");
+    cluster.server.edit::<ProcessingElement>(&key, |pe| pe.status.as_mut().unwrap().launch_count = 3);
+    cluster.mirrors.deliver_all();
+    cluster.expect(get(path), 200, "\"None\"").await;
+    cluster.expect(send(Method::PUT, path, "\"Full\""), 204, "").await;
+    cluster.expect(get(path), 200, "\"None\"").await;
+}
+
+#[tokio::test]
+async fn only_pods_of_the_job_change_it_and_only_a_pe_says_how_it_is_connected() {
+    let streams = "<importedStreams/>";
+    let one = property("n", "int64", "1");
+    let listed = names(&["prop0"]);
+    let with = properties(&[("b", "c")]);
+    let exports = "/api/subscriptions/job/srcjob/pe/1/export/10";
+    let writes: [(Method, String, &str); 10] = [
+        (Method::PUT, "/api/state/job/srcjob/pr/R/width".to_owned(), "3"),
+        (Method::PUT, "/api/endpoints/job/srcjob/pe/1/endpoint/test".to_owned(), "{\"port\": 80}"),
+        (Method::DELETE, "/api/endpoints/job/srcjob/pe/1/endpoint/test".to_owned(), ""),
+        (Method::PUT, format!("{exports}/properties"), &with),
+        (Method::PATCH, format!("{exports}/properties"), &with),
+        (Method::DELETE, format!("{exports}/properties"), &listed),
+        (Method::PUT, format!("{exports}/property/n"), &one),
+        (Method::DELETE, format!("{exports}/property/prop0"), ""),
+        (Method::PUT, "/api/subscriptions/job/srcjob/pe/1/import/10/filter".to_owned(), "a == 1"),
+        (Method::PUT, "/api/subscriptions/job/srcjob/pe/1/import/10/streams".to_owned(), streams),
+    ];
+    let connectivity = "/api/state/job/srcjob/pe/1/connectivity";
+    let mut cluster = Cluster::with(|server| {
+        by_properties(server);
+        importing(server, "srcjob-1-10", "srcjob", 1, 10, &subscribed("a == 1"));
+        let region: ParallelRegion = serde_json::from_value(json!({
+            "apiVersion": "streams.ibm.com/v1", "kind": "ParallelRegion",
+            "metadata": metadata(server, "Job", "srcjob-0", "srcjob"),
+            "spec": {"jobName": "srcjob", "index": 0, "name": "R", "width": 2},
+        }))
+        .unwrap();
+        server.create(&region);
+        // A pod with all labels of a PE that no PE controls.
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "false", "namespace": "n", "labels": {
+                "app": "streams", "svc": "pe", "streams.ibm.com/job": "srcjob", "streams.ibm.com/pe": "1",
+                "streams.ibm.com/launch-count": "2",
+            }},
+            "spec": {"containers": [{"name": "pe"}]}, "status": {"phase": "Running", "podIP": "10.0.0.8"},
+        }))
+        .unwrap();
+        server.create(&pod);
+    });
+    for from in [STRANGER, TOOL, "10.0.0.8"] {
+        for (method, path, body) in &writes {
+            let exchange = Exchange { from, method: method.clone(), path, body };
+            cluster.expect(exchange, 403, "only PEs of job srcjob").await;
+        }
+        cluster.expect(Exchange { from, ..send(Method::PUT, connectivity, "\"Full\"") }, 403, "only PE 1").await;
+    }
+    cluster.expect(Exchange { from: NEIGHBOUR, ..send(Method::PUT, connectivity, "\"Full\"") }, 403, "only PE 1").await;
+    assert_eq!(cluster.connection.writes(), 0);
+    // A PE of the job may; whoever is in the namespace may read.
+    let width = "/api/state/job/srcjob/pr/R/width";
+    for wrong in ["0", "10001", "x", "-1", ""] {
+        cluster.expect(send(Method::PUT, width, wrong), 400, "").await;
+    }
+    cluster.expect(Exchange { from: NEIGHBOUR, ..send(Method::PUT, width, "3") }, 204, "").await;
+    cluster.expect(Exchange { from: TOOL, ..get(width) }, 200, "3").await;
+    cluster.expect(Exchange { from: STRANGER, ..get(connectivity) }, 200, "None").await;
+}
+
+#[tokio::test]
+async fn a_request_is_about_the_namespace_of_the_caller() {
+    let mut cluster = Cluster::with(|server| {
+        jobs(server);
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "namespace": "m", "labels": {"app": "streams"}},
+            "spec": {"containers": [{"name": "pe"}]}, "status": {"phase": "Running", "podIP": "10.1.0.1"},
+        }))
+        .unwrap();
+        server.create(&pod);
+    });
+    let path = "/api/state/job/by-id/1/name";
+    cluster.expect(Exchange { from: "10.1.0.1", ..get(path) }, 403, "another namespace").await;
+    for (from, host, status) in
+        [(PE, None, 200), ("10.1.0.1", None, 400), (TOOL, None, 403), (TOOL, Some("streams-api.n"), 200)]
+    {
+        let mut request = Request::get(path).body(Body::empty()).unwrap();
+        if let Some(host) = host {
+            request.headers_mut().insert("host", host.parse().unwrap());
+        }
+        request.extensions_mut().insert(ConnectInfo::<SocketAddr>(format!("{from}:1").parse().unwrap()));
+        let response = cluster.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), status, "{from} {host:?}");
+    }
+}
+
+#[tokio::test]
+async fn endpoints_are_registered_found_and_removed() {
+    let of_pe = "/api/endpoints/job/srcjob/pe/1";
+    let (test, of_job) = ("/api/endpoints/job/srcjob/pe/1/endpoint/test", "/api/endpoints/job/srcjob/endpoint/test");
+    let mut cluster = Cluster::with(|server| {
+        jobs(server);
+        let service: Service = serde_json::from_value(json!({
+            "metadata": metadata(server, "Job", "srcjob-1", "srcjob"),
+            "spec": {"clusterIP": "None", "ports": [{"name": "sys-0", "port": 10000, "protocol": "TCP"}]},
+        }))
+        .unwrap();
+        server.create(&service);
+    });
+    cluster.expect(get(of_job), 404, "no endpoint test").await;
+    cluster.expect(send(Method::DELETE, test, ""), 400, "no endpoint test").await;
+    let http = r#"{"canonicalName": "ignored", "port": 80, "protocol": "TCP"}"#;
+    cluster.expect(send(Method::PUT, test, http), 204, "").await;
+    let found = r#"{"canonicalName":"srcjob-1.n","port":80,"protocol":"TCP"}"#;
+    cluster.expect(get(of_job), 200, found).await;
+    let (_, ports) = cluster.answer(get(of_pe)).await;
+    let ports: Value = serde_json::from_str(&ports).unwrap();
+    assert_eq!(
+        ports,
+        json!({
+            "sys-0": {"name": "sys-0", "port": 10000, "protocol": "TCP"},
+            "usr-test": {"name": "usr-test", "port": 80, "protocol": "TCP"},
+        })
+    );
+    // After a restart of the PE, or after a lost answer.
+    cluster.expect(send(Method::PUT, test, http), 204, "").await;
+    cluster.expect(send(Method::PUT, test, r#"{"port": 81}"#), 204, "").await;
+    cluster.expect(get(of_job), 200, "81").await;
+    let with = |port: u32, protocol: &str| format!("{{\"port\": {port}, \"protocol\": \"{protocol}\"}}");
+    // PE, name, body -> status, part of the answer
+    let table = [
+        (0, "test", with(80, "TCP"), 400, "PE 1 of job srcjob has endpoint test already"),
+        (0, "tes", with(80, "TCP"), 204, ""),
+        (1, "other", with(81, "TCP"), 400, "port 81 is that of endpoint test"),
+        (1, "other", with(81, "UDP"), 204, ""),
+        (1, "a", with(10_000, "TCP"), 400, "port of the runtime"),
+        (1, "a", with(10_001, "TCP"), 204, ""),
+        (1, "b", with(10_001, "UDP"), 400, "port of the runtime"),
+        (1, "b", with(0, "TCP"), 400, "from 1 to 65535"),
+        (1, "b", with(70_000, "TCP"), 400, "no endpoint"),
+        (1, "b", with(1, "SCTP"), 400, "TCP or UDP"),
+        (1, "B", with(1, "TCP"), 400, "lower-case"),
+        (1, "b-", with(1, "TCP"), 400, "lower-case"),
+        (1, "b", "{".to_owned(), 400, "no endpoint"),
+        (2, "b", with(1, "TCP"), 404, "no PE 2"),
+    ];
+    for (pe, name, body, status, part) in table {
+        let path = format!("/api/endpoints/job/srcjob/pe/{pe}/endpoint/{name}");
+        cluster.expect(send(Method::PUT, &path, &body), status, part).await;
+    }
+    cluster.expect(send(Method::DELETE, test, ""), 204, "").await;
+    cluster.expect(get(of_job), 404, "").await;
+}
+
+#[tokio::test]
+async fn routes_are_those_of_the_board_and_follow_a_change_before_it_is_answered() {
+    let mut cluster = Cluster::with(|server| {
+        by_properties(server);
+        importing(server, "dstjob-0-0", "dstjob", 0, 0, &subscribed("\"a\" in prop0"));
+    });
+    let importer = "/api/subscriptions/job/dstjob/pe/0";
+    let routes = r#"{"exports":{"srcjob-1-10":{"portId":10,"entries":{"dstjob-0-0":{"jobId":2,"peId":0,"portId":0,"portIndex":0,"filter":""}}}},"imports":{}}"#;
+    let (status, body) = cluster.answer(get(SUBSCRIPTIONS)).await;
+    assert_eq!((status.as_u16(), &*body), (200, routes));
+    cluster.expect(get(importer), 200, r#""imports":{"dstjob-0-0":{"portId":0,"entries":{"srcjob-1-10""#).await;
+    cluster.expect(get("/api/subscriptions/job/srcjob/pe/0"), 200, r#"{"exports":{},"imports":{}}"#).await;
+    cluster.expect(get("/api/subscriptions/job/srcjob/pe/7"), 404, "no PE 7").await;
+    let changed = properties(&[("prop0", "a")]);
+    let path = format!("{SUBSCRIPTIONS}/export/10/properties");
+    cluster.expect(send(Method::PATCH, &path, &changed), 204, "").await;
+    // "a" in a text is an error, so nothing matches.
+    cluster.expect(get(SUBSCRIPTIONS), 200, r#"{"exports":{},"imports":{}}"#).await;
+    let streams = r#"<importedStreams><propertyBasedImport subscription="prop0 == &quot;a&quot;"/></importedStreams>"#;
+    let path = format!("{importer}/import/0/streams");
+    cluster.expect(Exchange { from: STRANGER, ..send(Method::PUT, &path, streams) }, 204, "").await;
+    cluster.expect(get(SUBSCRIPTIONS), 200, routes).await;
+    // The export forbids filters, and sends to the port.
+    let path = format!("{importer}/import/0/filter");
+    cluster.expect(Exchange { from: STRANGER, ..send(Method::PUT, &path, "a == 1") }, 400, "forbids filters").await;
+}
+
+#[tokio::test]
+async fn properties_are_read_added_replaced_and_removed() {
+    let exports = "/api/subscriptions/job/srcjob/pe/1/export/10";
+    let (all, one) = (format!("{exports}/properties"), |name: &str| format!("{exports}/property/{name}"));
+    let mut cluster = Cluster::with(by_properties);
+    let everything = names(&[]);
+    cluster.expect(get(exports), 200, r#""name":"prop0","type":"list<rstring>","values":["\"a\"","\"b\""]"#).await;
+    cluster.expect(send(Method::POST, &all, &everything), 200, "name=\"prop0\"").await;
+    cluster.expect(send(Method::PUT, &all, &properties(&[("prop0", "x")])), 400, "prop0 already").await;
+    cluster.expect(send(Method::PUT, &all, &properties(&[("foo", "x"), ("prop0", "x")])), 400, "prop0 already").await;
+    cluster.expect(send(Method::PUT, &all, &properties(&[])), 204, "").await;
+    cluster.expect(send(Method::PUT, &all, &properties(&[("foo", "x"), ("bar", "y")])), 204, "").await;
+    let (_, read) = cluster.answer(send(Method::POST, &all, &everything)).await;
+    assert_eq!(read.matches("<property ").count(), 3, "{read}");
+    let (_, read) = cluster.answer(send(Method::POST, &all, &names(&["foo", "unknown"]))).await;
+    assert_eq!((read.matches("<property ").count(), read.contains("name=\"foo\"")), (1, true), "{read}");
+    cluster.expect(get(&one("prop1")), 404, "").await;
+    let hello = property("prop1", "rstring", "\"hello\"");
+    cluster.expect(send(Method::PUT, &one("prop2"), &hello), 400, "the path names property prop2").await;
+    cluster.expect(send(Method::PUT, &one("prop1"), &hello), 204, "").await;
+    cluster.expect(get(&one("prop1")), 200, "<value>\"hello\"</value>").await;
+    cluster
+        .expect(send(Method::PATCH, &all, &properties(&[("foo", "z"), ("nope", "z")])), 400, "no property nope")
+        .await;
+    cluster.expect(send(Method::PATCH, &all, &properties(&[("foo", "z")])), 204, "").await;
+    let writes = cluster.connection.writes();
+    cluster.expect(send(Method::PATCH, &all, &properties(&[("foo", "z")])), 204, "").await;
+    assert_eq!(cluster.connection.writes(), writes, "nothing has changed");
+    cluster.expect(send(Method::PATCH, &one("bar"), &property("bar", "int64", "7")), 204, "").await;
+    cluster.expect(send(Method::PATCH, &one("bar"), &property("bar", "int64", "seven")), 400, "no value of type").await;
+    cluster.expect(send(Method::PATCH, &one("bar"), &property("bar", "int", "7")), 400, "no type").await;
+    cluster.expect(send(Method::DELETE, &one("prop9"), ""), 400, "").await;
+    cluster.expect(send(Method::DELETE, &one("prop0"), ""), 204, "").await;
+    cluster.expect(get(&one("prop0")), 404, "").await;
+    cluster.expect(send(Method::DELETE, &all, &names(&["foo", "prop0"])), 400, "no property prop0").await;
+    cluster.expect(send(Method::DELETE, &all, &names(&["foo"])), 204, "").await;
+    cluster.expect(send(Method::DELETE, &all, &everything), 204, "").await;
+    let (_, read) = cluster.answer(send(Method::POST, &all, &everything)).await;
+    assert_eq!(read.matches("<property ").count(), 0, "{read}");
+    cluster.expect(send(Method::POST, &all, ""), 415, "application/xml").await;
+    cluster.expect(send(Method::POST, &all, "<"), 400, "cannot be read").await;
+    // What was changed stays although the job controller writes the spec again.
+    let key = Key::new("n", "srcjob-1-10");
+    let status = cluster.server.get::<Export>(&key).unwrap().status.unwrap();
+    assert_eq!(status.run_time.unwrap().properties, []);
+    let spec = cluster.server.get::<Export>(&key).unwrap().spec;
+    assert_eq!(spec.stream.properties.len(), 1);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_exported_by_its_name_has_no_properties() {
+    let exports = "/api/subscriptions/job/srcjob/pe/1/export/10";
+    let (all, one) = (format!("{exports}/properties"), format!("{exports}/property/n"));
+    let mut cluster = Cluster::with(by_name);
+    cluster.expect(get(&one), 404, "").await;
+    cluster.expect(send(Method::POST, &all, &names(&[])), 404, "").await;
+    cluster.expect(send(Method::PUT, &one, &property("n", "int64", "1")), 400, "by its name").await;
+    cluster.expect(send(Method::PUT, &all, &properties(&[("a", "b")])), 400, "by its name").await;
+}
+
+#[tokio::test]
+async fn filters_and_subscriptions_are_read_and_changed() {
+    let import = "/api/subscriptions/job/srcjob/pe/1/import/10";
+    let (filter, streams) = (format!("{import}/filter"), format!("{import}/streams"));
+    let mut cluster = Cluster::with(|server| {
+        jobs(server);
+        importing(server, "srcjob-1-10", "srcjob", 1, 10, &subscribed("some == 1 && subscription == 2"));
+    });
+    cluster.expect(get(import), 200, r#""peId":1,"portId":10"#).await;
+    cluster.expect(get(&streams), 200, "subscription=\"some == 1 &amp;&amp; subscription == 2\"").await;
+    cluster.expect(get(&filter), 404, "no filter").await;
+    cluster.expect(send(Method::PUT, &filter, "some =="), 400, "filter: ").await;
+    cluster.expect(send(Method::PUT, &filter, "some == 1"), 204, "").await;
+    let (_, body) = cluster.answer(get(&filter)).await;
+    assert_eq!(body, "some == 1");
+    cluster.expect(get(&streams), 200, "filter=\"some == 1\"").await;
+    cluster.expect(send(Method::PUT, &filter, ""), 204, "").await;
+    cluster.expect(get(&filter), 404, "").await;
+    let some = r#"<importedStreams filter="b"><propertyBasedImport subscription="some == 2"/></importedStreams>"#;
+    cluster.expect(send(Method::PUT, &streams, some), 204, "").await;
+    let writes = cluster.connection.writes();
+    cluster.expect(send(Method::PUT, &streams, some), 204, "").await;
+    assert_eq!(cluster.connection.writes(), writes, "nothing has changed");
+    cluster.expect(get(&streams), 200, "subscription=\"some == 2\"").await;
+    cluster.expect(get(&filter), 200, "b").await;
+    let wrong = r#"<importedStreams><propertyBasedImport subscription="some = 2"/></importedStreams>"#;
+    cluster.expect(send(Method::PUT, &streams, wrong), 400, "subscription: ").await;
+    cluster.expect(get(&streams), 200, "subscription=\"some == 2\"").await;
+}
+
+#[tokio::test]
+async fn the_paths_are_described() {
+    let mut cluster = Cluster::with(|_| {});
+    let (status, document) = cluster.answer(get("/openapi.json")).await;
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(status.as_u16(), 200);
+    let paths = document["paths"].as_object().unwrap();
+    let methods: usize = paths.values().map(|path| path.as_object().unwrap().len()).sum();
+    assert_eq!((paths.len(), methods), (13, 24), "{:?}", paths.keys());
+    assert!(paths["/api/state/job/{job}/pe/{pe}/connectivity"]["put"]["responses"]["204"].is_object());
+}

@@ -1,0 +1,156 @@
+//! Changes the status of an object, so that the next read of this replica sees it (rule pe-api-3).
+//!
+//! The write is made only if nobody has written the object since it was read; else it is read again and decided again.
+//! Then the mirror is waited for. Both together have less time than the runtime waits.
+
+use super::MANAGER;
+use super::refusal::Refusal;
+use crate::mirrors::Mirrors;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use std::time::Duration;
+use streams_api::{Export, Import, ParallelRegion, ProcessingElement};
+use streams_kubernetes::cluster::{Cluster, Object};
+use streams_kubernetes::watch::{Mirrored, Watch, version};
+use streams_kubernetes::writer::Writer;
+use streams_kubernetes::{Error, Key};
+use tokio::time::timeout;
+
+/// How long a write may take, until the mirror has it: the runtime waits for a second.
+const WITHIN: Duration = Duration::from_millis(900);
+
+/// What becomes of an object; nothing, if nothing is to change.
+pub(super) type Change<'a, K> = &'a (dyn Fn(&K) -> Result<Option<K>, Refusal> + Send + Sync);
+
+/// Writes objects of any cluster, and waits until the mirror shows them.
+///
+/// All methods fail if the object is gone, the change is refused, or nothing comes of it in time.
+pub(super) trait Changes: Send + Sync {
+    /// Changes the status of a PE.
+    fn processing_element<'a>(
+        &'a self,
+        key: &'a Key,
+        change: Change<'a, ProcessingElement>,
+    ) -> BoxFuture<'a, Result<(), Refusal>>;
+
+    /// Changes the status of an export.
+    fn export<'a>(&'a self, key: &'a Key, change: Change<'a, Export>) -> BoxFuture<'a, Result<(), Refusal>>;
+
+    /// Changes the status of an import.
+    fn import<'a>(&'a self, key: &'a Key, change: Change<'a, Import>) -> BoxFuture<'a, Result<(), Refusal>>;
+
+    /// Changes the width that a parallel region is to have.
+    fn width<'a>(&'a self, region: &'a ParallelRegion, width: u32) -> BoxFuture<'a, Result<(), Refusal>>;
+}
+
+/// A cluster, and what is seen of it.
+pub(super) struct ClusterChanges<C> {
+    pub(super) cluster: C,
+    pub(super) mirrors: Mirrors,
+}
+
+impl<C: Cluster> Changes for ClusterChanges<C> {
+    fn processing_element<'a>(
+        &'a self,
+        key: &'a Key,
+        change: Change<'a, ProcessingElement>,
+    ) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(self.change_status(&self.mirrors.processing_elements, key, change))
+    }
+
+    fn export<'a>(&'a self, key: &'a Key, change: Change<'a, Export>) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(self.change_status(&self.mirrors.exports, key, change))
+    }
+
+    fn import<'a>(&'a self, key: &'a Key, change: Change<'a, Import>) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(self.change_status(&self.mirrors.imports, key, change))
+    }
+
+    fn width<'a>(&'a self, region: &'a ParallelRegion, width: u32) -> BoxFuture<'a, Result<(), Refusal>> {
+        let patch = json!({"metadata": {"uid": region.metadata.uid}, "spec": {"width": width}});
+        Box::pin(async move { self.merged(&self.mirrors.parallel_regions, &Key::of(region), &patch).await })
+    }
+}
+
+impl<C: Cluster> ClusterChanges<C> {
+    /// Writes the object that `change` makes of the one that is there, with another status; nothing, if it makes none.
+    ///
+    /// # Errors
+    /// `change` refuses; the object is gone; the API server refuses, or nothing comes of it in time.
+    async fn change_status<K: Object + Mirrored>(
+        &self,
+        mirror: &Watch<K>,
+        key: &Key,
+        change: Change<'_, K>,
+    ) -> Result<(), Refusal> {
+        let work = async {
+            if let Some(written) = self.write_status(mirror, key, change).await? {
+                is_shown(mirror, key, &written).await;
+            }
+            Ok(())
+        };
+        timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long()))
+    }
+
+    /// Merges `patch` into an object, and waits until the mirror shows that.
+    ///
+    /// # Errors
+    /// The object is gone; the API server refuses, or nothing comes of it in time.
+    async fn merged<K: Object + Mirrored>(&self, mirror: &Watch<K>, key: &Key, patch: &Value) -> Result<(), Refusal> {
+        let work = async {
+            let merged = self.cluster.merge::<K>(MANAGER, key, patch).await;
+            let merged = merged.map_err(|error| match error {
+                kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429 => {
+                    Refusal::Invalid(status.message)
+                }
+                error => Refusal::of(&error.into()),
+            })?;
+            is_shown(mirror, key, &merged).await;
+            Ok(())
+        };
+        timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long()))
+    }
+
+    /// The object as it was written, if it had to be.
+    async fn write_status<K: Object + Mirrored>(
+        &self,
+        mirror: &Watch<K>,
+        key: &Key,
+        change: Change<'_, K>,
+    ) -> Result<Option<K>, Refusal> {
+        let gone = || Refusal::Absent(format!("{} {} is gone", K::kind(&()), key.name));
+        let mut object = mirror.get(key).map(|object| K::clone(&object)).ok_or_else(gone)?;
+        let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
+        loop {
+            let Some(wanted) = change(&object)? else { return Ok(None) };
+            match writer.replace_status_if_unchanged(&wanted).await {
+                Ok(written) => return Ok(Some(written)),
+                Err(Error::Conflict { .. }) => {
+                    let read = self.cluster.get::<K>(key).await.map_err(|error| Refusal::of(&error.into()))?;
+                    let is_same = |now: &K| now.meta().uid == object.meta().uid;
+                    object = read.filter(is_same).ok_or_else(gone)?;
+                }
+                Err(error) => return Err(Refusal::of(&error)),
+            }
+        }
+    }
+}
+
+fn too_long() -> Refusal {
+    Refusal::Later("it takes too long".to_owned())
+}
+
+/// Waits until the mirror shows the object as it was written, or later, or does not show it any more.
+async fn is_shown<K: Object + Mirrored>(mirror: &Watch<K>, key: &Key, written: &K) {
+    let mut changes = mirror.changes();
+    loop {
+        changes.mark_unchanged();
+        let shown = mirror.get(key);
+        if shown.is_none_or(|shown| version(shown.meta()) >= version(written.meta())) {
+            return;
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
