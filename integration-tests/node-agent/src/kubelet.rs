@@ -2,7 +2,7 @@
 //!
 //! | the pod | what happens |
 //! |---|---|
-//! | is bound to one of the nodes | it gets an address, its volumes are written (again and again until they are there) |
+//! | is bound to one of the nodes | it gets an address, its volumes are written (as often as need be) |
 //! | has init containers | they run one after the other; if one fails, the pod has failed |
 //! | | its container runs; status, with the address |
 //! | its process ends | `Succeeded` or `Failed`, with exit code, reason and the end of the log |

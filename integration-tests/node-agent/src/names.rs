@@ -2,7 +2,7 @@
 //!
 //! | Service | addresses |
 //! |---|---|
-//! | headless, with a selector | of the pods that match, if they are ready or the Service publishes those that are not |
+//! | headless, with a selector | of the pods that match, if they are ready or the Service publishes others, too |
 //! | any other | of its EndpointSlices: there is nobody who would forward what is sent to a cluster IP |
 //!
 //! Ports are not translated. Only addresses of IPv4 are known; to any other question there is no answer.

@@ -4,12 +4,11 @@
 //! nobody can take would be lost otherwise.
 
 use crate::connections::{Connections, lock};
-use crate::frame::{Frame, Wave};
+use crate::control::{Change, Control, Report, Told};
+use crate::frame::Frame;
 use crate::link::{Link, Network, Target};
 use crate::operators::{Effect, Operators};
 use crate::peers::PortLabel;
-use crate::region::Report;
-use crate::routes::Change;
 use crate::scope::Scope;
 use crate::status::OutputStatus;
 use std::collections::BTreeMap;
@@ -23,28 +22,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 const TICK: Duration = Duration::from_millis(5);
 /// Tuples that a source may make up for.
 const LEFT_OVER: f64 = 100.0;
-
-/// What the engine is told beside tuples.
-#[derive(Debug)]
-pub(crate) enum Control {
-    /// A route of an export changes.
-    Route(Change),
-    /// A message about a region.
-    Region { region: u32, told: Told, text: String },
-    /// A report about a region was taken or not.
-    Reported { region: u32, taken: bool },
-}
-
-/// What a message about a region says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// What is to go through the region.
-    Wave(Wave),
-    /// Checkpoints that were still being written are written.
-    Drained,
-    /// The region gives up.
-    Failed,
-}
 
 /// Everything that moves tuples in a PE.
 #[derive(Debug)]

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! What is the contract: environment, files, ports, paths and bodies of calls, the forms of messages, the ways from a
-//! port to an address, deadlines and intervals. What is not: the format of what doubles send each other ([`start`] of one
-//! and of a real PE do not understand each other), tuples, operators, and the status page.
+//! port to an address, deadlines and intervals. What is not: the format of what doubles send each other ([`start`] of
+//! one and of a real PE do not understand each other), tuples, operators, and the status page.
 //!
 //! Knows: the contract. Must not know: Kubernetes, and how the operator works inside.
 //!
@@ -25,6 +25,7 @@ mod api;
 mod bundle;
 mod checkpoints;
 mod connections;
+mod control;
 mod engine;
 mod frame;
 mod link;

@@ -1,7 +1,7 @@
 //! Where peers are: from the label of an operator port or of a PE port to an address, in the steps of the runtime.
 //!
-//! 1. The label of an operator's input port, `<job id>.<operator>.<port>`, is looked up in the file of port labels. That
-//!    gives the label of a PE port, `<PE>.<port>@<job id>`.
+//! 1. The label of an operator's input port, `<job id>.<operator>.<port>`, is looked up in the file of port labels.
+//!    That gives the label of a PE port, `<PE>.<port>@<job id>`.
 //! 2. The name of the job is asked for, and the address of `<job>-<PE>.<namespace>` is looked up. The port is 10000 and
 //!    the id of the PE port.
 //!

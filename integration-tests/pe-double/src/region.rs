@@ -6,7 +6,7 @@
 
 use crate::api::Api;
 use crate::connections::Connections;
-use crate::engine::{Control, Told};
+use crate::control::{Control, Report, Told};
 use crate::frame::Wave;
 use crate::options::CheckpointStyle;
 use anyhow::{Context as _, Result, bail};
@@ -135,15 +135,6 @@ fn read(message: &Message) -> Result<Told> {
     }
 }
 
-/// What a PE reports of a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Report {
-    /// A checkpoint.
-    Checkpoint { region: u32, seq: u64 },
-    /// A reset.
-    Reset { region: u32, seq: u64, attempt: u64 },
-}
-
 /// Whoever reports.
 #[derive(Debug)]
 pub(crate) struct Reporter {
@@ -199,7 +190,7 @@ impl Reporter {
 #[cfg(test)]
 mod tests {
     use super::{Message, read};
-    use crate::engine::Told;
+    use crate::control::Told;
     use crate::frame::Wave;
 
     #[test]

@@ -1,12 +1,12 @@
 //! Dynamic connections: messages about them (UDP on port 10000), and the question that is asked at the start and after
 //! a minute without message. Each document says all routes of the PE; what differs from the one before is done.
 //!
-//! As in the runtime, a message of more than 16,384 bytes is cut, an answer 404 ends all exports and no import, and of a
-//! route that is there already only the filter changes. The double keeps filters and does not apply them.
+//! As in the runtime, a message of more than 16,384 bytes is cut, an answer 404 ends all exports and no import, and of
+//! a route that is there already only the filter changes. The double keeps filters and does not apply them.
 
 use crate::api::Api;
 use crate::connections::{Connections, lock};
-use crate::engine::Control;
+use crate::control::{Change, Control};
 use crate::peers::PortLabel;
 use crate::status::{ExportRoute, ImportRoute, RoutesStatus};
 use anyhow::{Context as _, Result};
@@ -38,17 +38,6 @@ struct Document {
 struct Port<E> {
     port_id: u32,
     entries: BTreeMap<String, E>,
-}
-
-/// What becomes of a route of an export. Its key is the label of the own port and that of the other end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// It is new.
-    Add { port: u32, key: (String, String), route: ExportRoute },
-    /// It has another filter.
-    Filter { key: (String, String), filter: String },
-    /// It is no more.
-    Remove { key: (String, String) },
 }
 
 /// Whoever looks after the routes of a PE.
@@ -185,7 +174,8 @@ fn apply(known: &Known, wanted: &BTreeMap<String, Port<ExportRoute>>) -> Known {
 
 #[cfg(test)]
 mod tests {
-    use super::{Change, apply, difference, parse};
+    use super::{apply, difference, parse};
+    use crate::control::Change;
     use std::collections::BTreeMap;
 
     const ONE: &str = r#"{"exports":{"exporter-0-0":{"portId":0,"entries":{"importer-0-0":{"jobId":1,"peId":0,"portId":0,"portIndex":0,"filter":""}}}},"imports":{}}"#;

@@ -242,3 +242,67 @@ pub struct Problems {
     /// The last of them, in words.
     pub last: Vec<String>,
 }
+
+/// What has arrived at all channels of each operator together, in several PEs: a channel alone misses what the others
+/// got. An operator is called by its name without channels.
+///
+/// Numbers that two channels got count as received twice, so that `received` is more than `highest` and one then.
+#[must_use]
+pub fn arrivals<'a>(statuses: impl IntoIterator<Item = &'a Status>) -> Vec<SinkStatus> {
+    let mut all: BTreeMap<(String, u32, String, String), SinkStatus> = BTreeMap::new();
+    for sink in statuses.into_iter().flat_map(|status| &status.sinks) {
+        let operator = without_channels(&sink.operator);
+        let key = (operator.clone(), sink.port, sink.source.clone(), sink.path.clone());
+        let Some(sum) = all.get_mut(&key) else {
+            all.insert(key, SinkStatus { operator, ..sink.clone() });
+            continue;
+        };
+        sum.received += sink.received;
+        sum.doubled += sink.doubled;
+        sum.late += sink.late;
+        sum.highest = sum.highest.max(sink.highest);
+        sum.lost = sum.highest.saturating_add(1).saturating_sub(sum.received);
+    }
+    all.into_values().collect()
+}
+
+/// `A.B` of `A[1].B[3]`.
+fn without_channels(name: &str) -> String {
+    let part = |part: &str| part.split('[').next().unwrap_or_default().to_owned();
+    name.split('.').map(part).collect::<Vec<_>>().join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SinkStatus, Status, arrivals};
+    use serde_json::json;
+
+    fn status(sinks: &[(&str, u64, u64)]) -> Status {
+        let sinks = sinks.iter().map(|(operator, received, highest)| SinkStatus {
+            operator: (*operator).to_owned(),
+            port: 0,
+            source: "1/Source#1".to_owned(),
+            path: "1:Source".to_owned(),
+            received: *received,
+            highest: *highest,
+            lost: highest + 1 - received,
+            doubled: 0,
+            late: 0,
+        });
+        let status = json!({
+            "namespace": "n", "job": "j", "jobId": 1, "pe": 0, "launch": 1, "address": "127.0.0.1", "bundle": null,
+            "started": true, "connectivity": "Full", "reported": null, "outputs": [], "inputs": [], "operators": [],
+            "sinks": sinks.collect::<Vec<_>>(), "routes": super::RoutesStatus::default(), "regions": {},
+            "problems": {"count": 0, "last": []},
+        });
+        serde_json::from_value(status).unwrap()
+    }
+
+    #[test]
+    fn channels_are_taken_together() {
+        let statuses = [status(&[("Lane[0].Sink", 5, 8), ("Other", 3, 2)]), status(&[("Lane[1].Sink", 4, 9)])];
+        let found = arrivals(&statuses);
+        let found: Vec<_> = found.iter().map(|sink| (sink.operator.as_str(), sink.received, sink.lost)).collect();
+        assert_eq!(found, [("Lane.Sink", 9, 1), ("Other", 3, 0)]);
+    }
+}

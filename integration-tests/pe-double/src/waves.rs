@@ -1,6 +1,6 @@
-//! How a drain or a reset goes through the operators of a consistent region in one PE: each operator turns when a marker
-//! has come over all its connections, and the PE is done when all have turned. The first operators of the region turn
-//! when they are told.
+//! How a drain or a reset goes through the operators of a consistent region in one PE: each operator turns when a
+//! marker has come over all its connections, and the PE is done when all have turned. The first operators of the
+//! region turn when they are told.
 //!
 //! Knows: connections, markers. Must not know: tuples, state, messages. Invariant: a wave that is over, or that another
 //! one has replaced, does not begin again.

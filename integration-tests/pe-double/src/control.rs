@@ -1,0 +1,46 @@
+//! What the engine is told, and what it wants to be reported.
+
+use crate::frame::Wave;
+use crate::status::ExportRoute;
+
+/// What the engine is told beside tuples.
+#[derive(Debug)]
+pub(crate) enum Control {
+    /// A route of an export changes.
+    Route(Change),
+    /// A message about a region.
+    Region { region: u32, told: Told, text: String },
+    /// A report about a region was taken or not.
+    Reported { region: u32, taken: bool },
+}
+
+/// What a message about a region says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// What is to go through the region.
+    Wave(Wave),
+    /// Checkpoints that were still being written are written.
+    Drained,
+    /// The region gives up.
+    Failed,
+}
+
+/// What becomes of a route of an export. Its key is the label of the own port and that of the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It is new.
+    Add { port: u32, key: (String, String), route: ExportRoute },
+    /// It has another filter.
+    Filter { key: (String, String), filter: String },
+    /// It is no more.
+    Remove { key: (String, String) },
+}
+
+/// What a PE reports of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// A checkpoint.
+    Checkpoint { region: u32, seq: u64 },
+    /// A reset.
+    Reset { region: u32, seq: u64, attempt: u64 },
+}
