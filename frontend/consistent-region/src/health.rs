@@ -1,0 +1,172 @@
+//! Whether the PEs of a region run and are connected, and which launch of each (rule consistent-region-2).
+
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// What is known of a PE and its pod. Who finds it out leaves out objects of other owners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeFacts {
+    /// The launch that the PE is in, from 1.
+    pub launch: u32,
+    /// The last launch of which the PE said that it is connected to all others, if it has not said otherwise since.
+    pub connected: Option<u32>,
+    /// Its pod, if there is one.
+    pub pod: Option<PodFacts>,
+}
+
+/// What is known of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodFacts {
+    /// The launch that the pod was made for.
+    pub launch: u32,
+    /// Whether it runs.
+    pub is_running: bool,
+}
+
+/// Whether a region can be driven.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// All PEs run and are connected, in these launches.
+    Healthy(Launches),
+    /// At least this PE is not.
+    Unhealthy(Cause),
+}
+
+/// Why a region is not healthy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The region has no PEs.
+    NoPes,
+    /// There is no such PE.
+    NoPe(u64),
+    /// The PE has no pod, or one of another launch.
+    NoPod(u64),
+    /// The pod of the PE does not run.
+    NotRunning(u64),
+    /// The PE has not said in this launch that it is connected.
+    NotConnected(u64),
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPes => write!(formatter, "the region has no PEs"),
+            Self::NoPe(pe) => write!(formatter, "there is no PE {pe}"),
+            Self::NoPod(pe) => write!(formatter, "PE {pe} has no pod of its launch"),
+            Self::NotRunning(pe) => write!(formatter, "the pod of PE {pe} does not run"),
+            Self::NotConnected(pe) => write!(formatter, "PE {pe} is not connected to all others"),
+        }
+    }
+}
+
+/// The health of the region of these PEs. What is not known is not healthy.
+#[must_use]
+pub fn health(pes: &BTreeSet<u64>, facts: impl Fn(u64) -> Option<PeFacts>) -> Health {
+    if pes.is_empty() {
+        return Health::Unhealthy(Cause::NoPes);
+    }
+    let launches = pes.iter().map(|&pe| Ok((pe, launch_of(pe, facts(pe))?))).collect();
+    match launches {
+        Ok(launches) => Health::Healthy(Launches(launches)),
+        Err(cause) => Health::Unhealthy(cause),
+    }
+}
+
+/// The launch in which a PE is healthy.
+fn launch_of(pe: u64, facts: Option<PeFacts>) -> Result<u32, Cause> {
+    let facts = facts.ok_or(Cause::NoPe(pe))?;
+    let pod = facts.pod.filter(|pod| pod.launch == facts.launch).ok_or(Cause::NoPod(pe))?;
+    if !pod.is_running {
+        return Err(Cause::NotRunning(pe));
+    }
+    if facts.connected != Some(facts.launch) {
+        return Err(Cause::NotConnected(pe));
+    }
+    Ok(facts.launch)
+}
+
+/// The PEs of a region with the launch of each. As JSON it is grouped by launch, because most PEs are in their first
+/// one: `{"1":[0,1,3],"2":[2]}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "BTreeMap<u32, Vec<u64>>", into = "BTreeMap<u32, Vec<u64>>")]
+pub struct Launches(BTreeMap<u64, u32>);
+
+impl Launches {
+    /// The launch of a PE, if it belongs to the region.
+    #[must_use]
+    pub fn of(&self, pe: u64) -> Option<u32> {
+        self.0.get(&pe).copied()
+    }
+
+    /// The PEs.
+    pub fn pes(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0.keys().copied()
+    }
+
+    /// Whether no PE was ever launched again.
+    #[must_use]
+    pub fn are_first(&self) -> bool {
+        self.0.values().all(|launch| *launch <= 1)
+    }
+}
+
+impl FromIterator<(u64, u32)> for Launches {
+    fn from_iter<I: IntoIterator<Item = (u64, u32)>>(launches: I) -> Self {
+        Self(launches.into_iter().collect())
+    }
+}
+
+impl From<BTreeMap<u32, Vec<u64>>> for Launches {
+    fn from(grouped: BTreeMap<u32, Vec<u64>>) -> Self {
+        grouped.into_iter().flat_map(|(launch, pes)| pes.into_iter().map(move |pe| (pe, launch))).collect()
+    }
+}
+
+impl From<Launches> for BTreeMap<u32, Vec<u64>> {
+    fn from(launches: Launches) -> Self {
+        let mut grouped: Self = Self::new();
+        for (pe, launch) in launches.0 {
+            grouped.entry(launch).or_default().push(pe);
+        }
+        grouped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_healthy_if_every_pe_runs_and_is_connected_in_its_present_launch() {
+        let pod = |launch, is_running| Some(PodFacts { launch, is_running });
+        let facts = |launch, connected, pod| Some(PeFacts { launch, connected, pod });
+        let first = facts(1, Some(1), pod(1, true));
+        let healthy = |launches: [(u64, u32); 2]| Health::Healthy(launches.into_iter().collect());
+        let unhealthy = Health::Unhealthy;
+        // PE 3, PE 7 -> health
+        let table = [
+            ("both", first, first, healthy([(3, 1), (7, 1)])),
+            ("launched again", facts(2, Some(2), pod(2, true)), first, healthy([(3, 2), (7, 1)])),
+            ("no PE", first, None, unhealthy(Cause::NoPe(7))),
+            ("no pod", facts(1, Some(1), None), first, unhealthy(Cause::NoPod(3))),
+            ("pod of an earlier launch", facts(2, Some(2), pod(1, true)), first, unhealthy(Cause::NoPod(3))),
+            ("pod does not run", facts(1, Some(1), pod(1, false)), first, unhealthy(Cause::NotRunning(3))),
+            ("not connected", first, facts(1, None, pod(1, true)), unhealthy(Cause::NotConnected(7))),
+            ("connected before", first, facts(2, Some(1), pod(2, true)), unhealthy(Cause::NotConnected(7))),
+        ];
+        for (name, three, seven, expected) in table {
+            let facts = |pe| if pe == 3 { three } else { seven };
+            assert_eq!(health(&[3, 7].into(), facts), expected, "{name}");
+        }
+        assert_eq!(health(&BTreeSet::new(), |_| first), unhealthy(Cause::NoPes));
+    }
+
+    #[test]
+    fn launches_are_written_by_launch() {
+        let launches: Launches = [(0, 1), (2, 2), (1, 1)].into_iter().collect();
+        let text = serde_json::to_string(&launches).unwrap();
+        assert_eq!(text, r#"{"1":[0,1],"2":[2]}"#);
+        assert_eq!(serde_json::from_str::<Launches>(&text).unwrap(), launches);
+    }
+}

@@ -1,0 +1,278 @@
+//! What is known of a region: what is stored, and all that follows from it.
+//!
+//! Only the step makes a new state of an old one (`transition`).
+
+use crate::health::Launches;
+use crate::message::Message;
+use crate::metrics::{Figures, Measured};
+use crate::settings::{Settings, Trigger};
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// A PE asks for its messages when it has not heard of any for 5 seconds, and a call takes a second at most. So every
+/// PE has seen a message that stood for this long (rule consistent-region-8).
+pub const SEEN_AFTER: Duration = Duration::from_secs(6);
+
+/// What is known of a region. As JSON it is what is stored (rule consistent-region-3).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct State {
+    /// The sequence id in use: number of the next checkpoint, or of the one being taken.
+    pub(crate) sequence: u64,
+    /// The checkpoint that a reset goes back to; 0 is the initial state of the operators.
+    pub(crate) last_completed: u64,
+    /// The checkpoint that PEs are told to delete.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) retired: u64,
+    /// Checkpoints that no reset needs any more, and that PEs have not been told to delete; the oldest is the first.
+    #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
+    pub(crate) superseded: VecDeque<u64>,
+    /// Resets begun since the last completed checkpoint.
+    #[serde(default)]
+    pub(crate) attempts: u32,
+    /// How many of them came before the last reset that was completed, or forced. They do not count for the limit.
+    #[serde(default)]
+    pub(crate) attempts_before: u32,
+    /// Where the region is.
+    pub(crate) phase: Phase,
+    #[serde(default)]
+    pub(crate) measured: Measured,
+}
+
+/// Where a region is. Who is in a phase with launches is healthy in these.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub(crate) enum Phase {
+    /// It was never healthy.
+    Started {
+        /// Whether its operators may have done something that has to be undone.
+        must_reset: bool,
+    },
+    /// Tuples are processed.
+    Processing {
+        launches: Launches,
+        /// What PEs were told last.
+        told: Told,
+        since: Time,
+    },
+    /// A PE is missing.
+    Unhealthy {},
+    /// Operators come to rest and write checkpoints.
+    Draining {
+        launches: Launches,
+        /// What PEs were told before, and still are, if an operator has asked for the drain. If there is nothing here,
+        /// time has asked, and PEs are told to drain.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requested: Option<Told>,
+        since: Time,
+        reports: Reports,
+    },
+    /// Operators go back to the last completed checkpoint.
+    Resetting {
+        launches: Launches,
+        since: Time,
+        /// PEs that have done so.
+        done: BTreeSet<u64>,
+    },
+    /// Too many resets in a row have failed.
+    MaximumResetAttemptsReached {
+        /// If the region is healthy.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        launches: Option<Launches>,
+    },
+    /// Tuples are processed, while checkpoints are still written.
+    CheckpointPending {
+        launches: Launches,
+        /// When the drain began.
+        since: Time,
+        /// When PEs were told to go on.
+        resumed: Time,
+        reports: Reports,
+        /// When the last PE reported.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        complete: Option<Time>,
+    },
+}
+
+/// What PEs were told before they process tuples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Told {
+    /// Nothing: a new job processes tuples without being told.
+    Nothing,
+    /// To go on.
+    Resumed,
+    /// That the checkpoint is complete that was still written when they were told to go on.
+    Drained,
+}
+
+/// Which PEs have written their checkpoints. No PE is in both sets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Reports {
+    /// All of them.
+    pub(crate) done: BTreeSet<u64>,
+    /// Those that tuples have to wait for.
+    pub(crate) blocking: BTreeSet<u64>,
+}
+
+impl Reports {
+    /// Whether all PEs have written all checkpoints.
+    pub(crate) fn are_done(&self, launches: &Launches) -> bool {
+        launches.pes().all(|pe| self.done.contains(&pe))
+    }
+
+    /// Whether tuples have to wait for no PE.
+    pub(crate) fn let_tuples_pass(&self, launches: &Launches) -> bool {
+        launches.pes().all(|pe| self.done.contains(&pe) || self.blocking.contains(&pe))
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl State {
+    /// A region of a new job.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            sequence: 1,
+            last_completed: 0,
+            retired: 0,
+            superseded: VecDeque::new(),
+            attempts: 0,
+            attempts_before: 0,
+            phase: Phase::Started { must_reset: false },
+            measured: Measured::default(),
+        }
+    }
+
+    /// The sequence id in use: number of the next checkpoint, or of the one being taken.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The checkpoint that a reset goes back to; 0 is the initial state of the operators.
+    #[must_use]
+    pub fn last_completed(&self) -> u64 {
+        self.last_completed
+    }
+
+    /// The name of where the region is, as users see it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match &self.phase {
+            Phase::Started { .. } => "STARTED",
+            Phase::Processing { .. } => "PROCESSING",
+            Phase::Unhealthy {} => "UNHEALTHY",
+            Phase::Draining { .. } => "DRAINING",
+            Phase::Resetting { .. } => "RESETTING",
+            Phase::MaximumResetAttemptsReached { .. } => "MAXIMUM_RESET_ATTEMPTS_REACHED",
+            Phase::CheckpointPending { .. } => "CHECKPOINT_PENDING",
+        }
+    }
+
+    /// The number of where the region is, as metrics have it.
+    fn number(&self) -> u8 {
+        match &self.phase {
+            Phase::Started { .. } => 0,
+            Phase::Processing { .. } => 1,
+            Phase::Unhealthy {} => 2,
+            Phase::Draining { .. } => 3,
+            Phase::Resetting { .. } => 4,
+            Phase::MaximumResetAttemptsReached { .. } => 5,
+            Phase::CheckpointPending { .. } => 6,
+        }
+    }
+
+    /// The launches that the region is driven with, if it is healthy.
+    #[must_use]
+    pub fn launches(&self) -> Option<&Launches> {
+        match &self.phase {
+            Phase::Started { .. } | Phase::Unhealthy {} => None,
+            Phase::MaximumResetAttemptsReached { launches } => launches.as_ref(),
+            Phase::Processing { launches, .. }
+            | Phase::Draining { launches, .. }
+            | Phase::Resetting { launches, .. }
+            | Phase::CheckpointPending { launches, .. } => Some(launches),
+        }
+    }
+
+    /// What the PEs of the region are told as long as the region is in this state (rule consistent-region-6).
+    #[must_use]
+    pub fn message(&self) -> Option<Message> {
+        let resume =
+            |is_pending| Message::ResumeSubmission { sequence: self.sequence, retired: self.retired, is_pending };
+        match &self.phase {
+            Phase::Started { .. } | Phase::Unhealthy {} => None,
+            Phase::Draining { requested: None, .. } => Some(Message::TriggerDrain { sequence: self.sequence }),
+            Phase::Processing { told, .. } | Phase::Draining { requested: Some(told), .. } => match told {
+                Told::Nothing => None,
+                Told::Resumed => Some(resume(false)),
+                Told::Drained => Some(Message::Drained { sequence: self.last_completed }),
+            },
+            Phase::CheckpointPending { .. } => Some(resume(true)),
+            Phase::Resetting { .. } => {
+                Some(Message::TriggerReset { sequence: self.last_completed, attempt: self.attempt() })
+            }
+            Phase::MaximumResetAttemptsReached { launches } => {
+                launches.as_ref().map(|_| Message::ResetFailed { sequence: self.last_completed })
+            }
+        }
+    }
+
+    /// The message for a PE in a launch: none, if the region is not driven with it.
+    #[must_use]
+    pub fn message_for(&self, pe: u64, launch: u32) -> Option<Message> {
+        if self.launches()?.of(pe)? == launch { self.message() } else { None }
+    }
+
+    /// When the region has to be told that time has passed. A moment that has passed means at once (rule
+    /// consistent-region-5).
+    #[must_use]
+    pub fn deadline(&self, settings: &Settings) -> Option<Time> {
+        match &self.phase {
+            Phase::Started { .. } | Phase::Unhealthy {} | Phase::MaximumResetAttemptsReached { .. } => None,
+            Phase::Processing { since, .. } => match settings.trigger {
+                Trigger::Periodic { period } => Some(since.after(period)),
+                Trigger::OperatorDriven { .. } => None,
+            },
+            Phase::Draining { since, .. } | Phase::CheckpointPending { since, complete: None, .. } => {
+                Some(since.after(settings.drain_timeout))
+            }
+            Phase::CheckpointPending { resumed, complete: Some(_), .. } => Some(resumed.after(SEEN_AFTER)),
+            Phase::Resetting { since, .. } => Some(since.after(settings.reset_timeout)),
+        }
+    }
+
+    /// The attempt to reset that PEs are told, from 0. Meant while the region is reset.
+    pub(crate) fn attempt(&self) -> u32 {
+        self.attempts.saturating_sub(1)
+    }
+
+    /// The figures for the metrics (rule consistent-region-12).
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let (drains, resets) = (&self.measured.drains, &self.measured.resets);
+        Figures {
+            average_drain_time_milliseconds: drains.average(),
+            average_reset_time_milliseconds: resets.average(),
+            last_consistent_state_time_milliseconds: drains.last_time(),
+            last_reset_time_milliseconds: resets.last_time(),
+            last_completed_drain_seq_id: drains.last_sequence(),
+            last_completed_reset_seq_id: resets.last_sequence(),
+            state: self.number(),
+            n_current_reset_attempts: self.attempts,
+        }
+    }
+}

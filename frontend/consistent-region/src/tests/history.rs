@@ -1,0 +1,245 @@
+//! Whole histories of a region, step by step: what is stored, what is told, and when.
+
+use super::{
+    DRAIN_TIMEOUT, PERIOD, RESET_TIMEOUT, blocking_done, done, healthy, launches, member, periodic, reset, unhealthy,
+    went_back,
+};
+use crate::event::{Event, Ignored, Progress};
+use crate::health::Health;
+use crate::message::{Document, Message};
+use crate::settings::Settings;
+use crate::state::{SEEN_AFTER, State};
+use crate::time::Time;
+use crate::transition::{Step, step};
+use std::time::Duration;
+
+/// A region that is told what happens, and stored after every step.
+struct Driven {
+    settings: Settings,
+    stored: String,
+}
+
+impl Driven {
+    fn new() -> Self {
+        Self { settings: periodic(), stored: serde_json::to_string(&State::new()).unwrap() }
+    }
+
+    fn state(&self) -> State {
+        serde_json::from_str(&self.stored).unwrap()
+    }
+
+    /// Tells it something so many seconds after the beginning.
+    fn at(&mut self, second: u64, event: &Event) -> Step {
+        let step = step(&self.settings, &self.state(), event, Time(second * 1_000));
+        if step.has_changed {
+            self.stored = serde_json::to_string(&step.state).unwrap();
+        }
+        step
+    }
+
+    /// The same, of something that the region accepts.
+    fn takes(&mut self, second: u64, event: &Event) -> Option<String> {
+        let step = self.at(second, event);
+        assert_eq!(step.ignored, None, "{event:?}");
+        step.send.map(|message| message.to_string())
+    }
+}
+
+fn seconds(duration: Duration) -> u64 {
+    duration.as_secs()
+}
+
+#[test]
+fn a_region_is_stored_in_few_words() {
+    let mut region = Driven::new();
+    assert_eq!(
+        region.stored,
+        r#"{"sequence":1,"lastCompleted":0,"attempts":0,"attemptsBefore":0,"phase":{"started":{"mustReset":false}},"measured":{}}"#
+    );
+    region.takes(1, &healthy());
+    region.takes(31, &Event::Time);
+    region.takes(32, &blocking_done(0, 1));
+    assert_eq!(
+        region.stored,
+        r#"{"sequence":1,"lastCompleted":0,"attempts":0,"attemptsBefore":0,"phase":{"draining":{"launches":{"1":[0,1]},"since":31000,"reports":{"done":[],"blocking":[0]}}},"measured":{}}"#
+    );
+    region.takes(33, &done(1, 1));
+    assert_eq!(
+        region.stored,
+        r#"{"sequence":2,"lastCompleted":0,"attempts":0,"attemptsBefore":0,"phase":{"checkpointPending":{"launches":{"1":[0,1]},"since":31000,"resumed":33000,"reports":{"done":[1],"blocking":[0]}}},"measured":{}}"#
+    );
+    region.takes(34, &done(0, 1));
+    region.takes(39, &Event::Time);
+    assert_eq!(
+        region.stored,
+        r#"{"sequence":2,"lastCompleted":1,"attempts":0,"attemptsBefore":0,"phase":{"processing":{"launches":{"1":[0,1]},"told":"drained","since":39000}},"measured":{"drains":{"samples":[3000],"last":{"sequence":1,"at":34000}}}}"#
+    );
+}
+
+#[test]
+fn checkpoints_are_given_up_one_by_one() {
+    let mut region = Driven::new();
+    region.takes(0, &healthy());
+    let (period, seen) = (seconds(PERIOD), seconds(SEEN_AFTER));
+    let mut now = 0;
+    // whether tuples wait for all checkpoints -> what PEs are told, the checkpoint that they delete
+    let table = [
+        (true, "seqId=2;retId=0;pendCkpt=0"),
+        (true, "seqId=3;retId=1;pendCkpt=0"),
+        (false, "seqId=4;retId=1;pendCkpt=1"),
+        (false, "seqId=5;retId=2;pendCkpt=1"),
+        (true, "seqId=6;retId=3;pendCkpt=0"),
+        (true, "seqId=7;retId=4;pendCkpt=0"),
+        (false, "seqId=8;retId=5;pendCkpt=1"),
+    ];
+    for (sequence, (waits, expected)) in (1..).zip(table) {
+        now += period;
+        assert_eq!(region.takes(now, &Event::Time), Some(format!("seqId={sequence}")));
+        assert_eq!(region.takes(now, &if waits { done(0, sequence) } else { blocking_done(0, sequence) }), None);
+        assert_eq!(region.takes(now, &done(1, sequence)).as_deref(), Some(expected));
+        if !waits {
+            assert_eq!(region.takes(now, &done(0, sequence)), None);
+            now += seen;
+            assert_eq!(region.takes(now, &Event::Time), Some(format!("seqId={sequence}")));
+        }
+        assert_eq!((region.state().last_completed(), region.state().name()), (sequence, "PROCESSING"));
+    }
+}
+
+#[test]
+fn attempts_to_reset_count_until_one_succeeds_and_their_numbers_go_on() {
+    let mut region = Driven::new();
+    region.takes(0, &healthy());
+    // second, event -> what PEs are told
+    let table = [
+        (1, reset(), Some("seqId=0;resetAttempt=0")),
+        (1 + seconds(RESET_TIMEOUT), Event::Time, Some("seqId=0;resetAttempt=1")),
+        (100, went_back(0, 0, 1), None),
+        (101, went_back(1, 0, 1), Some("seqId=2;retId=0;pendCkpt=0")),
+        // Two more may fail.
+        (102, unhealthy(), None),
+        (103, healthy(), Some("seqId=0;resetAttempt=2")),
+        (104, unhealthy(), None),
+        (105, healthy(), Some("seqId=0;resetAttempt=3")),
+        (106, unhealthy(), None),
+        (107, healthy(), Some("seqId=0")),
+        (108, Event::Reset { by: None, is_forced: true }, Some("seqId=0;resetAttempt=4")),
+        (109, went_back(0, 0, 4), None),
+        (110, went_back(1, 0, 4), Some("seqId=3;retId=0;pendCkpt=0")),
+        (140, Event::Time, Some("seqId=3")),
+        (141, done(0, 3), None),
+        (142, done(1, 3), Some("seqId=4;retId=0;pendCkpt=0")),
+        (143, reset(), Some("seqId=3;resetAttempt=0")),
+    ];
+    for (second, event, expected) in table {
+        assert_eq!(region.takes(second, &event).as_deref(), expected, "{second}: {event:?}");
+    }
+    let figures = region.state().figures();
+    assert_eq!((figures.average_drain_time_milliseconds, figures.average_reset_time_milliseconds), (2_000, 6_000));
+    assert_eq!(
+        (figures.last_consistent_state_time_milliseconds, figures.last_reset_time_milliseconds),
+        (142_000, 110_000)
+    );
+    assert_eq!((figures.last_completed_drain_seq_id, figures.last_completed_reset_seq_id), (3, 0));
+    assert_eq!((figures.state, figures.n_current_reset_attempts), (4, 1));
+}
+
+#[test]
+fn who_takes_over_sends_again_and_finds_the_timers() {
+    let mut region = Driven::new();
+    region.takes(0, &healthy());
+    region.takes(30, &Event::Time);
+    let step = region.at(40, &Event::TakenOver);
+    assert!(!step.has_changed);
+    assert_eq!(step.send, Some(Message::TriggerDrain { sequence: 1 }));
+    assert_eq!(step.deadline, Some(Time(30_000).after(DRAIN_TIMEOUT)));
+    // A report was lost while nobody was there.
+    region.takes(41, &done(0, 1));
+    assert_eq!(region.takes(500, &Event::Time).as_deref(), Some("seqId=0;resetAttempt=0"));
+}
+
+#[test]
+fn who_takes_over_waits_until_all_have_seen_that_they_should_go_on() {
+    let mut region = Driven::new();
+    region.takes(0, &healthy());
+    for (second, event) in [(30, Event::Time), (31, blocking_done(0, 1)), (32, done(1, 1)), (33, done(0, 1))] {
+        region.takes(second, &event);
+    }
+    assert_eq!(region.at(100, &Event::TakenOver).deadline, Some(Time(100_000).after(SEEN_AFTER)));
+    assert_eq!(region.at(101, &Event::Time).ignored, Some(Ignored::NotDue));
+    assert_eq!(region.takes(106, &Event::Time).as_deref(), Some("seqId=1"));
+    assert_eq!(region.state().figures().average_drain_time_milliseconds, 3_000);
+}
+
+#[test]
+fn settings_hold_from_the_next_step_on() {
+    let mut region = Driven::new();
+    region.takes(0, &healthy());
+    region.takes(30, &Event::Time);
+    region.settings.drain_timeout = Duration::from_secs(1_000);
+    let step = region.at(300, &Event::Time);
+    assert_eq!((step.ignored, step.deadline), (Some(Ignored::NotDue), Some(Time(1_030_000))));
+    region.settings.drain_timeout = Duration::from_secs(1);
+    assert_eq!(region.takes(300, &Event::Time).as_deref(), Some("seqId=0;resetAttempt=0"));
+    region.settings.max_consecutive_reset_attempts = 1;
+    assert_eq!(region.takes(301, &reset()).as_deref(), Some("seqId=0"));
+    assert_eq!(region.state().name(), "MAXIMUM_RESET_ATTEMPTS_REACHED");
+}
+
+#[test]
+fn other_pes_are_other_launches() {
+    let mut region = Driven::new();
+    region.takes(0, &healthy());
+    let three = Event::Health(Health::Healthy(launches([(0, 1), (1, 1), (2, 1)])));
+    assert_eq!(region.takes(1, &three).as_deref(), Some("seqId=0;resetAttempt=0"));
+    region.takes(2, &went_back(0, 0, 0));
+    region.takes(2, &went_back(1, 0, 0));
+    assert_eq!(region.takes(3, &went_back(2, 0, 0)).as_deref(), Some("seqId=2;retId=0;pendCkpt=0"));
+}
+
+#[test]
+fn a_clock_that_is_put_back_delays_nothing_for_longer_than_its_timer() {
+    let mut region = Driven::new();
+    region.takes(1_000_000, &healthy());
+    let step = region.at(10, &Event::Time);
+    assert_eq!((step.ignored, step.has_changed), (Some(Ignored::NotDue), true));
+    assert_eq!(step.deadline, Some(Time(10_000).after(PERIOD)));
+}
+
+#[test]
+fn reports_of_an_earlier_launch_count_for_nothing() {
+    let mut region = Driven::new();
+    region.takes(0, &healthy());
+    region.takes(30, &Event::Time);
+    region.takes(31, &unhealthy());
+    let again = Event::Health(Health::Healthy(launches([(0, 1), (1, 2)])));
+    region.takes(32, &again);
+    let report = |launch| Event::Report(member(1, launch), Progress::ResetDone { sequence: 0, attempt: 0 });
+    assert_eq!(region.at(33, &report(1)).ignored, Some(Ignored::AnotherLaunch { expected: 2 }));
+    region.takes(34, &went_back(0, 0, 0));
+    region.takes(35, &report(2));
+    assert_eq!(region.state().message_for(1, 1), None);
+    assert_eq!(region.state().message_for(2, 1), None);
+    assert_eq!(region.state().message_for(1, 2), region.state().message());
+}
+
+#[test]
+fn regions_that_share_a_pe_share_a_document() {
+    let (mut one, mut other) = (Driven::new(), Driven::new());
+    one.takes(0, &healthy());
+    other.takes(0, &healthy());
+    other.takes(30, &Event::Time);
+    let document = |one: &Driven, other: &Driven| {
+        Document::of([(0, one.state().message_for(1, 1)), (1, other.state().message_for(1, 1))])
+    };
+    assert_eq!(document(&one, &other).json(), r#"{"1":{"type":"triggerDrain","message":"seqId=1"}}"#);
+    one.takes(31, &reset());
+    let both = document(&one, &other);
+    assert_eq!(
+        both.json(),
+        r#"{"0":{"type":"triggerReset","message":"seqId=0;resetAttempt=0"},"1":{"type":"triggerDrain","message":"seqId=1"}}"#
+    );
+    assert_eq!(both.datagram().map(|datagram| datagram.len()), Some(112));
+    other.takes(32, &unhealthy());
+    assert_eq!(document(&one, &other).message(1), None);
+}

@@ -1,0 +1,384 @@
+//! The step from one state to the next (rules consistent-region-1 and consistent-region-4).
+
+use crate::event::{Event, Ignored, Member, Progress};
+use crate::health::{Health, Launches};
+use crate::message::Message;
+use crate::settings::{Settings, Trigger};
+use crate::state::{Phase, Reports, SEEN_AFTER, State, Told};
+use crate::time::Time;
+use std::collections::BTreeSet;
+
+/// What comes of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The state from now on.
+    pub state: State,
+    /// Whether it is another one. If so, it is stored before anything else is done.
+    pub has_changed: bool,
+    /// What to tell the PEs of the region once the state is stored.
+    pub send: Option<Message>,
+    /// When to say that time has passed. It replaces what was said before.
+    pub deadline: Option<Time>,
+    /// Why nothing came of the event, for the log.
+    pub ignored: Option<Ignored>,
+}
+
+/// What a region does when something happens.
+#[must_use]
+pub fn step(settings: &Settings, state: &State, event: &Event, now: Time) -> Step {
+    let mut next = state.clone();
+    not_after(&mut next, now);
+    let mut transition = Transition { settings, now, state: next };
+    let ignored = transition.take(event).err();
+    let next = transition.state;
+    let has_changed = next != *state;
+    let is_news = next.message() != state.message() || matches!(event, Event::TakenOver);
+    Step {
+        send: next.message().filter(|_| is_news),
+        deadline: next.deadline(settings),
+        ignored,
+        has_changed,
+        state: next,
+    }
+}
+
+/// Moments that would lie in the future are now: a clock that was put back makes nothing late (rule
+/// consistent-region-5).
+fn not_after(state: &mut State, now: Time) {
+    match &mut state.phase {
+        Phase::Started { .. } | Phase::Unhealthy {} | Phase::MaximumResetAttemptsReached { .. } => {}
+        Phase::Processing { since, .. } | Phase::Draining { since, .. } | Phase::Resetting { since, .. } => {
+            *since = now.min(*since);
+        }
+        Phase::CheckpointPending { since, resumed, complete, .. } => {
+            *since = now.min(*since);
+            *resumed = now.min(*resumed);
+            *complete = complete.map(|complete| now.min(complete));
+        }
+    }
+}
+
+/// The launch of a PE is the one that the region is driven with.
+fn is_member(launches: &Launches, member: Member) -> Result<(), Ignored> {
+    let expected = launches.of(member.pe).ok_or(Ignored::NotAMember)?;
+    if expected == member.launch { Ok(()) } else { Err(Ignored::AnotherLaunch { expected }) }
+}
+
+fn is_sequence(expected: u64, sequence: u64) -> Result<(), Ignored> {
+    if expected == sequence { Ok(()) } else { Err(Ignored::AnotherSequence { expected }) }
+}
+
+/// How far a PE is with its checkpoints.
+#[derive(Clone, Copy)]
+enum Written {
+    All,
+    Blocking,
+}
+
+impl Reports {
+    /// Notes what a PE says. Nothing takes back that all is written.
+    fn note(&mut self, pe: u64, written: Written) -> Result<(), Ignored> {
+        let is_new = match written {
+            Written::All => {
+                self.blocking.remove(&pe);
+                self.done.insert(pe)
+            }
+            Written::Blocking => !self.done.contains(&pe) && self.blocking.insert(pe),
+        };
+        if is_new { Ok(()) } else { Err(Ignored::AlreadyReported) }
+    }
+}
+
+struct Transition<'a> {
+    settings: &'a Settings,
+    now: Time,
+    state: State,
+}
+
+impl Transition<'_> {
+    fn take(&mut self, event: &Event) -> Result<(), Ignored> {
+        match event {
+            Event::Health(Health::Healthy(launches)) => self.healthy(launches),
+            Event::Health(Health::Unhealthy(_)) => self.unhealthy(),
+            Event::Report(member, Progress::CheckpointDone { sequence }) => {
+                self.written(*member, *sequence, Written::All)
+            }
+            Event::Report(member, Progress::BlockingCheckpointDone { sequence }) => {
+                self.written(*member, *sequence, Written::Blocking)
+            }
+            Event::Report(member, Progress::ResetDone { sequence, attempt }) => {
+                self.went_back(*member, *sequence, *attempt)
+            }
+            Event::Drain { by, operator, sequence } => self.drain(*by, operator, *sequence),
+            Event::Reset { by, is_forced } => self.asked_to_reset(*by, *is_forced),
+            Event::Time => self.time(),
+            Event::TakenOver => self.taken_over(),
+        }
+    }
+
+    fn healthy(&mut self, launches: &Launches) -> Result<(), Ignored> {
+        match &mut self.state.phase {
+            Phase::Started { must_reset: false } if launches.are_first() => {
+                self.state.phase =
+                    Phase::Processing { launches: launches.clone(), told: Told::Nothing, since: self.now };
+            }
+            Phase::Started { .. } | Phase::Unhealthy {} => self.reset(launches.clone()),
+            Phase::MaximumResetAttemptsReached { launches: known } => {
+                if known.as_ref() == Some(launches) {
+                    return Err(Ignored::NothingNew);
+                }
+                *known = Some(launches.clone());
+            }
+            Phase::Processing { launches: known, .. }
+            | Phase::Draining { launches: known, .. }
+            | Phase::Resetting { launches: known, .. }
+            | Phase::CheckpointPending { launches: known, .. } => {
+                if known == launches {
+                    return Err(Ignored::NothingNew);
+                }
+                // A PE was launched again, or came or went, and nobody has noticed that the region was unhealthy.
+                self.reset(launches.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn unhealthy(&mut self) -> Result<(), Ignored> {
+        match &mut self.state.phase {
+            Phase::Started { .. } | Phase::Unhealthy {} | Phase::MaximumResetAttemptsReached { launches: None } => {
+                Err(Ignored::NothingNew)
+            }
+            Phase::MaximumResetAttemptsReached { launches } => {
+                *launches = None;
+                Ok(())
+            }
+            Phase::Processing { .. }
+            | Phase::Draining { .. }
+            | Phase::Resetting { .. }
+            | Phase::CheckpointPending { .. } => {
+                self.state.phase = Phase::Unhealthy {};
+                Ok(())
+            }
+        }
+    }
+
+    /// A PE has written checkpoints (rules consistent-region-8 and consistent-region-9).
+    fn written(&mut self, member: Member, sequence: u64, written: Written) -> Result<(), Ignored> {
+        let is_operator_driven = matches!(self.settings.trigger, Trigger::OperatorDriven { .. });
+        match &mut self.state.phase {
+            Phase::Draining { launches, reports, .. } => {
+                is_member(launches, member)?;
+                is_sequence(self.state.sequence, sequence)?;
+                reports.note(member.pe, written)?;
+                self.go_on_when_written();
+            }
+            Phase::CheckpointPending { launches, reports, complete, .. } => {
+                is_member(launches, member)?;
+                is_sequence(self.state.sequence.saturating_sub(1), sequence)?;
+                reports.note(member.pe, written)?;
+                if reports.are_done(launches) {
+                    complete.get_or_insert(self.now);
+                    self.finish_pending();
+                }
+            }
+            // The request for the drain was lost, or is still on its way. This report says that it was made.
+            Phase::Started { .. } if is_operator_driven => return self.drained_too_early(sequence),
+            Phase::Processing { launches, told, .. } if is_operator_driven => {
+                is_member(launches, member)?;
+                is_sequence(self.state.sequence, sequence)?;
+                let mut reports = Reports::default();
+                reports.note(member.pe, written)?;
+                let launches = launches.clone();
+                self.state.phase = Phase::Draining { launches, requested: Some(*told), since: self.now, reports };
+                self.go_on_when_written();
+            }
+            _ => return Err(Ignored::NotExpected),
+        }
+        Ok(())
+    }
+
+    /// Ends a drain that tuples need not wait for any longer.
+    fn go_on_when_written(&mut self) {
+        let Phase::Draining { launches, since, reports, .. } = &self.state.phase else { return };
+        if reports.are_done(launches) {
+            let (launches, since) = (launches.clone(), *since);
+            self.complete(self.state.sequence, since, self.now);
+            self.retire();
+            self.state.sequence = self.state.sequence.saturating_add(1);
+            self.state.phase = Phase::Processing { launches, told: Told::Resumed, since: self.now };
+        } else if reports.let_tuples_pass(launches) {
+            let phase = Phase::CheckpointPending {
+                launches: launches.clone(),
+                since: *since,
+                resumed: self.now,
+                reports: reports.clone(),
+                complete: None,
+            };
+            self.retire();
+            self.state.sequence = self.state.sequence.saturating_add(1);
+            self.state.phase = phase;
+        }
+    }
+
+    /// Completes a checkpoint that was written while tuples were processed, if every PE has seen that it should go on.
+    fn finish_pending(&mut self) {
+        if let Phase::CheckpointPending { launches, since, resumed, complete: Some(complete), .. } = &self.state.phase
+            && self.now >= resumed.after(SEEN_AFTER)
+        {
+            let (launches, since, complete) = (launches.clone(), *since, *complete);
+            self.complete(self.state.sequence.saturating_sub(1), since, complete);
+            self.state.phase = Phase::Processing { launches, told: Told::Drained, since: self.now };
+        }
+    }
+
+    /// A checkpoint is complete: resets go back to it from now on.
+    fn complete(&mut self, sequence: u64, since: Time, at: Time) {
+        if self.state.last_completed > 0 {
+            self.state.superseded.push_back(self.state.last_completed);
+        }
+        self.state.last_completed = sequence;
+        self.state.attempts = 0;
+        self.state.attempts_before = 0;
+        self.state.measured.drains.add(sequence, since, at);
+    }
+
+    /// The next message to go on tells PEs to delete a checkpoint. It has room for one (rule consistent-region-11).
+    fn retire(&mut self) {
+        if let Some(superseded) = self.state.superseded.pop_front() {
+            self.state.retired = superseded;
+        }
+    }
+
+    /// Begins a reset, or gives up (rule consistent-region-10).
+    fn reset(&mut self, launches: Launches) {
+        let failed = self.state.attempts.saturating_sub(self.state.attempts_before);
+        self.state.phase = if failed >= self.settings.max_consecutive_reset_attempts {
+            Phase::MaximumResetAttemptsReached { launches: Some(launches) }
+        } else {
+            self.state.attempts = self.state.attempts.saturating_add(1);
+            Phase::Resetting { launches, since: self.now, done: BTreeSet::new() }
+        };
+    }
+
+    /// A PE has gone back.
+    fn went_back(&mut self, member: Member, sequence: u64, attempt: u32) -> Result<(), Ignored> {
+        let expected = self.state.attempt();
+        let Phase::Resetting { launches, since, done } = &mut self.state.phase else {
+            return Err(Ignored::NotExpected);
+        };
+        is_member(launches, member)?;
+        is_sequence(self.state.last_completed, sequence)?;
+        if attempt != expected {
+            return Err(Ignored::AnotherAttempt { expected });
+        }
+        if !done.insert(member.pe) {
+            return Err(Ignored::AlreadyReported);
+        }
+        if launches.pes().all(|pe| done.contains(&pe)) {
+            self.state.measured.resets.add(self.state.last_completed, *since, self.now);
+            self.state.phase = Phase::Processing { launches: launches.clone(), told: Told::Resumed, since: self.now };
+            self.state.attempts_before = self.state.attempts;
+            // What was written of a checkpoint under the number in use is not mixed with another one.
+            self.state.sequence = self.state.sequence.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// An operator has begun to drain the region (rule consistent-region-9).
+    fn drain(&mut self, by: Member, operator: &str, sequence: u64) -> Result<(), Ignored> {
+        let may_ask = match &self.settings.trigger {
+            Trigger::Periodic { .. } => false,
+            Trigger::OperatorDriven { operators } => operators.contains(operator),
+        };
+        if !may_ask {
+            return Err(Ignored::NotATrigger);
+        }
+        match &mut self.state.phase {
+            Phase::Processing { launches, told, .. } => {
+                is_member(launches, by)?;
+                is_sequence(self.state.sequence, sequence)?;
+                self.state.phase = Phase::Draining {
+                    launches: launches.clone(),
+                    requested: Some(*told),
+                    since: self.now,
+                    reports: Reports::default(),
+                };
+            }
+            Phase::Started { .. } => return self.drained_too_early(sequence),
+            _ => return Err(Ignored::NotExpected),
+        }
+        Ok(())
+    }
+
+    /// An operator has drained the region before it was healthy. Nobody would tell it to go on.
+    fn drained_too_early(&mut self, sequence: u64) -> Result<(), Ignored> {
+        is_sequence(self.state.sequence, sequence)?;
+        match &mut self.state.phase {
+            Phase::Started { must_reset } if !*must_reset => {
+                *must_reset = true;
+                Ok(())
+            }
+            _ => Err(Ignored::ResetsWhenHealthy),
+        }
+    }
+
+    /// Somebody asks for a reset (rule consistent-region-10).
+    fn asked_to_reset(&mut self, by: Option<Member>, is_forced: bool) -> Result<(), Ignored> {
+        if let (Some(by), Some(launches)) = (by, self.state.launches()) {
+            is_member(launches, by)?;
+        }
+        let before = self.state.clone();
+        if is_forced {
+            self.state.attempts_before = self.state.attempts;
+        }
+        match &mut self.state.phase {
+            Phase::Started { must_reset } => *must_reset = true,
+            Phase::Unhealthy {} => {}
+            Phase::MaximumResetAttemptsReached { .. } if !is_forced => return Err(Ignored::NoAttemptsLeft),
+            Phase::MaximumResetAttemptsReached { launches: None } => self.state.phase = Phase::Unhealthy {},
+            Phase::MaximumResetAttemptsReached { launches: Some(launches) }
+            | Phase::Processing { launches, .. }
+            | Phase::Draining { launches, .. }
+            | Phase::Resetting { launches, .. }
+            | Phase::CheckpointPending { launches, .. } => {
+                let launches = launches.clone();
+                self.reset(launches);
+            }
+        }
+        if self.state == before { Err(Ignored::ResetsWhenHealthy) } else { Ok(()) }
+    }
+
+    fn time(&mut self) -> Result<(), Ignored> {
+        let Some(deadline) = self.state.deadline(self.settings) else { return Err(Ignored::NotExpected) };
+        if self.now < deadline {
+            return Err(Ignored::NotDue);
+        }
+        match &self.state.phase {
+            Phase::Processing { launches, .. } => {
+                self.state.phase = Phase::Draining {
+                    launches: launches.clone(),
+                    requested: None,
+                    since: self.now,
+                    reports: Reports::default(),
+                };
+            }
+            Phase::CheckpointPending { complete: Some(_), .. } => self.finish_pending(),
+            Phase::Draining { launches, .. }
+            | Phase::Resetting { launches, .. }
+            | Phase::CheckpointPending { launches, .. } => self.reset(launches.clone()),
+            Phase::Started { .. } | Phase::Unhealthy {} | Phase::MaximumResetAttemptsReached { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// PEs could not ask for their messages while nobody drove the region, so it is not known what they have seen.
+    fn taken_over(&mut self) -> Result<(), Ignored> {
+        match &mut self.state.phase {
+            Phase::CheckpointPending { resumed, .. } => {
+                *resumed = self.now;
+                Ok(())
+            }
+            _ => Err(Ignored::NothingNew),
+        }
+    }
+}
