@@ -12,7 +12,7 @@ use crate::settings::Settings;
 use crate::state::{SEEN_AFTER, State};
 use crate::time::Time;
 use crate::transition::{Step, step};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -250,21 +250,4 @@ fn the_rules_say_what_the_code_does() {
         return;
     }
     assert!(written == tables, "docs/rules/consistent-region.md should have:\n{tables}");
-}
-
-#[test]
-fn every_rule_is_cited_and_every_citation_leads_to_a_rule() {
-    let numbers = |text: &str, before: &str| -> BTreeSet<u32> {
-        let parts = text.split(before).skip(1);
-        parts.filter_map(|part| part.split(|char: char| !char.is_ascii_digit()).next()?.parse().ok()).collect()
-    };
-    let chapter = std::fs::read_to_string(Path::new(CHAPTER)).unwrap();
-    let mut cited = BTreeSet::new();
-    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap() {
-        let path = file.unwrap().path();
-        if path.is_file() {
-            cited.extend(numbers(&std::fs::read_to_string(path).unwrap(), "consistent-region-"));
-        }
-    }
-    assert_eq!(cited, numbers(&chapter, "\n### consistent-region-"));
 }
