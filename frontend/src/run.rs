@@ -11,6 +11,7 @@
 
 use crate::broker::Boards;
 use crate::bundles::Fetcher;
+use crate::bundles::repository::{self, BundleRepository};
 use crate::controllers::{self, Dependencies, LastSeen};
 use crate::elasticity::{self, Elasticity};
 use crate::fusion;
@@ -138,11 +139,22 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     tracing::info!(address = %listener.local_addr()?, "serving the PE API");
     let gate = Gate::new(Limits::of(PE_API_CALLS), &metrics);
     let cluster = ApiServer::new(client.clone(), events.clone(), gate);
-    let pe_api = pe_api::router(PeApi::new(cluster, mirrors.clone(), boards.clone(), callers));
-    let stop = asked_to_stop.clone();
+    let pe_api = PeApi::new(cluster, mirrors.clone(), boards.clone(), callers);
+    let (router, stop) = (pe_api::router(pe_api.clone()), asked_to_stop.clone());
     servers.spawn(async move {
-        pe_api::server::serve(listener, pe_api, stop, grace).await;
+        pe_api::server::serve(listener, router, stop, grace).await;
         Ok(())
+    });
+    let fetcher = Fetcher::new(options.bundles.fetcher(api_server, options.jobs.download_workers))
+        .context("bundles cannot be fetched")?;
+    let listener = listen(options.endpoints.bundle_repository_listen, "--bundle-repository-listen").await?;
+    tracing::info!(address = %listener.local_addr()?, "serving bundles to PEs");
+    let settings = options.bundles.repository(grace);
+    let repository =
+        BundleRepository::new(fetcher.clone(), client.clone(), settings, move |address| pe_api.job_at(address));
+    let (counters, stop) = (repository::counters(&metrics), asked_to_stop.clone());
+    servers.spawn(async move {
+        repository.serve(listener, counters, stop.cancelled_owned()).await.context("bundles for PEs")
     });
 
     // One replica: the controllers.
@@ -155,8 +167,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         events: events.clone(),
         metrics: metrics.clone(),
         fusion,
-        bundles: Fetcher::new(options.bundles.fetcher(api_server, options.jobs.download_workers))
-            .context("bundles cannot be fetched")?,
+        bundles: fetcher,
         jobs: options.jobs.clone(),
         pods: options.pods.clone(),
         last_seen,

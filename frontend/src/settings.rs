@@ -225,6 +225,15 @@ pub struct BundleSettings {
     #[arg(long, env = "STREAMS_BUNDLE_CACHE_MIB", default_value = "64", value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
     pub bundle_cache_mib: u64,
+
+    /// Directory for bundles that PEs are served; it need not outlive the process
+    #[arg(long, env = "STREAMS_BUNDLE_REPOSITORY_DIRECTORY", default_value = "/tmp", value_name = "DIRECTORY")]
+    pub bundle_repository_directory: PathBuf,
+
+    /// Bundles in that directory
+    #[arg(long, env = "STREAMS_BUNDLE_REPOSITORY_MIB", default_value = "1024", value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub bundle_repository_mib: u64,
 }
 
 impl Default for BundleSettings {
@@ -242,11 +251,23 @@ impl Default for BundleSettings {
             max_bundle_mib: 128,
             max_adl_mib: 64,
             bundle_cache_mib: 64,
+            bundle_repository_directory: PathBuf::from("/tmp"),
+            bundle_repository_mib: 1024,
         }
     }
 }
 
 impl BundleSettings {
+    /// What PEs are served; `grace` is what transfers have at the end.
+    pub fn repository(&self, grace: Duration) -> bundles::RepositoryOptions {
+        bundles::RepositoryOptions {
+            directory: self.bundle_repository_directory.clone(),
+            max_bytes: self.bundle_repository_mib << 20,
+            server: streams_bundle_repository::Settings { grace, ..streams_bundle_repository::Settings::default() },
+            ..bundles::RepositoryOptions::default()
+        }
+    }
+
     /// The options of the fetcher. `api_server` has the names and addresses of the API server, `at_once` says how many
     /// bundles are fetched at the same time.
     pub fn fetcher(&self, api_server: Vec<String>, at_once: u16) -> bundles::FetchOptions {

@@ -5,12 +5,19 @@
 use super::PeApi;
 use super::refusal::Refusal;
 use axum::extract::{ConnectInfo, FromRequestParts};
+use axum::http::Method;
 use axum::http::header::HOST;
 use axum::http::request::Parts;
-use std::net::SocketAddr;
-use streams_api::names;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use streams_api::{Job, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
+use tokio::time::timeout;
+
+/// How long a caller that nobody knows yet may wait until its address is known. The runtime waits a second in all.
+const KNOWN_WITHIN: Duration = Duration::from_millis(500);
 
 /// Who asks: the namespace that the request is about, and the PEs whose pods have the caller's address.
 #[derive(Clone, Debug)]
@@ -72,6 +79,7 @@ impl FromRequestParts<PeApi> for Caller {
             return Err(Refusal::Forbidden("nobody knows who asks".to_owned()));
         };
         let pods = api.callers.pods(address.ip());
+        let pods = if pods.is_empty() && is_write(&parts.method) { api.known_soon(address.ip()).await } else { pods };
         let named = parts.headers.get(HOST).and_then(|host| host.to_str().ok()).and_then(namespace_of_host);
         let namespace = match (pods.first(), named) {
             (_, Some(named)) => named.to_owned(),
@@ -91,6 +99,38 @@ impl FromRequestParts<PeApi> for Caller {
         }
         let speakers = of_namespace.into_iter().filter_map(|pod| speaker(api, pod));
         Ok(Self { namespace, pes: speakers.collect() })
+    }
+}
+
+/// Whether somebody must speak for a job to do this.
+fn is_write(method: &Method) -> bool {
+    matches!(*method, Method::PUT | Method::PATCH | Method::DELETE)
+}
+
+impl PeApi {
+    /// The pods with this address, as soon as the mirror shows one: a pod may be faster than the news of its address.
+    async fn known_soon(&self, address: IpAddr) -> Vec<Key> {
+        let mut changes = self.callers.changes();
+        let known = async {
+            loop {
+                changes.mark_unchanged();
+                let pods = self.callers.pods(address);
+                if !pods.is_empty() || changes.changed().await.is_err() {
+                    return pods;
+                }
+            }
+        };
+        timeout(KNOWN_WITHIN, known).await.unwrap_or_default()
+    }
+
+    /// The job of the PE whose pod has this address. `None` if pods of several jobs have it.
+    pub(crate) fn job_at(&self, address: IpAddr) -> Option<Arc<Job>> {
+        let pods = self.callers.pods(address);
+        let of_pod = |pod: &Key| Some(pod.sibling(&speaker(self, pod)?.job));
+        let mut jobs: Vec<Key> = pods.iter().filter_map(of_pod).collect();
+        jobs.dedup();
+        let [job] = jobs.as_slice() else { return None };
+        self.mirrors.jobs.get(job)
     }
 }
 

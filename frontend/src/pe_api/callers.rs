@@ -9,11 +9,13 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::Watch;
+use tokio::sync::watch as latest;
 
 /// The addresses of pods. Cheap to clone; all clones are the same.
 #[derive(Clone, Default)]
 pub(crate) struct Callers {
     known: Arc<Mutex<Known>>,
+    changes: Arc<latest::Sender<u64>>,
 }
 
 #[derive(Default)]
@@ -35,6 +37,11 @@ impl Callers {
     pub(crate) fn pods(&self, address: IpAddr) -> Vec<Key> {
         let known = self.known();
         known.pods.get(&address.to_canonical()).into_iter().flatten().cloned().collect()
+    }
+
+    /// A number that is another one whenever an address belongs to other pods.
+    pub(crate) fn changes(&self) -> latest::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// The mirror is read under the lock, so that the last who looks sees the last state.
@@ -62,6 +69,8 @@ impl Callers {
                 known.addresses.remove(key);
             }
         }
+        drop(known);
+        self.changes.send_modify(|number| *number = number.wrapping_add(1));
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

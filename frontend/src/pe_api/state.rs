@@ -63,7 +63,7 @@ pub(super) async fn connectivity(
     responses(
         (status = 204, description = "recorded"),
         (status = 400, description = "there is no such job, or the body is none of None, Partial and Full"),
-        (status = 403, description = "the caller is not the pod of this PE"),
+        (status = 403, description = "the caller is not the pod of this PE; the answer comes after 1.5 s"),
         (status = 404, description = "there is no such PE"),
         (status = 503, description = "not recorded; the answer comes after 1.5 s"),
     ),
@@ -76,7 +76,14 @@ pub(super) async fn set_connectivity(
 ) -> Result<StatusCode, Refusal> {
     let since = Instant::now();
     let (key, element) = api.pe(&caller, &job, Number::of_path(&pe)?)?;
-    let launch_count = caller.speaks_as(&job, element.spec.id)?.launch_count;
+    let launch_count = match caller.speaks_as(&job, element.spec.id) {
+        Ok(speaker) => speaker.launch_count,
+        // It may be the pod, and only this replica does not know yet.
+        Err(refusal) => {
+            sleep_until(since + TOO_LATE).await;
+            return Err(refusal);
+        }
+    };
     let state: Connectivity = serde_json::from_str(&body)
         .map_err(|_| Refusal::Invalid("connectivity is \"None\", \"Partial\" or \"Full\"".to_owned()))?;
     let change = |before: &ProcessingElement| {

@@ -11,6 +11,7 @@ use axum::http::{Method, Request, StatusCode};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::time::Duration;
 use streams_api::{Export, Import, Job, ParallelRegion, ProcessingElement};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
@@ -78,7 +79,7 @@ impl Cluster {
             tokio::select! {
                 biased;
                 response = &mut response => break response.unwrap(),
-                () = tokio::task::yield_now() => { self.mirrors.deliver_all(); }
+                () = tokio::time::sleep(Duration::from_millis(1)) => { self.mirrors.deliver_all(); }
             }
         };
         let status = response.status();
@@ -286,6 +287,15 @@ async fn connectivity_is_that_of_the_present_pod() {
 }
 
 #[tokio::test]
+async fn a_pod_that_is_faster_than_the_news_of_its_address_is_heard() {
+    let path = "/api/state/job/srcjob/pe/1/connectivity";
+    let mut cluster = Cluster::with(jobs);
+    let key = Key::new("n", "srcjob-1-x");
+    cluster.server.edit::<Pod>(&key, |pod| pod.status.as_mut().unwrap().pod_ip = Some("10.0.0.7".to_owned()));
+    cluster.expect(Exchange { from: "10.0.0.7", ..send(Method::PUT, path, "\"Full\"") }, 204, "").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_pods_of_the_job_change_it_and_only_a_pe_says_how_it_is_connected() {
     let streams = "<importedStreams/>";
     let one = property("n", "int64", "1");
