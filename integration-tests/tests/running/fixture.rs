@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 use streams_api::{Job, ProcessingElement, names};
 use streams_control_plane::process::{StateDirectory, Supervisor};
@@ -22,7 +21,7 @@ use tokio::sync::OnceCell;
 /// For what takes some seconds on an idle machine.
 pub(crate) const WITHIN: Duration = Duration::from_secs(120);
 /// How long a page may take.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// Where a double shows its status.
 const STATUS_PORT: u16 = 9_696;
 /// Some applications want PEs on different hosts.
@@ -34,15 +33,15 @@ struct Shared {
     control_plane: ControlPlane,
     rights: FrontendRights,
     programs: Programs,
-    double: PathBuf,
+    /// Pods of all namespaces may be scheduled to its nodes, so there is only one.
+    agent: NodeAgent,
 }
 
-/// A namespace, the services that look after it, and the agent of its node.
+/// A namespace, and the services that look after it.
 pub(crate) struct Fixture {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) system: System,
-    pub(crate) agent: NodeAgent,
     pages: reqwest::Client,
 }
 
@@ -66,22 +65,22 @@ async fn share() -> Result<Shared> {
     let state = StateDirectory::create(&supervisor())?;
     let mut built = integration_tests::cargo::build(&supervisor(), &state, &["streams-pe-double"]).await?;
     let double = built.remove("pe-double").context("cargo did not build the double")?;
-    Ok(Shared { control_plane, rights, programs, double })
+    let options = streams_node_agent::Options {
+        nodes: (0..NODES).map(|number| format!("node-{number}")).collect(),
+        pods_per_node: 200,
+        program: double,
+        arguments: ["--rate", "100", "--cache-ms", "1000"].map(str::to_owned).into(),
+    };
+    let agent = NodeAgent::start(&supervisor(), &control_plane.client().await?, options).await?;
+    Ok(Shared { control_plane, rights, programs, agent })
 }
 
 /// Runs `body`. If it fails, the ends of all logs belong to the failure.
 pub(crate) async fn with_running_pes(purpose: &str, body: impl AsyncFnOnce(&Fixture) -> Result<()>) -> Result<()> {
-    let Shared { control_plane, rights, programs, double } = shared().await?;
+    let Shared { control_plane, rights, programs, agent } = shared().await?;
     let namespace = control_plane.namespace(purpose).await?;
     let client = control_plane.client().await?;
     rights.lease_in(&client, &namespace).await?;
-    let agent = streams_node_agent::Options {
-        nodes: (0..NODES).map(|number| format!("{namespace}-{number}")).collect(),
-        pods_per_node: 200,
-        program: double.clone(),
-        arguments: ["--rate", "100", "--cache-ms", "1000"].map(str::to_owned).into(),
-    };
-    let agent = NodeAgent::start(&supervisor(), &client, agent).await?;
     let options = SystemOptions {
         kubeconfig: rights.kubeconfig().to_owned(),
         namespace: Some(namespace.clone()),
@@ -94,9 +93,9 @@ pub(crate) async fn with_running_pes(purpose: &str, body: impl AsyncFnOnce(&Fixt
     let system = System::start(&supervisor(), programs, &options).await?;
     sample::write_bundle(system.bundles())?;
     let pages = reqwest::Client::builder().no_proxy().timeout(ANSWERS_WITHIN).build()?;
-    let fixture = Fixture { client, namespace, system, agent, pages };
+    let fixture = Fixture { client, namespace, system, pages };
     body(&fixture).await.map_err(|error| {
-        let words = format!("in namespace {}; logs in {}", fixture.namespace, fixture.agent.state().path().display());
+        let words = format!("in namespace {}; logs in {}", fixture.namespace, agent.state().path().display());
         error.context(format!("{words}; the ends:\n{}", fixture.system.last_lines(LINES_SHOWN)))
     })
 }
