@@ -133,7 +133,7 @@ fn address(first: u16, offset: u16) -> Ipv4Addr {
 }
 
 /// Adds the route unless it is there.
-async fn see_to_the_route() -> Result<()> {
+pub(crate) async fn see_to_the_route() -> Result<()> {
     let usable = || async { UdpSocket::bind((address(0, 1), 0)).await };
     if usable().await.is_ok() {
         return Ok(());

@@ -47,6 +47,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// How long the first list of Services may take.
 const LISTED_WITHIN: Duration = Duration::from_secs(30);
 
+/// Whether pods can have addresses on this machine: it is Linux, and the route is there or can be added.
+///
+/// # Errors
+/// They cannot; it says what to do.
+pub async fn can_have_addresses() -> Result<()> {
+    addresses::see_to_the_route().await
+}
+
 /// What an agent is to be like.
 #[derive(Clone, Debug)]
 pub struct Options {

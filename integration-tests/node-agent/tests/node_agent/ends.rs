@@ -9,7 +9,7 @@ use streams_control_plane::wait::eventually;
 
 #[tokio::test]
 async fn a_process_that_ends_is_told_by_phase_exit_code_and_last_words() -> Result<()> {
-    let fixture = Fixture::new("ends").await?;
+    let Some(fixture) = Fixture::new("ends").await? else { return Ok(()) };
     for (name, script, phase, code, reason, message) in [
         ("zero", "echo done", "Succeeded", 0, "Completed", ""),
         ("three", "echo first; echo last >&2; exit 3", "Failed", 3, "Error", "first\nlast"),
@@ -30,7 +30,7 @@ async fn a_process_that_ends_is_told_by_phase_exit_code_and_last_words() -> Resu
 
 #[tokio::test]
 async fn a_process_that_a_test_kills_fails_its_pod() -> Result<()> {
-    let fixture = Fixture::new("kills").await?;
+    let Some(fixture) = Fixture::new("kills").await? else { return Ok(()) };
     fixture.script("p", "exec sleep 1000").await?;
     fixture.reaches("p", "Running").await?;
     fixture.agent.process(&fixture.namespace, "p").context("no process")?.kill().await?;
@@ -42,7 +42,7 @@ async fn a_process_that_a_test_kills_fails_its_pod() -> Result<()> {
 
 #[tokio::test]
 async fn a_deleted_pod_may_end_within_its_grace_period() -> Result<()> {
-    let fixture = Fixture::new("graceful").await?;
+    let Some(fixture) = Fixture::new("graceful").await? else { return Ok(()) };
     for (name, on_term) in [("polite", "echo ending > /out/said; exit 0"), ("deaf", "")] {
         // A shell needs a moment until it listens.
         let script = format!("trap '{on_term}' TERM; echo > /out/{name}; while true; do sleep 0.1; done");
@@ -67,7 +67,7 @@ async fn a_deleted_pod_may_end_within_its_grace_period() -> Result<()> {
 
 #[tokio::test]
 async fn the_process_of_a_pod_that_is_gone_is_killed() -> Result<()> {
-    let fixture = Fixture::new("gone").await?;
+    let Some(fixture) = Fixture::new("gone").await? else { return Ok(()) };
     fixture.script("p", "trap '' TERM; while true; do sleep 0.1; done").await?;
     fixture.reaches("p", "Running").await?;
     let process = fixture.agent.process(&fixture.namespace, "p").context("no process")?;
@@ -84,7 +84,7 @@ async fn the_process_of_a_pod_that_is_gone_is_killed() -> Result<()> {
 #[tokio::test]
 async fn all_processes_end_with_the_agent() -> Result<()> {
     let Fixture { agent, client: _client, namespace, .. } = {
-        let fixture = Fixture::new("stops").await?;
+        let Some(fixture) = Fixture::new("stops").await? else { return Ok(()) };
         fixture.script("p", "exec sleep 1000").await?;
         fixture.reaches("p", "Running").await?;
         fixture

@@ -44,7 +44,7 @@ async fn service(fixture: &Fixture, name: &str, spec: Value) -> Result<()> {
 
 #[tokio::test]
 async fn a_name_leads_to_the_pods_of_a_service_or_to_its_slices() -> Result<()> {
-    let fixture = Fixture::new("names").await?;
+    let Some(fixture) = Fixture::new("names").await? else { return Ok(()) };
     let ports = json!([{"name": "api", "port": 10000}]);
     let headless =
         json!({"clusterIP": "None", "selector": {"app": "peer"}, "publishNotReadyAddresses": true, "ports": ports});

@@ -10,7 +10,7 @@ use streams_control_plane::wait::eventually;
 
 #[tokio::test]
 async fn a_pod_has_its_environment_its_volumes_and_an_address() -> Result<()> {
-    let fixture = Fixture::new("starts").await?;
+    let Some(fixture) = Fixture::new("starts").await? else { return Ok(()) };
     let config_maps = Api::<ConfigMap>::namespaced(fixture.client.clone(), &fixture.namespace);
     let config_map = json!({"metadata": {"name": "c"}, "data": {"file": "content", "word": "hello"}});
     config_maps.create(&PostParams::default(), &serde_json::from_value(config_map)?).await?;
@@ -72,7 +72,7 @@ async fn a_pod_has_its_environment_its_volumes_and_an_address() -> Result<()> {
 
 #[tokio::test]
 async fn a_container_without_a_command_is_the_program_of_the_agent() -> Result<()> {
-    let fixture = Fixture::new("entry").await?;
+    let Some(fixture) = Fixture::new("entry").await? else { return Ok(()) };
     let container = json!({"args": ["/usr/bin/runtime", "$(VALUE)"], "env": [{"name": "VALUE", "value": "a$$b"}]});
     fixture.pod("p", container, json!({})).await?;
     let pod = fixture.reaches("p", "Running").await?;
@@ -90,7 +90,7 @@ async fn a_container_without_a_command_is_the_program_of_the_agent() -> Result<(
 
 #[tokio::test]
 async fn a_pod_waits_for_its_volumes_and_says_for_which() -> Result<()> {
-    let fixture = Fixture::new("waits").await?;
+    let Some(fixture) = Fixture::new("waits").await? else { return Ok(()) };
     let container = json!({
         "command": ["/bin/sh", "-c", "exec sleep 1000"],
         "volumeMounts": [{"name": "late", "mountPath": "/late"}],
@@ -113,7 +113,7 @@ async fn a_pod_waits_for_its_volumes_and_says_for_which() -> Result<()> {
 
 #[tokio::test]
 async fn init_containers_run_first_and_share_volumes() -> Result<()> {
-    let fixture = Fixture::new("init").await?;
+    let Some(fixture) = Fixture::new("init").await? else { return Ok(()) };
     let mounts = json!([{"name": "shared", "mountPath": "/shared"}]);
     let init = |script: &str| json!([{"name": "unpack", "image": "none", "command": ["/bin/sh", "-c", script], "volumeMounts": mounts}]);
     let main = json!({
@@ -138,7 +138,7 @@ async fn init_containers_run_first_and_share_volumes() -> Result<()> {
 
 #[tokio::test]
 async fn its_nodes_are_ready_and_pods_that_it_cannot_run_are_refused() -> Result<()> {
-    let fixture = Fixture::new("refuses").await?;
+    let Some(fixture) = Fixture::new("refuses").await? else { return Ok(()) };
     let node = Api::<Node>::all(fixture.client.clone()).get(&fixture.namespace).await?;
     let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
     assert!(conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"));
