@@ -92,7 +92,7 @@ pub(crate) async fn with_running_pes(purpose: &str, body: impl AsyncFnOnce(&Fixt
         eprintln!("NOT TESTED: {error:#}");
         return Ok(());
     }
-    let Shared { control_plane, rights, programs, agent } = shared().await?;
+    let Shared { control_plane, rights, programs, agent, .. } = shared().await?;
     let namespace = control_plane.namespace(purpose).await?;
     let client = control_plane.client().await?;
     rights.lease_in(&client, &namespace).await?;
