@@ -17,6 +17,7 @@ use crate::elasticity::{self, Elasticity};
 use crate::fusion;
 use crate::mirrors::Mirrors;
 use crate::options::RunOptions;
+use crate::pe_api::server::Bounds;
 use crate::pe_api::{self, Callers, PeApi};
 use crate::service_endpoints;
 use anyhow::{Context as _, anyhow, bail};
@@ -142,7 +143,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let pe_api = PeApi::new(cluster, mirrors.clone(), boards.clone(), callers);
     let (router, stop) = (pe_api::router(pe_api.clone()), asked_to_stop.clone());
     servers.spawn(async move {
-        pe_api::server::serve(listener, router, stop, grace).await;
+        pe_api::server::serve(listener, router, Bounds::default(), stop, grace).await;
         Ok(())
     });
     let fetcher = Fetcher::new(options.bundles.fetcher(api_server, options.jobs.download_workers))
