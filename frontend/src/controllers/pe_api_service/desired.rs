@@ -46,6 +46,11 @@ fn labels() -> BTreeMap<String, String> {
     all.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
+/// Label selector of the slices of the Service.
+pub(super) fn of_service() -> String {
+    format!("{SERVICE_NAME}={}", names::PE_API_SERVICE)
+}
+
 /// Whether this frontend, or another one, has made the Service.
 pub(super) fn is_ours(service: &Service) -> bool {
     let found = service.metadata.labels.iter().flatten();

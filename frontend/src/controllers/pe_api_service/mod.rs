@@ -16,7 +16,8 @@ use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::Mirrors;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::PropagationPolicy;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::{ListParams, PropagationPolicy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +36,8 @@ const MANAGER: Manager = Manager("streams-pe-api-controller");
 const NAME_TAKEN: &str = "ServiceNameTaken";
 /// When a Service of somebody else is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// When slices are compared again: they are not mirrored, and somebody may have changed or deleted them.
+const COMPARE_AGAIN: Duration = Duration::from_secs(300);
 
 /// The addresses of the frontend's replicas, told again and again; empty as long as none is known.
 pub(crate) type Addresses = latest::Receiver<BTreeSet<IpAddr>>;
@@ -64,8 +67,15 @@ pub(crate) struct PeApiServiceReconciler<C> {
     cluster: C,
     mirrors: Mirrors,
     addresses: Addresses,
-    /// What the slices of a namespace were written with last. Others rarely change them; a new leader writes them once.
-    written: Mutex<BTreeMap<Key, BTreeSet<IpAddr>>>,
+    /// What the slices of a namespace had when they were compared last.
+    written: Mutex<BTreeMap<Key, Written>>,
+}
+
+/// What slices had, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Written {
+    addresses: BTreeSet<IpAddr>,
+    at: Timestamp,
 }
 
 impl<C> PeApiServiceReconciler<C> {
@@ -74,7 +84,7 @@ impl<C> PeApiServiceReconciler<C> {
         Self { cluster, mirrors, addresses, written: Mutex::new(BTreeMap::new()) }
     }
 
-    fn written(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeSet<IpAddr>>> {
+    fn written(&self) -> MutexGuard<'_, BTreeMap<Key, Written>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -84,7 +94,8 @@ pub(crate) struct PeApiServiceObservation {
     has_jobs: bool,
     service: Option<Arc<Service>>,
     addresses: BTreeSet<IpAddr>,
-    written: Option<BTreeSet<IpAddr>>,
+    written: Option<Written>,
+    now: Timestamp,
 }
 
 /// What to do.
@@ -94,7 +105,7 @@ pub(crate) enum PeApiServiceDecision {
     Nothing,
     /// The Service is to be as it should, and its slices as well.
     Write {
-        /// The slices have other addresses.
+        /// The slices have other addresses, or were not compared for long.
         slices: bool,
     },
     /// Nobody needs it any more.
@@ -112,13 +123,19 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
             service: self.mirrors.services.get(key),
             addresses: self.addresses.borrow().clone(),
             written: self.written().get(key).cloned(),
+            now: self.cluster.now(),
         }))
     }
 
     fn decide(observed: &PeApiServiceObservation) -> PeApiServiceDecision {
         match (observed.has_jobs, &observed.service) {
             (true, _) => {
-                let slices = observed.written.as_ref() != Some(&observed.addresses) || observed.service.is_none();
+                let is_known = |written: &Written| {
+                    let age = observed.now.duration_since(written.at);
+                    written.addresses == observed.addresses
+                        && age < SignedDuration::try_from(COMPARE_AGAIN).unwrap_or(SignedDuration::MAX)
+                };
+                let slices = observed.service.is_none() || !observed.written.as_ref().is_some_and(is_known);
                 PeApiServiceDecision::Write { slices }
             }
             (false, Some(_)) => PeApiServiceDecision::Delete,
@@ -153,13 +170,11 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                 let service = desired::service(key);
                 writer.apply(names::ANNOTATION_APPLIED_HASH, &service, observed.service.as_deref()).await?;
                 if slices {
-                    for family in Family::ALL {
-                        let slice = desired::slice(key, family, &observed.addresses);
-                        let existing = self.cluster.get::<EndpointSlice>(&key.sibling(family.name())).await?;
-                        writer.apply(names::ANNOTATION_APPLIED_HASH, &slice, existing.as_ref()).await?;
-                    }
-                    self.written().insert(key.clone(), observed.addresses);
+                    self.write_slices(key, &writer, &observed.addresses).await?;
+                    let written = Written { addresses: observed.addresses, at: observed.now };
+                    self.written().insert(key.clone(), written);
                 }
+                return Ok(Next::Rest(Outcome::Patiently(COMPARE_AGAIN)));
             }
         }
         Ok(Next::Rest(Outcome::Done))
@@ -167,6 +182,23 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
 }
 
 impl<C: Cluster> PeApiServiceReconciler<C> {
+    /// Makes the slices what they should be: none for a family without addresses.
+    async fn write_slices(&self, key: &Key, writer: &Writer<'_, C>, addresses: &BTreeSet<IpAddr>) -> Result<(), Error> {
+        let of_service = ListParams::default().labels(&desired::of_service());
+        let existing = self.cluster.list::<EndpointSlice>(Some(&key.namespace), &of_service).await?;
+        for family in Family::ALL {
+            let there = existing.iter().find(|slice| slice.metadata.name.as_deref() == Some(family.name()));
+            let slice = desired::slice(key, family, addresses);
+            if !slice.endpoints.is_empty() {
+                writer.apply(names::ANNOTATION_APPLIED_HASH, &slice, there).await?;
+            } else if let Some(there) = there {
+                let uid = there.metadata.uid.as_deref();
+                writer.delete::<EndpointSlice>(family.name(), uid, PropagationPolicy::Background).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the name can be taken: nobody has a Service of it, or it is ours and the mirror is behind.
     async fn is_free(&self, key: &Key) -> Result<bool, Error> {
         let Some(service) = self.cluster.get::<Service>(key).await? else { return Ok(true) };
