@@ -1,4 +1,4 @@
-//! The Kubernetes side of streams-operator: controllers and the elasticity API.
+//! The Kubernetes side of streams-operator: controllers, the elasticity API, and what running PEs ask.
 //!
 //! It knows Kubernetes and nothing of ADL: what an application is made of is the business of the fusion service, which
 //! it asks over gRPC.

@@ -6,7 +6,7 @@
 //! Invariants:
 //! * What a board knows of an object is what the mirror has of it, once everybody who was told of a change has looked:
 //!   the mirror is read under the lock of the boards.
-//! * Nothing is kept of a namespace without exports and imports.
+//! * Nothing is kept of a namespace without jobs, exports and imports.
 
 use crate::broker::facts::{self, Problem};
 use crate::mirrors::{ByOwner, Mirrors};

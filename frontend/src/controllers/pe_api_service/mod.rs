@@ -156,11 +156,12 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                 self.written().remove(key);
             }
             PeApiServiceDecision::Delete => {
-                let uid = observed.service.as_ref().and_then(|service| service.metadata.uid.clone());
-                writer.delete::<Service>(&key.name, uid.as_deref(), PropagationPolicy::Background).await?;
+                // The Service last: as long as it is there, somebody remembers that there may be slices.
                 for family in Family::ALL {
                     writer.delete::<EndpointSlice>(family.name(), None, PropagationPolicy::Background).await?;
                 }
+                let uid = observed.service.as_ref().and_then(|service| service.metadata.uid.clone());
+                writer.delete::<Service>(&key.name, uid.as_deref(), PropagationPolicy::Background).await?;
                 self.written().remove(key);
             }
             PeApiServiceDecision::Write { slices } => {
