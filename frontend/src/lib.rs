@@ -8,6 +8,7 @@
 
 mod broker;
 pub mod bundles;
+mod consistent_regions;
 pub mod controllers;
 pub mod elasticity;
 pub mod fusion;

@@ -174,14 +174,14 @@ pub(crate) struct Endpoints {
     #[arg(long, env = "STREAMS_BUNDLE_REPOSITORY_LISTEN", default_value = "0.0.0.0:6379", value_name = "ADDRESS:PORT")]
     pub(crate) bundle_repository_listen: SocketAddr,
 
-    /// Address at which PEs reach this replica
+    /// Address at which PEs reach this replica; without it the PEs of consistent regions are not told anything
     #[arg(long, env = "STREAMS_PE_API_ADDRESS", value_name = "ADDRESS")]
     pub(crate) pe_api_address: Option<IpAddr>,
 
     /// Service of the frontend's replicas, and the port of the PE API by name or by the pods' number: PEs reach the
-    /// replicas that its EndpointSlices list, and --pe-api-address does not count. Default namespace: that of the pod
-    /// or the kubeconfig
-    #[arg(long, env = "STREAMS_PE_API_ENDPOINTS", value_name = "[NAMESPACE/]NAME:PORT")]
+    /// replicas that its EndpointSlices list. Those of consistent regions are led to --pe-api-address of the one that
+    /// leads. Default namespace: that of the pod or the kubeconfig
+    #[arg(long, env = "STREAMS_PE_API_ENDPOINTS", value_name = "[NAMESPACE/]NAME:PORT", requires = "pe_api_address")]
     pub(crate) pe_api_endpoints: Option<ServicePort>,
 }
 

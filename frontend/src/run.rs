@@ -12,6 +12,7 @@
 use crate::broker::Boards;
 use crate::bundles::Fetcher;
 use crate::bundles::repository::{self, BundleRepository};
+use crate::consistent_regions::ConsistentRegions;
 use crate::controllers::{self, Dependencies, LastSeen};
 use crate::elasticity::{self, Elasticity};
 use crate::fusion;
@@ -86,6 +87,8 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let last_seen = LastSeen::of(&mirrors);
     let boards = Boards::of(&mirrors);
     let callers = Callers::of(&mirrors);
+    let term = if lease.is_some() { Term::default() } else { Term::endless() };
+    let regions = ConsistentRegions::of(&mirrors, term.clone());
     background.spawn({
         let (mirrors, client, scope, last) = (mirrors.clone(), client.clone(), options.scope(), last.clone());
         async move { mirrors.run(&client, &scope, &last).await }
@@ -140,7 +143,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     tracing::info!(address = %listener.local_addr()?, "serving the PE API");
     let gate = Gate::new(Limits::of(PE_API_CALLS), &metrics);
     let cluster = ApiServer::new(client.clone(), events.clone(), gate);
-    let pe_api = PeApi::new(cluster, mirrors.clone(), boards.clone(), callers);
+    let pe_api = PeApi::new(cluster, boards.clone(), callers, regions.clone());
     let (router, stop) = (pe_api::router(pe_api.clone()), asked_to_stop.clone());
     servers.spawn(async move {
         pe_api::server::serve(listener, router, Bounds::default(), stop, grace).await;
@@ -159,12 +162,12 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     });
 
     // One replica: the controllers.
-    let term = if lease.is_some() { Term::default() } else { Term::endless() };
     let dependencies = Dependencies {
         client: client.clone(),
-        mirrors: mirrors.clone(),
+        regions,
         boards,
         pe_api: pe_api_addresses,
+        pe_api_address: options.endpoints.pe_api_address,
         events: events.clone(),
         metrics: metrics.clone(),
         fusion,
@@ -172,7 +175,6 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         jobs: options.jobs.clone(),
         pods: options.pods.clone(),
         last_seen,
-        term: term.clone(),
     };
     let lead = async {
         tokio::select! {

@@ -1,7 +1,7 @@
 //! A consistent region: operators of a job that checkpoint, and go back, together.
 
 use super::schema;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,11 +37,18 @@ pub const LISTED_MEMBERS_MAX: usize = 1_024;
         json_path = ".spec.operatorCount",
         description = "Number of its operators."
     ),
+    printcolumn(name = "State", type_ = "string", json_path = ".status.state", description = "What goes on in it."),
     printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
-        description = "Whether it is driven."
+        name = "Checkpoint",
+        type_ = "integer",
+        json_path = ".status.lastCompletedCheckpoint",
+        description = "Number of the checkpoint that a reset goes back to."
+    ),
+    printcolumn(
+        name = "Resets",
+        type_ = "integer",
+        json_path = ".status.resetAttempts",
+        description = "Resets begun since that checkpoint."
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
@@ -49,6 +56,13 @@ pub const LISTED_MEMBERS_MAX: usize = 1_024;
         type_ = "string",
         json_path = ".spec.peIds",
         description = "PEs with its operators.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Problem",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        description = "Why it processes no tuples.",
         priority = 1
     )
 )]
@@ -102,10 +116,32 @@ pub enum RegionTrigger {
     OperatorDriven,
 }
 
-/// What is known of a consistent region.
+/// What is known of a consistent region. Written by whoever drives it, before PEs are told anything that follows from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConsistentRegionStatus {
+    /// What goes on in it: STARTED, PROCESSING, DRAINING, CHECKPOINT_PENDING, RESETTING, UNHEALTHY or
+    /// MAXIMUM_RESET_ATTEMPTS_REACHED.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub state: Option<String>,
+    /// Number of the checkpoint that a reset goes back to; 0 is the initial state of the operators.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_completed_checkpoint: Option<u64>,
+    /// When it was completed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_completed_time: Option<Time>,
+    /// Resets begun since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset_attempts: Option<u32>,
+    /// Value of the annotation `streams.ibm.com/reset-requested` that was acted on last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub reset_requested: Option<String>,
+    /// All that is needed to go on, by whoever drives the region next. Its form is that of the frontend alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::anything")]
+    pub record: Option<serde_json::Value>,
     /// `.metadata.generation` that the status was found out about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,

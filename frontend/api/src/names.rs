@@ -40,6 +40,8 @@ pub const PART_AADL: &str = "aadl";
 pub const ANNOTATION_RESTART_REQUESTED: &str = "streams.ibm.com/restart-requested";
 /// Annotation that a user sets on a PE to any new value to stop it for good.
 pub const ANNOTATION_STOP_REQUESTED: &str = "streams.ibm.com/stop-requested";
+/// Annotation that a user sets on a consistent region to any new value to have it reset, also after it has given up.
+pub const ANNOTATION_RESET_REQUESTED: &str = "streams.ibm.com/reset-requested";
 /// Annotation with the hash of the desired state that was applied last.
 pub const ANNOTATION_APPLIED_HASH: &str = "streams.ibm.com/applied-hash";
 /// Annotation of PEs and host pools: hash of what pods are replaced for. Who else changes that does not know the hash.

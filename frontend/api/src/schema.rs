@@ -115,6 +115,11 @@ pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// Schema of an object of any form.
+pub(super) fn anything(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+}
+
 /// Schema of environment variables by name.
 pub(super) fn environment(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -7,9 +7,13 @@
 //! | [`parallel_region`] | writes the status of regions: applied width, refusals, selector |
 //! | [`resize`] | gives requests to resize to their jobs, and deletes those that ended long ago |
 //! | [`host_pool`] | writes the status of host pools |
-//! | [`standing`] | writes the status of exports, imports and consistent regions |
+//! | [`standing`] | writes the status of exports and imports |
+//! | [`consistent_region`] | drives consistent regions: their PEs checkpoint and go back together |
+//! | [`consistent_region_service`] | leads the PEs of consistent regions to the replica that drives them |
 //! | [`routes`] | tells PEs who sends to them and whom they send to |
 //! | [`pe_api_service`] | keeps the Service under which PEs reach the frontend |
+//! | [`endpoint_slices`] | writes the addresses of Services that select no pods |
+//! | [`messenger`] | sends datagrams to PEs |
 //! | [`owner`] | says which job and namespace a key belongs to, so that they share workers fairly |
 //! | [`known_launches`] | PEs of which this process knows how often they were launched |
 //! | [`remembered`] | what is kept of objects beside the mirrors, and when it ends |
@@ -26,9 +30,13 @@
 //!
 //! Knows: how controllers are put together. Must not know: what any of them does.
 
+pub(crate) mod consistent_region;
+pub(crate) mod consistent_region_service;
+pub(crate) mod endpoint_slices;
 pub(crate) mod host_pool;
 pub(crate) mod job;
 pub(crate) mod known_launches;
+pub(crate) mod messenger;
 pub(crate) mod owner;
 pub(crate) mod parallel_region;
 pub(crate) mod pe_api_service;
@@ -47,31 +55,35 @@ pub(crate) mod tests;
 pub(crate) mod traces;
 pub(crate) mod user_requests;
 
+use self::consistent_region::{ConsistentRegionReconciler, RegionFigures};
+use self::consistent_region_service::ConsistentRegionServiceReconciler;
 use self::job::long_work::dry_run::{DryRuns, Foresee};
 use self::job::services::ClusterBundles;
 use self::known_launches::KnownLaunches;
+use self::messenger::Datagrams;
 use self::owner::{owner_of_child, owner_of_job};
 use self::pe_api_service::{Addresses, PeApiServiceReconciler};
 pub use self::processing_element::memory::LastSeen;
 use self::reconciler::{Reconciler, reconcile};
-use self::routes::{Datagrams, RoutesReconciler};
+use self::routes::RoutesReconciler;
 use self::standing::{StandingReconciler, Stands};
 use crate::broker::Boards;
 use crate::bundles::Fetcher;
+use crate::consistent_regions::ConsistentRegions;
 use crate::fusion;
 use crate::mirrors::Mirrors;
 use crate::settings::{JobSettings, PodSettings};
 use futures::future;
 use kube::Client;
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{ConsistentRegion, Export, Import};
+use streams_api::{Export, Import};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::events::Events;
 use streams_kubernetes::gate::{Gate, Limits};
-use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
 use tokio::time::sleep;
@@ -84,12 +96,14 @@ const DRY_RUN_CALLS: usize = 4;
 pub struct Dependencies {
     /// The API server.
     pub client: Client,
-    /// Shared watches, filled.
-    pub mirrors: Mirrors,
+    /// Consistent regions, and the shared watches, filled.
+    pub(crate) regions: ConsistentRegions,
     /// Who sends to whom.
     pub(crate) boards: Boards,
     /// Where PEs reach the replicas of the frontend.
     pub(crate) pe_api: Addresses,
+    /// Where PEs reach this replica.
+    pub(crate) pe_api_address: Option<IpAddr>,
     /// Where Events go.
     pub events: Events,
     /// Where figures go.
@@ -104,8 +118,6 @@ pub struct Dependencies {
     pub pods: PodSettings,
     /// How pods were seen last, also before this replica led.
     pub last_seen: Arc<LastSeen>,
-    /// Whether this replica leads.
-    pub term: Term,
 }
 
 /// Dry runs of requests to resize, which every replica can do (rule elasticity-24). Their calls have a gate of their
@@ -142,12 +154,13 @@ async fn end_in_time(work: impl Future<Output = ()>, stop: &CancellationToken, f
 }
 
 async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
-    let Dependencies { client, mirrors, boards, pe_api, events, metrics, fusion, bundles, jobs, pods, last_seen, term } =
-        dependencies;
+    let Dependencies { client, regions, boards, pe_api, pe_api_address, .. } = dependencies;
+    let Dependencies { events, metrics, fusion, bundles, jobs, pods, last_seen, .. } = dependencies;
+    let mirrors = regions.mirrors.clone();
     let workers = usize::from(jobs.workers);
     let gate = Gate::new(Limits::of(jobs.concurrent_calls.into()), &metrics);
     let cluster = ApiServer::new(client.clone(), events, gate);
-    let known_launches = KnownLaunches::of(&mirrors.processing_elements, term);
+    let known_launches = KnownLaunches::of(&mirrors.processing_elements, regions.term.clone());
     let processing_elements = processing_element::controller::PeController::new(
         cluster.clone(),
         &mirrors,
@@ -176,7 +189,7 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     resize::subscribe(&mirrors, &resize_queue);
     let exports = standing::<Export>(&cluster, &mirrors, &boards, &metrics, &jobs, &stop);
     let imports = standing::<Import>(&cluster, &mirrors, &boards, &metrics, &jobs, &stop);
-    let consistent_regions = standing::<ConsistentRegion>(&cluster, &mirrors, &boards, &metrics, &jobs, &stop);
+    let consistent_regions = consistent_regions(&cluster, regions, pe_api_address, &metrics, &jobs, &stop).await;
     let sharing = Sharing::among(jobs.workers, owner_of_child);
     let routes_queue = Queue::new("routes", BackOff::default(), sharing, &metrics);
     routes::subscribe(&mirrors, &boards, &routes_queue);
@@ -216,8 +229,11 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let of_pools =
         each(pool_queue, workers, host_pool::HostPoolReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() });
     let standing = async { tokio::join!(exports, imports, consistent_regions) };
-    let of_routes =
-        each(routes_queue, workers, RoutesReconciler::new(mirrors.clone(), boards, Datagrams::open().await));
+    let of_routes = each(
+        routes_queue,
+        workers,
+        RoutesReconciler::new(mirrors.clone(), boards, Datagrams::open(messenger::ROUTES).await),
+    );
     let following = pe_api_service::follow(mirrors.clone(), pe_api.clone(), service_queue.clone());
     let services = each(service_queue, workers, PeApiServiceReconciler::new(cluster, mirrors, pe_api));
     let of_services = async {
@@ -232,7 +248,44 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     tokio::join!(close, resync, of_jobs, of_regions, of_resizes, of_pools, of_pe_api, standing, of_pes);
 }
 
-/// The controller of exports, of imports or of consistent regions, until `stop`.
+/// The controllers of consistent regions and of their Services, until `stop`.
+async fn consistent_regions(
+    cluster: &ApiServer,
+    regions: ConsistentRegions,
+    address: Option<IpAddr>,
+    metrics: &Metrics,
+    jobs: &JobSettings,
+    stop: &CancellationToken,
+) -> impl Future<Output = ()> + use<> {
+    let sharing = || Sharing::among(jobs.workers, owner_of_child);
+    let queue = Queue::new("consistent_region", BackOff::default(), sharing(), metrics);
+    let services = Queue::new("consistent_region_service", BackOff::default(), sharing(), metrics);
+    consistent_region::subscribe(&regions, &queue);
+    consistent_region_service::subscribe(&regions.mirrors, &services);
+    regions.reports.open(queue.clone());
+    let mirror = regions.mirrors.consistent_regions.clone();
+    let resync = resync::run(mirror, queue.clone(), jobs.resync_seconds, stop.clone());
+    let (of_regions, of_services, stop) = (queue.clone(), services.clone(), stop.clone());
+    let reports = regions.reports.clone();
+    let close = async move {
+        stop.cancelled().await;
+        reports.close();
+        of_regions.close();
+        of_services.close();
+    };
+    let workers = usize::from(jobs.workers);
+    let mirrors = regions.mirrors.clone();
+    let service_reconciler = ConsistentRegionServiceReconciler::new(cluster.clone(), mirrors, address);
+    let messenger = Datagrams::open(messenger::CONSISTENT_REGIONS).await;
+    let figures = RegionFigures::among(metrics);
+    let reconciler = ConsistentRegionReconciler::new(cluster.clone(), regions, messenger, figures);
+    let work = future::join(each(queue, workers, reconciler), each(services, workers, service_reconciler));
+    async move {
+        tokio::join!(close, resync, work);
+    }
+}
+
+/// The controller of exports or of imports, until `stop`.
 fn standing<K: Stands>(
     cluster: &ApiServer,
     mirrors: &Mirrors,

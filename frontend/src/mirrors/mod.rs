@@ -224,16 +224,17 @@ impl Mirrors {
         self.config_maps.synced().await;
     }
 
-    /// Waits until what a leader decides by is as new as this moment (rule call-28): jobs, and what they and their PEs
-    /// were asked to be. Of all other kinds the mirrors may be behind: they are made again, under the same names.
+    /// Waits until what a leader decides by is as new as this moment (rule call-28): jobs, what they and their PEs
+    /// were asked to be, and what PEs were told by consistent regions. Of all other kinds the mirrors may be behind: they are made again, under the same names.
     ///
     /// # Errors
     /// The API server does not say which objects there are.
     pub async fn catch_up(&self, client: &Client, scope: &Scope) -> kube::Result<()> {
-        let wanted = future::try_join3(
+        let wanted = future::try_join4(
             self.jobs.catch_up(client, scope),
             self.parallel_regions.catch_up(client, scope),
             self.resizes.catch_up(client, scope),
+            self.consistent_regions.catch_up(client, scope),
         );
         future::try_join(wanted, self.processing_elements.catch_up(client, scope)).await.map(|_| ())
     }

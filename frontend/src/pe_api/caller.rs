@@ -26,6 +26,8 @@ pub(crate) struct Caller {
     pub(crate) namespace: String,
     /// PEs of this namespace that run at the address; usually one, none if a tool asks.
     pes: Vec<Speaker>,
+    /// The job whose consistent regions the host of the request names.
+    job_of_host: Option<String>,
 }
 
 /// A PE that may speak for itself and its job.
@@ -60,6 +62,34 @@ impl Caller {
         let words = || Refusal::Forbidden(format!("only PE {pe} of job {job} may say so, from the address of its pod"));
         found.max_by_key(|speaker| speaker.launch_count).ok_or_else(words)
     }
+
+    /// The pod that speaks for one of these PEs of a job.
+    ///
+    /// # Errors
+    /// There is none: somebody else asks.
+    pub(crate) fn speaks_as_one_of(&self, job: &str, pes: &[u64]) -> Result<&Speaker, Refusal> {
+        let found = self.pes.iter().filter(|speaker| speaker.job == job && pes.contains(&speaker.pe));
+        let words =
+            || Refusal::Forbidden("only PEs of the region may say so, from the addresses of their pods".to_owned());
+        found.max_by_key(|speaker| speaker.launch_count).ok_or_else(words)
+    }
+
+    /// The job whose consistent regions the request is about: their paths name none.
+    ///
+    /// # Errors
+    /// Nothing says which.
+    pub(crate) fn job_of_regions(&self) -> Result<&str, Refusal> {
+        if let Some(job) = &self.job_of_host {
+            return Ok(job);
+        }
+        let words = "neither the address of the caller nor the host of the request says which job is meant";
+        let (first, rest) = self.pes.split_first().ok_or_else(|| Refusal::Forbidden(words.to_owned()))?;
+        if rest.iter().all(|other| other.job == first.job) {
+            Ok(&first.job)
+        } else {
+            Err(Refusal::Forbidden(words.to_owned()))
+        }
+    }
 }
 
 impl FromRequestParts<PeApi> for Caller {
@@ -71,7 +101,8 @@ impl FromRequestParts<PeApi> for Caller {
             && mirrors.pods.is_synced()
             && mirrors.processing_elements.is_synced()
             && mirrors.parallel_regions.is_synced()
-            && mirrors.services.is_synced();
+            && mirrors.services.is_synced()
+            && mirrors.consistent_regions.is_synced();
         if !are_filled {
             return Err(Refusal::Later("the mirrors are not filled yet".to_owned()));
         }
@@ -80,7 +111,8 @@ impl FromRequestParts<PeApi> for Caller {
         };
         let pods = api.callers.pods(address.ip());
         let pods = if pods.is_empty() && is_write(&parts.method) { api.known_soon(address.ip()).await } else { pods };
-        let named = parts.headers.get(HOST).and_then(|host| host.to_str().ok()).and_then(namespace_of_host);
+        let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+        let named = host.and_then(namespace_of_host);
         let namespace = match (pods.first(), named) {
             (_, Some(named)) => named.to_owned(),
             (Some(pod), None) if pods.iter().all(|other| other.namespace == pod.namespace) => pod.namespace.to_string(),
@@ -98,7 +130,8 @@ impl FromRequestParts<PeApi> for Caller {
             return Err(Refusal::Forbidden(words));
         }
         let speakers = of_namespace.into_iter().filter_map(|pod| speaker(api, pod));
-        Ok(Self { namespace, pes: speakers.collect() })
+        let job_of_host = host.and_then(job_of_host).map(str::to_owned);
+        Ok(Self { namespace, pes: speakers.collect(), job_of_host })
     }
 }
 
@@ -154,9 +187,14 @@ fn namespace_of_host(host: &str) -> Option<&str> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let mut labels = name.split('.');
     let service = labels.next()?;
-    let is_ours = service == names::PE_API_SERVICE
-        || service.strip_prefix("streams-").is_some_and(|rest| rest.ends_with("-consistentregion-api"));
+    let is_ours = service == names::PE_API_SERVICE || job_of_host(service).is_some();
     labels.next().filter(|namespace| is_ours && !namespace.is_empty())
+}
+
+/// The job in such a name of a Service for consistent regions.
+fn job_of_host(host: &str) -> Option<&str> {
+    let service = host.split(['.', ':']).next()?;
+    service.strip_prefix("streams-")?.strip_suffix("-consistentregion-api").filter(|job| !job.is_empty())
 }
 
 #[cfg(test)]

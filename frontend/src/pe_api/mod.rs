@@ -19,6 +19,7 @@
 //! | [`state`] | names of jobs, connectivity, widths |
 //! | [`endpoints`] | ports that operators open under a name |
 //! | [`subscriptions`] | routes; properties of exports; subscriptions and filters of imports |
+//! | [`consistent_region`] | what PEs are told by their regions, and what they report |
 //! | [`bodies`] | the XML of requests and answers |
 //!
 //! Every replica serves it. Writes reach the controllers through the API server only.
@@ -31,6 +32,7 @@
 mod bodies;
 mod caller;
 mod callers;
+mod consistent_region;
 mod endpoints;
 mod lookup;
 mod refusal;
@@ -44,6 +46,7 @@ mod write;
 pub(crate) use self::callers::Callers;
 use self::write::{Changes, ClusterChanges};
 use crate::broker::Boards;
+use crate::consistent_regions::ConsistentRegions;
 use crate::mirrors::Mirrors;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -71,13 +74,16 @@ pub(crate) struct PeApi {
     boards: Boards,
     /// Who has which address.
     callers: Callers,
+    /// Consistent regions.
+    regions: ConsistentRegions,
 }
 
 impl PeApi {
-    /// What these mirrors show, and writes to this cluster.
-    pub(crate) fn new<C: Cluster>(cluster: C, mirrors: Mirrors, boards: Boards, callers: Callers) -> Self {
+    /// What the mirrors of these regions show, and writes to this cluster.
+    pub(crate) fn new<C: Cluster>(cluster: C, boards: Boards, callers: Callers, regions: ConsistentRegions) -> Self {
+        let mirrors = regions.mirrors.clone();
         let changes = Arc::new(ClusterChanges { cluster, mirrors: mirrors.clone() });
-        Self { changes, mirrors, boards, callers }
+        Self { changes, mirrors, boards, callers, regions }
     }
 }
 
@@ -115,6 +121,20 @@ pub(crate) fn router(api: PeApi) -> Router {
         .routes(routes!(subscriptions::imports::object))
         .routes(routes!(subscriptions::imports::filter, subscriptions::imports::set_filter))
         .routes(routes!(subscriptions::imports::streams, subscriptions::imports::set_streams))
+        .routes(routes!(consistent_region::of_pe))
+        .routes(routes!(consistent_region::of_pe_and_region))
+        .routes(routes!(consistent_region::state))
+        .routes(routes!(consistent_region::last_completed))
+        .routes(routes!(consistent_region::period))
+        .routes(routes!(consistent_region::drain_timeout))
+        .routes(routes!(consistent_region::reset_timeout))
+        .routes(routes!(consistent_region::reset_attempts))
+        .routes(routes!(consistent_region::trigger))
+        .routes(routes!(consistent_region::checkpoint))
+        .routes(routes!(consistent_region::blocking_checkpoint))
+        .routes(routes!(consistent_region::reset_done))
+        .routes(routes!(consistent_region::drain))
+        .routes(routes!(consistent_region::reset))
         .with_state(api)
         .split_for_parts();
     router.route("/openapi.json", get(async move || Json(document))).layer(DefaultBodyLimit::max(BODY_MAX))

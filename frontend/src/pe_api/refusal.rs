@@ -3,8 +3,13 @@
 use crate::broker::facts::Problem;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use std::time::Duration;
 use streams_kubernetes::Error;
 use streams_kubernetes::error::with_causes;
+use tokio::time::{Instant, sleep_until};
+
+/// The runtime waits a second for an answer. What comes later is, for it, no answer, and it tries again.
+const TOO_LATE: Duration = Duration::from_millis(1_500);
 
 /// Why something is not done. The text is the body of the answer.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +35,13 @@ impl Refusal {
     /// A job that is not there.
     pub(crate) fn no_job(name: &str) -> Self {
         Self::Invalid(format!("there is no job {name}"))
+    }
+
+    /// The refusal, when the runtime does not wait for it any more: it tries again if it hears nothing, but not if it is
+    /// told that something failed (rule pe-api-4).
+    pub(super) async fn unheard(self, since: Instant) -> Self {
+        sleep_until(since + TOO_LATE).await;
+        self
     }
 
     /// How the API server's answer to a write is told.

@@ -7,12 +7,9 @@ use super::refusal::Refusal;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Json;
-use std::time::Duration;
 use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
-/// The runtime waits a second for an answer. What comes later is, for it, no answer, and it tries again.
-const TOO_LATE: Duration = Duration::from_millis(1_500);
 /// Widest a region may be.
 const WIDTH_MAX: u32 = 10_000;
 
@@ -79,10 +76,7 @@ pub(super) async fn set_connectivity(
     let launch_count = match caller.speaks_as(&job, element.spec.id) {
         Ok(speaker) => speaker.launch_count,
         // It may be the pod, and only this replica does not know yet.
-        Err(refusal) => {
-            sleep_until(since + TOO_LATE).await;
-            return Err(refusal);
-        }
+        Err(refusal) => return Err(refusal.unheard(since).await),
     };
     let state: Connectivity = serde_json::from_str(&body)
         .map_err(|_| Refusal::Invalid("connectivity is \"None\", \"Partial\" or \"Full\"".to_owned()))?;
@@ -99,12 +93,8 @@ pub(super) async fn set_connectivity(
     };
     match api.changes.processing_element(&key, &change).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(refusal) => {
-            if matches!(refusal, Refusal::Later(_)) {
-                sleep_until(since + TOO_LATE).await;
-            }
-            Err(refusal)
-        }
+        Err(refusal @ Refusal::Later(_)) => Err(refusal.unheard(since).await),
+        Err(refusal) => Err(refusal),
     }
 }
 

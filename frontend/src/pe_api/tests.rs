@@ -1,7 +1,10 @@
 //! The exchanges with PEs, over a fake API server.
 
+mod regions;
+
 use super::{Callers, PeApi, router};
 use crate::broker::Boards;
+use crate::consistent_regions::ConsistentRegions;
 use crate::controllers::tests::LateMirrors;
 use crate::mirrors::Mirrors;
 use axum::Router;
@@ -14,6 +17,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use streams_api::{Export, Import, Job, ParallelRegion, ProcessingElement};
 use streams_kubernetes::Key;
+use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes_fake::{Connection, Server};
 use tower::ServiceExt;
@@ -29,6 +33,7 @@ struct Cluster {
     server: Server,
     connection: Connection,
     mirrors: LateMirrors,
+    regions: ConsistentRegions,
     router: Router,
 }
 
@@ -56,10 +61,11 @@ impl Cluster {
         let mirrors = Mirrors::new(&Metrics::new("test"));
         let boards = Boards::of(&mirrors);
         let callers = Callers::of(&mirrors);
+        let regions = ConsistentRegions::of(&mirrors, Term::endless());
         let mirrors = LateMirrors::fill(&server, mirrors);
         let connection = server.connect();
-        let api = PeApi::new(connection.clone(), mirrors.mirrors.clone(), boards, callers);
-        Self { server, connection, mirrors, router: router(api) }
+        let api = PeApi::new(connection.clone(), boards, callers, regions.clone());
+        Self { server, connection, mirrors, regions, router: router(api) }
     }
 
     /// Sends a request; the mirrors show what it has written while it waits.
@@ -258,7 +264,8 @@ async fn a_job_is_known_before_anything_of_it() {
 async fn nobody_is_answered_from_mirrors_that_are_not_filled() {
     let mirrors = Mirrors::new(&Metrics::new("test"));
     let (boards, callers) = (Boards::of(&mirrors), Callers::of(&mirrors));
-    let api = PeApi::new(Server::new().connect(), mirrors, boards, callers);
+    let regions = ConsistentRegions::of(&mirrors, Term::endless());
+    let api = PeApi::new(Server::new().connect(), boards, callers, regions);
     let mut request = Request::get(SUBSCRIPTIONS).header("host", "streams-api.n").body(Body::empty()).unwrap();
     request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, 0, 1], 1))));
     assert_eq!(router(api).oneshot(request).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
@@ -564,6 +571,6 @@ async fn the_paths_are_described() {
     assert_eq!(status.as_u16(), 200);
     let paths = document["paths"].as_object().unwrap();
     let methods: usize = paths.values().map(|path| path.as_object().unwrap().len()).sum();
-    assert_eq!((paths.len(), methods), (13, 24), "{:?}", paths.keys());
+    assert_eq!((paths.len(), methods), (27, 38), "{:?}", paths.keys());
     assert!(paths["/api/state/job/{job}/pe/{pe}/connectivity"]["put"]["responses"]["204"].is_object());
 }

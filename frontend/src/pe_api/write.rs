@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use streams_api::{Export, Import, ParallelRegion, ProcessingElement};
 use streams_kubernetes::cluster::{Cluster, Object};
-use streams_kubernetes::watch::{Mirrored, Watch, version};
+use streams_kubernetes::watch::{Mirrored, Watch};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
 use tokio::time::timeout;
 
 /// How long a write may take, until the mirror has it: the runtime waits for a second.
-const WITHIN: Duration = Duration::from_millis(900);
+pub(super) const WITHIN: Duration = Duration::from_millis(900);
 
 /// What becomes of an object; nothing, if nothing is to change.
 pub(super) type Change<'a, K> = &'a (dyn Fn(&K) -> Result<Option<K>, Refusal> + Send + Sync);
@@ -85,7 +85,7 @@ impl<C: Cluster> ClusterChanges<C> {
     ) -> Result<(), Refusal> {
         let work = async {
             if let Some(written) = self.write_status(mirror, key, change).await? {
-                is_shown(mirror, key, &written).await;
+                mirror.shows(&written).await;
             }
             Ok(())
         };
@@ -105,7 +105,7 @@ impl<C: Cluster> ClusterChanges<C> {
                 }
                 error => Refusal::of(&error.into()),
             })?;
-            is_shown(mirror, key, &merged).await;
+            mirror.shows(&merged).await;
             Ok(())
         };
         timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long()))
@@ -138,19 +138,4 @@ impl<C: Cluster> ClusterChanges<C> {
 
 fn too_long() -> Refusal {
     Refusal::Later("it takes too long".to_owned())
-}
-
-/// Waits until the mirror shows the object as it was written, or later, or does not show it any more.
-async fn is_shown<K: Object + Mirrored>(mirror: &Watch<K>, key: &Key, written: &K) {
-    let mut changes = mirror.changes();
-    loop {
-        changes.mark_unchanged();
-        let shown = mirror.get(key);
-        if shown.is_none_or(|shown| version(shown.meta()) >= version(written.meta())) {
-            return;
-        }
-        if changes.changed().await.is_err() {
-            return;
-        }
-    }
 }

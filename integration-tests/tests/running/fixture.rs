@@ -38,6 +38,8 @@ struct Shared {
     /// Pods of all namespaces may be scheduled to its nodes, so there is only one.
     agent: NodeAgent,
     _of_agent: Runtime,
+    /// Checkpoints are kept there.
+    _state: StateDirectory,
 }
 
 /// A namespace, and the services that look after it.
@@ -45,6 +47,7 @@ pub(crate) struct Fixture {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) system: System,
+    pub(crate) agent: &'static NodeAgent,
     pages: reqwest::Client,
 }
 
@@ -68,11 +71,15 @@ async fn share() -> Result<Shared> {
     let state = StateDirectory::create(&supervisor())?;
     let mut built = integration_tests::cargo::build(&supervisor(), &state, &["streams-pe-double"]).await?;
     let double = built.remove("pe-double").context("cargo did not build the double")?;
+    // Checkpoints outlive pods, as those of redis or of a shared directory do.
+    let checkpoints = state.path().join("checkpoints");
+    let checkpoints = checkpoints.display().to_string();
+    let arguments = ["--rate", "100", "--cache-ms", "1000", "--checkpoints", &checkpoints];
     let options = streams_node_agent::Options {
         nodes: (0..NODES).map(|number| format!("node-{number}")).collect(),
         pods_per_node: 200,
         program: double,
-        arguments: ["--rate", "100", "--cache-ms", "1000"].map(str::to_owned).into(),
+        arguments: arguments.map(str::to_owned).into(),
     };
     // What the agent has begun goes on after the test that has started it; the runtime of a test ends with it.
     let kubeconfig = control_plane.kubeconfig().to_owned();
@@ -82,7 +89,7 @@ async fn share() -> Result<Shared> {
         NodeAgent::start(&supervisor(), &client, options).await
     });
     let agent = agent.await??;
-    Ok(Shared { control_plane, rights, programs, agent, _of_agent: of_agent })
+    Ok(Shared { control_plane, rights, programs, agent, _of_agent: of_agent, _state: state })
 }
 
 /// Runs `body`. If it fails, the ends of all logs belong to the failure. On a machine on which pods cannot have
@@ -108,7 +115,7 @@ pub(crate) async fn with_running_pes(purpose: &str, body: impl AsyncFnOnce(&Fixt
     let system = System::start(&supervisor(), programs, &options).await?;
     sample::write_bundle(system.bundles())?;
     let pages = reqwest::Client::builder().no_proxy().timeout(ANSWERS_WITHIN).build()?;
-    let fixture = Fixture { client, namespace, system, pages };
+    let fixture = Fixture { client, namespace, system, agent, pages };
     body(&fixture).await.map_err(|error| {
         let ends = [fixture.system.last_lines(LINES_SHOWN), last_lines(agent, &fixture.namespace)];
         error.context(format!("in namespace {}; the ends of the logs:\n{}", fixture.namespace, ends.join("\n")))

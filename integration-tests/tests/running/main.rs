@@ -5,5 +5,6 @@
 //! the agent adds a route to this machine. Elsewhere the tests say that they test nothing.
 
 mod fixture;
+mod regions;
 mod resizes;
 mod routes;

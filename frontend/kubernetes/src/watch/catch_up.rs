@@ -27,6 +27,24 @@ pub fn version(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
+impl<K: Mirrored> Watch<K> {
+    /// Waits until the mirror shows this object as it was written, or later, or does not show it any more.
+    pub async fn shows(&self, written: &K) {
+        let key = Key::of(written);
+        let mut changes = self.changes();
+        loop {
+            changes.mark_unchanged();
+            let shown = self.get(&key);
+            if shown.is_none_or(|shown| version(shown.meta()) >= version(written.meta())) {
+                return;
+            }
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
 impl<K: Mirrored + Clone + Debug> Watch<K> {
     /// Waits until the mirror shows each object of this scope as it was when this began, or as it was later.
     ///

@@ -11,13 +11,13 @@ mod desired;
 #[cfg(test)]
 mod tests;
 
-use self::desired::Family;
+use crate::controllers::endpoint_slices::{COMPARE_AGAIN, Family, Slices};
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::Mirrors;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{ListParams, PropagationPolicy};
+use kube::api::PropagationPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,8 +36,6 @@ const MANAGER: Manager = Manager("streams-pe-api-controller");
 const NAME_TAKEN: &str = "ServiceNameTaken";
 /// When a Service of somebody else is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// When slices are compared again: they are not mirrored, and somebody may have changed or deleted them.
-const COMPARE_AGAIN: Duration = Duration::from_secs(300);
 
 /// The addresses of the frontend's replicas, told again and again; empty as long as none is known.
 pub(crate) type Addresses = latest::Receiver<BTreeSet<IpAddr>>;
@@ -60,6 +58,11 @@ pub(crate) async fn follow(mirrors: Mirrors, mut addresses: Addresses, queue: Qu
 /// The key of the Service in the namespace of a job.
 fn key_of(job: &Key) -> Key {
     job.sibling(names::PE_API_SERVICE)
+}
+
+/// The slices of the Service of this key.
+fn slices_of(key: &Key) -> Slices<'_> {
+    Slices { service: key, labels: desired::labels(), ports: &desired::PORTS, owner: None }
 }
 
 /// Keeps the Service and its slices.
@@ -158,7 +161,8 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
             PeApiServiceDecision::Delete => {
                 // The Service last: as long as it is there, somebody remembers that there may be slices.
                 for family in Family::ALL {
-                    writer.delete::<EndpointSlice>(family.name(), None, PropagationPolicy::Background).await?;
+                    let name = family.slice_name(&key.name);
+                    writer.delete::<EndpointSlice>(&name, None, PropagationPolicy::Background).await?;
                 }
                 let uid = observed.service.as_ref().and_then(|service| service.metadata.uid.clone());
                 writer.delete::<Service>(&key.name, uid.as_deref(), PropagationPolicy::Background).await?;
@@ -171,7 +175,7 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                 let service = desired::service(key);
                 writer.apply(names::ANNOTATION_APPLIED_HASH, &service, observed.service.as_deref()).await?;
                 if slices {
-                    self.write_slices(key, &writer, &observed.addresses).await?;
+                    slices_of(key).write(&writer, &observed.addresses).await?;
                     let written = Written { addresses: observed.addresses, at: observed.now };
                     self.written().insert(key.clone(), written);
                 }
@@ -183,23 +187,6 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
 }
 
 impl<C: Cluster> PeApiServiceReconciler<C> {
-    /// Makes the slices what they should be: none for a family without addresses.
-    async fn write_slices(&self, key: &Key, writer: &Writer<'_, C>, addresses: &BTreeSet<IpAddr>) -> Result<(), Error> {
-        let of_service = ListParams::default().labels(&desired::of_service());
-        let existing = self.cluster.list::<EndpointSlice>(Some(&key.namespace), &of_service).await?;
-        for family in Family::ALL {
-            let there = existing.iter().find(|slice| slice.metadata.name.as_deref() == Some(family.name()));
-            let slice = desired::slice(key, family, addresses);
-            if !slice.endpoints.is_empty() {
-                writer.apply(names::ANNOTATION_APPLIED_HASH, &slice, there).await?;
-            } else if let Some(there) = there {
-                let uid = there.metadata.uid.as_deref();
-                writer.delete::<EndpointSlice>(family.name(), uid, PropagationPolicy::Background).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// Whether the name can be taken: nobody has a Service of it, or it is ours and the mirror is behind.
     async fn is_free(&self, key: &Key) -> Result<bool, Error> {
         let Some(service) = self.cluster.get::<Service>(key).await? else { return Ok(true) };

@@ -90,7 +90,7 @@ async fn a_namespace_with_jobs_has_the_service_and_the_addresses_of_the_frontend
     // Somebody deletes a slice, which is noticed some time later.
     fixture.server.remove::<EndpointSlice>(&Key::new("n", "streams-api-ipv4"));
     assert_eq!(fixture.writes().await, 0);
-    fixture.server.advance(super::COMPARE_AGAIN);
+    fixture.server.advance(crate::controllers::endpoint_slices::COMPARE_AGAIN);
     assert_eq!(fixture.writes().await, 1);
     assert_eq!(fixture.listed()[0], ["10.0.0.2", "10.0.0.3"]);
     // The last job goes.

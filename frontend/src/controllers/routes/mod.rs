@@ -8,12 +8,11 @@
 //!
 //! Invariants: nobody is told anything before the boards have all that there is; nothing is kept of PEs that are gone.
 
-mod messenger;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::messenger::{Datagrams, Messenger};
 use crate::broker::Boards;
+use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::{Mirrors, address_of, pe_of};
 use k8s_openapi::api::core::v1::Pod;

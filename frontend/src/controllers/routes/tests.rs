@@ -1,7 +1,8 @@
 //! Who is told what, and when.
 
-use super::{Messenger, RoutesDecision, RoutesObservation, RoutesReconciler, Told};
+use super::{RoutesDecision, RoutesObservation, RoutesReconciler, Told};
 use crate::broker::Boards;
+use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{Reconciler, reconcile};
 use crate::controllers::tests::LateMirrors;
 use k8s_openapi::api::core::v1::Pod;

@@ -1,9 +1,8 @@
-//! Exports, imports and consistent regions: whether somebody is at the other end (rule import-7).
+//! Exports and imports: whether somebody is at the other end (rule import-7).
 //!
-//! The job controller creates them from the plan. Their condition `Ready` says how they stand on the board. Nothing
-//! drives consistent regions yet: theirs is false with the reason `NotServed`, so that nobody waits in vain.
+//! The job controller creates them from the plan. Their condition `Ready` says how they stand on the board.
 //!
-//! Knows: these three kinds. Must not know: jobs, plans, how PEs are told.
+//! Knows: these two kinds. Must not know: jobs, plans, how PEs are told.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use streams_api::{ConsistentRegion, Export, Import, condition};
+use streams_api::{Export, Import, condition};
 use streams_kubernetes::cluster::{Cluster, Manager, Object};
 use streams_kubernetes::queue::{Outcome, Queue};
 use streams_kubernetes::watch::{Mirrored, Watch};
@@ -88,24 +87,6 @@ impl Stands for Import {
 
     fn mirror(mirrors: &Mirrors) -> &Watch<Self> {
         &mirrors.imports
-    }
-
-    fn status(&mut self) -> (&mut Option<i64>, &mut Vec<Condition>) {
-        let status = self.status.get_or_insert_default();
-        (&mut status.observed_generation, &mut status.conditions)
-    }
-}
-
-impl Stands for ConsistentRegion {
-    const CONTROLLER: &'static str = "consistent_region";
-
-    fn said(&self, _: &Boards) -> Said {
-        let message = "nothing drives the region yet: its PEs wait".to_owned();
-        Said { is_ready: false, reason: "NotServed", message }
-    }
-
-    fn mirror(mirrors: &Mirrors) -> &Watch<Self> {
-        &mirrors.consistent_regions
     }
 
     fn status(&mut self) -> (&mut Option<i64>, &mut Vec<Condition>) {

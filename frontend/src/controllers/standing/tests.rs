@@ -1,11 +1,11 @@
-//! What is said of exports, imports and consistent regions, once.
+//! What is said of exports and imports, once.
 
 use super::{Said, Standing, StandingReconciler, Stands};
 use crate::broker::Boards;
 use crate::broker::facts::Problem;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
-use streams_api::{ConsistentRegion, ConsistentRegionSpec, Export, ExportSpec, Import, ImportSpec};
+use streams_api::{Export, ExportSpec, Import, ImportSpec};
 use streams_kubernetes::Key;
 use streams_kubernetes_fake::{Connection, Server};
 
@@ -42,8 +42,6 @@ async fn what_is_there_to_say_is_said_once() {
     let of_nobody = ("False", "NotOfJob", "it belongs to no job that is there");
     is_told_once(Export::new("a", ExportSpec::default()), of_nobody).await;
     is_told_once(Import::new("a", ImportSpec::default()), of_nobody).await;
-    let waiting = ("False", "NotServed", "nothing drives the region yet: its PEs wait");
-    is_told_once(ConsistentRegion::new("a", ConsistentRegionSpec::default()), waiting).await;
 }
 
 #[test]

@@ -123,9 +123,7 @@ async fn they_say_what_the_application_says_and_come_back() -> Result<()> {
             ensure!(!annotations.is_empty() && annotations.iter().all(application), "{annotations:#?}");
         }
 
-        // Each says how it stands; nothing drives regions yet, and people see it.
-        let (reason, message) = job.until_condition(condition::WARNING, true, WITHIN).await?;
-        ensure!(reason == "NotServed" && message.contains("consistent regions"), "{reason}: {message}");
+        // Each says how it stands. Nothing runs here, so the region waits for its PEs.
         eventually("each says how it stands", WITHIN, || async {
             let mut said = Vec::new();
             said.extend(job.list::<Export>().await?.into_iter().map(|o| o.status.unwrap_or_default().conditions));
@@ -134,13 +132,13 @@ async fn they_say_what_the_application_says_and_come_back() -> Result<()> {
             said.extend(regions.map(|o| o.status.unwrap_or_default().conditions));
             let reasons = said.iter().filter_map(|conditions| condition::get(conditions, condition::READY));
             let reasons: Vec<&str> = reasons.map(|ready| ready.reason.as_str()).collect();
-            let is_told = |reason: &&str| ["Connected", "NoSubscribers", "NoExports", "NotServed"].contains(reason);
+            let is_told = |reason: &&str| ["Connected", "NoSubscribers", "NoExports", "Starting"].contains(reason);
             ensure!(reasons.len() == exports.len() + imports.len() + 1 && reasons.iter().all(is_told), "{said:?}");
             Ok(())
         })
         .await?;
         let table = it.kubectl(&["get", "stx,sti,stcr"]).await?;
-        ensure!(table.contains("NotServed") && table.contains("TRIGGER") && table.contains("SUBSCRIPTION"), "{table}");
+        ensure!(table.contains("STARTED") && table.contains("TRIGGER") && table.contains("SUBSCRIPTION"), "{table}");
 
         let pods = uids::<Pod>(&job).await?;
         returns::<Export>(&job, &exports[0].name_any()).await?;

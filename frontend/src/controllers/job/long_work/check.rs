@@ -32,13 +32,10 @@ pub(super) fn check(
                        compile it with a newer compiler, or have the frontend started with --allow-adl-v4000";
         return Err(WorkError::permanent("AdlVersionRefused", message));
     }
-    if !plan.consistent_regions.is_empty() {
-        if name.len() > CONSISTENT_JOB_NAME_MAX {
-            let message =
-                format!("the name of a job with consistent regions may have {CONSISTENT_JOB_NAME_MAX} characters");
-            return Err(WorkError::permanent("NameTooLong", message));
-        }
-        warn("NotServed", "consistent regions are not driven yet: their PEs wait".to_owned());
+    if !plan.consistent_regions.is_empty() && name.len() > CONSISTENT_JOB_NAME_MAX {
+        let message =
+            format!("the name of a job with consistent regions may have {CONSISTENT_JOB_NAME_MAX} characters");
+        return Err(WorkError::permanent("NameTooLong", message));
     }
     let live = || plan.processing_elements.iter().filter(|pe| pe.fate() != Fate::Removed);
     for pe in live() {
@@ -158,7 +155,7 @@ mod tests {
             ("j", plan(|p| p.processing_elements[0].port_labels[0].port_id = 55_536), Err("PortOutOfRange")),
             ("j", plan(|p| p.processing_elements[0].port_labels[0].port_id = 55_535), Ok(&[])),
             ("j", plan(|p| p.processing_elements[0].size = 2 << 20), Err("TooLarge")),
-            ("j", plan(|p| p.consistent_regions.push(ConsistentRegion::default())), Ok(&["NotServed"])),
+            ("j", plan(|p| p.consistent_regions.push(ConsistentRegion::default())), Ok(&[])),
             (&long, plan(|p| p.consistent_regions.push(ConsistentRegion::default())), Err("NameTooLong")),
             ("j", plan(|p| p.processing_elements[0].exports.push(Export::default())), Ok(&[])),
             (

@@ -506,14 +506,14 @@ fn an_edit_to_what_is_not_supported_leaves_pes_as_they_are_and_is_told_once() {
         assert_eq!((options.runtime_trace_level, &options.resources), (TraceLevel::Debug, resources), "PE {id}");
     }
     let warnings = simulation.server.announced().into_iter().filter(|announced| announced.notice.warning);
-    let reasons = warnings.map(|announced| announced.notice.reason).filter(|reason| reason != "NotServed");
+    let reasons = warnings.map(|announced| announced.notice.reason);
     assert_eq!(reasons.collect::<Vec<_>>(), ["NotSupported"], "people hear of it once");
     simulation.change_spec(|spec| {
         spec.resources = None;
         spec.processing_element = None;
     });
     simulation.settle();
-    assert_eq!(condition_reason(&simulation, condition::WARNING).as_deref(), Some("NotServed"));
+    assert_eq!(condition_reason(&simulation, condition::WARNING), None);
 }
 
 #[test]

@@ -1,0 +1,159 @@
+//! PEs of consistent regions, their pods and what these have told (rule consistent-region-2).
+//!
+//! Objects are read once for each of their changes, not for each look at a region: there may be a thousand PEs in one.
+//!
+//! Knows: PEs, pods. Must not know: what regions make of it.
+//!
+//! Invariant: a PE is here as long as the mirror shows it and it says that it is in a region.
+
+use crate::mirrors::{Mirrors, pe_of};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use streams_api::{Connectivity, ProcessingElement, names};
+use streams_consistent_region::PeFacts;
+use streams_consistent_region::health::PodFacts;
+use streams_kubernetes::Key;
+use streams_kubernetes::ownership::is_controlled_by;
+
+/// A PE that is in regions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// Uid of the job that controls it; empty if none does.
+    pub(crate) job_uid: String,
+    /// Name of the job.
+    pub(crate) job: String,
+    /// Its number in the job.
+    pub(crate) pe: u64,
+    /// Indexes of its regions.
+    pub(crate) regions: Vec<u64>,
+    /// What its health follows from.
+    pub(crate) facts: PeFacts,
+    /// Where the pod of its launch is.
+    pub(crate) address: Option<IpAddr>,
+}
+
+type Subscriber = Box<dyn Fn(&Key) + Send + Sync>;
+
+/// The PEs of all regions. Cheap to clone; all clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct Members {
+    known: Arc<Mutex<HashMap<Key, Member>>>,
+    subscribers: Arc<RwLock<Vec<Subscriber>>>,
+}
+
+impl Members {
+    /// Members that follow these mirrors.
+    pub(crate) fn of(mirrors: &Mirrors) -> Self {
+        let members = Self::default();
+        let (to, of) = (members.clone(), mirrors.clone());
+        mirrors.processing_elements.subscribe(move |pe: &ProcessingElement| {
+            let key = Key::of(pe);
+            if !pe.spec.consistent_regions.is_empty() || to.knows(&key) {
+                to.look_at(&of, &key);
+            }
+        });
+        let (to, of) = (members.clone(), mirrors.clone());
+        mirrors.pods.subscribe(move |pod: &Pod| {
+            if let Some(pe) = pe_of(pod).filter(|pe| to.knows(pe)) {
+                to.look_at(&of, &pe);
+            }
+        });
+        members
+    }
+
+    /// Calls `subscriber` with the key of each region of which a PE has become another one. It must not block.
+    pub(crate) fn subscribe(&self, subscriber: impl Fn(&Key) + Send + Sync + 'static) {
+        self.subscribers.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(subscriber));
+    }
+
+    /// What is known of a PE.
+    pub(crate) fn get(&self, pe: &Key) -> Option<Member> {
+        self.known().get(pe).cloned()
+    }
+
+    /// What the health of these PEs of a job follows from. Those that another object controls are left out.
+    pub(crate) fn facts(&self, job: &Key, job_uid: &str, pes: impl IntoIterator<Item = u64>) -> HashMap<u64, PeFacts> {
+        let known = self.known();
+        let facts = |pe| {
+            let member = known.get(&job.sibling(&names::processing_element(&job.name, pe)))?;
+            (member.job_uid == job_uid && member.pe == pe).then_some((pe, member.facts))
+        };
+        pes.into_iter().filter_map(facts).collect()
+    }
+
+    fn knows(&self, pe: &Key) -> bool {
+        self.known().contains_key(pe)
+    }
+
+    /// The mirrors are read under the lock, so that the last who looks sees the last state.
+    fn look_at(&self, mirrors: &Mirrors, key: &Key) {
+        let mut known = self.known();
+        let now = mirrors.processing_elements.get(key).and_then(|pe| member(mirrors, key, &pe));
+        let before = match &now {
+            Some(now) => known.insert(key.clone(), now.clone()),
+            None => known.remove(key),
+        };
+        drop(known);
+        if before == now {
+            return;
+        }
+        let subscribers = self.subscribers.read().unwrap_or_else(PoisonError::into_inner);
+        for member in before.iter().chain(&now) {
+            for region in &member.regions {
+                let region = key.sibling(&names::consistent_region(&member.job, *region));
+                subscribers.iter().for_each(|subscriber| subscriber(&region));
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Key, Member>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A launch, as the machine counts it.
+pub(crate) fn launch(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// The member that a PE is, if it is in a region.
+fn member(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement) -> Option<Member> {
+    if pe.spec.consistent_regions.is_empty() {
+        return None;
+    }
+    let status = pe.status.as_ref();
+    let now = launch(status.map_or(0, |status| status.launch_count));
+    let reported = status.and_then(|status| status.connectivity.as_ref());
+    let full = reported.filter(|reported| reported.state == Connectivity::Full);
+    let pods = mirrors.pods_of_pe(key).filter(|pod| is_controlled_by(&pod.metadata, pe));
+    let pod = pods.filter_map(|pod| Some((launch_of(&pod)?, pod))).max_by_key(|(of, _)| (*of == now, *of));
+    let owners = pe.metadata.owner_references.iter().flatten();
+    let job_uid = owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).next();
+    let address = pod.as_ref().filter(|(of, _)| *of == now).and_then(|(_, pod)| crate::mirrors::address_of(pod));
+    Some(Member {
+        job_uid: job_uid.unwrap_or_default(),
+        job: pe.spec.job_name.clone(),
+        pe: pe.spec.id,
+        regions: pe.spec.consistent_regions.clone(),
+        facts: PeFacts {
+            launch: now,
+            connected: full.map(|reported| launch(reported.launch_count)),
+            pod: pod.map(|(launch, pod)| PodFacts { launch, is_running: is_running(&pod) }),
+        },
+        address,
+    })
+}
+
+/// The launch that a pod was made for.
+fn launch_of(pod: &Pod) -> Option<u32> {
+    pod.labels().get(names::LABEL_LAUNCH_COUNT)?.parse().ok()
+}
+
+/// A pod that is about to go is not counted on.
+fn is_running(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
+}

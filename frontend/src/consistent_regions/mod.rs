@@ -1,0 +1,53 @@
+//! What every part of the frontend that has to do with consistent regions needs: who is in them, what is stored of
+//! them, what PEs are told, and what PEs report (the rules of `docs/rules/consistent-region.md`).
+//!
+//! ```text
+//!  mirrors ──► members ──────────────┐
+//!                                    ├──► documents ──► PE API, datagrams
+//!  mirror of regions ──► stored ─────┘
+//!  PE API ──► reports ──► controller (`controllers::consistent_region`) ──► status of the region ──► mirror
+//! ```
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | [`members`] | PEs of regions, their pods and what these have told |
+//! | [`stored`] | between the object and the machine of the crate `streams-consistent-region` |
+//! | [`reports`] | what PEs report until it is stored |
+//! | [`documents`] | what a PE is told by all of its regions |
+//!
+//! Only the replica that drives the regions answers for them: PEs take an older document for news. So it says nothing
+//! once its term has ended.
+//!
+//! Knows: objects of Kubernetes, the machine. Must not know: HTTP, queues of controllers but that there is one.
+//!
+//! Invariants: what is told follows from a state that is stored; memory beside the mirrors ends with what it describes.
+
+pub(crate) mod documents;
+pub(crate) mod members;
+pub(crate) mod reports;
+pub(crate) mod stored;
+
+use self::members::Members;
+use self::reports::Reports;
+use crate::mirrors::Mirrors;
+use streams_kubernetes::leadership::Term;
+
+/// Consistent regions, as one replica sees them. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub(crate) struct ConsistentRegions {
+    /// The mirrors that all of it follows.
+    pub(crate) mirrors: Mirrors,
+    /// PEs of regions.
+    pub(crate) members: Members,
+    /// What PEs have reported.
+    pub(crate) reports: Reports,
+    /// Whether this replica drives the regions.
+    pub(crate) term: Term,
+}
+
+impl ConsistentRegions {
+    /// The regions of these mirrors, which this replica drives as long as its term lasts.
+    pub(crate) fn of(mirrors: &Mirrors, term: Term) -> Self {
+        Self { mirrors: mirrors.clone(), members: Members::of(mirrors), reports: Reports::default(), term }
+    }
+}

@@ -1,0 +1,193 @@
+//! What becomes of a region, and of its status. Pure.
+
+use super::Memory;
+use crate::consistent_regions::reports::Waiting;
+use crate::consistent_regions::stored;
+use crate::controllers::user_requests;
+use k8s_openapi::jiff::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
+use streams_api::{ConsistentRegion, ConsistentRegionStatus, condition, names};
+use streams_consistent_region::{Event, Health, Settings, State, Time, step};
+use streams_kubernetes::events::Notice;
+
+/// How often the words of a condition are written, if nothing else is: while a thousand PEs start, another one is the
+/// missing one again and again.
+const SAY_AGAIN: Duration = Duration::from_secs(5);
+
+/// Reason of the condition, and of the Event, when resets have failed too often.
+const EXHAUSTED: &str = "ResetAttemptsExhausted";
+/// Reason of the condition when what is stored cannot be read.
+const UNREADABLE: &str = "RecordUnreadable";
+
+/// What is known of a region.
+pub(crate) struct Observation {
+    /// The region.
+    pub(super) region: Arc<ConsistentRegion>,
+    /// Whether its PEs run and are connected.
+    pub(super) health: Health,
+    /// What PEs have reported.
+    pub(super) reports: Vec<Waiting>,
+    /// What this replica remembers.
+    pub(super) memory: Memory,
+    /// The time.
+    pub(super) now: Timestamp,
+}
+
+/// What is to be done.
+#[derive(Default)]
+pub(crate) struct Decision {
+    /// The state from now on; none if the region is not driven.
+    pub(super) state: Option<State>,
+    /// The region with its status, if that is to be written.
+    pub(super) written: Option<ConsistentRegion>,
+    /// What people are told if it is written.
+    pub(super) notices: Vec<Notice>,
+    /// Why nothing came of some events.
+    pub(super) ignored: Vec<String>,
+    /// When to look again.
+    pub(super) look_again: Option<Duration>,
+}
+
+/// Decides for one region.
+pub(super) fn decide(observed: &Observation) -> Decision {
+    let region = &observed.region;
+    if region.metadata.deletion_timestamp.is_some() {
+        return Decision::default();
+    }
+    let before = match stored::state(region) {
+        Ok(state) => state,
+        Err(error) => return unreadable(observed, &error),
+    };
+    let requested = region.metadata.annotations.as_ref().and_then(|all| all.get(names::ANNOTATION_RESET_REQUESTED));
+    let known = region.status.as_ref().and_then(|status| status.reset_requested.as_ref());
+    let requested = requested.filter(|requested| user_requests::is_new(Some(requested), known));
+    let settings = stored::settings(&region.spec);
+    let (state, ignored) = all_steps(observed, &settings, &before, requested.is_some());
+
+    let mut status = region.status.clone().unwrap_or_default();
+    if let Some(requested) = requested {
+        status.reset_requested = Some(user_requests::remembered(requested));
+    }
+    status.observed_generation = region.metadata.generation;
+    if state != before || status.record.is_none() {
+        // A state can always be written.
+        let _ = stored::store(&mut status, &state);
+    }
+    let is_other = region.status.as_ref() != Some(&status);
+    let (is_ready, reason, message) = said(&state, &observed.health, settings.max_consecutive_reset_attempts);
+    let (written, say_again) = with_condition(observed, status, is_other, is_ready, reason, &message);
+    let due = state.deadline(&settings).map(|deadline| until(deadline, observed.now));
+    Decision {
+        written,
+        notices: notices(&before, &state),
+        ignored,
+        look_again: due.into_iter().chain(say_again).min(),
+        state: Some(state),
+    }
+}
+
+/// Everything that has happened, one after the other.
+fn all_steps(observed: &Observation, settings: &Settings, before: &State, is_reset: bool) -> (State, Vec<String>) {
+    let now = stored::time(observed.now);
+    let mut state = before.clone();
+    let mut ignored = Vec::new();
+    let mut take = |event: &Event, who: Option<u64>| {
+        let next = step(settings, &state, event, now);
+        state = next.state;
+        if let (Some(pe), Some(reason)) = (who, next.ignored) {
+            ignored.push(format!("{event:?} of PE {pe}: {reason}"));
+        }
+    };
+    if !observed.memory.has_taken_over {
+        take(&Event::TakenOver, None);
+    }
+    for report in &observed.reports {
+        take(&report.event, Some(report.pe));
+    }
+    if is_reset {
+        take(&Event::Reset { by: None, is_forced: true }, None);
+    }
+    take(&Event::Health(observed.health.clone()), None);
+    take(&Event::Time, None);
+    (state, ignored)
+}
+
+/// The region with this status and condition, if that is to be written; else, when its words are.
+fn with_condition(
+    observed: &Observation,
+    mut status: ConsistentRegionStatus,
+    is_other: bool,
+    is_ready: bool,
+    reason: &str,
+    message: &str,
+) -> (Option<ConsistentRegion>, Option<Duration>) {
+    let region = &observed.region;
+    let generation = region.metadata.generation;
+    let before = condition::get(&status.conditions, condition::READY).cloned();
+    let conditions = &mut status.conditions;
+    if !condition::set(conditions, condition::READY, is_ready, reason, message, generation, observed.now) && !is_other {
+        return (None, None);
+    }
+    let is_same = before.is_some_and(|before| before.reason == reason && (before.status == "True") == is_ready);
+    let said_at = observed.memory.said_at.filter(|_| is_same && !is_other);
+    if let Some(said_at) = said_at {
+        let wait = until(said_at.after(SAY_AGAIN), observed.now);
+        if !wait.is_zero() {
+            return (None, Some(wait));
+        }
+    }
+    (Some(ConsistentRegion { status: Some(status), ..(**region).clone() }), None)
+}
+
+/// What the condition says of a state.
+fn said(state: &State, health: &Health, attempts_max: u32) -> (bool, &'static str, String) {
+    let missing = match health {
+        Health::Unhealthy(cause) => cause.to_string(),
+        Health::Healthy(_) => String::new(),
+    };
+    match state.name() {
+        "STARTED" => (false, "Starting", missing),
+        "UNHEALTHY" => (false, "Unhealthy", missing),
+        "RESETTING" => (false, "Resetting", format!("it goes back to checkpoint {}", state.last_completed())),
+        "MAXIMUM_RESET_ATTEMPTS_REACHED" => {
+            let ask = names::ANNOTATION_RESET_REQUESTED;
+            let words = format!("{attempts_max} resets in a row have failed; annotate it with {ask} to reset it");
+            (false, EXHAUSTED, words)
+        }
+        _ => (true, "Processing", String::new()),
+    }
+}
+
+/// What people are told of a change.
+fn notices(before: &State, after: &State) -> Vec<Notice> {
+    let is_new = |name: &str| after.name() == name && (before.name() != name || attempts(before) != attempts(after));
+    let mut notices = Vec::new();
+    if is_new("RESETTING") {
+        let (from, to) = (before.name(), after.last_completed());
+        notices.push(Notice::normal("Reset", format!("from {from} back to checkpoint {to}")));
+    }
+    if after.name() == "MAXIMUM_RESET_ATTEMPTS_REACHED" && before.name() != after.name() {
+        let words = format!("too many resets in a row have failed, to checkpoint {}", after.last_completed());
+        notices.push(Notice::warning(EXHAUSTED, words));
+    }
+    notices
+}
+
+fn attempts(state: &State) -> u32 {
+    state.figures().n_current_reset_attempts
+}
+
+/// What is stored cannot be read. The region rests: sequence ids must not begin again while PEs know later ones.
+fn unreadable(observed: &Observation, error: &serde_json::Error) -> Decision {
+    let status = observed.region.status.clone().unwrap_or_default();
+    let words = format!("status.record cannot be read, so the region is not driven: {error}");
+    let (written, look_again) = with_condition(observed, status, false, false, UNREADABLE, &words);
+    let notices = vec![Notice::warning(UNREADABLE, words)];
+    Decision { written, notices, look_again, ..Decision::default() }
+}
+
+/// How long it is until a moment; nothing if it has passed.
+fn until(moment: Time, now: Timestamp) -> Duration {
+    Duration::from_millis(moment.milliseconds_since(stored::time(now)))
+}

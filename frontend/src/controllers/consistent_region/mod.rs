@@ -1,0 +1,173 @@
+//! Drives consistent regions: their PEs checkpoint, and go back, together (the rules of
+//! `docs/rules/consistent-region.md`).
+//!
+//! ```text
+//!  members, reports, time ──► decide: steps of the machine ──► act: status ──► mirror ──► reports are answered,
+//!                                                                                         PEs are told
+//! ```
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | [`decide`] | what becomes of a region, and of its status |
+//! | [`figures`] | the metrics of regions |
+//!
+//! What follows from a state happens when the mirror shows it: then it is stored, and whoever asks hears nothing older.
+//!
+//! Knows: regions, who is in them. Must not know: what a step does, HTTP.
+//!
+//! Invariants: nobody is told anything that is not stored, or by a replica whose term has ended; a write never replaces
+//! a state that was not looked at; nothing is kept of regions that are gone.
+
+mod decide;
+mod figures;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::decide::{Decision, Observation};
+pub(crate) use self::figures::RegionFigures;
+use crate::consistent_regions::documents::States;
+use crate::consistent_regions::{ConsistentRegions, stored};
+use crate::controllers::messenger::Messenger;
+use crate::controllers::reconciler::{self, Next};
+use crate::controllers::remembered::Remembered;
+use kube::ResourceExt;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use streams_api::{ConsistentRegion, names};
+use streams_consistent_region::{Message, State, Time, health};
+use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::queue::{Outcome, Queue};
+use streams_kubernetes::writer::Writer;
+use streams_kubernetes::{Error, Key};
+use tokio::time::timeout;
+
+/// Field manager of this controller.
+const MANAGER: Manager = Manager("streams-consistent-region-controller");
+/// How long to wait until the mirror shows what was written. It is told later if that takes longer.
+const SHOWN_WITHIN: Duration = Duration::from_secs(1);
+
+/// Queues every region that changes, or one of whose PEs or pods does.
+pub(crate) fn subscribe(regions: &ConsistentRegions, queue: &Queue<Key>) {
+    let to = queue.clone();
+    regions.members.subscribe(move |region| to.add(region.clone()));
+    regions.mirrors.consistent_regions.wake(queue, |region: &ConsistentRegion| [Key::of(region)]);
+}
+
+/// What this replica remembers of a region that it drives.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memory {
+    /// It has said to the region that it drives it.
+    has_taken_over: bool,
+    /// What PEs were told last.
+    told: Option<Message>,
+    /// When the words of the condition were written last.
+    said_at: Option<Time>,
+}
+
+/// Drives regions.
+pub(crate) struct ConsistentRegionReconciler<C, M> {
+    cluster: C,
+    regions: ConsistentRegions,
+    messenger: M,
+    figures: RegionFigures,
+    memory: Remembered<Memory>,
+}
+
+impl<C, M> ConsistentRegionReconciler<C, M> {
+    /// Drives these regions, and tells PEs through this messenger.
+    pub(crate) fn new(cluster: C, regions: ConsistentRegions, messenger: M, figures: RegionFigures) -> Self {
+        let memory = Remembered::default();
+        memory.end_with(&regions.mirrors.consistent_regions);
+        Self { cluster, regions, messenger, figures, memory }
+    }
+}
+
+impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconciler<C, M> {
+    type Answers = ();
+    type Observation = Observation;
+    type Decision = Decision;
+
+    async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<Observation>, Error> {
+        let Some(region) = self.regions.mirrors.consistent_regions.get(key) else {
+            // Whoever waits for an answer about it hears that it is gone.
+            drop(self.regions.reports.take(key));
+            self.figures.remove(key);
+            return Ok(None);
+        };
+        let pes: BTreeSet<u64> = region.spec.pe_ids.iter().copied().collect();
+        let owners = region.metadata.owner_references.iter().flatten();
+        let job_uid = owners.filter(|owner| owner.controller == Some(true)).map(|owner| &*owner.uid).next();
+        let job = key.sibling(&region.spec.job_name);
+        let facts = self.regions.members.facts(&job, job_uid.unwrap_or_default(), pes.iter().copied());
+        let uid = region.uid().unwrap_or_default();
+        Ok(Some(Observation {
+            health: health(&pes, |pe| facts.get(&pe).copied()),
+            reports: self.regions.reports.take(key),
+            memory: self.memory.find(key, &uid, |memory| memory.clone()).unwrap_or_default(),
+            now: self.cluster.now(),
+            region,
+        }))
+    }
+
+    fn decide(observed: &Observation) -> Decision {
+        decide::decide(observed)
+    }
+
+    async fn act(&self, key: &Key, (): &mut (), observed: Observation, decision: Decision) -> Result<Next, Error> {
+        let Observation { region, reports, mut memory, now, .. } = observed;
+        let now = stored::time(now);
+        let Decision { state, written, notices, ignored, look_again } = decision;
+        for reason in ignored {
+            tracing::debug!(%key, reason, "nothing comes of what a consistent region was told");
+        }
+        let mut is_shown = true;
+        if let Some(written) = written {
+            let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
+            let written = match writer.replace_status_if_unchanged(&written).await {
+                Ok(written) => written,
+                Err(error) => {
+                    self.regions.reports.put_back(key, reports);
+                    return Err(error);
+                }
+            };
+            memory.said_at = Some(now);
+            for notice in notices {
+                tracing::info!(%key, reason = &*notice.reason, note = notice.note);
+                self.cluster.announce(&written, &notice);
+            }
+            let shown = self.regions.mirrors.consistent_regions.shows(&written);
+            is_shown = timeout(SHOWN_WITHIN, shown).await.is_ok();
+        }
+        reports.into_iter().for_each(|report| report.answer());
+        if let Some(state) = state {
+            memory.has_taken_over = true;
+            self.figures.show(key, &state.figures());
+            // Until the mirror shows it, whoever asks would hear something older. It wakes this region when it does.
+            if is_shown && memory.told != state.message() && self.regions.term.lasts() {
+                self.tell(key, &region, &state).await;
+                memory.told = state.message();
+            }
+        }
+        self.memory.keep(key, &region.uid().unwrap_or_default(), memory);
+        Ok(Next::Rest(look_again.map_or(Outcome::Done, Outcome::Again)))
+    }
+}
+
+impl<C, M: Messenger> ConsistentRegionReconciler<C, M> {
+    /// Sends every PE of the region its document. Whoever misses it asks within 6 seconds.
+    async fn tell(&self, key: &Key, region: &ConsistentRegion, state: &State) {
+        let Some(launches) = state.launches() else { return };
+        let mut read = States::default();
+        for pe in launches.pes() {
+            let name = key.sibling(&names::processing_element(&region.spec.job_name, pe));
+            let Some(member) = self.regions.members.get(&name) else { continue };
+            let launch = launches.of(pe).filter(|launch| *launch == member.facts.launch);
+            let (Some(launch), Some(address)) = (launch, member.address) else { continue };
+            let document = self.regions.document(&name, &member, launch, &mut read);
+            let Some(datagram) = document.datagram() else { continue };
+            if let Err(error) = self.messenger.send(address, &datagram).await {
+                tracing::debug!(%key, pe, %address, %error, "a PE cannot be told of its regions; it will ask");
+            }
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! Regions over a fake API server: what is stored, and what PEs are told, when something happens.
+
+use super::{ConsistentRegionReconciler, RegionFigures};
+use crate::consistent_regions::ConsistentRegions;
+use crate::consistent_regions::reports::NotTaken;
+use crate::controllers::messenger::Messenger;
+use crate::controllers::reconciler::reconcile;
+use crate::controllers::tests::LateMirrors;
+use crate::mirrors::Mirrors;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use streams_api::{ConsistentRegion, Job, ProcessingElement, condition, names};
+use streams_consistent_region::{Event, Member, Progress};
+use streams_kubernetes::Key;
+use streams_kubernetes::leadership::Term;
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::queue::{BackOff, Outcome, Queue, Sharing};
+use streams_kubernetes_fake::{Connection, Fault, Server};
+use tokio::task::JoinHandle;
+
+const PERIOD: Duration = Duration::from_secs(10);
+const DRAIN: &str = r#"{"0":{"type":"triggerDrain","message":"seqId=1"}}"#;
+const RESUME: &str = r#"{"0":{"type":"resumeSubmission","message":"seqId=2;retId=0;pendCkpt=0"}}"#;
+const RESET: &str = r#"{"0":{"type":"triggerReset","message":"seqId=0;resetAttempt=0"}}"#;
+
+/// Remembers what is sent, and how the region was stored at that moment.
+#[derive(Clone)]
+struct Recorder {
+    server: Server,
+    sent: Arc<Mutex<Vec<(String, String)>>>,
+}
+
+impl Messenger for Recorder {
+    async fn send(&self, address: IpAddr, message: &str) -> io::Result<()> {
+        let region = self.server.get::<ConsistentRegion>(&key()).expect("nothing is stored of what is told");
+        assert!(region.status.is_some_and(|status| status.record.is_some()), "{message} follows from nothing stored");
+        self.sent.lock().unwrap().push((address.to_string(), message.to_owned()));
+        Ok(())
+    }
+}
+
+/// A job with the PEs 0 and 1, both in region 0, and a replica that drives it.
+struct Fixture {
+    server: Server,
+    connection: Connection,
+    late: Arc<tokio::sync::Mutex<LateMirrors>>,
+    delivering: JoinHandle<()>,
+    recorder: Recorder,
+    regions: ConsistentRegions,
+    metrics: Metrics,
+    reconciler: Arc<ConsistentRegionReconciler<Connection, Recorder>>,
+}
+
+fn key() -> Key {
+    Key::new("n", "flow-cr0")
+}
+
+fn pe(number: u64) -> Key {
+    Key::new("n", &names::processing_element("flow", number))
+}
+
+fn owned(kind: &str, owner: &str, uid: Option<String>, name: &str) -> Value {
+    json!({"name": name, "namespace": "n", "labels": {"app": "streams"}, "ownerReferences": [
+        {"apiVersion": "streams.ibm.com/v1", "kind": kind, "name": owner, "uid": uid, "controller": true},
+    ]})
+}
+
+/// A pod of a PE in a launch.
+fn start(server: &Server, number: u64, launch: u64) {
+    let owner = server.get::<ProcessingElement>(&pe(number)).unwrap();
+    let name = format!("flow-{number}-{launch}");
+    let mut meta = owned("ProcessingElement", &pe(number).name, owner.metadata.uid, &name);
+    meta["labels"]["streams.ibm.com/launch-count"] = json!(launch.to_string());
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": meta, "spec": {"containers": [{"name": "pe"}]},
+        "status": {"phase": "Running", "podIP": format!("10.0.{launch}.{number}")},
+    }))
+    .unwrap();
+    server.create(&pod);
+    connected(server, number, launch);
+}
+
+/// The PE says in a launch that it has all connections.
+fn connected(server: &Server, number: u64, launch: u64) {
+    server.edit::<ProcessingElement>(&pe(number), |pe| {
+        let status = pe.status.get_or_insert_default();
+        status.launch_count = launch;
+        status.connectivity = Some(serde_json::from_value(json!({"state": "Full", "launchCount": launch})).unwrap());
+    });
+}
+
+impl Fixture {
+    fn new(region: Value) -> Self {
+        let server = Server::new();
+        let job: Job = serde_json::from_value(json!({
+            "apiVersion": "streams.ibm.com/v1", "kind": "Job", "metadata": {"name": "flow", "namespace": "n"},
+            "spec": {"bundle": {"file": "a.sab"}}, "status": {"jobId": 1},
+        }))
+        .unwrap();
+        let uid = server.create(&job).metadata.uid;
+        for number in 0..2 {
+            let pe: ProcessingElement = serde_json::from_value(json!({
+                "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement",
+                "metadata": owned("Job", "flow", uid.clone(), &pe(number).name),
+                "spec": {
+                    "jobName": "flow", "jobId": 1, "id": number, "generation": 1, "contentId": "c", "runtimeId": "r",
+                    "configMap": {"name": "m"}, "operatorCount": 1, "operators": ["o"], "image": "i",
+                    "consistentRegions": [0],
+                },
+            }))
+            .unwrap();
+            server.create(&pe);
+        }
+        let mut spec = json!({
+            "jobName": "flow", "jobId": 1, "index": 0, "logicalIndex": 0, "trigger": "periodic",
+            "periodMilliseconds": PERIOD.as_millis(), "drainTimeoutMilliseconds": 60_000,
+            "resetTimeoutMilliseconds": 60_000, "maxConsecutiveResetAttempts": 2, "peIds": [0, 1], "operatorCount": 2,
+            "startOperatorCount": 1, "startOperators": ["o"],
+        });
+        for (field, value) in region.as_object().unwrap() {
+            spec[field] = value.clone();
+        }
+        let region: ConsistentRegion = serde_json::from_value(json!({
+            "apiVersion": "streams.ibm.com/v1", "kind": "ConsistentRegion",
+            "metadata": owned("Job", "flow", uid, "flow-cr0"), "spec": spec,
+        }))
+        .unwrap();
+        server.create(&region);
+        Self::on(server, Term::endless())
+    }
+
+    /// A replica that begins with what this server has.
+    fn on(server: Server, term: Term) -> Self {
+        let metrics = Metrics::new("test");
+        let mirrors = Mirrors::new(&metrics);
+        let regions = ConsistentRegions::of(&mirrors, term);
+        let late = Arc::new(tokio::sync::Mutex::new(LateMirrors::fill(&server, mirrors)));
+        let recorder = Recorder { server: server.clone(), sent: Arc::default() };
+        let connection = server.connect();
+        let figures = RegionFigures::among(&metrics);
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
+        regions.reports.open(queue);
+        let reconciler =
+            ConsistentRegionReconciler::new(connection.clone(), regions.clone(), recorder.clone(), figures);
+        let reconciler = Arc::new(reconciler);
+        // The mirrors are never far behind.
+        let following = Arc::clone(&late);
+        let delivering = tokio::spawn(async move {
+            loop {
+                following.lock().await.deliver_all();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        Self { server, connection, late, delivering, recorder, regions, metrics, reconciler }
+    }
+
+    /// Another replica takes over.
+    fn taken_over(self) -> Self {
+        self.delivering.abort();
+        Self::on(self.server.clone(), Term::endless())
+    }
+
+    /// Reconciles until nothing is written any more.
+    async fn settle(&self) -> Outcome {
+        loop {
+            self.late.lock().await.deliver_all();
+            let before = self.connection.writes();
+            let outcome = reconcile(&*self.reconciler, &key()).await.unwrap();
+            if self.connection.writes() == before {
+                return outcome;
+            }
+        }
+    }
+
+    fn region(&self) -> ConsistentRegion {
+        self.server.get(&key()).unwrap()
+    }
+
+    fn state(&self) -> String {
+        self.region().status.unwrap_or_default().state.unwrap_or_default()
+    }
+
+    fn said(&self) -> (String, String, String) {
+        let status = self.region().status.unwrap_or_default();
+        let ready = condition::get(&status.conditions, condition::READY).cloned().unwrap();
+        (ready.status, ready.reason, ready.message)
+    }
+
+    fn sent(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut *self.recorder.sent.lock().unwrap())
+    }
+
+    /// Both PEs report at the same moment; all of it is stored by as few writes as that takes.
+    async fn report(&self, launches: [u32; 2], progress: Progress) -> usize {
+        let before = self.connection.writes();
+        let reports = [0, 1].map(|number| {
+            let (reports, by) =
+                (self.regions.reports.clone(), Member { pe: number, launch: launches[number as usize] });
+            tokio::spawn(async move { reports.report(&key(), number, Event::Report(by, progress)).await })
+        });
+        while self.regions.reports.waiting(&key()) < 2 {
+            tokio::task::yield_now().await;
+        }
+        self.settle().await;
+        for report in reports {
+            report.await.unwrap().unwrap();
+        }
+        self.connection.writes() - before
+    }
+
+    /// Both PEs run and process tuples.
+    async fn processing() -> Self {
+        let fixture = Self::new(json!({}));
+        for number in 0..2 {
+            start(&fixture.server, number, 1);
+        }
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", vec![]));
+        fixture
+    }
+}
+
+fn both(launch: u64, message: &str) -> Vec<(String, String)> {
+    (0..2).map(|number| (format!("10.0.{launch}.{number}"), message.to_owned())).collect()
+}
+
+#[tokio::test]
+async fn a_new_job_processes_tuples_as_soon_as_its_pes_are_connected() {
+    let fixture = Fixture::new(json!({}));
+    fixture.settle().await;
+    assert_eq!(fixture.state(), "STARTED");
+    let said = |status: &str, reason: &str, message: &str| (status.to_owned(), reason.to_owned(), message.to_owned());
+    assert_eq!(fixture.said(), said("False", "Starting", "PE 0 has no pod of its launch"));
+    start(&fixture.server, 0, 1);
+    // The words may be behind for some seconds.
+    let outcome = fixture.settle().await;
+    assert!(matches!(outcome, Outcome::Again(after) if after <= Duration::from_secs(5)), "{outcome:?}");
+    fixture.server.advance(Duration::from_secs(5));
+    fixture.settle().await;
+    assert_eq!(fixture.said(), said("False", "Starting", "PE 1 has no pod of its launch"));
+    start(&fixture.server, 1, 1);
+    assert_eq!(fixture.settle().await, Outcome::Again(PERIOD));
+    assert_eq!((fixture.state().as_str(), fixture.said()), ("PROCESSING", said("True", "Processing", "")));
+    assert_eq!(fixture.sent(), []);
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_taken_when_the_period_has_passed() {
+    let fixture = Fixture::processing().await;
+    fixture.server.advance(PERIOD);
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", both(1, DRAIN)));
+    assert_eq!(fixture.report([1, 1], Progress::CheckpointDone { sequence: 1 }).await, 1, "one write for all reports");
+    let status = fixture.region().status.unwrap();
+    assert_eq!(fixture.sent(), both(1, RESUME));
+    assert_eq!((status.state.as_deref(), status.last_completed_checkpoint), (Some("PROCESSING"), Some(1)));
+    assert!(status.last_completed_time.is_some());
+    let text = fixture.metrics.text().unwrap();
+    for figure in ["last_completed_drain_seq_id", "state"] {
+        let line = format!(r#"test_consistent_region_{figure}{{namespace="n",consistent_region="flow-cr0"}} 1"#);
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn pes_that_were_launched_again_are_reset_and_told_once() {
+    let fixture = Fixture::processing().await;
+    fixture.server.remove::<Pod>(&Key::new("n", "flow-1-1"));
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("UNHEALTHY", vec![]));
+    start(&fixture.server, 1, 2);
+    fixture.settle().await;
+    assert_eq!(fixture.state(), "RESETTING");
+    let told = [("10.0.1.0", RESET), ("10.0.2.1", RESET)].map(|(at, what)| (at.to_owned(), what.to_owned()));
+    assert_eq!(fixture.sent(), told);
+    let announced = fixture.server.announced();
+    assert!(announced.iter().any(|announced| announced.notice.note == "from UNHEALTHY back to checkpoint 0"));
+    // The launch before has nothing to say any more.
+    let reset = Progress::ResetDone { sequence: 0, attempt: 0 };
+    fixture.report([1, 1], reset).await;
+    assert_eq!(fixture.state(), "RESETTING");
+    fixture.report([1, 2], reset).await;
+    assert_eq!(fixture.state(), "PROCESSING");
+    // A PE that is replaced so fast that nobody has seen it missing.
+    fixture.sent();
+    fixture.server.remove::<Pod>(&Key::new("n", "flow-0-1"));
+    start(&fixture.server, 0, 2);
+    fixture.settle().await;
+    assert_eq!(fixture.state(), "RESETTING");
+}
+
+#[tokio::test]
+async fn whoever_takes_over_says_everything_once_more_and_keeps_the_time() {
+    let fixture = Fixture::processing().await;
+    fixture.server.advance(PERIOD);
+    fixture.settle().await;
+    fixture.sent();
+    let fixture = fixture.taken_over();
+    assert_eq!(fixture.settle().await, Outcome::Again(Duration::from_secs(60)));
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", both(1, DRAIN)));
+    fixture.server.advance(Duration::from_secs(60));
+    let fixture = fixture.taken_over();
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(1, RESET)), "nobody led the drain");
+}
+
+#[tokio::test]
+async fn a_crash_at_any_write_and_a_write_without_an_answer_lose_nothing() {
+    for has_effect in [false, true] {
+        let fault = Fault { after: 0, of_writes: true, has_effect, is_last: true };
+        let fixture = Fixture::processing().await;
+        fixture.server.advance(PERIOD);
+        fixture.connection.fail(fault);
+        assert!(reconcile(&*fixture.reconciler, &key()).await.is_err(), "{fault:?}");
+        assert_eq!(fixture.sent(), [], "{fault:?}: it is not known to be stored");
+        let fixture = fixture.taken_over();
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", both(1, DRAIN)), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn reports_are_kept_until_they_are_stored_and_refused_where_nobody_drives() {
+    let fixture = Fixture::processing().await;
+    fixture.server.advance(PERIOD);
+    fixture.settle().await;
+    // Somebody else has written the region meanwhile.
+    let conflicts = Arc::new(Mutex::new(2));
+    fixture.server.refuse(move |call| {
+        let mut left = conflicts.lock().unwrap();
+        (call.verb.is_write() && *left > 0).then(|| {
+            *left -= 1;
+            kube::core::Status::failure("changed", "Conflict").with_code(409)
+        })
+    });
+    fixture.report([1, 1], Progress::CheckpointDone { sequence: 1 }).await;
+    assert_eq!(fixture.region().status.unwrap().last_completed_checkpoint, Some(1));
+    // A PE that says ever other things.
+    let reports = &fixture.regions.reports;
+    let say = |sequence| {
+        let event = Event::Report(Member { pe: 0, launch: 1 }, Progress::CheckpointDone { sequence });
+        let reports = reports.clone();
+        async move { tokio::time::timeout(Duration::from_millis(5), reports.report(&key(), 0, event)).await }
+    };
+    for sequence in 0..4 {
+        assert!(say(sequence).await.is_err(), "it waits");
+    }
+    assert_eq!(say(4).await, Ok(Err(NotTaken::TooMany)));
+    assert!(say(3).await.is_err(), "the same again is the same");
+    assert_eq!(reports.waiting(&key()), 4);
+    reports.close();
+    assert_eq!((say(0).await, reports.waiting(&key())), (Ok(Err(NotTaken::NotDriven)), 0));
+}
+
+#[tokio::test]
+async fn a_user_resets_a_region_that_has_given_up_once() {
+    let fixture = Fixture::new(json!({"maxConsecutiveResetAttempts": 1, "resetTimeoutMilliseconds": 1_000}));
+    start(&fixture.server, 0, 1);
+    start(&fixture.server, 1, 2);
+    fixture.settle().await;
+    assert_eq!(fixture.state(), "RESETTING");
+    fixture.server.advance(Duration::from_secs(1));
+    fixture.settle().await;
+    assert_eq!(fixture.state(), "MAXIMUM_RESET_ATTEMPTS_REACHED");
+    assert_eq!(fixture.said().1, "ResetAttemptsExhausted");
+    assert!(fixture.server.announced().iter().any(|announced| announced.notice.warning));
+    let ask = |value: &str| {
+        fixture.server.edit::<ConsistentRegion>(&key(), |region| {
+            let annotations = region.metadata.annotations.get_or_insert_default();
+            annotations.insert(names::ANNOTATION_RESET_REQUESTED.to_owned(), value.to_owned());
+        });
+    };
+    ask("now");
+    fixture.settle().await;
+    assert_eq!(fixture.state(), "RESETTING");
+    assert_eq!(fixture.region().status.unwrap().reset_requested.as_deref(), Some("now"));
+    let sequence = fixture.region().status.unwrap().reset_attempts;
+    let fixture = fixture.taken_over();
+    fixture.settle().await;
+    assert_eq!(fixture.region().status.unwrap().reset_attempts, sequence, "it was asked for once");
+}
+
+#[tokio::test]
+async fn what_belongs_to_others_does_not_count() {
+    let fixture = Fixture::processing().await;
+    // A PE of the name, of another job.
+    fixture.server.edit::<ProcessingElement>(&pe(1), |pe| {
+        pe.metadata.owner_references.as_mut().unwrap()[0].uid = "another".to_owned();
+    });
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.said().2), ("UNHEALTHY", "there is no PE 1".to_owned()));
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_told_and_left_alone() {
+    let fixture = Fixture::processing().await;
+    let spoilt = json!({"sequence": "many"});
+    fixture.server.edit::<ConsistentRegion>(&key(), |region| {
+        region.status.as_mut().unwrap().record = Some(spoilt.clone());
+    });
+    fixture.settle().await;
+    fixture.server.advance(PERIOD * 2);
+    fixture.settle().await;
+    assert_eq!(
+        (fixture.said().1.as_str(), fixture.region().status.unwrap().record),
+        ("RecordUnreadable", Some(spoilt))
+    );
+    assert_eq!(fixture.sent(), []);
+}
+
+#[tokio::test]
+async fn a_replica_whose_term_has_ended_tells_nobody_anything() {
+    let fixture = Fixture::processing().await;
+    fixture.server.advance(PERIOD);
+    fixture.delivering.abort();
+    let fixture = Fixture::on(fixture.server.clone(), Term::default());
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", vec![]));
+}
+
+#[tokio::test]
+async fn nothing_is_kept_of_a_region_that_is_gone() {
+    let fixture = Fixture::processing().await;
+    fixture.server.remove::<ConsistentRegion>(&key());
+    let waiting = fixture.regions.reports.clone();
+    let event = Event::Reset { by: None, is_forced: false };
+    let waiting = tokio::spawn(async move { waiting.report(&key(), 0, event).await });
+    while fixture.regions.reports.waiting(&key()) < 1 {
+        tokio::task::yield_now().await;
+    }
+    fixture.settle().await;
+    assert_eq!(waiting.await.unwrap(), Err(NotTaken::Gone));
+    assert_eq!(fixture.reconciler.memory.len(), 0);
+    assert!(!fixture.metrics.text().unwrap().contains("flow-cr0"));
+    for number in 0..2 {
+        fixture.server.remove::<ProcessingElement>(&pe(number));
+    }
+    fixture.settle().await;
+    assert!((0..2).all(|number| fixture.regions.members.get(&pe(number)).is_none()));
+}

@@ -1,0 +1,129 @@
+//! Leads the PEs of consistent regions to the replica that drives them (rule consistent-region-3).
+//!
+//! The job controller makes the Service, without a selector and without addresses. Whoever leads writes its own address
+//! into the EndpointSlice, and only that: other replicas may be behind.
+//!
+//! Knows: the Service, where this replica is reached. Must not know: regions.
+//!
+//! Invariant: a Service that belongs to no job is left as it is.
+
+use crate::controllers::endpoint_slices::{COMPARE_AGAIN, Slices, owned_by};
+use crate::controllers::reconciler::{self, Next};
+use crate::controllers::remembered::Remembered;
+use crate::mirrors::Mirrors;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::jiff::Timestamp;
+use kube::{Resource, ResourceExt};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use streams_api::{Job, names};
+use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::queue::{Outcome, Queue};
+use streams_kubernetes::writer::Writer;
+use streams_kubernetes::{Error, Key};
+
+/// Field manager of this controller.
+const MANAGER: Manager = Manager("streams-consistent-region-service-controller");
+/// The port of the REST API that PEs of regions use.
+const PORTS: [(&str, u16); 1] = [("sys-api", 10_000)];
+
+/// Queues the Services of consistent regions whenever they change.
+pub(crate) fn subscribe(mirrors: &Mirrors, queue: &Queue<Key>) {
+    mirrors.services.wake(queue, |service: &Service| is_of_regions(service).then(|| Key::of(service)));
+}
+
+/// Whether a job has this Service for its consistent regions.
+fn is_of_regions(service: &Service) -> bool {
+    let mut owners = service.metadata.owner_references.iter().flatten();
+    owners.any(|owner| {
+        let is_job = owner.controller == Some(true) && owner.kind == Job::kind(&());
+        is_job && service.metadata.name == Some(names::consistent_region_service(&owner.name))
+    })
+}
+
+/// Keeps the slices of these Services.
+pub(crate) struct ConsistentRegionServiceReconciler<C> {
+    cluster: C,
+    mirrors: Mirrors,
+    /// Where PEs reach this replica, if it knows.
+    address: Option<IpAddr>,
+    /// When the slices of a Service were compared last.
+    compared: Remembered<Timestamp>,
+}
+
+impl<C> ConsistentRegionServiceReconciler<C> {
+    /// Keeps the slices of the Services of these mirrors, which lead to this address.
+    pub(crate) fn new(cluster: C, mirrors: Mirrors, address: Option<IpAddr>) -> Self {
+        let compared = Remembered::default();
+        compared.end_with(&mirrors.services);
+        Self { cluster, mirrors, address, compared }
+    }
+}
+
+/// A Service, and when its slices were compared.
+pub(crate) struct ServiceObservation {
+    service: Arc<Service>,
+    compared: Option<Timestamp>,
+    now: Timestamp,
+}
+
+/// What to do with the slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServiceDecision {
+    /// Nothing, and nothing later.
+    Nothing,
+    /// Nothing for so long.
+    Later(Duration),
+    /// Compare them, and write what is missing.
+    Write,
+}
+
+impl<C: Cluster> reconciler::Reconciler for ConsistentRegionServiceReconciler<C> {
+    type Answers = ();
+    type Observation = ServiceObservation;
+    type Decision = ServiceDecision;
+
+    async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<ServiceObservation>, Error> {
+        let service = self.mirrors.services.get(key).filter(|service| is_of_regions(service));
+        Ok(service.map(|service| {
+            let compared = self.compared.find(key, &service.uid().unwrap_or_default(), |at| *at);
+            ServiceObservation { service, compared, now: self.cluster.now() }
+        }))
+    }
+
+    fn decide(observed: &ServiceObservation) -> ServiceDecision {
+        if observed.service.metadata.deletion_timestamp.is_some() {
+            return ServiceDecision::Nothing;
+        }
+        let age = observed.compared.map(|at| observed.now.duration_since(at).unsigned_abs());
+        match age.and_then(|age| COMPARE_AGAIN.checked_sub(age)).filter(|rest| !rest.is_zero()) {
+            Some(rest) => ServiceDecision::Later(rest),
+            None => ServiceDecision::Write,
+        }
+    }
+
+    async fn act(
+        &self,
+        key: &Key,
+        (): &mut (),
+        observed: ServiceObservation,
+        decision: ServiceDecision,
+    ) -> Result<Next, Error> {
+        let next = match decision {
+            ServiceDecision::Nothing => Outcome::Done,
+            ServiceDecision::Later(rest) => Outcome::Patiently(rest),
+            ServiceDecision::Write => {
+                let service = &observed.service;
+                let slices =
+                    Slices { service: key, labels: service.labels().clone(), ports: &PORTS, owner: owned_by(service) };
+                let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
+                slices.write(&writer, &BTreeSet::from_iter(self.address)).await?;
+                self.compared.keep(key, &service.uid().unwrap_or_default(), observed.now);
+                Outcome::Patiently(COMPARE_AGAIN)
+            }
+        };
+        Ok(Next::Rest(next))
+    }
+}

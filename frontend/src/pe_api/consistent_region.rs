@@ -1,0 +1,439 @@
+//! What PEs are told by their consistent regions, and what they report (rule pe-api-9).
+//!
+//! The paths name no job: it is that of the Service by which the caller came here, or that of the calling pod.
+
+use super::PeApi;
+use super::bodies::Number;
+use super::caller::{Caller, Speaker};
+use super::refusal::Refusal;
+use super::write::WITHIN;
+use crate::consistent_regions::documents::States;
+use crate::consistent_regions::members::launch;
+use crate::consistent_regions::stored;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use serde::Deserialize;
+use std::sync::Arc;
+use std::time::Duration;
+use streams_api::consistent_region::RegionTrigger;
+use streams_api::{ConsistentRegion, names};
+use streams_consistent_region::{Document, Event, Member, Progress};
+use streams_kubernetes::Key;
+use tokio::time::{Instant, timeout};
+use utoipa::ToSchema;
+
+/// Longest name of an operator.
+const NAME_MAX: usize = 1_024;
+
+/// What a PE is told.
+#[utoipa::path(
+    get, path = "/api/consistentregion/pe/{pe}",
+    responses(
+        (status = 200, body = Object, description = "type and message, by region"),
+        (status = 404, description = "its regions have nothing to say, or there is no such PE"),
+        (status = 503, description = "another replica drives the regions"),
+    ),
+)]
+pub(super) async fn of_pe(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path(pe): Path<String>,
+) -> Result<Response, Refusal> {
+    let document = api.document(&caller, &pe)?;
+    if document.is_empty() {
+        return Err(Refusal::Absent(format!("no region of PE {pe} has anything to say")));
+    }
+    Ok(([(header::CONTENT_TYPE, "application/json")], document.json()).into_response())
+}
+
+/// What a PE is told by one region.
+#[utoipa::path(
+    get, path = "/api/consistentregion/pe/{pe}/region/{region}",
+    responses(
+        (status = 200, body = Object, description = "type and message"),
+        (status = 404, description = "the region has nothing to say, or there is no such region or PE"),
+        (status = 503, description = "another replica drives the regions"),
+    ),
+)]
+pub(super) async fn of_pe_and_region(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((pe, region)): Path<(String, String)>,
+) -> Result<Response, Refusal> {
+    let (index, _, _) = api.consistent_region(&caller, &region)?;
+    let message = api.document(&caller, &pe)?.message(index);
+    let silent = || Refusal::Absent(format!("region {region} has nothing to say to PE {pe}"));
+    message.map(|message| Json(message).into_response()).ok_or_else(silent)
+}
+
+/// What goes on in a region.
+#[utoipa::path(
+    get, path = "/api/consistentregion/region/{region}/state",
+    responses((status = 200, body = String), (status = 404, description = "there is no such region")),
+)]
+pub(super) async fn state(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path(region): Path<String>,
+) -> Result<Json<&'static str>, Refusal> {
+    Ok(Json(api.region_state(&caller, &region)?.name()))
+}
+
+/// The checkpoint that a reset goes back to.
+#[utoipa::path(
+    get, path = "/api/consistentregion/region/{region}/lastcompletedseqid",
+    responses((status = 200, body = u64), (status = 404, description = "there is no such region")),
+)]
+pub(super) async fn last_completed(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path(region): Path<String>,
+) -> Result<Json<u64>, Refusal> {
+    Ok(Json(api.region_state(&caller, &region)?.last_completed()))
+}
+
+/// Seconds between checkpoints; 0 if operators ask for them.
+#[utoipa::path(
+    get, path = "/api/consistentregion/region/{region}/period",
+    responses((status = 200, body = f64), (status = 404, description = "there is no such region")),
+)]
+pub(super) async fn period(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path(region): Path<String>,
+) -> Result<Json<f64>, Refusal> {
+    let (_, _, region) = api.consistent_region(&caller, &region)?;
+    Ok(Json(seconds(region.spec.period_milliseconds.unwrap_or_default())))
+}
+
+/// Seconds that a checkpoint may take.
+#[utoipa::path(
+    get, path = "/api/consistentregion/region/{region}/draintimeout",
+    responses((status = 200, body = f64), (status = 404, description = "there is no such region")),
+)]
+pub(super) async fn drain_timeout(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path(region): Path<String>,
+) -> Result<Json<f64>, Refusal> {
+    let (_, _, region) = api.consistent_region(&caller, &region)?;
+    Ok(Json(seconds(region.spec.drain_timeout_milliseconds)))
+}
+
+/// Seconds that a reset may take.
+#[utoipa::path(
+    get, path = "/api/consistentregion/region/{region}/resettimeout",
+    responses((status = 200, body = f64), (status = 404, description = "there is no such region")),
+)]
+pub(super) async fn reset_timeout(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path(region): Path<String>,
+) -> Result<Json<f64>, Refusal> {
+    let (_, _, region) = api.consistent_region(&caller, &region)?;
+    Ok(Json(seconds(region.spec.reset_timeout_milliseconds)))
+}
+
+/// How many resets in a row may fail.
+#[utoipa::path(
+    get, path = "/api/consistentregion/region/{region}/maxconsecutiveresetattempts",
+    responses((status = 200, body = u32), (status = 404, description = "there is no such region")),
+)]
+pub(super) async fn reset_attempts(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path(region): Path<String>,
+) -> Result<Json<u32>, Refusal> {
+    let (_, _, region) = api.consistent_region(&caller, &region)?;
+    Ok(Json(region.spec.max_consecutive_reset_attempts))
+}
+
+/// What asks for checkpoints.
+#[utoipa::path(
+    get, path = "/api/consistentregion/region/{region}/trigger",
+    responses(
+        (status = 200, content_type = "text/plain", body = String, description = "periodic, or operator driven"),
+        (status = 404, description = "there is no such region"),
+    ),
+)]
+pub(super) async fn trigger(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path(region): Path<String>,
+) -> Result<&'static str, Refusal> {
+    let (_, _, region) = api.consistent_region(&caller, &region)?;
+    Ok(match region.spec.trigger {
+        RegionTrigger::Periodic => "periodic",
+        RegionTrigger::OperatorDriven => "operator driven",
+    })
+}
+
+/// All operators of a PE have written a checkpoint.
+#[utoipa::path(
+    put, path = "/api/consistentregion/region/{region}/pe/{pe}/checkpoint", request_body = u64,
+    responses(
+        (status = 204, description = "what came of it is stored"),
+        (status = 400, description = "the body is no sequence id"),
+        (status = 403, description = "the caller is not the pod of this PE; the answer comes after 1.5 s"),
+        (status = 404, description = "there is no such region"),
+        (status = 503, description = "not stored; the answer comes after 1.5 s"),
+    ),
+)]
+pub(super) async fn checkpoint(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((region, pe)): Path<(String, String)>,
+    body: String,
+) -> Result<StatusCode, Refusal> {
+    let sequence = sequence(&body)?;
+    api.progress(&caller, &region, &pe, Progress::CheckpointDone { sequence }).await
+}
+
+/// What is missing of a PE's checkpoint can be written while tuples are processed.
+#[utoipa::path(
+    put, path = "/api/consistentregion/region/{region}/pe/{pe}/blockingcheckpoint", request_body = u64,
+    responses(
+        (status = 204, description = "what came of it is stored"),
+        (status = 400, description = "the body is no sequence id"),
+        (status = 403, description = "the caller is not the pod of this PE; the answer comes after 1.5 s"),
+        (status = 404, description = "there is no such region"),
+        (status = 503, description = "not stored; the answer comes after 1.5 s"),
+    ),
+)]
+pub(super) async fn blocking_checkpoint(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((region, pe)): Path<(String, String)>,
+    body: String,
+) -> Result<StatusCode, Refusal> {
+    let sequence = sequence(&body)?;
+    api.progress(&caller, &region, &pe, Progress::BlockingCheckpointDone { sequence }).await
+}
+
+/// That all operators of a PE have gone back.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct ResetDone {
+    progress: ResetProgress,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ResetProgress {
+    /// Number of the checkpoint.
+    seq_id: String,
+    /// The attempt that the PE was told.
+    reset_attempt: String,
+}
+
+/// All operators of a PE have gone back to a checkpoint.
+#[utoipa::path(
+    put, path = "/api/consistentregion/region/{region}/pe/{pe}/reset", request_body = ResetDone,
+    responses(
+        (status = 204, description = "what came of it is stored"),
+        (status = 400, description = "the body cannot be read"),
+        (status = 403, description = "the caller is not the pod of this PE; the answer comes after 1.5 s"),
+        (status = 404, description = "there is no such region"),
+        (status = 503, description = "not stored; the answer comes after 1.5 s"),
+    ),
+)]
+pub(super) async fn reset_done(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path((region, pe)): Path<(String, String)>,
+    body: String,
+) -> Result<StatusCode, Refusal> {
+    let ResetDone { progress } = read(&body)?;
+    let attempt = progress.reset_attempt.parse();
+    let attempt = attempt.map_err(|_| Refusal::Invalid("resetAttempt is a number in quotes".to_owned()))?;
+    let progress = Progress::ResetDone { sequence: sequence(&progress.seq_id)?, attempt };
+    api.progress(&caller, &region, &pe, progress).await
+}
+
+/// That an operator has begun to drain its region.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct DrainRequest {
+    request: DrainRequested,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct DrainRequested {
+    /// The sequence id that it drains with.
+    seq_id: String,
+    /// Full name of the operator.
+    operator: String,
+}
+
+/// An operator has begun to drain its region.
+#[utoipa::path(
+    put, path = "/api/consistentregion/region/{region}/drain", request_body = DrainRequest,
+    responses(
+        (status = 204, description = "what came of it is stored"),
+        (status = 400, description = "the body cannot be read"),
+        (status = 403, description = "the caller is no PE of the region; the answer comes after 1.5 s"),
+        (status = 404, description = "there is no such region"),
+        (status = 503, description = "not stored; the answer comes after 1.5 s"),
+    ),
+)]
+pub(super) async fn drain(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path(region): Path<String>,
+    body: String,
+) -> Result<StatusCode, Refusal> {
+    let DrainRequest { request } = read(&body)?;
+    let (sequence, operator) = (sequence(&request.seq_id)?, name(request.operator)?);
+    api.requested(&caller, &region, |by| Event::Drain { by, operator, sequence }).await
+}
+
+/// That an operator asks for a reset.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct ResetRequest {
+    request: ResetRequested,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+struct ResetRequested {
+    /// Full name of the operator.
+    operator: String,
+    /// "true" if attempts are to be counted anew.
+    force: String,
+}
+
+/// An operator asks for a reset of its region.
+#[utoipa::path(
+    put, path = "/api/consistentregion/region/{region}/reset", request_body = ResetRequest,
+    responses(
+        (status = 204, description = "what came of it is stored"),
+        (status = 400, description = "the body cannot be read"),
+        (status = 403, description = "the caller is no PE of the region; the answer comes after 1.5 s"),
+        (status = 404, description = "there is no such region"),
+        (status = 503, description = "not stored; the answer comes after 1.5 s"),
+    ),
+)]
+pub(super) async fn reset(
+    State(api): State<PeApi>,
+    caller: Caller,
+    Path(region): Path<String>,
+    body: String,
+) -> Result<StatusCode, Refusal> {
+    let ResetRequest { request } = read(&body)?;
+    name(request.operator)?;
+    let is_forced = match request.force.as_str() {
+        "true" => true,
+        "false" => false,
+        _ => return Err(Refusal::Invalid("force is \"true\" or \"false\"".to_owned())),
+    };
+    api.requested(&caller, &region, |by| Event::Reset { by: Some(by), is_forced }).await
+}
+
+impl PeApi {
+    /// A region of the job that the request is about: its index, its key and itself.
+    ///
+    /// # Errors
+    /// There is no such job or region, or nothing says which job is meant.
+    fn consistent_region(&self, caller: &Caller, index: &str) -> Result<(u64, Key, Arc<ConsistentRegion>), Refusal> {
+        let job = caller.job_of_regions()?;
+        self.job(caller, job)?;
+        let absent = || Refusal::Absent(format!("job {job} has no consistent region {}", index.escape_debug()));
+        let index = index.parse::<u64>().map_err(|_| absent())?;
+        let key = Key::new(&caller.namespace, &names::consistent_region(job, index));
+        let region = self.mirrors.consistent_regions.get(&key).filter(|region| region.spec.job_name == job);
+        region.map(|region| (index, key, region)).ok_or_else(absent)
+    }
+
+    /// The state of a region.
+    fn region_state(&self, caller: &Caller, index: &str) -> Result<streams_consistent_region::State, Refusal> {
+        let (_, _, region) = self.consistent_region(caller, index)?;
+        stored::state(&region).map_err(|error| Refusal::Later(format!("the state cannot be read: {error}")))
+    }
+
+    /// What a PE is told, as long as this replica drives the regions: what another one says may be newer.
+    fn document(&self, caller: &Caller, pe: &str) -> Result<Document, Refusal> {
+        let job = caller.job_of_regions()?;
+        let (key, element) = self.pe(caller, job, Number::of_path_or_absent(pe)?)?;
+        let member = self.regions.members.get(&key);
+        let member = member.ok_or_else(|| Refusal::Absent(format!("PE {pe} of job {job} is in no region")))?;
+        let of_pod = caller.speaks_as(job, element.spec.id).map(|speaker| launch(speaker.launch_count));
+        let launch = of_pod.unwrap_or(member.facts.launch);
+        let document = self.regions.document(&key, &member, launch, &mut States::default());
+        if self.regions.term.lasts() {
+            Ok(document)
+        } else {
+            Err(Refusal::Later("another replica drives the consistent regions".to_owned()))
+        }
+    }
+
+    /// A PE reports how far it is.
+    async fn progress(
+        &self,
+        caller: &Caller,
+        region: &str,
+        pe: &str,
+        progress: Progress,
+    ) -> Result<StatusCode, Refusal> {
+        let since = Instant::now();
+        let (_, region, _) = self.consistent_region(caller, region)?;
+        let pe = Number::of_path_or_absent(pe)?;
+        let speaker = caller.speaks_as(caller.job_of_regions()?, pe);
+        self.report(since, &region, speaker, |by| Event::Report(by, progress)).await
+    }
+
+    /// A PE asks for something.
+    async fn requested(
+        &self,
+        caller: &Caller,
+        region: &str,
+        event: impl FnOnce(Member) -> Event,
+    ) -> Result<StatusCode, Refusal> {
+        let since = Instant::now();
+        let (_, key, region) = self.consistent_region(caller, region)?;
+        let speaker = caller.speaks_as_one_of(caller.job_of_regions()?, &region.spec.pe_ids);
+        self.report(since, &key, speaker, event).await
+    }
+
+    /// Waits until what comes of a report is stored. The runtime repeats what it hears nothing of.
+    async fn report(
+        &self,
+        since: Instant,
+        region: &Key,
+        speaker: Result<&Speaker, Refusal>,
+        event: impl FnOnce(Member) -> Event,
+    ) -> Result<StatusCode, Refusal> {
+        let speaker = match speaker {
+            Ok(speaker) => speaker,
+            // It may be the pod, and only this replica does not know yet.
+            Err(refusal) => return Err(refusal.unheard(since).await),
+        };
+        let by = Member { pe: speaker.pe, launch: launch(speaker.launch_count) };
+        let stored = timeout(WITHIN, self.regions.reports.report(region, by.pe, event(by))).await;
+        let refusal = match stored {
+            Ok(Ok(())) => return Ok(StatusCode::NO_CONTENT),
+            Ok(Err(not_taken)) => Refusal::Later(not_taken.to_string()),
+            Err(_) => Refusal::Later("it takes too long to store it".to_owned()),
+        };
+        Err(refusal.unheard(since).await)
+    }
+}
+
+/// Milliseconds as the seconds that the runtime reads.
+fn seconds(milliseconds: u64) -> f64 {
+    Duration::from_millis(milliseconds).as_secs_f64()
+}
+
+fn sequence(text: &str) -> Result<u64, Refusal> {
+    text.trim().parse().map_err(|_| Refusal::Invalid("a sequence id is a number that is not negative".to_owned()))
+}
+
+fn name(operator: String) -> Result<String, Refusal> {
+    if operator.len() <= NAME_MAX {
+        Ok(operator)
+    } else {
+        Err(Refusal::Invalid(format!("the name of an operator has {NAME_MAX} bytes at most")))
+    }
+}
+
+fn read<'a, T: Deserialize<'a>>(body: &'a str) -> Result<T, Refusal> {
+    serde_json::from_str(body).map_err(|error| Refusal::Invalid(format!("the body cannot be read: {error}")))
+}

@@ -1,0 +1,192 @@
+//! What PEs are told by consistent regions, and what they report.
+
+use super::{Cluster, Exchange, NEIGHBOUR, PE, STRANGER, TOOL, get, jobs, metadata, send};
+use axum::http::Method;
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use streams_api::{ConsistentRegion, ProcessingElement};
+use streams_consistent_region::{Event, Member, Progress};
+use streams_kubernetes::Key;
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::queue::{BackOff, Queue, Sharing};
+use streams_kubernetes_fake::Server;
+
+const OF_PE: &str = "/api/consistentregion/pe/1";
+const DOCUMENT: &str = r#"{"0":{"type":"resumeSubmission","message":"seqId=3;retId=1;pendCkpt=0"}}"#;
+
+/// Job `srcjob` has region 0, with both of its PEs, which were told to go on.
+fn region(server: &Server, trigger: &str) {
+    jobs(server);
+    for pe in ["srcjob-0", "srcjob-1"] {
+        server.edit::<ProcessingElement>(&Key::new("n", pe), |pe| pe.spec.consistent_regions = vec![0]);
+    }
+    let region: ConsistentRegion = serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "ConsistentRegion",
+        "metadata": metadata(server, "Job", "srcjob-cr0", "srcjob"),
+        "spec": {
+            "jobName": "srcjob", "jobId": 1, "index": 0, "logicalIndex": 0, "trigger": trigger,
+            "periodMilliseconds": 1_500, "drainTimeoutMilliseconds": 180_000, "resetTimeoutMilliseconds": 90_000,
+            "maxConsecutiveResetAttempts": 5, "peIds": [0, 1], "operatorCount": 2, "startOperatorCount": 1,
+        },
+        "status": {"record": {
+            "sequence": 3, "lastCompleted": 2, "retired": 1,
+            "phase": {"processing": {"launches": {"2": [0, 1]}, "told": "resumed", "since": 39_000}},
+        }},
+    }))
+    .unwrap();
+    server.create(&region);
+}
+
+fn cluster() -> Cluster {
+    Cluster::with(|server| region(server, "periodic"))
+}
+
+/// Answers reports as if they were stored, and keeps them.
+fn stored(cluster: &Cluster) -> Arc<Mutex<Vec<Event>>> {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+    let (reports, seen) = (cluster.regions.reports.clone(), Arc::clone(&events));
+    reports.open(queue.clone());
+    tokio::spawn(async move {
+        while let Some(taken) = queue.next().await {
+            for report in reports.take(taken.key()) {
+                seen.lock().unwrap().push(report.event.clone());
+                report.answer();
+            }
+        }
+    });
+    events
+}
+
+#[tokio::test]
+async fn a_pe_gets_what_its_regions_say_in_its_launch() {
+    let mut cluster = cluster();
+    let exact = cluster.answer(get(OF_PE)).await;
+    assert_eq!((exact.0.as_u16(), exact.1.as_str()), (200, DOCUMENT));
+    let one = r#"{"type":"resumeSubmission","message":"seqId=3;retId=1;pendCkpt=0"}"#;
+    cluster.expect(get("/api/consistentregion/pe/1/region/0"), 200, one).await;
+    for absent in ["pe/7", "pe/x", "pe/1/region/3", "pe/1/region/x", "region/3/state"] {
+        cluster.expect(get(&format!("/api/consistentregion/{absent}")), 404, "").await;
+    }
+    // The job is that of the caller, unless the name of the Service says another one.
+    cluster.expect(Exchange { from: STRANGER, ..get(OF_PE) }, 404, "job dstjob has no PE 1").await;
+    cluster.expect(Exchange { from: TOOL, ..get(OF_PE) }, 403, "which job").await;
+    // A pod of another launch than the region is driven with.
+    cluster.server.edit::<ConsistentRegion>(&Key::new("n", "srcjob-cr0"), |region| {
+        let record = region.status.as_mut().unwrap().record.as_mut().unwrap();
+        record["phase"]["processing"]["launches"] = json!({"1": [1], "2": [0]});
+    });
+    cluster.mirrors.deliver_all();
+    cluster.expect(get(OF_PE), 404, "has anything to say").await;
+}
+
+#[tokio::test]
+async fn what_an_application_says_about_a_region_can_be_read() {
+    for (trigger, text) in [("periodic", "periodic"), ("operatorDriven", "operator driven")] {
+        let mut cluster = Cluster::with(|server| region(server, trigger));
+        let table = [
+            ("state", "\"PROCESSING\""),
+            ("lastcompletedseqid", "2"),
+            ("period", "1.5"),
+            ("draintimeout", "180.0"),
+            ("resettimeout", "90.0"),
+            ("maxconsecutiveresetattempts", "5"),
+            ("trigger", text),
+        ];
+        for (what, expected) in table {
+            let answer = cluster.answer(get(&format!("/api/consistentregion/region/0/{what}"))).await;
+            assert_eq!((answer.0.as_u16(), answer.1.as_str()), (200, expected), "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn reports_are_answered_when_they_are_stored() {
+    let mut cluster = cluster();
+    let events = stored(&cluster);
+    let by = Member { pe: 1, launch: 2 };
+    let report = |progress| Event::Report(by, progress);
+    // path, body -> event
+    let table = [
+        ("pe/1/checkpoint", "3", report(Progress::CheckpointDone { sequence: 3 })),
+        ("pe/1/blockingcheckpoint", "3", report(Progress::BlockingCheckpointDone { sequence: 3 })),
+        (
+            "pe/1/reset",
+            r#"{"progress":{"seqId":"2","resetAttempt":"1"}}"#,
+            report(Progress::ResetDone { sequence: 2, attempt: 1 }),
+        ),
+        (
+            "drain",
+            r#"{"request":{"seqId":"3","operator":"A.B"}}"#,
+            Event::Drain { by, operator: "A.B".to_owned(), sequence: 3 },
+        ),
+        ("reset", r#"{"request":{"operator":"A.B","force":"false"}}"#, Event::Reset { by: Some(by), is_forced: false }),
+        ("reset", r#"{"request":{"operator":"A.B","force":"true"}}"#, Event::Reset { by: Some(by), is_forced: true }),
+    ];
+    for (path, body, event) in table {
+        cluster.expect(send(Method::PUT, &format!("/api/consistentregion/region/0/{path}"), body), 204, "").await;
+        assert_eq!(std::mem::take(&mut *events.lock().unwrap()), [event], "{path}");
+    }
+    let long = format!(r#"{{"request":{{"seqId":"3","operator":"{}"}}}}"#, "o".repeat(1_025));
+    let malformed = [
+        ("pe/1/checkpoint", "x"),
+        ("pe/1/checkpoint", "-1"),
+        ("pe/1/checkpoint", ""),
+        ("pe/1/reset", r#"{"progress":{"seqId":"2"}}"#),
+        ("pe/1/reset", r#"{"progress":{"seqId":"2","resetAttempt":"x"}}"#),
+        ("drain", "3"),
+        ("drain", &long),
+        ("reset", r#"{"request":{"operator":"o","force":"perhaps"}}"#),
+    ];
+    for (path, body) in malformed {
+        cluster.expect(send(Method::PUT, &format!("/api/consistentregion/region/0/{path}"), body), 400, "").await;
+    }
+    for absent in ["region/1/pe/1/checkpoint", "region/x/pe/1/checkpoint", "region/0/pe/x/checkpoint"] {
+        cluster.expect(send(Method::PUT, &format!("/api/consistentregion/{absent}"), "3"), 404, "").await;
+    }
+    assert!(events.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_pod_of_the_region_reports_and_only_for_itself() {
+    let mut cluster = cluster();
+    let events = stored(&cluster);
+    let writes = [
+        ("pe/1/checkpoint", "3"),
+        ("pe/1/blockingcheckpoint", "3"),
+        ("pe/1/reset", r#"{"progress":{"seqId":"2","resetAttempt":"1"}}"#),
+        ("drain", r#"{"request":{"seqId":"3","operator":"A.B"}}"#),
+        ("reset", r#"{"request":{"operator":"A.B","force":"true"}}"#),
+    ];
+    for (path, body) in writes {
+        let path = format!("/api/consistentregion/region/0/{path}");
+        // A neighbour of the job may ask for a reset, and says nothing of PE 1; a tool must say which job it means.
+        let of_pe = path.contains("/pe/");
+        let (from, status) = if of_pe { (NEIGHBOUR, 403) } else { (TOOL, 403) };
+        cluster.expect(Exchange { from, ..send(Method::PUT, &path, body) }, status, "").await;
+        cluster
+            .expect(Exchange { from: STRANGER, ..send(Method::PUT, &path, body) }, 404, "no consistent region")
+            .await;
+    }
+    assert!(events.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_that_is_not_stored_is_not_heard_and_repeated() {
+    let mut cluster = cluster();
+    let path = "/api/consistentregion/region/0/pe/1/checkpoint";
+    let since = tokio::time::Instant::now();
+    cluster.expect(send(Method::PUT, path, "3"), 503, "another replica").await;
+    assert!(since.elapsed() >= Duration::from_millis(1_500), "the runtime has given up before");
+    let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+    cluster.regions.reports.open(queue);
+    cluster.expect(Exchange { from: PE, ..send(Method::PUT, path, "3") }, 503, "too long").await;
+}
+
+#[tokio::test]
+async fn a_replica_that_drives_no_regions_says_nothing() {
+    let mut cluster = cluster();
+    cluster.regions.term.over();
+    cluster.expect(get(OF_PE), 503, "another replica").await;
+}

@@ -1,0 +1,116 @@
+//! A consistent region takes checkpoints while tuples flow, and after a failure no tuple is lost or counted twice.
+
+use crate::fixture::{Fixture, WITHIN, with_running_pes};
+use anyhow::{Context as _, Result, ensure};
+use integration_tests::sample;
+use integration_tests::system::job::ObservedJob;
+use streams_api::{ConsistentRegion, ConsistentRegionStatus, ProcessingElement, condition, names};
+use streams_control_plane::wait::eventually;
+use streams_pe_double::status::{SinkStatus, arrivals};
+use streams_test_support::application::Sketch;
+
+const JOB: &str = "steady";
+
+/// A source, three channels and a sink, all in one consistent region.
+async fn steady(it: &Fixture) -> Result<ObservedJob> {
+    let values = [
+        ("index", "0"),
+        ("trigger", "periodic"),
+        ("period", "1"),
+        ("drainTimeout", "10"),
+        ("resetTimeout", "10"),
+        ("maxConsecutiveResetAttempts", "10"),
+    ];
+    let values = values.map(|(key, value)| format!("<value key='{key}' type=''>{value}</value>")).concat();
+    let sketch = Sketch::row(&["Source", "Work", "Sink"])
+        .parallel("Work", 3)
+        .main(&format!("<splAnnotation tag='consistentRegion'>{values}</splAnnotation>"))
+        .of("Source")
+        .consistent(0, "isStartOfRegion")
+        .of("Work")
+        .consistent(0, "")
+        .of("Sink")
+        .consistent(0, "isEndOfRegion");
+    std::fs::write(it.system.bundles().join("steady.sab"), sample::bundle_of(&sketch.adl())?)?;
+    let mut job = it.sample(JOB);
+    job.spec.bundle.file = Some("steady.sab".to_owned());
+    let job = ObservedJob::create(&it.client, &job).await?;
+    job.until_condition(condition::READY, true, WITHIN).await?;
+    it.until_connected(&job).await?;
+    Ok(job)
+}
+
+async fn region(job: &ObservedJob) -> Result<ConsistentRegionStatus> {
+    let region: ConsistentRegion = job.api().get(&names::consistent_region(JOB, 0)).await?;
+    region.status.context("nobody drives the region")
+}
+
+/// Waits until a checkpoint later than this one is complete and tuples are processed. Returns it.
+async fn until_checkpoint(job: &ObservedJob, after: u64) -> Result<u64> {
+    let mut completed = 0;
+    eventually("a checkpoint is complete", WITHIN, || async {
+        let status = region(job).await?;
+        let last = status.last_completed_checkpoint.unwrap_or_default();
+        ensure!(last > after && status.state.as_deref() == Some("PROCESSING"), "{:?}, {last}", status.state);
+        Ok(())
+    })
+    .await?;
+    completed = completed.max(region(job).await?.last_completed_checkpoint.unwrap_or_default());
+    Ok(completed)
+}
+
+/// What has arrived at the sink, at a moment at which everything that was sent has.
+async fn arrived(it: &Fixture) -> Result<SinkStatus> {
+    eventually("nothing is missing at the sink", WITHIN, || async {
+        let sinks = arrivals(it.statuses(JOB).await?.values());
+        let [sink] = sinks.as_slice() else { anyhow::bail!("{sinks:?}") };
+        ensure!(sink.lost == 0 && sink.received > 0, "{sink:?}");
+        Ok(())
+    })
+    .await?;
+    let sinks = arrivals(it.statuses(JOB).await?.values());
+    let sink = sinks.into_iter().next().context("no sink")?;
+    ensure!(sink.doubled == 0, "{sink:?}");
+    Ok(sink)
+}
+
+/// Ends the process of an operator's PE, as a crash does.
+async fn kill(it: &Fixture, job: &ObservedJob, operator: &str) -> Result<()> {
+    let pe: ProcessingElement = job.pe(operator).await?;
+    let pod = pe.status.and_then(|status| status.pod_name).context("no pod")?;
+    it.agent.process(&it.namespace, &pod).with_context(|| format!("{pod} does not run"))?.kill().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn after_pes_and_the_frontend_were_killed_no_tuple_is_lost_or_counted_twice() -> Result<()> {
+    with_running_pes("running-regions", async |it| {
+        let job = steady(it).await?;
+        let mut last = until_checkpoint(&job, 1).await?;
+        let mut before = arrived(it).await?;
+        // who is killed, and whether the frontend is, too
+        let rounds: [(&[&str], bool); 4] =
+            [(&["Work[1]"], false), (&["Source"], false), (&["Sink", "Work[0]"], false), (&["Source", "Sink"], true)];
+        for (killed, is_frontend_killed) in rounds {
+            if is_frontend_killed {
+                it.system.frontend()?.process().kill().await?;
+            }
+            for operator in killed {
+                kill(it, &job, operator).await?;
+            }
+            if is_frontend_killed {
+                it.system.frontend()?.start_again().await?;
+            }
+            last = until_checkpoint(&job, last + 1).await?;
+            let after = arrived(it).await?;
+            ensure!(after.highest > before.highest, "{killed:?}: {before:?}, then {after:?}");
+            let resets: u64 =
+                it.statuses(JOB).await?.values().flat_map(|pe| pe.regions.values()).map(|region| region.resets).sum();
+            ensure!(resets > 0, "{killed:?}: nobody was reset");
+            println!("{killed:?} killed: checkpoint {last}, {} tuples, none lost or doubled", after.received);
+            before = after;
+        }
+        Ok(())
+    })
+    .await
+}
