@@ -11,7 +11,10 @@ use anyhow::{Context as _, Result};
 use kube::api::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use streams_api::{BundleReference, FusionOptions, InitialWidth, Job, JobSpec, RegionWidth};
+use streams_api::{
+    BundleReference, CheckpointRepository, FileSystemCheckpoints, FusionOptions, InitialWidth, Job, JobSpec, PeOptions,
+    RegionWidth,
+};
 use streams_bundle::{Application, Builder};
 
 /// File name of the bundle.
@@ -107,6 +110,16 @@ pub fn job(namespace: &str, name: &str) -> Job {
 /// What a job's `spec.parallelRegions` says to begin with this width.
 pub fn initial_width(region: &str, width: u32) -> InitialWidth {
     InitialWidth { name: Some(region.to_owned()), width: Some(width), ..InitialWidth::default() }
+}
+
+/// What a job's `spec.processingElement` says to have checkpoints kept in the directory of the frontend's option
+/// `--checkpoint-path`.
+pub fn checkpoints() -> PeOptions {
+    let file_system = FileSystemCheckpoints::default();
+    PeOptions {
+        checkpoint_repository: Some(CheckpointRepository { file_system: Some(file_system), redis: None }),
+        ..PeOptions::default()
+    }
 }
 
 /// The bundle's bytes.

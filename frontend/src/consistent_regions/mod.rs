@@ -16,7 +16,7 @@
 //! | [`documents`] | what a PE is told by all of its regions |
 //!
 //! Only the replica that drives the regions answers for them: PEs take an older document for news. So it says nothing
-//! once its term has ended.
+//! before its mirrors have caught up with the leader before, and nothing once its term has ended.
 //!
 //! Knows: objects of Kubernetes, the machine. Must not know: HTTP, queues of controllers but that there is one.
 //!
@@ -49,5 +49,10 @@ impl ConsistentRegions {
     /// The regions of these mirrors, which this replica drives as long as its term lasts.
     pub(crate) fn of(mirrors: &Mirrors, term: Term) -> Self {
         Self { mirrors: mirrors.clone(), members: Members::of(mirrors), reports: Reports::default(), term }
+    }
+
+    /// Whether this replica drives the regions now, so that nobody knows more of them.
+    pub(crate) fn are_driven_here(&self) -> bool {
+        self.reports.are_taken() && self.term.lasts()
     }
 }

@@ -73,6 +73,11 @@ impl Reports {
         *self.inner() = Inner::default();
     }
 
+    /// Whether reports are taken.
+    pub(crate) fn are_taken(&self) -> bool {
+        self.inner().queue.is_some()
+    }
+
     /// Waits until what comes of a report is stored. Who stops waiting has reported nevertheless.
     ///
     /// # Errors

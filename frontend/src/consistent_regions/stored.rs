@@ -59,3 +59,52 @@ pub(crate) fn store(status: &mut ConsistentRegionStatus, state: &State) -> Resul
 pub(crate) fn time(now: Timestamp) -> Time {
     Time(u64::try_from(now.as_millisecond()).unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn what_is_stored_is_read_again_and_people_see_what_follows_from_it() {
+        let record = json!({
+            "sequence": 3, "lastCompleted": 2, "retired": 1, "attempts": 1, "attemptsBefore": 1,
+            "phase": {"processing": {"launches": {"1": [0], "2": [1]}, "told": "resumed", "since": 39_000}},
+            "measured": {"drains": {"samples": [20], "last": {"sequence": 2, "at": 38_999}}},
+        });
+        let mut region = ConsistentRegion::new("flow-cr0", ConsistentRegionSpec::default());
+        assert_eq!(state(&region).unwrap(), State::new(), "nothing is stored of a new one");
+        region.status = Some(ConsistentRegionStatus { record: Some(record.clone()), ..Default::default() });
+        let read = state(&region).unwrap();
+        let mut status = ConsistentRegionStatus::default();
+        store(&mut status, &read).unwrap();
+        assert_eq!(status.record.as_ref(), Some(&record));
+        let shown = (status.state.as_deref(), status.last_completed_checkpoint, status.reset_attempts);
+        assert_eq!(shown, (Some("PROCESSING"), Some(2), Some(1)));
+        assert_eq!(status.last_completed_time.map(|time| time.0.as_second()), Some(38));
+    }
+
+    #[test]
+    fn settings_are_those_of_the_object() {
+        let spec = |trigger| ConsistentRegionSpec {
+            trigger,
+            period_milliseconds: Some(1_500),
+            drain_timeout_milliseconds: 2_000,
+            reset_timeout_milliseconds: 3_000,
+            max_consecutive_reset_attempts: 4,
+            trigger_operators: vec!["A.B".to_owned()],
+            ..ConsistentRegionSpec::default()
+        };
+        let table = [
+            (RegionTrigger::Periodic, Trigger::Periodic { period: Duration::from_millis(1_500) }),
+            (RegionTrigger::OperatorDriven, Trigger::OperatorDriven { operators: BTreeSet::from(["A.B".to_owned()]) }),
+        ];
+        for (trigger, expected) in table {
+            let settings = settings(&spec(trigger));
+            assert_eq!(settings.trigger, expected);
+            assert_eq!((settings.drain_timeout, settings.reset_timeout), (Duration::from_secs(2), Duration::from_secs(3)));
+            assert_eq!(settings.max_consecutive_reset_attempts, 4);
+        }
+    }
+}

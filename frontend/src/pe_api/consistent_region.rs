@@ -358,7 +358,7 @@ impl PeApi {
         let of_pod = caller.speaks_as(job, element.spec.id).map(|speaker| launch(speaker.launch_count));
         let launch = of_pod.unwrap_or(member.facts.launch);
         let document = self.regions.document(&key, &member, launch, &mut States::default());
-        if self.regions.term.lasts() {
+        if self.regions.are_driven_here() {
             Ok(document)
         } else {
             Err(Refusal::Later("another replica drives the consistent regions".to_owned()))

@@ -38,8 +38,6 @@ struct Shared {
     /// Pods of all namespaces may be scheduled to its nodes, so there is only one.
     agent: NodeAgent,
     _of_agent: Runtime,
-    /// Checkpoints are kept there.
-    _state: StateDirectory,
 }
 
 /// A namespace, and the services that look after it.
@@ -71,15 +69,11 @@ async fn share() -> Result<Shared> {
     let state = StateDirectory::create(&supervisor())?;
     let mut built = integration_tests::cargo::build(&supervisor(), &state, &["streams-pe-double"]).await?;
     let double = built.remove("pe-double").context("cargo did not build the double")?;
-    // Checkpoints outlive pods, as those of redis or of a shared directory do.
-    let checkpoints = state.path().join("checkpoints");
-    let checkpoints = checkpoints.display().to_string();
-    let arguments = ["--rate", "100", "--cache-ms", "1000", "--checkpoints", &checkpoints];
     let options = streams_node_agent::Options {
         nodes: (0..NODES).map(|number| format!("node-{number}")).collect(),
         pods_per_node: 200,
         program: double,
-        arguments: arguments.map(str::to_owned).into(),
+        arguments: ["--rate", "100", "--cache-ms", "1000"].map(str::to_owned).into(),
     };
     // What the agent has begun goes on after the test that has started it; the runtime of a test ends with it.
     let kubeconfig = control_plane.kubeconfig().to_owned();
@@ -89,7 +83,7 @@ async fn share() -> Result<Shared> {
         NodeAgent::start(&supervisor(), &client, options).await
     });
     let agent = agent.await??;
-    Ok(Shared { control_plane, rights, programs, agent, _of_agent: of_agent, _state: state })
+    Ok(Shared { control_plane, rights, programs, agent, _of_agent: of_agent })
 }
 
 /// Runs `body`. If it fails, the ends of all logs belong to the failure. On a machine on which pods cannot have
@@ -103,13 +97,16 @@ pub(crate) async fn with_running_pes(purpose: &str, body: impl AsyncFnOnce(&Fixt
     let namespace = control_plane.namespace(purpose).await?;
     let client = control_plane.client().await?;
     rights.lease_in(&client, &namespace).await?;
+    let checkpoints = agent.state().path().join("checkpoints").join(&namespace);
+    std::fs::create_dir_all(&checkpoints)?;
+    let checkpoints = ["--checkpoint-path".to_owned(), checkpoints.display().to_string()];
     let options = SystemOptions {
         kubeconfig: rights.kubeconfig().to_owned(),
         namespace: Some(namespace.clone()),
         fusion_replicas: 1,
         frontend_replicas: 1,
         pe_api: vec![agent.reserve_address()?.into()],
-        frontend_arguments: LONG_LEASE.map(str::to_owned).into(),
+        frontend_arguments: LONG_LEASE.map(str::to_owned).into_iter().chain(checkpoints).collect(),
         environment: Vec::new(),
     };
     let system = System::start(&supervisor(), programs, &options).await?;

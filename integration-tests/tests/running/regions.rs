@@ -34,6 +34,7 @@ async fn steady(it: &Fixture) -> Result<ObservedJob> {
     std::fs::write(it.system.bundles().join("steady.sab"), sample::bundle_of(&sketch.adl())?)?;
     let mut job = it.sample(JOB);
     job.spec.bundle.file = Some("steady.sab".to_owned());
+    job.spec.processing_element = Some(sample::checkpoints());
     let job = ObservedJob::create(&it.client, &job).await?;
     job.until_condition(condition::READY, true, WITHIN).await?;
     it.until_connected(&job).await?;

@@ -143,7 +143,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
             memory.has_taken_over = true;
             self.figures.show(key, &state.figures());
             // Until the mirror shows it, whoever asks would hear something older. It wakes this region when it does.
-            if is_shown && memory.told != state.message() && self.regions.term.lasts() {
+            if is_shown && memory.told != state.message() && self.regions.are_driven_here() {
                 self.tell(key, &region, &state).await;
                 memory.told = state.message();
             }

@@ -126,7 +126,7 @@ fn wake(mirrors: &Mirrors, jobs: &Queue<Key>, looks: &Remembered<Duration>) {
     mirrors.host_pools.wake(jobs, job_of);
     mirrors.exports.wake(jobs, job_of);
     mirrors.imports.wake(jobs, job_of);
-    mirrors.consistent_regions.wake(jobs, job_of);
+    wake_by_one_of_many(&mirrors.consistent_regions, mirrors, jobs, looks);
     // Somebody waits for a request to resize.
     let (urgent, normal) = (jobs.clone(), jobs.clone());
     mirrors.resizes.subscribe(move |request| {

@@ -62,6 +62,8 @@ fn stored(cluster: &Cluster) -> Arc<Mutex<Vec<Event>>> {
 #[tokio::test]
 async fn a_pe_gets_what_its_regions_say_in_its_launch() {
     let mut cluster = cluster();
+    cluster.expect(get(OF_PE), 503, "another replica").await;
+    stored(&cluster);
     let exact = cluster.answer(get(OF_PE)).await;
     assert_eq!((exact.0.as_u16(), exact.1.as_str()), (200, DOCUMENT));
     let one = r#"{"type":"resumeSubmission","message":"seqId=3;retId=1;pendCkpt=0"}"#;
@@ -187,6 +189,8 @@ async fn a_report_that_is_not_stored_is_not_heard_and_repeated() {
 #[tokio::test]
 async fn a_replica_that_drives_no_regions_says_nothing() {
     let mut cluster = cluster();
+    stored(&cluster);
+    cluster.expect(get(OF_PE), 200, "resumeSubmission").await;
     cluster.regions.term.over();
     cluster.expect(get(OF_PE), 503, "another replica").await;
 }

@@ -7,6 +7,9 @@
 //!
 //! Invariant: a Service that belongs to no job is left as it is.
 
+#[cfg(test)]
+mod tests;
+
 use crate::controllers::endpoint_slices::{COMPARE_AGAIN, Slices, owned_by};
 use crate::controllers::reconciler::{self, Next};
 use crate::controllers::remembered::Remembered;

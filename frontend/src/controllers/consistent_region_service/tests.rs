@@ -1,0 +1,109 @@
+//! The Service leads to the leader, and to nobody else.
+
+use super::ConsistentRegionServiceReconciler;
+use crate::controllers::endpoint_slices::COMPARE_AGAIN;
+use crate::controllers::reconciler::reconcile;
+use crate::controllers::tests::LateMirrors;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::json;
+use std::net::IpAddr;
+use streams_kubernetes::Key;
+use streams_kubernetes::queue::Outcome;
+use streams_kubernetes_fake::{Connection, Server};
+
+const NAME: &str = "streams-flow-consistentregion-api";
+
+fn key() -> Key {
+    Key::new("n", NAME)
+}
+
+/// The Service as the job controller makes it, of this owner.
+fn service(server: &Server, owner: &str) -> String {
+    let service: Service = serde_json::from_value(json!({
+        "metadata": {
+            "name": NAME, "namespace": "n", "labels": {"app": "streams", "svc": "consistent-region-operator"},
+            "ownerReferences": [
+                {"apiVersion": "streams.ibm.com/v1", "kind": "Job", "name": owner, "uid": "u", "controller": true},
+            ],
+        },
+        "spec": {"clusterIP": "None", "ports": [{"name": "sys-api", "port": 10000}]},
+    }))
+    .unwrap();
+    server.create(&service).metadata.uid.unwrap()
+}
+
+/// A replica that begins to lead, with this address.
+struct Leader {
+    connection: Connection,
+    late: LateMirrors,
+    reconciler: ConsistentRegionServiceReconciler<Connection>,
+}
+
+impl Leader {
+    fn at(server: &Server, address: Option<&str>) -> Self {
+        let (late, connection) = (LateMirrors::of(server), server.connect());
+        let address: Option<IpAddr> = address.map(|address| address.parse().unwrap());
+        let reconciler = ConsistentRegionServiceReconciler::new(connection.clone(), late.mirrors.clone(), address);
+        Self { connection, late, reconciler }
+    }
+
+    /// Reconciles; says how many writes that took.
+    async fn writes(&mut self) -> usize {
+        let before = self.connection.writes();
+        reconcile(&self.reconciler, &key()).await.unwrap();
+        self.late.deliver_all();
+        self.connection.writes() - before
+    }
+}
+
+/// Addresses of both families, and who the slices go with.
+fn listed(server: &Server) -> ([Vec<String>; 2], Vec<String>) {
+    let slices =
+        ["ipv4", "ipv6"].map(|family| server.get::<EndpointSlice>(&Key::new("n", &format!("{NAME}-{family}"))));
+    let owners = slices.iter().flatten().flat_map(|slice| slice.metadata.owner_references.clone().unwrap_or_default());
+    let owners = owners.map(|owner| owner.uid).collect();
+    let addresses = slices.map(|slice| {
+        slice.into_iter().flat_map(|slice| slice.endpoints).flat_map(|endpoint| endpoint.addresses).collect()
+    });
+    (addresses, owners)
+}
+
+#[tokio::test]
+async fn it_leads_to_whoever_leads_now() {
+    let server = Server::new();
+    let uid = service(&server, "flow");
+    let mut first = Leader::at(&server, Some("10.0.0.1"));
+    assert_eq!((first.writes().await, first.writes().await), (1, 0));
+    assert_eq!(listed(&server), ([vec!["10.0.0.1".to_owned()], vec![]], vec![uid.clone()]));
+    let mut second = Leader::at(&server, Some("fd00::2"));
+    assert_eq!(second.writes().await, 2, "another slice, and no address of the leader before");
+    assert_eq!(listed(&server), ([vec![], vec!["fd00::2".to_owned()]], vec![uid]));
+    // Somebody deletes it, which is noticed some time later.
+    server.remove::<EndpointSlice>(&Key::new("n", &format!("{NAME}-ipv6")));
+    assert_eq!(second.writes().await, 0);
+    server.advance(COMPARE_AGAIN);
+    assert_eq!(second.writes().await, 1);
+    // It goes with the Service, and nothing is kept of it.
+    server.remove::<Service>(&key());
+    second.late.deliver_all();
+    assert_eq!((second.writes().await, second.reconciler.compared.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_leader_without_an_address_leads_nobody_astray() {
+    let server = Server::new();
+    service(&server, "flow");
+    Leader::at(&server, Some("10.0.0.1")).writes().await;
+    Leader::at(&server, None).writes().await;
+    assert_eq!(listed(&server).0, [Vec::<String>::new(), vec![]]);
+}
+
+#[tokio::test]
+async fn what_is_of_no_job_of_the_name_is_left_alone() {
+    let server = Server::new();
+    service(&server, "another");
+    let leader = Leader::at(&server, Some("10.0.0.1"));
+    assert_eq!(reconcile(&leader.reconciler, &key()).await.unwrap(), Outcome::Done);
+    assert_eq!(leader.connection.calls(), 0);
+}

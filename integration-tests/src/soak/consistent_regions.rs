@@ -1,0 +1,407 @@
+//! Kills PEs of consistent regions, and frontends, at every phase of checkpoints and resets; after each recovery no
+//! tuple may be lost or counted twice.
+//!
+//! Two jobs run side by side: the PEs of one report checkpoints when they are written, those of the other in two steps.
+//! Each round waits until a region is in a phase, kills at once, and waits until the regions have taken a checkpoint
+//! that began after that.
+//!
+//! Knows: what a region shows of itself, and what has arrived at its sink. Must not know: how it is driven.
+
+use super::commit::commit;
+use super::figures::Durations;
+use super::report;
+use crate::running::agent;
+use crate::running::pes::Pes;
+use crate::sample;
+use crate::system::job::ObservedJob;
+use crate::system::rights::FrontendRights;
+use crate::system::{Programs, SHORT_LEASE, System, SystemOptions};
+use anyhow::{Context as _, Result, bail, ensure};
+use kube::Client;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+use streams_api::{ConsistentRegion, ConsistentRegionStatus, ProcessingElement, condition, crds, names};
+use streams_control_plane::process::Supervisor;
+use streams_control_plane::progress::Progress;
+use streams_control_plane::wait::eventually;
+use streams_control_plane::{ControlPlane, Options};
+use streams_node_agent::NodeAgent;
+use streams_pe_double::status::{SinkStatus, arrivals};
+use streams_test_support::application::Sketch;
+
+/// How long anything may take until it counts as stuck.
+const WITHIN: Duration = Duration::from_secs(180);
+/// How often a region is looked at while a phase is waited for.
+const LOOK: Duration = Duration::from_millis(3);
+/// Longest wait for a phase. Some are over in a moment.
+const PHASE_WITHIN: Duration = Duration::from_secs(20);
+/// Tuples a second of each source.
+const RATE: f64 = 200.0;
+/// Operators of a job; each is a PE.
+const OPERATORS: [&str; 5] = ["Source", "Work[0]", "Work[1]", "Work[2]", "Sink"];
+
+/// What to do.
+#[derive(Debug, Clone)]
+pub struct RegionOptions {
+    /// How long rounds are begun.
+    pub duration: Duration,
+    /// Number from which everything random follows.
+    pub seed: u64,
+}
+
+/// When something is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Processing,
+    Draining,
+    CheckpointPending,
+    Unhealthy,
+    Resetting,
+}
+
+impl Phase {
+    const ALL: [Self; 5] =
+        [Self::Processing, Self::Draining, Self::CheckpointPending, Self::Unhealthy, Self::Resetting];
+
+    /// Its name in the status of the region.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Processing => "PROCESSING",
+            Self::Draining => "DRAINING",
+            Self::CheckpointPending => "CHECKPOINT_PENDING",
+            Self::Unhealthy => "UNHEALTHY",
+            Self::Resetting => "RESETTING",
+        }
+    }
+
+    /// Only after a failure.
+    fn follows_a_failure(self) -> bool {
+        matches!(self, Self::Unhealthy | Self::Resetting)
+    }
+}
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Victims {
+    Pe,
+    TwoPes,
+    Leader,
+    PeAndLeader,
+}
+
+impl Victims {
+    const ALL: [Self; 4] = [Self::Pe, Self::TwoPes, Self::Leader, Self::PeAndLeader];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pe => "a PE",
+            Self::TwoPes => "two PEs",
+            Self::Leader => "the leading frontend",
+            Self::PeAndLeader => "a PE and the leading frontend",
+        }
+    }
+
+    fn pes(self) -> usize {
+        match self {
+            Self::Leader => 0,
+            Self::Pe | Self::PeAndLeader => 1,
+            Self::TwoPes => 2,
+        }
+    }
+
+    fn has_leader(self) -> bool {
+        matches!(self, Self::Leader | Self::PeAndLeader)
+    }
+}
+
+/// What happened.
+#[derive(Debug, Default)]
+pub struct RegionOutcome {
+    commit: String,
+    took: Duration,
+    /// How often who was killed in which phase.
+    kills: BTreeMap<(Phase, Victims), u64>,
+    /// From the kill to the end of a checkpoint that began later, without and with a frontend among the killed.
+    recovered: [Durations; 2],
+    /// Per job: tuples at the sink, checkpoints, resets of all PEs, and checkpoints kept by a PE, at most.
+    jobs: Vec<(String, SinkStatus, u64, u64, usize)>,
+}
+
+struct Run {
+    control_plane: ControlPlane,
+    system: System,
+    agent: NodeAgent,
+    pes: Pes,
+    namespace: String,
+    random: fastrand::Rng,
+    outcome: RegionOutcome,
+}
+
+/// Runs it, and gives the report and what went wrong.
+///
+/// # Errors
+/// When the machine cannot give pods addresses, or something does not start.
+pub async fn run(supervisor: &Supervisor, options: &RegionOptions) -> Result<(String, Result<()>)> {
+    crate::running::possible().await?;
+    let begun = Instant::now();
+    let mut run = Run::start(supervisor, options).await?;
+    let result = run.all(options).await;
+    run.outcome.took = begun.elapsed();
+    run.outcome.commit = commit();
+    let failure = result.as_ref().err().map(|error| format!("{error:#}"));
+    let result = result.map_err(|error| error.context(run.system.last_lines(20)));
+    Ok((page(options, &run.outcome, failure.as_deref())?, result))
+}
+
+impl Run {
+    async fn start(supervisor: &Supervisor, options: &RegionOptions) -> Result<Self> {
+        let progress = Progress::begin("control plane, node agent and services");
+        let cluster = Options { nodes: 0, crds: crds::crds()?, ..Options::default() };
+        let control_plane = ControlPlane::start(supervisor, &cluster).await?;
+        let client = control_plane.client().await?;
+        let rights = FrontendRights::give(&control_plane).await?;
+        let programs = Programs::build(supervisor).await?;
+        let agent = agent::start(supervisor, &client, &programs, RATE).await?;
+        let namespace = control_plane.namespace("regions").await?;
+        rights.lease_in(&client, &namespace).await?;
+        let checkpoints = agent.state().path().join("checkpoints");
+        std::fs::create_dir_all(&checkpoints)?;
+        let checkpoints = ["--checkpoint-path".to_owned(), checkpoints.display().to_string()];
+        let system = SystemOptions {
+            kubeconfig: rights.kubeconfig().to_owned(),
+            namespace: Some(namespace.clone()),
+            fusion_replicas: 1,
+            frontend_replicas: 2,
+            frontend_arguments: SHORT_LEASE.map(str::to_owned).into_iter().chain(checkpoints).collect(),
+            pe_api: vec![agent.reserve_address()?.into(), agent.reserve_address()?.into()],
+            environment: Vec::new(),
+        };
+        let system = System::start(supervisor, &programs, &system).await?;
+        let pes = Pes::new(&client, &namespace, &agent)?;
+        progress.done();
+        let random = fastrand::Rng::with_seed(options.seed);
+        Ok(Self { control_plane, system, agent, pes, namespace, random, outcome: RegionOutcome::default() })
+    }
+
+    async fn all(&mut self, options: &RegionOptions) -> Result<()> {
+        let client = self.control_plane.client().await?;
+        let jobs = [self.job(&client, "plain").await?, self.job(&client, "in-steps").await?];
+        let until = Instant::now() + options.duration;
+        let mut rounds = 0;
+        let total = Phase::ALL.len() * Victims::ALL.len();
+        while Instant::now() < until || self.outcome.kills.len() < total && rounds < 4 * total {
+            // Every phase and victim in turn, in an order of its own each time.
+            let missing: Vec<(Phase, Victims)> = Phase::ALL
+                .into_iter()
+                .flat_map(|phase| Victims::ALL.map(|victims| (phase, victims)))
+                .filter(|pair| self.outcome.kills.get(pair).copied().unwrap_or(0) <= rounds as u64 / total as u64)
+                .collect();
+            let Some((phase, victims)) = self.random.choice(missing) else { break };
+            self.round(&jobs, phase, victims).await.with_context(|| format!("{}, {}", phase.name(), victims.name()))?;
+            rounds += 1;
+        }
+        for job in &jobs {
+            let (sink, pes) = (self.arrived(job).await?, self.pes.statuses(job.name()).await?);
+            let regions = || pes.values().flat_map(|pe| pe.regions.values());
+            let checkpoint = region(job).await?.last_completed_checkpoint.unwrap_or_default();
+            let resets = regions().map(|region| region.resets).sum();
+            let kept = regions().map(|region| region.kept.len()).max().unwrap_or_default();
+            self.outcome.jobs.push((job.name().to_owned(), sink, checkpoint, resets, kept));
+        }
+        Ok(())
+    }
+
+    /// A source, three channels and a sink, all in one consistent region.
+    async fn job(&self, client: &Client, name: &str) -> Result<ObservedJob> {
+        let adl = application(name == "in-steps");
+        std::fs::write(self.system.bundles().join(format!("{name}.sab")), sample::bundle_of(&adl)?)?;
+        let mut job = sample::job(&self.namespace, name);
+        job.spec.bundle.file = Some(format!("{name}.sab"));
+        job.spec.processing_element = Some(sample::checkpoints());
+        let job = ObservedJob::create(client, &job).await?;
+        job.until_condition(condition::READY, true, WITHIN).await?;
+        self.pes.until_connected(&job, WITHIN).await?;
+        until_checkpoint(&job, 0).await?;
+        Ok(job)
+    }
+
+    async fn round(&mut self, jobs: &[ObservedJob; 2], phase: Phase, victims: Victims) -> Result<()> {
+        let job = &jobs[usize::from(phase == Phase::CheckpointPending || self.random.bool())];
+        let mut before = Vec::new();
+        for job in jobs {
+            before.push((job, self.arrived(job).await?));
+        }
+        if phase.follows_a_failure() {
+            let operator = OPERATORS[self.random.usize(..OPERATORS.len())];
+            self.kill(job, operator).await?;
+        }
+        let Some(seen) = in_phase(job, phase).await? else { return Ok(()) };
+        let since = Instant::now();
+        if victims.has_leader() {
+            self.leader().await?.process().kill().await?;
+        }
+        let first = self.random.usize(..OPERATORS.len());
+        for operator in OPERATORS.iter().cycle().skip(first).take(victims.pes()) {
+            // One that was killed just before is not there.
+            let _ = self.kill(job, operator).await;
+        }
+        *self.outcome.kills.entry((phase, victims)).or_default() += 1;
+        if victims.has_leader() {
+            for frontend in self.system.frontends() {
+                if frontend.process().id().is_none() {
+                    frontend.start_again().await?;
+                }
+            }
+        }
+        // A checkpoint that was under way may be completed; the one after it began later.
+        until_checkpoint(job, seen.last_completed_checkpoint.unwrap_or_default() + 1).await?;
+        self.outcome.recovered[usize::from(victims.has_leader())].add(since.elapsed());
+        for (job, before) in before {
+            let now = region(job).await?.last_completed_checkpoint.unwrap_or_default();
+            until_checkpoint(job, now).await?;
+            let after = self.arrived(job).await?;
+            ensure!(after.highest > before.highest, "{}: it stands still: {before:?}, then {after:?}", job.name());
+        }
+        Ok(())
+    }
+
+    /// What has arrived at the sink, at a moment at which everything that was sent has.
+    async fn arrived(&self, job: &ObservedJob) -> Result<SinkStatus> {
+        eventually("nothing is missing at the sink", WITHIN, || async {
+            let mut sinks = arrivals(self.pes.statuses(job.name()).await?.values());
+            let Some(sink) = sinks.pop().filter(|_| sinks.is_empty()) else { bail!("{sinks:?}") };
+            ensure!(sink.lost == 0 && sink.received > 0, "{}: {sink:?}", job.name());
+            ensure!(sink.received == sink.highest + 1, "{}: {sink:?}", job.name());
+            Ok(sink)
+        })
+        .await
+        .and_then(|sink| {
+            ensure!(sink.doubled == 0, "{}: counted twice: {sink:?}", job.name());
+            Ok(sink)
+        })
+    }
+
+    /// Ends the process of an operator's PE, as a crash does.
+    async fn kill(&self, job: &ObservedJob, operator: &str) -> Result<()> {
+        let pe: ProcessingElement = job.pe(operator).await?;
+        let pod = pe.status.and_then(|status| status.pod_name).context("no pod")?;
+        self.agent.process(&self.namespace, &pod).with_context(|| format!("{pod} does not run"))?.kill().await?;
+        Ok(())
+    }
+
+    async fn leader(&self) -> Result<&crate::system::Frontend> {
+        eventually("somebody leads", WITHIN, || async {
+            for frontend in self.system.frontends() {
+                if frontend.metric("streams_frontend_leader").await.is_ok_and(|leads| leads > 0.0) {
+                    return Ok(frontend);
+                }
+            }
+            bail!("nobody leads")
+        })
+        .await
+    }
+}
+
+/// The ADL. If `in_steps`, doubles report checkpoints in two steps.
+fn application(in_steps: bool) -> String {
+    let values = [
+        ("index", "0"),
+        ("trigger", "periodic"),
+        ("period", "0.5"),
+        ("drainTimeout", "5"),
+        ("resetTimeout", "5"),
+        ("maxConsecutiveResetAttempts", "20"),
+    ];
+    let values = values.map(|(key, value)| format!("<value key='{key}' type=''>{value}</value>")).concat();
+    let sketch = Sketch::row(&["Source", "Work", "Sink"])
+        .parallel("Work", 3)
+        .main(&format!("<splAnnotation tag='consistentRegion'>{values}</splAnnotation>"))
+        .of("Source")
+        .consistent(0, "isStartOfRegion")
+        .of("Work")
+        .consistent(0, "")
+        .of("Sink")
+        .consistent(0, "isEndOfRegion");
+    let adl = sketch.adl();
+    if in_steps {
+        let variable = "<envVar name='PE_DOUBLE_CHECKPOINT_STYLE' value='blocking'/>";
+        adl.replace("<envVars/>", &format!("<envVars>{variable}</envVars>"))
+    } else {
+        adl
+    }
+}
+
+async fn region(job: &ObservedJob) -> Result<ConsistentRegionStatus> {
+    let region: ConsistentRegion = job.api().get(&names::consistent_region(job.name(), 0)).await?;
+    region.status.context("nobody drives the region")
+}
+
+/// Waits until the region is in a phase. Gives its status then; none if that took too long.
+async fn in_phase(job: &ObservedJob, phase: Phase) -> Result<Option<ConsistentRegionStatus>> {
+    let until = Instant::now() + PHASE_WITHIN;
+    while Instant::now() < until {
+        let status = region(job).await?;
+        if status.state.as_deref() == Some(phase.name()) {
+            return Ok(Some(status));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(None)
+}
+
+/// Waits until a checkpoint later than this one is complete and tuples are processed.
+async fn until_checkpoint(job: &ObservedJob, after: u64) -> Result<()> {
+    eventually("a checkpoint is complete", WITHIN, || async {
+        let status = region(job).await?;
+        let last = status.last_completed_checkpoint.unwrap_or_default();
+        ensure!(last > after, "{}: {:?}, {last}", job.name(), status.state);
+        Ok(())
+    })
+    .await
+}
+
+fn page(options: &RegionOptions, outcome: &RegionOutcome, failure: Option<&str>) -> Result<String> {
+    let mut page = String::from("# Soak: consistent regions\n\n");
+    page.push_str(
+        "Two jobs of five PEs, each in one consistent region, move numbered tuples through doubles of the runtime; the \
+         PEs of one report checkpoints in two steps. Again and again a region is waited for in a phase, and PEs, the \
+         leading frontend or both are killed at once. After each recovery the sink must have every number up to the \
+         highest exactly once.\n\n",
+    );
+    let result = failure.map_or_else(
+        || "no tuple was lost or counted twice after any recovery, and no region got stuck".to_owned(),
+        |failure| format!("**failed**: {failure}"),
+    );
+    writeln!(page, "Result: {result}.\n")?;
+    let minutes = options.duration.as_secs_f64() / 60.0;
+    let command = format!("cargo soak consistent-regions --minutes {minutes} --seed {}", options.seed);
+    let more = vec![("jobs, frontends", "2, 2".to_owned()), ("tuples a second of each source", RATE.to_string())];
+    report::run(&mut page, &command, &outcome.commit, outcome.took, more)?;
+    page.push_str("\n## Who was killed, and when\n\n");
+    let header = ["", Victims::Pe.name(), Victims::TwoPes.name(), Victims::Leader.name(), Victims::PeAndLeader.name()];
+    let rows = Phase::ALL.map(|phase| {
+        let count = |victims| outcome.kills.get(&(phase, victims)).copied().unwrap_or(0).to_string();
+        let [pe, two, leader, both] = Victims::ALL.map(count);
+        [phase.name().to_owned(), pe, two, leader, both]
+    });
+    report::table(&mut page, header, rows)?;
+    page.push_str("\n## From the kill to the end of a checkpoint that began later\n\n");
+    let rows = [("PEs", &outcome.recovered[0]), ("with the frontend", &outcome.recovered[1])].map(|(name, durations)| {
+        let shown = durations.percentiles([50, 90, 100]);
+        let text = |index: usize| shown.map_or_else(String::new, |shown| format!("{:.1}", shown[index].as_secs_f64()));
+        [name.to_owned(), durations.count().to_string(), text(0), text(1), text(2)]
+    });
+    report::table(&mut page, ["killed", "times", "median (s)", "90 % (s)", "longest (s)"], rows)?;
+    page.push_str("\n## The jobs at the end\n\n");
+    let rows = outcome.jobs.iter().map(|(job, sink, checkpoint, resets, kept)| {
+        let (lost, doubled) = (sink.lost.to_string(), sink.doubled.to_string());
+        let counts = [checkpoint.to_string(), resets.to_string(), kept.to_string()];
+        let [checkpoint, resets, kept] = counts;
+        [job.clone(), sink.received.to_string(), lost, doubled, checkpoint, resets, kept]
+    });
+    let header =
+        ["job", "tuples", "lost", "doubled", "last checkpoint", "resets of running PEs", "checkpoints kept, at most"];
+    report::table(&mut page, header, rows)?;
+    Ok(page)
+}
