@@ -7,6 +7,7 @@
 //!     |
 //!     v
 //!   system:   replicas of the fusion service and a frontend, as processes; what they have brought about
+//!   running:  jobs whose PEs run, as doubles; what becomes of their tuples
 //!   sample:   the project's own application
 //!   balancer: a sample of a load balancer
 //!   faults:   calls of a frontend of the tests that fail as they are told to
@@ -20,6 +21,7 @@ pub mod balancer;
 pub mod cargo;
 pub mod demo;
 pub mod faults;
+pub mod running;
 pub mod sample;
 pub mod soak;
 pub mod system;

@@ -26,6 +26,9 @@ pub const SCORE: &str = "Score";
 /// Logical name of the region inside each channel of [`SCORE`].
 pub const MODEL: &str = "Score.Model";
 
+/// Name of the operator in which all tuples end.
+pub const SINK: &str = "Alarms";
+
 /// The ADL.
 pub const ADL: &str = include_str!("../applications/sensors/demo.sensors.Sensors.adl");
 

@@ -14,6 +14,11 @@ const AUGMENTED: &str = "http://www.ibm.com/xmlns/prod/streams/application/augme
 /// Namespace of annotations.
 const PHYSICAL: &str = "http://www.ibm.com/xmlns/prod/streams/application/physical";
 
+/// Namespace of the attributes of a tuple.
+const TUPLE: &str = "http://www.ibm.com/xmlns/prod/streams/spl/tupleType";
+/// Types of attributes that are whole numbers.
+const INTEGERS: [&str; 8] = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"];
+
 /// A splitter and one of its channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Lane {
@@ -132,6 +137,8 @@ pub(crate) struct OutputPort {
     pub(crate) peers: Vec<Destination>,
     /// It exports a stream.
     pub(crate) exports: bool,
+    /// The names of those attributes of its tuples that are whole numbers.
+    pub(crate) integers: Vec<String>,
 }
 
 /// Reads a document.
@@ -254,11 +261,14 @@ fn output_port(node: Node<'_, '_>) -> Result<OutputPort> {
     let destination = |peer| {
         Ok(Destination { operator: number(peer, "iOperInstanceIndex")?, port: number(peer, "iOperInstancePortIndex")? })
     };
+    let attributes = node.descendants().filter(|node| node.has_tag_name((TUPLE, "attr")));
+    let integers = attributes.filter(|node| node.attribute("type").is_some_and(|of| INTEGERS.contains(&of)));
     Ok(OutputPort {
         id: number(node, "id")?,
         origin: origin(child(node, "operInstanceConnection")?)?,
         peers: peers.map(destination).collect::<Result<_>>()?,
         exports: node.children().any(|node| node.has_tag_name((AUGMENTED, "exportedStream"))),
+        integers: integers.filter_map(|node| node.attribute("name")).map(str::to_owned).collect(),
     })
 }
 

@@ -23,6 +23,7 @@ pub(crate) struct Output {
     closed: AtomicU64,
     pub(crate) sent: AtomicU64,
     pub(crate) dropped: AtomicU64,
+    pub(crate) filtered: AtomicU64,
 }
 
 impl Output {
@@ -45,6 +46,7 @@ impl Output {
             closed: count(&self.closed),
             sent: count(&self.sent),
             dropped: count(&self.dropped),
+            filtered: count(&self.filtered),
             ..described
         }
     }

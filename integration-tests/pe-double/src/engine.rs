@@ -5,6 +5,7 @@
 
 use crate::connections::{Connections, lock};
 use crate::control::{Change, Control, Report, Told};
+use crate::filter::Filter;
 use crate::frame::Frame;
 use crate::link::{Link, Network, Target};
 use crate::operators::{Effect, Operators};
@@ -27,14 +28,54 @@ const LEFT_OVER: f64 = 100.0;
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) operators: Arc<Mutex<Operators>>,
-    /// By output port; of a route with its key.
-    pub(crate) links: BTreeMap<u32, Vec<(Option<(String, String)>, Link)>>,
+    /// By their ids.
+    pub(crate) ports: BTreeMap<u32, Port>,
     pub(crate) scope: Scope,
     pub(crate) network: Arc<Network>,
     pub(crate) reports: mpsc::Sender<Report>,
     pub(crate) started: Arc<AtomicBool>,
     pub(crate) rate: f64,
     pub(crate) start_wait: Duration,
+}
+
+/// An output port.
+#[derive(Debug)]
+pub(crate) struct Port {
+    /// The names of those attributes of its tuples that are whole numbers.
+    pub(crate) attributes: Vec<String>,
+    /// Where it leads.
+    pub(crate) links: Vec<Way>,
+}
+
+/// Where an output port leads.
+#[derive(Debug)]
+pub(crate) struct Way {
+    /// The key of a route; none of a static connection.
+    route: Option<(String, String)>,
+    /// Nothing passes if the filter of the route cannot be used.
+    filter: Option<Filter>,
+    link: Link,
+}
+
+impl Way {
+    /// A static connection.
+    pub(crate) fn fixed(link: Link) -> Self {
+        Self { route: None, filter: Some(Filter::default()), link }
+    }
+
+    /// Sends a frame, unless the filter holds it back. Routes lead out of consistent regions, whose markers stay there.
+    async fn send(&self, frame: &Frame, attributes: &[String]) {
+        let passes = match frame {
+            Frame::Tuple(tuple) => self.filter.as_ref().is_some_and(|filter| filter.passes(tuple.number, attributes)),
+            Frame::Marker(_) if self.route.is_some() => return,
+            _ => true,
+        };
+        if passes {
+            self.link.send(frame.clone()).await;
+        } else {
+            self.link.output.filtered.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Engine {
@@ -114,7 +155,8 @@ impl Engine {
         match change {
             Change::Add { port, key, route } => {
                 let label = PortLabel { pe: route.pe_id, port: route.port_id, job_id: route.job_id };
-                let Some(links) = self.links.get_mut(&port) else {
+                let filter = self.filter(&route.filter);
+                let Some(links) = self.ports.get_mut(&port).map(|port| &mut port.links) else {
                     return self
                         .network
                         .connections
@@ -128,31 +170,37 @@ impl Engine {
                     filter: Some(route.filter),
                     ..OutputStatus::default()
                 };
-                links.push((Some(key), Link::open(&self.scope, &self.network, Target::Port(label), described)));
+                let link = Link::open(&self.scope, &self.network, Target::Port(label), described);
+                links.push(Way { route: Some(key), filter, link });
             }
-            Change::Filter { key, filter } => {
-                let of_the_key = |(of, _): &&(Option<(String, String)>, Link)| of.as_ref() == Some(&key);
-                for (_, link) in self.links.values().flatten().filter(of_the_key) {
-                    lock(&link.output.described).filter = Some(filter.clone());
+            Change::Filter { key, filter: text } => {
+                let filter = self.filter(&text);
+                let ways = self.ports.values_mut().flat_map(|port| &mut port.links);
+                for way in ways.filter(|way| way.route.as_ref() == Some(&key)) {
+                    way.filter.clone_from(&filter);
+                    lock(&way.link.output.described).filter = Some(text.clone());
                 }
             }
             Change::Remove { key } => {
-                for links in self.links.values_mut() {
-                    links.retain(|(of, _)| of.as_ref() != Some(&key));
+                for port in self.ports.values_mut() {
+                    port.links.retain(|way| way.route.as_ref() != Some(&key));
                 }
             }
         }
+    }
+
+    /// The filter that a text is. One that is none is a problem.
+    fn filter(&self, text: &str) -> Option<Filter> {
+        Filter::new(text).map_err(|error| self.network.connections.problem(format!("{error:#}"))).ok()
     }
 
     async fn carry_out(&self, effects: Vec<Effect>) {
         for effect in effects {
             let report = match effect {
                 Effect::Send { port, frame } => {
-                    let is_marker = matches!(frame, Frame::Marker(_));
-                    // Routes lead out of the region.
-                    let links = self.links.get(&port).into_iter().flatten();
-                    for (_, link) in links.filter(|(route, _)| !is_marker || route.is_none()) {
-                        link.send(frame.clone()).await;
+                    let Some(port) = self.ports.get(&port) else { continue };
+                    for way in &port.links {
+                        way.send(&frame, &port.attributes).await;
                     }
                     continue;
                 }

@@ -5,7 +5,7 @@
 //!   options, aadl      what the pod says                    api, bundle, resolver    the operator and names
 //!   operators  <---->  engine  ---->  link  ---->  other doubles (frame)
 //!     seen, waves, checkpoints          peers
-//!   routes             messages about dynamic connections
+//!   routes, filter     messages about dynamic connections, and which tuples go there
 //!   region             messages about consistent regions, reports
 //!   report, status     connectivity, the status page
 //! ```
@@ -27,6 +27,7 @@ mod checkpoints;
 mod connections;
 mod control;
 mod engine;
+mod filter;
 mod frame;
 mod link;
 mod operators;
@@ -157,9 +158,10 @@ impl Double {
             scope.spawn(link::listen(scope.clone(), listener, port.id, Arc::clone(&connections), arrive.clone()));
         }
 
-        let mut links: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+        let mut ports: BTreeMap<u32, engine::Port> = BTreeMap::new();
         for port in &pe.outputs {
-            let links = links.entry(port.id).or_default();
+            let attributes = port.integers.clone();
+            let links = &mut ports.entry(port.id).or_insert(engine::Port { attributes, links: Vec::new() }).links;
             for peer in &port.peers {
                 let described = status::OutputStatus {
                     port: port.id,
@@ -167,12 +169,12 @@ impl Double {
                     ..status::OutputStatus::default()
                 };
                 let target = link::Target::Operator(*peer);
-                links.push((None, link::Link::open(&scope, &network, target, described)));
+                links.push(engine::Way::fixed(link::Link::open(&scope, &network, target, described)));
             }
         }
         let engine = engine::Engine {
             operators,
-            links,
+            ports,
             scope: scope.clone(),
             network,
             reports,

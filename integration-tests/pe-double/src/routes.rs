@@ -2,7 +2,7 @@
 //! a minute without message. Each document says all routes of the PE; what differs from the one before is done.
 //!
 //! As in the runtime, a message of more than 16,384 bytes is cut, an answer 404 ends all exports and no import, and of
-//! a route that is there already only the filter changes. The double keeps filters and does not apply them.
+//! a route that is there already only the filter changes.
 
 use crate::api::Api;
 use crate::connections::{Connections, lock};

@@ -94,8 +94,10 @@ pub struct OutputStatus {
     pub dropped: u64,
     /// Of a route: the number by which the sender counts what it sends.
     pub port_index: Option<u64>,
-    /// Of a route: the filter. The double keeps it and does not apply it.
+    /// Of a route: the filter.
     pub filter: Option<String>,
+    /// Of a route: tuples that its filter held back.
+    pub filtered: u64,
 }
 
 /// A connection from another PE.

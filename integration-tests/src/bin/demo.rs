@@ -12,13 +12,19 @@ use streams_control_plane::stop;
 /// Runs a stream application on a real control plane and resizes one of its parallel regions, 2 -> 10 -> 4 channels.
 ///
 /// Builds what is missing (the first time this takes some minutes), starts etcd, kube-apiserver,
-/// kube-controller-manager, kube-scheduler and fake nodes, two replicas of the fusion service and the frontend, submits
-/// the sample application, asks for other widths over gRPC as a load balancer would, and prints what became of each
+/// kube-controller-manager, kube-scheduler and nodes, two replicas of the fusion service and the frontend, submits the
+/// sample application, asks for other widths over gRPC as a load balancer would, and prints what became of each
 /// processing element.
+///
+/// As root on Linux the pods are processes with addresses of their own (10.77.0.0/16, by a route of the loopback
+/// interface, which stays). They run doubles of processing elements, which move numbered tuples; the demo also prints
+/// how many of them moved before, during and after each resize, and how many were lost. Elsewhere the nodes are fake:
+/// pods seem to run, and no tuples move.
 #[derive(Parser, Debug)]
 #[command(after_help = "Examples:
   cargo demo                                       everything, then stop
   cargo demo --keep                                leave it running, with lines to go on with, until Ctrl-C
+  cargo demo --rate 1000                           ten times as many tuples, where the pods are processes
   cargo demo --keep --env-file /tmp/demo.env       write addresses and programs as shell variables
   cargo demo --context kind-kind                   use an existing cluster")]
 struct Arguments {
@@ -39,6 +45,15 @@ struct Arguments {
     /// Namespace of the job; made if it is not there.
     #[arg(long, default_value = "streams-demo")]
     namespace: String,
+    /// Tuples a second that the source of the application makes, where the pods are processes.
+    #[arg(long, default_value_t = 100.0, value_name = "NUMBER", value_parser = rate, conflicts_with = "context")]
+    rate: f64,
+}
+
+/// A rate that is neither too low to be measured nor more than a machine can do.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (1.0..=100_000.0).contains(rate));
+    rate.ok_or_else(|| "it is not a number between 1 and 100000".to_owned())
 }
 
 fn main() -> ExitCode {
@@ -59,13 +74,16 @@ async fn demo(arguments: Arguments) -> Result<()> {
     let stopped = stop::asked()?;
     tokio::pin!(stopped);
     let supervisor = Supervisor::this_program()?;
-    let options = DemoOptions { context: arguments.context, namespace: arguments.namespace };
+    let options = DemoOptions { context: arguments.context, namespace: arguments.namespace, rate: arguments.rate };
     let demo = tokio::select! {
         demo = Demo::run(&supervisor, &options) => demo?,
         // What has been started by now ends with this process.
         () = &mut stopped => return Ok(()),
     };
     println!("{}", report::table(&demo.steps));
+    if let Some(tuples) = report::tuples(&demo.steps) {
+        println!("\n{tuples}");
+    }
     let handles = demo.handles();
     if let Some(path) = &arguments.env_file {
         handles.write(path)?;

@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use integration_tests::soak::crash_points::{self, Blow, Operation, Watches};
 use integration_tests::soak::large_resizes::{self, Round};
 use integration_tests::soak::load::{self, Shape};
-use integration_tests::soak::{declarations, elasticity, report, resizes};
+use integration_tests::soak::{consistent_regions, declarations, elasticity, report, resizes};
 use integration_tests::system::Programs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,6 +32,7 @@ use streams_control_plane::stop;
                                                    a sample: the process is killed at every twentieth point
   cargo soak crash-points --operation grow --late 2000
                                                    one operation, while all that watches tell comes two seconds late
+  cargo soak consistent-regions                    five minutes; PEs are processes with addresses, which takes root
   cargo soak load                                  300 jobs in 12 namespaces, a job of 1,000 PEs, a hostile tenant
   cargo soak load --jobs 0 --pes 10000 --resizes 0 one job of 10,000 PEs only
   cargo soak elasticity                            latencies, then 10 requests a second for 100 jobs, for 10 minutes
@@ -57,6 +58,9 @@ enum Name {
     /// The frontend is killed before and after every write, and every call fails in every way; each time the job must
     /// come to the same end
     CrashPoints(CrashPoints),
+    /// PEs of consistent regions and frontends are killed at every phase of checkpoints and resets; each time no tuple
+    /// may be lost or counted twice
+    ConsistentRegions(ConsistentRegions),
     /// Many jobs at once and large ones, beside a bare client that writes the same objects; a tenant beside a hostile
     /// one
     Load(Load),
@@ -263,6 +267,19 @@ struct LargeResizes {
     report: PathBuf,
 }
 
+#[derive(clap::Args, Debug)]
+struct ConsistentRegions {
+    /// How long PEs and frontends are killed; it goes on until each was killed in each phase.
+    #[arg(long, default_value_t = 5.0, value_name = "MINUTES", value_parser = positive)]
+    minutes: f64,
+    /// Number from which everything random follows.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the report is written.
+    #[arg(long, default_value = "docs/measurements/consistent-regions.md", value_name = "PATH")]
+    report: PathBuf,
+}
+
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if number > 0.0 && number < 1e6 => Ok(number),
@@ -280,6 +297,7 @@ fn main() -> ExitCode {
         Name::CrashPoints(arguments) => soak_crash_points(&arguments),
         Name::Load(arguments) => soak_load(&arguments),
         Name::Elasticity(arguments) => soak_elasticity(&arguments),
+        Name::ConsistentRegions(arguments) => soak_consistent_regions(&arguments),
         Name::LargeResizes(arguments) => soak_large_resizes(&arguments),
     };
     match result {
@@ -418,6 +436,16 @@ async fn soak_elasticity(arguments: &Elasticity) -> Result<()> {
         [] => Ok(()),
         failures => bail!("{}", failures.join("; ")),
     }
+}
+
+#[tokio::main]
+async fn soak_consistent_regions(arguments: &ConsistentRegions) -> Result<()> {
+    let duration = Duration::from_secs_f64(arguments.minutes * 60.0);
+    let options = consistent_regions::RegionOptions { duration, seed: arguments.seed };
+    let (page, result) = consistent_regions::run(&Supervisor::this_program()?, &options).await?;
+    report::write(&page, &arguments.report)?;
+    println!("{page}\nWritten to {}.", arguments.report.display());
+    result
 }
 
 #[tokio::main]

@@ -34,8 +34,8 @@ pub enum Cluster {
 }
 
 impl Cluster {
-    /// Starts a control plane with the custom resources, or connects to the cluster of a context of the user's
-    /// kubeconfig and applies them.
+    /// Starts a control plane with the custom resources and so many fake nodes, or connects to the cluster of a context
+    /// of the user's kubeconfig and applies them.
     ///
     /// # Errors
     /// When a program is missing or does not start; when there is no such context or it cannot be used.
@@ -43,9 +43,11 @@ impl Cluster {
         supervisor: &Supervisor,
         context: Option<&str>,
         crds: Vec<CustomResourceDefinition>,
+        fake_nodes: u16,
     ) -> Result<Self> {
         let Some(context) = context else {
-            let options = streams_control_plane::Options { crds, ..streams_control_plane::Options::default() };
+            let default = streams_control_plane::Options::default();
+            let options = streams_control_plane::Options { crds, nodes: fake_nodes, ..default };
             return Ok(Self::Own(Box::new(ControlPlane::start(supervisor, &options).await?)));
         };
         let mut config = Kubeconfig::read().context("cannot read the kubeconfig")?;

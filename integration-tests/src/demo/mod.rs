@@ -2,8 +2,10 @@
 //!
 //! * [`run`] — the steps, one after another, each with its time;
 //! * [`cluster`] — the cluster it happens in: one of its own, or one that exists;
-//! * [`report`] — the table of the steps, and the lines to go on with.
+//! * [`tuples`] — what becomes of tuples in each step, where the PEs run;
+//! * [`report`] — the tables of the steps and of their tuples, and the lines to go on with.
 
 pub mod cluster;
 pub mod report;
 pub mod run;
+pub mod tuples;

@@ -1,11 +1,15 @@
 //! What the demo says at the end.
 
+use super::tuples::{Flow, Rate};
+use crate::running::connections::Stayed;
+use crate::running::pes::STATUS_PORT;
 use crate::system::snapshot::Difference;
 use anyhow::{Context as _, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
+use streams_api::names;
 
 /// One step of the demo.
 #[derive(Debug, Clone)]
@@ -18,6 +22,8 @@ pub struct Step {
     pub running: Option<usize>,
     /// How long it took.
     pub took: Duration,
+    /// What became of tuples, where the PEs run.
+    pub flow: Option<Flow>,
 }
 
 /// The steps as a table.
@@ -36,15 +42,61 @@ pub fn table(steps: &[Step]) -> String {
             count(|d| &d.added),
             count(|d| &d.removed),
             step.running.map_or_else(|| "-".to_owned(), |running| running.to_string()),
-            format!("{:.2} s", step.took.as_secs_f64()),
+            seconds(step.took),
         ]);
     }
-    for column in 1..7 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    numbers_to_the_right(&mut table);
     table.to_string()
+}
+
+/// What became of tuples in the steps, a column for each; nothing if PEs did not run.
+pub fn tuples(steps: &[Step]) -> Option<String> {
+    let flows: Vec<(&str, &Flow)> =
+        steps.iter().filter_map(|step| Some((step.name.as_str(), step.flow.as_ref()?))).collect();
+    if flows.is_empty() {
+        return None;
+    }
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_header([""].into_iter().chain(flows.iter().map(|(name, _)| *name)));
+    let mut row = |title: &str, cell: &dyn Fn(&Flow) -> String| {
+        table.add_row([title.to_owned()].into_iter().chain(flows.iter().map(|(_, flow)| cell(flow))));
+    };
+    let rate =
+        |rate: Option<Rate>, of: fn(Rate) -> f64| rate.map_or_else(|| "-".to_owned(), |r| format!("{:.0}", of(r)));
+    for (title, of) in [("made", (|rate| rate.made) as fn(Rate) -> f64), ("arrived", |rate| rate.arrived)] {
+        row(&format!("tuples {title} a second, before"), &|flow| rate(flow.before, of));
+        row("    until every PE had tuples again", &|flow| rate(flow.during, of));
+        row("    after that", &|flow| rate(Some(flow.after), of));
+    }
+    row("every PE had its connections after", &|flow| seconds(flow.connected));
+    row("every PE had tuples after", &|flow| seconds(flow.moving));
+    row("connections broken between PEs that stayed", &|flow| {
+        let Stayed { connections, broken } = &flow.stayed;
+        if *connections == 0 { "-".to_owned() } else { format!("{} of {connections}", broken.len()) }
+    });
+    row("tuples lost", &|flow| format!("{} of {}", flow.tuples.lost, flow.tuples.made));
+    numbers_to_the_right(&mut table);
+    let broken = flows.iter().flat_map(|(name, flow)| flow.stayed.broken.iter().map(move |one| (name, one)));
+    let mut text = format!(
+        "{table}\nThe PEs are doubles, which move numbered tuples. Lost are those that were in a PE that restarted, or on \
+         the way to it.\n"
+    );
+    for (name, connection) in broken {
+        let _ = writeln!(text, "Broken in {name}: {connection}");
+    }
+    Some(text)
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2} s", time.as_secs_f64())
+}
+
+/// All columns but the first one.
+fn numbers_to_the_right(table: &mut Table) {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
 }
 
 /// What one needs to go on with a running demo.
@@ -52,6 +104,8 @@ pub fn table(steps: &[Step]) -> String {
 pub struct Handles {
     /// Shell variables: name and value.
     pub variables: Vec<(&'static str, String)>,
+    /// The PE in which tuples end, where the PEs run.
+    pub sink: Option<u64>,
 }
 
 impl Handles {
@@ -90,13 +144,20 @@ impl Handles {
         let body = format!(
             r#"{{"namespace": "{namespace}", "job": "{job}", "regions": [{{"region": "{region}", "width": 6}}], "wait_for": "WAIT_FOR_ROLLED_OUT"}}"#
         );
+        // What the double of the PE says of itself.
+        let look = self.sink.map_or_else(String::new, |pe| {
+            let labels = format!("{}={job},{}={pe}", names::LABEL_JOB, names::LABEL_PE);
+            let address =
+                format!("{kubectl} -n {namespace} get pods -l {labels} -o jsonpath={{.items[0].status.podIP}}");
+            format!("curl --noproxy '*' http://$({address}):{STATUS_PORT}/status\n")
+        });
         format!(
             "export KUBECONFIG={kubeconfig}
 {kubectl} -n {namespace} get streamsjobs,streamspes,streamsprs,pods
 {kubectl} -n {namespace} describe streamsjob {job}
 {kubectl} -n {namespace} get events --sort-by=.lastTimestamp
 {kubectl} -n {namespace} wait --for=condition=Ready streamsjob/{job}
-{grpcurl} -plaintext {elasticity} describe streams.elasticity.v1.ElasticityService
+{look}{grpcurl} -plaintext {elasticity} describe streams.elasticity.v1.ElasticityService
 {grpcurl} -plaintext -d '{body}' {elasticity} streams.elasticity.v1.ElasticityService/Resize
 {grpcurl} -plaintext {fusion} describe streams.fusion.v1.FusionService
 "
@@ -110,7 +171,7 @@ mod tests {
 
     #[test]
     fn variables_survive_a_shell() {
-        let handles = Handles { variables: vec![("JOB", "it's".to_owned()), ("REGION", "a b".to_owned())] };
+        let handles = Handles { variables: vec![("JOB", "it's".to_owned()), ("REGION", "a b".to_owned())], sink: None };
         let script = format!("{}printf '%s|%s' \"$JOB\" \"$REGION\"", handles.shell());
         let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), "it's|a b");

@@ -2,6 +2,9 @@
 
 use super::cluster::Cluster;
 use super::report::{Handles, Step};
+use super::tuples::{Begun, Flow, Watcher};
+use crate::running;
+use crate::running::pes::Pes;
 use crate::sample;
 use crate::sample::Widths;
 use crate::system::job::ObservedJob;
@@ -11,6 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use streams_api::{Job, condition, crds};
@@ -18,6 +22,7 @@ use streams_control_plane::binaries::Tool;
 use streams_control_plane::process::Supervisor;
 use streams_control_plane::progress::Progress;
 use streams_control_plane::wait::eventually;
+use streams_node_agent::NodeAgent;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use streams_proto::elasticity::v1::{Changes, GetRegionRequest};
 
@@ -28,6 +33,8 @@ pub const REGION: &str = sample::CLEAN;
 /// Widths that the region is taken to, one after another.
 pub const WIDTHS: [u32; 2] = [10, 4];
 
+/// Fake nodes, where the PEs do not run.
+const FAKE_NODES: u16 = 2;
 const FIELD_MANAGER: &str = "streams-demo";
 const SUBMITTED_WITHIN: Duration = Duration::from_secs(180);
 const RESIZED_WITHIN: Duration = Duration::from_secs(180);
@@ -39,6 +46,8 @@ pub struct DemoOptions {
     pub context: Option<String>,
     /// Namespace of the job; made if it is not there.
     pub namespace: String,
+    /// Tuples a second that the source makes, where the PEs run.
+    pub rate: f64,
 }
 
 /// The demo, done and still running.
@@ -49,6 +58,16 @@ pub struct Demo {
     cluster: Cluster,
     system: System,
     namespace: String,
+    pes: Option<RunningPes>,
+}
+
+/// The PEs of the job as processes. They end with this value.
+#[derive(Debug)]
+struct RunningPes {
+    agent: NodeAgent,
+    watcher: Watcher,
+    /// The PE with the sink, once it is known.
+    sink: Option<u64>,
 }
 
 impl Demo {
@@ -57,36 +76,49 @@ impl Demo {
     /// # Errors
     /// When a step fails or does not have the result that it should have.
     pub async fn run(supervisor: &Supervisor, options: &DemoOptions) -> Result<Self> {
+        let run_pes = run_pes(options).await;
         let mut steps = Vec::new();
         let start = Instant::now();
         let programs = Programs::build(supervisor).await?;
-        steps.push(step("build the services", start, None, None));
+        steps.push(step("build the services", start));
 
         let start = Instant::now();
         let name = if options.context.is_some() { "connect to the cluster" } else { "start the control plane" };
         let progress = Progress::begin(name);
-        let cluster = Cluster::start(supervisor, options.context.as_deref(), crds::crds()?).await?;
+        // Nodes with running PEs have no other kubelet.
+        let fake_nodes = if run_pes { 0 } else { FAKE_NODES };
+        let cluster = Cluster::start(supervisor, options.context.as_deref(), crds::crds()?, fake_nodes).await?;
         progress.done();
-        steps.push(step(name, start, None, None));
+        steps.push(step(name, start));
 
         let start = Instant::now();
-        let progress = Progress::begin("fusion service (2 replicas) and frontend");
+        let also = if run_pes { ", and nodes whose pods are processes" } else { "" };
+        let progress = Progress::begin(format!("fusion service (2 replicas) and frontend{also}"));
         let client = cluster.client().await?;
         make_namespace(&client, &options.namespace).await?;
+        let pes = if run_pes {
+            let agent = running::agent::start(supervisor, &client, &programs, options.rate).await?;
+            let job = ObservedJob::new(&client, &options.namespace, JOB);
+            let watcher = Watcher::new(Pes::new(&client, &options.namespace, &agent)?, job);
+            Some(RunningPes { agent, watcher, sink: None })
+        } else {
+            None
+        };
+        let pe_api = pes.as_ref().map(|pes| pes.agent.reserve_address()).transpose()?;
         let system_options = system::SystemOptions {
             kubeconfig: cluster.frontend_kubeconfig(&client, &options.namespace).await?,
             namespace: Some(options.namespace.clone()),
             fusion_replicas: 2,
             frontend_replicas: 1,
             frontend_arguments: Vec::new(),
-            pe_api: Vec::new(),
+            pe_api: pe_api.into_iter().map(IpAddr::from).collect(),
             environment: Vec::new(),
         };
         let system = System::start(supervisor, &programs, &system_options).await?;
         progress.done();
-        steps.push(step("start the services", start, None, None));
+        steps.push(step("start the services", start));
 
-        let mut demo = Self { steps, cluster, system, namespace: options.namespace.clone() };
+        let mut demo = Self { steps, cluster, system, namespace: options.namespace.clone(), pes };
         demo.submit(&client).await?;
         for width in WIDTHS {
             demo.resize(&client, width).await?;
@@ -98,6 +130,10 @@ impl Demo {
         sample::write_bundle(self.system.bundles())?;
         let start = Instant::now();
         let progress = Progress::begin(format!("job {JOB}"));
+        let begun = match &mut self.pes {
+            Some(pes) => Some(pes.watcher.begin().await?),
+            None => None,
+        };
         let observed = ObservedJob::new(client, &self.namespace, JOB);
         let job = sample::job(&self.namespace, JOB);
         observed
@@ -113,9 +149,13 @@ impl Demo {
                 Ok(())
             })
             .await?;
-        progress.done();
         let took = start.elapsed();
         let after = observed.snapshot().await?;
+        if let Some(pes) = &mut self.pes {
+            pes.sink = Some(observed.pe(sample::SINK).await?.spec.id);
+        }
+        let flow = self.flow(begun, &progress).await?;
+        progress.done();
         let expected = Widths::default().processing_elements();
         ensure!(after.running() == expected, "{} pods run, {expected} were expected", after.running());
         self.steps.push(Step {
@@ -123,6 +163,7 @@ impl Demo {
             running: Some(after.running()),
             difference: Some(after.since(&Snapshot::default())),
             took,
+            flow,
         });
         Ok(())
     }
@@ -136,16 +177,26 @@ impl Demo {
         let (namespace, job) = (self.namespace.clone(), JOB.to_owned());
         let request = GetRegionRequest { namespace, job, region: region.clone() };
         let from = balancer.get_region(request).await?.into_inner().desired_width;
+        let name = format!("resize {region} {from} -> {width}");
+        let progress = Progress::begin(&name);
+        let begun = match &mut self.pes {
+            Some(pes) => Some(pes.watcher.begin().await?),
+            None => None,
+        };
         let start = Instant::now();
-        let progress = Progress::begin(format!("resize {region} {from} -> {width}"));
         let mut request = observed.resize_request(&[(&region, width)], WaitFor::RolledOut);
         request.regions.iter_mut().for_each(|region| region.expected_width = Some(from));
         let mut request = tonic::Request::new(request);
         request.set_timeout(RESIZED_WITHIN);
-        let answer = balancer.resize(request).await.with_context(|| format!("resize {region} {from} -> {width}"))?;
-        progress.done();
+        let resized = async { balancer.resize(request).await.with_context(|| name.clone()) };
+        let answer = match &mut self.pes {
+            Some(pes) => pes.watcher.follow(resized, &progress).await?,
+            None => resized.await?,
+        };
         let took = start.elapsed();
         let after = observed.snapshot().await?;
+        let flow = self.flow(begun, &progress).await?;
+        progress.done();
         let difference = after.since(&before);
         let changes = answer.into_inner().changes.unwrap_or_default();
         ensure!(
@@ -153,9 +204,16 @@ impl Demo {
             "the answer says {changes:?}, but the pods show {:?}",
             counts(&difference)
         );
-        let name = format!("resize {region} {from} -> {width}");
-        self.steps.push(Step { name, running: Some(after.running()), difference: Some(difference), took });
+        self.steps.push(Step { name, running: Some(after.running()), difference: Some(difference), took, flow });
         Ok(())
+    }
+
+    /// What became of tuples in a step that begun so, once every PE has its connections and tuples.
+    async fn flow(&mut self, begun: Option<Begun>, progress: &Progress) -> Result<Option<Flow>> {
+        match (&mut self.pes, begun) {
+            (Some(pes), Some(begun)) => Ok(Some(pes.watcher.end(&begun, progress).await?)),
+            _ => Ok(None),
+        }
     }
 
     /// What one needs to go on by hand.
@@ -174,6 +232,7 @@ impl Demo {
                 ("ELASTICITY", elasticity),
                 ("FUSION", fusion),
             ],
+            sink: self.pes.as_ref().and_then(|pes| pes.sink),
         }
     }
 
@@ -198,12 +257,27 @@ impl Demo {
             .await?;
         }
         drop(self.system);
+        drop(self.pes);
         self.cluster.stop().await
     }
 }
 
-fn step(name: &str, start: Instant, difference: Option<Difference>, running: Option<usize>) -> Step {
-    Step { name: name.to_owned(), difference, running, took: start.elapsed() }
+/// Whether PEs can run as processes. Where they cannot, it says why.
+async fn run_pes(options: &DemoOptions) -> bool {
+    if options.context.is_some() {
+        return false;
+    }
+    match running::possible().await {
+        Ok(()) => true,
+        Err(why) => {
+            eprintln!("No tuples will move, as the pods will be objects without processes: {why:#}.");
+            false
+        }
+    }
+}
+
+fn step(name: &str, start: Instant) -> Step {
+    Step { name: name.to_owned(), difference: None, running: None, took: start.elapsed(), flow: None }
 }
 
 fn counts(difference: &Difference) -> Changes {

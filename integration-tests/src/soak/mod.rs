@@ -1,6 +1,7 @@
 //! Long runs under load and disturbance, whose reports are kept under `docs/measurements/`.
 //!
 //! * [`resizes`] — resizes regions all the time while processes and pods die, and checks the jobs in between;
+//! * [`consistent_regions`] — kills PEs and frontends at every phase of checkpoints and resets;
 //! * [`crash_points`] — kills a frontend at every write, and lets every call fail in every way;
 //! * [`declarations`] — writes every field of a spec, good and bad, in sequences, and judges what comes of it;
 //! * `deployed` — the services as they are deployed, for runs in many namespaces, and room for many pods;
@@ -16,6 +17,7 @@
 //! Knows: what a job must consist of once it has settled. Must not know: how the operator gets there.
 
 mod commit;
+pub mod consistent_regions;
 pub mod crash_points;
 pub mod declarations;
 mod deployed;

@@ -46,7 +46,7 @@ pub const SHORT_LEASE: [&str; 8] =
 /// Arguments of a frontend that is the only one: however busy the machine is, it goes on leading.
 pub const LONG_LEASE: [&str; 6] = ["--lease-seconds", "120", "--renew-deadline-seconds", "100", "--renew-seconds", "5"];
 
-/// The executables of the services.
+/// The executables of the services, and of the double of a PE.
 #[derive(Debug, Clone)]
 pub struct Programs {
     /// `streams-frontend`.
@@ -55,6 +55,8 @@ pub struct Programs {
     pub fusion: PathBuf,
     /// `kubectl-streams`.
     pub kubectl_streams: PathBuf,
+    /// `pe-double`.
+    pub pe_double: PathBuf,
 }
 
 impl Programs {
@@ -76,13 +78,15 @@ impl Programs {
 
     async fn with_frontend(supervisor: &Supervisor, frontend: &str) -> Result<Self> {
         let state = StateDirectory::create(supervisor)?;
-        let packages = ["streams-frontend", "fusion-service", "kubectl-streams", "integration-tests"];
+        let packages =
+            ["streams-frontend", "fusion-service", "kubectl-streams", "streams-pe-double", "integration-tests"];
         let mut built = crate::cargo::build(supervisor, &state, &packages).await?;
         let mut take = |name: &str| built.remove(name).with_context(|| format!("cargo did not build {name}"));
         Ok(Self {
             frontend: take(frontend)?,
             fusion: take("fusion-service")?,
             kubectl_streams: take("kubectl-streams")?,
+            pe_double: take("pe-double")?,
         })
     }
 }

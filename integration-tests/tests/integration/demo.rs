@@ -4,6 +4,7 @@
 
 use crate::support::{SOON, control_plane, programs};
 use anyhow::{Context as _, Result, ensure};
+use integration_tests::running;
 use integration_tests::system::job::ObservedJob;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -45,6 +46,30 @@ async fn it_does_its_steps_says_how_to_go_on_and_leaves_nothing() -> Result<()> 
     ] {
         let row = rows.iter().find(|row| row.contains(&step)).with_context(|| format!("{step} is not in\n{table}"))?;
         ensure!(row.windows(5).any(|cells| cells == counts), "{step}: {row:?}");
+    }
+
+    // Tuples move through it, where pods can be processes.
+    if running::possible().await.is_ok() {
+        let row = |title: &str| {
+            let row = rows.iter().find(|row| row.get(1).is_some_and(|cell| *cell == title));
+            let row = row.with_context(|| format!("{title} is not in\n{table}"))?;
+            row.get(2..5).map(<[&str]>::to_vec).with_context(|| format!("{row:?}"))
+        };
+        let broken = row("connections broken between PEs that stayed")?;
+        ensure!(broken == ["-", "0 of 6", "0 of 6"], "{broken:?}");
+        for title in ["after that", "until every PE had tuples again"] {
+            let rates = row(title)?;
+            let moves = |rate: &&&str| rate.parse::<u32>().is_ok_and(|rate| rate > 0);
+            ensure!(rates.iter().filter(moves).count() >= 2, "{title}: {rates:?}");
+        }
+        for cell in row("tuples lost")? {
+            let (lost, made) = cell.split_once(" of ").with_context(|| format!("{cell} tuples are lost"))?;
+            ensure!(lost.parse::<u64>()? < made.parse()?, "{cell} tuples are lost");
+        }
+        ensure!(table.contains(":9696/status"), "nobody says where a PE can be asked:\n{table}");
+    } else {
+        let said = fs::read_to_string(path("errors"))?;
+        ensure!(said.contains("No tuples will move"), "{said}");
     }
 
     // The variables are those of a shell, and what they name works.

@@ -1,32 +1,24 @@
 //! A namespace with the services, a node whose pods are processes, and what these say of themselves.
 
-use anyhow::{Context as _, Result, anyhow, ensure};
-use integration_tests::sample;
-use integration_tests::system::job::ObservedJob;
+use anyhow::{Result, anyhow};
+use integration_tests::running::pes::Pes;
 use integration_tests::system::rights::FrontendRights;
 use integration_tests::system::{LONG_LEASE, Programs, System, SystemOptions};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams};
-use kube::{Client, ResourceExt as _};
-use std::collections::BTreeMap;
+use integration_tests::{running, sample};
+use kube::Client;
+use std::path::PathBuf;
 use std::time::Duration;
-use streams_api::{Job, ProcessingElement, names};
-use streams_control_plane::process::{StateDirectory, Supervisor};
-use streams_control_plane::wait::eventually;
+use streams_api::Job;
+use streams_control_plane::process::Supervisor;
 use streams_control_plane::{ControlPlane, Options};
 use streams_node_agent::NodeAgent;
-use streams_pe_double::status::{Connectivity, Status};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
 /// For what takes some seconds on an idle machine.
 pub(crate) const WITHIN: Duration = Duration::from_secs(120);
-/// How long a page may take.
-pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-/// Where a double shows its status.
-const STATUS_PORT: u16 = 9_696;
-/// Some applications want PEs on different hosts.
-const NODES: usize = 4;
+/// Tuples a second of each source.
+const RATE: f64 = 100.0;
 const LINES_SHOWN: usize = 25;
 const LINES_OF_PE_SHOWN: usize = 8;
 
@@ -46,7 +38,7 @@ pub(crate) struct Fixture {
     pub(crate) namespace: String,
     pub(crate) system: System,
     pub(crate) agent: &'static NodeAgent,
-    pages: reqwest::Client,
+    pub(crate) pes: Pes,
 }
 
 fn supervisor() -> Supervisor {
@@ -66,21 +58,12 @@ async fn share() -> Result<Shared> {
     let control_plane = ControlPlane::start(&supervisor(), &options).await?;
     let rights = FrontendRights::give(&control_plane).await?;
     let programs = Programs::build(&supervisor()).await?;
-    let state = StateDirectory::create(&supervisor())?;
-    let mut built = integration_tests::cargo::build(&supervisor(), &state, &["streams-pe-double"]).await?;
-    let double = built.remove("pe-double").context("cargo did not build the double")?;
-    let options = streams_node_agent::Options {
-        nodes: (0..NODES).map(|number| format!("node-{number}")).collect(),
-        pods_per_node: 200,
-        program: double,
-        arguments: ["--rate", "100", "--cache-ms", "1000"].map(str::to_owned).into(),
-    };
     // What the agent has begun goes on after the test that has started it; the runtime of a test ends with it.
-    let kubeconfig = control_plane.kubeconfig().to_owned();
+    let (kubeconfig, doubles) = (control_plane.kubeconfig().to_owned(), programs.clone());
     let of_agent = Runtime::new()?;
     let agent = of_agent.spawn(async move {
         let client = streams_control_plane::client(&kubeconfig).await?;
-        NodeAgent::start(&supervisor(), &client, options).await
+        running::agent::start(&supervisor(), &client, &doubles, RATE).await
     });
     let agent = agent.await??;
     Ok(Shared { control_plane, rights, programs, agent, _of_agent: of_agent })
@@ -89,7 +72,7 @@ async fn share() -> Result<Shared> {
 /// Runs `body`. If it fails, the ends of all logs belong to the failure. On a machine on which pods cannot have
 /// addresses it says so instead.
 pub(crate) async fn with_running_pes(purpose: &str, body: impl AsyncFnOnce(&Fixture) -> Result<()>) -> Result<()> {
-    if let Err(error) = streams_node_agent::can_have_addresses().await {
+    if let Err(error) = running::possible().await {
         eprintln!("NOT TESTED: {error:#}");
         return Ok(());
     }
@@ -111,28 +94,23 @@ pub(crate) async fn with_running_pes(purpose: &str, body: impl AsyncFnOnce(&Fixt
     };
     let system = System::start(&supervisor(), programs, &options).await?;
     sample::write_bundle(system.bundles())?;
-    let pages = reqwest::Client::builder().no_proxy().timeout(ANSWERS_WITHIN).build()?;
-    let fixture = Fixture { client, namespace, system, agent, pages };
+    let pes = Pes::new(&client, &namespace, agent)?;
+    let fixture = Fixture { client, namespace, system, agent, pes };
     body(&fixture).await.map_err(|error| {
-        let ends = [fixture.system.last_lines(LINES_SHOWN), last_lines(agent, &fixture.namespace)];
+        let ends = [fixture.system.last_lines(LINES_SHOWN), last_lines(&fixture.pes)];
         error.context(format!("in namespace {}; the ends of the logs:\n{}", fixture.namespace, ends.join("\n")))
     })
 }
 
-/// The last lines of what the PEs of a namespace have logged.
-fn last_lines(agent: &NodeAgent, namespace: &str) -> String {
-    let files = std::fs::read_dir(agent.state().path()).into_iter().flatten().flatten();
-    let of_namespace = files.filter(|file| file.file_name().to_string_lossy().starts_with(&format!("{namespace}.")));
-    let mut ends: Vec<String> = of_namespace
-        .map(|file| {
-            let text = std::fs::read_to_string(file.path()).unwrap_or_default();
-            let lines: Vec<&str> = text.lines().collect();
-            let last = &lines[lines.len().saturating_sub(LINES_OF_PE_SHOWN)..];
-            format!("{}:\n{}", file.file_name().display(), last.join("\n"))
-        })
-        .collect();
-    ends.sort();
-    ends.join("\n")
+/// The last lines of what the PEs have logged.
+fn last_lines(pes: &Pes) -> String {
+    let end = |log: &PathBuf| {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let last = &lines[lines.len().saturating_sub(LINES_OF_PE_SHOWN)..];
+        format!("{}:\n{}", log.display(), last.join("\n"))
+    };
+    pes.logs().iter().map(end).collect::<Vec<_>>().join("\n")
 }
 
 impl Fixture {
@@ -140,60 +118,4 @@ impl Fixture {
     pub(crate) fn sample(&self, name: &str) -> Job {
         sample::job(&self.namespace, name)
     }
-
-    /// What the PEs of a job say of themselves, by their numbers.
-    pub(crate) async fn statuses(&self, job: &str) -> Result<BTreeMap<u64, Status>> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
-        let of_job = ListParams::default().labels(&format!("{}={job}", names::LABEL_JOB));
-        let mut statuses = BTreeMap::new();
-        for pod in pods.list(&of_job).await?.items {
-            if pod.metadata.deletion_timestamp.is_some() {
-                continue;
-            }
-            let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone());
-            let address = address.with_context(|| format!("pod {} has no address yet", pod.name_any()))?;
-            let page = self.pages.get(format!("http://{address}:{STATUS_PORT}/status")).send().await?;
-            let status: Status = serde_json::from_slice(&page.error_for_status()?.bytes().await?)?;
-            statuses.insert(status.pe, status);
-        }
-        Ok(statuses)
-    }
-
-    /// Waits until each PE of the job has all its connections and its bundle, and the frontend knows it.
-    pub(crate) async fn until_connected(&self, job: &ObservedJob) -> Result<BTreeMap<u64, Status>> {
-        let mut found = BTreeMap::new();
-        eventually("every PE has all its connections", WITHIN, || async {
-            let statuses = self.statuses(job.name()).await?;
-            let elements = job.list::<ProcessingElement>().await?;
-            ensure!(statuses.len() == elements.len(), "{} of {} PEs run", statuses.len(), elements.len());
-            for element in &elements {
-                let status = statuses.get(&element.spec.id).context("a PE does not run")?;
-                let known = element.status.as_ref().map(|status| status.connectivity()).unwrap_or_default();
-                let is_whole = status.started && status.connectivity == Connectivity::Full;
-                let is_known = known == streams_api::Connectivity::Full;
-                let problems = &status.problems.last;
-                ensure!(
-                    is_whole && is_known,
-                    "PE {}: {:?}, known as {known:?}; {problems:?}",
-                    status.pe,
-                    status.outputs
-                );
-                ensure!(status.bundle.as_ref().is_some_and(|bundle| bundle.bytes > 0), "{:?}", status.bundle);
-            }
-            Ok(())
-        })
-        .await?;
-        found.extend(self.statuses(job.name()).await?);
-        Ok(found)
-    }
-}
-
-/// Tuples that have arrived at the sinks of these PEs.
-pub(crate) fn received(statuses: &BTreeMap<u64, Status>) -> u64 {
-    statuses.values().flat_map(|status| &status.sinks).map(|sink| sink.received).sum()
-}
-
-/// Tuples that the operators without inputs of these PEs have made.
-pub(crate) fn made(statuses: &BTreeMap<u64, Status>) -> u64 {
-    statuses.values().flat_map(|status| &status.operators).map(|operator| operator.made).sum()
 }

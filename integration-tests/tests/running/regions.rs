@@ -37,7 +37,7 @@ async fn steady(it: &Fixture) -> Result<ObservedJob> {
     job.spec.processing_element = Some(sample::checkpoints());
     let job = ObservedJob::create(&it.client, &job).await?;
     job.until_condition(condition::READY, true, WITHIN).await?;
-    it.until_connected(&job).await?;
+    it.pes.until_connected(&job, WITHIN).await?;
     Ok(job)
 }
 
@@ -63,13 +63,13 @@ async fn until_checkpoint(job: &ObservedJob, after: u64) -> Result<u64> {
 /// What has arrived at the sink, at a moment at which everything that was sent has.
 async fn arrived(it: &Fixture) -> Result<SinkStatus> {
     eventually("nothing is missing at the sink", WITHIN, || async {
-        let sinks = arrivals(it.statuses(JOB).await?.values());
+        let sinks = arrivals(it.pes.statuses(JOB).await?.values());
         let [sink] = sinks.as_slice() else { anyhow::bail!("{sinks:?}") };
         ensure!(sink.lost == 0 && sink.received > 0, "{sink:?}");
         Ok(())
     })
     .await?;
-    let sinks = arrivals(it.statuses(JOB).await?.values());
+    let sinks = arrivals(it.pes.statuses(JOB).await?.values());
     let sink = sinks.into_iter().next().context("no sink")?;
     ensure!(sink.doubled == 0, "{sink:?}");
     Ok(sink)
@@ -106,7 +106,7 @@ async fn after_pes_and_the_frontend_were_killed_no_tuple_is_lost_or_counted_twic
             let after = arrived(it).await?;
             ensure!(after.highest > before.highest, "{killed:?}: {before:?}, then {after:?}");
             let resets: u64 =
-                it.statuses(JOB).await?.values().flat_map(|pe| pe.regions.values()).map(|region| region.resets).sum();
+                it.pes.statuses(JOB).await?.values().flat_map(|pe| pe.regions.values()).map(|region| region.resets).sum();
             ensure!(resets > 0, "{killed:?}: nobody was reset");
             println!("{killed:?} killed: checkpoint {last}, {} tuples, none lost or doubled", after.received);
             before = after;

@@ -1,7 +1,8 @@
 //! Imports meet exports while jobs run: routes come, follow what is changed, and go.
 
-use crate::fixture::{ANSWERS_WITHIN, Fixture, WITHIN, with_running_pes};
+use crate::fixture::{Fixture, WITHIN, with_running_pes};
 use anyhow::{Context as _, Result, ensure};
+use integration_tests::running::pes::ANSWERS_WITHIN;
 use integration_tests::sample;
 use integration_tests::system::job::ObservedJob;
 use kube::api::DeleteParams;
@@ -26,7 +27,7 @@ async fn telemetry(it: &Fixture, name: &str) -> Result<ObservedJob> {
 
 /// How many routes lead from the exports of one job to another, as the PEs of the former know them.
 async fn routes(it: &Fixture, from: &str, to: u64) -> Result<usize> {
-    let statuses = it.statuses(from).await?;
+    let statuses = it.pes.statuses(from).await?;
     let routes = statuses.values().flat_map(|status| status.routes.exports.values()).flatten();
     Ok(routes.filter(|(_, route)| route.job_id == to).count())
 }
@@ -43,7 +44,7 @@ async fn request(
     (method, path): (Method, &str),
     body: &str,
 ) -> Result<StatusCode> {
-    let statuses = it.statuses(from.0).await?;
+    let statuses = it.pes.statuses(from.0).await?;
     let pod = statuses.get(&from.1).context("the PE does not run")?.address;
     let client = reqwest::Client::builder().no_proxy().local_address(pod).timeout(ANSWERS_WITHIN).build()?;
     let url = format!("http://{}/api/subscriptions/job/{job}/pe/{pe}{path}", it.system.frontend()?.pe_api());
@@ -54,7 +55,7 @@ async fn request(
 /// Waits until so many routes lead from the exports of one job to another, and each carries tuples.
 async fn until_routes(it: &Fixture, from: &str, to: u64, count: usize) -> Result<()> {
     eventually(&format!("{count} routes lead from {from} to job {to} and carry tuples"), WITHIN, || async {
-        let statuses = it.statuses(from).await?;
+        let statuses = it.pes.statuses(from).await?;
         let label = format!("@{to}");
         let outputs = statuses.values().flat_map(|status| &status.outputs);
         let of_routes = outputs.filter(|output| output.kind == "route");
@@ -73,9 +74,9 @@ async fn until_routes(it: &Fixture, from: &str, to: u64, count: usize) -> Result
 async fn routes_follow_what_pes_change_and_jobs_that_come_and_go() -> Result<()> {
     with_running_pes("running-routes", async |it| {
         let first = telemetry(it, "first").await?;
-        it.until_connected(&first).await?;
+        it.pes.until_connected(&first, WITHIN).await?;
         let second = telemetry(it, "second").await?;
-        it.until_connected(&second).await?;
+        it.pes.until_connected(&second, WITHIN).await?;
         let (first_id, second_id) = (first.status().await?.job_id, second.status().await?.job_id);
         let (first_id, second_id) = (first_id.context("no number")?, second_id.context("no number")?);
         let imports = second.list::<Import>().await?;
@@ -98,7 +99,7 @@ async fn routes_follow_what_pes_change_and_jobs_that_come_and_go() -> Result<()>
         ensure!(status == StatusCode::NO_CONTENT, "{status}");
         until_routes(it, "first", second_id, ones).await?;
         until_routes(it, "second", second_id, ones).await?;
-        let polls: u64 = it.statuses("first").await?.values().map(|status| status.routes.datagrams).sum();
+        let polls: u64 = it.pes.statuses("first").await?.values().map(|status| status.routes.datagrams).sum();
         ensure!(polls > 0, "nobody was told");
 
         // An exporting PE changes a property: it sends no more.

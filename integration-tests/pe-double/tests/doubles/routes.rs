@@ -47,10 +47,19 @@ async fn a_route_comes_by_a_message_and_goes_with_one() -> Result<()> {
     assert_eq!((status.inputs[0].from.as_str(), status.connectivity), ("0.0@1", Connectivity::Full));
     assert_eq!((status.sinks[0].source.as_str(), arrived(&status).2), ("1/Out#1", 0));
 
-    world.tell_routes(&exporter, &exports("a == 1")).await?;
-    let filtered = |status: &Status| status.outputs[0].filter.as_deref() == Some("a == 1");
+    world.tell_routes(&exporter, &exports("i % 5 == 0")).await?;
+    let filtered = |status: &Status| status.outputs[0].filter.as_deref() == Some("i % 5 == 0");
     let status = reaches(&exporter, "the filter is known", filtered).await?;
     assert_eq!((status.outputs.len(), status.outputs[0].opened), (1, 1), "it is the same connection");
+    let (sent, held_back) = (status.outputs[0].sent, status.outputs[0].filtered);
+    let is_enough = |status: &Status| status.outputs[0].filtered - held_back >= 80;
+    let status = reaches(&exporter, "the filter holds tuples back", is_enough).await?;
+    let (sent, held_back) = (status.outputs[0].sent - sent, status.outputs[0].filtered - held_back);
+    // Four of five, but for those that were on the way to being sent.
+    assert!((held_back / 4).abs_diff(sent) <= 20, "{sent} sent, {held_back} held back");
+    world.tell_routes(&exporter, &exports("i ==")).await?;
+    let refused = |status: &Status| status.problems.last.iter().any(|problem| problem.contains("no expression"));
+    reaches(&exporter, "the filter is refused", refused).await?;
 
     world.tell_routes(&exporter, NOTHING).await?;
     reaches(&exporter, "the route is gone", |status| status.outputs.is_empty()).await?;
