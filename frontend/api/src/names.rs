@@ -138,6 +138,18 @@ pub fn user_port(name: &str) -> String {
     format!("usr-{name}")
 }
 
+/// Longest name of an endpoint: a port of a Service has a name of 63 octets at most, four of them are `usr-`.
+pub const ENDPOINT_MAX: usize = 59;
+
+/// Whether a port of a Service can be named after an endpoint of this name: [`user_port`] is a DNS label.
+pub fn is_endpoint(name: &str) -> bool {
+    let is_inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    (1..=ENDPOINT_MAX).contains(&name.len())
+        && name.chars().all(|c| is_inside(c) || c == '-')
+        && name.ends_with(is_inside)
+        && !name.contains("--")
+}
+
 /// Name of the job's own ConfigMap (port labels).
 pub fn job_config_map(job: &str) -> String {
     job.to_owned()

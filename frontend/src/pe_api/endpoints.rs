@@ -18,8 +18,6 @@ use utoipa::ToSchema;
 
 /// What a PE of the runtime may have at most.
 const ENDPOINTS_MAX: usize = 100;
-/// A name of a port of a Service has 63 octets at most, four of them are `usr-`.
-const NAME_MAX: usize = 59;
 
 /// Where an endpoint is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -180,12 +178,7 @@ fn registered(api: &PeApi, caller: &Caller, job: &str, name: &str) -> Option<(Ar
 
 /// The endpoint, if a Service can have such a port.
 fn endpoint(name: &str, asked: &Endpoint) -> Result<UserEndpoint, Refusal> {
-    let is_inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_name = (1..=NAME_MAX).contains(&name.len())
-        && name.chars().all(|c| is_inside(c) || c == '-')
-        && name.ends_with(is_inside)
-        && !name.contains("--");
-    if !is_name {
+    if !names::is_endpoint(name) {
         let words = "lower-case letters, digits and single hyphens, at most 59, not a hyphen at the end";
         return Err(Refusal::Invalid(format!("the name of an endpoint has {words}: {}", name.escape_debug())));
     }

@@ -49,7 +49,7 @@ pub(crate) fn desired_generation(
             text: newest,
             carried,
             is_renewed: false,
-            service: hash(&builder.service(&generation.plan, pe))?,
+            service: hash(&builder.service(&generation.plan, pe, &[]))?,
         };
         processing_elements.insert(pe.id, wanted);
     }

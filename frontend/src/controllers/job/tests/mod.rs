@@ -11,6 +11,7 @@
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
 //! * [`drift`] — what others change of objects; [`spoilt_texts`]: of texts and chunks, again and again;
 //! * [`counts`] — what Events count; [`warnings`]: PEs that could get no other pod;
+//! * [`user_ports`] — ports that operators open under a name;
 //! * [`memories`] — what is remembered ends;
 //! * [`orphans`] — objects that a deleted job has left behind;
 //! * [`outdated`] — definitions of custom resources of an earlier version;
@@ -37,5 +38,6 @@ mod submissions;
 mod suspension;
 mod table;
 mod transport;
+mod user_ports;
 mod warnings;
 mod waves;
