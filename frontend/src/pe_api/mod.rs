@@ -18,6 +18,7 @@
 //! | [`write`] | changes a status so that the next read sees it |
 //! | [`state`] | names of jobs, connectivity, widths |
 //! | [`endpoints`] | ports that operators open under a name |
+//! | [`reservations`] | of two PEs that register a name, one has it |
 //! | [`subscriptions`] | routes; properties of exports; subscriptions and filters of imports |
 //! | [`bodies`] | the XML of requests and answers |
 //!
@@ -34,6 +35,7 @@ mod callers;
 mod endpoints;
 mod lookup;
 mod refusal;
+mod reservations;
 pub(crate) mod server;
 mod state;
 mod subscriptions;

@@ -8,14 +8,18 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
 use axum::http::{Method, Request, StatusCode};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use streams_api::{Export, Import, Job, ParallelRegion, ProcessingElement};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes_fake::{Connection, Server};
+use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes_fake::{Connection, Fault, Server};
+use tokio::sync::Mutex;
 use tower::ServiceExt;
 
 /// Addresses of the pods of PE 1 of job `srcjob`, of PE 0 of it, of a PE of another job, and of nobody.
@@ -53,6 +57,15 @@ impl Cluster {
     fn with(objects: impl FnOnce(&Server)) -> Self {
         let server = Server::new();
         objects(&server);
+        Self::of(server)
+    }
+
+    /// Another replica of the frontend in the same cluster.
+    fn another(&self) -> Self {
+        Self::of(self.server.clone())
+    }
+
+    fn of(server: Server) -> Self {
         let mirrors = Mirrors::new(&Metrics::new("test"));
         let boards = Boards::of(&mirrors);
         let callers = Callers::of(&mirrors);
@@ -437,6 +450,143 @@ async fn endpoints_are_registered_found_and_removed() {
     }
     cluster.expect(send(Method::DELETE, test, ""), 204, "").await;
     cluster.expect(get(of_job), 404, "").await;
+}
+
+/// Registers endpoint `test` for the PE of the job.
+fn registration(pe: u64) -> Exchange<'static> {
+    let (from, path) = match pe {
+        0 => (NEIGHBOUR, "/api/endpoints/job/srcjob/pe/0/endpoint/test"),
+        _ => (PE, "/api/endpoints/job/srcjob/pe/1/endpoint/test"),
+    };
+    Exchange { from, ..send(Method::PUT, path, "{\"port\": 80}") }
+}
+
+/// PEs of the job that have an endpoint.
+fn with_endpoints(server: &Server) -> Vec<u64> {
+    let pes = server.list::<ProcessingElement>().into_iter();
+    let pes = pes.filter(|pe| pe.status.as_ref().is_some_and(|status| !status.endpoints.is_empty()));
+    pes.map(|pe| pe.spec.id).collect()
+}
+
+fn reservations(server: &Server) -> Vec<ConfigMap> {
+    server.list::<ConfigMap>()
+}
+
+#[tokio::test]
+async fn of_two_pes_that_register_a_name_at_the_same_moment_one_has_it() {
+    for is_shown in [false, true] {
+        let mut calls = 0;
+        loop {
+            let mut one = Cluster::with(jobs);
+            let other = Arc::new(Mutex::new(one.another()));
+            // Before that call of the one, the other replica answers the whole request of the neighbour.
+            let (seen, said) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(None)));
+            let (replica, counted, answered) = (Arc::clone(&other), Arc::clone(&seen), Arc::clone(&said));
+            one.connection.meanwhile(move |_| {
+                let (replica, answered) = (Arc::clone(&replica), Arc::clone(&answered));
+                let is_due = counted.fetch_add(1, Ordering::SeqCst) == calls;
+                Box::pin(async move {
+                    if is_due {
+                        let mut replica = replica.lock().await;
+                        if is_shown {
+                            replica.mirrors.deliver_all();
+                        }
+                        *answered.lock().await = Some(replica.answer(registration(0)).await);
+                    }
+                })
+            });
+            let (first, words) = one.answer(registration(1)).await;
+            let Some((second, other_words)) = said.lock().await.take() else { break };
+            let codes = [first.as_u16(), second.as_u16()];
+            let winner = match codes {
+                [204, 400] => 1,
+                [400, 204] => 0,
+                _ => panic!("before call {calls}: {codes:?} {words} {other_words}"),
+            };
+            let loser = 1 - winner;
+            assert_eq!(with_endpoints(&one.server), [winner], "before call {calls}");
+            one.connection.alone();
+            one.mirrors.deliver_all();
+            // The same again is nothing; another PE gets the name once it was given back.
+            one.expect(registration(winner), 204, "").await;
+            one.expect(registration(loser), 400, "has endpoint test already").await;
+            let removal = Exchange { method: Method::DELETE, body: "", ..registration(winner) };
+            one.expect(removal, 204, "").await;
+            assert!(reservations(&one.server).is_empty(), "before call {calls}");
+            one.expect(registration(loser), 204, "").await;
+            assert_eq!((with_endpoints(&one.server), reservations(&one.server).len()), (vec![loser], 1));
+            calls += 1;
+        }
+        assert!(calls >= 2, "a reservation and a status are written: {calls}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_somebody_was_about_to_register_is_free_after_a_while_and_for_the_same_pe_at_once() {
+    for after in 0..2 {
+        for has_effect in [false, true] {
+            let mut one = Cluster::with(jobs);
+            one.connection.fail(Fault { after, of_writes: true, has_effect, is_last: true });
+            one.expect(registration(1), 503, "").await;
+            let (has_reservation, has_endpoint) = (after > 0 || has_effect, after > 0 && has_effect);
+            assert_eq!(
+                (reservations(&one.server).len() == 1, !with_endpoints(&one.server).is_empty()),
+                (has_reservation, has_endpoint)
+            );
+            let mut next = one.another();
+            let (before, free) = match (has_reservation, has_endpoint) {
+                (false, _) => (204, 204),
+                (true, false) => (400, 204),
+                (true, true) => (400, 400),
+            };
+            next.expect(registration(0), before, "").await;
+            one.server.advance(Duration::from_secs(119));
+            next.expect(registration(0), before, "").await;
+            let mut same = one.another();
+            one.server.advance(Duration::from_secs(1));
+            next.expect(registration(0), free, "").await;
+            let has = if free == 204 { 0 } else { 1 };
+            assert_eq!(with_endpoints(&one.server), [has], "{after} {has_effect}");
+            same.mirrors.deliver_all();
+            same.expect(registration(1), if has == 1 { 204 } else { 400 }, "").await;
+            assert_eq!(with_endpoints(&one.server), [has], "{after} {has_effect}");
+        }
+    }
+    // The PE tries again.
+    let mut one = Cluster::with(jobs);
+    one.connection.fail(Fault { after: 1, of_writes: true, has_effect: false, is_last: true });
+    one.expect(registration(1), 503, "").await;
+    one.another().expect(registration(1), 204, "").await;
+    assert_eq!(with_endpoints(&one.server), [1]);
+}
+
+#[tokio::test]
+async fn a_reservation_belongs_to_its_pe_and_to_nothing_else() {
+    let mut cluster = Cluster::with(jobs);
+    cluster.expect(registration(1), 204, "").await;
+    let [reservation] = reservations(&cluster.server).try_into().unwrap();
+    let pe = cluster.server.get::<ProcessingElement>(&Key::new("n", "srcjob-1")).unwrap();
+    assert!(is_controlled_by(&reservation.metadata, &pe));
+    assert_eq!(reservation.metadata.name.as_deref(), Some("srcjob.usr-test"));
+    assert!(!reservation.metadata.labels.unwrap().contains_key("app"), "nobody watches it");
+    // A port that the PE has already is refused before anything is written, and after.
+    let taken = "{\"port\": 80}";
+    let path = "/api/endpoints/job/srcjob/pe/1/endpoint/more";
+    let writes = cluster.connection.writes();
+    cluster.expect(send(Method::PUT, path, taken), 400, "port 80 is that of endpoint test").await;
+    assert_eq!(cluster.connection.writes(), writes);
+    // The PE was deleted and made again: what it had reserved is free, although the ConfigMap is still there.
+    cluster.server.remove::<ProcessingElement>(&Key::new("n", "srcjob-1"));
+    cluster.mirrors.deliver_all();
+    cluster.expect(registration(0), 204, "").await;
+    assert_eq!(with_endpoints(&cluster.server), [0]);
+    // Somebody else has an object of the name.
+    let foreign: ConfigMap =
+        serde_json::from_value(json!({"metadata": {"name": "srcjob.usr-mine", "namespace": "n"}})).unwrap();
+    cluster.server.create(&foreign);
+    let path = "/api/endpoints/job/srcjob/pe/0/endpoint/mine";
+    let mine = Exchange { from: NEIGHBOUR, ..send(Method::PUT, path, "{\"port\": 90}") };
+    cluster.expect(mine, 400, "in the way of endpoint mine").await;
 }
 
 #[tokio::test]
