@@ -20,6 +20,8 @@
 //! | [`endpoints`] | ports that operators open under a name |
 //! | [`reservations`] | of two PEs that register a name, one has it |
 //! | [`subscriptions`] | routes; properties of exports; subscriptions and filters of imports |
+//! | [`instance`] | the state of the instance, piece by piece |
+//! | [`documents`] | that state as XML or JSON |
 //! | [`bodies`] | the XML of requests and answers |
 //!
 //! Every replica serves it. Writes reach the controllers through the API server only.
@@ -32,7 +34,9 @@
 mod bodies;
 mod caller;
 mod callers;
+mod documents;
 mod endpoints;
+mod instance;
 mod lookup;
 mod refusal;
 mod reservations;
@@ -44,6 +48,7 @@ mod tests;
 mod write;
 
 pub(crate) use self::callers::Callers;
+use self::instance::Captures;
 use self::write::{Changes, ClusterChanges};
 use crate::broker::Boards;
 use crate::mirrors::Mirrors;
@@ -73,13 +78,15 @@ pub(crate) struct PeApi {
     boards: Boards,
     /// Who has which address.
     callers: Callers,
+    /// How many captures of the state go on.
+    captures: Captures,
 }
 
 impl PeApi {
     /// What these mirrors show, and writes to this cluster.
     pub(crate) fn new<C: Cluster>(cluster: C, mirrors: Mirrors, boards: Boards, callers: Callers) -> Self {
         let changes = Arc::new(ClusterChanges { cluster, mirrors: mirrors.clone() });
-        Self { changes, mirrors, boards, callers }
+        Self { changes, mirrors, boards, callers, captures: Captures::default() }
     }
 }
 
@@ -94,6 +101,7 @@ struct Description;
 /// All paths, and their description under `/openapi.json`.
 pub(crate) fn router(api: PeApi) -> Router {
     let (router, document) = OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(instance::capture))
         .routes(routes!(state::job_name))
         .routes(routes!(state::connectivity, state::set_connectivity))
         .routes(routes!(state::width, state::set_width))

@@ -19,7 +19,7 @@ use kube::core::ObjectMeta;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use streams_api::{
-    ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, PePhase, ProcessingElement,
+    Connectivity, ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, PePhase, ProcessingElement,
     ProcessingElementStatus, condition, names,
 };
 use streams_kubernetes::Key;
@@ -250,6 +250,7 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
     let says = says(&status, run, no_other_pod.as_ref());
     let permits_no_pod = no_other_pod.filter(|words| needs_correction(&words.reason));
     let has_running_pod = status.phase == Some(PePhase::Running);
+    let is_connected = has_running_pod && status.connectivity() == Connectivity::Full;
     let requested = pe.annotations().get(names::ANNOTATION_RESTART_REQUESTED);
     let is_requested = is_new(requested, status.restart_requested.as_ref());
     let next_pod = match status.phase {
@@ -282,6 +283,7 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         placement_hash: pe.spec.placement_hash.clone(),
         pod_placement_hash: status.placement_hash,
         interrupted_for: status.interrupted_for,
+        is_connected,
         says,
         permits_no_pod,
     }

@@ -409,6 +409,8 @@ pub(crate) struct ObservedPe {
     pub(crate) pod_placement_hash: Option<String>,
     /// Generation whose roll-out took down a pod that ran.
     pub(crate) interrupted_for: Option<u64>,
+    /// Its pod, which runs, has told that it has all of its connections.
+    pub(crate) is_connected: bool,
     /// What it says of itself, unless it runs.
     pub(crate) says: Words,
     /// What it says of its options, if its pod lives and they permit no other one (rule pe-12).
