@@ -13,6 +13,8 @@ pub const COMPILED: &str = "Compiled";
 pub const RESOURCES_READY: &str = "ResourcesReady";
 /// Every PE has a pod that runs, or has completed.
 pub const PODS_READY: &str = "PodsReady";
+/// Every PE has told, from the pod that it has now, that it has all of its connections, or has completed.
+pub const CONNECTED: &str = "Connected";
 /// The bundle that the job waits for cannot be had; since when is the time of the transition.
 pub const BUNDLE_UNAVAILABLE: &str = "BundleUnavailable";
 /// Something is being changed: a compilation or a roll-out.

@@ -64,6 +64,13 @@ use std::time::Duration;
         description = "Number of PEs that run what the generation wants."
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Connected",
+        type_ = "integer",
+        json_path = ".status.statistics.connectedProcessingElements",
+        description = "Number of PEs that have all of their connections.",
+        priority = 1
+    ),
     printcolumn(name = "Bundle", type_ = "string", json_path = ".status.adl.sabName", description = "Name of the bundle.", priority = 1),
     printcolumn(name = "Id", type_ = "integer", json_path = ".status.jobId", description = "Number of the job in its namespace.", priority = 1),
     printcolumn(name = "Fusion", type_ = "string", json_path = ".status.fusion.mode", description = "Kind of fusion.", priority = 1),

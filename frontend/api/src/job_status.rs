@@ -393,6 +393,9 @@ pub struct Statistics {
     pub processing_elements: u32,
     /// PEs that run what the committed generation wants.
     pub ready_processing_elements: u32,
+    /// PEs that have told, from the pod that they have now, that they have all of their connections.
+    #[serde(default)]
+    pub connected_processing_elements: u32,
     /// Operators.
     #[serde(default)]
     pub operators: u32,

@@ -140,6 +140,24 @@ pub fn user_port(name: &str) -> String {
     format!("usr-{name}")
 }
 
+/// Name of the ConfigMap that reserves the name of an endpoint in its job. No name of a job has a dot, so no other
+/// object of any job has such a name.
+pub fn endpoint_reservation(job: &str, endpoint: &str) -> String {
+    format!("{job}.{}", user_port(endpoint))
+}
+
+/// Longest name of an endpoint: a port of a Service has a name of 63 octets at most, four of them are `usr-`.
+pub const ENDPOINT_MAX: usize = 59;
+
+/// Whether a port of a Service can be named after an endpoint of this name: [`user_port`] is a DNS label.
+pub fn is_endpoint(name: &str) -> bool {
+    let is_inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    (1..=ENDPOINT_MAX).contains(&name.len())
+        && name.chars().all(|c| is_inside(c) || c == '-')
+        && name.ends_with(is_inside)
+        && !name.contains("--")
+}
+
 /// Name of the job's own ConfigMap (port labels).
 pub fn job_config_map(job: &str) -> String {
     job.to_owned()
@@ -217,6 +235,7 @@ mod tests {
             (consistent_region_service("flow"), "streams-flow-consistentregion-api"),
             (job_config_map("flow"), "flow"),
             (transport_secret("flow"), "flow-transport"),
+            (endpoint_reservation("flow", "web"), "flow.usr-web"),
             (aadl_config_map("flow", 3, digest), "flow-3-0123456789"),
             (aadl_config_map("flow", 3, "short"), "flow-3-short"),
             (adl_chunk("flow", digest, 2), "flow-adl-0123456789-2"),
@@ -225,6 +244,29 @@ mod tests {
         for (actual, expected) in table {
             assert_eq!(actual, expected);
         }
+    }
+
+    #[test]
+    fn an_endpoint_can_be_the_name_of_a_port() {
+        let longest = "a".repeat(ENDPOINT_MAX);
+        // name -> whether it can be
+        let table = [
+            ("web", true),
+            ("a-1", true),
+            ("-a", true),
+            (&*longest, true),
+            ("", false),
+            ("a-", false),
+            ("a--b", false),
+            ("A", false),
+            ("a.b", false),
+            ("\u{e9}", false),
+        ];
+        for (name, expected) in table {
+            assert_eq!(is_endpoint(name), expected, "{name}");
+        }
+        assert!(!is_endpoint(&format!("{longest}a")));
+        assert_eq!(user_port(&longest).len(), 63);
     }
 
     #[test]

@@ -46,7 +46,8 @@ pub fn ensure_writable<K: Resource<DynamicType = ()>>(
     Ok(())
 }
 
-pub(crate) fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
+/// The reference to the controller of the object with this metadata.
+pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|reference| reference.controller == Some(true))
 }
 

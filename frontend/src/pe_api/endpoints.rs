@@ -18,8 +18,6 @@ use utoipa::ToSchema;
 
 /// What a PE of the runtime may have at most.
 const ENDPOINTS_MAX: usize = 100;
-/// A name of a port of a Service has 63 octets at most, four of them are `usr-`.
-const NAME_MAX: usize = 59;
 
 /// Where an endpoint is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -117,7 +115,11 @@ pub(super) async fn register(
     {
         return Err(Refusal::Invalid(format!("PE {} of job {job} has endpoint {name} already", other.spec.id)));
     }
+    let has_name = element.status.iter().flat_map(|status| &status.endpoints).any(|other| other.name == endpoint.name);
     let change = |before: &ProcessingElement| {
+        if before.metadata.uid != element.metadata.uid {
+            return Err(Refusal::Absent(format!("PE {pe} of job {job} is another one by now")));
+        }
         if let Some(taken) = taken(before, &endpoint) {
             return Err(Refusal::Invalid(format!("port {} is {taken}", endpoint.port)));
         }
@@ -130,11 +132,21 @@ pub(super) async fn register(
             None if count >= ENDPOINTS_MAX => {
                 return Err(Refusal::Invalid(format!("a PE has {ENDPOINTS_MAX} endpoints at most")));
             }
+            // Somebody has given the name back meanwhile.
+            None if has_name => return Err(Refusal::Later(format!("endpoint {} is being removed", endpoint.name))),
             None => endpoints.push(endpoint.clone()),
         }
         Ok(Some(ProcessingElement { status: Some(status), ..before.clone() }))
     };
-    api.changes.processing_element(&key, &change).await?;
+    // What is refused anyway, or is so already, reserves nothing.
+    if change(&element)?.is_none() {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    if has_name {
+        api.changes.processing_element(&key, &change).await?;
+    } else {
+        api.changes.add_endpoint(&element, &endpoint.name, &change).await?;
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -153,7 +165,7 @@ pub(super) async fn unregister(
     caller: Caller,
     Path((job, pe, name)): Path<(String, String, String)>,
 ) -> Result<StatusCode, Refusal> {
-    let (key, _) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
+    let (_, element) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
     caller.speaks_for(&job)?;
     let change = |before: &ProcessingElement| {
         let mut status = before.status.clone().unwrap_or_default();
@@ -164,7 +176,9 @@ pub(super) async fn unregister(
         }
         Ok(Some(ProcessingElement { status: Some(status), ..before.clone() }))
     };
-    api.changes.processing_element(&key, &change).await?;
+    // What is refused anyway costs no call.
+    change(&element)?;
+    api.changes.remove_endpoint(&element, &name, &change).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -180,12 +194,7 @@ fn registered(api: &PeApi, caller: &Caller, job: &str, name: &str) -> Option<(Ar
 
 /// The endpoint, if a Service can have such a port.
 fn endpoint(name: &str, asked: &Endpoint) -> Result<UserEndpoint, Refusal> {
-    let is_inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_name = (1..=NAME_MAX).contains(&name.len())
-        && name.chars().all(|c| is_inside(c) || c == '-')
-        && name.ends_with(is_inside)
-        && !name.contains("--");
-    if !is_name {
+    if !names::is_endpoint(name) {
         let words = "lower-case letters, digits and single hyphens, at most 59, not a hyphen at the end";
         return Err(Refusal::Invalid(format!("the name of an endpoint has {words}: {}", name.escape_debug())));
     }

@@ -18,8 +18,11 @@
 //! | [`write`] | changes a status so that the next read sees it |
 //! | [`state`] | names of jobs, connectivity, widths |
 //! | [`endpoints`] | ports that operators open under a name |
+//! | [`reservations`] | of two PEs that register a name, one has it |
 //! | [`subscriptions`] | routes; properties of exports; subscriptions and filters of imports |
 //! | [`consistent_region`] | what PEs are told by their regions, and what they report |
+//! | [`instance`] | the state of the instance, piece by piece |
+//! | [`documents`] | that state as XML or JSON |
 //! | [`bodies`] | the XML of requests and answers |
 //!
 //! Every replica serves it. Writes reach the controllers through the API server only.
@@ -33,9 +36,12 @@ mod bodies;
 mod caller;
 mod callers;
 mod consistent_region;
+mod documents;
 mod endpoints;
+mod instance;
 mod lookup;
 mod refusal;
+mod reservations;
 pub(crate) mod server;
 mod state;
 mod subscriptions;
@@ -44,6 +50,7 @@ mod tests;
 mod write;
 
 pub(crate) use self::callers::Callers;
+use self::instance::Captures;
 use self::write::{Changes, ClusterChanges};
 use crate::broker::Boards;
 use crate::consistent_regions::ConsistentRegions;
@@ -76,6 +83,8 @@ pub(crate) struct PeApi {
     callers: Callers,
     /// Consistent regions.
     regions: ConsistentRegions,
+    /// How many captures of the state go on.
+    captures: Captures,
 }
 
 impl PeApi {
@@ -83,7 +92,7 @@ impl PeApi {
     pub(crate) fn new<C: Cluster>(cluster: C, boards: Boards, callers: Callers, regions: ConsistentRegions) -> Self {
         let mirrors = regions.mirrors.clone();
         let changes = Arc::new(ClusterChanges { cluster, mirrors: mirrors.clone() });
-        Self { changes, mirrors, boards, callers, regions }
+        Self { changes, mirrors, boards, callers, regions, captures: Captures::default() }
     }
 }
 
@@ -98,6 +107,7 @@ struct Description;
 /// All paths, and their description under `/openapi.json`.
 pub(crate) fn router(api: PeApi) -> Router {
     let (router, document) = OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(instance::capture))
         .routes(routes!(state::job_name))
         .routes(routes!(state::connectivity, state::set_connectivity))
         .routes(routes!(state::width, state::set_width))

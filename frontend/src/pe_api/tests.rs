@@ -11,15 +11,22 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
 use axum::http::{Method, Request, StatusCode};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use streams_api::{Export, Import, Job, ParallelRegion, ProcessingElement};
+use streams_api::{
+    Connectivity, Export, Import, Job, JobPhase, ParallelRegion, PePhase, ProcessingElement, ReportedConnectivity,
+    Termination, UserEndpoint,
+};
 use streams_kubernetes::Key;
 use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes_fake::{Connection, Server};
+use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes_fake::{Connection, Fault, Server};
+use tokio::sync::Mutex;
 use tower::ServiceExt;
 
 /// Addresses of the pods of PE 1 of job `srcjob`, of PE 0 of it, of a PE of another job, and of nobody.
@@ -58,6 +65,15 @@ impl Cluster {
     fn with(objects: impl FnOnce(&Server)) -> Self {
         let server = Server::new();
         objects(&server);
+        Self::of(server)
+    }
+
+    /// Another replica of the frontend in the same cluster.
+    fn another(&self) -> Self {
+        Self::of(self.server.clone())
+    }
+
+    fn of(server: Server) -> Self {
         let mirrors = Mirrors::new(&Metrics::new("test"));
         let boards = Boards::of(&mirrors);
         let callers = Callers::of(&mirrors);
@@ -446,6 +462,143 @@ async fn endpoints_are_registered_found_and_removed() {
     cluster.expect(get(of_job), 404, "").await;
 }
 
+/// Registers endpoint `test` for the PE of the job.
+fn registration(pe: u64) -> Exchange<'static> {
+    let (from, path) = match pe {
+        0 => (NEIGHBOUR, "/api/endpoints/job/srcjob/pe/0/endpoint/test"),
+        _ => (PE, "/api/endpoints/job/srcjob/pe/1/endpoint/test"),
+    };
+    Exchange { from, ..send(Method::PUT, path, "{\"port\": 80}") }
+}
+
+/// PEs of the job that have an endpoint.
+fn with_endpoints(server: &Server) -> Vec<u64> {
+    let pes = server.list::<ProcessingElement>().into_iter();
+    let pes = pes.filter(|pe| pe.status.as_ref().is_some_and(|status| !status.endpoints.is_empty()));
+    pes.map(|pe| pe.spec.id).collect()
+}
+
+fn reservations(server: &Server) -> Vec<ConfigMap> {
+    server.list::<ConfigMap>()
+}
+
+#[tokio::test]
+async fn of_two_pes_that_register_a_name_at_the_same_moment_one_has_it() {
+    for is_shown in [false, true] {
+        let mut calls = 0;
+        loop {
+            let mut one = Cluster::with(jobs);
+            let other = Arc::new(Mutex::new(one.another()));
+            // Before that call of the one, the other replica answers the whole request of the neighbour.
+            let (seen, said) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(None)));
+            let (replica, counted, answered) = (Arc::clone(&other), Arc::clone(&seen), Arc::clone(&said));
+            one.connection.meanwhile(move |_| {
+                let (replica, answered) = (Arc::clone(&replica), Arc::clone(&answered));
+                let is_due = counted.fetch_add(1, Ordering::SeqCst) == calls;
+                Box::pin(async move {
+                    if is_due {
+                        let mut replica = replica.lock().await;
+                        if is_shown {
+                            replica.mirrors.deliver_all();
+                        }
+                        *answered.lock().await = Some(replica.answer(registration(0)).await);
+                    }
+                })
+            });
+            let (first, words) = one.answer(registration(1)).await;
+            let Some((second, other_words)) = said.lock().await.take() else { break };
+            let codes = [first.as_u16(), second.as_u16()];
+            let winner = match codes {
+                [204, 400] => 1,
+                [400, 204] => 0,
+                _ => panic!("before call {calls}: {codes:?} {words} {other_words}"),
+            };
+            let loser = 1 - winner;
+            assert_eq!(with_endpoints(&one.server), [winner], "before call {calls}");
+            one.connection.alone();
+            one.mirrors.deliver_all();
+            // The same again is nothing; another PE gets the name once it was given back.
+            one.expect(registration(winner), 204, "").await;
+            one.expect(registration(loser), 400, "has endpoint test already").await;
+            let removal = Exchange { method: Method::DELETE, body: "", ..registration(winner) };
+            one.expect(removal, 204, "").await;
+            assert!(reservations(&one.server).is_empty(), "before call {calls}");
+            one.expect(registration(loser), 204, "").await;
+            assert_eq!((with_endpoints(&one.server), reservations(&one.server).len()), (vec![loser], 1));
+            calls += 1;
+        }
+        assert!(calls >= 2, "a reservation and a status are written: {calls}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_somebody_was_about_to_register_is_free_after_a_while_and_for_the_same_pe_at_once() {
+    for after in 0..2 {
+        for has_effect in [false, true] {
+            let mut one = Cluster::with(jobs);
+            one.connection.fail(Fault { after, of_writes: true, has_effect, is_last: true });
+            one.expect(registration(1), 503, "").await;
+            let (has_reservation, has_endpoint) = (after > 0 || has_effect, after > 0 && has_effect);
+            assert_eq!(
+                (reservations(&one.server).len() == 1, !with_endpoints(&one.server).is_empty()),
+                (has_reservation, has_endpoint)
+            );
+            let mut next = one.another();
+            let (before, free) = match (has_reservation, has_endpoint) {
+                (false, _) => (204, 204),
+                (true, false) => (400, 204),
+                (true, true) => (400, 400),
+            };
+            next.expect(registration(0), before, "").await;
+            one.server.advance(Duration::from_secs(119));
+            next.expect(registration(0), before, "").await;
+            let mut same = one.another();
+            one.server.advance(Duration::from_secs(1));
+            next.expect(registration(0), free, "").await;
+            let has = if free == 204 { 0 } else { 1 };
+            assert_eq!(with_endpoints(&one.server), [has], "{after} {has_effect}");
+            same.mirrors.deliver_all();
+            same.expect(registration(1), if has == 1 { 204 } else { 400 }, "").await;
+            assert_eq!(with_endpoints(&one.server), [has], "{after} {has_effect}");
+        }
+    }
+    // The PE tries again.
+    let mut one = Cluster::with(jobs);
+    one.connection.fail(Fault { after: 1, of_writes: true, has_effect: false, is_last: true });
+    one.expect(registration(1), 503, "").await;
+    one.another().expect(registration(1), 204, "").await;
+    assert_eq!(with_endpoints(&one.server), [1]);
+}
+
+#[tokio::test]
+async fn a_reservation_belongs_to_its_pe_and_to_nothing_else() {
+    let mut cluster = Cluster::with(jobs);
+    cluster.expect(registration(1), 204, "").await;
+    let [reservation] = reservations(&cluster.server).try_into().unwrap();
+    let pe = cluster.server.get::<ProcessingElement>(&Key::new("n", "srcjob-1")).unwrap();
+    assert!(is_controlled_by(&reservation.metadata, &pe));
+    assert_eq!(reservation.metadata.name.as_deref(), Some("srcjob.usr-test"));
+    assert!(!reservation.metadata.labels.unwrap().contains_key("app"), "nobody watches it");
+    // A port that the PE has already is refused before anything is written, and after.
+    let taken = "{\"port\": 80}";
+    let path = "/api/endpoints/job/srcjob/pe/1/endpoint/more";
+    let writes = cluster.connection.writes();
+    cluster.expect(send(Method::PUT, path, taken), 400, "port 80 is that of endpoint test").await;
+    assert_eq!(cluster.connection.writes(), writes);
+    // The PE was deleted and made again: what it had reserved is free, although the ConfigMap is still there.
+    cluster.server.remove::<ProcessingElement>(&Key::new("n", "srcjob-1"));
+    cluster.mirrors.deliver_all();
+    cluster.expect(registration(0), 204, "").await;
+    assert_eq!(with_endpoints(&cluster.server), [0]);
+    // Somebody else has an object of the name.
+    let foreign: ConfigMap =
+        serde_json::from_value(json!({"metadata": {"name": "srcjob.usr-mine", "namespace": "n"}})).unwrap();
+    cluster.server.create(&foreign);
+    let path = "/api/endpoints/job/srcjob/pe/0/endpoint/mine";
+    let mine = Exchange { from: NEIGHBOUR, ..send(Method::PUT, path, "{\"port\": 90}") };
+    cluster.expect(mine, 400, "in the way of endpoint mine").await;
+}
+
 #[tokio::test]
 async fn routes_are_those_of_the_board_and_follow_a_change_before_it_is_answered() {
     let mut cluster = Cluster::with(|server| {
@@ -563,6 +716,135 @@ async fn filters_and_subscriptions_are_read_and_changed() {
     cluster.expect(get(&streams), 200, "subscription=\"some == 2\"").await;
 }
 
+/// The state, without the time of the request.
+async fn state(cluster: &mut Cluster, accept: &str) -> (String, String) {
+    let mut request = Request::get("/api/state").header("host", "streams-api.n").header("accept", accept);
+    request = request.extension(ConnectInfo::<SocketAddr>(format!("{TOOL}:1").parse().unwrap()));
+    let response = cluster.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
+    let body = String::from_utf8(to_bytes(response.into_body(), 16 << 20).await.unwrap().to_vec()).unwrap();
+    let (before, rest) = body.split_once("equestTime").unwrap();
+    let digits = rest.find(|c: char| c.is_ascii_digit()).unwrap();
+    let end = digits + rest[digits..].find(|c: char| !c.is_ascii_digit()).unwrap();
+    assert!(rest[digits..end].parse::<i64>().unwrap() > 1_700_000_000, "{rest}");
+    (kind, format!("{before}equestTime{}T{}", &rest[..digits], &rest[end..]))
+}
+
+/// Of the job `srcjob` PE 1 exports, and PEs 0 of both jobs import; it runs and is connected.
+fn an_instance(server: &Server) {
+    jobs(server);
+    let properties = json!([{"name": "prop0", "type": "list<rstring>", "values": ["\"a\""]}]);
+    export(server, "ByProperties", &json!({"exportOperName": "Out", "properties": properties, "name": "Out<&>"}));
+    importing(server, "dstjob-0-0", "dstjob", 0, 0, &subscribed("\"a\" in prop0"));
+    importing(server, "srcjob-0-0", "srcjob", 0, 0, &subscribed("\"a\" in prop0"));
+    server.edit::<ProcessingElement>(&Key::new("n", "srcjob-1"), |pe| {
+        pe.spec.exported_ports = vec![10];
+        pe.spec.operators = vec!["A\"<&>'".to_owned(), "B".to_owned()];
+        let status = pe.status.as_mut().unwrap();
+        status.phase = Some(PePhase::Running);
+        status.node_name = Some("node-1".to_owned());
+        status.connectivity = Some(ReportedConnectivity { state: Connectivity::Full, launch_count: 2 });
+        let endpoint = UserEndpoint { name: "web".to_owned(), port: 80, protocol: "TCP".to_owned() };
+        status.endpoints = vec![endpoint];
+    });
+    server.edit::<ProcessingElement>(&Key::new("n", "srcjob-0"), |pe| {
+        pe.spec.application_name = "demo::A<&>".to_owned();
+        let status = pe.status.as_mut().unwrap();
+        status.phase = Some(PePhase::BackOff);
+        // Of an earlier pod.
+        status.connectivity = Some(ReportedConnectivity { state: Connectivity::Full, launch_count: 1 });
+        status.last_termination = Some(Termination { exit_code: Some(139), ..Termination::default() });
+    });
+    let region: ParallelRegion = serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "ParallelRegion",
+        "metadata": metadata(server, "Job", "srcjob-0", "srcjob"),
+        "spec": {"jobName": "srcjob", "index": 0, "name": "R", "width": 3}, "status": {"width": 2},
+    }))
+    .unwrap();
+    server.create(&region);
+    server.edit::<Job>(&Key::new("n", "srcjob"), |job| {
+        job.metadata.creation_timestamp = None;
+        job.status.as_mut().unwrap().phase = Some(JobPhase::Degraded);
+    });
+    server.edit::<Job>(&Key::new("n", "dstjob"), |job| job.metadata.creation_timestamp = None);
+    // Nothing of these belongs to the answer: a job of another namespace, and one that has no number.
+    let mut elsewhere = job("elsewhere", 7);
+    elsewhere.metadata.namespace = Some("m".to_owned());
+    server.create(&elsewhere);
+    let mut unnumbered = job("unnumbered", 8);
+    unnumbered.status = None;
+    server.create(&unnumbered);
+}
+
+#[tokio::test]
+async fn the_state_is_that_of_the_namespace_as_xml() {
+    let mut cluster = Cluster::with(an_instance);
+    let (kind, body) = state(&mut cluster, "*/*").await;
+    let expected = concat!(
+        r#"<instance xmlns="http://www.ibm.com/xmlns/prod/streams/api/state" id="n" requestTime="T">"#,
+        r#"<job id="1" name="srcjob" applicationName="demo::A&lt;&amp;&gt;" state="running" "#,
+        r#"healthSummary="unhealthy" user="streams" submitTime="0">"#,
+        r#"<pe id="0" host="" processId="0" state="restarting" reasonCode="crash" healthSummary="partiallyUnhealthy" "#,
+        r#"requiredConnections="disconnected" optionalConnections="disconnected">"#,
+        r#"<operator name="o"/><inputPort index="0"/></pe>"#,
+        r#"<pe id="1" host="node-1" processId="0" state="running" reasonCode="none" healthSummary="healthy" "#,
+        r#"requiredConnections="connected" optionalConnections="connected">"#,
+        r#"<operator name="A&quot;&lt;&amp;&gt;&apos;"/><operator name="B"/><inputPort index="0"/>"#,
+        r#"<outputPort index="10" streamName="Out&lt;&amp;&gt;">"#,
+        r#"<connection inputPeId="0" inputPortIndex="0" required="false"/></outputPort></pe></job>"#,
+        r#"<job id="2" name="dstjob" applicationName="" state="constructed" healthSummary="unhealthy" "#,
+        r#"user="streams" submitTime="0">"#,
+        r#"<pe id="0" host="" processId="0" state="constructed" reasonCode="none" healthSummary="partiallyUnhealthy" "#,
+        r#"requiredConnections="disconnected" optionalConnections="disconnected">"#,
+        r#"<operator name="o"/><inputPort index="0"/></pe></job></instance>"#,
+    );
+    assert_eq!((&*kind, &*body), ("application/xml", expected));
+    assert_eq!(state(&mut cluster, "*/*").await.1, body, "the same again");
+}
+
+#[tokio::test]
+async fn the_state_as_json_says_what_the_schema_has_no_place_for() {
+    let mut cluster = Cluster::with(an_instance);
+    let (kind, body) = state(&mut cluster, "application/json").await;
+    assert_eq!(kind, "application/json");
+    let state: Value = serde_json::from_str(&body.replace(":T,", ":0,")).unwrap();
+    assert_eq!((&state["id"], state["jobs"].as_array().unwrap().len()), (&json!("n"), 2));
+    let job = &state["jobs"][0];
+    assert_eq!(job["parallelRegions"], json!([{"name": "R", "width": 3, "appliedWidth": 2}]));
+    assert_eq!(job["pes"].as_array().unwrap().len(), 2);
+    let pe = &job["pes"][1];
+    assert_eq!(pe["operators"], json!([{"name": "A\"<&>'"}, {"name": "B"}]));
+    assert_eq!(pe["endpoints"], json!([{"name": "web", "port": 80, "protocol": "TCP"}]));
+    assert_eq!((&pe["launchCount"], &pe["operatorCount"], &pe["host"]), (&json!(2), &json!(1), &json!("node-1")));
+    let connection = |job: u64| json!({"inputJobId": job, "inputPeId": 0, "inputPortIndex": 0, "required": false});
+    let port = json!({"index": 10, "streamName": "Out<&>", "connections": [connection(1), connection(2)]});
+    assert_eq!(pe["outputPorts"], json!([port]));
+}
+
+#[tokio::test]
+async fn the_state_of_many_pes_is_whole_and_in_order_and_that_of_none_is_a_document_too() {
+    let mut cluster = Cluster::with(|server| {
+        server.create(&job("srcjob", 1));
+        for id in 0..200 {
+            element(server, "srcjob", id, &format!("10.0.1.{id}"));
+        }
+    });
+    let (_, body) = state(&mut cluster, "application/json").await;
+    let read: Value = serde_json::from_str(&body.replace(":T,", ":0,")).unwrap();
+    let ids: Vec<u64> =
+        read["jobs"][0]["pes"].as_array().unwrap().iter().map(|pe| pe["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, (0..200).collect::<Vec<_>>());
+    let (_, body) = state(&mut cluster, "").await;
+    assert_eq!((body.matches("<pe ").count(), body.matches("</pe>").count()), (200, 200));
+    assert!(body.ends_with("</job></instance>"));
+    let mut nothing = Cluster::with(|_| {});
+    let (_, body) = state(&mut nothing, "").await;
+    assert!(body.ends_with("requestTime=\"T\"></instance>"), "{body}");
+    let (_, body) = state(&mut nothing, "application/json").await;
+    assert_eq!(body, r#"{"id":"n","requestTime":T,"jobs":[]}"#);
+}
+
 #[tokio::test]
 async fn the_paths_are_described() {
     let mut cluster = Cluster::with(|_| {});
@@ -571,6 +853,6 @@ async fn the_paths_are_described() {
     assert_eq!(status.as_u16(), 200);
     let paths = document["paths"].as_object().unwrap();
     let methods: usize = paths.values().map(|path| path.as_object().unwrap().len()).sum();
-    assert_eq!((paths.len(), methods), (27, 38), "{:?}", paths.keys());
+    assert_eq!((paths.len(), methods), (28, 39), "{:?}", paths.keys());
     assert!(paths["/api/state/job/{job}/pe/{pe}/connectivity"]["put"]["responses"]["204"].is_object());
 }

@@ -3,8 +3,8 @@
 //! The write is made only if nobody has written the object since it was read; else it is read again and decided again.
 //! Then the mirror is waited for. Both together have less time than the runtime waits.
 
-use super::MANAGER;
 use super::refusal::Refusal;
+use super::{MANAGER, reservations};
 use crate::mirrors::Mirrors;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -33,6 +33,22 @@ pub(super) trait Changes: Send + Sync {
         change: Change<'a, ProcessingElement>,
     ) -> BoxFuture<'a, Result<(), Refusal>>;
 
+    /// Changes the status of a PE so that it has an endpoint of this name, after the name was reserved for it.
+    fn add_endpoint<'a>(
+        &'a self,
+        pe: &'a ProcessingElement,
+        endpoint: &'a str,
+        change: Change<'a, ProcessingElement>,
+    ) -> BoxFuture<'a, Result<(), Refusal>>;
+
+    /// Changes the status of a PE so that it has no endpoint of this name, and gives the name back.
+    fn remove_endpoint<'a>(
+        &'a self,
+        pe: &'a ProcessingElement,
+        endpoint: &'a str,
+        change: Change<'a, ProcessingElement>,
+    ) -> BoxFuture<'a, Result<(), Refusal>>;
+
     /// Changes the status of an export.
     fn export<'a>(&'a self, key: &'a Key, change: Change<'a, Export>) -> BoxFuture<'a, Result<(), Refusal>>;
 
@@ -56,6 +72,42 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
         change: Change<'a, ProcessingElement>,
     ) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(self.change_status(&self.mirrors.processing_elements, key, change))
+    }
+
+    fn add_endpoint<'a>(
+        &'a self,
+        pe: &'a ProcessingElement,
+        endpoint: &'a str,
+        change: Change<'a, ProcessingElement>,
+    ) -> BoxFuture<'a, Result<(), Refusal>> {
+        let work = async move {
+            let reservation = reservations::reserve(&self.cluster, pe, endpoint).await?;
+            let changed = self.change_status(&self.mirrors.processing_elements, &Key::of(pe), change).await;
+            // A write without an answer may still have its effect.
+            if matches!(&changed, Err(refusal) if !matches!(refusal, Refusal::Later(_))) {
+                reservation.release(&self.cluster).await;
+            }
+            changed
+        };
+        Box::pin(async move { timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long())) })
+    }
+
+    fn remove_endpoint<'a>(
+        &'a self,
+        pe: &'a ProcessingElement,
+        endpoint: &'a str,
+        change: Change<'a, ProcessingElement>,
+    ) -> BoxFuture<'a, Result<(), Refusal>> {
+        let work = async move {
+            // As it was before: one that is renewed while the endpoint is removed is needed for the next one.
+            let reservation = reservations::find(&self.cluster, pe, endpoint).await?;
+            self.change_status(&self.mirrors.processing_elements, &Key::of(pe), change).await?;
+            if let Some(reservation) = reservation {
+                reservation.release(&self.cluster).await;
+            }
+            Ok(())
+        };
+        Box::pin(async move { timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long())) })
     }
 
     fn export<'a>(&'a self, key: &'a Key, change: Change<'a, Export>) -> BoxFuture<'a, Result<(), Refusal>> {

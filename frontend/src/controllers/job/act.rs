@@ -386,7 +386,8 @@ impl<C: Cluster> Actor<'_, C> {
             }
             Child::Service(id) => {
                 let Some((pe, _)) = generation.member(id) else { return Ok(Kept::Whole) };
-                let desired: Service = builder.service(&generation.plan, pe);
+                let endpoints = self.observed.children.user_ports.of(id);
+                let desired: Service = builder.service(&generation.plan, pe, endpoints);
                 let name = names::processing_element(&self.snapshot.key.name, id);
                 self.put(child, &desired, mirrors.services.get(&key(&name)).as_deref()).await
             }

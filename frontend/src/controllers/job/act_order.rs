@@ -3,7 +3,7 @@
 //! Knows: what an action is for. Must not know: how it is carried out.
 
 use super::act::Actor;
-use super::decide::{JobAction, StoredDocument, WhichGeneration, has_abandoned};
+use super::decide::{Child, JobAction, StoredDocument, WhichGeneration, has_abandoned};
 use super::owned::Owned;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
@@ -76,6 +76,7 @@ impl<C: Cluster> Actor<'_, C> {
         }
         let before = actions.len();
         actions.retain(|action| match action {
+            JobAction::Apply(Child::Service(pe), _) if self.observed.children.user_ports.changed.contains(pe) => true,
             JobAction::Apply(child, _) if self.observed.children.has_undrifted(&Owned::Child(*child)) => {
                 self.reconciler.rewrites.take(now)
             }

@@ -6,7 +6,7 @@
 //! | Object | Name | Changes |
 //! |---|---|---|
 //! | ProcessingElement | `<job>-<peId>` | with the plan, the options of the job, and its share of job-wide resources |
-//! | Service | `<job>-<peId>` | with the input ports of the PE |
+//! | Service | `<job>-<peId>` | with the input ports of the PE, and the ports that its operators have opened |
 //! | ParallelRegion | `<job>-<index>` | to take over a request (rule elasticity-5); its width belongs to users |
 //! | HostPool | `<job>-<index>` | with the plan |
 //! | ConfigMap of the job | `<job>` | with every generation |
@@ -15,7 +15,7 @@
 
 use super::compilation::default_resources;
 use super::generation::{Generation, Origin, node};
-use super::{port_labels, resources};
+use super::{port_labels, resources, user_ports};
 use crate::controllers::placement_hash::placement_hash;
 use crate::controllers::start_hash::Starts;
 use k8s_openapi::ByteString;
@@ -27,7 +27,7 @@ use std::num::NonZeroU32;
 use streams_api::processing_element::LISTED_OPERATORS_MAX;
 use streams_api::{
     AadlConfigMap, HostPool, HostPoolSpec, JobSpec, MembershipMode, ParallelRegion, ParallelRegionSpec, PeOptions,
-    Placement, PoolLocation, ProcessingElement, ProcessingElementSpec, condition, names,
+    Placement, PoolLocation, ProcessingElement, ProcessingElementSpec, UserEndpoint, condition, names,
 };
 use streams_proto::fusion::v1::{
     HostPool as PlannedPool, ParallelRegion as PlannedRegion, Placement as PlannedPlacement, Plan,
@@ -174,8 +174,8 @@ impl ChildBuilder<'_> {
     }
 
     /// The Service of a PE (rule name-7): a name in DNS, whether the pod is ready or not, because peers wait for each
-    /// other.
-    pub(crate) fn service(&self, plan: &Plan, pe: &Planned) -> Service {
+    /// other. It has ports for these endpoints as well, as far as a Service can have them.
+    pub(crate) fn service(&self, plan: &Plan, pe: &Planned, endpoints: &[UserEndpoint]) -> Service {
         let port = |name: String, protocol: &str, port: i32| ServicePort {
             name: Some(name),
             protocol: Some(protocol.to_owned()),
@@ -190,6 +190,14 @@ impl ChildBuilder<'_> {
         ports.push(port("sys-metrics".to_owned(), "TCP", METRICS_PORT));
         ports.push(port("sys-notifications".to_owned(), "UDP", NOTIFICATION_PORT));
         ports.push(port("sys-consistentregion".to_owned(), "UDP", CONSISTENT_REGION_PORT));
+        for (name, protocol, number) in user_ports::of_service(endpoints) {
+            // The API server refuses two ports with one number and protocol, and the port of the system is the one that
+            // peers need: a resize may have given the PE an input port with the number of an endpoint.
+            let is_taken = ports.iter().any(|port| port.port == number && port.protocol.as_deref() == Some(protocol));
+            if !is_taken {
+                ports.push(port(name, protocol, number));
+            }
+        }
         let name = names::processing_element(self.job(), pe.id);
         Service {
             metadata: self.described(plan, name, names::pe_labels(self.job(), pe.id)),
@@ -466,7 +474,7 @@ mod tests {
     fn a_service_is_a_name_for_its_pe_whether_it_is_ready_or_not() {
         let (spec, owner) = (spec(json!({})), owner());
         let service = ChildBuilder { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" };
-        let service = service.service(&Plan::default(), &planned());
+        let service = service.service(&Plan::default(), &planned(), &[]);
         let expected = json!({
             "clusterIP": "None", "publishNotReadyAddresses": true,
             "selector": {"app": "streams", "streams.ibm.com/job": "flow", "streams.ibm.com/pe": "3"},
@@ -479,6 +487,32 @@ mod tests {
         });
         assert_eq!(serde_json::to_value(service.spec.unwrap()).unwrap(), expected);
         assert_eq!(service.metadata.name.as_deref(), Some("flow-3"));
+    }
+
+    #[test]
+    fn a_service_has_the_ports_of_users_after_those_of_the_system_and_no_port_twice() {
+        let (spec, owner) = (spec(json!({})), owner());
+        let builder = ChildBuilder { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" };
+        let endpoint = |name: &str, port: u16, protocol: &str| UserEndpoint {
+            name: name.to_owned(),
+            port,
+            protocol: protocol.to_owned(),
+        };
+        let endpoints = [
+            endpoint("web", 80, "TCP"),
+            endpoint("also-web", 80, "TCP"),
+            endpoint("dns", 80, "UDP"),
+            // Ports of the system: of an input port, which a resize may have added, and others.
+            endpoint("input", 10_002, "TCP"),
+            endpoint("notified", 10_000, "UDP"),
+            endpoint("free", 10_000, "TCP"),
+        ];
+        let service = builder.service(&Plan::default(), &planned(), &endpoints);
+        let ports = service.spec.unwrap().ports.unwrap().into_iter().skip(4);
+        let ports: Vec<_> =
+            ports.map(|port| (port.name.unwrap(), port.port, port.protocol.unwrap(), port.node_port)).collect();
+        let expected = [("usr-also-web", 80, "TCP"), ("usr-dns", 80, "UDP"), ("usr-free", 10_000, "TCP")];
+        assert_eq!(ports, expected.map(|(name, port, kind)| (name.to_owned(), port, kind.to_owned(), None)));
     }
 
     #[test]

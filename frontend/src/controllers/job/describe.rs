@@ -5,7 +5,7 @@
 //! the condition `Submitted` stays true.
 
 use super::decide::{COMPILING, FETCHING, Report, WRITING, is_submitted, roll_out_end};
-use super::observed::{JobObservation, Loaded};
+use super::observed::{JobObservation, Loaded, PodState};
 use super::requests::refused_edits;
 use super::tasks::Failure;
 use super::transport::Transport;
@@ -13,7 +13,7 @@ use super::waits::{Waits, Words, pes};
 use super::{refusals, transition, warnings};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
-use streams_api::{JobPhase, JobStatus, TransportStatus, condition};
+use streams_api::{JobPhase, JobStatus, Rollout, TransportStatus, condition};
 use streams_kubernetes::error::outdated;
 
 /// Part of the time of a submission that may be lost with the process that worked on it (rule job-18).
@@ -81,6 +81,7 @@ pub(crate) fn describe(
     say.resources_ready(report, failed);
     say.ready(report, &no_other_pods, failed, after_step);
     say.pods_ready(report, &no_other_pods, after_step);
+    say.connected(after_step);
     say.progressing(report, failed, after_step);
     say.suspended(report, failed, after_step);
     say.degraded(report);
@@ -92,10 +93,12 @@ pub(crate) fn describe(
     status
 }
 
-/// Whether two statuses differ in more than counters and texts (rule job-35).
+/// Whether two statuses differ in more than counters and texts (rule job-35). Connectivity counts as a counter: PEs tell
+/// of it as often as they like.
 pub(crate) fn is_significant(before: &JobStatus, after: &JobStatus) -> bool {
     let essence = |status: &JobStatus| {
         let mut status = status.clone();
+        condition::remove(&mut status.conditions, condition::CONNECTED);
         status.conditions.iter_mut().for_each(|condition| condition.message.clear());
         status.statistics = None;
         if let Some(rollout) = &mut status.rollout {
@@ -130,6 +133,7 @@ fn count(observed: &JobObservation, report: &Report, status: &mut JobStatus) {
     }
     if let Some(statistics) = &mut status.statistics {
         statistics.ready_processing_elements = report.ready;
+        statistics.connected_processing_elements = u32::try_from(connected(observed).0).unwrap_or(u32::MAX);
     }
     if let Some(rollout) = &mut status.rollout {
         rollout.pending = report.pending.saturating_add(report.superfluous);
@@ -140,6 +144,22 @@ fn count(observed: &JobObservation, report: &Report, status: &mut JobStatus) {
             rollout.removals = Vec::new();
         }
     }
+}
+
+/// How many PEs of the committed generation have all of their connections, and whether all that have not completed do
+/// (rule job-54).
+fn connected(observed: &JobObservation) -> (usize, bool) {
+    let Some(Loaded::Whole(wanted)) = &observed.committed else { return (0, false) };
+    let (mut count, mut completed) = (0_usize, 0_usize);
+    for (id, wanted) in &wanted.processing_elements {
+        let Some(pe) = observed.children.processing_elements.get(id) else { continue };
+        if pe.is_connected {
+            count += 1;
+        } else if pe.state(wanted) == PodState::Completed {
+            completed += 1;
+        }
+    }
+    (count, count > 0 && count + completed == wanted.processing_elements.len())
 }
 
 /// What certificates say, or that there are none and are to be none (rule job-48).
@@ -323,6 +343,22 @@ impl Conditions<'_> {
                 self.set(kind, false, &reason, &waits.to_string());
             }
         }
+    }
+
+    /// Every PE has told that it has all of its connections.
+    fn connected(&mut self, after_step: bool) {
+        let kind = condition::CONNECTED;
+        if after_step {
+            // The next look counts the PEs that stay as they are; others have told nothing.
+            let has_new = |rollout: &Rollout| rollout.added + rollout.restarted > 0;
+            if self.is_just_committed() && self.status.rollout.as_ref().is_some_and(has_new) {
+                condition::remove(&mut self.status.conditions, kind);
+            }
+            return;
+        }
+        let (_, all) = connected(self.observed);
+        let wrong = all.then_some(("AllConnected", "every PE that runs has all of its connections"));
+        self.set_or_remove(kind, wrong);
     }
 
     fn ready(&mut self, report: &Report, no_other_pods: &Waits, failed: bool, after_step: bool) {

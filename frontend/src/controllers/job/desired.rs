@@ -49,7 +49,7 @@ pub(crate) fn desired_generation(
             text: newest,
             carried,
             is_renewed: false,
-            service: hash(&builder.service(&generation.plan, pe))?,
+            service: hash(&builder.service(&generation.plan, pe, &[]))?,
         };
         processing_elements.insert(pe.id, wanted);
     }
@@ -103,6 +103,7 @@ fn statistics(generation: &Generation) -> Statistics {
     Statistics {
         processing_elements: count(generation.members().count()),
         ready_processing_elements: 0,
+        connected_processing_elements: 0,
         operators: sum(|pe| pe.operators.len()),
         parallel_regions: count(plan.parallel_regions.len()),
         host_pools: count(plan.host_pools.len()),

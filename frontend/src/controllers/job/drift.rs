@@ -15,6 +15,7 @@ use super::mirrored::{MirroredChildren, Shown};
 use super::observed::{DesiredGeneration, DesiredPe, TextReference};
 use super::owned::Owned;
 use super::snapshot::JobSnapshot;
+use super::user_ports::UserPorts;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use serde_json::{Value, json};
 use std::cell::OnceCell;
@@ -46,6 +47,8 @@ pub(super) struct Wanted {
     pub(super) generations: [Option<Arc<DesiredGeneration>>; 2],
     /// Hash of the job's ConfigMap as it should be.
     pub(super) job_config_map: String,
+    /// Ports of Services that operators have opened under a name.
+    pub(super) user_ports: UserPorts,
 }
 
 /// The differences, and which objects agree.
@@ -220,8 +223,11 @@ impl Wanted {
     }
 
     fn service(&self, id: u64, hash: &str) -> Option<Service> {
-        let mut members = self.members(id).filter(|(_, wanted, ..)| wanted.service == hash);
-        members.next().map(|(generation, _, pe, _)| self.snapshot.builder().service(&generation.plan, pe))
+        let mut members = self
+            .members(id)
+            .filter(|(generation, wanted, ..)| self.user_ports.service(generation.number, id, wanted) == hash);
+        let (generation, _, pe, _) = members.next()?;
+        Some(self.snapshot.builder().service(&generation.plan, pe, self.user_ports.of(id)))
     }
 
     fn host_pool(&self, index: u64, hash: &str) -> Option<HostPool> {

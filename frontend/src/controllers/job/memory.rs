@@ -20,6 +20,7 @@ use super::requests::wishes::WidthSet;
 use super::restorations::Restorations;
 use super::tasks::{Compiled, Failure, Remedy, Slot, TaskKind, Tasks};
 use super::transport::Sighting;
+use super::user_ports::Known;
 use crate::controllers::remembered::Remembered;
 use crate::mirrors::Mirrors;
 use bytes::Bytes;
@@ -88,6 +89,8 @@ pub(crate) struct Entry {
     pub(crate) put_off_since: Option<Timestamp>,
     /// The namespace is being deleted: nothing is created for a while.
     pub(crate) pause: Option<Pause>,
+    /// Ports of Services that operators have opened under a name.
+    pub(crate) user_ports: Known,
     /// Objects that were written and that the mirrors do not show yet.
     pub(crate) own_writes: OwnWrites,
     /// Objects that have what was applied; only of the job's objects that there are.
@@ -157,6 +160,7 @@ impl Entry {
             unsaid_since: None,
             put_off_since: None,
             pause: None,
+            user_ports: Known::default(),
             own_writes: OwnWrites::default(),
             agreed: Agreed::new(),
             restorations: BTreeMap::new(),

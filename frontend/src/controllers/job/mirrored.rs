@@ -8,6 +8,7 @@
 use super::child::{Child, Port};
 use super::observed::{Children, NextPod, ObservedObject, ObservedPe, PodState, must_move, placed};
 use super::owned::Owned;
+use super::user_ports::{Endpoints, UserPorts};
 use super::waits::{Words, needs_correction};
 use crate::controllers::start_hash::Starts as _;
 use crate::controllers::user_requests::is_new;
@@ -18,7 +19,7 @@ use kube::core::ObjectMeta;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use streams_api::{
-    ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, PePhase, ProcessingElement,
+    Connectivity, ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, PePhase, ProcessingElement,
     ProcessingElementStatus, condition, names,
 };
 use streams_kubernetes::Key;
@@ -54,6 +55,8 @@ pub(super) enum Part {
 #[derive(Debug)]
 pub(super) struct MirroredChildren {
     pub(super) processing_elements: BTreeMap<u64, Shown<ProcessingElement, ObservedPe>>,
+    /// What operators have opened under a name, by PE; only of PEs with such operators.
+    pub(super) endpoints: Endpoints,
     pub(super) services: BTreeMap<u64, Shown<Service>>,
     pub(super) regions: BTreeMap<u64, Shown<ParallelRegion>>,
     pub(super) host_pools: BTreeMap<u64, Shown<HostPool>>,
@@ -86,10 +89,15 @@ impl MirroredChildren {
     /// The objects that the mirrors show.
     pub(super) fn of(mirrors: &Mirrors, key: &Key, job: &Job) -> Self {
         let of = Selection { key, job };
-        let pes = mirrors.processing_elements.kept_of_job(key).into_iter().filter_map(|(name, object)| {
-            let pe = object.read().filter(|pe| is_controlled_by(&pe.metadata, job))?;
-            Some((of.number(&name)?, Shown::new(object, &pe.metadata, processing_element(&pe))))
-        });
+        let (mut pes, mut endpoints) = (BTreeMap::new(), Endpoints::new());
+        for (name, object) in mirrors.processing_elements.kept_of_job(key) {
+            let Some(pe) = object.read().filter(|pe| is_controlled_by(&pe.metadata, job)) else { continue };
+            let Some(id) = of.number(&name) else { continue };
+            if let Some(status) = pe.status.as_ref().filter(|status| !status.endpoints.is_empty()) {
+                endpoints.insert(id, status.endpoints.clone());
+            }
+            pes.insert(id, Shown::new(object, &pe.metadata, processing_element(&pe)));
+        }
         let consistent_region_service = names::consistent_region_service(&key.name);
         let service = mirrors.services.kept(&key.sibling(&consistent_region_service));
         let mut config_maps = BTreeMap::new();
@@ -103,7 +111,8 @@ impl MirroredChildren {
             config_maps.insert(name.name.to_string(), (part, map));
         }
         Self {
-            processing_elements: pes.collect(),
+            processing_elements: pes,
+            endpoints,
             services: of.shown(&mirrors.services, |name| of.number(name)),
             regions: of.shown(&mirrors.parallel_regions, |name| of.number(name)),
             host_pools: of.shown(&mirrors.host_pools, |name| of.number(name)),
@@ -140,6 +149,7 @@ impl MirroredChildren {
             texts: maps(Part::Text),
             chunks: maps(Part::Chunk),
             held_back: BTreeMap::new(),
+            user_ports: UserPorts::default(),
         }
     }
 
@@ -240,6 +250,7 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
     let says = says(&status, run, no_other_pod.as_ref());
     let permits_no_pod = no_other_pod.filter(|words| needs_correction(&words.reason));
     let has_running_pod = status.phase == Some(PePhase::Running);
+    let is_connected = has_running_pod && status.connectivity() == Connectivity::Full;
     let requested = pe.annotations().get(names::ANNOTATION_RESTART_REQUESTED);
     let is_requested = is_new(requested, status.restart_requested.as_ref());
     let next_pod = match status.phase {
@@ -272,6 +283,7 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         placement_hash: pe.spec.placement_hash.clone(),
         pod_placement_hash: status.placement_hash,
         interrupted_for: status.interrupted_for,
+        is_connected,
         says,
         permits_no_pod,
     }

@@ -17,6 +17,7 @@
 //! | [`generation`] | pure: a plan and what belongs to it |
 //! | [`desired`] | pure: which objects should exist for a generation, as hashes |
 //! | [`children`], [`interfaces`] | pure: the objects themselves; [`child`] and [`owned`] have their keys |
+//! | [`user_ports`] | pure: ports of Services that operators have opened under a name |
 //! | [`drift`], [`restorations`] | pure: what others changed of the objects; how often it is restored |
 //! | [`outdated`], [`pause`] | pure: fields that the API server does not keep; how long nothing is tried |
 //! | [`compilation`] | pure: what of the spec is compiled |
@@ -122,6 +123,7 @@ pub(crate) mod tasks;
 mod tests;
 pub(crate) mod transition;
 pub(crate) mod transport;
+mod user_ports;
 pub(crate) mod waits;
 pub(crate) mod warnings;
 pub(crate) mod widths;

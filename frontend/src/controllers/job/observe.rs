@@ -9,7 +9,7 @@ use super::generation::{Generation, Settled, next_generation};
 use super::in_force::in_force;
 use super::mirrored::MirroredChildren;
 use super::observe_transport::look;
-use super::observed::{Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
+use super::observed::{Children, Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
 use super::off_thread::off_thread;
 use super::owned::Owned;
 use super::reconciler::JobReconciler;
@@ -22,6 +22,7 @@ use super::snapshot::JobSnapshot;
 use super::strangers::in_the_way;
 use super::tasks::{Failure, Slot};
 use super::transport::{GOOD, Transport};
+use super::user_ports::{Hashes, UserPorts};
 use super::widths::{Widths, unmatched_bounds, widths};
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -85,6 +86,7 @@ pub(super) async fn observe<C: Cluster>(
     let (Widths { desired, refused, to_take_over }, requests) = wishes(reconciler, &snapshot, &status, &requests, now);
     let labels = job_config_map(reconciler, &snapshot, &digests)?;
     let mirrored = Arc::new(MirroredChildren::of(&reconciler.mirrors, key, &job));
+    let user_ports = user_ports(reconciler, &snapshot, &digests, &mirrored, now).await?;
     let wanted = Wanted {
         snapshot: snapshot.clone(),
         generations: [&committed, &proposed].map(|loaded| match loaded {
@@ -92,9 +94,10 @@ pub(super) async fn observe<C: Cluster>(
             _ => None,
         }),
         job_config_map: labels.clone(),
+        user_ports: user_ports.clone(),
     };
     let differences = differences(reconciler, wanted, &mirrored).await?;
-    let mut children = mirrored.children();
+    let mut children = Children { user_ports, ..mirrored.children() };
     if let Some(Transport { days, sighting: Some(sighting), .. }) = &transport
         && let Some((seen, is_good)) = sighting.secret.as_ref().zip(sighting.is_good(*days, now))
     {
@@ -380,6 +383,43 @@ async fn want<C>(
         entry.plans.keep_wanted(sha256, spec_generation, Arc::clone(&computed));
     });
     Ok(computed)
+}
+
+/// The ports of Services that operators have opened under a name, with the hashes of these Services. They are computed
+/// again only when plans or endpoints are others.
+async fn user_ports<C>(
+    reconciler: &JobReconciler<C>,
+    snapshot: &JobSnapshot,
+    digests: &[&str],
+    mirrored: &MirroredChildren,
+    now: Timestamp,
+) -> Result<UserPorts, Error> {
+    let (memory, key, uid) = (&reconciler.memory, &snapshot.key, snapshot.uid());
+    let (ports, known) = memory.with(key, uid, |entry| {
+        let ports = entry.user_ports.follow(&mirrored.endpoints, now);
+        let known = entry.user_ports.hashes(digests, &ports.endpoints);
+        (ports, known)
+    });
+    let known = if ports.endpoints.is_empty() { Some(Arc::default()) } else { known };
+    if let Some(hashes) = known {
+        return Ok(UserPorts { hashes, ..ports });
+    }
+    // There may be thousands: not on a thread that serves others.
+    let (of, endpoints) = (snapshot.clone(), Arc::clone(&ports.endpoints));
+    let computed = off_thread(move || {
+        let mut hashes = Hashes::new();
+        for generation in [&of.committed, &of.proposed].into_iter().flatten() {
+            for (id, endpoints) in &*endpoints {
+                let Some((pe, _)) = generation.member(*id) else { continue };
+                let service = of.builder().service(&generation.plan, pe, endpoints);
+                hashes.insert((generation.number, *id), hash(&service)?);
+            }
+        }
+        Ok::<_, Error>(Arc::new(hashes))
+    });
+    let hashes = computed.await.map_err(|error| Error::Call(kube::Error::Service(error.into())))??;
+    memory.with(key, uid, |entry| entry.user_ports.keep(digests, &ports.endpoints, &hashes));
+    Ok(UserPorts { hashes, ..ports })
 }
 
 /// What differs from what was applied, by object. Thousands of objects are compared when a process begins; not on a

@@ -10,6 +10,7 @@ use super::owned::Owned;
 use super::requests::Requests;
 use super::tasks::{Failure, Tasks};
 use super::transport::Transport;
+use super::user_ports::UserPorts;
 use super::waits::Words;
 use super::widths::RefusedWidth;
 use k8s_openapi::jiff::Timestamp;
@@ -183,7 +184,7 @@ pub(crate) struct DesiredPe {
     /// The older text may have another number of channels, which the user says that nobody asks for, and the status of
     /// the job lists the PE: if it gets another pod, it is to have the newest text (rule job-51).
     pub(crate) is_renewed: bool,
-    /// Hash of its desired Service.
+    /// Hash of its desired Service, as long as no operator has opened a port under a name.
     pub(crate) service: String,
 }
 
@@ -268,6 +269,8 @@ pub(crate) struct Children {
     /// somebody else changes them as often as they are restored (rule call-19). They need not be shown: somebody may
     /// have taken their labels.
     pub(crate) held_back: BTreeMap<String, Timestamp>,
+    /// Ports that operators have opened under a name.
+    pub(crate) user_ports: UserPorts,
 }
 
 impl ObservedObject {
@@ -406,6 +409,8 @@ pub(crate) struct ObservedPe {
     pub(crate) pod_placement_hash: Option<String>,
     /// Generation whose roll-out took down a pod that ran.
     pub(crate) interrupted_for: Option<u64>,
+    /// Its pod, which runs, has told that it has all of its connections.
+    pub(crate) is_connected: bool,
     /// What it says of itself, unless it runs.
     pub(crate) says: Words,
     /// What it says of its options, if its pod lives and they permit no other one (rule pe-12).

@@ -37,7 +37,7 @@ mod roll_out;
 mod waves;
 
 use super::generation::next_generation;
-use super::observed::{DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
+use super::observed::{Children, DesiredGeneration, DesiredPe, JobObservation, Loaded, ObservedDrift, ObservedObject};
 use super::tasks::{Failure, Progress, Remedy, Task};
 use super::transport::Transport;
 use super::waits::{Waits, Words};
@@ -283,7 +283,7 @@ impl Draft {
                 }
                 true
             }
-            Some(_) if observed.rewrites.is_some() => {
+            Some(Current { at_once: false, .. }) if observed.rewrites.is_some() => {
                 self.rewrite(observed, child, of);
                 true
             }
@@ -360,18 +360,27 @@ struct Current<'a> {
     as_wanted: bool,
     deleting: bool,
     drift: Option<&'a ObservedDrift>,
+    /// If it is another one than is wanted, the job has changed: that is no rewrite.
+    at_once: bool,
 }
 
 impl<'a> Current<'a> {
     /// Of an object that should have been applied with this hash. One that has lost the hash was changed by somebody.
     fn of(object: &'a ObservedObject, wanted: &str) -> Self {
         let as_wanted = object.applied == wanted || (object.applied.is_empty() && object.drift.is_some());
-        Self { as_wanted, deleting: object.deleting, drift: object.drift.as_ref() }
+        Self { as_wanted, deleting: object.deleting, drift: object.drift.as_ref(), at_once: false }
+    }
+
+    /// Of the Service of a PE that a generation wants.
+    fn service(children: &'a Children, generation: u64, id: u64, pe: &DesiredPe) -> Option<Self> {
+        let (object, ports) = (children.services.get(&id)?, &children.user_ports);
+        let at_once = ports.changed.contains(&id);
+        Some(Self { at_once, ..Self::of(object, ports.service(generation, id, pe)) })
     }
 
     /// Of an object that only has to exist.
     fn existing(object: &'a ObservedObject) -> Self {
-        Self { as_wanted: true, deleting: object.deleting, drift: object.drift.as_ref() }
+        Self { as_wanted: true, deleting: object.deleting, drift: object.drift.as_ref(), at_once: false }
     }
 }
 
@@ -406,6 +415,9 @@ pub(crate) fn decide(observed: &JobObservation) -> (JobDecision, Report) {
     }
     for at in observed.children.held_back.values() {
         draft.wake(*at);
+    }
+    if let Some(at) = observed.children.user_ports.changes_at {
+        draft.wake(at);
     }
     let Draft { actions, report, .. } = draft;
     (step.map_or(JobDecision::Work(actions), JobDecision::Step), report)

@@ -261,7 +261,7 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
     let labels = children.job_config_map.as_ref().map(|object| Current::of(object, &observed.job_config_map));
     complete &= draft.ensure(observed, Child::JobConfigMap, of, labels);
     for (id, pe) in new_processing_elements(observed, proposal) {
-        let service = children.services.get(&id).map(|object| Current::of(object, &pe.service));
+        let service = Current::service(children, proposal.generation, id, pe);
         complete &= draft.ensure(observed, Child::Service(id), of, service);
         let current = children.processing_elements.get(&id);
         // PEs follow when all texts are there: one that comes back, and to which neighbours still send, would be taken

@@ -87,7 +87,7 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
     let mut changes = Changes::default();
     let mut drifted = Vec::new();
     for (id, pe) in &wanted.processing_elements {
-        let service = children.services.get(id).map(|object| Current::of(object, &pe.service));
+        let service = Current::service(children, wanted.generation, *id, pe);
         draft.ensure(observed, Child::Service(*id), of, service);
         let current = children.processing_elements.get(id);
         if current.is_none() && !pe.restartable && submitted {

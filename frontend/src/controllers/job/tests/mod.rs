@@ -11,6 +11,8 @@
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
 //! * [`drift`] — what others change of objects; [`spoilt_texts`]: of texts and chunks, again and again;
 //! * [`counts`] — what Events count; [`warnings`]: PEs that could get no other pod;
+//! * [`connectivity`] — what PEs tell of their connections;
+//! * [`user_ports`] — ports that operators open under a name;
 //! * [`memories`] — what is remembered ends;
 //! * [`orphans`] — objects that a deleted job has left behind;
 //! * [`outdated`] — definitions of custom resources of an earlier version;
@@ -19,6 +21,7 @@
 //! * [`interleavings`] — random orders of everything that can happen.
 
 mod behaviour;
+mod connectivity;
 mod counts;
 mod drift;
 mod dry_runs;
@@ -37,5 +40,6 @@ mod submissions;
 mod suspension;
 mod table;
 mod transport;
+mod user_ports;
 mod warnings;
 mod waves;

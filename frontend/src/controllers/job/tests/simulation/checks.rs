@@ -86,6 +86,11 @@ impl JobSimulation {
             generation.members().map(|(pe, _)| names::processing_element(JOB, pe.id)).collect();
         services.insert(names::consistent_region_service(JOB));
         assert_eq!(names_of::<Service>(&self.server), services, "Services");
+        for (id, pe) in self.pes() {
+            let registered = pe.status.iter().flat_map(|status| &status.endpoints);
+            let registered = registered.map(|endpoint| (names::user_port(&endpoint.name), endpoint.port.into()));
+            assert_eq!(self.user_ports(id), registered.collect(), "ports of users of PE {id}");
+        }
         self.check_interfaces(&generation);
         let regions = generation.plan.parallel_regions.iter();
         let regions: BTreeSet<String> = regions.map(|region| names::parallel_region(JOB, region.index)).collect();
@@ -101,6 +106,14 @@ impl JobSimulation {
         chunks.extend(names_of_chunks(&Document::Plan { generation: plan.generation }, &plan.sha256, plan.chunks));
         assert_eq!(self.chunks().into_iter().collect::<BTreeSet<_>>(), chunks);
         self.check_conditions(&status);
+    }
+
+    /// The ports of the Service of a PE that operators have opened under a name.
+    pub(in super::super) fn user_ports(&self, id: u64) -> BTreeMap<String, i32> {
+        let service = self.server.get::<Service>(&Key::new(NAMESPACE, &names::processing_element(JOB, id)));
+        let ports = service.and_then(|service| service.spec?.ports).unwrap_or_default();
+        let named = ports.into_iter().filter_map(|port| Some((port.name?, port.port)));
+        named.filter(|(name, _)| name.starts_with("usr-")).collect()
     }
 
     fn check_processing_elements(&self, generation: &Generation) {

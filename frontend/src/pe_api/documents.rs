@@ -1,0 +1,202 @@
+//! The state of the instance as a document, XML or JSON, written piece by piece (rule pe-api-10).
+//!
+//! Knows: the names of elements and attributes, the order in which they come. Must not know: where values come from.
+//!
+//! Invariant: all pieces together are one well-formed document, whatever texts the values have.
+
+use super::instance::{InstanceState, JobState, OutputPortState, PeState};
+use quick_xml::Writer;
+use quick_xml::events::{BytesEnd, BytesStart, Event};
+use serde::Serialize;
+use std::io::{self, Write as _};
+
+/// Names of elements that describe states.
+const OF_STATE: &str = "http://www.ibm.com/xmlns/prod/streams/api/state";
+
+/// The form of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Xml,
+    Json,
+}
+
+impl Form {
+    /// What a caller accepts first; XML, if it does not say.
+    pub(super) fn accepted(accept: &str) -> Self {
+        let media = accept.split(',').map(|range| range.split(';').next().unwrap_or_default().trim());
+        let known = media.filter_map(|media| match &*media.to_ascii_lowercase() {
+            "application/json" => Some(Self::Json),
+            "application/xml" | "text/xml" | "application/*" | "text/*" | "*/*" => Some(Self::Xml),
+            _ => None,
+        });
+        known.into_iter().next().unwrap_or(Self::Xml)
+    }
+
+    /// Its media type.
+    pub(super) fn media_type(self) -> &'static str {
+        match self {
+            Self::Xml => "application/xml",
+            Self::Json => "application/json",
+        }
+    }
+}
+
+/// A document that is being written.
+pub(super) struct Document {
+    form: Form,
+    writer: Writer<Vec<u8>>,
+    /// A job, or a PE of the job that is open, was written.
+    has_job: bool,
+    has_pe: bool,
+}
+
+impl Document {
+    /// One of which nothing is written.
+    pub(super) fn new(form: Form) -> Self {
+        Self { form, writer: Writer::new(Vec::new()), has_job: false, has_pe: false }
+    }
+
+    /// What was written since the last time.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(self.writer.get_mut())
+    }
+
+    pub(super) fn begin(&mut self, instance: &InstanceState) -> io::Result<()> {
+        match self.form {
+            Form::Xml => self.open(
+                "instance",
+                [("xmlns", OF_STATE), ("id", &instance.id), ("requestTime", &instance.request_time.to_string())],
+            ),
+            Form::Json => self.begin_object(instance, "jobs", false),
+        }
+    }
+
+    pub(super) fn end(&mut self) -> io::Result<()> {
+        self.close("instance")
+    }
+
+    pub(super) fn begin_job(&mut self, job: &JobState) -> io::Result<()> {
+        self.has_pe = false;
+        let is_next = std::mem::replace(&mut self.has_job, true);
+        match self.form {
+            Form::Xml => self.open(
+                "job",
+                [
+                    ("id", &*job.id.to_string()),
+                    ("name", &job.name),
+                    ("applicationName", &job.application_name),
+                    ("state", job.state),
+                    ("healthSummary", job.health_summary),
+                    ("user", job.user),
+                    ("submitTime", &job.submit_time.to_string()),
+                ],
+            ),
+            Form::Json => self.begin_object(job, "pes", is_next),
+        }
+    }
+
+    pub(super) fn end_job(&mut self) -> io::Result<()> {
+        self.close("job")
+    }
+
+    /// Writes a PE of the job with this number.
+    pub(super) fn pe(&mut self, pe: &PeState, job_id: u64) -> io::Result<()> {
+        let is_next = std::mem::replace(&mut self.has_pe, true);
+        if self.form == Form::Json {
+            let bytes = self.writer.get_mut();
+            if is_next {
+                bytes.push(b',');
+            }
+            return serde_json::to_writer(bytes, pe).map_err(io::Error::other);
+        }
+        self.open(
+            "pe",
+            [
+                ("id", &*pe.id.to_string()),
+                ("host", &pe.host),
+                ("processId", &pe.process_id.to_string()),
+                ("state", pe.state),
+                ("reasonCode", pe.reason_code),
+                ("healthSummary", pe.health_summary),
+                ("requiredConnections", pe.required_connections),
+                ("optionalConnections", pe.optional_connections),
+            ],
+        )?;
+        for operator in &pe.operators {
+            self.empty("operator", [("name", &*operator.name)])?;
+        }
+        for port in &pe.input_ports {
+            self.empty("inputPort", [("index", &*port.index.to_string())])?;
+        }
+        for port in &pe.output_ports {
+            self.output(port, job_id)?;
+        }
+        self.close("pe")
+    }
+
+    /// Ports of other jobs are left out: the schema names PEs without their jobs.
+    fn output(&mut self, port: &OutputPortState, job_id: u64) -> io::Result<()> {
+        let index = port.index.to_string();
+        let name = port.stream_name.as_deref().map(|name| ("streamName", name));
+        self.open("outputPort", [("index", &*index)].into_iter().chain(name))?;
+        for connection in port.connections.iter().filter(|connection| connection.input_job_id == job_id) {
+            self.empty(
+                "connection",
+                [
+                    ("inputPeId", &*connection.input_pe_id.to_string()),
+                    ("inputPortIndex", &connection.input_port_index.to_string()),
+                    ("required", if connection.required { "true" } else { "false" }),
+                ],
+            )?;
+        }
+        self.close("outputPort")
+    }
+
+    fn open<'a>(&mut self, name: &str, attributes: impl IntoIterator<Item = (&'a str, &'a str)>) -> io::Result<()> {
+        self.writer.write_event(Event::Start(BytesStart::new(name).with_attributes(attributes)))
+    }
+
+    fn empty<'a>(&mut self, name: &str, attributes: impl IntoIterator<Item = (&'a str, &'a str)>) -> io::Result<()> {
+        self.writer.write_event(Event::Empty(BytesStart::new(name).with_attributes(attributes)))
+    }
+
+    fn close(&mut self, name: &str) -> io::Result<()> {
+        match self.form {
+            Form::Xml => self.writer.write_event(Event::End(BytesEnd::new(name))),
+            Form::Json => self.writer.get_mut().write_all(b"]}"),
+        }
+    }
+
+    /// Writes an object that is left open in a list of this name, its last field.
+    fn begin_object(&mut self, object: &impl Serialize, list: &str, is_next: bool) -> io::Result<()> {
+        let mut fields = serde_json::to_vec(object).map_err(io::Error::other)?;
+        // The brace at its end.
+        fields.pop();
+        let bytes = self.writer.get_mut();
+        if is_next {
+            bytes.push(b',');
+        }
+        bytes.append(&mut fields);
+        write!(bytes, ",\"{list}\":[")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_gets_what_it_accepts_first() {
+        let table = [
+            ("", Form::Xml),
+            ("*/*", Form::Xml),
+            ("application/json", Form::Json),
+            ("Application/JSON; q=0.9, */*", Form::Json),
+            ("text/html, application/xml, application/json", Form::Xml),
+            ("text/html", Form::Xml),
+        ];
+        for (accept, expected) in table {
+            assert_eq!(Form::accepted(accept), expected, "{accept}");
+        }
+    }
+}
