@@ -103,7 +103,10 @@ mod tests {
         for (trigger, expected) in table {
             let settings = settings(&spec(trigger));
             assert_eq!(settings.trigger, expected);
-            assert_eq!((settings.drain_timeout, settings.reset_timeout), (Duration::from_secs(2), Duration::from_secs(3)));
+            assert_eq!(
+                (settings.drain_timeout, settings.reset_timeout),
+                (Duration::from_secs(2), Duration::from_secs(3))
+            );
             assert_eq!(settings.max_consecutive_reset_attempts, 4);
         }
     }

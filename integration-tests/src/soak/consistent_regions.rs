@@ -385,14 +385,16 @@ fn page(options: &RegionOptions, outcome: &RegionOutcome, failure: Option<&str>)
         let [pe, two, leader, both] = Victims::ALL.map(count);
         [phase.name().to_owned(), pe, two, leader, both]
     });
-    report::table(&mut page, header, rows)?;
+    report::table(&mut page, header, rows.into_iter())?;
     page.push_str("\n## From the kill to the end of a checkpoint that began later\n\n");
-    let rows = [("PEs", &outcome.recovered[0]), ("with the frontend", &outcome.recovered[1])].map(|(name, durations)| {
-        let shown = durations.percentiles([50, 90, 100]);
-        let text = |index: usize| shown.map_or_else(String::new, |shown| format!("{:.1}", shown[index].as_secs_f64()));
-        [name.to_owned(), durations.count().to_string(), text(0), text(1), text(2)]
-    });
-    report::table(&mut page, ["killed", "times", "median (s)", "90 % (s)", "longest (s)"], rows)?;
+    let rows =
+        [("PEs", &outcome.recovered[0]), ("with the frontend", &outcome.recovered[1])].map(|(name, durations)| {
+            let shown = durations.percentiles([50, 90, 100]);
+            let text =
+                |index: usize| shown.map_or_else(String::new, |shown| format!("{:.1}", shown[index].as_secs_f64()));
+            [name.to_owned(), durations.count().to_string(), text(0), text(1), text(2)]
+        });
+    report::table(&mut page, ["killed", "times", "median (s)", "90 % (s)", "longest (s)"], rows.into_iter())?;
     page.push_str("\n## The jobs at the end\n\n");
     let rows = outcome.jobs.iter().map(|(job, sink, checkpoint, resets, kept)| {
         let (lost, doubled) = (sink.lost.to_string(), sink.doubled.to_string());

@@ -105,8 +105,14 @@ async fn after_pes_and_the_frontend_were_killed_no_tuple_is_lost_or_counted_twic
             last = until_checkpoint(&job, last + 1).await?;
             let after = arrived(it).await?;
             ensure!(after.highest > before.highest, "{killed:?}: {before:?}, then {after:?}");
-            let resets: u64 =
-                it.pes.statuses(JOB).await?.values().flat_map(|pe| pe.regions.values()).map(|region| region.resets).sum();
+            let resets: u64 = it
+                .pes
+                .statuses(JOB)
+                .await?
+                .values()
+                .flat_map(|pe| pe.regions.values())
+                .map(|region| region.resets)
+                .sum();
             ensure!(resets > 0, "{killed:?}: nobody was reset");
             println!("{killed:?} killed: checkpoint {last}, {} tuples, none lost or doubled", after.received);
             before = after;

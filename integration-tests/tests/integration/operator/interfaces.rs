@@ -140,6 +140,31 @@ async fn they_say_what_the_application_says_and_come_back() -> Result<()> {
         let table = it.kubectl(&["get", "stx,sti,stcr"]).await?;
         ensure!(table.contains("STARTED") && table.contains("TRIGGER") && table.contains("SUBSCRIPTION"), "{table}");
 
+        // People change at run time what a stream is like, as the documents say (rule import-5).
+        let export = exports[0].name_any();
+        let at_run_time =
+            |properties: &str| format!(r#"{{"status": {{"runTime": {{"properties": [{properties}]}}}}}}"#);
+        let back = r#"[{"op": "remove", "path": "/status/runTime"}]"#.to_owned();
+        let rule = r#"{"name": "kind", "type": "rstring", "values": ["\"rule\""]},
+            {"name": "lanes", "type": "int64", "values": ["2"]}"#;
+        let rows = [
+            ("merge", at_run_time(r#"{"name": "level", "type": "int32", "values": ["three"]}"#), "Malformed"),
+            ("merge", at_run_time(rule), "Connected"),
+            ("json", back, "NoSubscribers"),
+        ];
+        for (kind, patch, expected) in rows {
+            let kind = format!("--type={kind}");
+            it.kubectl(&["patch", "streamsexports", &export, "--subresource=status", &kind, "-p", &patch]).await?;
+            eventually("the export says how it stands now", WITHIN, || async {
+                let object = job.api::<Export>().get(&export).await?;
+                let conditions = object.status.unwrap_or_default().conditions;
+                let ready = condition::get(&conditions, condition::READY).context("it says nothing")?;
+                ensure!(ready.reason == expected, "{ready:?} instead of {expected}");
+                Ok(())
+            })
+            .await?;
+        }
+
         let pods = uids::<Pod>(&job).await?;
         returns::<Export>(&job, &exports[0].name_any()).await?;
         returns::<Import>(&job, &imports[1].name_any()).await?;
