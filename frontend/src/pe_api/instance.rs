@@ -10,7 +10,10 @@
 
 use super::PeApi;
 use super::caller::Caller;
-use super::documents::{Document, Form};
+use super::documents::{
+    ConnectionState, Document, Form, InputPortState, InstanceState, JobState, OperatorState, OutputPortState, PeState,
+    RegionState,
+};
 use super::refusal::Refusal;
 use crate::mirrors::ByOwner;
 use axum::body::{Body, Bytes};
@@ -20,13 +23,10 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
 use k8s_openapi::jiff::Timestamp;
-use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use streams_api::{
-    Connectivity, Job, JobPhase, PePhase, ProcessingElement, Termination, TerminationOutcome, UserEndpoint,
-};
+use streams_api::{Connectivity, Job, JobPhase, PePhase, ProcessingElement, Termination, TerminationOutcome};
 use streams_broker::{Pe, Routes};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
@@ -51,99 +51,6 @@ impl Default for Captures {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(AT_A_TIME)))
     }
-}
-
-/// The instance.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct InstanceState {
-    /// The namespace.
-    pub(super) id: String,
-    /// Seconds since 1970.
-    pub(super) request_time: i64,
-}
-
-/// A job, without its PEs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct JobState {
-    pub(super) id: u64,
-    pub(super) name: String,
-    pub(super) application_name: String,
-    pub(super) state: &'static str,
-    pub(super) health_summary: &'static str,
-    pub(super) user: &'static str,
-    /// Seconds since 1970.
-    pub(super) submit_time: i64,
-    /// Only in JSON.
-    pub(super) parallel_regions: Vec<RegionState>,
-}
-
-/// A parallel region.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct RegionState {
-    pub(super) name: String,
-    /// The width that is wanted.
-    pub(super) width: u32,
-    /// The width in force.
-    pub(super) applied_width: Option<u32>,
-}
-
-/// A PE.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct PeState {
-    pub(super) id: u64,
-    /// The node; empty, if there is none.
-    pub(super) host: String,
-    /// Nobody knows it: 0.
-    pub(super) process_id: u64,
-    pub(super) state: &'static str,
-    pub(super) reason_code: &'static str,
-    pub(super) health_summary: &'static str,
-    pub(super) required_connections: &'static str,
-    pub(super) optional_connections: &'static str,
-    pub(super) launch_count: u64,
-    /// How many operators it has; not all of them are listed.
-    pub(super) operator_count: u32,
-    pub(super) operators: Vec<OperatorState>,
-    pub(super) input_ports: Vec<InputPortState>,
-    pub(super) output_ports: Vec<OutputPortState>,
-    pub(super) endpoints: Vec<UserEndpoint>,
-}
-
-/// An operator.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct OperatorState {
-    pub(super) name: String,
-}
-
-/// An input port of a PE.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct InputPortState {
-    pub(super) index: u32,
-}
-
-/// An output port of a PE that is exported.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct OutputPortState {
-    pub(super) index: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) stream_name: Option<String>,
-    pub(super) connections: Vec<ConnectionState>,
-}
-
-/// A connection from an exported port to a port that imports.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ConnectionState {
-    pub(super) input_job_id: u64,
-    pub(super) input_pe_id: u64,
-    pub(super) input_port_index: u32,
-    /// A connection between an export and an import may be missing.
-    pub(super) required: bool,
 }
 
 /// Jobs, PEs, operators, ports and connections of the namespace.

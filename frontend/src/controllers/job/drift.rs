@@ -225,7 +225,7 @@ impl Wanted {
     fn service(&self, id: u64, hash: &str) -> Option<Service> {
         let mut members = self
             .members(id)
-            .filter(|(generation, wanted, ..)| self.user_ports.service(generation.number, id, wanted) == hash);
+            .filter(|(generation, wanted, ..)| self.user_ports.service(generation.number, id, &wanted.service) == hash);
         let (generation, _, pe, _) = members.next()?;
         Some(self.snapshot.builder().service(&generation.plan, pe, self.user_ports.of(id)))
     }

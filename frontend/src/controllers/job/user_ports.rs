@@ -14,7 +14,6 @@
 //! Invariants: what is in force is what the PE has registered now, or had registered less than [`PACE`] ago; nothing is
 //! kept of a PE that has registered nothing for that long.
 
-use super::observed::DesiredPe;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,9 +47,9 @@ impl UserPorts {
         self.endpoints.get(&pe).map_or(&[], Vec::as_slice)
     }
 
-    /// Hash of the Service that a generation wants for a PE.
-    pub(super) fn service<'a>(&'a self, generation: u64, id: u64, pe: &'a DesiredPe) -> &'a str {
-        self.hashes.get(&(generation, id)).unwrap_or(&pe.service)
+    /// Hash of the Service that a generation wants for a PE; `plain` is that without such ports.
+    pub(super) fn service<'a>(&'a self, generation: u64, pe: u64, plain: &'a str) -> &'a str {
+        self.hashes.get(&(generation, pe)).map_or(plain, String::as_str)
     }
 }
 

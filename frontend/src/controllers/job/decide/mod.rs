@@ -375,7 +375,7 @@ impl<'a> Current<'a> {
     fn service(children: &'a Children, generation: u64, id: u64, pe: &DesiredPe) -> Option<Self> {
         let (object, ports) = (children.services.get(&id)?, &children.user_ports);
         let at_once = ports.changed.contains(&id);
-        Some(Self { at_once, ..Self::of(object, ports.service(generation, id, pe)) })
+        Some(Self { at_once, ..Self::of(object, ports.service(generation, id, &pe.service)) })
     }
 
     /// Of an object that only has to exist.
