@@ -116,7 +116,7 @@ pub enum RegionTrigger {
     OperatorDriven,
 }
 
-/// What is known of a consistent region. Written by whoever drives it, before PEs are told anything that follows from it.
+/// What is known of a consistent region. Written by whoever drives it, before PEs are told what follows from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConsistentRegionStatus {

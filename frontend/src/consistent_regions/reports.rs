@@ -3,8 +3,8 @@
 //! All that has come for a region since its last step is stored by one write: a thousand PEs report at the same moment.
 //! Whoever reports is answered after that.
 //!
-//! Invariants: a PE has few reports here, the same one once; nothing is taken as long as nobody drives the regions; what
-//! cannot be stored goes back, in front of what came later.
+//! Invariants: a PE has few reports here, the same one once; nothing is taken as long as nobody drives the regions;
+//! what cannot be stored goes back, in front of what came later.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

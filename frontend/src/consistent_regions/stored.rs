@@ -1,4 +1,4 @@
-//! Between the object of a region and the machine that drives it.
+//! Between the object of a region and the machine that drives it (rule consistent-region-13).
 //!
 //! The state of the machine is the field `record` of the status; what people see beside it follows from it.
 //!

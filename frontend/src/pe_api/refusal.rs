@@ -37,8 +37,8 @@ impl Refusal {
         Self::Invalid(format!("there is no job {name}"))
     }
 
-    /// The refusal, when the runtime does not wait for it any more: it tries again if it hears nothing, but not if it is
-    /// told that something failed (rule pe-api-4).
+    /// The refusal, when the runtime does not wait for it any more: it tries again if it hears nothing, but not if it
+    /// is told that something failed (rule pe-api-4).
     pub(super) async fn unheard(self, since: Instant) -> Self {
         sleep_until(since + TOO_LATE).await;
         self

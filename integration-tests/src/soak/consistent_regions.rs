@@ -198,7 +198,10 @@ impl Run {
                 .filter(|pair| self.outcome.kills.get(pair).copied().unwrap_or(0) <= rounds as u64 / total as u64)
                 .collect();
             let Some((phase, victims)) = self.random.choice(missing) else { break };
-            self.round(&jobs, phase, victims).await.with_context(|| format!("{}, {}", phase.name(), victims.name()))?;
+            let title = format!("round {}: {}, {}", rounds + 1, phase.name(), victims.name());
+            let progress = Progress::begin(title.clone());
+            self.round(&jobs, phase, victims).await.context(title)?;
+            progress.done();
             rounds += 1;
         }
         for job in &jobs {

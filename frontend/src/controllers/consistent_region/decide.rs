@@ -140,7 +140,7 @@ fn with_condition(
     (Some(ConsistentRegion { status: Some(status), ..(**region).clone() }), None)
 }
 
-/// What the condition says of a state.
+/// What the condition says of a state (rule consistent-region-13).
 fn said(state: &State, health: &Health, attempts_max: u32) -> (bool, &'static str, String) {
     let missing = match health {
         Health::Unhealthy(cause) => cause.to_string(),

@@ -1,4 +1,4 @@
-//! Leads the PEs of consistent regions to the replica that drives them (rule consistent-region-3).
+//! Leads the PEs of consistent regions to the replica that drives them (rule consistent-region-14).
 //!
 //! The job controller makes the Service, without a selector and without addresses. Whoever leads writes its own address
 //! into the EndpointSlice, and only that: other replicas may be behind.
