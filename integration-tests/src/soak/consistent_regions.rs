@@ -122,8 +122,9 @@ pub struct RegionOutcome {
     took: Duration,
     /// How often who was killed in which phase.
     kills: BTreeMap<(Phase, Victims), u64>,
-    /// From the kill to the end of a checkpoint that began later, without and with a frontend among the killed.
-    recovered: [Durations; 2],
+    /// From the kill to the end of a checkpoint that began later: without a frontend among the killed, with one that
+    /// came back at once, and with one that another took over from.
+    recovered: [Durations; 3],
     /// Per job: tuples at the sink, checkpoints, resets of all PEs, and checkpoints kept by a PE, at most.
     jobs: Vec<(String, SinkStatus, u64, u64, usize)>,
 }
@@ -250,16 +251,16 @@ impl Run {
             let _ = self.kill(job, operator).await;
         }
         *self.outcome.kills.entry((phase, victims)).or_default() += 1;
-        if victims.has_leader() {
-            for frontend in self.system.frontends() {
-                if frontend.process().id().is_none() {
-                    frontend.start_again().await?;
-                }
-            }
+        // It comes back and goes on leading, or the other one takes over.
+        let is_replaced = victims.has_leader() && self.random.bool();
+        if !is_replaced {
+            self.start_again().await?;
         }
         // A checkpoint that was under way may be completed; the one after it began later.
         until_checkpoint(job, seen.last_completed_checkpoint.unwrap_or_default() + 1).await?;
-        self.outcome.recovered[usize::from(victims.has_leader())].add(since.elapsed());
+        let kind = usize::from(victims.has_leader()) + usize::from(is_replaced);
+        self.outcome.recovered[kind].add(since.elapsed());
+        self.start_again().await?;
         for (job, before) in before {
             let now = region(job).await?.last_completed_checkpoint.unwrap_or_default();
             until_checkpoint(job, now).await?;
@@ -293,6 +294,16 @@ impl Run {
         Ok(())
     }
 
+    /// Starts the frontends that do not run.
+    async fn start_again(&self) -> Result<()> {
+        for frontend in self.system.frontends() {
+            if frontend.process().id().is_none() {
+                frontend.start_again().await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn leader(&self) -> Result<&crate::system::Frontend> {
         eventually("somebody leads", WITHIN, || async {
             for frontend in self.system.frontends() {
@@ -317,22 +328,23 @@ fn application(in_steps: bool) -> String {
         ("maxConsecutiveResetAttempts", "20"),
     ];
     let values = values.map(|(key, value)| format!("<value key='{key}' type=''>{value}</value>")).concat();
-    let sketch = Sketch::row(&["Source", "Work", "Sink"])
+    let variables = match in_steps {
+        true => "<envVars><envVar name='PE_DOUBLE_CHECKPOINT_STYLE' value='blocking'/></envVars>",
+        false => "",
+    };
+    Sketch::row(&["Source", "Work", "Sink"])
         .parallel("Work", 3)
         .main(&format!("<splAnnotation tag='consistentRegion'>{values}</splAnnotation>"))
         .of("Source")
+        .with(variables)
         .consistent(0, "isStartOfRegion")
         .of("Work")
+        .with(variables)
         .consistent(0, "")
         .of("Sink")
-        .consistent(0, "isEndOfRegion");
-    let adl = sketch.adl();
-    if in_steps {
-        let variable = "<envVar name='PE_DOUBLE_CHECKPOINT_STYLE' value='blocking'/>";
-        adl.replace("<envVars/>", &format!("<envVars>{variable}</envVars>"))
-    } else {
-        adl
-    }
+        .with(variables)
+        .consistent(0, "isEndOfRegion")
+        .adl()
 }
 
 async fn region(job: &ObservedJob) -> Result<ConsistentRegionStatus> {
@@ -390,14 +402,13 @@ fn page(options: &RegionOptions, outcome: &RegionOutcome, failure: Option<&str>)
     });
     report::table(&mut page, header, rows.into_iter())?;
     page.push_str("\n## From the kill to the end of a checkpoint that began later\n\n");
-    let rows =
-        [("PEs", &outcome.recovered[0]), ("with the frontend", &outcome.recovered[1])].map(|(name, durations)| {
-            let shown = durations.percentiles([50, 90, 100]);
-            let text =
-                |index: usize| shown.map_or_else(String::new, |shown| format!("{:.1}", shown[index].as_secs_f64()));
-            [name.to_owned(), durations.count().to_string(), text(0), text(1), text(2)]
-        });
-    report::table(&mut page, ["killed", "times", "median (s)", "90 % (s)", "longest (s)"], rows.into_iter())?;
+    let names = ["PEs", "the frontend, which came back at once", "the frontend, and another one took over"];
+    let rows = names.iter().zip(&outcome.recovered).map(|(name, durations)| {
+        let shown = durations.percentiles([50, 90, 100]);
+        let text = |index: usize| shown.map_or_else(String::new, |shown| format!("{:.1}", shown[index].as_secs_f64()));
+        [(*name).to_owned(), durations.count().to_string(), text(0), text(1), text(2)]
+    });
+    report::table(&mut page, ["killed", "times", "median (s)", "90 % (s)", "longest (s)"], rows)?;
     page.push_str("\n## The jobs at the end\n\n");
     let rows = outcome.jobs.iter().map(|(job, sink, checkpoint, resets, kept)| {
         let (lost, doubled) = (sink.lost.to_string(), sink.doubled.to_string());
