@@ -93,8 +93,8 @@ pub(crate) fn describe(
     status
 }
 
-/// Whether two statuses differ in more than counters and texts (rule job-35). Connectivity counts as a counter: PEs tell
-/// of it as often as they like.
+/// Whether two statuses differ in more than counters and texts (rule job-35). Connectivity counts as a counter: PEs
+/// tell of it as often as they like.
 pub(crate) fn is_significant(before: &JobStatus, after: &JobStatus) -> bool {
     let essence = |status: &JobStatus| {
         let mut status = status.clone();
