@@ -61,7 +61,11 @@ impl Routes {
             match timeout(self.poll, socket.recv(&mut message)).await {
                 Ok(Ok(length)) => {
                     let message = message.get(..length).unwrap_or_default();
-                    lock(&self.status).datagrams += 1;
+                    {
+                        let mut status = lock(&self.status);
+                        status.datagrams += 1;
+                        status.last_datagram = Some(String::from_utf8_lossy(message).into_owned());
+                    }
                     if message == GET_THEM {
                         lock(&self.status).asked_to_poll += 1;
                         self.get().await;

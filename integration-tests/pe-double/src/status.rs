@@ -164,6 +164,8 @@ pub struct SinkStatus {
 pub struct RoutesStatus {
     /// Messages that came.
     pub datagrams: u64,
+    /// The last one, as it came.
+    pub last_datagram: Option<String>,
     /// Those of them that asked it to get its routes.
     pub asked_to_poll: u64,
     /// How often it asked for its routes.

@@ -79,8 +79,8 @@ pub fn tuples(steps: &[Step]) -> Option<String> {
     numbers_to_the_right(&mut table);
     let broken = flows.iter().flat_map(|(name, flow)| flow.stayed.broken.iter().map(move |one| (name, one)));
     let mut text = format!(
-        "{table}\nThe PEs are doubles, which move numbered tuples. Lost are those that were in a PE that restarted, or on \
-         the way to it.\n"
+        "{table}\nThe PEs are doubles, which move numbered tuples. Lost are those that were in a PE that restarted, or \
+         on the way to it.\n"
     );
     for (name, connection) in broken {
         let _ = writeln!(text, "Broken in {name}: {connection}");

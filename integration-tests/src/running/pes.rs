@@ -110,8 +110,10 @@ impl Pes {
                 let problems = &status.problems.last;
                 ensure!(
                     is_whole && is_known,
-                    "PE {}: {:?}, known as {known:?}; {problems:?}",
+                    "PE {}: {:?}, reported {:?}, known as {known:?}: {:?}; {problems:?}",
                     status.pe,
+                    status.connectivity,
+                    status.reported,
                     status.outputs
                 );
                 ensure!(status.bundle.as_ref().is_some_and(|bundle| bundle.bytes > 0), "{:?}", status.bundle);

@@ -2,16 +2,18 @@
 
 use anyhow::{Result, anyhow};
 use integration_tests::running::pes::Pes;
+use integration_tests::system::job::ObservedJob;
 use integration_tests::system::rights::FrontendRights;
 use integration_tests::system::{LONG_LEASE, Programs, System, SystemOptions};
 use integration_tests::{running, sample};
 use kube::Client;
 use std::path::PathBuf;
 use std::time::Duration;
-use streams_api::Job;
+use streams_api::{Job, condition};
 use streams_control_plane::process::Supervisor;
 use streams_control_plane::{ControlPlane, Options};
 use streams_node_agent::NodeAgent;
+use streams_test_support::application::Sketch;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
@@ -118,4 +120,16 @@ impl Fixture {
     pub(crate) fn sample(&self, name: &str) -> Job {
         sample::job(&self.namespace, name)
     }
+}
+
+/// Creates a job of a sketch, and waits until its PEs are connected.
+pub(crate) async fn sketched(it: &Fixture, name: &str, sketch: &Sketch) -> Result<ObservedJob> {
+    let file = format!("{name}.sab");
+    std::fs::write(it.system.bundles().join(&file), sample::bundle_of(&sketch.adl())?)?;
+    let mut job = it.sample(name);
+    job.spec.bundle.file = Some(file);
+    let job = ObservedJob::create(&it.client, &job).await?;
+    job.until_condition(condition::READY, true, WITHIN).await?;
+    it.pes.until_connected(&job, WITHIN).await?;
+    Ok(job)
 }

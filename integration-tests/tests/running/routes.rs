@@ -1,15 +1,19 @@
 //! Imports meet exports while jobs run: routes come, follow what is changed, and go.
 
-use crate::fixture::{Fixture, WITHIN, with_running_pes};
+use crate::fixture::{Fixture, WITHIN, sketched, with_running_pes};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::running::pes::ANSWERS_WITHIN;
 use integration_tests::sample;
 use integration_tests::system::job::ObservedJob;
 use kube::api::DeleteParams;
 use reqwest::{Method, StatusCode};
-use std::collections::BTreeSet;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 use streams_api::{Export, Import, Job, condition};
 use streams_control_plane::wait::eventually;
+use streams_pe_double::PortLabel;
+use streams_test_support::application::Sketch;
 
 /// Sensors, lanes that import and export, alarms.
 const TELEMETRY: &str = include_str!("../../../fusion-service/tests/applications/telemetry.adl");
@@ -35,20 +39,25 @@ async fn routes(it: &Fixture, from: &str, to: u64) -> Result<usize> {
 /// A PE of a job.
 type Pe<'a> = (&'a str, u64);
 
+/// A request with XML ([`request_of`]).
+async fn request(it: &Fixture, from: Pe<'_>, about: Pe<'_>, what: (Method, &str), body: &str) -> Result<StatusCode> {
+    request_of(it, from, about, what, ("application/xml", body)).await
+}
+
 /// A request that the pod of one PE sends about another one, or itself. `path` goes on where that of the PE's
 /// subscriptions ends.
-async fn request(
+async fn request_of(
     it: &Fixture,
     from: Pe<'_>,
     (job, pe): Pe<'_>,
     (method, path): (Method, &str),
-    body: &str,
+    (kind, body): (&str, &str),
 ) -> Result<StatusCode> {
     let statuses = it.pes.statuses(from.0).await?;
     let pod = statuses.get(&from.1).context("the PE does not run")?.address;
     let client = reqwest::Client::builder().no_proxy().local_address(pod).timeout(ANSWERS_WITHIN).build()?;
     let url = format!("http://{}/api/subscriptions/job/{job}/pe/{pe}{path}", it.system.frontend()?.pe_api());
-    let request = client.request(method, url).header("content-type", "application/xml").body(body.to_owned());
+    let request = client.request(method, url).header("content-type", kind).body(body.to_owned());
     Ok(request.send().await?.status())
 }
 
@@ -128,6 +137,217 @@ async fn routes_follow_what_pes_change_and_jobs_that_come_and_go() -> Result<()>
         second.api::<Job>().delete("second", &DeleteParams::foreground()).await?;
         until_routes(it, "first", second_id, 0).await?;
         ensure!(routes(it, "first", first_id).await? == 0, "nothing else was connected");
+        Ok(())
+    })
+    .await
+}
+
+/// A source, lanes, and what each lane exports: its stream by name, and by properties.
+fn exporter() -> Sketch {
+    let properties = "<properties><property name='lane' type='int64'><value>getChannel()</value></property><property \
+                      name='kind' type='rstring'><value>\"result\"</value></property></properties>";
+    Sketch::new()
+        .op("Out", 0, 1)
+        .composite("Lane", 1, 0)
+        .op("Lane.Work", 1, 2)
+        .export("Lane.Named", "", "streamName='results'")
+        .export("Lane.Described", properties, "")
+        .chain(&["Out", "Lane", "Lane.Work", "Lane.Named"])
+        .connect("Lane.Work:1", "Lane.Described:0")
+        .parallel("Lane", 2)
+}
+
+/// Sinks that import what lanes export: by name, by property, and that with a filter; and takers, of which each
+/// imports one lane.
+fn importer() -> Sketch {
+    let by_name = "<nameBasedImport applicationName='Main' streamName='results'/>";
+    let by_property = |subscription: &str| format!("<propertyBasedImport subscription='{subscription}'/>");
+    Sketch::new()
+        .import("Names", by_name, "")
+        .op("ByName", 1, 0)
+        .chain(&["Names", "ByName"])
+        .import("Kinds", &by_property("kind == \"result\""), "")
+        .op("ByProperty", 1, 0)
+        .chain(&["Kinds", "ByProperty"])
+        .import("Thirds", &by_property("kind == \"result\""), "filter='i % 3 == 0'")
+        .op("Filtered", 1, 0)
+        .chain(&["Thirds", "Filtered"])
+        .composite("Taker", 0, 0)
+        .import("Taker.Lane", &by_property("lane == getChannel()"), "")
+        .op("Taker.Sink", 1, 0)
+        .chain(&["Taker.Lane", "Taker.Sink"])
+        .parallel("Taker", 2)
+}
+
+/// Two jobs, of which one imports what the other exports.
+struct Joined<'a> {
+    it: &'a Fixture,
+    exporter: ObservedJob,
+    importer: ObservedJob,
+}
+
+impl Joined<'_> {
+    /// Waits until so many routes lead to each importing operator and carry tuples, and both jobs are whole.
+    async fn until_routes(&self, what: &str, expected: &[(&str, usize)]) -> Result<()> {
+        let since = Instant::now();
+        let expected: BTreeMap<String, usize> =
+            expected.iter().map(|(operator, count)| ((*operator).to_owned(), *count)).collect();
+        eventually(&format!("{what}: routes are {expected:?}"), WITHIN, || async {
+            let operators = self.importer.operators().await?;
+            let importer = self.importer.status().await?.job_id.context("no number")?;
+            let mut carrying = BTreeMap::new();
+            for status in self.it.pes.statuses(self.exporter.name()).await?.values() {
+                let known = status.routes.exports.values().map(BTreeMap::len).sum::<usize>();
+                let routes: Vec<_> = status.outputs.iter().filter(|output| output.kind == "route").collect();
+                ensure!(routes.len() == known, "PE {} knows {known} routes: {routes:?}", status.pe);
+                for route in routes {
+                    let to: PortLabel = route.to.as_deref().context("a route leads nowhere")?.parse()?;
+                    ensure!(to.job_id == importer && route.connected && route.sent > 0, "{route:?}");
+                    let operator = operators.get(&to.pe).with_context(|| format!("a route leads to PE {}", to.pe))?;
+                    *carrying.entry(operator.clone()).or_default() += 1;
+                }
+            }
+            ensure!(carrying == expected, "{carrying:?}");
+            Ok(())
+        })
+        .await?;
+        for job in [&self.exporter, &self.importer] {
+            self.it.pes.until_connected(job, WITHIN).await?;
+        }
+        println!("{what}: {} routes carry tuples after {:.1?}", expected.values().sum::<usize>(), since.elapsed());
+        Ok(())
+    }
+
+    /// Changes a width, and waits until the job is ready with it.
+    async fn resize(&self, job: &ObservedJob, region: &str, width: u32) -> Result<()> {
+        job.set_width(region, width).await?;
+        eventually("the width is applied", WITHIN, || async {
+            let applied = job.region(region).await?.status.and_then(|status| status.width);
+            ensure!(applied == Some(width), "{applied:?}");
+            Ok(())
+        })
+        .await?;
+        job.until_condition(condition::READY, true, WITHIN).await.map(drop)
+    }
+
+    /// Launches of the PEs of a job, which show whether one was restarted.
+    async fn launches(&self, job: &ObservedJob) -> Result<BTreeMap<u64, u64>> {
+        let statuses = self.it.pes.statuses(job.name()).await?;
+        Ok(statuses.into_iter().map(|(pe, status)| (pe, status.launch)).collect())
+    }
+
+    /// The routes to one PE of the importing job.
+    async fn routes_to(&self, pe: u64) -> Result<RoutesTo> {
+        let mut routes = RoutesTo::default();
+        let statuses = self.it.pes.statuses(self.exporter.name()).await?;
+        for output in statuses.values().flat_map(|status| &status.outputs).filter(|output| output.kind == "route") {
+            let to: PortLabel = output.to.as_deref().context("a route leads nowhere")?.parse()?;
+            if to.pe == pe {
+                routes.sent += output.sent;
+                routes.held_back += output.filtered;
+                routes.opened += output.opened;
+                routes.filters.insert(output.filter.clone().unwrap_or_default());
+            }
+        }
+        Ok(routes)
+    }
+
+    /// Tuples that have arrived at a sink of the importing job.
+    async fn arrived(&self, pe: u64) -> Result<u64> {
+        let statuses = self.it.pes.statuses(self.importer.name()).await?;
+        let status = statuses.get(&pe).context("it does not run")?;
+        Ok(status.sinks.iter().map(|sink| sink.received).sum())
+    }
+
+    /// A filter holds back what it is to hold back, and nothing else; another one comes into force while tuples flow,
+    /// without another connection.
+    async fn filters_decide_what_passes(&self) -> Result<()> {
+        let [filtered, unfiltered] = [self.importer.pe("Filtered").await?, self.importer.pe("ByProperty").await?];
+        let [filtered, unfiltered] = [filtered.spec.id, unfiltered.spec.id];
+        let all = self.routes_to(unfiltered).await?;
+        ensure!(all.sent > 0 && all.held_back == 0 && all.filters == [String::new()].into(), "{all:?}");
+        let enough = |routes: &RoutesTo| routes.sent + routes.held_back > 150;
+        let thirds = eventually("a third of the tuples passes", WITHIN, || async {
+            let routes = self.routes_to(filtered).await?;
+            ensure!(enough(&routes), "{routes:?}");
+            Ok(routes)
+        })
+        .await?;
+        ensure!(thirds.filters == ["i % 3 == 0".to_owned()].into(), "{thirds:?}");
+        ensure!((thirds.held_back / 2).abs_diff(thirds.sent) <= thirds.sent / 4, "{thirds:?}");
+
+        let imports = self.importer.list::<Import>().await?;
+        let import = imports.iter().find(|import| import.spec.pe_id == filtered).context("it imports nothing")?;
+        let path = format!("/import/{}/filter", import.spec.port_id);
+        let pe = (self.importer.name(), filtered);
+        let status = request_of(self.it, pe, pe, (Method::PUT, &path), ("text/plain", "i < 0")).await?;
+        ensure!(status == StatusCode::NO_CONTENT, "{status}");
+        let in_force = eventually("the new filter is in force", WITHIN, || async {
+            let routes = self.routes_to(filtered).await?;
+            ensure!(routes.filters == ["i < 0".to_owned()].into(), "{routes:?}");
+            Ok(routes)
+        })
+        .await?;
+        // What was on the way arrives; then nothing more does, however much is held back.
+        let seen = Cell::new((in_force.held_back, u64::MAX));
+        let (later, arrived) = eventually("nothing arrives any more", WITHIN, || async {
+            let (routes, arrived) = (self.routes_to(filtered).await?, self.arrived(filtered).await?);
+            let (held_back, before) = seen.get();
+            if arrived != before {
+                seen.set((routes.held_back, arrived));
+            }
+            ensure!(arrived == before && routes.held_back > held_back + 60, "{routes:?}, {arrived} arrived");
+            Ok((routes, arrived))
+        })
+        .await?;
+        ensure!(later.opened == thirds.opened, "{thirds:?}, then {later:?}");
+        // Without a filter all pass again.
+        let status = request_of(self.it, pe, pe, (Method::PUT, &path), ("text/plain", "")).await?;
+        ensure!(status == StatusCode::NO_CONTENT, "{status}");
+        eventually("tuples pass again", WITHIN, || async {
+            let (routes, now) = (self.routes_to(filtered).await?, self.arrived(filtered).await?);
+            ensure!(now > arrived && routes.opened == thirds.opened, "{routes:?}, {now} of {arrived} arrived");
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// What is sent on routes.
+#[derive(Debug, Default)]
+struct RoutesTo {
+    sent: u64,
+    held_back: u64,
+    /// How often connections were made.
+    opened: u64,
+    filters: BTreeSet<String>,
+}
+
+#[tokio::test]
+async fn routes_by_name_by_property_and_with_filters_follow_resizes_of_both_jobs() -> Result<()> {
+    with_running_pes("running-joined", async |it| {
+        let exporter = sketched(it, "exporter", &exporter()).await?;
+        let importer = sketched(it, "importer", &importer()).await?;
+        let joined = Joined { it, exporter: exporter.clone(), importer: importer.clone() };
+        let takers = ["Taker[0].Sink", "Taker[1].Sink", "Taker[2].Sink"];
+        let routes = |lanes: usize, takers: &[&'static str]| {
+            let to_all = ["ByName", "ByProperty", "Filtered"].map(|operator| (operator, lanes));
+            to_all.into_iter().chain(takers.iter().map(|taker| (*taker, 1))).collect::<Vec<_>>()
+        };
+        joined.until_routes("two lanes", &routes(2, &takers[..2])).await?;
+
+        // The exporting job is resized: nothing of the other one restarts.
+        let importing = joined.launches(&importer).await?;
+        joined.resize(&exporter, "Lane", 4).await?;
+        joined.until_routes("four lanes", &routes(4, &takers[..2])).await?;
+        ensure!(joined.launches(&importer).await? == importing, "a PE of the importing job has restarted");
+        joined.filters_decide_what_passes().await?;
+
+        // The importing job is resized, too; then the exporting one has a lane less than there are takers.
+        joined.resize(&importer, "Taker", 3).await?;
+        joined.until_routes("three takers", &routes(4, &takers)).await?;
+        joined.resize(&exporter, "Lane", 2).await?;
+        joined.until_routes("two lanes again", &routes(2, &takers[..2])).await?;
         Ok(())
     })
     .await
