@@ -1,7 +1,7 @@
 //! A consistent region takes checkpoints while tuples flow, and after a failure no tuple is lost or counted twice.
 
 use crate::fixture::{Fixture, WITHIN, with_running_pes};
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use integration_tests::sample;
 use integration_tests::system::job::ObservedJob;
 use streams_api::{ConsistentRegion, ConsistentRegionStatus, ProcessingElement, condition, names};
@@ -48,31 +48,26 @@ async fn region(job: &ObservedJob) -> Result<ConsistentRegionStatus> {
 
 /// Waits until a checkpoint later than this one is complete and tuples are processed. Returns it.
 async fn until_checkpoint(job: &ObservedJob, after: u64) -> Result<u64> {
-    let mut completed = 0;
     eventually("a checkpoint is complete", WITHIN, || async {
         let status = region(job).await?;
         let last = status.last_completed_checkpoint.unwrap_or_default();
         ensure!(last > after && status.state.as_deref() == Some("PROCESSING"), "{:?}, {last}", status.state);
-        Ok(())
+        Ok(last)
     })
-    .await?;
-    completed = completed.max(region(job).await?.last_completed_checkpoint.unwrap_or_default());
-    Ok(completed)
+    .await
 }
 
 /// What has arrived at the sink, at a moment at which everything that was sent has, and more than this number. A reset
 /// goes back behind it; what comes again takes its time.
 async fn arrived(it: &Fixture, more_than: u64) -> Result<SinkStatus> {
-    eventually("nothing is missing at the sink", WITHIN, || async {
-        let sinks = arrivals(it.pes.statuses(JOB).await?.values());
-        let [sink] = sinks.as_slice() else { anyhow::bail!("{sinks:?}") };
+    let sink = eventually("nothing is missing at the sink", WITHIN, || async {
+        let mut sinks = arrivals(it.pes.statuses(JOB).await?.values());
+        let Some(sink) = sinks.pop().filter(|_| sinks.is_empty()) else { bail!("{sinks:?}") };
         ensure!(sink.lost == 0 && sink.received == sink.highest + 1, "{sink:?}");
         ensure!(sink.highest > more_than, "not more than {more_than}: {sink:?}");
-        Ok(())
+        Ok(sink)
     })
     .await?;
-    let sinks = arrivals(it.pes.statuses(JOB).await?.values());
-    let sink = sinks.into_iter().next().context("no sink")?;
     ensure!(sink.doubled == 0, "{sink:?}");
     Ok(sink)
 }
