@@ -35,7 +35,7 @@ pub(crate) fn settings(spec: &ConsistentRegionSpec) -> Settings {
 /// What is stored cannot be read: somebody has edited it, or a newer version has written it.
 pub(crate) fn state(region: &ConsistentRegion) -> Result<State, serde_json::Error> {
     let record = region.status.as_ref().and_then(|status| status.record.as_ref());
-    record.map_or_else(|| Ok(State::new()), |record| serde::Deserialize::deserialize(record))
+    record.map_or_else(|| Ok(State::new()), serde::Deserialize::deserialize)
 }
 
 /// Puts a state into a status.

@@ -189,7 +189,7 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     resize::subscribe(&mirrors, &resize_queue);
     let exports = standing::<Export>(&cluster, &mirrors, &boards, &metrics, &jobs, &stop);
     let imports = standing::<Import>(&cluster, &mirrors, &boards, &metrics, &jobs, &stop);
-    let consistent_regions = consistent_regions(&cluster, regions, pe_api_address, &metrics, &jobs, &stop).await;
+    let consistent_regions = consistent_regions(&cluster, regions, pe_api_address, &metrics, &jobs, &stop);
     let sharing = Sharing::among(jobs.workers, owner_of_child);
     let routes_queue = Queue::new("routes", BackOff::default(), sharing, &metrics);
     routes::subscribe(&mirrors, &boards, &routes_queue);
@@ -249,7 +249,7 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
 }
 
 /// The controllers of consistent regions and of their Services, until `stop`.
-async fn consistent_regions(
+fn consistent_regions(
     cluster: &ApiServer,
     regions: ConsistentRegions,
     address: Option<IpAddr>,
@@ -273,15 +273,12 @@ async fn consistent_regions(
         of_regions.close();
         of_services.close();
     };
-    let workers = usize::from(jobs.workers);
-    let mirrors = regions.mirrors.clone();
-    let service_reconciler = ConsistentRegionServiceReconciler::new(cluster.clone(), mirrors, address);
-    let messenger = Datagrams::open(messenger::CONSISTENT_REGIONS).await;
-    let figures = RegionFigures::among(metrics);
-    let reconciler = ConsistentRegionReconciler::new(cluster.clone(), regions, messenger, figures);
-    let work = future::join(each(queue, workers, reconciler), each(services, workers, service_reconciler));
+    let (cluster, workers, figures) = (cluster.clone(), usize::from(jobs.workers), RegionFigures::among(metrics));
+    let leading = ConsistentRegionServiceReconciler::new(cluster.clone(), regions.mirrors.clone(), address);
     async move {
-        tokio::join!(close, resync, work);
+        let messenger = Datagrams::open(messenger::CONSISTENT_REGIONS).await;
+        let driving = ConsistentRegionReconciler::new(cluster, regions, messenger, figures);
+        tokio::join!(close, resync, each(queue, workers, driving), each(services, workers, leading));
     }
 }
 
