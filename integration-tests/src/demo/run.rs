@@ -270,7 +270,7 @@ async fn run_pes(options: &DemoOptions) -> bool {
     match running::possible().await {
         Ok(()) => true,
         Err(why) => {
-            eprintln!("No tuples will move, as the pods will be objects without processes: {why:#}.");
+            eprintln!("No tuples will move, as the pods will be objects without processes: {why}.");
             false
         }
     }
