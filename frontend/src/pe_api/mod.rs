@@ -91,7 +91,7 @@ impl PeApi {
     /// What the mirrors of these regions show, and writes to this cluster.
     pub(crate) fn new<C: Cluster>(cluster: C, boards: Boards, callers: Callers, regions: ConsistentRegions) -> Self {
         let mirrors = regions.mirrors.clone();
-        let changes = Arc::new(ClusterChanges { cluster, mirrors: mirrors.clone() });
+        let changes = Arc::new(ClusterChanges::new(cluster, mirrors.clone()));
         Self { changes, mirrors, boards, callers, regions, captures: Captures::default() }
     }
 }

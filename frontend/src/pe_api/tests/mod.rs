@@ -309,6 +309,50 @@ async fn connectivity_is_that_of_the_present_pod() {
     cluster.expect(get(path), 200, "\"None\"").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_report_whose_write_takes_long_is_not_written_over_the_next_one() {
+    let path = "/api/state/job/srcjob/pe/1/connectivity";
+    let mut cluster = Cluster::with(jobs);
+    cluster.expect(send(Method::PUT, path, "\"Full\""), 204, "").await;
+    // The next write is under way for longer than anybody waits for it.
+    let (slow, first) = (Duration::from_millis(1_200), Arc::new(AtomicUsize::new(0)));
+    cluster.connection.meanwhile(move |call| {
+        let is_slow = call.verb.is_write() && first.fetch_add(1, Ordering::SeqCst) == 0;
+        Box::pin(async move {
+            if is_slow {
+                tokio::time::sleep(slow).await;
+            }
+        })
+    });
+    let request = |state: &str| {
+        let mut request = Request::put(path).header("host", "streams-api.n:10000").body(Body::from(state.to_owned()));
+        let peer: SocketAddr = format!("{PE}:40000").parse().unwrap();
+        request.as_mut().unwrap().extensions_mut().insert(ConnectInfo(peer));
+        cluster.router.clone().oneshot(request.unwrap())
+    };
+    let (partial, full) = (request("\"Partial\""), request("\"Full\""));
+    let both = async {
+        let later = async {
+            // The mirror still shows what was there before.
+            tokio::time::sleep(Duration::from_millis(1_000)).await;
+            full.await
+        };
+        tokio::join!(partial, later)
+    };
+    let mut both = Box::pin(both);
+    let (partial, full) = loop {
+        tokio::select! {
+            biased;
+            answers = &mut both => break answers,
+            () = tokio::time::sleep(Duration::from_millis(1)) => { cluster.mirrors.deliver_all(); }
+        }
+    };
+    let codes = (partial.unwrap().status().as_u16(), full.unwrap().status().as_u16());
+    assert_eq!(codes, (503, 204));
+    let stored = cluster.server.get::<ProcessingElement>(&Key::new("n", "srcjob-1")).unwrap().status.unwrap();
+    assert_eq!(stored.connectivity(), Connectivity::Full);
+}
+
 #[tokio::test]
 async fn a_pod_that_is_faster_than_the_news_of_its_address_is_heard() {
     let path = "/api/state/job/srcjob/pe/1/connectivity";
