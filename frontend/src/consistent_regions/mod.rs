@@ -15,8 +15,8 @@
 //! | [`reports`] | what PEs report until it is stored |
 //! | [`documents`] | what a PE is told by all of its regions |
 //!
-//! Only the replica that drives the regions answers for them (rule consistent-region-14): PEs take an older document for
-//! news. So it says nothing before its mirrors have caught up with the leader before, and nothing once its term has
+//! Only the replica that drives the regions answers for them (rule consistent-region-14): PEs take an older document
+//! for news. So it says nothing before its mirrors have caught up with the leader before, and nothing once its term has
 //! ended.
 //!
 //! Knows: objects of Kubernetes, the machine. Must not know: HTTP, queues of controllers but that there is one.

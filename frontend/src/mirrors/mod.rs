@@ -225,8 +225,8 @@ impl Mirrors {
     }
 
     /// Waits until what a leader decides by is as new as this moment (rule call-28): jobs, what they and their PEs were
-    /// asked to be, and what PEs were told by consistent regions. Of all other kinds the mirrors may be behind: they are
-    /// made again, under the same names.
+    /// asked to be, and what PEs were told by consistent regions. Of all other kinds the mirrors may be behind: they
+    /// are made again, under the same names.
     ///
     /// # Errors
     /// The API server does not say which objects there are.

@@ -1,8 +1,8 @@
 //! Changes the status of an object, so that the next read of this replica sees it (rule pe-api-3).
 //!
 //! The write is made only if nobody has written the object since it was read; else it is read again and decided again.
-//! Then the mirror is waited for. Both together have less time than the runtime waits. A write that takes longer goes on
-//! without whoever has asked for it, and the next change of the object waits for its end.
+//! Then the mirror is waited for. Both together have less time than the runtime waits. A write that takes longer goes
+//! on without whoever has asked for it, and the next change of the object waits for its end.
 
 use super::refusal::Refusal;
 use super::{MANAGER, reservations};
