@@ -18,6 +18,7 @@ use kube::api::{Api, DeleteParams, ListParams};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use streams_api::ProcessingElement;
 use streams_control_plane::process::Supervisor;
@@ -49,6 +50,7 @@ struct Reached {
     picture: Picture,
     job_id: Option<u64>,
     generation: Option<u64>,
+    /// How often each PE was launched since the operation began.
     launches: BTreeMap<u64, u64>,
 }
 
@@ -97,6 +99,8 @@ pub(super) struct Lane<'a> {
     job: ObservedJob,
     system: System,
     referee: Referee,
+    /// How often PEs had been launched when the operation began. Operations before may differ in that, and be right.
+    before: Mutex<BTreeMap<u64, u64>>,
 }
 
 impl<'a> Lane<'a> {
@@ -124,7 +128,7 @@ impl<'a> Lane<'a> {
         let system = System::start(supervisor, programs, &options).await?;
         sample::write_bundle(system.bundles())?;
         let job = ObservedJob::new(&client, &namespace, JOB);
-        Ok(Self { control_plane, client, job, system, referee })
+        Ok(Self { control_plane, client, job, system, referee, before: Mutex::default() })
     }
 
     /// The ends of the logs.
@@ -211,6 +215,10 @@ impl<'a> Lane<'a> {
 
     /// Does an operation, and strikes.
     async fn one(&self, operation: Operation, pace: Pace, strikes_at: Option<(usize, Blow)>) -> (Counted, Result<()>) {
+        match self.launches().await {
+            Ok(launches) => *self.before.lock().unwrap_or_else(PoisonError::into_inner) = launches,
+            Err(error) => return (Counted::default(), Err(error)),
+        }
         self.referee.begin(strikes_at);
         let has_begun = watch::Sender::new(false);
         let done = async {
@@ -311,9 +319,18 @@ impl<'a> Lane<'a> {
     async fn look(&self) -> Result<Reached> {
         let picture = Picture::of(&self.client, self.job.namespace(), JOB).await?;
         let status = self.job.status().await?;
+        let launches = self.launches().await?;
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        // A PE that was removed and comes again is counted from the beginning.
+        let since = |(pe, now): (u64, u64)| (pe, now.checked_sub(before.get(&pe).copied().unwrap_or(0)).unwrap_or(now));
+        let launches = launches.into_iter().map(since).collect();
+        Ok(Reached { picture, job_id: status.job_id, generation: status.generation, launches })
+    }
+
+    /// How often each PE of the job was launched until now.
+    async fn launches(&self) -> Result<BTreeMap<u64, u64>> {
         let pes = self.job.list::<ProcessingElement>().await?;
-        let launches = pes.iter().map(|pe| (pe.spec.id, pe.status.clone().unwrap_or_default().launch_count));
-        Ok(Reached { picture, job_id: status.job_id, generation: status.generation, launches: launches.collect() })
+        Ok(pes.into_iter().map(|pe| (pe.spec.id, pe.status.unwrap_or_default().launch_count)).collect())
     }
 
     /// What the job has come to once nothing changes any more: some objects follow its status.
