@@ -67,15 +67,16 @@ impl Facts {
 pub(crate) async fn connectivity(api: Api, facts: Arc<Facts>) {
     let path = format!("/api/state/job/{}/pe/{}/connectivity", facts.job, facts.pe);
     let mut changes = facts.connections.changes();
-    let mut said = Connectivity::None;
+    // Nothing after a call without an answer: it may have had its effect, or not.
+    let mut said = Some(Connectivity::None);
     let mut pause = PAUSES.0;
     loop {
         changes.borrow_and_update();
         let is = facts.connections.connectivity();
-        if is != said {
+        if Some(is) != said {
             match api.put(&path, format!("\"{is}\"")).await {
                 Ok(answer) => {
-                    said = is;
+                    said = Some(is);
                     pause = PAUSES.0;
                     if answer.status == 204 {
                         *lock(&facts.reported) = Some(is);
@@ -86,6 +87,7 @@ pub(crate) async fn connectivity(api: Api, facts: Arc<Facts>) {
                     }
                 }
                 Err(error) => {
+                    said = None;
                     facts.connections.problem(format!("the connectivity {is}: {error:#}"));
                     let _ = timeout(pause, changes.changed()).await;
                     pause = (pause * 2).min(PAUSES.1);
