@@ -10,7 +10,7 @@
 //! | [`HostPool`] | a named set of hosts that PEs may be placed on | the job controller | the host pool controller |
 //! | [`Export`] | an exported stream | the job controller | the standing controller |
 //! | [`Import`] | a subscription | the job controller | the standing controller |
-//! | [`ConsistentRegion`] | operators that checkpoint together | the job controller | the consistent-region controller |
+//! | [`ConsistentRegion`] | operators that checkpoint together | the job controller | a controller of its own |
 //!
 //! The types of a Job are spread over several modules:
 //!
