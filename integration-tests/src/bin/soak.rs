@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use integration_tests::soak::crash_points::{self, Blow, Operation, Watches};
 use integration_tests::soak::large_resizes::{self, Round};
 use integration_tests::soak::load::{self, Shape};
-use integration_tests::soak::{consistent_regions, declarations, elasticity, report, resizes};
+use integration_tests::soak::{consistent_regions, declarations, elasticity, pe_api, report, resizes};
 use integration_tests::system::Programs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,7 +41,10 @@ use streams_control_plane::stop;
   cargo soak large-resizes                         64 resizes of 192 MiB at once, plain, broken and compressed
   cargo soak large-resizes --callers 8 --mib 24 --report /tmp/small.md
                                                    a small one
-  cargo soak large-resizes --round gzip            one kind of message only")]
+  cargo soak large-resizes --round gzip            one kind of message only
+  cargo soak pe-api                                1,000 PEs that ask and report, and a consistent region of 100
+  cargo soak pe-api --pes 60 --region-pes 6 --minutes 0.3 --report /tmp/small.md
+                                                   a small one")]
 struct Arguments {
     #[command(subcommand)]
     name: Name,
@@ -70,6 +73,9 @@ enum Name {
     /// Many of the largest resizes at once to one replica of the fusion service, which must stay within the memory of
     /// its pod and answer all of them
     LargeResizes(LargeResizes),
+    /// Many PEs that ask and report: what each of them costs at rest and while regions are resized, and what else is
+    /// delayed; no report may be lost
+    PeApi(PeApi),
 }
 
 #[derive(clap::Args, Debug)]
@@ -280,6 +286,34 @@ struct ConsistentRegions {
     report: PathBuf,
 }
 
+#[derive(clap::Args, Debug)]
+struct PeApi {
+    /// PEs of one job.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(6..=10_000))]
+    pes: u16,
+    /// PEs of a job with a consistent region; 0 to leave this out.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(..=1_000))]
+    region_pes: u16,
+    /// How long each of the windows is in which something is measured.
+    #[arg(long, default_value_t = 1.5, value_name = "MINUTES", value_parser = positive)]
+    minutes: f64,
+    /// The wide region is not resized, which takes minutes because it replaces nearly all PEs.
+    #[arg(long)]
+    narrow: bool,
+    /// Number from which everything follows that PEs do at random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Longest time for each thing that is waited for.
+    #[arg(long, default_value_t = 15.0, value_name = "MINUTES", value_parser = positive)]
+    within: f64,
+    /// What else the machine does, for the report.
+    #[arg(long, default_value = "nothing", value_name = "TEXT")]
+    beside: String,
+    /// Where the report is written.
+    #[arg(long, default_value = "docs/measurements/pe-api.md", value_name = "PATH")]
+    report: PathBuf,
+}
+
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if number > 0.0 && number < 1e6 => Ok(number),
@@ -299,6 +333,7 @@ fn main() -> ExitCode {
         Name::Elasticity(arguments) => soak_elasticity(&arguments),
         Name::ConsistentRegions(arguments) => soak_consistent_regions(&arguments),
         Name::LargeResizes(arguments) => soak_large_resizes(&arguments),
+        Name::PeApi(arguments) => soak_pe_api(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -459,6 +494,27 @@ async fn soak_large_resizes(arguments: &LargeResizes) -> Result<()> {
     };
     let outcome = large_resizes::run(&Supervisor::this_program()?, &options, stop::asked()?).await?;
     let page = large_resizes::report::page(&given(), &options, &outcome)?;
+    report::write(&page, &arguments.report)?;
+    println!("{page}\nWritten to {}.", arguments.report.display());
+    match outcome.failures.as_slice() {
+        [] => Ok(()),
+        failures => bail!("{}", failures.join("; ")),
+    }
+}
+
+#[tokio::main]
+async fn soak_pe_api(arguments: &PeApi) -> Result<()> {
+    let options = pe_api::PeApiOptions {
+        pes: arguments.pes.into(),
+        region_pes: arguments.region_pes.into(),
+        window: Duration::from_secs_f64(arguments.minutes * 60.0),
+        is_wide: !arguments.narrow,
+        seed: arguments.seed,
+        within: Duration::from_secs_f64(arguments.within * 60.0),
+        beside: arguments.beside.clone(),
+    };
+    let outcome = pe_api::run(&Supervisor::this_program()?, &options, stop::asked()?).await?;
+    let page = pe_api::report::page(&given(), &options, &outcome)?;
     report::write(&page, &arguments.report)?;
     println!("{page}\nWritten to {}.", arguments.report.display());
     match outcome.failures.as_slice() {

@@ -38,6 +38,12 @@ const WITHIN: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(3);
 /// Longest wait for a phase. Some are over in a moment.
 const PHASE_WITHIN: Duration = Duration::from_secs(20);
+/// Channels of a job.
+const CHANNELS: u32 = 3;
+/// Seconds between two checkpoints.
+const PERIOD: f64 = 0.5;
+/// Doubles report checkpoints in two steps.
+const IN_STEPS: &str = "<envVars><envVar name='PE_DOUBLE_CHECKPOINT_STYLE' value='blocking'/></envVars>";
 /// Tuples a second of each source.
 const RATE: f64 = 200.0;
 /// Operators of a job; each is a PE.
@@ -220,7 +226,8 @@ impl Run {
 
     /// A source, three channels and a sink, all in one consistent region.
     async fn job(&self, client: &Client, name: &str) -> Result<ObservedJob> {
-        let adl = application(name == "in-steps");
+        let variables = if name == "in-steps" { IN_STEPS } else { "" };
+        let adl = application(CHANNELS, PERIOD, variables);
         std::fs::write(self.system.bundles().join(format!("{name}.sab")), sample::bundle_of(&adl)?)?;
         let mut job = sample::job(&self.namespace, name);
         job.spec.bundle.file = Some(format!("{name}.sab"));
@@ -325,23 +332,21 @@ impl Run {
     }
 }
 
-/// The ADL. If `in_steps`, doubles report checkpoints in two steps.
-fn application(in_steps: bool) -> String {
+/// The ADL of a source, so many channels and a sink, all in one consistent region that is drained after each period, in
+/// seconds. The PEs have these environment variables.
+pub(super) fn application(channels: u32, period: f64, variables: &str) -> String {
+    let period = period.to_string();
     let values = [
         ("index", "0"),
         ("trigger", "periodic"),
-        ("period", "0.5"),
+        ("period", period.as_str()),
         ("drainTimeout", "15"),
         ("resetTimeout", "15"),
         ("maxConsecutiveResetAttempts", "20"),
     ];
     let values = values.map(|(key, value)| format!("<value key='{key}' type=''>{value}</value>")).concat();
-    let variables = match in_steps {
-        true => "<envVars><envVar name='PE_DOUBLE_CHECKPOINT_STYLE' value='blocking'/></envVars>",
-        false => "",
-    };
     Sketch::row(&["Source", "Work", "Sink"])
-        .parallel("Work", 3)
+        .parallel("Work", channels)
         .main(&format!("<splAnnotation tag='consistentRegion'>{values}</splAnnotation>"))
         .of("Source")
         .with(variables)

@@ -5,10 +5,11 @@ use crate::sample;
 use crate::system::rights::FrontendRights;
 use crate::system::{LONG_LEASE, Programs, System, SystemOptions};
 use anyhow::Result;
+use std::collections::BTreeMap;
 use streams_api::crds;
-use streams_control_plane::ControlPlane;
 use streams_control_plane::process::Supervisor;
 use streams_control_plane::progress::Progress;
+use streams_control_plane::{Component, ControlPlane};
 
 /// Pods that fit on one of kwok's nodes.
 const PODS_PER_NODE: u32 = 500;
@@ -18,11 +19,24 @@ const PODS_PER_NODE: u32 = 500;
 /// # Errors
 /// When it does not start.
 pub(super) async fn room_for(supervisor: &Supervisor, pods: usize) -> Result<ControlPlane> {
+    room_with(supervisor, pods, BTreeMap::new()).await
+}
+
+/// The same, with more arguments for its programs.
+///
+/// # Errors
+/// When it does not start.
+pub(super) async fn room_with(
+    supervisor: &Supervisor,
+    pods: usize,
+    arguments: BTreeMap<Component, Vec<String>>,
+) -> Result<ControlPlane> {
     let progress = Progress::begin("control plane");
     let cluster = streams_control_plane::Options {
         crds: crds::crds()?,
         nodes: u16::try_from(pods / PODS_PER_NODE as usize + 2)?,
         pods_per_node: PODS_PER_NODE,
+        arguments,
         ..streams_control_plane::Options::default()
     };
     let control_plane = ControlPlane::start(supervisor, &cluster).await?;
@@ -40,6 +54,19 @@ pub(super) async fn as_deployed(
     programs: &Programs,
     control_plane: &ControlPlane,
 ) -> Result<System> {
+    as_deployed_with(supervisor, programs, control_plane, &[]).await
+}
+
+/// The same, with more arguments for the frontend.
+///
+/// # Errors
+/// When one of them does not start.
+pub(super) async fn as_deployed_with(
+    supervisor: &Supervisor,
+    programs: &Programs,
+    control_plane: &ControlPlane,
+    more: &[&str],
+) -> Result<System> {
     let own = ["--allow-http-bundles", "--allow-bundle-address", "127.0.0.1/32", "--lease-namespace", "default"];
     let rights = FrontendRights::give(control_plane).await?;
     rights.lease_in(&control_plane.client().await?, "default").await?;
@@ -48,7 +75,7 @@ pub(super) async fn as_deployed(
         namespace: None,
         fusion_replicas: 2,
         frontend_replicas: 1,
-        frontend_arguments: LONG_LEASE.iter().chain(&own).map(|&argument| argument.to_owned()).collect(),
+        frontend_arguments: LONG_LEASE.iter().chain(&own).chain(more).map(|&argument| argument.to_owned()).collect(),
         pe_api: Vec::new(),
         environment: Vec::new(),
     };

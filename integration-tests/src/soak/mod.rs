@@ -11,6 +11,8 @@
 //! * [`large_resizes`] — the largest resizes from many callers, and the memory that the service takes for them;
 //! * [`load`] — many jobs and large ones at once beside a bare client, and tenants beside each other;
 //! * [`memory`] — the memory that the services take;
+//! * `metrics` — what a frontend counts: calls, and how long keys waited in queues;
+//! * [`pe_api`] — a thousand PEs that ask and report: what each costs, and what they delay;
 //! * `commit` — which commit a report is about;
 //! * [`report`] — the page that is kept.
 //!
@@ -27,5 +29,7 @@ pub mod figures;
 pub mod large_resizes;
 pub mod load;
 pub mod memory;
+mod metrics;
+pub mod pe_api;
 pub mod report;
 pub mod resizes;

@@ -2,12 +2,11 @@
 //! the same objects; and what one tenant notices of another.
 //!
 //! ```text
-//!   phases:  jobs are created, run, are resized; two tenants       figures: calls and waits of the frontend
+//!   phases:  jobs are created, run, are resized; two tenants
 //!   bare:    the objects that were there, written by a plain client
 //! ```
 
 pub(super) mod bare;
-mod figures;
 mod phases;
 pub mod report;
 

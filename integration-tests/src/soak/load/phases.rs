@@ -1,10 +1,10 @@
 //! What a run measures: many jobs or a large one beside the bare client, and two tenants beside each other.
 
 use super::bare::{Awaited, Written};
-use super::figures::Figures;
 use super::{LoadOptions, Shape};
 use crate::sample::{self, CLEAN, MODEL, SCORE};
 use crate::soak::figures::Durations;
+use crate::soak::metrics::Figures;
 use crate::system::job::ObservedJob;
 use crate::system::{Frontend, System};
 use anyhow::{Context as _, Result, ensure};

@@ -1,8 +1,8 @@
 //! The page about a run.
 
-use super::figures::Figures;
 use super::phases::{Measured, REST};
 use super::{LoadOptions, LoadOutcome};
+use crate::soak::metrics::Figures;
 use crate::soak::report::{run, table};
 use anyhow::Result;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Figures of a frontend at a moment, from its `/metrics`: calls, and how long keys waited in queues.
+//! Figures of a frontend at a moment, from its `/metrics`: calls, how long keys waited in queues, and the work on them.
 
 use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
@@ -8,6 +8,7 @@ use std::time::Duration;
 const WITHIN: Duration = Duration::from_secs(20);
 const CALLS: &str = "streams_frontend_kubernetes_calls_total";
 const WAITS: &str = "streams_frontend_queue_wait_seconds_bucket";
+const WORKED: &str = "streams_frontend_work_duration_seconds_sum";
 
 /// Figures at a moment, or of the time between two.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -16,6 +17,8 @@ pub(super) struct Figures {
     pub(super) calls: BTreeMap<(String, String), u64>,
     /// By queue: upper bounds of waits in seconds, and how many keys waited no longer.
     waits: BTreeMap<String, Vec<(f64, u64)>>,
+    /// By queue: seconds of work on its keys.
+    worked: BTreeMap<String, f64>,
 }
 
 impl Figures {
@@ -45,6 +48,10 @@ impl Figures {
             {
                 let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse()? };
                 figures.waits.entry(queue).or_default().push((bound, count()?));
+            } else if name == WORKED
+                && let Some(queue) = label("queue")
+            {
+                figures.worked.insert(queue, value.parse()?);
             }
         }
         Ok(figures)
@@ -63,12 +70,25 @@ impl Figures {
             };
             (queue.clone(), buckets.iter().map(|(bound, now)| (*bound, now.saturating_sub(count(*bound)))).collect())
         });
-        Self { calls: calls.filter(|(_, count)| *count > 0).collect(), waits: waits.collect() }
+        let worked = self
+            .worked
+            .iter()
+            .map(|(queue, seconds)| (queue.clone(), seconds - before.worked.get(queue).copied().unwrap_or_default()));
+        Self {
+            calls: calls.filter(|(_, count)| *count > 0).collect(),
+            waits: waits.collect(),
+            worked: worked.collect(),
+        }
     }
 
     /// Calls that are no watch.
     pub(super) fn total(&self) -> u64 {
         self.calls.iter().filter(|((verb, _), _)| verb != "watch").map(|(_, count)| count).sum()
+    }
+
+    /// Seconds of work on the keys of a queue.
+    pub(super) fn worked(&self, queue: &str) -> f64 {
+        self.worked.get(queue).copied().unwrap_or_default()
     }
 
     /// By queue: how many keys waited, and the bounds that 50, 99 and all per cent of them did not exceed, in seconds.
@@ -96,6 +116,7 @@ mod tests {
         streams_frontend_queue_wait_seconds_bucket{le=\"0.001\",queue=\"job\"} 5\n\
         streams_frontend_queue_wait_seconds_bucket{le=\"0.002\",queue=\"job\"} 9\n\
         streams_frontend_queue_wait_seconds_bucket{le=\"+Inf\",queue=\"job\"} 10\n\
+        streams_frontend_work_duration_seconds_sum{queue=\"job\"} 1.5\n\
         streams_frontend_leader 1\n";
 
     #[test]
@@ -113,5 +134,6 @@ mod tests {
         let later = Figures::read(&TEXT.replace("} 10", "} 12").replace("} 9\n", "} 11\n")).unwrap();
         assert_eq!(later.since(&figures).waits(), [("job".to_owned(), 2, [0.002, 0.002, 0.002])]);
         assert!(figures.since(&figures).waits().is_empty());
+        assert_eq!((figures.worked("job"), later.since(&figures).worked("job"), figures.worked("pe")), (1.5, 0.0, 0.0));
     }
 }
