@@ -12,6 +12,7 @@ mod consistent_regions;
 pub mod controllers;
 pub mod elasticity;
 pub mod fusion;
+mod grpc;
 pub mod mirrors;
 mod options;
 mod pe_api;

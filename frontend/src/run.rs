@@ -14,8 +14,11 @@ use crate::bundles::Fetcher;
 use crate::bundles::repository::{self, BundleRepository};
 use crate::consistent_regions::ConsistentRegions;
 use crate::controllers::{self, Dependencies, LastSeen};
-use crate::elasticity::{self, Elasticity};
+use crate::elasticity::Elasticity;
+use crate::elasticity::view::ClusterView as _;
 use crate::fusion;
+use crate::grpc;
+use crate::grpc::server::Services;
 use crate::mirrors::Mirrors;
 use crate::options::RunOptions;
 use crate::pe_api::server::Bounds;
@@ -130,7 +133,9 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
             () = stop.cancelled() => return Ok(()),
         }
         let stop = stop.cancelled_owned();
-        elasticity::server::serve(listener, service, stop, grace).await.context("elasticity API")
+        let (stopping, services) = (service.stopping(), Services::default().with(service.into_server()));
+        let too_old = move || filled.too_old();
+        grpc::server::serve(listener, services, too_old, stopping, stop, grace).await.context("gRPC services")
     });
 
     let (told, pe_api_addresses) = latest::channel(BTreeSet::from_iter(options.endpoints.pe_api_address));

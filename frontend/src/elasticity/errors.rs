@@ -1,43 +1,28 @@
 //! Statuses of the elasticity API with `google.rpc` details (rule elasticity-13).
 
-use std::collections::HashMap;
+use crate::grpc;
+use crate::grpc::status::{LATER, bounded, status};
 use std::time::Duration;
 use streams_proto::elasticity::ERROR_DOMAIN;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt};
-
-/// Longest text of a status, in bytes. It is in the trailers up to three times, once as percent-encoded text, and many
-/// clients take no more than 8 KiB of them.
-const LONGEST: usize = 1024;
-/// When a caller may come back to a server that has no room, or to another one.
-const LATER: Duration = Duration::from_secs(1);
+use tonic_types::ErrorDetails;
 
 /// When a caller may come back if somebody has to make room.
 const A_WHILE: Duration = Duration::from_secs(30);
 
+/// The reason of an error, and what else is known. Of a request that is not stored there is no name.
 fn details(reason: &str, metadata: &[(&str, &str)]) -> ErrorDetails {
-    // Of a request that is not stored there is no name.
-    let known = metadata.iter().filter(|(_, value)| !value.is_empty());
-    let metadata: HashMap<_, _> = known.map(|(k, v)| ((*k).to_owned(), bounded(v))).collect();
-    ErrorDetails::with_error_info(reason, ERROR_DOMAIN, metadata)
-}
-
-/// The beginning of a text that is too long for trailers.
-fn bounded(text: &str) -> String {
-    if text.len() <= LONGEST {
-        return text.to_owned();
-    }
-    format!("{} ...", &text[..text.floor_char_boundary(LONGEST)])
-}
-
-/// A status whose texts fit into trailers.
-fn status(code: Code, message: &str, details: ErrorDetails) -> Status {
-    Status::with_error_details(code, bounded(message), details)
+    grpc::status::details(ERROR_DOMAIN, reason, metadata)
 }
 
 /// The request itself is wrong.
 pub fn invalid_request(field: &str, message: &str) -> Status {
     invalid("INVALID_REQUEST", field, message)
+}
+
+/// A token of a page that cannot be read, and why.
+pub(crate) fn bad_token(why: &str) -> Status {
+    invalid_request("page_token", why)
 }
 
 /// A width that no region can have.
@@ -234,7 +219,6 @@ pub fn behind(again: Duration) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base64::Engine as _;
 
     #[test]
     fn every_status_fits_into_eight_kibibytes_of_trailers() {
@@ -263,10 +247,7 @@ mod tests {
             not_taken(&long),
         ];
         for status in statuses {
-            let encoded =
-                |text: &str| text.bytes().map(|b| if b.is_ascii_alphanumeric() { 1 } else { 3 }).sum::<usize>();
-            let details = base64::engine::general_purpose::STANDARD_NO_PAD.encode(status.details()).len();
-            let size = encoded(status.message()) + details;
+            let size = grpc::status::size_in_trailers(&status);
             assert!(size <= 7800, "{size}: {}", &status.message()[..40]);
         }
     }

@@ -1,12 +1,13 @@
 //! Lists of regions and requests, in pages (rule elasticity-21).
 
 use super::Elasticity;
-use super::pages::Page;
+use super::errors;
 use super::ready::ReadyWidths;
 use super::region::{self, Wanted};
 use super::service::check_name;
 use super::state::{Around, state};
 use super::view::ClusterView;
+use crate::grpc::pages::Page;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::{Deserialize, Serialize};
@@ -125,7 +126,7 @@ impl<V: ClusterView> Elasticity<V> {
         let ListRegionsRequest { namespace, job, page_size, page_token } = request;
         let job = self.scope(&namespace, job)?;
         let list = format!("regions of {namespace}/{}", job.as_deref().unwrap_or_default());
-        let page = Page::of(list, page_size, &page_token, None)?;
+        let page = Page::of(list, page_size, &page_token, None).map_err(errors::bad_token)?;
         let objects = self.view.regions(&namespace, job.as_deref());
         let all = objects.into_iter().map(|object| ((object.spec.job_name.clone(), object.spec.name.clone()), object));
         let mut sight: Option<Sight> = None;
@@ -143,7 +144,7 @@ impl<V: ClusterView> Elasticity<V> {
         let ListResizesRequest { namespace, job, page_size, page_token } = request;
         let job = self.scope(&namespace, job)?;
         let list = format!("requests of {namespace}/{}", job.as_deref().unwrap_or_default());
-        let page = Page::of(list, page_size, &page_token, Some(RESIZES_OF_A_PAGE))?;
+        let page = Page::of(list, page_size, &page_token, Some(RESIZES_OF_A_PAGE)).map_err(errors::bad_token)?;
         let requests = match &job {
             Some(job) => self.view.resizes(&namespace, job),
             None => self.view.resizes_of_namespace(&namespace),

@@ -7,7 +7,7 @@
 //! * [`outcome`] — pure: how far a request has come.
 //! * [`region`] — pure: a region as it is shown; [`ready`]: how many of its channels run.
 //! * `state` — pure: a request as it is shown; `times`: points in time.
-//! * `lists` — regions and requests in `pages`.
+//! * `lists` — regions and requests in pages.
 //! * `cancel` — withdraws requests.
 //! * `dry_run` — what a request would come to.
 //! * `watch` — streams that follow requests and regions; `watch_places`: how many there may be.
@@ -15,28 +15,24 @@
 //! * [`service`] — the gRPC service: checks requests, waits for outcomes.
 //! * `requests` — makes the objects.
 //! * `ended` — the errors for requests that ended without their widths.
-//! * `deadline` — how long a caller waits; `backlog`: whether it would be too long.
+//! * `backlog` — whether a caller would wait for too long.
 //! * [`errors`] — statuses with `google.rpc` details, as `proto/streams/elasticity/v1` documents them.
-//! * [`server`] — listener, health, reflection, shutdown.
 //!
-//! Knows: Jobs, ParallelRegions and Resizes. Must not know: how a resize is carried out.
+//! Knows: Jobs, ParallelRegions and Resizes. Must not know: how a resize is carried out, how a
+//! service is listened for.
 //!
-//! Callers are not authenticated: put the API behind a NetworkPolicy or bind it to loopback. [`server::serve`] takes
-//! the service as a tower service, so that a layer which authenticates goes around it.
+//! Callers are not authenticated: put the API behind a NetworkPolicy or bind it to loopback.
 
 mod backlog;
 mod cancel;
-mod deadline;
 mod dry_run;
 mod ended;
 pub mod errors;
 mod lists;
 pub mod outcome;
-mod pages;
 pub mod ready;
 pub mod region;
 mod requests;
-pub mod server;
 pub mod service;
 mod state;
 #[cfg(test)]
@@ -51,13 +47,16 @@ use self::ready::ReadyWidths;
 use self::view::ClusterView;
 use self::watch_places::Places;
 use crate::controllers::job::long_work::dry_run::Foresee;
+use crate::grpc::server::REQUEST_MAX;
 use kube::Client;
 use moka::sync::Cache;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::Key;
+use streams_proto::elasticity::v1::elasticity_service_server::ElasticityServiceServer;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tonic::codec::CompressionEncoding;
 
 /// Requests that wait at the same time; further ones are refused before anything is written.
 const MOST_WAITING: usize = 2048;
@@ -99,11 +98,25 @@ impl<V> Clone for Elasticity<V> {
 
 impl<V: ClusterView> Elasticity<V> {
     /// A service that writes with `client`, sees through `view` and foresees with `dry_runs`; no request waits longer
-    /// than `longest_wait`, and none any more once [`server::serve`] is to stop.
+    /// than `longest_wait`, and none any more once the token of [`Elasticity::stopping`] is cancelled.
     pub(crate) fn new(client: Client, view: Arc<V>, dry_runs: Arc<dyn Foresee>, longest_wait: Duration) -> Self {
         let (waiting, stopping) = (Arc::new(Semaphore::new(MOST_WAITING)), CancellationToken::new());
         let ready = Cache::builder().max_capacity(READY_KEPT).time_to_live(READY_FOR).build();
         let (backlog, watching) = (Backlog::default(), Places::default());
         Self { client, view, longest_wait, waiting, backlog, watching, ready, dry_runs, stopping }
+    }
+
+    /// Cancelled when no request may wait any more.
+    pub(crate) fn stopping(&self) -> CancellationToken {
+        self.stopping.clone()
+    }
+
+    /// What answers calls.
+    pub(crate) fn into_server(self) -> ElasticityServiceServer<Self> {
+        ElasticityServiceServer::new(self)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Zstd)
+            .send_compressed(CompressionEncoding::Gzip)
+            .max_decoding_message_size(REQUEST_MAX)
     }
 }

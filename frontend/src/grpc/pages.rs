@@ -5,14 +5,12 @@
 //!
 //! Invariant: an entry that is in the list from the first page to the last is on one of them.
 
-use super::errors;
 use prost::Message;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tonic::Status;
 
 /// Most entries of a page.
-pub(super) const MOST: usize = 1_000;
+pub(crate) const MOST: usize = 1_000;
 /// Where a page is cut, in bytes: many clients take messages of 4 MiB and no more.
 const BYTES: usize = 1 << 20;
 /// Longest token that is read.
@@ -28,7 +26,7 @@ struct Token<K> {
 }
 
 /// A page that somebody asks for.
-pub(super) struct Page<K> {
+pub(crate) struct Page<K> {
     list: String,
     /// Entries; `None`: all of them.
     size: Option<usize>,
@@ -39,8 +37,8 @@ impl<K: Ord + Serialize + DeserializeOwned> Page<K> {
     /// Reads what the caller says about a page of this list. Without a size it is the given one.
     ///
     /// # Errors
-    /// The token is none, or of another list.
-    pub(super) fn of(list: String, size: u32, token: &str, else_size: Option<usize>) -> Result<Self, Status> {
+    /// The token is none, or of another list: why it is refused.
+    pub(crate) fn of(list: String, size: u32, token: &str, else_size: Option<usize>) -> Result<Self, &'static str> {
         let size = match usize::try_from(size) {
             Ok(0) => else_size,
             size => Some(size.map_or(MOST, |size| size.min(MOST))),
@@ -51,15 +49,15 @@ impl<K: Ord + Serialize + DeserializeOwned> Page<K> {
         let bytes = if token.len() <= TOKEN_MAX { hex::decode(token).ok() } else { None };
         let read = bytes.and_then(|bytes| serde_json::from_slice::<Token<K>>(&bytes).ok());
         match read {
-            None => Err(errors::invalid_request("page_token", "it is no token of a list")),
-            Some(read) if read.list != list => Err(errors::invalid_request("page_token", "it is of another list")),
+            None => Err("it is no token of a list"),
+            Some(read) if read.list != list => Err("it is of another list"),
             Some(read) => Ok(Self { list, size, after: Some(read.after) }),
         }
     }
 
     /// The entries of the page, of all that there are in any order, and the token of the next page; empty if there is
     /// none. `show` is called for entries of the page only.
-    pub(super) fn cut<T, M: Message>(self, mut all: Vec<(K, T)>, mut show: impl FnMut(T) -> M) -> (Vec<M>, String) {
+    pub(crate) fn cut<T, M: Message>(self, mut all: Vec<(K, T)>, mut show: impl FnMut(T) -> M) -> (Vec<M>, String) {
         if let Some(after) = &self.after {
             all.retain(|(place, _)| place > after);
         }
@@ -86,7 +84,6 @@ fn token<K: Serialize>(list: String, after: K) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tonic_types::StatusExt as _;
 
     /// A page of a list of names, each shown as itself.
     fn page(list: &[&str], size: u32, token: &str) -> (Vec<String>, String) {
@@ -134,16 +131,13 @@ mod tests {
     #[test]
     fn a_token_is_good_for_its_list_only() {
         let (_, good) = page(&["a", "b"], 1, "");
-        let of_other = Page::<String>::of("other".to_owned(), 1, &good, None).err();
-        for status in [
-            of_other,
-            Page::<String>::of("n".to_owned(), 1, "zz", None).err(),
-            Page::<String>::of("n".to_owned(), 1, &"00".repeat(TOKEN_MAX), None).err(),
-            Page::<(u64, String)>::of("n".to_owned(), 1, &good, None).err(),
-        ] {
-            let status = status.unwrap();
-            let details = status.get_error_details();
-            assert_eq!(details.bad_request().unwrap().field_violations[0].field, "page_token", "{status:?}");
+        let refused = |list: &str, token: &str| Page::<String>::of(list.to_owned(), 1, token, None).err();
+        assert_eq!(refused("n", &good), None);
+        assert_eq!(refused("other", &good), Some("it is of another list"));
+        for token in ["zz", &"00".repeat(TOKEN_MAX)] {
+            assert_eq!(refused("n", token), Some("it is no token of a list"));
         }
+        let of_others = Page::<(u64, String)>::of("n".to_owned(), 1, &good, None).err();
+        assert_eq!(of_others, Some("it is no token of a list"));
     }
 }

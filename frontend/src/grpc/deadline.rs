@@ -1,4 +1,4 @@
-//! How long a caller waits, as it says itself.
+//! How long a caller waits, as it says itself (rule elasticity-11).
 //!
 //! A call that ends by the transport's own clock says nothing. So the service ends its waits a moment before: the
 //! caller hears what is still missing.
@@ -14,7 +14,7 @@ const SHORTEST_WAY: Duration = Duration::from_millis(20);
 const LONGEST_WAY: Duration = Duration::from_millis(500);
 
 /// How long the service may wait for a caller; `None` if the caller does not say.
-pub(super) fn wait_of(caller: &MetadataMap) -> Option<Duration> {
+pub(crate) fn wait_of(caller: &MetadataMap) -> Option<Duration> {
     let all = parse(caller.get(HEADER)?.to_str().ok()?)?;
     let way = (all / SHARE_OF_THE_WAY).clamp(SHORTEST_WAY, LONGEST_WAY);
     Some(all.saturating_sub(way))

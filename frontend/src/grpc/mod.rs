@@ -1,0 +1,15 @@
+//! What the gRPC services of the frontend have in common.
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | [`server`] | one listener for all of them: health, reflection, limits, shutdown |
+//! | [`deadline`] | how long a caller waits |
+//! | [`pages`] | lists in pages |
+//! | [`status`] | statuses with `google.rpc` details that fit into trailers |
+//!
+//! Knows: gRPC. Must not know: any service of ours, kinds of objects.
+
+pub(crate) mod deadline;
+pub(crate) mod pages;
+pub(crate) mod server;
+pub(crate) mod status;

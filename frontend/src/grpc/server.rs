@@ -1,0 +1,138 @@
+//! One listener for the gRPC services of the frontend: health, reflection, limits, shutdown (rule elasticity-8).
+//!
+//! Knows: which services there are, by their names. Must not know: what they do.
+//!
+//! Callers are not authenticated. [`Services::with`] takes a service as a tower service, so that a layer which
+//! authenticates goes around it.
+
+use axum::response::IntoResponse;
+use http::Request;
+use std::convert::Infallible;
+use std::future::Future;
+use std::time::Duration;
+use streams_proto::DESCRIPTOR_SET;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+use tower::Service;
+
+/// Longest request. Services say it to their messages, which are read before a service sees them.
+pub(crate) const REQUEST_MAX: usize = 1 << 20;
+
+/// Calls at a time on one connection. Those that wait for something are counted in all by their service, so that they
+/// are not in front of others.
+const CONCURRENCY: u32 = 1024;
+/// How often is looked whether what the services see is still fresh.
+const LOOK: Duration = Duration::from_secs(1);
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// Services that are listened for together. Their health is one.
+#[derive(Clone, Default)]
+pub(crate) struct Services {
+    routes: Routes,
+    names: Vec<&'static str>,
+}
+
+impl Services {
+    /// These and another one.
+    pub(crate) fn with<S>(mut self, service: S) -> Self
+    where
+        S: Service<Request<Body>, Error = Infallible> + NamedService + Clone + Send + Sync + 'static,
+        S::Response: IntoResponse,
+        S::Future: Send + 'static,
+    {
+        self.names.push(S::NAME);
+        Self { routes: self.routes.add_service(service), names: self.names }
+    }
+}
+
+/// Serves until `shutdown` is done. Then health says so and `stopping` is cancelled, which ends calls that wait; others
+/// have `grace`. `too_old` says why what the services see cannot be relied on, if so.
+///
+/// # Errors
+/// When reflection cannot be built or the listener fails.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    services: Services,
+    too_old: impl Fn() -> Option<String> + Send,
+    stopping: CancellationToken,
+    shutdown: impl Future<Output = ()> + Send,
+    grace: Duration,
+) -> anyhow::Result<()> {
+    let (health, health_service) = tonic_health::server::health_reporter();
+    let Services { routes, names } = services;
+    let watched = report_health(health.clone(), names.clone(), too_old);
+    let reflection = || {
+        let builder = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // So that a caller who knows nothing can read the details of an error.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+            .with_service_name("grpc.health.v1.Health");
+        names.iter().fold(builder, |builder, name| builder.with_service_name(*name))
+    };
+    let routes = routes
+        .add_service(health_service)
+        .add_service(reflection().build_v1()?)
+        .add_service(reflection().build_v1alpha()?);
+    let (stop, mut stopped) = tokio::sync::watch::channel(false);
+    let server = Server::builder()
+        .max_concurrent_streams(CONCURRENCY)
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async move {
+            tokio::select! {
+                () = shutdown => {}
+                never = watched => match never {},
+            }
+            set(&health, &names, ServingStatus::NotServing).await;
+            stopping.cancel();
+            let _ = stop.send(true);
+        });
+    let out_of_patience = async move {
+        // An error means that the server is gone already.
+        if stopped.wait_for(|stopped| *stopped).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(grace).await;
+    };
+    tokio::select! {
+        served = server => Ok(served?),
+        () = out_of_patience => Ok(()),
+    }
+}
+
+/// Lets health say whether what the services see can be relied on.
+async fn report_health(
+    health: HealthReporter,
+    names: Vec<&'static str>,
+    too_old: impl Fn() -> Option<String>,
+) -> Infallible {
+    let mut said = None;
+    loop {
+        let problem = too_old();
+        if said != Some(problem.is_none()) {
+            said = Some(problem.is_none());
+            match problem {
+                None => set(&health, &names, ServingStatus::Serving).await,
+                Some(problem) => {
+                    tracing::warn!(problem, "the gRPC services do not see the cluster as it is");
+                    set(&health, &names, ServingStatus::NotServing).await;
+                }
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn set(health: &HealthReporter, names: &[&str], status: ServingStatus) {
+    for name in names {
+        health.set_service_status(name, status).await;
+    }
+}
