@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files = ["streams/fusion/v1/fusion.proto", "streams/elasticity/v1/elasticity.proto"];
+    let files = [
+        "streams/fusion/v1/fusion.proto",
+        "streams/elasticity/v1/elasticity.proto",
+        "streams/subscription/v1/subscription.proto",
+    ];
     for file in files {
         println!("cargo::rerun-if-changed={file}");
     }

@@ -1,4 +1,4 @@
-//! The Kubernetes side of streams-operator: controllers, the elasticity API, and what running PEs ask.
+//! The Kubernetes side of streams-operator: controllers, the gRPC APIs, and what running PEs ask.
 //!
 //! It knows Kubernetes and nothing of ADL: what an application is made of is the business of the fusion service, which
 //! it asks over gRPC.
@@ -18,5 +18,8 @@ mod options;
 mod pe_api;
 pub mod program;
 mod run;
+mod run_time;
 mod service_endpoints;
 pub mod settings;
+mod status_changes;
+mod subscription;

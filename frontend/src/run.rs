@@ -1,7 +1,7 @@
 //! Starts everything that the process runs, in order, and ends it.
 //!
 //! ```text
-//! client -> mirrors --+--> elasticity API, PE API, metrics, probes every replica, at once
+//! client -> mirrors --+--> gRPC APIs, PE API, metrics, probes       every replica, at once
 //!                     +--> leadership --> catch up --> controllers  one replica
 //! ```
 //!
@@ -24,6 +24,7 @@ use crate::options::RunOptions;
 use crate::pe_api::server::Bounds;
 use crate::pe_api::{self, Callers, PeApi};
 use crate::service_endpoints;
+use crate::subscription::SubscriptionApi;
 use anyhow::{Context as _, anyhow, bail};
 use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
@@ -56,6 +57,8 @@ const LAST_TASKS: Duration = Duration::from_secs(3);
 /// Calls of the API server that PEs cause at the same time. They have a gate of their own: they are in front of nothing
 /// that the controllers do.
 const PE_API_CALLS: usize = 8;
+/// The same for callers of the subscription API: they are in front of no PE.
+const SUBSCRIPTION_CALLS: usize = 8;
 
 /// When the mirrors are compared again with what the API server has, if that failed.
 const CATCH_UP_AGAIN: Duration = Duration::from_secs(1);
@@ -82,7 +85,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let api_server = api_server(&config);
     let client = make_client(config, options.calls(), &metrics).context("the Kubernetes client cannot be set up")?;
 
-    // Every replica: mirrors, Events, probes, the elasticity API, the PE API.
+    // Every replica: mirrors, Events, probes, the gRPC APIs, the PE API.
     let mut background = JoinSet::new();
     let last = CancellationToken::new();
     let mirrors = Mirrors::new(&metrics);
@@ -119,25 +122,6 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     }
     let fusion = fusion::Client::new(fusion);
 
-    let listener = listen(options.endpoints.elasticity_listen, "--elasticity-listen").await?;
-    tracing::info!(address = %listener.local_addr()?, "serving the elasticity API");
-    let dry_runs = controllers::dry_runs(&client, &mirrors, &events, &metrics, &fusion, &options.jobs);
-    let service =
-        Elasticity::new(client.clone(), Arc::new(mirrors.clone()), dry_runs, options.time_outs.longest_wait_seconds);
-    let grace = options.time_outs.grace_seconds;
-    let (stop, filled) = (asked_to_stop.clone(), mirrors.clone());
-    servers.spawn(async move {
-        // Until then it would say that jobs do not exist; callers wait to be accepted.
-        tokio::select! {
-            () = filled.synced() => {}
-            () = stop.cancelled() => return Ok(()),
-        }
-        let stop = stop.cancelled_owned();
-        let (stopping, services) = (service.stopping(), Services::default().with(service.into_server()));
-        let too_old = move || filled.too_old();
-        grpc::server::serve(listener, services, too_old, stopping, stop, grace).await.context("gRPC services")
-    });
-
     let (told, pe_api_addresses) = latest::channel(BTreeSet::from_iter(options.endpoints.pe_api_address));
     if let Some(service) = options.endpoints.pe_api_endpoints.clone() {
         let (client, metrics, last) = (client.clone(), metrics.clone(), last.clone());
@@ -146,6 +130,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     }
     let listener = listen(options.endpoints.pe_api_listen, "--pe-api-listen").await?;
     tracing::info!(address = %listener.local_addr()?, "serving the PE API");
+    let grace = options.time_outs.grace_seconds;
     let gate = Gate::new(Limits::of(PE_API_CALLS), &metrics);
     let cluster = ApiServer::new(client.clone(), events.clone(), gate);
     let pe_api = PeApi::new(cluster, boards.clone(), callers, regions.clone());
@@ -154,6 +139,29 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         pe_api::server::serve(listener, router, Bounds::default(), stop, grace).await;
         Ok(())
     });
+
+    let listener = listen(options.endpoints.elasticity_listen, "--elasticity-listen").await?;
+    tracing::info!(address = %listener.local_addr()?, "serving the elasticity API and the subscription API");
+    let dry_runs = controllers::dry_runs(&client, &mirrors, &events, &metrics, &fusion, &options.jobs);
+    let service =
+        Elasticity::new(client.clone(), Arc::new(mirrors.clone()), dry_runs, options.time_outs.longest_wait_seconds);
+    let gate = Gate::new(Limits::of(SUBSCRIPTION_CALLS), &metrics);
+    let cluster = ApiServer::new(client.clone(), events.clone(), gate);
+    let (stopping, turns) = (service.stopping(), pe_api.turns());
+    let subscriptions = SubscriptionApi::new(cluster, mirrors.clone(), boards.clone(), turns, stopping.clone());
+    let services = Services::default().with(service.into_server()).with(subscriptions.into_server());
+    let (stop, filled) = (asked_to_stop.clone(), mirrors.clone());
+    servers.spawn(async move {
+        // Until then it would say that jobs do not exist; callers wait to be accepted.
+        tokio::select! {
+            () = filled.synced() => {}
+            () = stop.cancelled() => return Ok(()),
+        }
+        let stop = stop.cancelled_owned();
+        let too_old = move || filled.too_old();
+        grpc::server::serve(listener, services, too_old, stopping, stop, grace).await.context("gRPC services")
+    });
+
     let fetcher = Fetcher::new(options.bundles.fetcher(api_server, options.jobs.download_workers))
         .context("bundles cannot be fetched")?;
     let listener = listen(options.endpoints.bundle_repository_listen, "--bundle-repository-listen").await?;

@@ -50,6 +50,18 @@ impl Board {
         is_matched(&self.imports, port)
     }
 
+    /// Input ports that receive what the output port exports, at most so many; and how many there are.
+    #[must_use]
+    pub fn importers(&self, port: &Port, most: usize) -> (Vec<Port>, usize) {
+        others(&self.exports, &self.imports, port, most)
+    }
+
+    /// Output ports that send to the input port, at most so many; and how many there are.
+    #[must_use]
+    pub fn exporters(&self, port: &Port, most: usize) -> (Vec<Port>, usize) {
+        others(&self.imports, &self.exports, port, most)
+    }
+
     /// The output ports of a PE that are exported.
     pub fn exports_of(&self, pe: &Pe) -> impl Iterator<Item = &Port> {
         self.exports.of(pe).map(|placed| &placed.fact.port)
@@ -87,6 +99,15 @@ impl Board {
 
 fn is_matched<F: Fact>(side: &Side<F>, port: &Port) -> bool {
     side.id(port).and_then(|id| side.get(id)).is_some_and(|placed| !placed.matched.is_empty())
+}
+
+/// The ports of the far side that a port matches, at most so many, in order; and how many there are.
+fn others<F: Fact, G: Fact>(near: &Side<F>, far: &Side<G>, port: &Port, most: usize) -> (Vec<Port>, usize) {
+    let Some(placed) = near.id(port).and_then(|id| near.get(id)) else { return (Vec::new(), 0) };
+    let some = placed.matched.iter().take(most).filter_map(|id| far.get(*id));
+    let mut ports: Vec<Port> = some.map(|other| other.fact.port().clone()).collect();
+    ports.sort();
+    (ports, placed.matched.len())
 }
 
 /// Puts a fact on the near side, and its matches on both.
@@ -288,14 +309,24 @@ mod tests {
                     prop_assert_eq!(board.routes(pe), now.get(pe).cloned().unwrap_or_default());
                 }
                 for port in exports.keys() {
-                    let label = port.to_string();
-                    let has_any = now.get(&port.pe).is_some_and(|routes| routes.exports.contains_key(&label));
-                    prop_assert_eq!(board.has_importers(port), has_any);
+                    let of_port = now.get(&port.pe).and_then(|routes| routes.exports.get(&port.to_string()));
+                    let others: Vec<&String> = of_port.iter().flat_map(|of_port| of_port.entries.keys()).collect();
+                    prop_assert_eq!(board.has_importers(port), !others.is_empty());
+                    let (ports, count) = board.importers(port, usize::MAX);
+                    let labels: Vec<String> = ports.iter().map(ToString::to_string).collect();
+                    prop_assert_eq!((labels.iter().collect::<Vec<_>>(), count), (others, labels.len()));
+                    let (some, count) = board.importers(port, 1);
+                    prop_assert_eq!((some.len(), count), (labels.len().min(1), labels.len()));
                 }
                 for port in imports.keys() {
-                    let label = port.to_string();
-                    let has_any = now.get(&port.pe).is_some_and(|routes| routes.imports.contains_key(&label));
-                    prop_assert_eq!(board.has_exporters(port), has_any);
+                    let of_port = now.get(&port.pe).and_then(|routes| routes.imports.get(&port.to_string()));
+                    let others: Vec<&String> = of_port.iter().flat_map(|of_port| of_port.entries.keys()).collect();
+                    prop_assert_eq!(board.has_exporters(port), !others.is_empty());
+                    let (ports, count) = board.exporters(port, usize::MAX);
+                    let labels: Vec<String> = ports.iter().map(ToString::to_string).collect();
+                    prop_assert_eq!((labels.iter().collect::<Vec<_>>(), count), (others, labels.len()));
+                    let (some, count) = board.exporters(port, 1);
+                    prop_assert_eq!((some.len(), count), (labels.len().min(1), labels.len()));
                 }
                 prop_assert_eq!(board.size(), (exports.len(), imports.len()));
                 before = now;

@@ -142,6 +142,24 @@ impl Boards {
         })
     }
 
+    /// Who gets what an export sends: names of imports, at most so many; and how many there are.
+    pub(crate) fn importers(&self, object: &Export, most: usize) -> (Vec<String>, usize) {
+        let (key, port) = (Key::of(object), facts::output_port(object));
+        self.others(&key, |board| board.importers(&port, most))
+    }
+
+    /// Who sends to an import: names of exports, at most so many; and how many there are.
+    pub(crate) fn exporters(&self, object: &Import, most: usize) -> (Vec<String>, usize) {
+        let (key, port) = (Key::of(object), facts::input_port(object));
+        self.others(&key, |board| board.exporters(&port, most))
+    }
+
+    fn others(&self, key: &Key, find: impl Fn(&Board) -> (Vec<Port>, usize)) -> (Vec<String>, usize) {
+        let found = self.namespaces().get(&key.namespace).map(|namespace| find(&namespace.board));
+        let (ports, count) = found.unwrap_or_default();
+        (ports.iter().map(ToString::to_string).collect(), count)
+    }
+
     fn standing(&self, key: &Key, problem: Option<Problem>, find: impl Fn(&Namespace) -> Option<bool>) -> Standing {
         let found = self.namespaces().get(&key.namespace).and_then(find);
         match (problem, found) {

@@ -3,6 +3,7 @@
 //! Elements are told by their local names: the runtime has prefixes of its own.
 
 use super::refusal::Refusal;
+use crate::run_time::imports::{DEFAULT_SCOPE, in_order};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::header::CONTENT_TYPE;
@@ -206,7 +207,7 @@ struct ByProperties {
 
 /// The scope of applications that name none.
 fn default_scope() -> String {
-    "Default".to_owned()
+    DEFAULT_SCOPE.to_owned()
 }
 
 impl Root for Streams {
@@ -216,13 +217,7 @@ impl Root for Streams {
 impl From<&ImportedStreams> for Streams {
     /// Streams by name are numbered from 1, in the order of their numbers.
     fn from(streams: &ImportedStreams) -> Self {
-        let mut named: Vec<(u64, &NameBasedImport)> = streams
-            .name_based_imports
-            .iter()
-            .map(|(number, named)| (number.parse().unwrap_or(u64::MAX), named))
-            .collect();
-        named.sort_by_key(|(number, _)| *number);
-        let named = named.into_iter().zip(1..).map(|((_, named), index)| Named {
+        let named = in_order(streams).into_iter().zip(1..).map(|(named, index)| Named {
             application_name: named.application_name.clone(),
             import_oper_name: named.import_oper_name.clone(),
             stream_name: named.stream_name.clone(),

@@ -55,6 +55,7 @@ use self::write::{Changes, ClusterChanges};
 use crate::broker::Boards;
 use crate::consistent_regions::ConsistentRegions;
 use crate::mirrors::Mirrors;
+use crate::status_changes::Turns;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::response::Json;
@@ -75,6 +76,8 @@ const BODY_MAX: usize = 1 << 20;
 pub(crate) struct PeApi {
     /// Where writes go.
     changes: Arc<dyn Changes>,
+    /// Whose turn it is to change an object.
+    turns: Turns,
     /// What there is.
     mirrors: Mirrors,
     /// Routes.
@@ -91,8 +94,14 @@ impl PeApi {
     /// What the mirrors of these regions show, and writes to this cluster.
     pub(crate) fn new<C: Cluster>(cluster: C, boards: Boards, callers: Callers, regions: ConsistentRegions) -> Self {
         let mirrors = regions.mirrors.clone();
-        let changes = Arc::new(ClusterChanges::new(cluster, mirrors.clone()));
-        Self { changes, mirrors, boards, callers, regions, captures: Captures::default() }
+        let turns = Turns::default();
+        let changes = Arc::new(ClusterChanges::new(cluster, mirrors.clone(), turns.clone()));
+        Self { changes, turns, mirrors, boards, callers, regions, captures: Captures::default() }
+    }
+
+    /// The turns of its changes, for others that change the same objects.
+    pub(crate) fn turns(&self) -> Turns {
+        self.turns.clone()
     }
 }
 

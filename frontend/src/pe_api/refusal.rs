@@ -1,6 +1,6 @@
 //! Why something is not done, as the status code that the runtime reads (rule pe-api-2).
 
-use crate::broker::facts::Problem;
+use crate::run_time::Problem;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use std::time::Duration;

@@ -1,33 +1,26 @@
 //! Changes the status of an object, so that the next read of this replica sees it (rule pe-api-3).
 //!
-//! The write is made only if nobody has written the object since it was read; else it is read again and decided again.
-//! Then the mirror is waited for. Both together have less time than the runtime waits. A write that takes longer goes
-//! on without whoever has asked for it, and the next change of the object waits for its end.
+//! How a status is changed is the business of [`status_changes`]. All of it has less time than the runtime waits; a
+//! write that takes longer goes on without whoever has asked for it.
 
 use super::refusal::Refusal;
 use super::{MANAGER, reservations};
 use crate::mirrors::Mirrors;
+use crate::status_changes::{self, Basis, StatusChanges, Turns, Unchanged};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use streams_api::{Export, Import, ParallelRegion, ProcessingElement};
+use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, Object};
 use streams_kubernetes::watch::{Mirrored, Watch};
-use streams_kubernetes::writer::Writer;
-use streams_kubernetes::{Error, Key};
-use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
 /// How long a write may take, until the mirror has it: the runtime waits for a second.
 pub(super) const WITHIN: Duration = Duration::from_millis(900);
 
-/// How long the next change of an object waits until the mirror shows the one before, at most.
-const SHOWN_WITHIN: Duration = Duration::from_secs(10);
-
 /// What becomes of an object; nothing, if nothing is to change.
-pub(super) type Change<'a, K> = &'a (dyn Fn(&K) -> Result<Option<K>, Refusal> + Send + Sync);
+pub(super) type Change<'a, K> = status_changes::Change<'a, K, Refusal>;
 
 /// Writes objects of any cluster, and waits until the mirror shows them.
 ///
@@ -70,37 +63,14 @@ pub(super) trait Changes: Send + Sync {
 pub(super) struct ClusterChanges<C> {
     cluster: C,
     mirrors: Mirrors,
-    turns: Turns,
+    statuses: StatusChanges<C>,
 }
 
-impl<C> ClusterChanges<C> {
-    /// Writes to this cluster, of which these mirrors are.
-    pub(super) fn new(cluster: C, mirrors: Mirrors) -> Self {
-        Self { cluster, mirrors, turns: Turns::default() }
-    }
-}
-
-/// Whose turn it is to change an object: one change at a time. Nothing is kept of objects that nobody changes.
-#[derive(Default)]
-struct Turns(Mutex<HashMap<(String, Key), Weak<tokio::sync::Mutex<()>>>>);
-
-/// The turn of one change. It lasts until what was written is known.
-type Turn = OwnedMutexGuard<()>;
-
-impl Turns {
-    /// Waits until it is this change's turn.
-    async fn take(&self, kind: &str, key: &Key) -> Turn {
-        let turns = {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            all.retain(|_, turns| turns.strong_count() > 0);
-            let turns = all.entry((kind.to_owned(), key.clone())).or_default();
-            turns.upgrade().unwrap_or_else(|| {
-                let new = Arc::default();
-                *turns = Arc::downgrade(&new);
-                new
-            })
-        };
-        turns.lock_owned().await
+impl<C: Cluster> ClusterChanges<C> {
+    /// Writes to this cluster, of which these mirrors are. Others that change the same objects have the same turns.
+    pub(super) fn new(cluster: C, mirrors: Mirrors, turns: Turns) -> Self {
+        let statuses = StatusChanges { cluster: cluster.clone(), manager: MANAGER, basis: Basis::Mirror, turns };
+        Self { cluster, mirrors, statuses }
     }
 }
 
@@ -174,8 +144,14 @@ impl<C: Cluster> ClusterChanges<C> {
         key: &Key,
         change: Change<'_, K>,
     ) -> Result<(), Refusal> {
-        let work = self.write_status(mirror, key, change);
-        timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long()))
+        let made = timeout(WITHIN, self.statuses.make(mirror, key, change)).await;
+        match made.map_err(|_| too_long())? {
+            Ok(_) => Ok(()),
+            Err(Unchanged::Refused(refusal)) => Err(refusal),
+            Err(Unchanged::Gone) => Err(Refusal::Absent(format!("{} {} is gone", K::kind(&()), key.name))),
+            Err(Unchanged::Failed(error)) => Err(Refusal::of(&error)),
+            Err(Unchanged::Unseen | Unchanged::Unknown) => Err(too_long()),
+        }
     }
 
     /// Merges `patch` into an object, and waits until the mirror shows that.
@@ -196,58 +172,6 @@ impl<C: Cluster> ClusterChanges<C> {
         };
         timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long()))
     }
-
-    /// Decides and writes when it is this change's turn.
-    async fn write_status<K: Object + Mirrored>(
-        &self,
-        mirror: &Watch<K>,
-        key: &Key,
-        change: Change<'_, K>,
-    ) -> Result<(), Refusal> {
-        let gone = || Refusal::Absent(format!("{} {} is gone", K::kind(&()), key.name));
-        let mut turn = self.turns.take(&K::kind(&()), key).await;
-        let mut object = mirror.get(key).map(|object| K::clone(&object)).ok_or_else(gone)?;
-        loop {
-            let Some(wanted) = change(&object)? else { return Ok(()) };
-            let task = write_to_its_end(self.cluster.clone(), mirror.clone(), key.clone(), wanted, turn);
-            let Ok((written, back)) = tokio::spawn(task).await else { return Err(too_long()) };
-            match written {
-                Ok(()) => return Ok(()),
-                Err(Error::Conflict { .. }) => {
-                    let read = self.cluster.get::<K>(key).await.map_err(|error| Refusal::of(&error.into()))?;
-                    let is_same = |now: &K| now.meta().uid == object.meta().uid;
-                    object = read.filter(is_same).ok_or_else(gone)?;
-                    turn = back;
-                }
-                Err(error) => return Err(Refusal::of(&error)),
-            }
-        }
-    }
-}
-
-/// Writes a status, and waits until the mirror shows what has come of it. It goes on although whoever has asked for it
-/// has given up: a write that was not waited for may still have its effect, and the next change of the object must not
-/// be decided by what was there before.
-async fn write_to_its_end<C: Cluster, K: Object + Mirrored>(
-    cluster: C,
-    mirror: Watch<K>,
-    key: Key,
-    wanted: K,
-    turn: Turn,
-) -> (Result<(), Error>, Turn) {
-    let writer = Writer { cluster: &cluster, namespace: &key.namespace, manager: MANAGER };
-    let written = writer.replace_status_if_unchanged(&wanted).await;
-    let shown = match &written {
-        Err(Error::Conflict { .. }) => None,
-        Ok(written) => Some(written.clone()),
-        // It may have had its effect.
-        Err(_) => cluster.get::<K>(&key).await.ok().flatten(),
-    };
-    if let Some(shown) = shown {
-        // The mirror may have stopped; whoever comes next may not wait for ever.
-        let _ = timeout(SHOWN_WITHIN, mirror.shows(&shown)).await;
-    }
-    (written.map(|_| ()), turn)
 }
 
 fn too_long() -> Refusal {

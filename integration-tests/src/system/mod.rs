@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use streams_control_plane::process::{Process, Program, StateDirectory, Supervisor, free_port, serves_grpc};
 use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
+use streams_proto::subscription::v1::subscription_service_client::SubscriptionServiceClient;
 use tonic::transport::Channel;
 
 /// A service is there in a second on an idle machine.
@@ -148,6 +149,15 @@ impl Frontend {
     pub async fn balancer(&self) -> Result<ElasticityServiceClient<Channel>> {
         let address = format!("http://{}", self.elasticity);
         ElasticityServiceClient::connect(address).await.context("cannot connect to the elasticity API")
+    }
+
+    /// A client of its subscription API, which it serves at the same address.
+    ///
+    /// # Errors
+    /// When nothing listens there.
+    pub async fn subscriptions(&self) -> Result<SubscriptionServiceClient<Channel>> {
+        let address = format!("http://{}", self.elasticity);
+        SubscriptionServiceClient::connect(address).await.context("cannot connect to the subscription API")
     }
 
     /// Waits until it serves the elasticity API.

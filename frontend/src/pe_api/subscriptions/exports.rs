@@ -4,12 +4,13 @@ use super::super::PeApi;
 use super::super::bodies::{Number, OneProperty, Properties, PropertyNames, Xml};
 use super::super::caller::Caller;
 use super::super::refusal::Refusal;
-use crate::broker::facts;
+use crate::run_time::Problem;
+use crate::run_time::exports::{self, ExportChange};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Json;
 use std::sync::Arc;
-use streams_api::{Export, ExportAtRunTime, ExportSpec, StreamProperty};
+use streams_api::{Export, ExportSpec, StreamProperty};
 use streams_kubernetes::Key;
 
 /// Job, PE and port, as a path has them.
@@ -56,7 +57,7 @@ pub(in super::super) async fn read(
     let (_, export) = found(&api, &caller, &path)?;
     let names = names.listed();
     let is_asked = |property: &&StreamProperty| names.as_ref().is_none_or(|names| names.contains(&property.name));
-    Ok(Xml(Properties::of(properties(&export, Refusal::Absent)?.iter().filter(is_asked))))
+    Ok(Xml(Properties::of(properties(&export)?.iter().filter(is_asked))))
 }
 
 /// One property.
@@ -74,8 +75,8 @@ pub(in super::super) async fn read_one(
     Path((job, pe, port, name)): PropertyPath,
 ) -> Result<Xml<OneProperty>, Refusal> {
     let (_, export) = found(&api, &caller, &Path((job, pe, port)))?;
-    let property = properties(&export, Refusal::Absent)?.iter().find(|property| property.name == name);
-    property.map(|property| Xml(property.into())).ok_or_else(|| Refusal::Absent(no_property(&name)))
+    let property = properties(&export)?.iter().find(|property| property.name == name);
+    property.map(|property| Xml(property.into())).ok_or_else(|| Refusal::Absent(Problem::Missing(name).to_string()))
 }
 
 /// Adds properties.
@@ -95,8 +96,7 @@ pub(in super::super) async fn add(
     path: PortPath,
     Xml(added): Xml<Properties>,
 ) -> Result<StatusCode, Refusal> {
-    let added = added.into_properties();
-    change(&api, &caller, &path, |before| adding(before, &added)).await
+    change(&api, &caller, &path, ExportChange::add(added.into_properties())).await
 }
 
 /// Adds one property.
@@ -116,8 +116,8 @@ pub(in super::super) async fn add_one(
     Path((job, pe, port, name)): PropertyPath,
     Xml(added): Xml<OneProperty>,
 ) -> Result<StatusCode, Refusal> {
-    let added = [named(&name, added)?];
-    change(&api, &caller, &Path((job, pe, port)), |before| adding(before, &added)).await
+    let added = ExportChange::add(vec![named(&name, added)?]);
+    change(&api, &caller, &Path((job, pe, port)), added).await
 }
 
 /// Replaces properties.
@@ -137,8 +137,7 @@ pub(in super::super) async fn replace(
     path: PortPath,
     Xml(others): Xml<Properties>,
 ) -> Result<StatusCode, Refusal> {
-    let others = others.into_properties();
-    change(&api, &caller, &path, |before| replacing(before, &others)).await
+    change(&api, &caller, &path, ExportChange::replace(others.into_properties())).await
 }
 
 /// Replaces one property.
@@ -158,8 +157,8 @@ pub(in super::super) async fn replace_one(
     Path((job, pe, port, name)): PropertyPath,
     Xml(other): Xml<OneProperty>,
 ) -> Result<StatusCode, Refusal> {
-    let others = [named(&name, other)?];
-    change(&api, &caller, &Path((job, pe, port)), |before| replacing(before, &others)).await
+    let other = ExportChange::replace(vec![named(&name, other)?]);
+    change(&api, &caller, &Path((job, pe, port)), other).await
 }
 
 /// Removes the properties of these names, or all.
@@ -179,12 +178,8 @@ pub(in super::super) async fn remove(
     path: PortPath,
     Xml(names): Xml<PropertyNames>,
 ) -> Result<StatusCode, Refusal> {
-    let names = names.listed();
-    change(&api, &caller, &path, |before| match &names {
-        Some(names) => removing(before, names),
-        None => Ok(Vec::new()),
-    })
-    .await
+    let removed = names.listed().map_or_else(|| ExportChange::Set(Vec::new()), ExportChange::remove);
+    change(&api, &caller, &path, removed).await
 }
 
 /// Removes one property.
@@ -202,8 +197,7 @@ pub(in super::super) async fn remove_one(
     caller: Caller,
     Path((job, pe, port, name)): PropertyPath,
 ) -> Result<StatusCode, Refusal> {
-    let names = [name];
-    change(&api, &caller, &Path((job, pe, port)), |before| removing(before, &names)).await
+    change(&api, &caller, &Path((job, pe, port)), ExportChange::remove(vec![name])).await
 }
 
 /// The export of a port.
@@ -213,9 +207,8 @@ fn found(api: &PeApi, caller: &Caller, Path((job, pe, port)): &PortPath) -> Resu
 }
 
 /// The properties in force.
-fn properties(export: &Export, refused: fn(String) -> Refusal) -> Result<&[StreamProperty], Refusal> {
-    let words = || refused("the stream is exported by its name and has no properties".to_owned());
-    export.properties().ok_or_else(words)
+fn properties(export: &Export) -> Result<&[StreamProperty], Refusal> {
+    exports::properties(export).map_err(|problem| Refusal::Absent(problem.to_string()))
 }
 
 /// The property of a body, which must be the one of the path.
@@ -225,55 +218,11 @@ fn named(name: &str, property: OneProperty) -> Result<StreamProperty, Refusal> {
     if property.name == name { Ok(property) } else { Err(words()) }
 }
 
-/// Makes the properties in force what `make` makes of them, and waits until the board knows.
-async fn change(
-    api: &PeApi,
-    caller: &Caller,
-    path: &PortPath,
-    make: impl Fn(&[StreamProperty]) -> Result<Vec<StreamProperty>, Refusal> + Send + Sync,
-) -> Result<StatusCode, Refusal> {
+/// Changes the properties in force, and waits until the board knows.
+async fn change(api: &PeApi, caller: &Caller, path: &PortPath, change: ExportChange) -> Result<StatusCode, Refusal> {
     let (key, _) = found(api, caller, path)?;
     caller.speaks_for(&path.0.0)?;
-    let change = |export: &Export| {
-        let before = properties(export, Refusal::Invalid)?;
-        let after = make(before)?;
-        if after == before {
-            return Ok(None);
-        }
-        facts::properties(&after)?;
-        let mut status = export.status.clone().unwrap_or_default();
-        status.run_time = Some(ExportAtRunTime { properties: after });
-        Ok(Some(Export { status: Some(status), ..export.clone() }))
-    };
-    api.changes.export(&key, &change).await?;
+    api.changes.export(&key, &|export: &Export| Ok(exports::changed(export, &change)?)).await?;
     api.boards.look_at_export(&key);
     Ok(StatusCode::NO_CONTENT)
-}
-
-fn adding(before: &[StreamProperty], added: &[StreamProperty]) -> Result<Vec<StreamProperty>, Refusal> {
-    let existing = added.iter().find(|added| before.iter().any(|property| property.name == added.name));
-    match existing {
-        Some(existing) => Err(Refusal::Invalid(format!("there is a property {} already", existing.name))),
-        None => Ok(before.iter().chain(added).cloned().collect()),
-    }
-}
-
-fn replacing(before: &[StreamProperty], others: &[StreamProperty]) -> Result<Vec<StreamProperty>, Refusal> {
-    let mut after = before.to_vec();
-    for other in others {
-        let place = after.iter_mut().find(|property| property.name == other.name);
-        *place.ok_or_else(|| Refusal::Invalid(no_property(&other.name)))? = other.clone();
-    }
-    Ok(after)
-}
-
-fn removing(before: &[StreamProperty], names: &[String]) -> Result<Vec<StreamProperty>, Refusal> {
-    if let Some(missing) = names.iter().find(|name| before.iter().all(|property| property.name != **name)) {
-        return Err(Refusal::Invalid(no_property(missing)));
-    }
-    Ok(before.iter().filter(|property| !names.contains(&property.name)).cloned().collect())
-}
-
-fn no_property(name: &str) -> String {
-    format!("there is no property {name}")
 }

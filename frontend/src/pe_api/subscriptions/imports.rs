@@ -4,13 +4,12 @@ use super::super::PeApi;
 use super::super::bodies::{Number, Streams, Xml};
 use super::super::caller::Caller;
 use super::super::refusal::Refusal;
-use crate::broker::facts;
+use crate::run_time::imports::{self, ImportChange};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Json;
-use spl_expression::{Expression, Limits};
 use std::sync::Arc;
-use streams_api::{Import, ImportAtRunTime, ImportSpec, ImportedStreams};
+use streams_api::{Import, ImportSpec};
 use streams_kubernetes::Key;
 
 /// Job, PE and port, as a path has them.
@@ -71,7 +70,7 @@ pub(in super::super) async fn set_filter(
     body: String,
 ) -> Result<StatusCode, Refusal> {
     let filter = Some(body.trim().to_owned()).filter(|filter| !filter.is_empty());
-    change(&api, &caller, &path, |before| ImportedStreams { filter: filter.clone(), ..before.clone() }).await
+    change(&api, &caller, &path, ImportChange::Edit { subscription: None, filter: Some(filter) }).await
 }
 
 /// The streams that an input port asks for.
@@ -109,8 +108,7 @@ pub(in super::super) async fn set_streams(
     path: PortPath,
     Xml(streams): Xml<Streams>,
 ) -> Result<StatusCode, Refusal> {
-    let streams = ImportedStreams::from(streams);
-    change(&api, &caller, &path, |_| streams.clone()).await
+    change(&api, &caller, &path, ImportChange::Set(streams.into())).await
 }
 
 /// The import of a port.
@@ -119,49 +117,12 @@ fn found(api: &PeApi, caller: &Caller, Path((job, pe, port)): &PortPath) -> Resu
     api.import(caller, job, Number::of_path(pe)?, Number::of_path(port)?)
 }
 
-/// Makes what the port asks for what `make` makes of it, and waits until the board knows.
-async fn change(
-    api: &PeApi,
-    caller: &Caller,
-    path: &PortPath,
-    make: impl Fn(&ImportedStreams) -> ImportedStreams + Send + Sync,
-) -> Result<StatusCode, Refusal> {
+/// Changes what the port asks for, and waits until the board knows.
+async fn change(api: &PeApi, caller: &Caller, path: &PortPath, change: ImportChange) -> Result<StatusCode, Refusal> {
     let (key, _) = found(api, caller, path)?;
     caller.speaks_for(&path.0.0)?;
-    let change = |import: &Import| {
-        let before = import.streams();
-        let after = make(before);
-        // Numbers of streams are only an order.
-        if Streams::from(&after) == Streams::from(before) {
-            return Ok(None);
-        }
-        let filter = after.filter.as_ref().filter(|_| after.filter != before.filter);
-        if let Some(filter) = filter {
-            let parsed = Expression::parse(filter, &Limits::default());
-            parsed.map_err(|error| Refusal::Invalid(format!("filter: {error}")))?;
-            is_allowed(api, &key, import)?;
-        }
-        let mut status = import.status.clone().unwrap_or_default();
-        status.run_time = Some(ImportAtRunTime { streams: after });
-        let changed = Import { status: Some(status), ..import.clone() };
-        facts::import(&changed)?;
-        Ok(Some(changed))
-    };
-    api.changes.import(&key, &change).await?;
+    let forbids = |import: &Import| imports::who_forbids_filters(&api.boards, &api.mirrors, import);
+    api.changes.import(&key, &|import: &Import| Ok(imports::changed(import, &change, forbids)?)).await?;
     api.boards.look_at_import(&key);
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// Nobody who sends to the port forbids filters.
-fn is_allowed(api: &PeApi, key: &Key, import: &Import) -> Result<(), Refusal> {
-    let port = facts::input_port(import);
-    let routes = api.boards.routes(&key.namespace, &port.pe);
-    let senders = routes.imports.get(&port.to_string()).map(|subscribed| subscribed.entries.keys());
-    let forbids = |label: &&String| {
-        api.mirrors.exports.get(&key.sibling(label)).is_some_and(|export| !export.spec.stream.allow_filter)
-    };
-    match senders.into_iter().flatten().find(forbids) {
-        Some(label) => Err(Refusal::Invalid(format!("export {label}, which sends to the port, forbids filters"))),
-        None => Ok(()),
-    }
 }

@@ -22,7 +22,7 @@ const TELEMETRY: &str = include_str!("../../../../fusion-service/tests/applicati
 const LANE: &str = "Lane";
 
 /// A job of the application, on nodes without tags; without a consistent region its lanes can be resized.
-async fn telemetry(it: &Fixture, is_consistent: bool) -> Result<ObservedJob> {
+pub(super) async fn telemetry(it: &Fixture, is_consistent: bool) -> Result<ObservedJob> {
     let adl = TELEMETRY.replace("<tag name=\"gpu\"/><tag name=\"fast\"/>", "");
     let mut adl = adl.replace("<replicateHostTag name=\"gpu\"/>", "");
     if !is_consistent {

@@ -43,6 +43,7 @@ mod resizes;
 mod stopped;
 mod submission;
 mod submission_clock;
+mod subscriptions;
 mod suspension;
 mod tables;
 mod traces;

@@ -1,0 +1,92 @@
+//! What input ports ask for, as it is changed at run time. Pure, but for a look at the boards.
+
+use super::Problem;
+use crate::broker::{Boards, facts};
+use crate::mirrors::Mirrors;
+use spl_expression::{Expression, Limits};
+use streams_api::{Import, ImportAtRunTime, ImportedStreams, NameBasedImport, PropertyBasedImport};
+use streams_kubernetes::Key;
+
+/// The scope of applications that name none.
+pub(crate) const DEFAULT_SCOPE: &str = "Default";
+
+/// What is to become of what an input port asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ImportChange {
+    /// This is all.
+    Set(ImportedStreams),
+    /// What is given is other than before.
+    Edit {
+        /// Streams by properties.
+        subscription: Option<PropertyBasedImport>,
+        /// Which tuples are wanted; all, if this is `Some(None)`.
+        filter: Option<Option<String>>,
+    },
+    /// It is what the application says.
+    Reset,
+}
+
+/// The import after a change. `None` if it is so already. `forbids` names an export that sends to the port of the
+/// import and forbids filters.
+///
+/// # Errors
+/// The subscription or a new filter is no expression; a new filter is forbidden.
+pub(crate) fn changed(
+    import: &Import,
+    change: &ImportChange,
+    forbids: impl FnOnce(&Import) -> Option<String>,
+) -> Result<Option<Import>, Problem> {
+    let before = import.streams();
+    let mut status = import.status.clone().unwrap_or_default();
+    let after = match change {
+        ImportChange::Set(all) => all.clone(),
+        ImportChange::Edit { subscription, filter } => ImportedStreams {
+            name_based_imports: before.name_based_imports.clone(),
+            property_based_import: subscription.clone().or_else(|| before.property_based_import.clone()),
+            filter: filter.clone().unwrap_or_else(|| before.filter.clone()),
+        },
+        ImportChange::Reset => {
+            let is_changed = status.run_time.take().is_some();
+            return Ok(is_changed.then(|| Import { status: Some(status), ..import.clone() }));
+        }
+    };
+    if is_same(&after, before) {
+        return Ok(None);
+    }
+    if let Some(filter) = after.filter.as_ref().filter(|_| after.filter != before.filter) {
+        Expression::parse(filter, &Limits::default()).map_err(Problem::Filter)?;
+        if let Some(export) = forbids(import) {
+            return Err(Problem::FilterForbidden(export));
+        }
+    }
+    status.run_time = Some(ImportAtRunTime { streams: after });
+    let changed = Import { status: Some(status), ..import.clone() };
+    facts::import(&changed)?;
+    Ok(Some(changed))
+}
+
+/// An export that sends to the port of the import and forbids filters.
+pub(crate) fn who_forbids_filters(boards: &Boards, mirrors: &Mirrors, import: &Import) -> Option<String> {
+    let (key, port) = (Key::of(import), facts::input_port(import));
+    let routes = boards.routes(&key.namespace, &port.pe);
+    let mut senders =
+        routes.imports.get(&port.to_string()).into_iter().flat_map(|subscribed| subscribed.entries.keys());
+    let forbids = |label: &&String| {
+        mirrors.exports.get(&key.sibling(label)).is_some_and(|export| !export.spec.stream.allow_filter)
+    };
+    senders.find(forbids).cloned()
+}
+
+/// The streams by name in the order of their numbers.
+pub(crate) fn in_order(streams: &ImportedStreams) -> Vec<&NameBasedImport> {
+    let numbered = |(number, named): (&String, _)| (number.parse().unwrap_or(u64::MAX), named);
+    let mut named: Vec<(u64, &NameBasedImport)> = streams.name_based_imports.iter().map(numbered).collect();
+    named.sort_by_key(|(number, _)| *number);
+    named.into_iter().map(|(_, named)| named).collect()
+}
+
+/// Whether both ask for the same: numbers of streams are only an order.
+fn is_same(one: &ImportedStreams, other: &ImportedStreams) -> bool {
+    let rest = |streams: &ImportedStreams| (streams.property_based_import.clone(), streams.filter.clone());
+    rest(one) == rest(other) && in_order(one) == in_order(other)
+}

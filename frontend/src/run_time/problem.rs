@@ -1,0 +1,48 @@
+//! Why a change at run time is refused.
+
+use crate::broker::facts;
+use spl_expression::ValueError;
+
+/// Why a change at run time is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Problem {
+    /// The stream is exported by its name.
+    #[error("the stream is exported by its name and has no properties")]
+    ByName,
+    /// A property that is to be added is there.
+    #[error("there is a property {0} already")]
+    Exists(String),
+    /// A property that is to be replaced or removed is not there.
+    #[error("there is no property {0}")]
+    Missing(String),
+    /// A property would be none.
+    #[error("property {name}: {error}")]
+    Value {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        error: ValueError,
+    },
+    /// There would be two properties of this name.
+    #[error("there are two properties {0}")]
+    Twice(String),
+    /// The subscription is no expression.
+    #[error("subscription: {0}")]
+    Subscription(spl_expression::Error),
+    /// The filter is no expression.
+    #[error("filter: {0}")]
+    Filter(spl_expression::Error),
+    /// The export that has this name sends to the port, and forbids filters.
+    #[error("export {0}, which sends to the port, forbids filters")]
+    FilterForbidden(String),
+}
+
+impl From<facts::Problem> for Problem {
+    fn from(problem: facts::Problem) -> Self {
+        match problem {
+            facts::Problem::Property { name, error } => Self::Value { name, error },
+            facts::Problem::Twice(name) => Self::Twice(name),
+            facts::Problem::Subscription(error) => Self::Subscription(error),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Changes the status of one object for somebody who waits, so that the next read of this replica sees it (rules
+//! pe-api-3 and import-8).
+//!
+//! The write is made only if nobody has written the object since it was read; else it is read again and decided again.
+//! Then the mirror is waited for. A write whose caller has gone goes on without it, and the next change of the object
+//! waits for its end: it could have its effect after that.
+//!
+//! Knows: clusters, mirrors. Must not know: who asks, what is changed, HTTP, gRPC.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use streams_kubernetes::cluster::{Cluster, Manager, Object};
+use streams_kubernetes::watch::{Mirrored, Watch};
+use streams_kubernetes::writer::Writer;
+use streams_kubernetes::{Error, Key};
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::timeout;
+use tracing::Instrument as _;
+
+/// How long the next change of an object waits until the mirror shows the one before, at most.
+const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+
+/// What becomes of an object; nothing, if nothing is to change.
+pub(crate) type Change<'a, K, E> = &'a (dyn Fn(&K) -> Result<Option<K>, E> + Send + Sync);
+
+/// Why a status was not changed.
+#[derive(Debug)]
+pub(crate) enum Unchanged<E> {
+    /// The change was refused.
+    Refused(E),
+    /// There is no such object, or not any more.
+    Gone,
+    /// The API server does not take it. Whether it had an effect is not known if it has not answered.
+    Failed(Error),
+    /// It was, but the mirror does not show it.
+    Unseen,
+    /// What comes of it is not known: this process ends.
+    Unknown,
+}
+
+/// What is read before the first decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// What the mirror shows: enough for who asks the same replica about its own object.
+    Mirror,
+    /// What the API server has: for who may have seen what another replica has written.
+    ApiServer,
+}
+
+/// Whose turn it is to change an object: one change at a time. Nothing is kept of objects that nobody changes. Cheap to
+/// clone; all clones are the same turns, and whoever changes the same objects needs them.
+#[derive(Clone, Default)]
+pub(crate) struct Turns(Arc<Mutex<HashMap<(String, Key), Weak<tokio::sync::Mutex<()>>>>>);
+
+/// The turn of one change. It lasts until what was written is known.
+type Turn = OwnedMutexGuard<()>;
+
+impl Turns {
+    /// Waits until it is this change's turn.
+    async fn take(&self, kind: &str, key: &Key) -> Turn {
+        let turns = {
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|_, turns| turns.strong_count() > 0);
+            let turns = all.entry((kind.to_owned(), key.clone())).or_default();
+            turns.upgrade().unwrap_or_else(|| {
+                let new = Arc::default();
+                *turns = Arc::downgrade(&new);
+                new
+            })
+        };
+        turns.lock_owned().await
+    }
+}
+
+/// Changes statuses of objects of a cluster, in the name of one field manager.
+pub(crate) struct StatusChanges<C> {
+    /// The cluster.
+    pub(crate) cluster: C,
+    /// In whose name.
+    pub(crate) manager: Manager,
+    /// Before which decision what is read.
+    pub(crate) basis: Basis,
+    /// Whose turn it is.
+    pub(crate) turns: Turns,
+}
+
+impl<C: Cluster> StatusChanges<C> {
+    /// Decides when it is this change's turn, and writes the object that `change` makes of the one that is there, with
+    /// another status; nothing, if it makes none. Returns what is there then. The mirror shows that, or what is newer.
+    ///
+    /// # Errors
+    /// `change` refuses; the object is gone; the API server refuses.
+    pub(crate) async fn make<K: Object + Mirrored, E>(
+        &self,
+        mirror: &Watch<K>,
+        key: &Key,
+        change: Change<'_, K, E>,
+    ) -> Result<K, Unchanged<E>> {
+        let mut turn = self.turns.take(&K::kind(&()), key).await;
+        let mut object = match self.basis {
+            Basis::Mirror => mirror.get(key).map(|object| K::clone(&object)),
+            Basis::ApiServer => self.read(key).await?,
+        }
+        .ok_or(Unchanged::Gone)?;
+        loop {
+            let Some(wanted) = change(&object).map_err(Unchanged::Refused)? else {
+                return if is_shown(mirror, &object).await { Ok(object) } else { Err(Unchanged::Unseen) };
+            };
+            let writer = (self.cluster.clone(), self.manager);
+            let task = write_to_its_end(writer, mirror.clone(), key.clone(), wanted, turn);
+            let Ok((written, is_shown, back)) = tokio::spawn(task.in_current_span()).await else {
+                return Err(Unchanged::Unknown);
+            };
+            match written {
+                Ok(written) if is_shown => return Ok(written),
+                Ok(_) => return Err(Unchanged::Unseen),
+                Err(Error::Conflict { .. }) => {
+                    let is_same = |now: &K| now.meta().uid == object.meta().uid;
+                    object = self.read(key).await?.filter(is_same).ok_or(Unchanged::Gone)?;
+                    turn = back;
+                }
+                Err(error) => return Err(Unchanged::Failed(error)),
+            }
+        }
+    }
+
+    async fn read<K: Object, E>(&self, key: &Key) -> Result<Option<K>, Unchanged<E>> {
+        self.cluster.get::<K>(key).await.map_err(|error| Unchanged::Failed(error.into()))
+    }
+}
+
+/// Writes a status, and waits until the mirror shows what has come of it. It goes on although whoever has asked for it
+/// has given up: a write that was not waited for may still have its effect, and the next change of the object must not
+/// be decided by what was there before.
+async fn write_to_its_end<C: Cluster, K: Object + Mirrored>(
+    (cluster, manager): (C, Manager),
+    mirror: Watch<K>,
+    key: Key,
+    wanted: K,
+    turn: Turn,
+) -> (Result<K, Error>, bool, Turn) {
+    let writer = Writer { cluster: &cluster, namespace: &key.namespace, manager };
+    let written = writer.replace_status_if_unchanged(&wanted).await;
+    let there = match &written {
+        Err(Error::Conflict { .. }) => None,
+        Ok(written) => Some(written.clone()),
+        // It may have had its effect.
+        Err(_) => cluster.get::<K>(&key).await.ok().flatten(),
+    };
+    let is_shown = match there {
+        Some(there) => is_shown(&mirror, &there).await,
+        None => true,
+    };
+    (written, is_shown, turn)
+}
+
+/// Waits until the mirror shows the object, or a newer one. It may have stopped, and whoever comes next may not wait
+/// for ever: then this is false.
+async fn is_shown<K: Mirrored>(mirror: &Watch<K>, object: &K) -> bool {
+    timeout(SHOWN_WITHIN, mirror.shows(object)).await.is_ok()
+}

@@ -1,0 +1,71 @@
+//! Exports and imports in pages, by job, PE and port.
+
+use super::service::check_name;
+use super::{SubscriptionApi, errors, shown};
+use crate::grpc::pages::Page;
+use crate::mirrors::ByOwner as _;
+use std::sync::Arc;
+use streams_kubernetes::Key;
+use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::watch::{Mirrored, Watch};
+use streams_proto::subscription::v1::{
+    ListExportsRequest, ListExportsResponse, ListImportsRequest, ListImportsResponse,
+};
+use tonic::Status;
+
+/// Entries of a page if the caller does not say: an entry may be large.
+const OF_A_PAGE: usize = 100;
+
+/// Where an entry is in its list: job, PE, port; and the name, if several objects say that they are of one port.
+type Place = (String, u64, u32, String);
+
+impl<C: Cluster> SubscriptionApi<C> {
+    /// A page of exports.
+    pub(super) fn exports_in_pages(&self, request: ListExportsRequest) -> Result<ListExportsResponse, Status> {
+        let ListExportsRequest { namespace, job, page_size, page_token } = request;
+        let page = self.page("exports", &namespace, &job, page_size, &page_token)?;
+        let all = objects(&self.shared.mirrors.exports, &namespace, &job).into_iter().map(|object| {
+            let spec = &object.spec;
+            let name = object.metadata.name.clone().unwrap_or_default();
+            ((spec.job_name.clone(), spec.pe_id, spec.port_id, name), object)
+        });
+        let (exports, next_page_token) = page.cut(all.collect(), |object| shown::export(&object, &self.shared.boards));
+        Ok(ListExportsResponse { exports, next_page_token })
+    }
+
+    /// A page of imports.
+    pub(super) fn imports_in_pages(&self, request: ListImportsRequest) -> Result<ListImportsResponse, Status> {
+        let ListImportsRequest { namespace, job, page_size, page_token } = request;
+        let page = self.page("imports", &namespace, &job, page_size, &page_token)?;
+        let all = objects(&self.shared.mirrors.imports, &namespace, &job).into_iter().map(|object| {
+            let spec = &object.spec;
+            let name = object.metadata.name.clone().unwrap_or_default();
+            ((spec.job_name.clone(), spec.pe_id, spec.port_id, name), object)
+        });
+        let (imports, next_page_token) = page.cut(all.collect(), |object| shown::import(&object, &self.shared.boards));
+        Ok(ListImportsResponse { imports, next_page_token })
+    }
+
+    /// What is asked for of a list; of all jobs of the namespace, if none is named.
+    ///
+    /// # Errors
+    /// A name is none, there is no such job, or the token is of another list.
+    fn page(&self, of: &str, namespace: &str, job: &str, size: u32, token: &str) -> Result<Page<Place>, Status> {
+        check_name("namespace", namespace)?;
+        if !job.is_empty() {
+            check_name("job", job)?;
+            let found = self.shared.mirrors.jobs.get(&Key::new(namespace, job));
+            found.ok_or_else(|| errors::job_not_found(namespace, job))?;
+        }
+        let list = format!("{of} of {namespace}/{job}");
+        Page::of(list, size, token, Some(OF_A_PAGE)).map_err(errors::bad_token)
+    }
+}
+
+/// The objects of a job, or of all jobs of the namespace.
+fn objects<K: Mirrored>(mirror: &Watch<K>, namespace: &str, job: &str) -> Vec<Arc<K>> {
+    if job.is_empty() {
+        return mirror.of_namespace(namespace).collect();
+    }
+    mirror.of_job(&Key::new(namespace, job)).collect()
+}

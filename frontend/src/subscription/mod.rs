@@ -1,0 +1,91 @@
+//! The subscription API: how programs see and change what jobs export and import, over gRPC (rules import-8 and
+//! import-9).
+//!
+//! Served by every replica of the frontend, leader or not: a change is a write to the status of one object, which the
+//! boards of all replicas follow.
+//!
+//! ```text
+//!  call ── service ──► requests ──► status_changes ──► API server
+//!            │         checks,      one write, if        │
+//!            │         run_time     nobody else wrote    ▼
+//!            ◄── shown ◄──────────────────────────── mirrors, boards
+//! ```
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | [`service`] | the gRPC service: finds, changes, waits |
+//! | [`requests`] | pure: makes of a request what is to be changed, and names the field of what is wrong |
+//! | [`shown`] | pure: exports and imports as messages |
+//! | [`etag`] | pure: names what is in force |
+//! | [`lists`] | exports and imports in pages |
+//! | [`errors`] | statuses with `google.rpc` details, as `proto/streams/subscription/v1` documents them |
+//!
+//! What may be changed is the business of [`run_time`](crate::run_time), as for the PE API.
+//!
+//! Knows: Exports, Imports, Jobs. Must not know: HTTP, what PEs make of it.
+//!
+//! Callers are not authenticated, as those of the elasticity API, beside which it is served.
+
+mod errors;
+mod etag;
+mod lists;
+mod requests;
+mod service;
+mod shown;
+#[cfg(test)]
+mod tests;
+
+use crate::broker::Boards;
+use crate::grpc::server::REQUEST_MAX;
+use crate::mirrors::Mirrors;
+use crate::status_changes::{Basis, StatusChanges, Turns};
+use std::sync::Arc;
+use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_proto::subscription::v1::subscription_service_server::SubscriptionServiceServer;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tonic::codec::CompressionEncoding;
+
+/// Field manager of what is changed by this API.
+const MANAGER: Manager = Manager("streams-subscription");
+/// Changes at the same time; further ones are refused before anything is written.
+const UPDATES_MAX: usize = 256;
+
+/// The service. Cheap to clone; all clones are the same.
+pub(crate) struct SubscriptionApi<C> {
+    shared: Arc<Shared<C>>,
+}
+
+struct Shared<C> {
+    mirrors: Mirrors,
+    boards: Boards,
+    statuses: StatusChanges<C>,
+    updating: Semaphore,
+    stopping: CancellationToken,
+}
+
+impl<C> Clone for SubscriptionApi<C> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<C: Cluster> SubscriptionApi<C> {
+    /// A service that writes to this cluster, taking turns with others that change exports and imports, and sees what
+    /// these mirrors and boards show of it. Once `stopping` is cancelled, no call waits any more.
+    pub(crate) fn new(cluster: C, mirrors: Mirrors, boards: Boards, turns: Turns, stopping: CancellationToken) -> Self {
+        // Who asks may have seen what another replica has written.
+        let statuses = StatusChanges { cluster, manager: MANAGER, basis: Basis::ApiServer, turns };
+        let updating = Semaphore::new(UPDATES_MAX);
+        Self { shared: Arc::new(Shared { mirrors, boards, statuses, updating, stopping }) }
+    }
+
+    /// What answers calls.
+    pub(crate) fn into_server(self) -> SubscriptionServiceServer<Self> {
+        SubscriptionServiceServer::new(self)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Zstd)
+            .send_compressed(CompressionEncoding::Gzip)
+            .max_decoding_message_size(REQUEST_MAX)
+    }
+}

@@ -1,0 +1,252 @@
+//! The gRPC service: finds an export or import, has it changed, waits until this frontend shows it.
+
+use super::{SubscriptionApi, UPDATES_MAX, errors, etag, requests, shown};
+use crate::grpc::deadline;
+use crate::run_time::{Problem, exports, imports};
+use crate::status_changes::{Change, Unchanged};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use streams_api::{Export, Import};
+use streams_kubernetes::cluster::{Cluster, Object};
+use streams_kubernetes::watch::{Mirrored, Timings, Watch};
+use streams_kubernetes::{Error, Key};
+use streams_process::telemetry;
+use streams_proto::subscription::v1::subscription_service_server::SubscriptionService;
+use streams_proto::subscription::v1::{
+    GetExportRequest, GetExportResponse, GetImportRequest, GetImportResponse, ListExportsRequest, ListExportsResponse,
+    ListImportsRequest, ListImportsResponse, UpdateExportRequest, UpdateExportResponse, UpdateImportRequest,
+    UpdateImportResponse,
+};
+use tokio::time::{Instant, sleep_until};
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status};
+use tracing::{Instrument as _, Span};
+
+/// The longest that a call takes, whatever the caller says.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Why an object is not changed.
+enum Refused {
+    /// The request cannot be read.
+    Request(Status),
+    /// It is another one than the caller has seen; its etag.
+    Another(String),
+    /// It is about to go.
+    Going,
+    /// What would come of it is not possible.
+    Problem(Problem),
+}
+
+/// The error that there is no such object, by its namespace and name.
+type Absent = fn(&str, &str) -> Status;
+
+impl<C: Cluster> SubscriptionApi<C> {
+    /// What this frontend sees can be relied on.
+    fn sees(&self) -> Result<(), Status> {
+        let (mirrors, timings) = (&self.shared.mirrors, Timings::default());
+        let health = [mirrors.jobs.health(timings), mirrors.exports.health(timings), mirrors.imports.health(timings)];
+        let mut problems = health.into_iter().filter_map(|(kind, problem)| Some(format!("{kind}: {}", problem?)));
+        problems.next().map_or(Ok(()), |problem| Err(errors::not_current(&problem)))
+    }
+
+    /// The object of this name: what the mirror shows; if it shows none, what the API server has: another frontend may
+    /// have made it just now.
+    async fn found<K: Object + Mirrored>(
+        &self,
+        mirror: &Watch<K>,
+        key: &Key,
+        absent: Absent,
+    ) -> Result<Arc<K>, Status> {
+        if let Some(found) = mirror.get(key) {
+            return Ok(found);
+        }
+        let found = self.shared.statuses.cluster.get::<K>(key).await;
+        let found = found.map_err(|error| errors::from_kubernetes(&Error::from(error), "name"))?;
+        found.map(Arc::new).ok_or_else(|| absent(&key.namespace, &key.name))
+    }
+
+    /// Does `work` as long as the caller waits and this frontend does not stop.
+    async fn in_time<T>(
+        &self,
+        until: Instant,
+        what: &str,
+        work: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = self.shared.stopping.cancelled() => Err(errors::shutting_down()),
+            () = sleep_until(until) => Err(errors::still_waiting(what)),
+        }
+    }
+
+    /// Changes an object, and gives what is there then. `field` is that of a problem, or of what the API server
+    /// refuses.
+    async fn changed<K: Object + Mirrored>(
+        &self,
+        mirror: &Watch<K>,
+        key: &Key,
+        absent: Absent,
+        change: Change<'_, K, Refused>,
+        field: impl Fn(Option<&Problem>) -> String,
+    ) -> Result<K, Status> {
+        let Ok(_place) = self.shared.updating.try_acquire() else { return Err(errors::too_many_updates(UPDATES_MAX)) };
+        let made = self.shared.statuses.make(mirror, key, change).await;
+        made.map_err(|why| match why {
+            Unchanged::Refused(Refused::Request(status)) => status,
+            Unchanged::Refused(Refused::Another(etag)) => errors::etag_mismatch(&key.name, &etag),
+            Unchanged::Refused(Refused::Problem(problem)) => errors::refused(&problem, &field(Some(&problem))),
+            Unchanged::Refused(Refused::Going) | Unchanged::Gone => absent(&key.namespace, &key.name),
+            Unchanged::Failed(error) => errors::from_kubernetes(&error, &field(None)),
+            Unchanged::Unseen => errors::still_waiting("this frontend to see the change, which is stored"),
+            Unchanged::Unknown => errors::shutting_down(),
+        })
+    }
+
+    async fn export_updated(&self, request: UpdateExportRequest, until: Instant) -> Result<Export, Status> {
+        let UpdateExportRequest { namespace, name, expected_etag, change: asked } = request;
+        let key = key_of(&namespace, &name)?;
+        let wanted = requests::of_export(asked.as_ref())?;
+        self.sees()?;
+        let change = |export: &Export| {
+            is_expected(&expected_etag, export, etag::of_export)?;
+            exports::changed(export, &wanted).map_err(Refused::Problem)
+        };
+        let field = |problem: Option<&Problem>| requests::field_of_export(asked.as_ref(), problem);
+        let work = self.changed(&self.shared.mirrors.exports, &key, errors::export_not_found, &change, field);
+        let export = self.in_time(until, "the properties to be stored and seen", work).await?;
+        self.shared.boards.look_at_export(&key);
+        Ok(export)
+    }
+
+    async fn import_updated(&self, request: UpdateImportRequest, until: Instant) -> Result<Import, Status> {
+        let UpdateImportRequest { namespace, name, expected_etag, change: asked } = request;
+        let key = key_of(&namespace, &name)?;
+        // What is wrong in any case is told before anything is read.
+        requests::of_import(asked.as_ref(), &streams_api::ImportedStreams::default())?;
+        self.sees()?;
+        let (mirrors, boards) = (&self.shared.mirrors, &self.shared.boards);
+        let change = |import: &Import| {
+            is_expected(&expected_etag, import, etag::of_import)?;
+            let wanted = requests::of_import(asked.as_ref(), import.streams()).map_err(Refused::Request)?;
+            let forbids = |import: &Import| imports::who_forbids_filters(boards, mirrors, import);
+            imports::changed(import, &wanted, forbids).map_err(Refused::Problem)
+        };
+        let field = |problem: Option<&Problem>| requests::field_of_import(asked.as_ref(), problem);
+        let work = self.changed(&mirrors.imports, &key, errors::import_not_found, &change, field);
+        let import = self.in_time(until, "the streams to be stored and seen", work).await?;
+        boards.look_at_import(&key);
+        Ok(import)
+    }
+}
+
+/// The object is not about to go, and is the one that the caller has seen, if that is said.
+fn is_expected<K: kube::Resource>(expected: &str, object: &K, etag: fn(&K) -> String) -> Result<(), Refused> {
+    if object.meta().deletion_timestamp.is_some() {
+        return Err(Refused::Going);
+    }
+    let etag = etag(object);
+    if expected.is_empty() || expected == etag { Ok(()) } else { Err(Refused::Another(etag)) }
+}
+
+/// When to answer somebody who waits as long as the header of the call says.
+fn until(caller: &MetadataMap) -> Instant {
+    Instant::now() + deadline::wait_of(caller).map_or(LONGEST_WAIT, |within| within.min(LONGEST_WAIT))
+}
+
+/// The key of an object that a request names.
+fn key_of(namespace: &str, name: &str) -> Result<Key, Status> {
+    check_name("namespace", namespace)?;
+    check_name("name", name)?;
+    Ok(Key::new(namespace, name))
+}
+
+/// Refuses what cannot be the name of an object.
+pub(super) fn check_name(field: &str, value: &str) -> Result<(), Status> {
+    let is_of_a_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    if value.is_empty() || value.len() > 253 || !value.bytes().all(is_of_a_name) {
+        let message = "a name is needed: 1 to 253 lower-case letters, digits, hyphens and dots";
+        return Err(errors::invalid_request(field, message));
+    }
+    Ok(())
+}
+
+/// The span of a change.
+fn span(caller: &MetadataMap, method: &'static str, namespace: &str, name: &str) -> Span {
+    let span = tracing::info_span!(
+        "update",
+        otel.kind = "server",
+        rpc.system = "grpc",
+        rpc.service = "streams.subscription.v1.SubscriptionService",
+        rpc.method = method,
+        namespace,
+        name,
+        trace_id = tracing::field::Empty,
+    );
+    telemetry::continue_request(&span, caller.as_ref());
+    span
+}
+
+#[tonic::async_trait]
+impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
+    async fn get_export(&self, request: Request<GetExportRequest>) -> Result<Response<GetExportResponse>, Status> {
+        let until = until(request.metadata());
+        let GetExportRequest { namespace, name } = request.into_inner();
+        let key = key_of(&namespace, &name)?;
+        self.sees()?;
+        let work = self.found(&self.shared.mirrors.exports, &key, errors::export_not_found);
+        let found = self.in_time(until, "the API server", work).await?;
+        Ok(Response::new(GetExportResponse { export: Some(shown::export(&found, &self.shared.boards)) }))
+    }
+
+    async fn list_exports(
+        &self,
+        request: Request<ListExportsRequest>,
+    ) -> Result<Response<ListExportsResponse>, Status> {
+        self.sees()?;
+        self.exports_in_pages(request.into_inner()).map(Response::new)
+    }
+
+    async fn update_export(
+        &self,
+        request: Request<UpdateExportRequest>,
+    ) -> Result<Response<UpdateExportResponse>, Status> {
+        let (span, until) = {
+            let (caller, asked) = (request.metadata(), request.get_ref());
+            (span(caller, "UpdateExport", &asked.namespace, &asked.name), until(caller))
+        };
+        let export = self.export_updated(request.into_inner(), until).instrument(span).await?;
+        Ok(Response::new(UpdateExportResponse { export: Some(shown::export(&export, &self.shared.boards)) }))
+    }
+
+    async fn get_import(&self, request: Request<GetImportRequest>) -> Result<Response<GetImportResponse>, Status> {
+        let until = until(request.metadata());
+        let GetImportRequest { namespace, name } = request.into_inner();
+        let key = key_of(&namespace, &name)?;
+        self.sees()?;
+        let work = self.found(&self.shared.mirrors.imports, &key, errors::import_not_found);
+        let found = self.in_time(until, "the API server", work).await?;
+        Ok(Response::new(GetImportResponse { import: Some(shown::import(&found, &self.shared.boards)) }))
+    }
+
+    async fn list_imports(
+        &self,
+        request: Request<ListImportsRequest>,
+    ) -> Result<Response<ListImportsResponse>, Status> {
+        self.sees()?;
+        self.imports_in_pages(request.into_inner()).map(Response::new)
+    }
+
+    async fn update_import(
+        &self,
+        request: Request<UpdateImportRequest>,
+    ) -> Result<Response<UpdateImportResponse>, Status> {
+        let (span, until) = {
+            let (caller, asked) = (request.metadata(), request.get_ref());
+            (span(caller, "UpdateImport", &asked.namespace, &asked.name), until(caller))
+        };
+        let import = self.import_updated(request.into_inner(), until).instrument(span).await?;
+        Ok(Response::new(UpdateImportResponse { import: Some(shown::import(&import, &self.shared.boards)) }))
+    }
+}
