@@ -14,7 +14,7 @@ pub mod elasticity;
 pub mod fusion;
 pub mod mirrors;
 mod options;
-mod pe_api;
+pub mod pe_api;
 pub mod program;
 mod run;
 mod service_endpoints;

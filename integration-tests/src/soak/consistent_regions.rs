@@ -327,32 +327,12 @@ impl Run {
 
 /// The ADL. If `in_steps`, doubles report checkpoints in two steps.
 fn application(in_steps: bool) -> String {
-    let values = [
-        ("index", "0"),
-        ("trigger", "periodic"),
-        ("period", "0.5"),
-        ("drainTimeout", "15"),
-        ("resetTimeout", "15"),
-        ("maxConsecutiveResetAttempts", "20"),
-    ];
-    let values = values.map(|(key, value)| format!("<value key='{key}' type=''>{value}</value>")).concat();
-    let variables = match in_steps {
-        true => "<envVars><envVar name='PE_DOUBLE_CHECKPOINT_STYLE' value='blocking'/></envVars>",
-        false => "",
-    };
-    Sketch::row(&["Source", "Work", "Sink"])
-        .parallel("Work", 3)
-        .main(&format!("<splAnnotation tag='consistentRegion'>{values}</splAnnotation>"))
-        .of("Source")
-        .with(variables)
-        .consistent(0, "isStartOfRegion")
-        .of("Work")
-        .with(variables)
-        .consistent(0, "")
-        .of("Sink")
-        .with(variables)
-        .consistent(0, "isEndOfRegion")
-        .adl()
+    let sketch = Sketch::steady("0.5", "15", "20");
+    if !in_steps {
+        return sketch.adl();
+    }
+    let variables = "<envVars><envVar name='PE_DOUBLE_CHECKPOINT_STYLE' value='blocking'/></envVars>";
+    ["Source", "Work", "Sink"].into_iter().fold(sketch, |sketch, name| sketch.of(name).with(variables)).adl()
 }
 
 /// Lets the PEs of a job begin with a clean record, as if each had run for long: one that ends again and again is
