@@ -15,7 +15,7 @@ pub mod fusion;
 mod grpc;
 pub mod mirrors;
 mod options;
-mod pe_api;
+pub mod pe_api;
 pub mod program;
 mod run;
 mod run_time;

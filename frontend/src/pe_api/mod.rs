@@ -62,6 +62,7 @@ use axum::response::Json;
 use axum::routing::get;
 use std::sync::Arc;
 use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::leadership::Term;
 use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -112,6 +113,13 @@ impl PeApi {
     description = "What running PEs ask of the frontend. The address of the calling pod says its namespace and job."
 ))]
 struct Description;
+
+/// The API over a cluster and what these mirrors show of it. Nobody drives the consistent regions. The mirrors are
+/// filled after that.
+pub fn of_mirrors<C: Cluster>(cluster: C, mirrors: &Mirrors) -> Router {
+    let regions = ConsistentRegions::of(mirrors, Term::endless());
+    router(PeApi::new(cluster, Boards::of(mirrors), Callers::of(mirrors), regions))
+}
 
 /// All paths, and their description under `/openapi.json`.
 pub(crate) fn router(api: PeApi) -> Router {

@@ -335,29 +335,8 @@ impl Run {
 /// The ADL of a source, so many channels and a sink, all in one consistent region that is drained after each period, in
 /// seconds. The PEs have these environment variables.
 pub(super) fn application(channels: u32, period: f64, variables: &str) -> String {
-    let period = period.to_string();
-    let values = [
-        ("index", "0"),
-        ("trigger", "periodic"),
-        ("period", period.as_str()),
-        ("drainTimeout", "15"),
-        ("resetTimeout", "15"),
-        ("maxConsecutiveResetAttempts", "20"),
-    ];
-    let values = values.map(|(key, value)| format!("<value key='{key}' type=''>{value}</value>")).concat();
-    Sketch::row(&["Source", "Work", "Sink"])
-        .parallel("Work", channels)
-        .main(&format!("<splAnnotation tag='consistentRegion'>{values}</splAnnotation>"))
-        .of("Source")
-        .with(variables)
-        .consistent(0, "isStartOfRegion")
-        .of("Work")
-        .with(variables)
-        .consistent(0, "")
-        .of("Sink")
-        .with(variables)
-        .consistent(0, "isEndOfRegion")
-        .adl()
+    let sketch = Sketch::steady(channels, &period.to_string(), "15", "20");
+    ["Source", "Work", "Sink"].into_iter().fold(sketch, |sketch, name| sketch.of(name).with(variables)).adl()
 }
 
 /// Lets the PEs of a job begin with a clean record, as if each had run for long: one that ends again and again is

@@ -181,16 +181,32 @@ impl Sketch {
     }
 
     /// The annotation `consistentRegion` on the main composite.
-    pub fn declare(mut self, region: u64, trigger: &str) -> Self {
-        let value = |key: &str, value: &str| format!("<value key='{key}' type=''>{value}</value>");
-        let values = [
-            value("index", &region.to_string()),
-            value("trigger", trigger),
-            value("drainTimeout", "180"),
-            value("resetTimeout", "1.5"),
-        ];
-        let _ = write!(self.main, "<splAnnotation tag='consistentRegion'>{}</splAnnotation>", values.concat());
+    pub fn declare(self, region: u64, trigger: &str) -> Self {
+        self.declare_with(region, trigger, &[("drainTimeout", "180"), ("resetTimeout", "1.5")])
+    }
+
+    /// The same with these further values.
+    pub fn declare_with(mut self, region: u64, trigger: &str, further: &[(&str, &str)]) -> Self {
+        let index = region.to_string();
+        let all = [("index", index.as_str()), ("trigger", trigger)].into_iter().chain(further.iter().copied());
+        let values: String = all.map(|(key, value)| format!("<value key='{key}' type=''>{value}</value>")).collect();
+        let _ = write!(self.main, "<splAnnotation tag='consistentRegion'>{values}</splAnnotation>");
         self
+    }
+
+    /// A source, so many channels of `Work` and a sink, all in consistent region 0, which is periodic. The period, and
+    /// what a checkpoint and a reset may take, are in seconds.
+    pub fn steady(channels: u32, period: &str, timeout: &str, attempts: &str) -> Self {
+        let values = [
+            ("period", period),
+            ("drainTimeout", timeout),
+            ("resetTimeout", timeout),
+            ("maxConsecutiveResetAttempts", attempts),
+        ];
+        let row =
+            Self::row(&["Source", "Work", "Sink"]).parallel("Work", channels).declare_with(0, "periodic", &values);
+        let source = row.of("Source").consistent(0, "isStartOfRegion");
+        source.of("Work").consistent(0, "").of("Sink").consistent(0, "isEndOfRegion")
     }
 
     /// Further children of the main composite, as XML.

@@ -13,24 +13,7 @@ const JOB: &str = "steady";
 
 /// A source, three channels and a sink, all in one consistent region.
 async fn steady(it: &Fixture) -> Result<ObservedJob> {
-    let values = [
-        ("index", "0"),
-        ("trigger", "periodic"),
-        ("period", "1"),
-        ("drainTimeout", "30"),
-        ("resetTimeout", "30"),
-        ("maxConsecutiveResetAttempts", "10"),
-    ];
-    let values = values.map(|(key, value)| format!("<value key='{key}' type=''>{value}</value>")).concat();
-    let sketch = Sketch::row(&["Source", "Work", "Sink"])
-        .parallel("Work", 3)
-        .main(&format!("<splAnnotation tag='consistentRegion'>{values}</splAnnotation>"))
-        .of("Source")
-        .consistent(0, "isStartOfRegion")
-        .of("Work")
-        .consistent(0, "")
-        .of("Sink")
-        .consistent(0, "isEndOfRegion");
+    let sketch = Sketch::steady(3, "1", "30", "10");
     std::fs::write(it.system.bundles().join("steady.sab"), sample::bundle_of(&sketch.adl())?)?;
     let mut job = it.sample(JOB);
     job.spec.bundle.file = Some("steady.sab".to_owned());

@@ -9,24 +9,7 @@ use streams_test_support::application::Sketch;
 
 /// A source, three channels, a sink, all in one consistent region.
 fn job(world: &World) -> Result<Job> {
-    let values = [
-        ("index", "0"),
-        ("trigger", "periodic"),
-        ("period", "10"),
-        ("drainTimeout", "180"),
-        ("resetTimeout", "180"),
-        ("maxConsecutiveResetAttempts", "5"),
-    ];
-    let values = values.map(|(key, value)| format!("<value key='{key}' type=''>{value}</value>")).concat();
-    let sketch = Sketch::row(&["Source", "Work", "Sink"])
-        .parallel("Work", 3)
-        .main(&format!("<splAnnotation tag='consistentRegion'>{values}</splAnnotation>"))
-        .of("Source")
-        .consistent(0, "isStartOfRegion")
-        .of("Work")
-        .consistent(0, "")
-        .of("Sink")
-        .consistent(0, "isEndOfRegion");
+    let sketch = Sketch::steady(3, "10", "180", "5");
     let job = world.job("steady", 9, &sketch, FusionOption::Legacy)?;
     for pe in job.pes.keys() {
         for report in ["checkpoint", "blockingcheckpoint", "reset"] {
