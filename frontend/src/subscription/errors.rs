@@ -110,13 +110,16 @@ pub(super) fn still_waiting(what: &str) -> Status {
     status(Code::DeadlineExceeded, &message, details("STILL_WAITING", &[("waiting_for", what)]))
 }
 
+/// The cluster has custom resource definitions of an earlier version.
+pub(super) fn definitions_outdated(message: &str) -> Status {
+    status(Code::FailedPrecondition, message, details("DEFINITIONS_OUTDATED", &[]))
+}
+
 /// What an answer of the API server is to the caller; `field` of the request has what it may have refused.
 pub(super) fn from_kubernetes(error: &Error, field: &str) -> Status {
     match error {
         Error::Refused { message, .. } => invalid_request(field, message),
-        Error::Undeclared { .. } => {
-            status(Code::FailedPrecondition, &error.to_string(), details("DEFINITIONS_OUTDATED", &[]))
-        }
+        Error::Undeclared { .. } => definitions_outdated(&error.to_string()),
         _ if error.is_forbidden() => status(Code::PermissionDenied, &with_causes(error), details("NOT_PERMITTED", &[])),
         _ => {
             let message = format!("the Kubernetes API did not take the call: {}", with_causes(error));

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Export, Import};
 use streams_kubernetes::cluster::{Cluster, Object};
+use streams_kubernetes::error::{definition, outdated};
 use streams_kubernetes::watch::{Mirrored, Timings, Watch};
 use streams_kubernetes::{Error, Key};
 use streams_process::telemetry;
@@ -93,7 +94,7 @@ impl<C: Cluster> SubscriptionApi<C> {
     ) -> Result<K, Status> {
         let Ok(_place) = self.shared.updating.try_acquire() else { return Err(errors::too_many_updates(UPDATES_MAX)) };
         let made = self.shared.statuses.make(mirror, key, change).await;
-        made.map_err(|why| match why {
+        let made = made.map_err(|why| match why {
             Unchanged::Refused(Refused::Request(status)) => status,
             Unchanged::Refused(Refused::Another(etag)) => errors::etag_mismatch(&key.name, &etag),
             Unchanged::Refused(Refused::Problem(problem)) => errors::refused(&problem, &field(Some(&problem))),
@@ -101,7 +102,12 @@ impl<C: Cluster> SubscriptionApi<C> {
             Unchanged::Failed(error) => errors::from_kubernetes(&error, &field(None)),
             Unchanged::Unseen => errors::still_waiting("this frontend to see the change, which is stored"),
             Unchanged::Unknown => errors::shutting_down(),
-        })
+        })?;
+        // What is there would be changed again: the API server took the write, and dropped what is new.
+        if let Ok(Some(_)) = change(&made) {
+            return Err(errors::definitions_outdated(&outdated(&definition::<K>(), "status.runTime")));
+        }
+        Ok(made)
     }
 
     async fn export_updated(&self, request: UpdateExportRequest, until: Instant) -> Result<Export, Status> {

@@ -648,9 +648,6 @@ async fn what_the_api_server_answers_has_a_reason() {
     }
     // The definitions are of an earlier version.
     let mut cluster = Cluster::new();
-    cluster.server.edit::<Export>(&key(EXPORT), |export| {
-        export.status.get_or_insert_default().observed_generation = Some(1);
-    });
     cluster.server.does_not_declare::<Export>(&["status", "runTime"], false);
     let status = cluster.update_export(of_export(set(&[number("n", "1")]))).await.unwrap_err();
     assert_eq!((why(&status).0, why(&status).1.as_str()), (Code::FailedPrecondition, "DEFINITIONS_OUTDATED"));
