@@ -14,7 +14,7 @@ use std::time::Duration;
 use streams_api::{Job, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// How long a caller that nobody knows yet may wait until its address is known. The runtime waits a second in all.
 const KNOWN_WITHIN: Duration = Duration::from_millis(500);
@@ -104,7 +104,9 @@ impl FromRequestParts<PeApi> for Caller {
             && mirrors.services.is_synced()
             && mirrors.consistent_regions.is_synced();
         if !are_filled {
-            return Err(Refusal::Later("the mirrors are not filled yet".to_owned()));
+            let refusal = Refusal::Later("the mirrors are not filled yet".to_owned());
+            // Who tells something would take an answer for the end of it (rule pe-api-4).
+            return Err(if is_write(&parts.method) { refusal.unheard(Instant::now()).await } else { refusal });
         }
         let Some(ConnectInfo(address)) = parts.extensions.get::<ConnectInfo<SocketAddr>>() else {
             return Err(Refusal::Forbidden("nobody knows who asks".to_owned()));

@@ -276,15 +276,24 @@ async fn a_job_is_known_before_anything_of_it() {
     jobs_only.expect(get("/api/endpoints/job/srcjob/pe/x"), 404, "").await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn nobody_is_answered_from_mirrors_that_are_not_filled() {
     let mirrors = Mirrors::new(&Metrics::new("test"));
     let (boards, callers) = (Boards::of(&mirrors), Callers::of(&mirrors));
     let regions = ConsistentRegions::of(&mirrors, Term::endless());
     let api = PeApi::new(Server::new().connect(), boards, callers, regions);
-    let mut request = Request::get(SUBSCRIPTIONS).header("host", "streams-api.n").body(Body::empty()).unwrap();
-    request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, 0, 1], 1))));
-    assert_eq!(router(api).oneshot(request).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    // A report that was answered would not be told again: it is answered when the PE has given up on it.
+    for (method, path, is_heard) in
+        [(Method::GET, SUBSCRIPTIONS, true), (Method::PUT, "/api/state/job/srcjob/pe/1/connectivity", false)]
+    {
+        let request = Request::builder().method(method).uri(path).header("host", "streams-api.n");
+        let mut request = request.body(Body::from("\"Full\"")).unwrap();
+        request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, 0, 1], 1))));
+        let since = tokio::time::Instant::now();
+        let answer = router(api.clone()).oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        assert_eq!(since.elapsed() < Duration::from_secs(1), is_heard, "{path}");
+    }
 }
 
 #[tokio::test]
