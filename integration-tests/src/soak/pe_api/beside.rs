@@ -17,13 +17,13 @@ use streams_api::{FusionOptions, Job, JobPhase};
 use streams_proto::elasticity::v1::GetRegionRequest;
 use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
-use tokio::time::sleep;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::transport::Channel;
 
 /// Longest time for one of them.
 const WITHIN: Duration = Duration::from_secs(120);
-/// Pauses behind each of them.
-const PAUSES: [Duration; 3] = [Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(3)];
+/// How often each is done, unless the one before takes longer: in each window as often, however long it takes.
+const EVERY: [Duration; 3] = [Duration::from_millis(250), Duration::from_secs(4), Duration::from_secs(6)];
 /// Time between two looks at a job.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -84,9 +84,9 @@ impl Others {
 
     /// Does all of it, one after the other of each kind, until then.
     pub(super) async fn until(&self, until: Instant) -> Beside {
-        let region = repeated(until, PAUSES[0], async || self.region().await);
-        let committed = repeated(until, PAUSES[1], async || self.resized().await);
-        let submitted = repeated(until, PAUSES[2], async || self.submitted().await);
+        let region = repeated(until, EVERY[0], async || self.region().await);
+        let committed = repeated(until, EVERY[1], async || self.resized().await);
+        let submitted = repeated(until, EVERY[2], async || self.submitted().await);
         let ((region, failures), (committed, more), (submitted, most)) = join3(region, committed, submitted).await;
         let failures = failures.into_iter().chain(more).chain(most).collect();
         Beside { region, committed, submitted, failures }
@@ -159,16 +159,21 @@ impl Others {
 /// Does something again and again until then: how long each took, and what failed.
 async fn repeated(
     until: Instant,
-    pause: Duration,
+    every: Duration,
     mut once: impl AsyncFnMut() -> Result<Duration>,
 ) -> (Durations, Vec<String>) {
     let (mut durations, mut failures) = (Durations::default(), Vec::new());
-    while Instant::now() < until {
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if Instant::now() >= until {
+            break;
+        }
         match once().await {
             Ok(took) => durations.add(took),
             Err(error) => failures.push(format!("{error:#}")),
         }
-        sleep(pause).await;
     }
     (durations, failures)
 }

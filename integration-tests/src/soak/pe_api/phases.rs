@@ -27,7 +27,7 @@ use streams_control_plane::ControlPlane;
 use streams_control_plane::progress::Progress;
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 
 /// Within which time PEs start: as long as the time between two questions for routes, so that these are spread.
 const SPREAD: Duration = Duration::from_secs(60);
@@ -35,8 +35,8 @@ const SPREAD: Duration = Duration::from_secs(60);
 const AWAY: Duration = Duration::from_secs(2);
 /// How long something else is looked at after the frontend is back.
 const AFTER: Duration = Duration::from_secs(15);
-/// Between two resizes of the large job.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How often the large job is resized, unless the resize before takes longer.
+const EVERY: Duration = Duration::from_secs(8);
 /// Seconds between two checkpoints of the region.
 const PERIOD: f64 = 5.0;
 
@@ -170,8 +170,11 @@ impl<'a> Stage<'a> {
 
     async fn resize_narrow(&self, until: Instant) -> Result<(Durations, Durations)> {
         let (mut committed, mut rolled_out) = (Durations::default(), Durations::default());
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // An even number: the next window begins with the same widths.
         for number in 0.. {
+            ticks.tick().await;
             if number % 2 == 0 && Instant::now() >= until {
                 break;
             }
@@ -179,7 +182,6 @@ impl<'a> Stage<'a> {
             let (first, all) = self.resize((MODEL, model), Widths { model, ..self.widths }).await?;
             committed.add(first);
             rolled_out.add(all);
-            sleep(PAUSE).await;
         }
         Ok((committed, rolled_out))
     }

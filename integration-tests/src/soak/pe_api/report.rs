@@ -95,8 +95,8 @@ fn cost(page: &mut String, options: &PeApiOptions, outcome: &PeApiOutcome) -> Re
 
 fn windows(page: &mut String, outcome: &PeApiOutcome) -> Result<()> {
     page.push_str(
-        "\n## The windows\n\n*Others* ask for a region four times a second, resize a small job again and again, and \
-         submit jobs of one PE. Processor time in seconds; resident memory in MiB at the end of the window.\n\n",
+        "\n## The windows\n\n*Others* ask for a region four times a second, resize a small job every 4 s, and submit a \
+         job of one PE every 6 s; the large job is resized every 8 s, if the resize before has come to its end. Processor time in seconds; resident memory in MiB at the end of the window.\n\n",
     );
     let rows = all_windows(outcome).map(|of| {
         let processor = |name| format!("{:.2}", of.usage.of(name).processor.as_secs_f64());
