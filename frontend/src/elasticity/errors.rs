@@ -1,6 +1,7 @@
 //! Statuses of the elasticity API with `google.rpc` details (rule elasticity-13).
 
 use crate::grpc;
+use crate::grpc::places::Full;
 use crate::grpc::status::{LATER, bounded, status};
 use std::time::Duration;
 use streams_proto::elasticity::ERROR_DOMAIN;
@@ -156,10 +157,10 @@ pub fn shutting_down_while(what: &str) -> Status {
 }
 
 /// There are as many streams as may be.
-pub fn too_many_watching(most: usize, of: &str) -> Status {
+pub(crate) fn too_many_watching(full: &Full) -> Status {
     let mut details = details("TOO_MANY_WATCHING", &[]);
     details.set_retry_info(Some(LATER));
-    status(Code::ResourceExhausted, &format!("there are {most} streams {of} already"), details)
+    status(Code::ResourceExhausted, &format!("there are {} streams {} already", full.most, full.of), details)
 }
 
 /// There are as many dry runs as may be.

@@ -10,7 +10,7 @@
 //! * `lists` — regions and requests in pages.
 //! * `cancel` — withdraws requests.
 //! * `dry_run` — what a request would come to.
-//! * `watch` — streams that follow requests and regions; `watch_places`: how many there may be.
+//! * `watch` — streams that follow requests and regions.
 //! * [`view`] — the shared mirrors of jobs, regions and requests, as the API reads them.
 //! * [`service`] — the gRPC service: checks requests, waits for outcomes.
 //! * `requests` — makes the objects.
@@ -40,13 +40,12 @@ mod tests;
 mod times;
 pub mod view;
 mod watch;
-mod watch_places;
 
 use self::backlog::Backlog;
 use self::ready::ReadyWidths;
 use self::view::ClusterView;
-use self::watch_places::Places;
 use crate::controllers::job::long_work::dry_run::Foresee;
+use crate::grpc::places::Places;
 use crate::grpc::server::REQUEST_MAX;
 use kube::Client;
 use moka::sync::Cache;
@@ -60,6 +59,10 @@ use tonic::codec::CompressionEncoding;
 
 /// Requests that wait at the same time; further ones are refused before anything is written.
 const MOST_WAITING: usize = 2048;
+
+/// Streams at the same time, in all, and of one job or of one namespace as a whole (rule elasticity-23).
+const STREAMS_MAX: usize = 1024;
+const STREAMS_OF_ONE_MAX: usize = 64;
 
 /// Jobs whose ready widths are kept.
 const READY_KEPT: u64 = 1_000;
@@ -102,7 +105,7 @@ impl<V: ClusterView> Elasticity<V> {
     pub(crate) fn new(client: Client, view: Arc<V>, dry_runs: Arc<dyn Foresee>, longest_wait: Duration) -> Self {
         let (waiting, stopping) = (Arc::new(Semaphore::new(MOST_WAITING)), CancellationToken::new());
         let ready = Cache::builder().max_capacity(READY_KEPT).time_to_live(READY_FOR).build();
-        let (backlog, watching) = (Backlog::default(), Places::default());
+        let (backlog, watching) = (Backlog::default(), Places::new(STREAMS_MAX, STREAMS_OF_ONE_MAX));
         Self { client, view, longest_wait, waiting, backlog, watching, ready, dry_runs, stopping }
     }
 

@@ -10,8 +10,8 @@
 use super::outcome;
 use super::state::{is_end, phase, state};
 use super::view::ClusterView;
-use super::watch_places::Place;
 use super::{Elasticity, errors, lists::Seen};
+use crate::grpc::places::Place;
 use futures::{Stream, stream};
 use kube::ResourceExt as _;
 use prost::Message as _;
@@ -152,7 +152,7 @@ impl<V: ClusterView> Elasticity<V> {
     }
 
     fn waits(&self, namespace: &str, job: Option<&str>, deadline: Instant) -> Result<Waits, Status> {
-        let place = self.watching.take(namespace, job)?;
+        let place = self.watching.take(namespace, job).map_err(|full| errors::too_many_watching(&full))?;
         let changes = match job {
             Some(job) => self.view.changes(namespace, job),
             None => self.view.changes_of_namespace(namespace),

@@ -1,6 +1,7 @@
 //! Statuses of the subscription API with `google.rpc` details (rule import-9).
 
 use crate::grpc;
+use crate::grpc::places::Full;
 use crate::grpc::status::{LATER, bounded, status};
 use crate::run_time::Problem;
 use std::time::Duration;
@@ -86,10 +87,10 @@ fn not_found(reason: &str, kind: &str, namespace: &str, name: &str, message: &st
     status(Code::NotFound, message, details)
 }
 
-/// As many changes go on as may.
-pub(super) fn too_many_updates(most: usize) -> Status {
-    let message = format!("{most} changes go on already; nothing was written");
-    not_now("TOO_MANY_UPDATES", Code::ResourceExhausted, &message, LATER)
+/// As many calls need the API server as may.
+pub(super) fn too_many_calls(full: &Full) -> Status {
+    let message = format!("{} calls {} go on already; nothing was written", full.most, full.of);
+    not_now("TOO_MANY_CALLS", Code::ResourceExhausted, &message, LATER)
 }
 
 /// What this frontend sees is too old.

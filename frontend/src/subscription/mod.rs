@@ -36,20 +36,22 @@ mod shown;
 mod tests;
 
 use crate::broker::Boards;
+use crate::grpc::places::Places;
 use crate::grpc::server::REQUEST_MAX;
 use crate::mirrors::Mirrors;
 use crate::status_changes::{Basis, StatusChanges, Turns};
 use std::sync::Arc;
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_proto::subscription::v1::subscription_service_server::SubscriptionServiceServer;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
 
 /// Field manager of what is changed by this API.
 const MANAGER: Manager = Manager("streams-subscription");
-/// Changes at the same time; further ones are refused before anything is written.
-const UPDATES_MAX: usize = 256;
+/// Calls at the same time that need the API server, in all and for one namespace; further ones are refused before
+/// anything is asked of it (rule import-8).
+const CALLS_MAX: usize = 256;
+const CALLS_OF_ONE_MAX: usize = 64;
 
 /// The service. Cheap to clone; all clones are the same.
 pub(crate) struct SubscriptionApi<C> {
@@ -60,7 +62,7 @@ struct Shared<C> {
     mirrors: Mirrors,
     boards: Boards,
     statuses: StatusChanges<C>,
-    updating: Semaphore,
+    calls: Places,
     stopping: CancellationToken,
 }
 
@@ -76,8 +78,8 @@ impl<C: Cluster> SubscriptionApi<C> {
     pub(crate) fn new(cluster: C, mirrors: Mirrors, boards: Boards, turns: Turns, stopping: CancellationToken) -> Self {
         // Who asks may have seen what another replica has written.
         let statuses = StatusChanges { cluster, manager: MANAGER, basis: Basis::ApiServer, turns };
-        let updating = Semaphore::new(UPDATES_MAX);
-        Self { shared: Arc::new(Shared { mirrors, boards, statuses, updating, stopping }) }
+        let calls = Places::new(CALLS_MAX, CALLS_OF_ONE_MAX);
+        Self { shared: Arc::new(Shared { mirrors, boards, statuses, calls, stopping }) }
     }
 
     /// What answers calls.

@@ -1,7 +1,8 @@
 //! The gRPC service: finds an export or import, has it changed, waits until this frontend shows it.
 
-use super::{SubscriptionApi, UPDATES_MAX, errors, etag, requests, shown};
+use super::{SubscriptionApi, errors, etag, requests, shown};
 use crate::grpc::deadline;
+use crate::grpc::places::Place;
 use crate::run_time::{Problem, exports, imports};
 use crate::status_changes::{Change, Unchanged};
 use std::future::Future;
@@ -51,6 +52,11 @@ impl<C: Cluster> SubscriptionApi<C> {
         problems.next().map_or(Ok(()), |problem| Err(errors::not_current(&problem)))
     }
 
+    /// A place among the calls that need the API server. Those of one namespace leave some to the others.
+    fn place(&self, key: &Key) -> Result<Place, Status> {
+        self.shared.calls.take(&key.namespace, None).map_err(|full| errors::too_many_calls(&full))
+    }
+
     /// The object of this name: what the mirror shows; if it shows none, what the API server has: another frontend may
     /// have made it just now.
     async fn found<K: Object + Mirrored>(
@@ -62,6 +68,7 @@ impl<C: Cluster> SubscriptionApi<C> {
         if let Some(found) = mirror.get(key) {
             return Ok(found);
         }
+        let _place = self.place(key)?;
         let found = self.shared.statuses.cluster.get::<K>(key).await;
         let found = found.map_err(|error| errors::from_kubernetes(&Error::from(error), "name"))?;
         found.map(Arc::new).ok_or_else(|| absent(&key.namespace, &key.name))
@@ -92,7 +99,7 @@ impl<C: Cluster> SubscriptionApi<C> {
         change: Change<'_, K, Refused>,
         field: impl Fn(Option<&Problem>) -> String,
     ) -> Result<K, Status> {
-        let Ok(_place) = self.shared.updating.try_acquire() else { return Err(errors::too_many_updates(UPDATES_MAX)) };
+        let _place = self.place(key)?;
         let made = self.shared.statuses.make(mirror, key, change).await;
         let made = made.map_err(|why| match why {
             Unchanged::Refused(Refused::Request(status)) => status,

@@ -1,6 +1,6 @@
 //! Calls over a fake API server, whose changes the mirrors show while a call waits.
 
-use super::{MANAGER, SubscriptionApi, UPDATES_MAX};
+use super::{CALLS_MAX, CALLS_OF_ONE_MAX, MANAGER, SubscriptionApi};
 use crate::broker::Boards;
 use crate::controllers::tests::LateMirrors;
 use crate::mirrors::Mirrors;
@@ -687,15 +687,31 @@ async fn a_call_ends_with_the_time_of_its_caller_or_with_this_frontend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_so_many_changes_go_on() {
+async fn a_namespace_leaves_some_calls_to_the_others() {
     let mut cluster = Cluster::new();
-    let api = cluster.api.clone();
-    let others = api.shared.updating.try_acquire_many(u32::try_from(UPDATES_MAX).unwrap()).unwrap();
+    let calls = cluster.api.shared.calls.clone();
+    let of_others =
+        |namespace: &str, count| -> Vec<_> { (0..count).map(|_| calls.take(namespace, None).ok().unwrap()).collect() };
+    // who has how many -> whether a change in the namespace `n` is taken
+    for (namespace, count, is_taken) in [("m", CALLS_OF_ONE_MAX, true), ("n", CALLS_OF_ONE_MAX, false), ("n", 1, true)]
+    {
+        let others = of_others(namespace, count);
+        let (before, answer) = (cluster.connection.calls(), cluster.update_export(of_export(set(&[]))).await);
+        match answer {
+            Ok(_) => assert!(is_taken, "{namespace} {count}"),
+            Err(status) => {
+                assert!(!is_taken, "{namespace} {count}: {status:?}");
+                assert_eq!((why(&status).0, why(&status).1.as_str()), (Code::ResourceExhausted, "TOO_MANY_CALLS"));
+                assert!(status.get_error_details().retry_info().is_some());
+                assert_eq!(cluster.connection.calls(), before, "nothing is asked");
+            }
+        }
+        drop(others);
+    }
+    assert_eq!(of_others("n", CALLS_OF_ONE_MAX).len(), CALLS_OF_ONE_MAX, "whoever was answered makes room");
+    let all: Vec<_> =
+        (0..CALLS_MAX / CALLS_OF_ONE_MAX).map(|at| of_others(&format!("m{at}"), CALLS_OF_ONE_MAX)).collect();
     let status = cluster.update_export(of_export(set(&[]))).await.unwrap_err();
-    assert_eq!((why(&status).0, why(&status).1.as_str()), (Code::ResourceExhausted, "TOO_MANY_UPDATES"));
-    assert!(status.get_error_details().retry_info().is_some());
-    assert_eq!(cluster.connection.calls(), 0);
-    drop(others);
-    cluster.update_export(of_export(set(&[]))).await.unwrap();
-    assert_eq!(api.shared.updating.available_permits(), UPDATES_MAX);
+    assert!(status.message().contains("in all"), "{status:?}");
+    drop(all);
 }
