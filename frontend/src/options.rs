@@ -369,14 +369,25 @@ mod tests {
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
         let arguments: Vec<&str> =
             container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap()).collect();
-        assert_eq!(run(&arguments).fusion_services, ["fusion-service:50051"]);
-        let defaults = run(&[]);
-        let run = Arguments::command().find_subcommand("run").unwrap().clone();
-        let known: Vec<&str> = run.get_arguments().filter_map(|arg| arg.get_env()?.to_str()).collect();
-        for variable in container["env"].as_array().unwrap() {
+        // What an option gets from the environment, as an argument.
+        let known = Arguments::command().find_subcommand("run").unwrap().clone();
+        let of_environment = container["env"].as_array().unwrap().iter().flat_map(|variable| {
             let name = variable["name"].as_str().unwrap();
-            assert!(known.contains(&name), "{name} is no option");
-        }
+            let option = known.get_arguments().find(|option| option.get_env().is_some_and(|env| env == name));
+            let option = option.unwrap_or_else(|| panic!("{name} is no option")).get_long().unwrap();
+            let value = variable["value"].as_str().unwrap_or_else(|| {
+                match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str().unwrap() {
+                    "metadata.name" | "metadata.namespace" => "a-name",
+                    "status.podIP" => "10.0.0.1",
+                    path => panic!("{path}: what is that?"),
+                }
+            });
+            [format!("--{option}"), value.to_owned()]
+        });
+        let of_environment: Vec<String> = of_environment.collect();
+        let deployed: Vec<&str> = arguments.into_iter().chain(of_environment.iter().map(String::as_str)).collect();
+        assert_eq!(run(&deployed).fusion_services, ["fusion-service:50051"]);
+        let defaults = run(&[]);
         let seconds = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
         assert!(Duration::from_secs(seconds) > defaults.time_outs.grace_seconds);
         // What users submit takes three quarters of the memory at most (rules fetch-6 and job-8).

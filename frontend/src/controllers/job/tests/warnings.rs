@@ -2,7 +2,7 @@
 //! job-52).
 
 use super::simulation::{JOB, JobSimulation, NAMESPACE};
-use streams_api::{JobPhase, ProcessingElement, condition, names};
+use streams_api::{InitialWidth, JobPhase, ProcessingElement, condition, names};
 use streams_kubernetes::Key;
 
 const REASON: &str = "CheckpointVolumeMissing";
@@ -36,7 +36,12 @@ fn warnings(simulation: &JobSimulation) -> Vec<(String, String)> {
 #[test]
 fn a_running_pe_whose_options_permit_no_other_pod_is_named() {
     let mut simulation = JobSimulation::running();
-    let of_the_application = said(&simulation, condition::WARNING);
+    // There is another warning already.
+    let unmatched = InitialWidth { name: Some("Nowhere".to_owned()), max_width: Some(9), ..InitialWidth::default() };
+    simulation.change_spec(|spec| spec.parallel_regions = vec![unmatched]);
+    simulation.settle();
+    let of_the_spec = said(&simulation, condition::WARNING);
+    assert!(of_the_spec.as_ref().is_some_and(|(_, reason, _)| reason == "UnmatchedRegion"), "{of_the_spec:?}");
     simulation.server.announced();
     says(&simulation, 3, Some(REASON));
     simulation.settle();
@@ -65,7 +70,7 @@ fn a_running_pe_whose_options_permit_no_other_pod_is_named() {
     simulation.settle();
     simulation.wait(60);
     simulation.settle();
-    assert_eq!(said(&simulation, condition::WARNING), of_the_application);
+    assert_eq!(said(&simulation, condition::WARNING), of_the_spec);
     let (_, _, message) = said(&simulation, condition::PODS_READY).unwrap();
     assert_eq!(message, "every PE has a pod that runs, or has completed");
     simulation.check_at_rest();
