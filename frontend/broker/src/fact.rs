@@ -129,14 +129,15 @@ impl Fact for Export {
 }
 
 impl Fact for Import {
-    type Shown = (u64, u32, Option<Arc<str>>);
+    // Nobody is told whether there is an empty filter or none.
+    type Shown = (u64, u32, Arc<str>);
 
     fn port(&self) -> &Port {
         &self.port
     }
 
     fn shown(&self) -> Self::Shown {
-        (self.job_id, self.port_index, self.filter.clone())
+        (self.job_id, self.port_index, self.filter.clone().unwrap_or_default())
     }
 
     fn keys(&self) -> Vec<Key> {
