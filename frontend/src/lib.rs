@@ -15,6 +15,7 @@ pub mod fusion;
 mod grpc;
 pub mod mirrors;
 mod options;
+mod owner;
 pub mod pe_api;
 pub mod program;
 mod run;

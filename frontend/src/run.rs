@@ -133,7 +133,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let grace = options.time_outs.grace_seconds;
     let gate = Gate::new(Limits::of(PE_API_CALLS), &metrics);
     let cluster = ApiServer::new(client.clone(), events.clone(), gate);
-    let pe_api = PeApi::new(cluster, boards.clone(), callers, regions.clone());
+    let pe_api = PeApi::new(cluster, boards.clone(), callers, regions.clone(), &metrics);
     let (router, stop) = (pe_api::router(pe_api.clone()), asked_to_stop.clone());
     servers.spawn(async move {
         pe_api::server::serve(listener, router, Bounds::default(), stop, grace).await;

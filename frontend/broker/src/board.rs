@@ -225,16 +225,15 @@ mod tests {
             expression: Expression::parse(text, &Limits::default()).unwrap(),
         });
         let named = prop::collection::vec(named, 0..2);
-        (port(), 1u64..3, 0u32..2, named, prop::option::of(subscription), prop::option::of(text(&["", "f", "g"]))).prop_map(
-            |(port, job_id, port_index, named, subscription, filter)| Import {
+        (port(), 1u64..3, 0u32..2, named, prop::option::of(subscription), prop::option::of(text(&["", "f", "g"])))
+            .prop_map(|(port, job_id, port_index, named, subscription, filter)| Import {
                 port,
                 job_id,
                 port_index,
                 named,
                 subscription,
                 filter,
-            },
-        )
+            })
     }
 
     #[derive(Clone, Debug)]

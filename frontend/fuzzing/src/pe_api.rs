@@ -123,8 +123,9 @@ pub fn run(data: &[u8]) {
     runtime.block_on(async {
         let server = Server::new();
         fill(&server);
-        let mirrors = Mirrors::new(&Metrics::new("fuzzing"));
-        let router = pe_api::of_mirrors(server.connect(), &mirrors);
+        let metrics = Metrics::new("fuzzing");
+        let mirrors = Mirrors::new(&metrics);
+        let router = pe_api::of_mirrors(server.connect(), &mirrors, &metrics);
         let mut follow = following(&server, &mirrors);
         for request in requests {
             let before = specs_and_statuses(&server);

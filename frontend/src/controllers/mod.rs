@@ -14,7 +14,6 @@
 //! | [`pe_api_service`] | keeps the Service under which PEs reach the frontend |
 //! | [`endpoint_slices`] | writes the addresses of Services that select no pods |
 //! | [`messenger`] | sends datagrams to PEs |
-//! | [`owner`] | says which job and namespace a key belongs to, so that they share workers fairly |
 //! | [`known_launches`] | PEs of which this process knows how often they were launched |
 //! | [`remembered`] | what is kept of objects beside the mirrors, and when it ends |
 //! | [`resizing`] | whether somebody waits for a job |
@@ -37,7 +36,6 @@ pub(crate) mod host_pool;
 pub(crate) mod job;
 pub(crate) mod known_launches;
 pub(crate) mod messenger;
-pub(crate) mod owner;
 pub(crate) mod parallel_region;
 pub(crate) mod pe_api_service;
 pub(crate) mod placement_hash;
@@ -61,7 +59,6 @@ use self::job::long_work::dry_run::{DryRuns, Foresee};
 use self::job::services::ClusterBundles;
 use self::known_launches::KnownLaunches;
 use self::messenger::Datagrams;
-use self::owner::{owner_of_child, owner_of_job};
 use self::pe_api_service::{Addresses, PeApiServiceReconciler};
 pub use self::processing_element::memory::LastSeen;
 use self::reconciler::{Reconciler, reconcile};
@@ -72,6 +69,7 @@ use crate::bundles::Fetcher;
 use crate::consistent_regions::ConsistentRegions;
 use crate::fusion;
 use crate::mirrors::Mirrors;
+use crate::owner::{owner_of_child, owner_of_job};
 use crate::settings::{JobSettings, PodSettings};
 use futures::future;
 use kube::Client;

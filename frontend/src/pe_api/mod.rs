@@ -16,6 +16,7 @@
 //! | [`refusal`] | why something is not done, as a status code |
 //! | [`lookup`] | finds what a path names |
 //! | [`write`] | changes a status so that the next read sees it |
+//! | [`reports`] | what PEs tell of their connections, until it is written |
 //! | [`state`] | names of jobs, connectivity, widths |
 //! | [`endpoints`] | ports that operators open under a name |
 //! | [`reservations`] | of two PEs that register a name, one has it |
@@ -41,6 +42,7 @@ mod endpoints;
 mod instance;
 mod lookup;
 mod refusal;
+mod reports;
 mod reservations;
 pub(crate) mod server;
 mod state;
@@ -51,11 +53,12 @@ mod write;
 
 pub(crate) use self::callers::Callers;
 use self::instance::Captures;
+use self::reports::Reports;
 use self::write::{Changes, ClusterChanges};
 use crate::broker::Boards;
 use crate::consistent_regions::ConsistentRegions;
 use crate::mirrors::Mirrors;
-use crate::status_changes::Turns;
+use crate::status_changes::{Basis, StatusChanges, Turns};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::response::Json;
@@ -63,6 +66,7 @@ use axum::routing::get;
 use std::sync::Arc;
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::leadership::Term;
+use streams_kubernetes::metrics::Metrics;
 use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -77,6 +81,8 @@ const BODY_MAX: usize = 1 << 20;
 pub(crate) struct PeApi {
     /// Where writes go.
     changes: Arc<dyn Changes>,
+    /// What waits to be written of the connections of PEs.
+    reports: Reports,
     /// Whose turn it is to change an object.
     turns: Turns,
     /// What there is.
@@ -92,12 +98,22 @@ pub(crate) struct PeApi {
 }
 
 impl PeApi {
-    /// What the mirrors of these regions show, and writes to this cluster.
-    pub(crate) fn new<C: Cluster>(cluster: C, boards: Boards, callers: Callers, regions: ConsistentRegions) -> Self {
+    /// What the mirrors of these regions show, and writes to this cluster. Some of them are made by tasks of the
+    /// runtime around.
+    pub(crate) fn new<C: Cluster>(
+        cluster: C,
+        boards: Boards,
+        callers: Callers,
+        regions: ConsistentRegions,
+        metrics: &Metrics,
+    ) -> Self {
         let mirrors = regions.mirrors.clone();
         let turns = Turns::default();
-        let changes = Arc::new(ClusterChanges::new(cluster, mirrors.clone(), turns.clone()));
-        Self { changes, turns, mirrors, boards, callers, regions, captures: Captures::default() }
+        let statuses =
+            || StatusChanges { cluster: cluster.clone(), manager: MANAGER, basis: Basis::Mirror, turns: turns.clone() };
+        let reports = Reports::new(statuses(), mirrors.processing_elements.clone(), metrics);
+        let changes = Arc::new(ClusterChanges::new(cluster.clone(), mirrors.clone(), statuses()));
+        Self { changes, reports, turns, mirrors, boards, callers, regions, captures: Captures::default() }
     }
 
     /// The turns of its changes, for others that change the same objects.
@@ -115,10 +131,10 @@ impl PeApi {
 struct Description;
 
 /// The API over a cluster and what these mirrors show of it. Nobody drives the consistent regions. The mirrors are
-/// filled after that.
-pub fn of_mirrors<C: Cluster>(cluster: C, mirrors: &Mirrors) -> Router {
+/// filled after that. Some writes are made by tasks of the runtime around.
+pub fn of_mirrors<C: Cluster>(cluster: C, mirrors: &Mirrors, metrics: &Metrics) -> Router {
     let regions = ConsistentRegions::of(mirrors, Term::endless());
-    router(PeApi::new(cluster, Boards::of(mirrors), Callers::of(mirrors), regions))
+    router(PeApi::new(cluster, Boards::of(mirrors), Callers::of(mirrors), regions, metrics))
 }
 
 /// All paths, and their description under `/openapi.json`.

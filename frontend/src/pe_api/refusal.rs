@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 const TOO_LATE: Duration = Duration::from_millis(1_500);
 
 /// Why something is not done. The text is the body of the answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// The job is not there, or the request makes no sense: 400.
     #[error("{0}")]

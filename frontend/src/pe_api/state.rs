@@ -7,7 +7,7 @@ use super::refusal::Refusal;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Json;
-use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity};
+use streams_api::{Connectivity, ReportedConnectivity};
 use tokio::time::Instant;
 
 /// Widest a region may be.
@@ -80,18 +80,7 @@ pub(super) async fn set_connectivity(
     };
     let state: Connectivity = serde_json::from_str(&body)
         .map_err(|_| Refusal::Invalid("connectivity is \"None\", \"Partial\" or \"Full\"".to_owned()))?;
-    let change = |before: &ProcessingElement| {
-        let mut status = before.status.clone().unwrap_or_default();
-        // A pod that was replaced meanwhile has nothing to say any more.
-        let is_outlived = status.launch_count > launch_count;
-        let reported = Some(ReportedConnectivity { state, launch_count });
-        if is_outlived || status.connectivity == reported {
-            return Ok(None);
-        }
-        status.connectivity = reported;
-        Ok(Some(ProcessingElement { status: Some(status), ..before.clone() }))
-    };
-    match api.changes.processing_element(&key, &change).await {
+    match api.reports.tell(&key, ReportedConnectivity { state, launch_count }).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(refusal @ Refusal::Later(_)) => Err(refusal.unheard(since).await),
         Err(refusal) => Err(refusal),

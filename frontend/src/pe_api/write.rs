@@ -6,7 +6,7 @@
 use super::refusal::Refusal;
 use super::{MANAGER, reservations};
 use crate::mirrors::Mirrors;
-use crate::status_changes::{self, Basis, StatusChanges, Turns, Unchanged};
+use crate::status_changes::{self, StatusChanges, Unchanged};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -67,9 +67,8 @@ pub(super) struct ClusterChanges<C> {
 }
 
 impl<C: Cluster> ClusterChanges<C> {
-    /// Writes to this cluster, of which these mirrors are. Others that change the same objects have the same turns.
-    pub(super) fn new(cluster: C, mirrors: Mirrors, turns: Turns) -> Self {
-        let statuses = StatusChanges { cluster: cluster.clone(), manager: MANAGER, basis: Basis::Mirror, turns };
+    /// Writes to this cluster, of which these mirrors are.
+    pub(super) fn new(cluster: C, mirrors: Mirrors, statuses: StatusChanges<C>) -> Self {
         Self { cluster, mirrors, statuses }
     }
 }
@@ -145,13 +144,7 @@ impl<C: Cluster> ClusterChanges<C> {
         change: Change<'_, K>,
     ) -> Result<(), Refusal> {
         let made = timeout(WITHIN, self.statuses.make(mirror, key, change)).await;
-        match made.map_err(|_| too_long())? {
-            Ok(_) => Ok(()),
-            Err(Unchanged::Refused(refusal)) => Err(refusal),
-            Err(Unchanged::Gone) => Err(Refusal::Absent(format!("{} {} is gone", K::kind(&()), key.name))),
-            Err(Unchanged::Failed(error)) => Err(Refusal::of(&error)),
-            Err(Unchanged::Unseen | Unchanged::Unknown) => Err(too_long()),
-        }
+        made.map_err(|_| too_long())?.map(|_| ()).map_err(|why| refusal_of::<K>(key, why))
     }
 
     /// Merges `patch` into an object, and waits until the mirror shows that.
@@ -174,6 +167,16 @@ impl<C: Cluster> ClusterChanges<C> {
     }
 }
 
-fn too_long() -> Refusal {
+/// How a caller is told that the status of its object was not changed.
+pub(super) fn refusal_of<K: Object>(key: &Key, why: Unchanged<Refusal>) -> Refusal {
+    match why {
+        Unchanged::Refused(refusal) => refusal,
+        Unchanged::Gone => Refusal::Absent(format!("{} {} is gone", K::kind(&()), key.name)),
+        Unchanged::Failed(error) => Refusal::of(&error),
+        Unchanged::Unseen | Unchanged::Unknown => too_long(),
+    }
+}
+
+pub(super) fn too_long() -> Refusal {
     Refusal::Later("it takes too long".to_owned())
 }

@@ -1,7 +1,9 @@
 //! The exchanges with PEs, over a fake API server.
 
 mod regions;
+mod reports;
 
+use super::reports::Reports;
 use super::{Callers, PeApi, router};
 use crate::broker::Boards;
 use crate::consistent_regions::ConsistentRegions;
@@ -41,6 +43,7 @@ struct Cluster {
     connection: Connection,
     mirrors: LateMirrors,
     regions: ConsistentRegions,
+    reports: Reports,
     router: Router,
 }
 
@@ -74,14 +77,16 @@ impl Cluster {
     }
 
     fn of(server: Server) -> Self {
-        let mirrors = Mirrors::new(&Metrics::new("test"));
+        let metrics = Metrics::new("test");
+        let mirrors = Mirrors::new(&metrics);
         let boards = Boards::of(&mirrors);
         let callers = Callers::of(&mirrors);
         let regions = ConsistentRegions::of(&mirrors, Term::endless());
         let mirrors = LateMirrors::fill(&server, mirrors);
         let connection = server.connect();
-        let api = PeApi::new(connection.clone(), boards, callers, regions.clone());
-        Self { server, connection, mirrors, regions, router: router(api) }
+        let api = PeApi::new(connection.clone(), boards, callers, regions.clone(), &metrics);
+        let reports = api.reports.clone();
+        Self { server, connection, mirrors, regions, reports, router: router(api) }
     }
 
     /// Sends a request; the mirrors show what it has written while it waits.
@@ -278,10 +283,11 @@ async fn a_job_is_known_before_anything_of_it() {
 
 #[tokio::test(start_paused = true)]
 async fn nobody_is_answered_from_mirrors_that_are_not_filled() {
-    let mirrors = Mirrors::new(&Metrics::new("test"));
+    let metrics = Metrics::new("test");
+    let mirrors = Mirrors::new(&metrics);
     let (boards, callers) = (Boards::of(&mirrors), Callers::of(&mirrors));
     let regions = ConsistentRegions::of(&mirrors, Term::endless());
-    let api = PeApi::new(Server::new().connect(), boards, callers, regions);
+    let api = PeApi::new(Server::new().connect(), boards, callers, regions, &metrics);
     // A report that was answered would not be told again: it is answered when the PE has given up on it.
     for (method, path, is_heard) in
         [(Method::GET, SUBSCRIPTIONS, true), (Method::PUT, "/api/state/job/srcjob/pe/1/connectivity", false)]
@@ -316,50 +322,6 @@ async fn connectivity_is_that_of_the_present_pod() {
     cluster.expect(get(path), 200, "\"None\"").await;
     cluster.expect(send(Method::PUT, path, "\"Full\""), 204, "").await;
     cluster.expect(get(path), 200, "\"None\"").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_report_whose_write_takes_long_is_not_written_over_the_next_one() {
-    let path = "/api/state/job/srcjob/pe/1/connectivity";
-    let mut cluster = Cluster::with(jobs);
-    cluster.expect(send(Method::PUT, path, "\"Full\""), 204, "").await;
-    // The next write is under way for longer than anybody waits for it.
-    let (slow, first) = (Duration::from_millis(1_200), Arc::new(AtomicUsize::new(0)));
-    cluster.connection.meanwhile(move |call| {
-        let is_slow = call.verb.is_write() && first.fetch_add(1, Ordering::SeqCst) == 0;
-        Box::pin(async move {
-            if is_slow {
-                tokio::time::sleep(slow).await;
-            }
-        })
-    });
-    let request = |state: &str| {
-        let mut request = Request::put(path).header("host", "streams-api.n:10000").body(Body::from(state.to_owned()));
-        let peer: SocketAddr = format!("{PE}:40000").parse().unwrap();
-        request.as_mut().unwrap().extensions_mut().insert(ConnectInfo(peer));
-        cluster.router.clone().oneshot(request.unwrap())
-    };
-    let (partial, full) = (request("\"Partial\""), request("\"Full\""));
-    let both = async {
-        let later = async {
-            // The mirror still shows what was there before.
-            tokio::time::sleep(Duration::from_millis(1_000)).await;
-            full.await
-        };
-        tokio::join!(partial, later)
-    };
-    let mut both = Box::pin(both);
-    let (partial, full) = loop {
-        tokio::select! {
-            biased;
-            answers = &mut both => break answers,
-            () = tokio::time::sleep(Duration::from_millis(1)) => { cluster.mirrors.deliver_all(); }
-        }
-    };
-    let codes = (partial.unwrap().status().as_u16(), full.unwrap().status().as_u16());
-    assert_eq!(codes, (503, 204));
-    let stored = cluster.server.get::<ProcessingElement>(&Key::new("n", "srcjob-1")).unwrap().status.unwrap();
-    assert_eq!(stored.connectivity(), Connectivity::Full);
 }
 
 #[tokio::test]

@@ -1,0 +1,197 @@
+//! What PEs tell of their connections while the API server takes its time (rule pe-api-4).
+
+use super::{Cluster, PE, STRANGER, element, jobs};
+use crate::pe_api::reports::AT_A_TIME;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::Request;
+use futures::future::{BoxFuture, join_all};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use streams_api::{Connectivity, ProcessingElement};
+use streams_kubernetes::Key;
+use streams_kubernetes_fake::Server;
+use tokio::time::sleep;
+use tower::ServiceExt;
+
+/// PEs of job `srcjob`, beside those of [`jobs`].
+const OTHERS: std::ops::Range<u64> = 2..14;
+
+fn address(pe: u64) -> String {
+    if pe == 1 { PE.to_owned() } else { format!("10.0.1.{pe}") }
+}
+
+fn many(server: &Server) {
+    jobs(server);
+    for pe in OTHERS {
+        element(server, "srcjob", pe, &address(pe));
+    }
+}
+
+/// What is under way, and what the API server is asked to write.
+struct Told {
+    cluster: Cluster,
+    /// The connectivity that was written, by PE, in order.
+    written: Arc<Mutex<BTreeMap<String, Vec<Connectivity>>>>,
+    /// Milliseconds that a write takes.
+    slow: Arc<AtomicU64>,
+}
+
+impl Told {
+    fn of(objects: impl FnOnce(&Server)) -> Self {
+        let cluster = Cluster::with(objects);
+        let (written, slow) = (Arc::<Mutex<BTreeMap<_, Vec<_>>>>::default(), Arc::new(AtomicU64::new(0)));
+        cluster.server.inspect({
+            let written = Arc::clone(&written);
+            move |call| {
+                let pe = call.object::<ProcessingElement>().filter(|_| call.verb.is_write());
+                if let Some(pe) = pe {
+                    let connectivity = pe.status.unwrap_or_default().connectivity();
+                    let name = pe.metadata.name.unwrap_or_default();
+                    written.lock().unwrap().entry(name).or_default().push(connectivity);
+                }
+            }
+        });
+        cluster.connection.meanwhile({
+            let slow = Arc::clone(&slow);
+            move |call| {
+                let takes = Duration::from_millis(if call.verb.is_write() { slow.load(Ordering::SeqCst) } else { 0 });
+                Box::pin(sleep(takes))
+            }
+        });
+        Self { cluster, written, slow }
+    }
+
+    /// A PE tells after so many milliseconds. Returns the status of the answer.
+    fn tell(&self, after: u64, job: &str, pe: u64, from: &str, state: &str) -> BoxFuture<'static, u16> {
+        let path = format!("/api/state/job/{job}/pe/{pe}/connectivity");
+        let request = Request::put(path).header("host", "streams-api.n:10000").body(Body::from(format!("{state:?}")));
+        let mut request = request.unwrap();
+        let peer: SocketAddr = format!("{from}:40000").parse().unwrap();
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let router = self.cluster.router.clone();
+        Box::pin(async move {
+            sleep(Duration::from_millis(after)).await;
+            router.oneshot(request).await.unwrap().status().as_u16()
+        })
+    }
+
+    fn tells(&self, after: u64, pe: u64, state: &str) -> BoxFuture<'static, u16> {
+        self.tell(after, "srcjob", pe, &address(pe), state)
+    }
+
+    /// The answers, while the mirrors show what is written.
+    async fn answers(&mut self, all: Vec<BoxFuture<'static, u16>>) -> Vec<u16> {
+        let mut all = Box::pin(join_all(all));
+        loop {
+            tokio::select! {
+                biased;
+                answers = &mut all => return answers,
+                () = sleep(Duration::from_millis(1)) => { self.cluster.mirrors.deliver_all(); }
+            }
+        }
+    }
+
+    /// What was written since this was asked last.
+    fn written(&self) -> BTreeMap<String, Vec<Connectivity>> {
+        std::mem::take(&mut self.written.lock().unwrap())
+    }
+
+    fn stored(&self, pe: &str) -> Connectivity {
+        let pe = self.cluster.server.get::<ProcessingElement>(&Key::new("n", pe)).unwrap();
+        pe.status.unwrap_or_default().connectivity()
+    }
+
+    async fn passes(&mut self, seconds: u64) {
+        for _ in 0..4 * seconds {
+            sleep(Duration::from_millis(250)).await;
+            self.cluster.mirrors.deliver_all();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_whose_write_takes_long_is_not_written_over_the_next_one() {
+    let mut told = Told::of(jobs);
+    assert_eq!(told.answers(vec![told.tells(0, 1, "Full")]).await, [204]);
+    // The write is under way for longer than anybody waits for it, and the mirror still shows what was there before.
+    told.slow.store(1_200, Ordering::SeqCst);
+    let both = vec![told.tells(0, 1, "Partial"), told.tells(1_000, 1, "Full")];
+    let first = told.answers(both).await;
+    told.slow.store(0, Ordering::SeqCst);
+    assert_eq!(first, [503, 503]);
+    assert_eq!(told.answers(vec![told.tells(2_000, 1, "Full")]).await, [204]);
+    assert_eq!(told.stored("srcjob-1"), Connectivity::Full);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_as_it_was_before_it_is_its_turn_is_not_written() {
+    let mut told = Told::of(many);
+    let all = OTHERS.map(|pe| told.tells(0, pe, "Full")).collect();
+    assert_eq!(told.answers(all).await, vec![204; 12]);
+    told.written();
+    told.slow.store(300, Ordering::SeqCst);
+    // Each loses a connection, and has it again 10 ms later.
+    let all = OTHERS.flat_map(|pe| [told.tells(0, pe, "Partial"), told.tells(10, pe, "Full")]).collect();
+    assert_eq!(told.answers(all).await, vec![204; 24]);
+    let written = told.written();
+    assert!(written.len() <= AT_A_TIME, "{written:?}");
+    for (pe, written) in written {
+        assert_eq!(written, [Connectivity::Partial, Connectivity::Full], "{pe}");
+    }
+    for pe in OTHERS {
+        assert_eq!(told.stored(&format!("srcjob-{pe}")), Connectivity::Full);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_what_a_pe_tells_while_it_waits_the_last_counts_and_all_are_answered() {
+    let mut told = Told::of(many);
+    told.slow.store(100, Ordering::SeqCst);
+    let before = OTHERS.take(11).map(|pe| told.tells(0, pe, "Full"));
+    let last = ["Partial", "Full", "Partial"].into_iter().map(|state| told.tells(1, 13, state));
+    let all = before.chain(last).collect();
+    assert_eq!(told.answers(all).await, vec![204; 14]);
+    assert_eq!(told.written()["srcjob-13"], [Connectivity::Partial]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_pes_tell_all_at_once_holds_up_no_other_job() {
+    let mut told = Told::of(many);
+    told.slow.store(400, Ordering::SeqCst);
+    let many = OTHERS.map(|pe| told.tells(0, pe, "Full"));
+    let all = many.chain([told.tell(1, "dstjob", 0, STRANGER, "Full")]).collect();
+    let answers = told.answers(all).await;
+    assert_eq!(answers.last(), Some(&204), "{answers:?}");
+    assert!(answers.contains(&503), "the API server was too quick for this test: {answers:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_written_is_when_the_api_server_is_back_or_not_any_more_after_a_minute() {
+    // seconds for which the API server refuses -> whether the report is written, though nobody tells again
+    for (seconds, expected) in [(20, Connectivity::Full), (200, Connectivity::None)] {
+        let mut told = Told::of(jobs);
+        let refused = Arc::new(AtomicUsize::new(0));
+        let refuses = Arc::new(AtomicUsize::new(1));
+        told.cluster.server.refuse({
+            let (refused, refuses) = (Arc::clone(&refused), Arc::clone(&refuses));
+            move |call| {
+                let refuses = call.verb.is_write() && refuses.load(Ordering::SeqCst) == 1;
+                refuses.then(|| {
+                    refused.fetch_add(1, Ordering::SeqCst);
+                    kube::core::Status::failure("etcd does not answer", "InternalError").with_code(500)
+                })
+            }
+        });
+        assert_eq!(told.answers(vec![told.tells(0, 1, "Full")]).await, [503]);
+        told.passes(seconds).await;
+        refuses.store(0, Ordering::SeqCst);
+        told.passes(200).await;
+        assert_eq!(told.stored("srcjob-1"), expected, "{seconds} s");
+        assert!((3..30).contains(&refused.load(Ordering::SeqCst)), "{refused:?}");
+        assert_eq!(told.cluster.reports.waiting(), 0, "{seconds} s");
+    }
+}
