@@ -55,7 +55,8 @@ const REPORTER: &str = "streams.ibm.com/frontend";
 const LAST_TASKS: Duration = Duration::from_secs(3);
 
 /// Calls of the API server that PEs cause at the same time. They have a gate of their own: they are in front of nothing
-/// that the controllers do.
+/// that the controllers do. What PEs tell of their connections is not among them: a thousand may tell at once, and the
+/// processors of the API server are shared, whatever gate a call has passed.
 const PE_API_CALLS: usize = 8;
 /// The same for callers of the subscription API: they are in front of no PE.
 const SUBSCRIPTION_CALLS: usize = 8;
@@ -131,9 +132,10 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let listener = listen(options.endpoints.pe_api_listen, "--pe-api-listen").await?;
     tracing::info!(address = %listener.local_addr()?, "serving the PE API");
     let grace = options.time_outs.grace_seconds;
-    let gate = Gate::new(Limits::of(PE_API_CALLS), &metrics);
-    let cluster = ApiServer::new(client.clone(), events.clone(), gate);
-    let pe_api = PeApi::new(cluster, boards.clone(), callers, regions.clone(), &metrics);
+    let gate = Gate::new(Limits::of(options.jobs.concurrent_calls.into()), &metrics);
+    let cluster = |gate| ApiServer::new(client.clone(), events.clone(), gate);
+    let (own, shared) = (cluster(Gate::new(Limits::of(PE_API_CALLS), &metrics)), cluster(gate.clone()));
+    let pe_api = PeApi::new(own, shared, boards.clone(), callers, regions.clone(), &metrics);
     let (router, stop) = (pe_api::router(pe_api.clone()), asked_to_stop.clone());
     servers.spawn(async move {
         pe_api::server::serve(listener, router, Bounds::default(), stop, grace).await;
@@ -145,8 +147,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let dry_runs = controllers::dry_runs(&client, &mirrors, &events, &metrics, &fusion, &options.jobs);
     let service =
         Elasticity::new(client.clone(), Arc::new(mirrors.clone()), dry_runs, options.time_outs.longest_wait_seconds);
-    let gate = Gate::new(Limits::of(SUBSCRIPTION_CALLS), &metrics);
-    let cluster = ApiServer::new(client.clone(), events.clone(), gate);
+    let cluster = cluster(Gate::new(Limits::of(SUBSCRIPTION_CALLS), &metrics));
     let (stopping, turns) = (service.stopping(), pe_api.turns());
     let subscriptions = SubscriptionApi::new(cluster, mirrors.clone(), boards.clone(), turns, stopping.clone());
     let services = Services::default().with(service.into_server()).with(subscriptions.into_server());
@@ -183,6 +184,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         pe_api_address: options.endpoints.pe_api_address,
         events: events.clone(),
         metrics: metrics.clone(),
+        gate,
         fusion,
         bundles: fetcher,
         jobs: options.jobs.clone(),

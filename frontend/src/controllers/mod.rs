@@ -106,6 +106,8 @@ pub struct Dependencies {
     pub events: Events,
     /// Where figures go.
     pub metrics: Metrics,
+    /// Where calls to the API server wait for each other.
+    pub gate: Gate,
     /// The fusion service.
     pub fusion: fusion::Client,
     /// Where bundles come from.
@@ -153,10 +155,9 @@ async fn end_in_time(work: impl Future<Output = ()>, stop: &CancellationToken, f
 
 async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let Dependencies { client, regions, boards, pe_api, pe_api_address, .. } = dependencies;
-    let Dependencies { events, metrics, fusion, bundles, jobs, pods, last_seen, .. } = dependencies;
+    let Dependencies { events, metrics, gate, fusion, bundles, jobs, pods, last_seen, .. } = dependencies;
     let mirrors = regions.mirrors.clone();
     let workers = usize::from(jobs.workers);
-    let gate = Gate::new(Limits::of(jobs.concurrent_calls.into()), &metrics);
     let cluster = ApiServer::new(client.clone(), events, gate);
     let known_launches = KnownLaunches::of(&mirrors.processing_elements, regions.term.clone());
     let processing_elements = processing_element::controller::PeController::new(

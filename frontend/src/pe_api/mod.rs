@@ -98,10 +98,11 @@ pub(crate) struct PeApi {
 }
 
 impl PeApi {
-    /// What the mirrors of these regions show, and writes to this cluster. Some of them are made by tasks of the
-    /// runtime around.
+    /// What the mirrors of these regions show, and writes to this cluster; what PEs tell of their connections is
+    /// written to `shared`, the cluster of the controllers, by tasks of the runtime around.
     pub(crate) fn new<C: Cluster>(
         cluster: C,
+        shared: C,
         boards: Boards,
         callers: Callers,
         regions: ConsistentRegions,
@@ -110,9 +111,9 @@ impl PeApi {
         let mirrors = regions.mirrors.clone();
         let turns = Turns::default();
         let statuses =
-            || StatusChanges { cluster: cluster.clone(), manager: MANAGER, basis: Basis::Mirror, turns: turns.clone() };
-        let reports = Reports::new(statuses(), mirrors.processing_elements.clone(), metrics);
-        let changes = Arc::new(ClusterChanges::new(cluster.clone(), mirrors.clone(), statuses()));
+            |cluster| StatusChanges { cluster, manager: MANAGER, basis: Basis::Mirror, turns: turns.clone() };
+        let reports = Reports::new(statuses(shared), mirrors.processing_elements.clone(), metrics);
+        let changes = Arc::new(ClusterChanges::new(mirrors.clone(), statuses(cluster)));
         Self { changes, reports, turns, mirrors, boards, callers, regions, captures: Captures::default() }
     }
 
@@ -134,7 +135,7 @@ struct Description;
 /// filled after that. Some writes are made by tasks of the runtime around.
 pub fn of_mirrors<C: Cluster>(cluster: C, mirrors: &Mirrors, metrics: &Metrics) -> Router {
     let regions = ConsistentRegions::of(mirrors, Term::endless());
-    router(PeApi::new(cluster, Boards::of(mirrors), Callers::of(mirrors), regions, metrics))
+    router(PeApi::new(cluster.clone(), cluster, Boards::of(mirrors), Callers::of(mirrors), regions, metrics))
 }
 
 /// All paths, and their description under `/openapi.json`.

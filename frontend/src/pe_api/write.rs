@@ -67,9 +67,9 @@ pub(super) struct ClusterChanges<C> {
 }
 
 impl<C: Cluster> ClusterChanges<C> {
-    /// Writes to this cluster, of which these mirrors are.
-    pub(super) fn new(cluster: C, mirrors: Mirrors, statuses: StatusChanges<C>) -> Self {
-        Self { cluster, mirrors, statuses }
+    /// Writes to the cluster of these changes, of which these mirrors are.
+    pub(super) fn new(mirrors: Mirrors, statuses: StatusChanges<C>) -> Self {
+        Self { cluster: statuses.cluster.clone(), mirrors, statuses }
     }
 }
 

@@ -84,7 +84,7 @@ impl Cluster {
         let regions = ConsistentRegions::of(&mirrors, Term::endless());
         let mirrors = LateMirrors::fill(&server, mirrors);
         let connection = server.connect();
-        let api = PeApi::new(connection.clone(), boards, callers, regions.clone(), &metrics);
+        let api = PeApi::new(connection.clone(), connection.clone(), boards, callers, regions.clone(), &metrics);
         let reports = api.reports.clone();
         Self { server, connection, mirrors, regions, reports, router: router(api) }
     }
@@ -287,7 +287,8 @@ async fn nobody_is_answered_from_mirrors_that_are_not_filled() {
     let mirrors = Mirrors::new(&metrics);
     let (boards, callers) = (Boards::of(&mirrors), Callers::of(&mirrors));
     let regions = ConsistentRegions::of(&mirrors, Term::endless());
-    let api = PeApi::new(Server::new().connect(), boards, callers, regions, &metrics);
+    let connection = Server::new().connect();
+    let api = PeApi::new(connection.clone(), connection, boards, callers, regions, &metrics);
     // A report that was answered would not be told again: it is answered when the PE has given up on it.
     for (method, path, is_heard) in
         [(Method::GET, SUBSCRIPTIONS, true), (Method::PUT, "/api/state/job/srcjob/pe/1/connectivity", false)]
