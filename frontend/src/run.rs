@@ -135,7 +135,9 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let gate = Gate::new(Limits::of(options.jobs.concurrent_calls.into()), &metrics);
     let cluster = |gate| ApiServer::new(client.clone(), events.clone(), gate);
     let (own, shared) = (cluster(Gate::new(Limits::of(PE_API_CALLS), &metrics)), cluster(gate.clone()));
-    let pe_api = PeApi::new(own, shared, boards.clone(), callers, regions.clone(), &metrics);
+    let (stop, seen) = (asked_to_stop.clone(), mirrors.clone());
+    let are_led_away = Arc::new(move || stop.is_cancelled() || seen.too_old().is_some());
+    let pe_api = PeApi::new(own, shared, boards.clone(), callers, regions.clone(), are_led_away, &metrics);
     let (router, stop) = (pe_api::router(pe_api.clone()), asked_to_stop.clone());
     servers.spawn(async move {
         pe_api::server::serve(listener, router, Bounds::default(), stop, grace).await;

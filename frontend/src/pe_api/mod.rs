@@ -53,6 +53,7 @@ mod write;
 
 pub(crate) use self::callers::Callers;
 use self::instance::Captures;
+pub(crate) use self::reports::LedAway;
 use self::reports::Reports;
 use self::write::{Changes, ClusterChanges};
 use crate::broker::Boards;
@@ -99,20 +100,21 @@ pub(crate) struct PeApi {
 
 impl PeApi {
     /// What the mirrors of these regions show, and writes to this cluster; what PEs tell of their connections is
-    /// written to `shared`, the cluster of the controllers, by tasks of the runtime around.
+    /// written to `shared`, the cluster of the controllers, by tasks of the runtime around, unless `are_led_away`.
     pub(crate) fn new<C: Cluster>(
         cluster: C,
         shared: C,
         boards: Boards,
         callers: Callers,
         regions: ConsistentRegions,
+        are_led_away: LedAway,
         metrics: &Metrics,
     ) -> Self {
         let mirrors = regions.mirrors.clone();
         let turns = Turns::default();
         let statuses =
             |cluster| StatusChanges { cluster, manager: MANAGER, basis: Basis::Mirror, turns: turns.clone() };
-        let reports = Reports::new(statuses(shared), mirrors.processing_elements.clone(), metrics);
+        let reports = Reports::new(statuses(shared), mirrors.processing_elements.clone(), are_led_away, metrics);
         let changes = Arc::new(ClusterChanges::new(mirrors.clone(), statuses(cluster)));
         Self { changes, reports, turns, mirrors, boards, callers, regions, captures: Captures::default() }
     }
@@ -135,7 +137,8 @@ struct Description;
 /// filled after that. Some writes are made by tasks of the runtime around.
 pub fn of_mirrors<C: Cluster>(cluster: C, mirrors: &Mirrors, metrics: &Metrics) -> Router {
     let regions = ConsistentRegions::of(mirrors, Term::endless());
-    router(PeApi::new(cluster.clone(), cluster, Boards::of(mirrors), Callers::of(mirrors), regions, metrics))
+    let (boards, callers) = (Boards::of(mirrors), Callers::of(mirrors));
+    router(PeApi::new(cluster.clone(), cluster, boards, callers, regions, Arc::new(|| false), metrics))
 }
 
 /// All paths, and their description under `/openapi.json`.

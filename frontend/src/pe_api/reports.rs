@@ -8,8 +8,9 @@
 //! Knows: PEs, and what the mirror shows of them. Must not know: HTTP, who may tell.
 //!
 //! Invariants: a PE has one report here at most, which is its last; few are written at the same time; who is answered
-//! without an error has told what the mirror shows, or has told something else since; what nobody has waited for since
-//! [`KEPT_FOR`] is not written any more.
+//! without an error has told what the mirror shows, or has told something else since; what nobody waits for is not
+//! written [`KEPT_FOR`] after it was told, nor when PEs are led to another replica: they may have told that one something
+//! else.
 
 use super::refusal::Refusal;
 use super::write::{WITHIN, refusal_of, too_long};
@@ -35,6 +36,9 @@ const OF_NAMESPACE: usize = 4;
 /// The longest pause that the runtime makes before it tells again.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
+/// Whether PEs are led to other replicas, because this one ends or sees too little.
+pub(crate) type LedAway = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// Reports by PE. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(super) struct Reports {
@@ -59,6 +63,7 @@ struct Work<C> {
     waiting: Arc<Mutex<HashMap<Key, Waiting>>>,
     mirror: Watch<ProcessingElement>,
     statuses: StatusChanges<C>,
+    are_led_away: LedAway,
 }
 
 impl Reports {
@@ -67,6 +72,7 @@ impl Reports {
     pub(super) fn new<C: Cluster>(
         statuses: StatusChanges<C>,
         mirror: Watch<ProcessingElement>,
+        are_led_away: LedAway,
         metrics: &Metrics,
     ) -> Self {
         let sharing = Sharing {
@@ -77,7 +83,7 @@ impl Reports {
         };
         let queue = Queue::new("connectivity", BackOff::default(), sharing, metrics);
         let waiting = Arc::default();
-        let work = Arc::new(Work { waiting: Arc::clone(&waiting), mirror: mirror.clone(), statuses });
+        let work = Arc::new(Work { waiting: Arc::clone(&waiting), mirror: mirror.clone(), statuses, are_led_away });
         let workers = queue::run(queue.clone(), AT_A_TIME, move |key: Key| {
             let work = Arc::clone(&work);
             async move { work.write(&key).await }
@@ -152,10 +158,11 @@ impl<C: Cluster> Work<C> {
 
     /// What is to be written; nothing, if that is no news any more.
     fn begin(&self, pe: &Key) -> Option<ReportedConnectivity> {
+        let are_led_away = (self.are_led_away)();
         let mut all = lock(&self.waiting);
         let waiting = all.get_mut(pe)?;
         let is_awaited = waiting.answers.iter().any(|answer| !answer.is_closed());
-        if !is_awaited && waiting.told.elapsed() > KEPT_FOR {
+        if !is_awaited && (are_led_away || waiting.told.elapsed() > KEPT_FOR) {
             all.remove(pe);
             return None;
         }

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use streams_api::{
     Connectivity, Export, Import, Job, JobPhase, ParallelRegion, PePhase, ProcessingElement, ReportedConnectivity,
@@ -44,6 +44,8 @@ struct Cluster {
     mirrors: LateMirrors,
     regions: ConsistentRegions,
     reports: Reports,
+    /// Whether PEs are led to another replica.
+    are_led_away: Arc<AtomicBool>,
     router: Router,
 }
 
@@ -84,9 +86,13 @@ impl Cluster {
         let regions = ConsistentRegions::of(&mirrors, Term::endless());
         let mirrors = LateMirrors::fill(&server, mirrors);
         let connection = server.connect();
-        let api = PeApi::new(connection.clone(), connection.clone(), boards, callers, regions.clone(), &metrics);
+        let are_led_away = Arc::new(AtomicBool::new(false));
+        let led_away = Arc::clone(&are_led_away);
+        let led_away = Arc::new(move || led_away.load(Ordering::SeqCst));
+        let (own, shared) = (connection.clone(), connection.clone());
+        let api = PeApi::new(own, shared, boards, callers, regions.clone(), led_away, &metrics);
         let reports = api.reports.clone();
-        Self { server, connection, mirrors, regions, reports, router: router(api) }
+        Self { server, connection, mirrors, regions, reports, are_led_away, router: router(api) }
     }
 
     /// Sends a request; the mirrors show what it has written while it waits.
@@ -288,7 +294,7 @@ async fn nobody_is_answered_from_mirrors_that_are_not_filled() {
     let (boards, callers) = (Boards::of(&mirrors), Callers::of(&mirrors));
     let regions = ConsistentRegions::of(&mirrors, Term::endless());
     let connection = Server::new().connect();
-    let api = PeApi::new(connection.clone(), connection, boards, callers, regions, &metrics);
+    let api = PeApi::new(connection.clone(), connection, boards, callers, regions, Arc::new(|| false), &metrics);
     // A report that was answered would not be told again: it is answered when the PE has given up on it.
     for (method, path, is_heard) in
         [(Method::GET, SUBSCRIPTIONS, true), (Method::PUT, "/api/state/job/srcjob/pe/1/connectivity", false)]

@@ -195,3 +195,24 @@ async fn what_could_not_be_written_is_when_the_api_server_is_back_or_not_any_mor
         assert_eq!(told.cluster.reports.waiting(), 0, "{seconds} s");
     }
 }
+
+/// The PE may have told the other replica something else, and would not tell that again.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_pes_are_led_away_from_writes_only_what_somebody_waits_for() {
+    // when PEs are led away -> what is written of the PE that waits for its turn
+    for (are_led_away, expected) in [(false, Connectivity::Full), (true, Connectivity::None)] {
+        let mut told = Told::of(many);
+        // Longer than anybody waits, so nobody does when it is the turn of the fifth.
+        told.slow.store(1_000, Ordering::SeqCst);
+        let all = OTHERS.map(|pe| told.tells(0, pe, "Full")).collect();
+        assert_eq!(told.answers(all).await, vec![503; 12]);
+        told.cluster.are_led_away.store(are_led_away, Ordering::SeqCst);
+        // It may be the turn of the first of the others already.
+        told.passes(10).await;
+        assert_eq!(told.stored("srcjob-13"), expected, "{are_led_away}");
+        assert_eq!(told.cluster.reports.waiting(), 0, "{are_led_away}");
+        // Who waits is heard.
+        told.slow.store(0, Ordering::SeqCst);
+        assert_eq!(told.answers(vec![told.tells(0, 13, "Partial")]).await, [204]);
+    }
+}
