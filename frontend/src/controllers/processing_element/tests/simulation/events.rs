@@ -124,7 +124,7 @@ impl Surroundings {
         self.truths().begin_reconcile();
     }
 
-    fn truths(&self) -> MutexGuard<'_, GroundTruth> {
+    pub(super) fn truths(&self) -> MutexGuard<'_, GroundTruth> {
         self.truths.lock().unwrap()
     }
 

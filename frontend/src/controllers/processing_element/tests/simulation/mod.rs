@@ -224,7 +224,9 @@ impl PeSimulation {
     pub(super) fn reconcile_deposed(&self) {
         if let Some(deposed) = &self.deposed {
             self.surroundings.begin_reconcile();
+            self.surroundings.truths().is_deposed = true;
             let _ = deposed.reconcile();
+            self.surroundings.truths().is_deposed = false;
         }
     }
 
@@ -235,7 +237,7 @@ impl PeSimulation {
     /// (leadership).
     pub(super) fn reconcile_deposed_around(&self, writes: usize) {
         let Some(deposed) = &self.deposed else { return };
-        let leader = Arc::clone(&self.leader.reconciler);
+        let (leader, surroundings) = (Arc::clone(&self.leader.reconciler), self.surroundings.clone());
         let left = std::sync::Mutex::new(Some(writes));
         deposed.connection.meanwhile(move |call| {
             let mut left = left.lock().unwrap();
@@ -246,9 +248,11 @@ impl PeSimulation {
             if left.is_some() {
                 return std::future::ready(()).boxed();
             }
-            let leader = Arc::clone(&leader);
+            let (leader, surroundings) = (Arc::clone(&leader), surroundings.clone());
             async move {
+                surroundings.truths().is_deposed = false;
                 let _ = reconcile(&*leader, &key(PE)).await;
+                surroundings.truths().is_deposed = true;
             }
             .boxed()
         });
