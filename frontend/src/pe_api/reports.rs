@@ -9,8 +9,8 @@
 //!
 //! Invariants: a PE has one report here at most, which is its last; few are written at the same time; who is answered
 //! without an error has told what the mirror shows, or has told something else since; what nobody waits for is not
-//! written [`KEPT_FOR`] after it was told, nor when PEs are led to another replica: they may have told that one something
-//! else.
+//! written [`KEPT_FOR`] after it was told, nor when PEs are led to another replica: they may have told that one
+//! something else.
 
 use super::refusal::Refusal;
 use super::write::{WITHIN, refusal_of, too_long};
