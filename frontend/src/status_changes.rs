@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use streams_kubernetes::cluster::{Cluster, Manager, Object};
+use streams_kubernetes::gate::Priority;
 use streams_kubernetes::watch::{Mirrored, Watch};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
@@ -79,8 +80,10 @@ pub(crate) struct StatusChanges<C> {
     pub(crate) cluster: C,
     /// In whose name.
     pub(crate) manager: Manager,
-    /// Before which decision what is read.
+    /// What is read before the first decision.
     pub(crate) basis: Basis,
+    /// What its calls are for, if the cluster makes calls wait for each other.
+    pub(crate) priority: Priority,
     /// Whose turn it is.
     pub(crate) turns: Turns,
 }
@@ -108,7 +111,8 @@ impl<C: Cluster> StatusChanges<C> {
                 return if is_shown(mirror, &object).await { Ok(object) } else { Err(Unchanged::Unseen) };
             };
             let writer = (self.cluster.clone(), self.manager);
-            let task = write_to_its_end(writer, mirror.clone(), key.clone(), wanted, turn);
+            // The priority of the work around does not go along into a task.
+            let task = self.priority.of(write_to_its_end(writer, mirror.clone(), key.clone(), wanted, turn));
             let Ok((written, is_shown, back)) = tokio::spawn(task.in_current_span()).await else {
                 return Err(Unchanged::Unknown);
             };
@@ -126,7 +130,8 @@ impl<C: Cluster> StatusChanges<C> {
     }
 
     async fn read<K: Object, E>(&self, key: &Key) -> Result<Option<K>, Unchanged<E>> {
-        self.cluster.get::<K>(key).await.map_err(|error| Unchanged::Failed(error.into()))
+        let read = self.priority.of(self.cluster.get::<K>(key)).await;
+        read.map_err(|error| Unchanged::Failed(error.into()))
     }
 }
 

@@ -255,6 +255,25 @@ impl State {
         }
     }
 
+    /// How many PEs have to report before the region goes on; none if it does not wait for reports.
+    #[must_use]
+    pub fn missing_reports(&self) -> usize {
+        match &self.phase {
+            Phase::Started { .. }
+            | Phase::Unhealthy {}
+            | Phase::Processing { .. }
+            | Phase::MaximumResetAttemptsReached { .. } => 0,
+            Phase::Draining { launches, reports, .. } => {
+                let tuples_wait_for = |pe: &u64| !reports.done.contains(pe) && !reports.blocking.contains(pe);
+                launches.pes().filter(tuples_wait_for).count()
+            }
+            Phase::CheckpointPending { launches, reports, .. } => {
+                launches.pes().filter(|pe| !reports.done.contains(pe)).count()
+            }
+            Phase::Resetting { launches, done, .. } => launches.pes().filter(|pe| !done.contains(pe)).count(),
+        }
+    }
+
     /// The attempt to reset that PEs are told, from 0. Meant while the region is reset.
     pub(crate) fn attempt(&self) -> u32 {
         self.attempts.saturating_sub(1)

@@ -66,6 +66,7 @@ use axum::response::Json;
 use axum::routing::get;
 use std::sync::Arc;
 use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::gate::Priority;
 use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
 use utoipa::OpenApi as _;
@@ -112,10 +113,13 @@ impl PeApi {
     ) -> Self {
         let mirrors = regions.mirrors.clone();
         let turns = Turns::default();
-        let statuses =
-            |cluster| StatusChanges { cluster, manager: MANAGER, basis: Basis::Mirror, turns: turns.clone() };
-        let reports = Reports::new(statuses(shared), mirrors.processing_elements.clone(), are_led_away, metrics);
-        let changes = Arc::new(ClusterChanges::new(mirrors.clone(), statuses(cluster)));
+        let statuses = |cluster, priority| {
+            let (basis, turns) = (Basis::Mirror, turns.clone());
+            StatusChanges { cluster, manager: MANAGER, basis, priority, turns }
+        };
+        let of_reports = statuses(shared, Priority::Telling);
+        let reports = Reports::new(of_reports, mirrors.processing_elements.clone(), are_led_away, metrics);
+        let changes = Arc::new(ClusterChanges::new(mirrors.clone(), statuses(cluster, Priority::Normal)));
         Self { changes, reports, turns, mirrors, boards, callers, regions, captures: Captures::default() }
     }
 

@@ -42,6 +42,7 @@ use crate::mirrors::Mirrors;
 use crate::status_changes::{Basis, StatusChanges, Turns};
 use std::sync::Arc;
 use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::gate::Priority;
 use streams_proto::subscription::v1::subscription_service_server::SubscriptionServiceServer;
 use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
@@ -77,7 +78,8 @@ impl<C: Cluster> SubscriptionApi<C> {
     /// these mirrors and boards show of it. Once `stopping` is cancelled, no call waits any more.
     pub(crate) fn new(cluster: C, mirrors: Mirrors, boards: Boards, turns: Turns, stopping: CancellationToken) -> Self {
         // Who asks may have seen what another replica has written.
-        let statuses = StatusChanges { cluster, manager: MANAGER, basis: Basis::ApiServer, turns };
+        let statuses =
+            StatusChanges { cluster, manager: MANAGER, basis: Basis::ApiServer, priority: Priority::Normal, turns };
         let calls = Places::new(CALLS_MAX, CALLS_OF_ONE_MAX);
         Self { shared: Arc::new(Shared { mirrors, boards, statuses, calls, stopping }) }
     }

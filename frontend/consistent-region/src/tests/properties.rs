@@ -98,6 +98,12 @@ proptest! {
             if let Phase::Draining { reports, .. } | Phase::CheckpointPending { reports, .. } = &next.phase {
                 prop_assert!(reports.done.is_disjoint(&reports.blocking));
             }
+            // Whoever holds reports back until as many have come holds up nothing.
+            if matches!(event, Event::Report(..)) {
+                let leads_on = next.name() != state.name();
+                prop_assert!(!leads_on || state.missing_reports() <= 1, "{:?}", state);
+                prop_assert!(leads_on || next.missing_reports() + 1 >= state.missing_reports(), "{:?}", state);
+            }
             // Who has seen the message of a state is told when there is another one.
             prop_assert!(step.send.is_some() || next.message().is_none() || next.message() == state.message());
             let text = serde_json::to_string(next).unwrap();

@@ -89,8 +89,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
 
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<Observation>, Error> {
         let Some(region) = self.regions.mirrors.consistent_regions.get(key) else {
-            // Whoever waits for an answer about it hears that it is gone.
-            drop(self.regions.reports.take(key));
+            self.regions.reports.forget(key);
             self.figures.remove(key);
             return Ok(None);
         };
@@ -141,6 +140,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         reports.into_iter().for_each(|report| report.answer());
         if let Some(state) = state {
             memory.has_taken_over = true;
+            self.regions.reports.expect(key, state.missing_reports());
             self.figures.show(key, &state.figures());
             // Until the mirror shows it, whoever asks would hear something older. It wakes this region when it does.
             if is_shown && memory.told != state.message() && self.regions.are_driven_here() {

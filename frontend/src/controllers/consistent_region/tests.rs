@@ -2,7 +2,7 @@
 
 use super::{ConsistentRegionReconciler, RegionFigures};
 use crate::consistent_regions::ConsistentRegions;
-use crate::consistent_regions::reports::NotTaken;
+use crate::consistent_regions::reports::{NotTaken, TOGETHER};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
@@ -21,6 +21,7 @@ use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Outcome, Queue, Sharing};
 use streams_kubernetes_fake::{Connection, Fault, Server};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(10);
 const DRAIN: &str = r#"{"0":{"type":"triggerDrain","message":"seqId=1"}}"#;
@@ -357,6 +358,40 @@ async fn reports_are_kept_until_they_are_stored_and_refused_where_nobody_drives(
 }
 
 #[tokio::test]
+async fn a_report_waits_for_others_while_the_region_does_and_not_for_long() {
+    let fixture = Fixture::processing().await;
+    fixture.server.advance(PERIOD);
+    fixture.settle().await;
+    let reports = &fixture.regions.reports;
+    let report = |pe, launch, sequence| {
+        let event = Event::Report(Member { pe, launch }, Progress::CheckpointDone { sequence });
+        let reports = reports.clone();
+        tokio::spawn(async move { reports.report(&key(), pe, event).await })
+    };
+    let (before, begun) = (fixture.connection.writes(), Instant::now());
+    let first = report(0, 1, 1);
+    while reports.waiting(&key()) < 1 {
+        tokio::task::yield_now().await;
+    }
+    fixture.settle().await;
+    // A machine that stands still for so long has nothing to show here.
+    if begun.elapsed() < TOGETHER {
+        assert_eq!((fixture.connection.writes() - before, reports.waiting(&key())), (0, 1), "others may come");
+    }
+    tokio::time::sleep_until(begun + TOGETHER * 2).await;
+    fixture.settle().await;
+    assert_eq!((first.await.unwrap(), fixture.connection.writes() - before), (Ok(()), 1));
+    assert_eq!(fixture.state(), "DRAINING");
+    // The region waits for one, and gets it.
+    let last = report(1, 1, 1);
+    while reports.waiting(&key()) < 1 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(reports.take(&key()).len(), 1, "it need not wait");
+    last.abort();
+}
+
+#[tokio::test]
 async fn a_user_resets_a_region_that_has_given_up_once() {
     let fixture = Fixture::new(json!({"maxConsecutiveResetAttempts": 1, "resetTimeoutMilliseconds": 1_000}));
     start(&fixture.server, 0, 1);
@@ -434,7 +469,7 @@ async fn nothing_is_kept_of_a_region_that_is_gone() {
     }
     fixture.settle().await;
     assert_eq!(waiting.await.unwrap(), Err(NotTaken::Gone));
-    assert_eq!(fixture.reconciler.memory.len(), 0);
+    assert_eq!((fixture.reconciler.memory.len(), fixture.regions.reports.len()), (0, 0));
     assert!(!fixture.metrics.text().unwrap().contains("flow-cr0"));
     for number in 0..2 {
         fixture.server.remove::<ProcessingElement>(&pe(number));
