@@ -189,11 +189,11 @@ impl Frontend {
 }
 
 impl Frontend {
-    /// Calls to the API server until now, by verb and resource.
+    /// Calls to the API server until now, by verb and resource: all of them, and those that met another write.
     ///
     /// # Errors
     /// When it does not answer, or counts in another form.
-    pub async fn calls(&self) -> Result<BTreeMap<(String, String), u64>> {
+    pub async fn calls(&self) -> Result<BTreeMap<(String, String), [u64; 2]>> {
         let mut calls = BTreeMap::new();
         for line in self.metrics().await?.lines() {
             let Some((labels, count)) =
@@ -205,8 +205,12 @@ impl Frontend {
                 let (_, rest) = labels.split_once(&format!("{name}=\""))?;
                 Some(rest.split_once('"')?.0.to_owned())
             };
-            let key = (label("verb").context("no verb")?, label("resource").context("no resource")?);
-            *calls.entry(key).or_insert(0) += count.parse::<u64>().context("no number of calls")?;
+            let (verb, resource) = (label("verb").context("no verb")?, label("resource").context("no resource")?);
+            let count: u64 = count.parse().context("no number of calls")?;
+            let [all, met_another] = calls.entry((verb.clone(), resource)).or_default();
+            *all += count;
+            let is_conflict = verb != "create" && label("code").context("no code")? == "409";
+            *met_another += if is_conflict { count } else { 0 };
         }
         Ok(calls)
     }
