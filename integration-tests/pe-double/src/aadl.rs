@@ -109,6 +109,8 @@ pub(crate) struct RegionEntry {
     pub(crate) index: u32,
     /// The region starts with this operator.
     pub(crate) start: bool,
+    /// The operator may begin to drain the region.
+    pub(crate) trigger: bool,
     /// Input ports that the region does not reach.
     pub(crate) autonomous: Vec<u32>,
 }
@@ -240,6 +242,7 @@ fn region_entry(annotation: Node<'_, '_>) -> Result<RegionEntry> {
     Ok(RegionEntry {
         index: index.parse().with_context(|| format!("a consistent region has the index {index:?}"))?,
         start: value("isStartOfRegion") == Some("true"),
+        trigger: value("isTriggerOperator") == Some("true"),
         autonomous: autonomous.filter_map(|port| port.parse().ok()).collect(),
     })
 }

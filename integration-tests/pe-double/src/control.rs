@@ -36,11 +36,15 @@ pub(crate) enum Change {
     Remove { key: (String, String) },
 }
 
-/// What a PE reports of a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a PE reports of a region, or asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     /// A checkpoint.
     Checkpoint { region: u32, seq: u64 },
     /// A reset.
     Reset { region: u32, seq: u64, attempt: u64 },
+    /// An operator has begun to drain the region.
+    DrainBegun { region: u32, seq: u64, operator: String },
+    /// An operator wants the region to be reset.
+    ResetWanted { region: u32, operator: String },
 }

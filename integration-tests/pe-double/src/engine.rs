@@ -136,7 +136,11 @@ impl Engine {
                     });
                     match told {
                         Told::Wave(wave) => operators.tell(region, wave),
-                        Told::Drained | Told::Failed => Vec::new(),
+                        Told::Drained => {
+                            operators.all_is_written(region);
+                            Vec::new()
+                        }
+                        Told::Failed => Vec::new(),
                     }
                 };
                 self.carry_out(effects).await;
@@ -210,9 +214,11 @@ impl Engine {
                 }
                 Effect::Checkpoint { region, seq } => Report::Checkpoint { region, seq },
                 Effect::Reset { region, seq, attempt } => Report::Reset { region, seq, attempt },
+                Effect::DrainBegun { region, seq, operator } => Report::DrainBegun { region, seq, operator },
+                Effect::ResetWanted { region, operator } => Report::ResetWanted { region, operator },
             };
-            if self.reports.try_send(report).is_err() {
-                self.network.connections.problem(format!("too much to report: {report:?}"));
+            if let Err(error) = self.reports.try_send(report) {
+                self.network.connections.problem(format!("too much to report: {:?}", error.into_inner()));
             }
         }
     }

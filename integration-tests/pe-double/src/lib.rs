@@ -128,7 +128,9 @@ impl Double {
         });
         let checkpoints =
             checkpoints::Checkpoints::new(options.checkpoint_directory(), &format!("{}-{}", options.job, options.pe));
-        let operators = operators::Operators::new(&pe, options.launch, options.limit, checkpoints);
+        let Options { limit, drain_every, reset_every, .. } = *options;
+        let habits = operators::Habits { limit, drain_every, reset_every };
+        let operators = operators::Operators::new(&pe, options.launch, habits, checkpoints);
         let regions = operators.regions().next().is_some();
         let operators = Arc::new(Mutex::new(operators));
         let facts = Arc::new(report::Facts {

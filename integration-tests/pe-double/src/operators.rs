@@ -33,6 +33,10 @@ pub(crate) enum Effect {
     Checkpoint { region: u32, seq: u64 },
     /// Report a reset.
     Reset { region: u32, seq: u64, attempt: u64 },
+    /// Report that an operator has begun to drain the region.
+    DrainBegun { region: u32, seq: u64, operator: String },
+    /// Ask for a reset in the name of an operator.
+    ResetWanted { region: u32, operator: String },
     /// Something went wrong.
     Problem(String),
 }
@@ -42,12 +46,24 @@ pub(crate) enum Effect {
 pub(crate) struct Operators {
     job_id: u64,
     launch: u64,
-    limit: Option<u64>,
+    habits: Habits,
     operators: BTreeMap<u32, Worker>,
     inputs: BTreeMap<u32, Destination>,
     outputs: BTreeMap<Origin, Vec<u32>>,
     regions: BTreeMap<u32, Region>,
     checkpoints: Checkpoints,
+}
+
+/// What operators do of their own accord.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Habits {
+    /// Sources make so many tuples each, if there is a limit.
+    pub(crate) limit: Option<u64>,
+    /// A source that may begin to drain its region does so whenever it has made so many tuples; 0: never.
+    pub(crate) drain_every: u64,
+    /// An operator without outputs asks for a reset of its region whenever so many tuples have come to it since this PE
+    /// was launched; 0: never.
+    pub(crate) reset_every: u64,
 }
 
 #[derive(Debug)]
@@ -59,6 +75,8 @@ struct Worker {
     held: VecDeque<(u32, Tuple)>,
     circled: u64,
     refused: u64,
+    /// Tuples that have come since the PE was launched; no reset takes that back.
+    came: u64,
 }
 
 /// What a checkpoint keeps of an operator.
@@ -88,6 +106,12 @@ struct Region {
     /// States to go back to, of the reset that runs.
     restored: Option<(u64, BTreeMap<u32, State>)>,
     resumed: Option<Wave>,
+    /// The number of the next drain.
+    sequence: u64,
+    /// Checkpoints of the last drain are still being written: there is no other one until they are.
+    is_pending: bool,
+    /// How many tuples its trigger had made when it drained, or where it went back to.
+    drained_at: Option<u64>,
     status: RegionStatus,
 }
 
@@ -99,8 +123,8 @@ enum Arrival {
 }
 
 impl Operators {
-    /// The operators of a PE. Sources make `limit` tuples each, if there is a limit.
-    pub(crate) fn new(pe: &Pe, launch: u64, limit: Option<u64>, checkpoints: Checkpoints) -> Self {
+    /// The operators of a PE.
+    pub(crate) fn new(pe: &Pe, launch: u64, habits: Habits, checkpoints: Checkpoints) -> Self {
         let mut outputs: BTreeMap<Origin, Vec<u32>> = BTreeMap::new();
         for port in &pe.outputs {
             outputs.entry(port.origin).or_default().push(port.id);
@@ -116,16 +140,17 @@ impl Operators {
                 operator.outputs.iter().any(|branch| !branch.local.is_empty() || !branch.splitters.is_empty());
             let is_sink = !connected && !outputs.keys().any(|origin| origin.operator == operator.index);
             let (state, held) = (State::default(), VecDeque::new());
-            let worker = Worker { operator: operator.clone(), is_sink, state, held, circled: 0, refused: 0 };
+            let worker = Worker { operator: operator.clone(), is_sink, state, held, circled: 0, refused: 0, came: 0 };
             operators.insert(operator.index, worker);
         }
         for (index, region) in &mut regions {
             // A PE that has run before does not know how far it was: it waits until it is told.
             region.status.paused = launch > 1 && region.alignment.starts_here();
             region.status.kept = checkpoints.kept(*index);
+            region.sequence = 1;
         }
         let inputs = pe.inputs.iter().map(|port| (port.id, port.destination)).collect();
-        Self { job_id: pe.job_id, launch, limit, operators, inputs, outputs, regions, checkpoints }
+        Self { job_id: pe.job_id, launch, habits, operators, inputs, outputs, regions, checkpoints }
     }
 
     /// Operators that make tuples.
@@ -143,12 +168,17 @@ impl Operators {
     pub(crate) fn make(&mut self, source: u32) -> Vec<Effect> {
         let Some(worker) = self.operators.get_mut(&source) else { return Vec::new() };
         let region = worker.operator.region.as_ref().and_then(|entry| self.regions.get(&entry.index));
-        let over = self.limit.is_some_and(|limit| worker.state.made >= limit);
+        let over = self.habits.limit.is_some_and(|limit| worker.state.made >= limit);
         if over || region.is_some_and(|region| region.status.paused) {
             return Vec::new();
         }
+        let is_in_region = region.is_some();
+        if let Some(region) = self.wants_to_drain(source) {
+            return self.begin_to_drain(source, region);
+        }
+        let Some(worker) = self.operators.get_mut(&source) else { return Vec::new() };
         // In a region the numbers go on where the checkpoint was; elsewhere each launch counts anew.
-        let launch = if region.is_some() { String::new() } else { format!("#{}", self.launch) };
+        let launch = if is_in_region { String::new() } else { format!("#{}", self.launch) };
         let tuple = Tuple {
             source: format!("{}/{}{launch}", self.job_id, worker.operator.name),
             number: worker.state.made,
@@ -158,6 +188,38 @@ impl Operators {
         let mut work = Work::default();
         self.leave(source, None, tuple, &mut work);
         self.run(work)
+    }
+
+    /// The region that a source drains before it makes another tuple.
+    fn wants_to_drain(&self, source: u32) -> Option<u32> {
+        let worker = self.operators.get(&source)?;
+        let entry = worker.operator.region.as_ref().filter(|entry| entry.start && entry.trigger)?;
+        let made = worker.state.made;
+        let is_time = made > 0 && made.checked_rem(self.habits.drain_every) == Some(0);
+        let drained_at = self.regions.get(&entry.index)?.drained_at;
+        (is_time && drained_at != Some(made)).then_some(entry.index)
+    }
+
+    /// As the runtime does, it begins at once, and says so; nobody tells it to.
+    fn begin_to_drain(&mut self, source: u32, index: u32) -> Vec<Effect> {
+        let (Some(region), Some(worker)) = (self.regions.get_mut(&index), self.operators.get(&source)) else {
+            return Vec::new();
+        };
+        if region.is_pending {
+            return Vec::new();
+        }
+        region.drained_at = Some(worker.state.made);
+        let (seq, operator) = (region.sequence, worker.operator.name.clone());
+        let mut effects = vec![Effect::DrainBegun { region: index, seq, operator }];
+        effects.extend(self.tell(index, Wave::Drain { seq }));
+        effects
+    }
+
+    /// All checkpoints are written that were still being written when it went on.
+    pub(crate) fn all_is_written(&mut self, region: u32) {
+        if let Some(region) = self.regions.get_mut(&region) {
+            region.is_pending = false;
+        }
     }
 
     /// Something has come to an input port of the PE.
@@ -230,6 +292,12 @@ impl Operators {
         worker.state.taken += 1;
         if !worker.is_sink {
             return self.leave(at.operator, Some(at.port), tuple, work);
+        }
+        worker.came += 1;
+        if let Some(entry) = &worker.operator.region
+            && worker.came.checked_rem(self.habits.reset_every) == Some(0)
+        {
+            work.effects.push(Effect::ResetWanted { region: entry.index, operator: worker.operator.name.clone() });
         }
         let Tuple { source, number, path } = tuple;
         let all = &mut worker.state.seen;
@@ -316,6 +384,10 @@ impl Operators {
                 }
                 let states = region.restored.as_ref().map(|(_, states)| states);
                 worker.state = states.and_then(|states| states.get(&operator)).cloned().unwrap_or_default();
+                if worker.operator.region.as_ref().is_some_and(|entry| entry.trigger) {
+                    region.drained_at = Some(worker.state.made);
+                }
+                region.is_pending = false;
             }
             Wave::Resume { .. } => return,
         }
@@ -333,7 +405,8 @@ impl Operators {
         let Some(region) = self.regions.get_mut(&index).filter(|region| region.resumed != Some(wave)) else { return };
         region.resumed = Some(wave);
         region.status.paused = false;
-        if let Wave::Resume { retire, .. } = wave {
+        if let Wave::Resume { seq, retire, pending } = wave {
+            (region.sequence, region.is_pending) = (seq, pending);
             self.checkpoints.remove(index, retire);
             region.status.kept = self.checkpoints.kept(index);
         }

@@ -51,6 +51,12 @@ pub struct Options {
     /// How it reports checkpoints.
     #[arg(long, env = "PE_DOUBLE_CHECKPOINT_STYLE", value_enum, default_value_t = CheckpointStyle::Plain)]
     pub checkpoint_style: CheckpointStyle,
+    /// A source that may begin to drain its consistent region does so whenever it has made so many tuples; 0: never.
+    #[arg(long, env = "PE_DOUBLE_DRAIN_EVERY", default_value_t = 0)]
+    pub drain_every: u64,
+    /// An operator without outputs asks for a reset of its consistent region whenever so many tuples have come; 0: never.
+    #[arg(long, env = "PE_DOUBLE_RESET_EVERY", default_value_t = 0)]
+    pub reset_every: u64,
     /// The namespace.
     #[arg(long, env = "STREAMS_INSTANCE_ID")]
     pub namespace: String,

@@ -11,6 +11,7 @@ use crate::frame::Wave;
 use crate::options::CheckpointStyle;
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,21 +153,34 @@ impl Reporter {
             match report {
                 Report::Checkpoint { region, seq } => {
                     if self.style == CheckpointStyle::Blocking {
-                        self.put(region, "blockingcheckpoint", seq.to_string()).await;
+                        self.report(region, "blockingcheckpoint", seq.to_string()).await;
                         sleep(WRITING).await;
                     }
-                    self.put(region, "checkpoint", seq.to_string()).await;
+                    self.report(region, "checkpoint", seq.to_string()).await;
+                }
+                Report::DrainBegun { region, seq, operator } => {
+                    let request = json!({"request": {"seqId": seq.to_string(), "operator": operator}});
+                    self.put(region, "drain", &format!("region/{region}/drain"), request.to_string()).await;
+                }
+                Report::ResetWanted { region, operator } => {
+                    let request = json!({"request": {"operator": operator, "force": "false"}});
+                    self.put(region, "reset", &format!("region/{region}/reset"), request.to_string()).await;
                 }
                 Report::Reset { region, seq, attempt } => {
                     let progress = format!(r#"{{"progress":{{"seqId":"{seq}","resetAttempt":"{attempt}"}}}}"#);
-                    self.put(region, "reset", progress).await;
+                    self.report(region, "reset", progress).await;
                 }
             }
         }
     }
 
-    async fn put(&self, region: u32, what: &str, body: String) {
-        let path = format!("/api/consistentregion/region/{region}/pe/{}/{what}", self.pe);
+    /// Says how far this PE is.
+    async fn report(&self, region: u32, what: &str, body: String) {
+        self.put(region, what, &format!("region/{region}/pe/{}/{what}", self.pe), body).await;
+    }
+
+    async fn put(&self, region: u32, what: &str, path: &str, body: String) {
+        let path = format!("/api/consistentregion/{path}");
         let (tries, mut pause) = TRIES;
         let mut taken = false;
         for attempt in 0..tries {

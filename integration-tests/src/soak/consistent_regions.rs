@@ -1,7 +1,8 @@
 //! Kills PEs of consistent regions, and frontends, at every phase of checkpoints and resets; after each recovery no
 //! tuple may be lost or counted twice.
 //!
-//! Two jobs run side by side: the PEs of one report checkpoints when they are written, those of the other in two steps.
+//! Three jobs run side by side: the PEs of one report checkpoints when they are written, those of another in two steps,
+//! and in the third operators say when the region is drained, and ask for resets.
 //! Each round waits until a region is in a phase, kills at once, and waits until the regions have taken a checkpoint
 //! that began after that.
 //!
@@ -44,6 +45,9 @@ const CHANNELS: u32 = 3;
 const PERIOD: f64 = 0.5;
 /// Doubles report checkpoints in two steps.
 const IN_STEPS: &str = "<envVars><envVar name='PE_DOUBLE_CHECKPOINT_STYLE' value='blocking'/></envVars>";
+/// A source drains its region every half a second, and a sink asks for a reset every ten seconds.
+const BY_OPERATORS: &str = "<envVars><envVar name='PE_DOUBLE_DRAIN_EVERY' value='100'/>\
+    <envVar name='PE_DOUBLE_RESET_EVERY' value='2000'/></envVars>";
 /// Tuples a second of each source.
 const RATE: f64 = 200.0;
 /// Operators of a job; each is a PE.
@@ -195,7 +199,13 @@ impl Run {
 
     async fn all(&mut self, options: &RegionOptions) -> Result<()> {
         let client = self.control_plane.client().await?;
-        let jobs = [self.job(&client, "plain").await?, self.job(&client, "in-steps").await?];
+        let in_steps = application(CHANNELS, PERIOD, IN_STEPS);
+        let driven = with_variables(Sketch::driven(CHANNELS, "15", "20"), BY_OPERATORS);
+        let jobs = [
+            self.job(&client, "plain", &application(CHANNELS, PERIOD, "")).await?,
+            self.job(&client, "in-steps", &in_steps).await?,
+            self.job(&client, "by-operators", &driven).await?,
+        ];
         let until = Instant::now() + options.duration;
         let mut rounds = 0;
         let total = Phase::ALL.len() * Victims::ALL.len();
@@ -225,10 +235,8 @@ impl Run {
     }
 
     /// A source, three channels and a sink, all in one consistent region.
-    async fn job(&self, client: &Client, name: &str) -> Result<ObservedJob> {
-        let variables = if name == "in-steps" { IN_STEPS } else { "" };
-        let adl = application(CHANNELS, PERIOD, variables);
-        std::fs::write(self.system.bundles().join(format!("{name}.sab")), sample::bundle_of(&adl)?)?;
+    async fn job(&self, client: &Client, name: &str, adl: &str) -> Result<ObservedJob> {
+        std::fs::write(self.system.bundles().join(format!("{name}.sab")), sample::bundle_of(adl)?)?;
         let mut job = sample::job(&self.namespace, name);
         job.spec.bundle.file = Some(format!("{name}.sab"));
         job.spec.processing_element = Some(sample::checkpoints());
@@ -239,8 +247,8 @@ impl Run {
         Ok(job)
     }
 
-    async fn round(&mut self, jobs: &[ObservedJob; 2], phase: Phase, victims: Victims) -> Result<()> {
-        let job = &jobs[usize::from(phase == Phase::CheckpointPending || self.random.bool())];
+    async fn round(&mut self, jobs: &[ObservedJob; 3], phase: Phase, victims: Victims) -> Result<()> {
+        let job = &jobs[if phase == Phase::CheckpointPending { 1 } else { self.random.usize(..jobs.len()) }];
         let mut before = Vec::new();
         for job in jobs {
             forgive(job).await?;
@@ -335,7 +343,10 @@ impl Run {
 /// The ADL of a source, so many channels and a sink, all in one consistent region that is drained after each period, in
 /// seconds. The PEs have these environment variables.
 pub(super) fn application(channels: u32, period: f64, variables: &str) -> String {
-    let sketch = Sketch::steady(channels, &period.to_string(), "15", "20");
+    with_variables(Sketch::steady(channels, &period.to_string(), "15", "20"), variables)
+}
+
+fn with_variables(sketch: Sketch, variables: &str) -> String {
     ["Source", "Work", "Sink"].into_iter().fold(sketch, |sketch, name| sketch.of(name).with(variables)).adl()
 }
 
@@ -383,10 +394,11 @@ async fn until_checkpoint(job: &ObservedJob, after: u64) -> Result<()> {
 fn page(options: &RegionOptions, outcome: &RegionOutcome, failure: Option<&str>) -> Result<String> {
     let mut page = String::from("# Soak: consistent regions\n\n");
     page.push_str(
-        "Two jobs of five PEs, each in one consistent region, move numbered tuples through doubles of the runtime; the \
-         PEs of one report checkpoints in two steps. Again and again a region is waited for in a phase, and PEs, the \
-         leading frontend or both are killed at once. After each recovery the sink must have every number up to the \
-         highest exactly once.\n\n",
+        "Three jobs of five PEs, each in one consistent region, move numbered tuples through doubles of the runtime. \
+         The PEs of *in-steps* report checkpoints in two steps; in *by-operators* the source says when the region is \
+         drained, and the sink asks for a reset every 2,000 tuples. Again and again a region is waited for in a phase, \
+         and PEs, the leading frontend or both are killed at once. After each recovery the sink must have every number \
+         up to the highest exactly once.\n\n",
     );
     let result = failure.map_or_else(
         || "no tuple was lost or counted twice after any recovery, and no region got stuck".to_owned(),
@@ -395,7 +407,7 @@ fn page(options: &RegionOptions, outcome: &RegionOutcome, failure: Option<&str>)
     writeln!(page, "Result: {result}.\n")?;
     let minutes = options.duration.as_secs_f64() / 60.0;
     let command = format!("cargo soak consistent-regions --minutes {minutes} --seed {}", options.seed);
-    let more = vec![("jobs, frontends", "2, 2".to_owned()), ("tuples a second of each source", RATE.to_string())];
+    let more = vec![("jobs, frontends", "3, 2".to_owned()), ("tuples a second of each source", RATE.to_string())];
     report::run(&mut page, &command, &outcome.commit, outcome.took, more)?;
     page.push_str("\n## Who was killed, and when\n\n");
     let header = ["", Victims::Pe.name(), Victims::TwoPes.name(), Victims::Leader.name(), Victims::PeAndLeader.name()];

@@ -168,14 +168,12 @@ impl Sketch {
         })
     }
 
-    /// The annotation `consistentRegionEntry`.
-    pub fn consistent(self, region: u64, key: &str) -> Self {
-        let key = match key {
-            "" => String::new(),
-            key => format!("<value key='{key}' type=''>true</value>"),
-        };
+    /// The annotation `consistentRegionEntry`, in which these are true, separated by spaces.
+    pub fn consistent(self, region: u64, keys: &str) -> Self {
+        let keys = keys.split_whitespace().map(|key| format!("<value key='{key}' type=''>true</value>"));
+        let keys: String = keys.collect();
         self.with(&format!(
-            "<splAnnotation tag='consistentRegionEntry'><value key='index' type=''>{region}</value>{key}\
+            "<splAnnotation tag='consistentRegionEntry'><value key='index' type=''>{region}</value>{keys}\
              </splAnnotation>"
         ))
     }
@@ -203,10 +201,19 @@ impl Sketch {
             ("resetTimeout", timeout),
             ("maxConsecutiveResetAttempts", attempts),
         ];
-        let row =
-            Self::row(&["Source", "Work", "Sink"]).parallel("Work", channels).declare_with(0, "periodic", &values);
-        let source = row.of("Source").consistent(0, "isStartOfRegion");
-        source.of("Work").consistent(0, "").of("Sink").consistent(0, "isEndOfRegion")
+        Self::in_one_region(channels, "periodic", &values, "isStartOfRegion")
+    }
+
+    /// The same, but for the region: the source says when it is drained.
+    pub fn driven(channels: u32, timeout: &str, attempts: &str) -> Self {
+        let values = [("drainTimeout", timeout), ("resetTimeout", timeout), ("maxConsecutiveResetAttempts", attempts)];
+        Self::in_one_region(channels, "operatorDriven", &values, "isStartOfRegion isTriggerOperator")
+    }
+
+    fn in_one_region(channels: u32, trigger: &str, values: &[(&str, &str)], source: &str) -> Self {
+        let row = Self::row(&["Source", "Work", "Sink"]).parallel("Work", channels).declare_with(0, trigger, values);
+        let row = row.of("Source").consistent(0, source);
+        row.of("Work").consistent(0, "").of("Sink").consistent(0, "isEndOfRegion")
     }
 
     /// Further children of the main composite, as XML.

@@ -74,6 +74,15 @@ async fn share() -> Result<Shared> {
 /// Runs `body`. If it fails, the ends of all logs belong to the failure. On a machine on which pods cannot have
 /// addresses it says so instead.
 pub(crate) async fn with_running_pes(purpose: &str, body: impl AsyncFnOnce(&Fixture) -> Result<()>) -> Result<()> {
+    with_running_pes_led(purpose, &LONG_LEASE, body).await
+}
+
+/// The same, with arguments of the frontend that say how it comes to lead. Its Lease would be in its namespace.
+pub(crate) async fn with_running_pes_led(
+    purpose: &str,
+    leading: &[&str],
+    body: impl AsyncFnOnce(&Fixture) -> Result<()>,
+) -> Result<()> {
     if let Err(error) = running::possible().await {
         eprintln!("NOT TESTED: {error:#}");
         return Ok(());
@@ -91,7 +100,7 @@ pub(crate) async fn with_running_pes(purpose: &str, body: impl AsyncFnOnce(&Fixt
         fusion_replicas: 1,
         frontend_replicas: 1,
         pe_api: vec![agent.reserve_address()?.into()],
-        frontend_arguments: LONG_LEASE.map(str::to_owned).into_iter().chain(checkpoints).collect(),
+        frontend_arguments: leading.iter().map(|&argument| argument.to_owned()).chain(checkpoints).collect(),
         environment: Vec::new(),
     };
     let system = System::start(&supervisor(), programs, &options).await?;

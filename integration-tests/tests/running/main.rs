@@ -6,6 +6,7 @@
 
 mod exchanges;
 mod fixture;
+mod namespaces;
 mod regions;
 mod resizes;
 mod routes;

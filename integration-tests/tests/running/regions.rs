@@ -9,14 +9,16 @@ use streams_control_plane::wait::eventually;
 use streams_pe_double::status::{SinkStatus, arrivals};
 use streams_test_support::application::Sketch;
 
-const JOB: &str = "steady";
+const JOB: &str = "regional";
+/// The source drains its region after so many tuples, and the sink asks for a reset.
+const WISHES: &str = "<envVars><envVar name='PE_DOUBLE_DRAIN_EVERY' value='100'/>\
+    <envVar name='PE_DOUBLE_RESET_EVERY' value='450'/></envVars>";
 
-/// A source, three channels and a sink, all in one consistent region.
-async fn steady(it: &Fixture) -> Result<ObservedJob> {
-    let sketch = Sketch::steady(3, "1", "30", "10");
-    std::fs::write(it.system.bundles().join("steady.sab"), sample::bundle_of(&sketch.adl())?)?;
+/// A job whose operators are all in one consistent region: a source, three channels and a sink.
+async fn regional(it: &Fixture, sketch: &Sketch) -> Result<ObservedJob> {
+    std::fs::write(it.system.bundles().join("regional.sab"), sample::bundle_of(&sketch.adl())?)?;
     let mut job = it.sample(JOB);
-    job.spec.bundle.file = Some("steady.sab".to_owned());
+    job.spec.bundle.file = Some("regional.sab".to_owned());
     job.spec.processing_element = Some(sample::checkpoints());
     let job = ObservedJob::create(&it.client, &job).await?;
     job.until_condition(condition::READY, true, WITHIN).await?;
@@ -55,6 +57,13 @@ async fn arrived(it: &Fixture, more_than: u64) -> Result<SinkStatus> {
     Ok(sink)
 }
 
+/// How often the sink has gone back since its process began.
+async fn resets(it: &Fixture) -> Result<u64> {
+    let pes = it.pes.statuses(JOB).await?;
+    let sinks = pes.values().filter(|pe| pe.operators.iter().any(|operator| operator.name == "Sink"));
+    Ok(sinks.flat_map(|pe| pe.regions.values()).map(|region| region.resets).sum())
+}
+
 /// Ends the process of an operator's PE, as a crash does.
 async fn kill(it: &Fixture, job: &ObservedJob, operator: &str) -> Result<()> {
     let pe: ProcessingElement = job.pe(operator).await?;
@@ -66,7 +75,7 @@ async fn kill(it: &Fixture, job: &ObservedJob, operator: &str) -> Result<()> {
 #[tokio::test]
 async fn after_pes_and_the_frontend_were_killed_no_tuple_is_lost_or_counted_twice() -> Result<()> {
     with_running_pes("running-regions", async |it| {
-        let job = steady(it).await?;
+        let job = regional(it, &Sketch::steady(3, "1", "30", "10")).await?;
         let mut last = until_checkpoint(&job, 1).await?;
         let mut before = arrived(it, 0).await?;
         // who is killed, and whether the frontend is, too
@@ -84,15 +93,37 @@ async fn after_pes_and_the_frontend_were_killed_no_tuple_is_lost_or_counted_twic
             }
             last = until_checkpoint(&job, last + 1).await?;
             let after = arrived(it, before.highest).await?;
-            let resets: u64 = it
-                .pes
-                .statuses(JOB)
-                .await?
-                .values()
-                .flat_map(|pe| pe.regions.values())
-                .map(|region| region.resets)
-                .sum();
-            ensure!(resets > 0, "{killed:?}: nobody was reset");
+            ensure!(resets(it).await? > 0, "{killed:?}: nobody was reset");
+            println!("{killed:?} killed: checkpoint {last}, {} tuples, none lost or doubled", after.received);
+            before = after;
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn operators_say_when_their_region_is_drained_and_when_it_is_reset() -> Result<()> {
+    with_running_pes("running-driven-regions", async |it| {
+        let names = ["Source", "Work", "Sink"].into_iter();
+        let sketch = names.fold(Sketch::driven(3, "30", "10"), |sketch, name| sketch.of(name).with(WISHES));
+        let job = regional(it, &sketch).await?;
+        let mut last = until_checkpoint(&job, 2).await?;
+        let mut before = arrived(it, 0).await?;
+        for killed in [None, Some("Source"), Some("Work[2]")] {
+            // One more follows from what is killed.
+            let known = resets(it).await? + u64::from(killed.is_some());
+            if let Some(operator) = killed {
+                kill(it, &job, operator).await?;
+            }
+            last = until_checkpoint(&job, last + 6).await?;
+            eventually("a reset that the sink has asked for", WITHIN, || async {
+                let resets = resets(it).await?;
+                ensure!(resets > known, "{resets} resets, and {known} for other reasons");
+                Ok(())
+            })
+            .await?;
+            let after = arrived(it, before.highest).await?;
             println!("{killed:?} killed: checkpoint {last}, {} tuples, none lost or doubled", after.received);
             before = after;
         }

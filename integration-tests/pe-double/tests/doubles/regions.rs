@@ -19,6 +19,20 @@ fn job(world: &World) -> Result<Job> {
     Ok(job)
 }
 
+/// The same, but the source says when the region is drained.
+fn driven(world: &World) -> Result<Job> {
+    let job = world.job("driven", 9, &Sketch::driven(3, "180", "5"), FusionOption::Legacy)?;
+    for pe in job.pes.keys() {
+        for report in ["checkpoint", "blockingcheckpoint", "reset"] {
+            world.answer(format!("PUT /api/consistentregion/region/0/pe/{pe}/{report}"), 204, "");
+        }
+    }
+    for wish in ["drain", "reset"] {
+        world.answer(format!("PUT /api/consistentregion/region/0/{wish}"), 204, "");
+    }
+    Ok(job)
+}
+
 /// Tells the PE with the first operator something, and nobody else: the others follow the markers.
 async fn tell(world: &World, source: &Double, kind: &str, message: &str) -> Result<()> {
     let message = format!(r#"{{"0":{{"type":"{kind}","message":"{message}"}}}}"#);
@@ -133,6 +147,40 @@ async fn a_checkpoint_in_two_steps_is_reported_in_two() -> Result<()> {
     let path = format!("http://streams-steady-consistentregion-api.ns:10000/api/consistentregion/region/0/pe/{sink}");
     let calls = ["blockingcheckpoint", "checkpoint"].map(|step| format!("PUT {path}/{step} application/json 1"));
     assert_eq!(world.calls(&format!("region/0/pe/{sink}/")), calls);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_operator_begins_to_drain_and_says_so_and_another_one_asks_for_a_reset() -> Result<()> {
+    let world = World::new().await?;
+    let job = driven(&world)?;
+    let doubles = world.start_all(&job, &["--rate=500", "--drain-every=100", "--reset-every=150"]).await?;
+    let (source, sink) = (of(&doubles, job.pe_of("Source")?)?, of(&doubles, job.pe_of("Sink")?)?);
+    let host = "http://streams-driven-consistentregion-api.ns:10000/api/consistentregion/region/0";
+    let wish = |what: &str, body: &str| format!(r#"PUT {host}/{what} application/json {{"request":{{{body}}}}}"#);
+
+    all_have(&doubles, "nobody has told them", |status| status.regions[&0].checkpoint == Some(1)).await?;
+    let begun = |seq: u64| wish("drain", &format!(r#""operator":"Source","seqId":"{seq}""#));
+    assert_eq!(called(&world, "region/0/drain").await?, [begun(1)]);
+    assert_eq!(arrived(&sink.status()), (100, 0, 0));
+    assert!(source.status().regions[&0].paused && world.calls("region/0/reset").is_empty());
+
+    // It goes on, but does not drain again before all is written of the last time.
+    tell(&world, source, "resumeSubmission", "seqId=2;retId=0;pendCkpt=1").await?;
+    reaches(sink, "no more tuples come", |status| arrived(status).0 == 200).await?;
+    assert_eq!(called(&world, "region/0/reset").await?, [wish("reset", r#""force":"false","operator":"Sink""#)]);
+    assert_eq!(world.calls("region/0/drain"), [begun(1)]);
+    tell(&world, source, "drained", "seqId=1").await?;
+    all_have(&doubles, "the second drain", |status| status.regions[&0].checkpoint == Some(2)).await?;
+    assert_eq!(world.calls("region/0/drain"), [begun(1), begun(2)]);
+
+    // Where it goes back to it does not drain again.
+    tell(&world, source, "triggerReset", "seqId=1;resetAttempt=0").await?;
+    all_have(&doubles, "the reset", |status| status.regions[&0].reset == Some((1, 0))).await?;
+    tell(&world, source, "resumeSubmission", "seqId=3;retId=0;pendCkpt=0").await?;
+    all_have(&doubles, "the third drain", |status| status.regions[&0].checkpoint == Some(3)).await?;
+    assert_eq!(arrived(&sink.status()), (200, 0, 0));
+    assert_eq!(called(&world, "region/0/drain").await?.last(), Some(&begun(3)));
     Ok(())
 }
 
