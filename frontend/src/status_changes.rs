@@ -75,12 +75,13 @@ impl Turns {
 }
 
 /// Changes statuses of objects of a cluster, in the name of one field manager.
+#[derive(Clone)]
 pub(crate) struct StatusChanges<C> {
     /// The cluster.
     pub(crate) cluster: C,
     /// In whose name.
     pub(crate) manager: Manager,
-    /// What is read before the first decision.
+    /// From what the first decision is made.
     pub(crate) basis: Basis,
     /// What its calls are for, if the cluster makes calls wait for each other.
     pub(crate) priority: Priority,
@@ -89,6 +90,11 @@ pub(crate) struct StatusChanges<C> {
 }
 
 impl<C: Cluster> StatusChanges<C> {
+    /// The same, whose calls have this priority.
+    pub(crate) fn of(&self, priority: Priority) -> Self {
+        Self { priority, ..self.clone() }
+    }
+
     /// Decides when it is this change's turn, and writes the object that `change` makes of the one that is there, with
     /// another status; nothing, if it makes none. Returns what is there then. The mirror shows that, or what is newer.
     ///

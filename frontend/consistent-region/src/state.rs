@@ -118,14 +118,14 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Whether all PEs have written all checkpoints.
-    pub(crate) fn are_done(&self, launches: &Launches) -> bool {
-        launches.pes().all(|pe| self.done.contains(&pe))
+    /// How many PEs have not written all checkpoints.
+    pub(crate) fn not_done(&self, launches: &Launches) -> usize {
+        launches.pes().filter(|pe| !self.done.contains(pe)).count()
     }
 
-    /// Whether tuples have to wait for no PE.
-    pub(crate) fn let_tuples_pass(&self, launches: &Launches) -> bool {
-        launches.pes().all(|pe| self.done.contains(&pe) || self.blocking.contains(&pe))
+    /// How many PEs tuples have to wait for.
+    pub(crate) fn tuples_wait_for(&self, launches: &Launches) -> usize {
+        launches.pes().filter(|pe| !self.done.contains(pe) && !self.blocking.contains(pe)).count()
     }
 }
 
@@ -263,13 +263,8 @@ impl State {
             | Phase::Unhealthy {}
             | Phase::Processing { .. }
             | Phase::MaximumResetAttemptsReached { .. } => 0,
-            Phase::Draining { launches, reports, .. } => {
-                let tuples_wait_for = |pe: &u64| !reports.done.contains(pe) && !reports.blocking.contains(pe);
-                launches.pes().filter(tuples_wait_for).count()
-            }
-            Phase::CheckpointPending { launches, reports, .. } => {
-                launches.pes().filter(|pe| !reports.done.contains(pe)).count()
-            }
+            Phase::Draining { launches, reports, .. } => reports.tuples_wait_for(launches),
+            Phase::CheckpointPending { launches, reports, .. } => reports.not_done(launches),
             Phase::Resetting { launches, done, .. } => launches.pes().filter(|pe| !done.contains(pe)).count(),
         }
     }

@@ -176,7 +176,7 @@ impl Transition<'_> {
                 is_member(launches, member)?;
                 is_sequence(self.state.sequence.saturating_sub(1), sequence)?;
                 reports.note(member.pe, written)?;
-                if reports.are_done(launches) {
+                if reports.not_done(launches) == 0 {
                     complete.get_or_insert(self.now);
                     self.finish_pending();
                 }
@@ -200,13 +200,13 @@ impl Transition<'_> {
     /// Ends a drain that tuples need not wait for any longer.
     fn go_on_when_written(&mut self) {
         let Phase::Draining { launches, since, reports, .. } = &self.state.phase else { return };
-        if reports.are_done(launches) {
+        if reports.not_done(launches) == 0 {
             let (launches, since) = (launches.clone(), *since);
             self.complete(self.state.sequence, since, self.now);
             self.retire();
             self.state.sequence = self.state.sequence.saturating_add(1);
             self.state.phase = Phase::Processing { launches, told: Told::Resumed, since: self.now };
-        } else if reports.let_tuples_pass(launches) {
+        } else if reports.tuples_wait_for(launches) == 0 {
             let phase = Phase::CheckpointPending {
                 launches: launches.clone(),
                 since: *since,
@@ -371,9 +371,21 @@ impl Transition<'_> {
         Ok(())
     }
 
-    /// PEs could not ask for their messages while nobody drove the region, so it is not known what they have seen.
+    /// PEs could not ask for their messages while nobody drove the region, so it is not known what they have seen. Nor
+    /// could an operator say that it had begun to drain the region: nobody would tell it to go on (rule
+    /// consistent-region-9).
     fn taken_over(&mut self) -> Result<(), Ignored> {
+        let is_operator_driven = matches!(self.settings.trigger, Trigger::OperatorDriven { .. });
         match &mut self.state.phase {
+            Phase::Started { must_reset } if is_operator_driven && !*must_reset => {
+                *must_reset = true;
+                Ok(())
+            }
+            Phase::Processing { launches, .. } if is_operator_driven => {
+                let launches = launches.clone();
+                self.reset(launches);
+                Ok(())
+            }
             Phase::CheckpointPending { resumed, .. } => {
                 *resumed = self.now;
                 Ok(())

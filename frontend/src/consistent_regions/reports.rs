@@ -1,8 +1,8 @@
 //! What PEs report, until it is stored (rule consistent-region-3).
 //!
-//! A thousand PEs report within a moment. So reports of what PEs were told to do wait for others, until as many have come
-//! as the region waits for, or [`TOGETHER`] has passed: one write stores all of them. Whoever reports is answered after
-//! that.
+//! A thousand PEs report within a moment. So reports of what PEs were told to do wait for others, until as many have
+//! come as the region waits for, or [`TOGETHER`] has passed: one write stores all of them. Whoever reports is answered
+//! after that.
 //!
 //! Invariants: a PE has few reports here, the same one once; nothing is taken as long as nobody drives the regions;
 //! what cannot be stored goes back, in front of what came later; no report waits for others that the region does not
@@ -29,6 +29,8 @@ pub(crate) struct Waiting {
     pub(crate) pe: u64,
     /// What it says.
     pub(crate) event: Event,
+    /// When it came.
+    since: Instant,
     answers: Vec<oneshot::Sender<()>>,
 }
 
@@ -71,19 +73,18 @@ struct Inner {
 /// What is known of the reports of a region.
 #[derive(Default)]
 struct OfRegion {
+    /// The first has waited for longest.
     waiting: Vec<Waiting>,
-    /// Since when the first of them waits.
-    since: Option<Instant>,
     /// How many more lead the region on, as far as is stored.
     missing: usize,
 }
 
 impl OfRegion {
-    /// Whether what waits need not wait for other reports.
-    fn is_due(&self) -> bool {
-        self.waiting.len() >= self.missing
-            || self.waiting.iter().any(|report| !matches!(report.event, Event::Report(..)))
-            || self.since.is_some_and(|since| since.elapsed() >= TOGETHER)
+    /// How much longer what waits does for other reports.
+    fn wait(&self) -> Duration {
+        let is_asked = self.waiting.iter().any(|report| !matches!(report.event, Event::Report(..)));
+        let first = self.waiting.first().filter(|_| !is_asked && self.waiting.len() < self.missing);
+        first.map_or(Duration::ZERO, |first| TOGETHER.saturating_sub(first.since.elapsed()))
     }
 }
 
@@ -118,29 +119,30 @@ impl Reports {
                 same.answers.retain(|answer| !answer.is_closed());
                 same.answers.push(answer);
             } else if waiting.iter().filter(|other| other.pe == pe).count() < OF_PE_MAX {
-                waiting.push(Waiting { pe, event, answers: vec![answer] });
+                waiting.push(Waiting { pe, event, since: Instant::now(), answers: vec![answer] });
             } else {
                 return Err(NotTaken::TooMany);
             }
-            of_region.since.get_or_insert_with(Instant::now);
-            if of_region.is_due() {
-                queue.add_urgent(region.clone());
-            } else {
-                queue.add_after(region.clone(), TOGETHER);
-            }
+            queue.add_urgent_later(region.clone(), of_region.wait());
             stored
         };
         stored.await.map_err(|_| NotTaken::Gone)
     }
 
-    /// Takes all that waits for a region, unless it waits for more.
+    /// Takes all that waits for a region, unless it waits for more. Then the region comes back.
     pub(crate) fn take(&self, region: &Key) -> Vec<Waiting> {
         let mut inner = self.inner();
-        let Some(of_region) = inner.regions.get_mut(region).filter(|of_region| of_region.is_due()) else {
-            return Vec::new();
-        };
-        of_region.since = None;
-        std::mem::take(&mut of_region.waiting)
+        let Inner { queue, regions } = &mut *inner;
+        let Some(of_region) = regions.get_mut(region) else { return Vec::new() };
+        let wait = of_region.wait();
+        if wait.is_zero() {
+            return std::mem::take(&mut of_region.waiting);
+        }
+        // Whatever has brought the region here may have come instead of what was to bring it when the time is over.
+        if let Some(queue) = queue {
+            queue.add_urgent_later(region.clone(), wait);
+        }
+        Vec::new()
     }
 
     /// So many reports lead the region on from what is stored now. None, if it waits for something else.
@@ -149,8 +151,8 @@ impl Reports {
         let Some(queue) = inner.queue.clone() else { return };
         let of_region = inner.regions.entry(region.clone()).or_default();
         of_region.missing = missing;
-        if !of_region.waiting.is_empty() && of_region.is_due() {
-            queue.add_urgent(region.clone());
+        if !of_region.waiting.is_empty() {
+            queue.add_urgent_later(region.clone(), of_region.wait());
         }
     }
 
@@ -166,8 +168,6 @@ impl Reports {
         let of_region = inner.regions.entry(region.clone()).or_default();
         earlier.append(&mut of_region.waiting);
         of_region.waiting = earlier;
-        // They have waited for others.
-        of_region.missing = 0;
     }
 
     /// The region is gone. Whoever waits for an answer about it hears so.
@@ -189,5 +189,108 @@ impl Reports {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use streams_consistent_region::{Member, Progress};
+    use streams_kubernetes::metrics::Metrics;
+    use streams_kubernetes::queue::{BackOff, InProgress, Sharing};
+    use tokio::time::{sleep, timeout};
+
+    struct Fixture {
+        reports: Reports,
+        queue: Queue<Key>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let (reports, queue) =
+                (Reports::default(), Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test")));
+            reports.open(queue.clone());
+            Self { reports, queue }
+        }
+
+        /// A PE reports, and waits for its answer.
+        async fn report(&self, pe: u64) {
+            let event = Event::Report(Member { pe, launch: 1 }, Progress::CheckpointDone { sequence: 1 });
+            let reports = self.reports.clone();
+            tokio::spawn(async move { reports.report(&key(), pe, event).await });
+            tokio::task::yield_now().await;
+        }
+
+        /// The region comes within so many milliseconds, with so many reports.
+        async fn comes(&self, within: u64, taken: usize) -> InProgress<Key> {
+            let begun = Instant::now();
+            let next = timeout(Duration::from_millis(within), self.queue.next()).await;
+            let next = next.unwrap_or_else(|_| panic!("nothing came within {within} ms")).unwrap();
+            assert_eq!(self.reports.take(&key()).len(), taken, "after {:?}", begun.elapsed());
+            next
+        }
+    }
+
+    fn key() -> Key {
+        Key::new("n", "flow-cr0")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_waits_for_as_many_as_the_region_does_and_not_for_long() {
+        let it = Fixture::new();
+        it.reports.expect(&key(), 2);
+        it.report(0).await;
+        assert!(timeout(Duration::from_millis(45), it.queue.next()).await.is_err(), "another one may come");
+        drop(it.comes(6, 1).await);
+        it.report(0).await;
+        it.report(1).await;
+        drop(it.comes(1, 2).await);
+        it.reports.expect(&key(), 0);
+        it.report(2).await;
+        drop(it.comes(1, 1).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_region_that_waits_for_more_than_was_known_comes_back() {
+        let it = Fixture::new();
+        let in_progress = {
+            it.report(0).await;
+            it.comes(1, 1).await
+        };
+        // While it is looked at another one comes, and it turns out that more are missing.
+        it.report(1).await;
+        it.reports.expect(&key(), 3);
+        drop(in_progress);
+        drop(it.comes(1, 0).await);
+        drop(it.comes(51, 1).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_does_not_count_on_what_was_to_look_at_earlier_ones() {
+        let it = Fixture::new();
+        it.reports.expect(&key(), 2);
+        it.report(0).await;
+        sleep(Duration::from_millis(30)).await;
+        it.report(1).await;
+        drop(it.comes(1, 2).await);
+        it.reports.expect(&key(), 2);
+        sleep(Duration::from_millis(15)).await;
+        it.report(2).await;
+        // What was to look at the first one comes, and takes nothing.
+        drop(it.comes(6, 0).await);
+        drop(it.comes(46, 1).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_could_not_be_stored_does_not_wait_again() {
+        let it = Fixture::new();
+        it.reports.expect(&key(), 2);
+        it.report(0).await;
+        let in_progress = timeout(Duration::from_millis(51), it.queue.next()).await.unwrap();
+        let taken = it.reports.take(&key());
+        it.report(1).await;
+        it.reports.put_back(&key(), taken);
+        assert_eq!(it.reports.take(&key()).iter().map(|report| report.pe).collect::<Vec<_>>(), [0, 1]);
+        drop(in_progress);
     }
 }

@@ -113,13 +113,12 @@ impl PeApi {
     ) -> Self {
         let mirrors = regions.mirrors.clone();
         let turns = Turns::default();
-        let statuses = |cluster, priority| {
-            let (basis, turns) = (Basis::Mirror, turns.clone());
+        let statuses = |cluster| {
+            let (basis, priority, turns) = (Basis::Mirror, Priority::Normal, turns.clone());
             StatusChanges { cluster, manager: MANAGER, basis, priority, turns }
         };
-        let of_reports = statuses(shared, Priority::Telling);
-        let reports = Reports::new(of_reports, mirrors.processing_elements.clone(), are_led_away, metrics);
-        let changes = Arc::new(ClusterChanges::new(mirrors.clone(), statuses(cluster, Priority::Normal)));
+        let reports = Reports::new(statuses(shared), mirrors.processing_elements.clone(), are_led_away, metrics);
+        let changes = Arc::new(ClusterChanges::new(mirrors.clone(), statuses(cluster)));
         Self { changes, reports, turns, mirrors, boards, callers, regions, captures: Captures::default() }
     }
 

@@ -23,6 +23,7 @@ use std::time::Duration;
 use streams_api::{ProcessingElement, ReportedConnectivity};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::gate::Priority;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Outcome, Queue, Sharing};
 use streams_kubernetes::watch::Watch;
@@ -152,8 +153,14 @@ impl<C: Cluster> Work<C> {
     async fn write(&self, pe: &Key) -> Result<Outcome, Refusal> {
         let Some(report) = self.begin(pe) else { return Ok(Outcome::Done) };
         let change = |before: &ProcessingElement| Ok(changed(before, &report));
-        let made = self.statuses.make(&self.mirror, pe, &change).await;
+        let made = self.statuses.of(self.priority(pe)).make(&self.mirror, pe, &change).await;
         self.end(pe, &report, made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(pe, why)))
+    }
+
+    /// A consistent region goes on when its PEs are connected again; elsewhere it is only told.
+    fn priority(&self, pe: &Key) -> Priority {
+        let is_waited_for = self.mirror.get(pe).is_some_and(|pe| !pe.spec.consistent_regions.is_empty());
+        if is_waited_for { Priority::Normal } else { Priority::Telling }
     }
 
     /// What is to be written; nothing, if that is no news any more.

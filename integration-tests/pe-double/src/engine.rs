@@ -200,25 +200,19 @@ impl Engine {
 
     async fn carry_out(&self, effects: Vec<Effect>) {
         for effect in effects {
-            let report = match effect {
+            match effect {
                 Effect::Send { port, frame } => {
                     let Some(port) = self.ports.get(&port) else { continue };
                     for way in &port.links {
                         way.send(&frame, &port.attributes).await;
                     }
-                    continue;
                 }
-                Effect::Problem(problem) => {
-                    self.network.connections.problem(problem);
-                    continue;
+                Effect::Problem(problem) => self.network.connections.problem(problem),
+                Effect::Report(report) => {
+                    if let Err(error) = self.reports.try_send(report) {
+                        self.network.connections.problem(format!("too much to report: {:?}", error.into_inner()));
+                    }
                 }
-                Effect::Checkpoint { region, seq } => Report::Checkpoint { region, seq },
-                Effect::Reset { region, seq, attempt } => Report::Reset { region, seq, attempt },
-                Effect::DrainBegun { region, seq, operator } => Report::DrainBegun { region, seq, operator },
-                Effect::ResetWanted { region, operator } => Report::ResetWanted { region, operator },
-            };
-            if let Err(error) = self.reports.try_send(report) {
-                self.network.connections.problem(format!("too much to report: {:?}", error.into_inner()));
             }
         }
     }

@@ -9,6 +9,7 @@
 
 use crate::aadl::{Branch, Destination, Lane, Operator, Origin, Pe};
 use crate::checkpoints::Checkpoints;
+use crate::control::Report;
 use crate::frame::{Frame, Marker, Tuple, Wave};
 use crate::seen::Seen;
 use crate::status::{OperatorStatus, RegionStatus, SinkStatus};
@@ -29,14 +30,8 @@ const COUNTED: usize = 1024;
 pub(crate) enum Effect {
     /// Send this over all connections of an output port.
     Send { port: u32, frame: Frame },
-    /// Report a checkpoint.
-    Checkpoint { region: u32, seq: u64 },
-    /// Report a reset.
-    Reset { region: u32, seq: u64, attempt: u64 },
-    /// Report that an operator has begun to drain the region.
-    DrainBegun { region: u32, seq: u64, operator: String },
-    /// Ask for a reset in the name of an operator.
-    ResetWanted { region: u32, operator: String },
+    /// Report this.
+    Report(Report),
     /// Something went wrong.
     Problem(String),
 }
@@ -77,6 +72,8 @@ struct Worker {
     refused: u64,
     /// Tuples that have come since the PE was launched; no reset takes that back.
     came: u64,
+    /// How many tuples it had made when it drained its region, or where it went back to.
+    drained_at: Option<u64>,
 }
 
 /// What a checkpoint keeps of an operator.
@@ -110,8 +107,6 @@ struct Region {
     sequence: u64,
     /// Checkpoints of the last drain are still being written: there is no other one until they are.
     is_pending: bool,
-    /// How many tuples its trigger had made when it drained, or where it went back to.
-    drained_at: Option<u64>,
     status: RegionStatus,
 }
 
@@ -140,7 +135,16 @@ impl Operators {
                 operator.outputs.iter().any(|branch| !branch.local.is_empty() || !branch.splitters.is_empty());
             let is_sink = !connected && !outputs.keys().any(|origin| origin.operator == operator.index);
             let (state, held) = (State::default(), VecDeque::new());
-            let worker = Worker { operator: operator.clone(), is_sink, state, held, circled: 0, refused: 0, came: 0 };
+            let worker = Worker {
+                operator: operator.clone(),
+                is_sink,
+                state,
+                held,
+                circled: 0,
+                refused: 0,
+                came: 0,
+                drained_at: None,
+            };
             operators.insert(operator.index, worker);
         }
         for (index, region) in &mut regions {
@@ -196,21 +200,20 @@ impl Operators {
         let entry = worker.operator.region.as_ref().filter(|entry| entry.start && entry.trigger)?;
         let made = worker.state.made;
         let is_time = made > 0 && made.checked_rem(self.habits.drain_every) == Some(0);
-        let drained_at = self.regions.get(&entry.index)?.drained_at;
-        (is_time && drained_at != Some(made)).then_some(entry.index)
+        (is_time && worker.drained_at != Some(made)).then_some(entry.index)
     }
 
     /// As the runtime does, it begins at once, and says so; nobody tells it to.
     fn begin_to_drain(&mut self, source: u32, index: u32) -> Vec<Effect> {
-        let (Some(region), Some(worker)) = (self.regions.get_mut(&index), self.operators.get(&source)) else {
+        let (Some(region), Some(worker)) = (self.regions.get(&index), self.operators.get_mut(&source)) else {
             return Vec::new();
         };
         if region.is_pending {
             return Vec::new();
         }
-        region.drained_at = Some(worker.state.made);
+        worker.drained_at = Some(worker.state.made);
         let (seq, operator) = (region.sequence, worker.operator.name.clone());
-        let mut effects = vec![Effect::DrainBegun { region: index, seq, operator }];
+        let mut effects = vec![Effect::Report(Report::DrainBegun { region: index, seq, operator })];
         effects.extend(self.tell(index, Wave::Drain { seq }));
         effects
     }
@@ -297,7 +300,11 @@ impl Operators {
         if let Some(entry) = &worker.operator.region
             && worker.came.checked_rem(self.habits.reset_every) == Some(0)
         {
-            work.effects.push(Effect::ResetWanted { region: entry.index, operator: worker.operator.name.clone() });
+            let (region, operator) = (entry.index, worker.operator.name.clone());
+            work.effects.push(Effect::Report(Report::ResetWanted { region, operator }));
+            if let Some(region) = self.regions.get_mut(&region) {
+                region.status.resets_wanted += 1;
+            }
         }
         let Tuple { source, number, path } = tuple;
         let all = &mut worker.state.seen;
@@ -384,9 +391,7 @@ impl Operators {
                 }
                 let states = region.restored.as_ref().map(|(_, states)| states);
                 worker.state = states.and_then(|states| states.get(&operator)).cloned().unwrap_or_default();
-                if worker.operator.region.as_ref().is_some_and(|entry| entry.trigger) {
-                    region.drained_at = Some(worker.state.made);
-                }
+                worker.drained_at = Some(worker.state.made);
                 region.is_pending = false;
             }
             Wave::Resume { .. } => return,
@@ -484,7 +489,7 @@ fn done(region: &mut Region, checkpoints: &Checkpoints, index: u32, wave: Wave, 
             checkpoints.write(index, seq, &std::mem::take(&mut region.captured))?;
             region.status.checkpoint = Some(seq);
             region.status.checkpoints += 1;
-            work.effects.push(Effect::Checkpoint { region: index, seq });
+            work.effects.push(Effect::Report(Report::Checkpoint { region: index, seq }));
         }
         Wave::Reset { seq, attempt } => {
             region.restored = None;
@@ -497,7 +502,7 @@ fn done(region: &mut Region, checkpoints: &Checkpoints, index: u32, wave: Wave, 
                 .for_each(|kept| checkpoints.remove(index, kept));
             region.status.reset = Some((seq, attempt));
             region.status.resets += 1;
-            work.effects.push(Effect::Reset { region: index, seq, attempt });
+            work.effects.push(Effect::Report(Report::Reset { region: index, seq, attempt }));
         }
         Wave::Resume { .. } => {}
     }

@@ -54,7 +54,7 @@ pub struct Options {
     /// A source that may begin to drain its consistent region does so whenever it has made so many tuples; 0: never.
     #[arg(long, env = "PE_DOUBLE_DRAIN_EVERY", default_value_t = 0)]
     pub drain_every: u64,
-    /// An operator without outputs asks for a reset of its consistent region whenever so many tuples have come; 0: never.
+    /// An operator without outputs asks for a reset of its region whenever so many tuples have come; 0: never.
     #[arg(long, env = "PE_DOUBLE_RESET_EVERY", default_value_t = 0)]
     pub reset_every: u64,
     /// The namespace.

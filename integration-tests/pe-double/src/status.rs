@@ -224,6 +224,8 @@ pub struct RegionStatus {
     pub checkpoints: u64,
     /// Resets that this PE has carried out.
     pub resets: u64,
+    /// Resets that its operators have asked for.
+    pub resets_wanted: u64,
     /// Messages that were acted upon.
     pub messages: u64,
     /// Messages that came again.

@@ -11,7 +11,8 @@ use streams_control_plane::wait::eventually;
 use streams_test_support::application::Sketch;
 
 /// What the frontend still knows of namespaces.
-const KNOWN: [&str; 3] = [
+const KNOWN: [&str; 4] = [
+    r#"streams_frontend_watched_objects{kind="ConsistentRegion"}"#,
     r#"streams_frontend_watched_objects{kind="Job"}"#,
     r#"streams_frontend_watched_objects{kind="ProcessingElement"}"#,
     r#"streams_frontend_watched_objects{kind="Pod"}"#,
@@ -20,8 +21,13 @@ const KNOWN: [&str; 3] = [
 #[tokio::test]
 async fn all_that_runs_in_a_namespace_goes_with_it() -> Result<()> {
     with_running_pes_led("running-namespaces", &["--no-leader-election"], async |it| {
-        let joined = Sketch::row(&["Source", "Work", "Sink"]).parallel("Work", 3);
-        let (first, second) = (sketched(it, "first", &joined).await?, sketched(it, "second", &joined).await?);
+        let row = Sketch::row(&["Source", "Work", "Sink"]).parallel("Work", 3);
+        let first = sketched(it, "first", &row).await?;
+        let second = sketched(it, "second", &Sketch::driven(3, "30", "10")).await?;
+        let frontend = it.system.frontend()?;
+        for figure in KNOWN {
+            ensure!(frontend.metric(figure).await? > 0.0, "{figure} is 0 while jobs run");
+        }
         let pods: Vec<String> = pods_of(&[&first, &second]).await?;
         ensure!(pods.iter().all(|pod| it.agent.process(&it.namespace, pod).is_some()), "{pods:?}");
 
@@ -39,7 +45,6 @@ async fn all_that_runs_in_a_namespace_goes_with_it() -> Result<()> {
             Ok(())
         })
         .await?;
-        let frontend = it.system.frontend()?;
         ensure!(frontend.process().id().is_some(), "the frontend has ended");
         for figure in KNOWN {
             eventually("nothing is known of it", WITHIN, || async {

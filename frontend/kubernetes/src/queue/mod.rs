@@ -136,6 +136,14 @@ impl<K: QueueKey> Queue<K> {
         self.change(|state, now| state.delay(key, now + delay, Urgency::Usual));
     }
 
+    /// The same, before those that are not urgent.
+    pub fn add_urgent_later(&self, key: K, delay: Duration) {
+        if delay.is_zero() {
+            return self.add_urgent(key);
+        }
+        self.change(|state, now| state.delay(key, now + delay, Urgency::Urgent));
+    }
+
     /// The same, after those of its namespace that are not patient.
     pub fn add_patient_later(&self, key: K, delay: Duration) {
         self.change(|state, now| state.delay(key, now + delay, Urgency::Patient));

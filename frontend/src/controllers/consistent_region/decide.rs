@@ -99,7 +99,8 @@ fn all_steps(observed: &Observation, settings: &Settings, before: &State, is_res
             ignored.push(format!("{event:?} of PE {pe}: {reason}"));
         }
     };
-    if !observed.memory.has_taken_over {
+    let was_driven = observed.region.status.as_ref().is_some_and(|status| status.record.is_some());
+    if was_driven && !observed.memory.has_taken_over {
         take(&Event::TakenOver, None);
     }
     for report in &observed.reports {

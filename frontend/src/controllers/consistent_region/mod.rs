@@ -120,15 +120,19 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
             tracing::debug!(%key, reason, "nothing comes of what a consistent region was told");
         }
         let mut is_shown = true;
+        let mut stored = None;
         if let Some(written) = written {
             let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
-            let written = match writer.replace_status_if_unchanged(&written).await {
-                Ok(written) => written,
+            match writer.replace_status_if_unchanged(&written).await {
+                Ok(written) => stored = Some(written),
                 Err(error) => {
                     self.regions.reports.put_back(key, reports);
                     return Err(error);
                 }
-            };
+            }
+        }
+        self.regions.reports.expect(key, state.as_ref().map_or(0, State::missing_reports));
+        if let Some(written) = stored {
             memory.said_at = Some(now);
             for notice in notices {
                 tracing::info!(%key, reason = &*notice.reason, note = notice.note);
@@ -140,7 +144,6 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         reports.into_iter().for_each(|report| report.answer());
         if let Some(state) = state {
             memory.has_taken_over = true;
-            self.regions.reports.expect(key, state.missing_reports());
             self.figures.show(key, &state.figures());
             // Until the mirror shows it, whoever asks would hear something older. It wakes this region when it does.
             if is_shown && memory.told != state.message() && self.regions.are_driven_here() {

@@ -21,7 +21,6 @@ use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Outcome, Queue, Sharing};
 use streams_kubernetes_fake::{Connection, Fault, Server};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(10);
 const DRAIN: &str = r#"{"0":{"type":"triggerDrain","message":"seqId=1"}}"#;
@@ -358,7 +357,7 @@ async fn reports_are_kept_until_they_are_stored_and_refused_where_nobody_drives(
 }
 
 #[tokio::test]
-async fn a_report_waits_for_others_while_the_region_does_and_not_for_long() {
+async fn the_report_that_a_region_waits_for_does_not_wait_for_others() {
     let fixture = Fixture::processing().await;
     fixture.server.advance(PERIOD);
     fixture.settle().await;
@@ -368,17 +367,12 @@ async fn a_report_waits_for_others_while_the_region_does_and_not_for_long() {
         let reports = reports.clone();
         tokio::spawn(async move { reports.report(&key(), pe, event).await })
     };
-    let (before, begun) = (fixture.connection.writes(), Instant::now());
+    let before = fixture.connection.writes();
     let first = report(0, 1, 1);
     while reports.waiting(&key()) < 1 {
         tokio::task::yield_now().await;
     }
-    fixture.settle().await;
-    // A machine that stands still for so long has nothing to show here.
-    if begun.elapsed() < TOGETHER {
-        assert_eq!((fixture.connection.writes() - before, reports.waiting(&key())), (0, 1), "others may come");
-    }
-    tokio::time::sleep_until(begun + TOGETHER * 2).await;
+    tokio::time::sleep(TOGETHER).await;
     fixture.settle().await;
     assert_eq!((first.await.unwrap(), fixture.connection.writes() - before), (Ok(()), 1));
     assert_eq!(fixture.state(), "DRAINING");

@@ -3,32 +3,23 @@
 use crate::world::{Job, World, arrived, called, lock, of, reaches};
 use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use streams_compiler::plan::FusionOption;
 use streams_pe_double::{Double, REGIONS_PORT, Status};
 use streams_test_support::application::Sketch;
 
 /// A source, three channels, a sink, all in one consistent region.
 fn job(world: &World) -> Result<Job> {
-    let sketch = Sketch::steady(3, "10", "180", "5");
-    let job = world.job("steady", 9, &sketch, FusionOption::Legacy)?;
-    for pe in job.pes.keys() {
-        for report in ["checkpoint", "blockingcheckpoint", "reset"] {
-            world.answer(format!("PUT /api/consistentregion/region/0/pe/{pe}/{report}"), 204, "");
-        }
-    }
-    Ok(job)
+    in_one_region(world, "steady", &Sketch::steady(3, "10", "180", "5"))
 }
 
-/// The same, but the source says when the region is drained.
-fn driven(world: &World) -> Result<Job> {
-    let job = world.job("driven", 9, &Sketch::driven(3, "180", "5"), FusionOption::Legacy)?;
+/// The operator takes whatever PEs of the region say.
+fn in_one_region(world: &World, name: &str, sketch: &Sketch) -> Result<Job> {
+    let job = world.job(name, 9, sketch, FusionOption::Legacy)?;
     for pe in job.pes.keys() {
         for report in ["checkpoint", "blockingcheckpoint", "reset"] {
             world.answer(format!("PUT /api/consistentregion/region/0/pe/{pe}/{report}"), 204, "");
         }
-    }
-    for wish in ["drain", "reset"] {
-        world.answer(format!("PUT /api/consistentregion/region/0/{wish}"), 204, "");
     }
     Ok(job)
 }
@@ -153,7 +144,11 @@ async fn a_checkpoint_in_two_steps_is_reported_in_two() -> Result<()> {
 #[tokio::test]
 async fn an_operator_begins_to_drain_and_says_so_and_another_one_asks_for_a_reset() -> Result<()> {
     let world = World::new().await?;
-    let job = driven(&world)?;
+    // The source says when the region is drained.
+    let job = in_one_region(&world, "driven", &Sketch::driven(3, "180", "5"))?;
+    for wish in ["drain", "reset"] {
+        world.answer(format!("PUT /api/consistentregion/region/0/{wish}"), 204, "");
+    }
     let doubles = world.start_all(&job, &["--rate=500", "--drain-every=100", "--reset-every=150"]).await?;
     let (source, sink) = (of(&doubles, job.pe_of("Source")?)?, of(&doubles, job.pe_of("Sink")?)?);
     let host = "http://streams-driven-consistentregion-api.ns:10000/api/consistentregion/region/0";
@@ -169,7 +164,11 @@ async fn an_operator_begins_to_drain_and_says_so_and_another_one_asks_for_a_rese
     tell(&world, source, "resumeSubmission", "seqId=2;retId=0;pendCkpt=1").await?;
     reaches(sink, "no more tuples come", |status| arrived(status).0 == 200).await?;
     assert_eq!(called(&world, "region/0/reset").await?, [wish("reset", r#""force":"false","operator":"Sink""#)]);
+    // It would at its next tuple, of which there are 500 a second.
+    tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(world.calls("region/0/drain"), [begun(1)]);
+    let of_source = &source.status().regions[&0];
+    assert_eq!((of_source.paused, of_source.checkpoint), (false, Some(1)));
     tell(&world, source, "drained", "seqId=1").await?;
     all_have(&doubles, "the second drain", |status| status.regions[&0].checkpoint == Some(2)).await?;
     assert_eq!(world.calls("region/0/drain"), [begun(1), begun(2)]);

@@ -25,18 +25,19 @@ fn most(pes: u64, took: Duration) -> BTreeMap<(&'static str, &'static str), u64>
         // This process has created them (rule pe-1).
         (("get", "streamspes"), 6),
         // That the pod was created, that it runs (rule pe-20).
-        // A write that meets another one is repeated.
-        (("update", "streamspes/status"), pes * 2 + 4),
+        (("update", "streamspes/status"), pes * 2),
         // The steps: job id with the ADL, proposal, commit; that it is submitted, and that it is ready (rule job-50).
-        // The job id goes alone on a machine that is busy for a second; one write meets another one.
-        (("update", "streamsjobs/status"), 7 + told),
-        // That all run, of each; some meet another write.
-        (("update", "streamsprs/status"), 5 + 3 * told),
+        // The job id goes alone on a machine that is busy for a second.
+        (("update", "streamsjobs/status"), 6 + told),
+        // That all run, of each.
+        (("update", "streamsprs/status"), 3 + 3 * told),
         (("create", "streamsprs"), 3),
         (("create", "events"), 6),
     ])
 }
 
+/// Writes that may meet another one, which depends on how busy the machine is.
+const MET_ANOTHER: u64 = 8;
 /// Calls that have nothing to do with one job.
 const OF_THE_PROCESS: [&str; 4] = ["leases", "nodes", "customresourcedefinitions", "namespaces"];
 
@@ -85,14 +86,14 @@ fn most_of_resize(restarted: u64, took: Duration) -> BTreeMap<(&'static str, &'s
         (("delete", "streamspes"), 1),
         // Its width, once more each time its status is written meanwhile: that it is in force, that all run.
         (("patch", "streamsprs"), 3),
-        // That it rolls out, and that all run; of the others only if that takes long. Some meet another write.
+        // That it rolls out, and that all run; of the others only if that takes long.
         (("update", "streamsprs/status"), if took < Duration::from_secs(2) { 4 } else { 8 + 3 * told }),
         (("delete", "pods"), restarted),
         (("create", "pods"), started),
         (("get", "pods"), started),
         (("get", "streamspes"), started),
-        // That the pod is replaced, that it was created, that it runs (rule pe-20); some meet another write.
-        (("update", "streamspes/status"), started * 3 + 4),
+        // That the pod is replaced, that it was created, that it runs (rule pe-20).
+        (("update", "streamspes/status"), started * 3),
         (("create", "events"), 12),
         // The same Events again (rule call-14).
         (("patch", "events"), 12),
@@ -132,8 +133,8 @@ fn made_since(before: &Calls, after: &Calls) -> Calls {
     made.filter(|((verb, resource), [all, _])| *all > 0 && concerns_jobs(verb, resource)).collect()
 }
 
-/// Fails if there were more calls than these, or if as many met another write. `others`: of each kind that is not among
-/// them, how many may read or change an object, and how many do something else.
+/// Fails if there were more calls than these, beside a few that met another write and were repeated. `others`: of each
+/// kind that is not among them, how many may read or change an object, and how many do something else.
 fn compare(made: &Calls, most: &BTreeMap<(&str, &str), u64>, others: [u64; 2]) -> Result<()> {
     let allowed = |verb: &str, resource: &str| {
         let other = if matches!(verb, "get" | "update" | "patch") { others[0] } else { others[1] };
@@ -146,10 +147,9 @@ fn compare(made: &Calls, most: &BTreeMap<(&str, &str), u64>, others: [u64; 2]) -
         })
         .collect();
     println!("{table:#?}");
-    let is_within = made.iter().all(|((verb, resource), [all, met_another])| {
-        let allowed = allowed(verb, resource);
-        all - met_another <= allowed && *met_another <= allowed
-    });
-    ensure!(is_within, "more calls than there should be: {table:#?}");
+    let is_within =
+        made.iter().all(|((verb, resource), [all, met_another])| all - met_another <= allowed(verb, resource));
+    let met_another: u64 = made.values().map(|[_, met_another]| met_another).sum();
+    ensure!(is_within && met_another <= MET_ANOTHER, "more calls than there should be: {table:#?}");
     Ok(())
 }
