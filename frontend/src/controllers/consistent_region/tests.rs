@@ -324,6 +324,21 @@ async fn a_crash_at_any_write_and_a_write_without_an_answer_lose_nothing() {
 }
 
 #[tokio::test]
+async fn who_takes_over_resets_a_region_that_an_operator_may_have_drained_meanwhile_and_no_new_one() {
+    let fixture = Fixture::new(json!({"trigger": "operatorDriven", "triggerOperators": ["o"]}));
+    for number in 0..2 {
+        start(&fixture.server, number, 1);
+    }
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", vec![]));
+    let fixture = fixture.taken_over();
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(1, RESET)));
+    fixture.report([1, 1], Progress::ResetDone { sequence: 0, attempt: 0 }).await;
+    assert_eq!(fixture.state(), "PROCESSING");
+}
+
+#[tokio::test]
 async fn reports_are_kept_until_they_are_stored_and_refused_where_nobody_drives() {
     let fixture = Fixture::processing().await;
     fixture.server.advance(PERIOD);
