@@ -27,9 +27,9 @@ fn most(pes: u64, took: Duration) -> BTreeMap<(&'static str, &'static str), u64>
         // That the pod was created, that it runs (rule pe-20). On a busy machine some say what they wait for in between.
         (("update", "streamspes/status"), pes * 2 + 4),
         // The steps: job id with the ADL, proposal, commit; that it is submitted, and that it is ready (rule job-50).
-        // The job id goes alone on a machine that is busy for a second, and then a region may say more than the last word.
+        // The job id goes alone on a machine that is busy for a second.
         (("update", "streamsjobs/status"), 6 + told),
-        // That all run, of each.
+        // That all run, of each. On a busy machine some say more before that.
         (("update", "streamsprs/status"), 5 + 3 * told),
         (("create", "streamsprs"), 3),
         (("create", "events"), 6),
