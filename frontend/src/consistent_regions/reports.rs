@@ -138,7 +138,7 @@ impl Reports {
         if wait.is_zero() {
             return std::mem::take(&mut of_region.waiting);
         }
-        // Whatever has brought the region here may have come instead of what was to bring it when the time is over.
+        // The queue keeps one delay of a region, and that may have been the one of earlier reports.
         if let Some(queue) = queue {
             queue.add_urgent_later(region.clone(), wait);
         }

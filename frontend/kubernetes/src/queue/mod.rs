@@ -136,7 +136,7 @@ impl<K: QueueKey> Queue<K> {
         self.change(|state, now| state.delay(key, now + delay, Urgency::Usual));
     }
 
-    /// The same, before those that are not urgent.
+    /// The same, before those that are not urgent; at once, if there is no delay.
     pub fn add_urgent_later(&self, key: K, delay: Duration) {
         if delay.is_zero() {
             return self.add_urgent(key);

@@ -24,8 +24,7 @@ fn most(pes: u64, took: Duration) -> BTreeMap<(&'static str, &'static str), u64>
         (("create", "configmaps"), pes + 4),
         // This process has created them (rule pe-1).
         (("get", "streamspes"), 6),
-        // That the pod was created, that it runs (rule pe-20). On a busy machine some say in between what they wait
-        // for.
+        // That the pod was created, that it runs (rule pe-20). On a busy machine some wait in between, and say so.
         (("update", "streamspes/status"), pes * 2 + 4),
         // The steps: job id with the ADL, proposal, commit; that it is submitted, and that it is ready (rule job-50).
         // The job id goes alone on a machine that is busy for a second.
@@ -93,8 +92,8 @@ fn most_of_resize(restarted: u64, took: Duration) -> BTreeMap<(&'static str, &'s
         (("create", "pods"), started),
         (("get", "pods"), started),
         (("get", "streamspes"), started),
-        // That the pod is replaced, that it was created, that it runs (rule pe-20). On a busy machine some say in
-        // between what they wait for.
+        // That the pod is replaced, that it was created, that it runs (rule pe-20). On a busy machine some wait in
+        // between, and say so.
         (("update", "streamspes/status"), started * 3 + 4),
         (("create", "events"), 12),
         // The same Events again (rule call-14).
