@@ -11,6 +11,7 @@
 //!   sample:   the project's own application
 //!   balancer: a sample of a load balancer
 //!   faults:   calls of a frontend of the tests that fail as they are told to
+//!   traces:   a collector of the spans that services send
 //!   cargo:    this workspace's own programs, built by the running cargo
 //! ```
 //!
@@ -25,3 +26,4 @@ pub mod running;
 pub mod sample;
 pub mod soak;
 pub mod system;
+pub mod traces;

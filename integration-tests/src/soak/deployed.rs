@@ -54,10 +54,19 @@ pub(super) async fn as_deployed(
     programs: &Programs,
     control_plane: &ControlPlane,
 ) -> Result<System> {
-    as_deployed_with(supervisor, programs, control_plane, &[]).await
+    as_deployed_with(supervisor, programs, control_plane, More::default()).await
 }
 
-/// The same, with more arguments for the frontend.
+/// What a run wants beside that.
+#[derive(Debug, Default)]
+pub(super) struct More<'a> {
+    /// Arguments of the frontend.
+    pub(super) arguments: &'a [&'a str],
+    /// Environment variables of both services.
+    pub(super) environment: &'a [(String, String)],
+}
+
+/// The same, with more of what a run wants.
 ///
 /// # Errors
 /// When one of them does not start.
@@ -65,9 +74,10 @@ pub(super) async fn as_deployed_with(
     supervisor: &Supervisor,
     programs: &Programs,
     control_plane: &ControlPlane,
-    more: &[&str],
+    more: More<'_>,
 ) -> Result<System> {
     let own = ["--allow-http-bundles", "--allow-bundle-address", "127.0.0.1/32", "--lease-namespace", "default"];
+    let arguments = LONG_LEASE.iter().chain(&own).chain(more.arguments);
     let rights = FrontendRights::give(control_plane).await?;
     rights.lease_in(&control_plane.client().await?, "default").await?;
     let options = SystemOptions {
@@ -75,9 +85,9 @@ pub(super) async fn as_deployed_with(
         namespace: None,
         fusion_replicas: 2,
         frontend_replicas: 1,
-        frontend_arguments: LONG_LEASE.iter().chain(&own).chain(more).map(|&argument| argument.to_owned()).collect(),
+        frontend_arguments: arguments.map(|&argument| argument.to_owned()).collect(),
         pe_api: Vec::new(),
-        environment: Vec::new(),
+        environment: more.environment.to_vec(),
     };
     let system = System::start(supervisor, programs, &options).await?;
     sample::write_bundle(system.bundles())?;

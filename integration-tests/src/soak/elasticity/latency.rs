@@ -39,13 +39,7 @@ pub(super) async fn measure(
     Lane { shape, times, background }: Lane,
 ) -> Result<Latency> {
     let client = control_plane.client().await?;
-    let namespace = control_plane.namespace("latency").await?;
-    let pes = shape.widths().processing_elements();
-    let progress = Progress::begin(format!("a job of {pes} PEs"));
-    let job = ObservedJob::create(&client, &shape.job(&namespace, 0)).await?;
-    job.settled(shape.widths(), options.within).await?;
-    progress.done();
-
+    let job = settled_job(control_plane, shape, options, "latency").await?;
     let beside = if background.0 > 0 { format!(" beside {} submissions", background.0) } else { String::new() };
     let progress = Progress::begin(format!("{times} requests{beside}"));
     let mut latency = Latency {
@@ -62,9 +56,9 @@ pub(super) async fn measure(
         for number in 0..times {
             let width = shape.clean + u32::from(number.is_multiple_of(2));
             let start = Instant::now();
-            ask(&mut balancer, &job, width, WaitFor::Committed, options.within).await?;
+            ask(&mut balancer, &job, width, WaitFor::Committed, options.within, None).await?;
             latency.committed.add(start.elapsed());
-            ask(&mut balancer, &job, width, WaitFor::RolledOut, options.within).await?;
+            ask(&mut balancer, &job, width, WaitFor::RolledOut, options.within, None).await?;
             latency.rolled_out.add(start.elapsed());
             progress.at(format!("{} done", number + 1));
         }
@@ -84,9 +78,9 @@ pub(super) async fn measure(
     // What one more request creates; the bare client does the same when nobody else is there.
     let before = Writes::there(&job).await?;
     let width = shape.clean + u32::from(times.is_multiple_of(2));
-    ask(&mut balancer, &job, width, WaitFor::Committed, options.within).await?;
+    ask(&mut balancer, &job, width, WaitFor::Committed, options.within, None).await?;
     let writes = Writes::since(&job, &before).await?;
-    ask(&mut balancer, &job, width, WaitFor::RolledOut, options.within).await?;
+    ask(&mut balancer, &job, width, WaitFor::RolledOut, options.within, None).await?;
     drop(system);
     let progress = Progress::begin("the bare client");
     let mut durations = Durations::default();
@@ -103,15 +97,37 @@ pub(super) async fn measure(
     Ok(latency)
 }
 
-async fn ask(
+/// A job in a namespace of its own, once it runs.
+pub(super) async fn settled_job(
+    control_plane: &ControlPlane,
+    shape: Shape,
+    options: &ElasticityOptions,
+    purpose: &str,
+) -> Result<ObservedJob> {
+    let client = control_plane.client().await?;
+    let namespace = control_plane.namespace(purpose).await?;
+    let pes = shape.widths().processing_elements();
+    let progress = Progress::begin(format!("a job of {pes} PEs"));
+    let job = ObservedJob::create(&client, &shape.job(&namespace, 0)).await?;
+    job.settled(shape.widths(), options.within).await?;
+    progress.done();
+    Ok(job)
+}
+
+/// Asks for a width, as part of a trace if there is one.
+pub(super) async fn ask(
     balancer: &mut ElasticityServiceClient<Channel>,
     job: &ObservedJob,
     width: u32,
     wait_for: WaitFor,
     within: Duration,
+    trace_parent: Option<&str>,
 ) -> Result<()> {
     let mut request = tonic::Request::new(job.resize_request(&[(CLEAN, width)], wait_for));
     request.set_timeout(within);
+    if let Some(parent) = trace_parent {
+        request.metadata_mut().insert("traceparent", parent.parse()?);
+    }
     balancer.resize(request).await.with_context(|| format!("width {width}, {wait_for:?}"))?;
     Ok(())
 }

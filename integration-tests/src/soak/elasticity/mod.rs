@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!   latency:  one request after the other      figures of it, and what a bare client needs for the objects
+//!   course:   one after the other, traced      what is done for a request, from when to when
 //!   flood:    requests at a fixed rate         each answer with its reason; afterwards nothing may be forgotten
 //! ```
 //!
@@ -11,15 +12,18 @@
 
 mod background;
 mod bare;
+mod course;
 mod flood;
 mod latency;
 pub mod report;
 
+use self::course::Course;
 use self::flood::Flooded;
 use self::latency::Latency;
-use super::deployed::{as_deployed, room_for};
+use super::deployed::{More, as_deployed, as_deployed_with, room_for};
 use super::load::Shape;
 use crate::system::Programs;
+use crate::traces::Collector;
 use anyhow::Result;
 use std::time::{Duration, Instant};
 use streams_control_plane::ControlPlane;
@@ -54,6 +58,7 @@ pub struct ElasticityOptions {
 #[derive(Debug, Default)]
 pub struct ElasticityOutcome {
     latencies: Vec<Latency>,
+    courses: Vec<Course>,
     flooded: Option<Flooded>,
     /// What went wrong.
     pub failures: Vec<String>,
@@ -78,8 +83,12 @@ pub async fn run(
     let mut outcome = ElasticityOutcome { commit, ..ElasticityOutcome::default() };
     let everything = async {
         let run = Run { supervisor, programs: &programs, control_plane: &control_plane, options };
-        for latency in options.latencies() {
-            run.one_after_the_other(latency, &mut outcome).await;
+        for lane in options.latencies() {
+            run.one_after_the_other(lane, &mut outcome).await;
+            match run.course(lane).await {
+                Ok(course) => outcome.courses.push(course),
+                Err(error) => outcome.failures.push(format!("requests that are traced: {error:#}")),
+            }
         }
         if options.jobs > 0 {
             match run.flood().await {
@@ -121,7 +130,7 @@ impl ElasticityOptions {
 }
 
 /// Requests to one job, one after the other.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Lane {
     shape: Shape,
     times: usize,
@@ -147,6 +156,15 @@ impl Run<'_> {
     async fn latency(&self, lane: Lane) -> Result<Latency> {
         let system = as_deployed(self.supervisor, self.programs, self.control_plane).await?;
         latency::measure(self.control_plane, system, self.options, lane).await
+    }
+
+    /// With a system that sends its traces, which costs something.
+    async fn course(&self, lane: Lane) -> Result<Course> {
+        let collector = Collector::default();
+        let environment = collector.serve().await?;
+        let more = More { environment: &environment, ..More::default() };
+        let system = as_deployed_with(self.supervisor, self.programs, self.control_plane, more).await?;
+        course::measure(self.control_plane, &system, &collector, self.options, lane).await
     }
 
     async fn flood(&self) -> Result<Flooded> {

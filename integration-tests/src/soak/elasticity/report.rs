@@ -1,5 +1,6 @@
 //! The page about a run.
 
+use super::course::Course;
 use super::flood::Flooded;
 use super::latency::Latency;
 use super::{ElasticityOptions, ElasticityOutcome};
@@ -40,6 +41,9 @@ pub fn page(command: &str, options: &ElasticityOptions, outcome: &ElasticityOutc
             )?;
         }
     }
+    for course in &outcome.courses {
+        steps(&mut page, course)?;
+    }
     if let Some(flooded) = &outcome.flooded {
         flood(&mut page, options, flooded)?;
     }
@@ -67,6 +71,22 @@ fn row(name: String, durations: &Durations) -> [String; 6] {
 
 fn milliseconds(duration: Duration) -> String {
     format!("{:.1}", duration.as_secs_f64() * 1e3)
+}
+
+fn steps(page: &mut String, of: &Course) -> Result<()> {
+    let beside = if of.lane.background.0 > 0 { ", beside submissions" } else { "" };
+    writeln!(
+        page,
+        "\n## Where the time until the commit goes{beside}\n\nMilliseconds from the begin of a request: when a step begins and ends, at the median of {} \
+         requests whose traces were collected, which costs time itself. What happens in fewer than half of them is left out.\n",
+        of.requests
+    )?;
+    let median = |of: &Durations| of.percentiles([50]).map_or_else(|| "-".to_owned(), |[half]| milliseconds(half));
+    let rows = of
+        .steps
+        .iter()
+        .map(|step| [median(&step.begins), median(&step.ends), step.requests.to_string(), format!("`{}`", step.name)]);
+    table(page, ["begins", "ends", "requests", "step"], rows)
 }
 
 fn flood(page: &mut String, options: &ElasticityOptions, of: &Flooded) -> Result<()> {

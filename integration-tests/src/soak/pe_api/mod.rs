@@ -30,7 +30,7 @@ mod window;
 use self::crowd::some;
 use self::phases::{Region, Restart, Stage};
 use self::window::Window;
-use super::deployed::{as_deployed_with, room_with};
+use super::deployed::{More, as_deployed_with, room_with};
 use crate::system::Programs;
 use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
@@ -110,8 +110,8 @@ pub async fn run(
     let control_plane = room_with(supervisor, 2 * options.pes + options.region_pes, arguments).await?;
     let mut outcome = PeApiOutcome { commit, ..PeApiOutcome::default() };
     let everything = async {
-        let system = as_deployed_with(supervisor, &programs, &control_plane, &["--checkpoint-path", "/checkpoints"]);
-        let system = system.await?;
+        let more = More { arguments: &["--checkpoint-path", "/checkpoints"], ..More::default() };
+        let system = as_deployed_with(supervisor, &programs, &control_plane, more).await?;
         let mut stage = Stage::start(&control_plane, &system, options).await?;
         let measured = measure(&mut stage, options, &mut outcome).await;
         let wrong = stage.wrong();

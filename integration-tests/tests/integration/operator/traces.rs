@@ -5,23 +5,19 @@ use super::fixture::{Moment, WITHIN, resize_of_clean, with_options, with_system}
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::CLEAN;
 use integration_tests::system::job::ObservedJob;
+use integration_tests::traces::Collector;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
 use streams_api::{ProcessingElement, names};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
-use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status};
+use tonic::Request;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
@@ -29,49 +25,6 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
 /// What both client and server call a compilation for a resize.
 const COMPILATION: &str = "streams.fusion.v1.FusionService/Resize";
-
-/// Collects spans by trace, as an OpenTelemetry collector does.
-#[derive(Clone, Default)]
-struct Collector(Arc<Mutex<BTreeMap<String, Vec<Span>>>>);
-
-#[tonic::async_trait]
-impl TraceService for Collector {
-    async fn export(
-        &self,
-        request: Request<ExportTraceServiceRequest>,
-    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        let mut traces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let resources = request.into_inner().resource_spans.into_iter();
-        for span in resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans) {
-            traces.entry(hexadecimal(&span.trace_id)).or_default().push(span);
-        }
-        Ok(Response::new(ExportTraceServiceResponse::default()))
-    }
-}
-
-impl Collector {
-    /// Listens on a free port; gives the address for `OTEL_EXPORTER_OTLP_ENDPOINT`.
-    async fn serve(&self) -> Result<String> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let endpoint = format!("http://{}", listener.local_addr()?);
-        let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(self.clone()));
-        tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-        Ok(endpoint)
-    }
-
-    fn spans_of(&self, trace: &str) -> Vec<Span> {
-        let traces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        traces.get(trace).cloned().unwrap_or_default()
-    }
-
-    fn names_of(&self, trace: &str) -> BTreeSet<String> {
-        self.spans_of(trace).into_iter().map(|span| span.name).collect()
-    }
-}
-
-fn hexadecimal(id: &[u8]) -> String {
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 /// Whether the trace of the resize is whole, with so many pods that became ready: what is to be seen is there, and
 /// hangs together.
@@ -95,8 +48,8 @@ fn is_whole(spans: &[Span], pods: usize) -> Result<()> {
         ("pod ready", None),
         ("roll-out", None),
     ];
-    let by_id: BTreeMap<String, &Span> = spans.iter().map(|span| (hexadecimal(&span.span_id), span)).collect();
-    let around = |span: &Span| by_id.get(&hexadecimal(&span.parent_span_id)).copied();
+    let by_id: BTreeMap<String, &Span> = spans.iter().map(|span| (hex::encode(&span.span_id), span)).collect();
+    let around = |span: &Span| by_id.get(&hex::encode(&span.parent_span_id)).copied();
     for (name, parent) in expected {
         let found = named(name);
         ensure!(!found.is_empty(), "{name} is missing");
@@ -106,7 +59,7 @@ fn is_whole(spans: &[Span], pods: usize) -> Result<()> {
         }
     }
     for span in spans {
-        let parent = hexadecimal(&span.parent_span_id);
+        let parent = hex::encode(&span.parent_span_id);
         let is_known = by_id.contains_key(&parent) || parent == CALLER;
         ensure!(is_known, "{}: {parent} is not in the trace", span.name);
         ensure!(span.start_time_unix_nano <= span.end_time_unix_nano, "{} ends before it begins", span.name);
@@ -173,8 +126,8 @@ async fn carried(job: &ObservedJob) -> Result<BTreeMap<String, Carried>> {
 #[tokio::test]
 async fn a_resize_is_one_trace_from_the_caller_to_the_pods_and_those_that_are_kept_do_not_hear_of_it() -> Result<()> {
     let collector = Collector::default();
-    let endpoint = collector.serve().await?;
-    let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()), ("OTEL_BSP_SCHEDULE_DELAY", "100")];
+    let environment = collector.serve().await?;
+    let environment = environment.each_ref().map(|(name, value)| (name.as_str(), value.as_str()));
     // One worker, so that keys wait for it.
     with_options("traces", &["--workers", "1"], &environment, async |it| {
         let job = it.submitted().await?;

@@ -1,0 +1,128 @@
+//! Where the time of a request goes until its generation is committed: what the services do for it, as their traces
+//! tell it.
+//!
+//! ```text
+//! some requests, each a trace of its own -> spans, from the begin of the request -> medians of all requests
+//! ```
+//!
+//! Knows: spans of the two services. Must not know: which there should be.
+
+use super::background::submissions;
+use super::latency::{ask, settled_job};
+use super::{ElasticityOptions, Lane};
+use crate::soak::figures::Durations;
+use crate::system::System;
+use crate::traces::Collector;
+use anyhow::{Context as _, Result};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+use streams_control_plane::ControlPlane;
+use streams_control_plane::progress::Progress;
+use streams_control_plane::wait::eventually;
+use streams_proto::elasticity::v1::resize_request::WaitFor;
+
+/// Requests that are looked at.
+const REQUESTS: usize = 40;
+/// The span of a whole request.
+const REQUEST: &str = "resize";
+/// Services send their spans ten times a second.
+const SENT_WITHIN: Duration = Duration::from_secs(20);
+
+/// What the services do for a request, in the order in which it begins.
+#[derive(Debug)]
+pub(super) struct Course {
+    pub(super) lane: Lane,
+    pub(super) requests: usize,
+    pub(super) steps: Vec<Step>,
+}
+
+/// What happens in at least half of the requests. Times are from the begin of the request.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) name: String,
+    /// In so many requests.
+    pub(super) requests: usize,
+    pub(super) begins: Durations,
+    pub(super) ends: Durations,
+}
+
+/// Looks at requests to a job, one after the other.
+pub(super) async fn measure(
+    control_plane: &ControlPlane,
+    system: &System,
+    collector: &Collector,
+    options: &ElasticityOptions,
+    lane: Lane,
+) -> Result<Course> {
+    let job = settled_job(control_plane, lane.shape, options, "course").await?;
+    let mut balancer = system.frontend()?.balancer().await?;
+    let progress = Progress::begin(format!("{REQUESTS} requests that are traced"));
+    let mut traces = Vec::new();
+    let submitted = AtomicUsize::new(0);
+    let requests = async {
+        for number in 1..=REQUESTS {
+            let width = lane.shape.clean + u32::from(!number.is_multiple_of(2));
+            let trace = format!("{number:032x}");
+            let parent = format!("00-{trace}-{number:016x}-01");
+            ask(&mut balancer, &job, width, WaitFor::Committed, options.within, Some(&parent)).await?;
+            ask(&mut balancer, &job, width, WaitFor::RolledOut, options.within, None).await?;
+            traces.push(trace);
+            progress.at(format!("{number} done"));
+        }
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        done = requests => done?,
+        error = submissions(control_plane, system.bundles(), lane.background, &submitted) => {
+            return Err(error.context("the submissions beside it"));
+        }
+    }
+    progress.done();
+    let mut steps = BTreeMap::new();
+    for trace in &traces {
+        eventually("the spans of the request are there", SENT_WITHIN, || async {
+            request_of(&collector.spans_of(trace)).map(drop)
+        })
+        .await?;
+        add(&mut steps, collector.spans_of(trace))?;
+    }
+    let mut steps: Vec<Step> = steps.into_values().filter(|step: &Step| step.requests * 2 >= REQUESTS).collect();
+    steps.sort_by_key(|step| (step.begins.percentiles([50]), Reverse(step.ends.percentiles([50]))));
+    Ok(Course { lane, requests: REQUESTS, steps })
+}
+
+fn request_of(spans: &[Span]) -> Result<&Span> {
+    // The compiler has a stage of this name, which is within another span.
+    let outermost = |span: &&Span| span.name == REQUEST && span.kind() == SpanKind::Server;
+    spans.iter().find(outermost).context("no span of the whole request")
+}
+
+/// Notes what happened in one request until it was answered. What happens several times are several steps.
+fn add(steps: &mut BTreeMap<(String, usize), Step>, mut spans: Vec<Span>) -> Result<()> {
+    spans.sort_by_key(|span| (span.start_time_unix_nano, Reverse(span.end_time_unix_nano)));
+    let request = request_of(&spans)?;
+    let (begin, end) = (request.start_time_unix_nano, request.end_time_unix_nano);
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    for span in spans.iter().filter(|span| (begin..=end).contains(&span.start_time_unix_nano)) {
+        let name = match span.kind() {
+            SpanKind::Server => format!("{} (server)", span.name),
+            _ => span.name.clone(),
+        };
+        let time = times.entry(name.clone()).or_default();
+        *time += 1;
+        let step = steps.entry((name.clone(), *time)).or_insert_with(|| Step {
+            name,
+            requests: 0,
+            begins: Durations::default(),
+            ends: Durations::default(),
+        });
+        step.requests += 1;
+        step.begins.add(Duration::from_nanos(span.start_time_unix_nano - begin));
+        step.ends.add(Duration::from_nanos(span.end_time_unix_nano.saturating_sub(begin)));
+    }
+    Ok(())
+}
