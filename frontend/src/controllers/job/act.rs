@@ -20,7 +20,7 @@ use super::pause::Pause;
 use super::reconciler::JobReconciler;
 use super::refusals::NAME_TAKEN;
 use super::snapshot::JobSnapshot;
-use super::tasks::{Failure, Remedy};
+use super::tasks::{Failure, Remedy, Task};
 use super::{MANAGER, documents, long_work};
 use crate::controllers::reconciler::Next;
 use crate::controllers::resizing::is_resizing;
@@ -139,6 +139,10 @@ impl<C: Cluster> Actor<'_, C> {
                 self.record(&JobStatusChange::JobId { id, adl: adl.clone() }).await
             }
             Step::Record(change) => self.record(change).await,
+            Step::RecordAndStart(change, task) => {
+                self.start(task);
+                self.record(change).await
+            }
             Step::RefuseRequest(name, failure) => self.refuse_request(name, failure).await,
         }
     }
@@ -261,9 +265,7 @@ impl<C: Cluster> Actor<'_, C> {
     async fn carry_out(&self, action: &JobAction) -> Result<(), Error> {
         match action {
             JobAction::Start(task) => {
-                // Work that somebody waits for, for a running job, goes before submissions.
-                let urgent = self.observed.status.generation.is_some() && task.is_awaited();
-                long_work::start(self.reconciler, &self.snapshot.key, self.snapshot.uid(), task, urgent);
+                self.start(task);
                 Ok(())
             }
             JobAction::StoreAgain(stored) => self.store_again(*stored).await,
@@ -288,6 +290,12 @@ impl<C: Cluster> Actor<'_, C> {
             JobAction::WriteWidth(unwritten) => self.write_width(unwritten).await,
             JobAction::TakeOver { region, width } => self.take_over(*region, *width).await,
         }
+    }
+
+    /// Starts long work. What somebody waits for, for a running job, goes before submissions.
+    fn start(&self, task: &Task) {
+        let urgent = self.observed.status.generation.is_some() && task.is_awaited();
+        long_work::start(self.reconciler, &self.snapshot.key, self.snapshot.uid(), task, urgent);
     }
 
     /// A generation, and what should exist for it.

@@ -18,7 +18,7 @@ use super::requests::Verdicts;
 use super::requests::named::NamedRequests;
 use super::requests::wishes::WidthSet;
 use super::restorations::Restorations;
-use super::tasks::{Compiled, Failure, Remedy, Slot, TaskKind, Tasks};
+use super::tasks::{Compiled, Failure, Progress, Remedy, Slot, TaskKind, Tasks};
 use super::transport::Sighting;
 use super::user_ports::Known;
 use crate::controllers::remembered::Remembered;
@@ -259,7 +259,11 @@ impl Entry {
         if let Slot::Done(_, compiled) = &self.tasks.compile
             && plans.any(|plan| plan.sha256 == compiled.plan.sha256)
         {
-            (self.tasks.compile, self.tasks.publish) = (Slot::Idle, Slot::Idle);
+            // Texts of this plan may be under way already.
+            if self.tasks.publish.progress_of_plan(&compiled.plan.sha256) == Progress::NotRequested {
+                self.tasks.publish = Slot::Idle;
+            }
+            self.tasks.compile = Slot::Idle;
         }
     }
 

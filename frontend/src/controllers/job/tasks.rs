@@ -10,6 +10,7 @@ use super::generation::Target;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use streams_api::{ResizeChanges, StoredAdl, StoredPlan};
 use streams_kubernetes::Key;
 
@@ -83,6 +84,8 @@ pub(crate) struct Compiled {
     pub(crate) widths: BTreeMap<String, u32>,
     /// What it does to the PEs of the generation before.
     pub(crate) changes: ResizeChanges,
+    /// PEs that are new or restarted, ascending, each with the name of the ConfigMap that its text belongs in.
+    pub(crate) texts: Arc<[(u64, String)]>,
 }
 
 /// Which texts to write.

@@ -25,8 +25,10 @@ use streams_control_plane::progress::Progress;
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
-/// Requests that are looked at.
+/// Requests that are looked at, at most.
 const REQUESTS: usize = 40;
+/// What happens more often than that in one request is one step, from the first begin to the last end.
+const OFTEN: usize = 10;
 /// The span of a whole request.
 const REQUEST: &str = "resize";
 /// Services send their spans ten times a second.
@@ -46,6 +48,8 @@ pub(super) struct Step {
     pub(super) name: String,
     /// In so many requests.
     pub(super) requests: usize,
+    /// So often in all of them together.
+    pub(super) times: usize,
     pub(super) begins: Durations,
     pub(super) ends: Durations,
 }
@@ -60,11 +64,12 @@ pub(super) async fn measure(
 ) -> Result<Course> {
     let job = settled_job(control_plane, lane.shape, options, "course").await?;
     let mut balancer = system.frontend()?.balancer().await?;
-    let progress = Progress::begin(format!("{REQUESTS} requests that are traced"));
+    let count = lane.times.min(REQUESTS);
+    let progress = Progress::begin(format!("{count} requests that are traced"));
     let mut traces = Vec::new();
     let submitted = AtomicUsize::new(0);
     let requests = async {
-        for number in 1..=REQUESTS {
+        for number in 1..=count {
             let width = lane.shape.clean + u32::from(!number.is_multiple_of(2));
             let trace = format!("{number:032x}");
             let parent = format!("00-{trace}-{number:016x}-01");
@@ -90,9 +95,9 @@ pub(super) async fn measure(
         .await?;
         add(&mut steps, collector.spans_of(trace))?;
     }
-    let mut steps: Vec<Step> = steps.into_values().filter(|step: &Step| step.requests * 2 >= REQUESTS).collect();
+    let mut steps: Vec<Step> = steps.into_values().filter(|step: &Step| step.requests * 2 >= count).collect();
     steps.sort_by_key(|step| (step.begins.percentiles([50]), Reverse(step.ends.percentiles([50]))));
-    Ok(Course { lane, requests: REQUESTS, steps })
+    Ok(Course { lane, requests: count, steps })
 }
 
 fn request_of(spans: &[Span]) -> Result<&Span> {
@@ -101,28 +106,40 @@ fn request_of(spans: &[Span]) -> Result<&Span> {
     spans.iter().find(outermost).context("no span of the whole request")
 }
 
-/// Notes what happened in one request until it was answered. What happens several times are several steps.
+/// Notes what happened in one request until it was answered. What happens some times are several steps.
 fn add(steps: &mut BTreeMap<(String, usize), Step>, mut spans: Vec<Span>) -> Result<()> {
     spans.sort_by_key(|span| (span.start_time_unix_nano, Reverse(span.end_time_unix_nano)));
     let request = request_of(&spans)?;
     let (begin, end) = (request.start_time_unix_nano, request.end_time_unix_nano);
-    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    let mut by_name: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
     for span in spans.iter().filter(|span| (begin..=end).contains(&span.start_time_unix_nano)) {
         let name = match span.kind() {
             SpanKind::Server => format!("{} (server)", span.name),
             _ => span.name.clone(),
         };
-        let time = times.entry(name.clone()).or_default();
-        *time += 1;
-        let step = steps.entry((name.clone(), *time)).or_insert_with(|| Step {
-            name,
-            requests: 0,
-            begins: Durations::default(),
-            ends: Durations::default(),
-        });
-        step.requests += 1;
-        step.begins.add(Duration::from_nanos(span.start_time_unix_nano - begin));
-        step.ends.add(Duration::from_nanos(span.end_time_unix_nano.saturating_sub(begin)));
+        by_name.entry(name).or_default().push((span.start_time_unix_nano, span.end_time_unix_nano));
+    }
+    for (name, mut spans) in by_name {
+        let times = spans.len();
+        let is_often = times > OFTEN;
+        if is_often {
+            let first = spans.iter().map(|(begin, _)| *begin).min().unwrap_or(begin);
+            let last = spans.iter().map(|(_, end)| *end).max().unwrap_or(begin);
+            spans = vec![(first, last)];
+        }
+        for (number, (from, to)) in spans.into_iter().enumerate() {
+            let step = steps.entry((name.clone(), number)).or_insert_with(|| Step {
+                name: name.clone(),
+                requests: 0,
+                times: 0,
+                begins: Durations::default(),
+                ends: Durations::default(),
+            });
+            step.requests += 1;
+            step.times += if is_often { times } else { 1 };
+            step.begins.add(Duration::from_nanos(from - begin));
+            step.ends.add(Duration::from_nanos(to.saturating_sub(begin)));
+        }
     }
     Ok(())
 }

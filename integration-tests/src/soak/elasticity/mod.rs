@@ -85,10 +85,6 @@ pub async fn run(
         let run = Run { supervisor, programs: &programs, control_plane: &control_plane, options };
         for lane in options.latencies() {
             run.one_after_the_other(lane, &mut outcome).await;
-            match run.course(lane).await {
-                Ok(course) => outcome.courses.push(course),
-                Err(error) => outcome.failures.push(format!("requests that are traced: {error:#}")),
-            }
         }
         if options.jobs > 0 {
             match run.flood().await {
@@ -150,6 +146,10 @@ impl Run<'_> {
         match self.latency(lane).await {
             Ok(latency) => outcome.latencies.push(latency),
             Err(error) => outcome.failures.push(format!("requests to a job of width {}: {error:#}", lane.shape.clean)),
+        }
+        match self.course(lane).await {
+            Ok(course) => outcome.courses.push(course),
+            Err(error) => outcome.failures.push(format!("requests that are traced: {error:#}")),
         }
     }
 

@@ -24,7 +24,7 @@
 //! the same time ([`JobAction::TakeOver`]).
 //!
 //! A decision is a [`Step`] or work. A step writes the status and so changes what is to be done: no action that was
-//! decided for the earlier status may go with it (rule job-3). The actions of [`JobDecision::Work`] do not depend on
+//! decided for the earlier status may go with it, only work that the later one asks for (rule job-3). The actions of [`JobDecision::Work`] do not depend on
 //! each other: they may be done in any order, and after any subset of them (a crash) the next decisions lead to the
 //! same end.
 //!
@@ -81,6 +81,9 @@ pub(crate) enum Step {
     AllocateJobId(Option<StoredAdl>),
     /// Write the status, if nobody wrote it meanwhile.
     Record(JobStatusChange),
+    /// The same, and beside it start work that the new status asks for, and that nothing refers to before it does
+    /// (rule job-3).
+    RecordAndStart(JobStatusChange, Task),
     /// Let the request to resize of this name say that it is refused.
     RefuseRequest(String, Failure),
 }

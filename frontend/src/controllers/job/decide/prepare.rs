@@ -106,7 +106,9 @@ fn is_kept(observed: &JobObservation, proposal: &DesiredGeneration, wanted: Opti
     if observed.requests.withdraws_proposal {
         return false;
     }
-    let is_stuck = matches!(observed.tasks.publish, Slot::Failed(..)) || observed.last_failure.is_some();
+    let plan = observed.status.proposal.as_ref().map_or("", |proposal| proposal.plan.sha256.as_str());
+    let has_no_texts = matches!(observed.tasks.publish.progress_of_plan(plan), Progress::Failed(_));
+    let is_stuck = has_no_texts || observed.last_failure.is_some();
     let is_resize = matches!(proposal.target, Some(Target::Resize { .. })) && observed.status.generation.is_some();
     proposal.target.as_ref() == wanted || (is_resize && !is_stuck)
 }
@@ -203,13 +205,29 @@ fn compile(observed: &JobObservation, target: Target, draft: &mut Draft) -> Opti
     let progress = observed.tasks.compile.progress_of(&request);
     match draft.poll(observed, progress, Task::Compile(request), COMPILING)? {
         Ok(compiled) => {
-            let Compiled { plan, widths, changes } = compiled.clone();
-            record(JobStatusChange::Propose { plan, widths, changes })
+            let Compiled { plan, widths, changes, texts } = compiled.clone();
+            let begun = texts_to_begin(observed, &plan.sha256, &texts);
+            let change = JobStatusChange::Propose { plan, widths, changes };
+            Some(match begun {
+                Some(begun) => Step::RecordAndStart(change, Task::Publish(begun)),
+                None => Step::Record(change),
+            })
         }
         // The next look finds who is at fault.
         Err(_) if observed.status.generation.is_some() => None,
         Err(failure) => record(JobStatusChange::FailSubmission(failure.clone())),
     }
+}
+
+/// The texts that a plan lacks, if their writing need not wait until the plan is recorded: that of a resize, for which
+/// somebody waits. A submission waits, because what exists before it is recorded is taken for objects of an earlier
+/// attempt.
+fn texts_to_begin(observed: &JobObservation, plan: &str, texts: &[(u64, String)]) -> Option<PublishRequest> {
+    let lacking = texts.iter().filter(|(_, config_map)| observed.children.lacks_text(config_map));
+    let pe_ids: Vec<u64> = lacking.map(|(id, _)| *id).collect();
+    let is_begun = observed.tasks.publish.progress_of_plan(plan) != Progress::NotRequested;
+    let may_begin = observed.status.generation.is_some() && !pe_ids.is_empty() && !is_begun;
+    may_begin.then(|| PublishRequest { plan: plan.to_owned(), pe_ids })
 }
 
 /// Records that the texts of the proposal cannot be written as they are.

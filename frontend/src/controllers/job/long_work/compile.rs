@@ -22,7 +22,9 @@ use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_process::telemetry::{self, TraceContext};
 use streams_proto::fusion::v1::resize_request::{Policy, PortsInUse};
-use streams_proto::fusion::v1::{Blob, Compilation, Fate, Plan, RegionWidth, ResizeRequest, SubmitRequest, Warning};
+use streams_proto::fusion::v1::{
+    Blob, Compilation, Fate, Plan, ProcessingElement as Planned, RegionWidth, ResizeRequest, SubmitRequest, Warning,
+};
 use tracing::{Span, field};
 
 /// Compiles for a target.
@@ -326,8 +328,11 @@ async fn store<C: Cluster>(assignment: &Assignment<'_, C>, generation: Generatio
         compiler: generation.plan.compiler.clone(),
     };
     let (widths, changes) = (generation.widths(), generation.changes());
+    let is_changed = |pe: &&Planned| matches!(pe.fate(), Fate::Added | Fate::Restarted);
+    let changed = generation.members().map(|(pe, _)| pe).filter(is_changed);
+    let texts = changed.map(|pe| (pe.id, names::aadl_config_map(&key.name, pe.id, &pe.content_id))).collect();
     reconciler.memory.find(key, uid, |entry| entry.plans.keep(&cut.sha256, generation, size, cut.packed));
-    Ok(Compiled { plan, widths, changes })
+    Ok(Compiled { plan, widths, changes, texts })
 }
 
 #[cfg(test)]
@@ -335,7 +340,7 @@ mod tests {
     use super::*;
     use serde_json::json;
     use streams_api::ProcessingElementSpec;
-    use streams_proto::fusion::v1::{Export, PortLabel, ProcessingElement as Planned};
+    use streams_proto::fusion::v1::{Export, PortLabel};
 
     fn planned_pe(id: u64, fate: Fate, ports: &[u32]) -> Planned {
         let port_labels = ports.iter().map(|port_id| PortLabel { port_id: *port_id, ..PortLabel::default() }).collect();

@@ -36,7 +36,7 @@ use self::publish::{Publish, Repair};
 use self::renew::Renew;
 use super::MANAGER;
 use super::generation::Generation;
-use super::memory::elapsed;
+use super::memory::{Entry, elapsed};
 use super::reconciler::JobReconciler;
 use super::tasks::{Slot, Task, TaskKind, Tasks, WorkItem};
 use futures::future;
@@ -119,13 +119,23 @@ fn request_work<W: LongWork, C>(reconciler: &JobReconciler<C>, key: &Key, uid: &
             if let Slot::Running(given_up) = &entry.tasks.compile {
                 entry.given_up_for = Some(given_up.generation);
             }
+            // Of a plan that was not recorded.
+            entry.give_up::<Publish>();
         }
+        entry.give_up::<W>();
         *W::slot(&mut entry.tasks) = Slot::Running(request.clone());
-        if let Some(earlier) = entry.cancel.remove(&W::KIND) {
-            earlier.cancel();
-        }
     });
     W::KIND
+}
+
+impl Entry {
+    /// Nobody wants the outcome of this work any more.
+    fn give_up<W: LongWork>(&mut self) {
+        *W::slot(&mut self.tasks) = Slot::Idle;
+        if let Some(under_way) = self.cancel.remove(&W::KIND) {
+            under_way.cancel();
+        }
+    }
 }
 
 /// Works on both queues until they are closed. Meanwhile plans that nobody looks at leave the memory.

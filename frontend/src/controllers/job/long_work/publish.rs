@@ -95,12 +95,22 @@ pub(super) fn span<C: Cluster>(
     span
 }
 
-/// The generation of this plan.
+/// The generation of this plan: committed, proposed, or about to be proposed.
 pub(super) async fn generation<C: Cluster>(
     assignment: &Assignment<'_, C>,
     sha256: &str,
 ) -> Result<Arc<Generation>, WorkError> {
-    let status = assignment.job.status.as_ref();
+    let Assignment { reconciler, key, uid, .. } = assignment;
+    let compiled = reconciler.memory.find(key, uid, |entry| match &entry.tasks.compile {
+        Slot::Done(_, compiled) if compiled.plan.sha256 == sha256 => entry.plans.get(sha256),
+        _ => None,
+    });
+    if let Some(generation) = compiled.flatten() {
+        return Ok(generation);
+    }
+    // As it is now: the plan may have been recorded since this work began.
+    let job = reconciler.mirrors.jobs.get(key).map(|job| reconciler.memory.latest(key, job));
+    let status = job.as_ref().and_then(|job| job.status.as_ref());
     let proposed = status.and_then(|status| status.proposal.as_ref()).map(|proposal| &proposal.plan);
     let mut plans = proposed.into_iter().chain(status.and_then(|status| status.plan.as_ref()));
     let plan = plans.find(|plan| plan.sha256 == sha256);

@@ -7,6 +7,7 @@ use crate::controllers::job::decide::{
 };
 use crate::controllers::job::observed::JobObservation;
 use crate::controllers::job::tasks::{Failure, PublishRequest, Remedy, RenewRequest, Slot, Task};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use streams_api::condition;
 use streams_kubernetes::queue::Outcome;
@@ -58,6 +59,9 @@ fn done(observed: &JobObservation) -> Vec<String> {
         JobDecision::Step(Step::AllocateJobId(None)) => vec!["number".to_owned()],
         JobDecision::Step(Step::AllocateJobId(Some(_))) => vec!["number and pin the ADL".to_owned()],
         JobDecision::Step(Step::Record(change)) => vec![change.name().to_owned()],
+        JobDecision::Step(Step::RecordAndStart(change, task)) => {
+            vec![change.name().to_owned(), summary(&JobAction::Start(task))]
+        }
         JobDecision::Step(Step::RefuseRequest(name, _)) => vec![format!("refuse {name}")],
         JobDecision::Work(actions) => {
             let mut done: Vec<_> = actions.iter().map(summary).collect();
@@ -125,12 +129,45 @@ fn a_submission_goes_through_the_rows_in_order() {
 #[test]
 fn before_the_commit_of_a_resize_nothing_that_runs_is_touched() {
     assert_eq!(next(&mut before(resized(4), "start compile 1")), ["start compile 1"]);
-    let publish = "start publish [0, 1, 8, 9]";
-    let expected =
-        ["create export 8", "create export 9", "create labels", "create service 8", "create service 9", publish];
-    assert_eq!(next(&mut before(resized(4), publish)), expected);
-    assert_eq!(next(&mut before(resized(4), "create pe 8")), ["create pe 8", "create pe 9"]);
+    // The texts are begun with the proposal, the rest follows as soon as it is recorded.
+    let mut simulation = before(resized(4), "propose");
+    assert_eq!(next(&mut simulation), ["propose", "start publish [0, 1, 8, 9]"]);
+    simulation.round();
+    let expected = ["create export 8", "create export 9", "create labels", "create service 8", "create service 9"];
+    assert_eq!(next(&mut simulation), expected);
+    // With the PEs, if the texts are there by then.
+    let mut expected = expected.to_vec();
+    expected.splice(3..3, ["create pe 8", "create pe 9"]);
+    assert_eq!(next(&mut before(resized(4), "create pe 8")), expected);
     assert_eq!(next(&mut before(resized(4), "commit")), ["commit"]);
+}
+
+#[test]
+fn texts_of_a_proposal_that_is_not_recorded_serve_the_next_one_or_go() {
+    // the width by the next look -> what is done for it
+    let table: [(u32, &[&str]); 3] = [(4, &["propose"]), (5, &["start compile 1"]), (2, &[])];
+    for (width, expected) in table {
+        let mut simulation = before(resized(4), "propose");
+        let refused = Fault { after: 0, of_writes: true, has_effect: false, is_last: false };
+        simulation.leader.connection.fail(refused);
+        assert_eq!(simulation.reconcile(), None, "the proposal is not recorded");
+        simulation.work();
+        simulation.leader.catch_up();
+        let observed = simulation.leader.observed();
+        assert!(
+            observed.status.proposal.is_none() && observed.children.texts.len() > 8,
+            "texts are there nevertheless"
+        );
+        simulation.resize(0, width);
+        let summary = next(&mut simulation);
+        let others = summary.iter().filter(|summary| !summary.starts_with("delete "));
+        assert_eq!(others.collect::<Vec<_>>(), expected, "{width}");
+        simulation.settle();
+        let observed = simulation.leader.observed();
+        let used = observed.children.processing_elements.values().map(|pe| &pe.config_map).collect::<BTreeSet<_>>();
+        let there = observed.children.texts.keys().collect::<BTreeSet<_>>();
+        assert_eq!((used, observed.desired_widths.values().next()), (there, Some(&width)), "{width}");
+    }
 }
 
 #[test]
