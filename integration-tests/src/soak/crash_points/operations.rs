@@ -92,6 +92,14 @@ impl Operation {
         }
     }
 
+    /// Edits that may become a generation each, or one together, undisturbed as well.
+    pub(super) fn edits(self) -> u64 {
+        match self {
+            Self::Shrink | Self::RollBack => 2,
+            _ => 1,
+        }
+    }
+
     /// Does it, at a pace that matters to those of two edits.
     ///
     /// # Errors
