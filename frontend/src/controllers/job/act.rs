@@ -140,7 +140,11 @@ impl<C: Cluster> Actor<'_, C> {
             }
             Step::Record(change) => self.record(change).await,
             Step::RecordAndStart(change, task) => {
-                self.start(task);
+                let now = self.reconciler.cluster.now();
+                // In a namespace that is being deleted nothing is tried until a pause is over (rule job-37).
+                if self.remember(|entry| entry.pause).and_then(|pause| pause.left(now)).is_none() {
+                    self.start(task);
+                }
                 self.record(change).await
             }
             Step::RefuseRequest(name, failure) => self.refuse_request(name, failure).await,

@@ -18,7 +18,7 @@ use super::requests::Verdicts;
 use super::requests::named::NamedRequests;
 use super::requests::wishes::WidthSet;
 use super::restorations::Restorations;
-use super::tasks::{Compiled, Failure, Progress, Remedy, Slot, TaskKind, Tasks};
+use super::tasks::{Compiled, Failure, Remedy, Slot, TaskKind, Tasks};
 use super::transport::Sighting;
 use super::user_ports::Known;
 use crate::controllers::remembered::Remembered;
@@ -259,11 +259,29 @@ impl Entry {
         if let Slot::Done(_, compiled) = &self.tasks.compile
             && plans.any(|plan| plan.sha256 == compiled.plan.sha256)
         {
-            // Texts of this plan may be under way already.
-            if self.tasks.publish.progress_of_plan(&compiled.plan.sha256) == Progress::NotRequested {
-                self.tasks.publish = Slot::Idle;
-            }
             self.tasks.compile = Slot::Idle;
+        }
+        self.end_unwanted_texts(status);
+    }
+
+    /// Texts are written for a plan that the status has, or is about to have.
+    fn end_unwanted_texts(&mut self, status: &JobStatus) {
+        let Some(request) = self.tasks.publish.request() else { return };
+        let recorded = status.plan.iter().chain(status.proposal.as_ref().map(|proposal| &proposal.plan));
+        let compiled = match &self.tasks.compile {
+            Slot::Done(_, compiled) => Some(&compiled.plan),
+            _ => None,
+        };
+        if recorded.chain(compiled).all(|plan| plan.sha256 != request.plan) {
+            self.end(TaskKind::Publish);
+            self.tasks.publish = Slot::Idle;
+        }
+    }
+
+    /// Ends the long work of this kind that is under way, whose outcome nobody wants any more.
+    pub(crate) fn end(&mut self, kind: TaskKind) {
+        if let Some(under_way) = self.cancel.remove(&kind) {
+            under_way.cancel();
         }
     }
 

@@ -48,7 +48,7 @@ pub(crate) enum Task {
     Fetch(i64),
     /// Compile, and write the chunks of the plan.
     Compile(CompileRequest),
-    /// Write texts of the proposed generation.
+    /// Write texts of the generation that is proposed, or is being proposed.
     Publish(PublishRequest),
     /// Write texts of the committed generation again, without which PEs cannot go on.
     Repair(PublishRequest),
@@ -180,6 +180,14 @@ impl<R, O> Slot<R, O> {
         match self {
             Self::Running(request) => Some(request),
             _ => None,
+        }
+    }
+
+    /// The request that was made last, unless its output has been used.
+    pub(crate) fn request(&self) -> Option<&R> {
+        match self {
+            Self::Idle => None,
+            Self::Running(request) | Self::Done(request, _) | Self::Failed(request, _) => Some(request),
         }
     }
 

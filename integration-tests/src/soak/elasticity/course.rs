@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use streams_control_plane::ControlPlane;
@@ -31,7 +31,7 @@ const REQUESTS: usize = 40;
 const OFTEN: usize = 10;
 /// The span of a whole request.
 const REQUEST: &str = "resize";
-/// Services send their spans ten times a second.
+/// How soon the spans of a request are there after its answer.
 const SENT_WITHIN: Duration = Duration::from_secs(20);
 
 /// What the services do for a request, in the order in which it begins.
@@ -43,7 +43,7 @@ pub(super) struct Course {
 }
 
 /// What happens in at least half of the requests. Times are from the begin of the request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Step {
     pub(super) name: String,
     /// In so many requests.
@@ -87,15 +87,16 @@ pub(super) async fn measure(
         }
     }
     progress.done();
-    let mut steps = BTreeMap::new();
+    let mut requests = Vec::new();
     for trace in &traces {
         eventually("the spans of the request are there", SENT_WITHIN, || async {
             request_of(&collector.spans_of(trace)).map(drop)
         })
         .await?;
-        add(&mut steps, collector.spans_of(trace))?;
+        requests.push(by_name(collector.spans_of(trace))?);
     }
-    let mut steps: Vec<Step> = steps.into_values().filter(|step: &Step| step.requests * 2 >= count).collect();
+    let mut steps = steps(&requests);
+    steps.retain(|step| step.requests * 2 >= count);
     steps.sort_by_key(|step| (step.begins.percentiles([50]), Reverse(step.ends.percentiles([50]))));
     Ok(Course { lane, requests: count, steps })
 }
@@ -106,40 +107,54 @@ fn request_of(spans: &[Span]) -> Result<&Span> {
     spans.iter().find(outermost).context("no span of the whole request")
 }
 
-/// Notes what happened in one request until it was answered. What happens some times are several steps.
-fn add(steps: &mut BTreeMap<(String, usize), Step>, mut spans: Vec<Span>) -> Result<()> {
+/// Begin and end of everything that began before the request was answered, from the begin of the request.
+type ByName = BTreeMap<String, Vec<(Duration, Duration)>>;
+
+fn by_name(mut spans: Vec<Span>) -> Result<ByName> {
     spans.sort_by_key(|span| (span.start_time_unix_nano, Reverse(span.end_time_unix_nano)));
     let request = request_of(&spans)?;
     let (begin, end) = (request.start_time_unix_nano, request.end_time_unix_nano);
-    let mut by_name: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
+    let since = |nanoseconds: u64| Duration::from_nanos(nanoseconds.saturating_sub(begin));
+    let mut by_name = ByName::new();
     for span in spans.iter().filter(|span| (begin..=end).contains(&span.start_time_unix_nano)) {
         let name = match span.kind() {
             SpanKind::Server => format!("{} (server)", span.name),
             _ => span.name.clone(),
         };
-        by_name.entry(name).or_default().push((span.start_time_unix_nano, span.end_time_unix_nano));
+        let times = (since(span.start_time_unix_nano), since(span.end_time_unix_nano));
+        by_name.entry(name).or_default().push(times);
     }
-    for (name, mut spans) in by_name {
-        let times = spans.len();
-        let is_often = times > OFTEN;
-        if is_often {
-            let first = spans.iter().map(|(begin, _)| *begin).min().unwrap_or(begin);
-            let last = spans.iter().map(|(_, end)| *end).max().unwrap_or(begin);
-            spans = vec![(first, last)];
-        }
-        for (number, (from, to)) in spans.into_iter().enumerate() {
-            let step = steps.entry((name.clone(), number)).or_insert_with(|| Step {
-                name: name.clone(),
-                requests: 0,
-                times: 0,
-                begins: Durations::default(),
-                ends: Durations::default(),
-            });
-            step.requests += 1;
-            step.times += if is_often { times } else { 1 };
-            step.begins.add(Duration::from_nanos(from - begin));
-            step.ends.add(Duration::from_nanos(to.saturating_sub(begin)));
+    Ok(by_name)
+}
+
+/// The steps of all requests. What one of them has often is one step, the rest is a step for each time.
+fn steps(requests: &[ByName]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let names: BTreeSet<&String> = requests.iter().flat_map(BTreeMap::keys).collect();
+    for name in names {
+        let of_name: Vec<&[(Duration, Duration)]> =
+            requests.iter().filter_map(|request| request.get(name).map(Vec::as_slice)).collect();
+        let most = of_name.iter().map(|times| times.len()).max().unwrap_or(0);
+        let step = |of: &dyn Fn(&[(Duration, Duration)]) -> Option<(Duration, Duration, usize)>| {
+            let mut step = Step { name: name.clone(), ..Step::default() };
+            for (begin, end, times) in of_name.iter().filter_map(|times| of(times)) {
+                step.requests += 1;
+                step.times += times;
+                step.begins.add(begin);
+                step.ends.add(end);
+            }
+            step
+        };
+        if most > OFTEN {
+            steps.push(step(&|times| {
+                let (first, _) = times.first()?;
+                let last = times.iter().map(|(_, end)| *end).max()?;
+                Some((*first, last, times.len()))
+            }));
+        } else {
+            steps
+                .extend((0..most).map(|number| step(&|times| times.get(number).map(|(begin, end)| (*begin, *end, 1)))));
         }
     }
-    Ok(())
+    steps
 }

@@ -29,6 +29,9 @@ use std::time::{Duration, Instant};
 use streams_control_plane::ControlPlane;
 use streams_control_plane::process::Supervisor;
 
+/// Room for pods of the jobs that are resized one after the other.
+const PODS_OF_SMALL_JOBS: usize = 100;
+
 /// Options of a run.
 #[derive(Debug, Clone)]
 pub struct ElasticityOptions {
@@ -78,7 +81,8 @@ pub async fn run(
     let commit = super::commit::commit();
     let programs = Programs::build(supervisor).await?;
     let start = Instant::now();
-    let pods = (options.jobs * flood::MOST_PODS).max(options.large.0 * 2);
+    // The large job, its channels while they are replaced, and another one that is traced; jobs stay to the end.
+    let pods = options.jobs * flood::MOST_PODS + options.large.0 * 4 + PODS_OF_SMALL_JOBS;
     let control_plane = room_for(supervisor, pods).await?;
     let mut outcome = ElasticityOutcome { commit, ..ElasticityOutcome::default() };
     let everything = async {
@@ -149,7 +153,10 @@ impl Run<'_> {
         }
         match self.course(lane).await {
             Ok(course) => outcome.courses.push(course),
-            Err(error) => outcome.failures.push(format!("requests that are traced: {error:#}")),
+            Err(error) => {
+                let width = lane.shape.clean;
+                outcome.failures.push(format!("requests that are traced, to a job of width {width}: {error:#}"));
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! The page about a run.
 
-use super::course::{Course, Step};
+use super::course::Course;
 use super::flood::Flooded;
 use super::latency::Latency;
 use super::{ElasticityOptions, ElasticityOutcome};
@@ -78,15 +78,22 @@ fn steps(page: &mut String, of: &Course) -> Result<()> {
     let pes = of.lane.shape.widths().processing_elements();
     writeln!(
         page,
-        "\n## Where the time until the commit goes: {pes} PEs{beside}\n\nMilliseconds from the begin of a request: when a step begins and ends, at the median of {} \
-         requests whose traces were collected, which costs time itself. What happens in fewer than half of them is left out.\n",
+        "\n## Where the time until the commit goes: {pes} PEs{beside}\n\nMilliseconds from the begin of a request: when a step begins and ends, at the median of those \
+         of {} requests that have it. Their traces were collected, which costs time itself. What happens in fewer than half of them is left out; \
+         what happens often is one step, from the first begin to the last end.\n",
         of.requests
     )?;
     let median = |of: &Durations| of.percentiles([50]).map_or_else(|| "-".to_owned(), |[half]| milliseconds(half));
-    let times = |step: &Step| format!("{:.1}", step.times as f64 / of.requests as f64);
-    let rows =
-        of.steps.iter().map(|step| [median(&step.begins), median(&step.ends), times(step), format!("`{}`", step.name)]);
-    table(page, ["begins", "ends", "times a request", "step"], rows)
+    let rows = of.steps.iter().map(|step| {
+        [
+            median(&step.begins),
+            median(&step.ends),
+            step.requests.to_string(),
+            step.times.to_string(),
+            format!("`{}`", step.name),
+        ]
+    });
+    table(page, ["begins", "ends", "in requests", "times", "step"], rows)
 }
 
 fn flood(page: &mut String, options: &ElasticityOptions, of: &Flooded) -> Result<()> {

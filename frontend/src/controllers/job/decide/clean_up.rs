@@ -80,6 +80,11 @@ fn clean_up_texts(
     draft: &mut Draft,
 ) {
     let children = &observed.children;
+    let recorded = observed.status.proposal.as_ref().map(|proposal| proposal.plan.sha256.as_str());
+    if observed.tasks.publish.running().is_some_and(|begun| recorded != Some(begun.plan.as_str())) {
+        // For a plan that is about to be recorded, or whose writing is about to end.
+        return;
+    }
     let pes = generations.iter().flatten().flat_map(|wanted| wanted.processing_elements.values());
     let mut used: BTreeSet<&str> = pes
         .flat_map(|pe| [Some(&pe.text), pe.carried.as_ref()])

@@ -24,9 +24,9 @@
 //! the same time ([`JobAction::TakeOver`]).
 //!
 //! A decision is a [`Step`] or work. A step writes the status and so changes what is to be done: no action that was
-//! decided for the earlier status may go with it, only work that the later one asks for (rule job-3). The actions of [`JobDecision::Work`] do not depend on
-//! each other: they may be done in any order, and after any subset of them (a crash) the next decisions lead to the
-//! same end.
+//! decided for the earlier status may go with it, only work that the later one asks for (rule job-3). The actions of
+//! [`JobDecision::Work`] do not depend on each other: they may be done in any order, and after any subset of them (a
+//! crash) the next decisions lead to the same end.
 //!
 //! Knows: names, hashes, states. Must not know: clients, how objects look.
 

@@ -2,7 +2,8 @@
 //!
 //! A reconcile requests work ([`start`]) and goes on. Workers take it from a queue with one entry per job and kind
 //! (rule job-4); bundles are fetched from a queue of their own. They keep the output in memory and wake the reconciler,
-//! which records it. A newer request of the same kind cancels the work that is under way and takes its place.
+//! which records it. A newer request of the same kind cancels the work that is under way and takes its place; texts whose
+//! plan is not wanted any more are not written to their end.
 //!
 //! Each kind is a type that implements [`LongWork`]:
 //!
@@ -10,7 +11,7 @@
 //! |---|---|---|
 //! | [`fetch`] | bundle -> ADL | chunks of the ADL |
 //! | [`compile`] | ADL, layout, widths -> plan | chunks of the plan |
-//! | [`publish`] | plan -> texts, of the proposal or again of the committed generation | ConfigMaps with texts |
+//! | [`publish`] | plan -> texts, of a proposal or again of the committed generation | ConfigMaps with texts |
 //! | [`renew`] | plan -> texts that are newer than those that PEs run | ConfigMaps with texts |
 //!
 //! [`dry_run`] compiles and writes nothing, for whoever asks. [`check`] checks plans. [`error`] has the errors of work;
@@ -36,7 +37,7 @@ use self::publish::{Publish, Repair};
 use self::renew::Renew;
 use super::MANAGER;
 use super::generation::Generation;
-use super::memory::{Entry, elapsed};
+use super::memory::elapsed;
 use super::reconciler::JobReconciler;
 use super::tasks::{Slot, Task, TaskKind, Tasks, WorkItem};
 use futures::future;
@@ -119,23 +120,11 @@ fn request_work<W: LongWork, C>(reconciler: &JobReconciler<C>, key: &Key, uid: &
             if let Slot::Running(given_up) = &entry.tasks.compile {
                 entry.given_up_for = Some(given_up.generation);
             }
-            // Of a plan that was not recorded.
-            entry.give_up::<Publish>();
         }
-        entry.give_up::<W>();
+        entry.end(W::KIND);
         *W::slot(&mut entry.tasks) = Slot::Running(request.clone());
     });
     W::KIND
-}
-
-impl Entry {
-    /// Nobody wants the outcome of this work any more.
-    fn give_up<W: LongWork>(&mut self) {
-        *W::slot(&mut self.tasks) = Slot::Idle;
-        if let Some(under_way) = self.cancel.remove(&W::KIND) {
-            under_way.cancel();
-        }
-    }
 }
 
 /// Works on both queues until they are closed. Meanwhile plans that nobody looks at leave the memory.
@@ -217,7 +206,7 @@ impl<C: Cluster> Assignment<'_, C> {
         };
         tokio::select! {
             biased;
-            () = token.cancelled() => tracing::debug!(job = %self.key, kind = %W::KIND, "a newer request came"),
+            () = token.cancelled() => tracing::debug!(job = %self.key, kind = %W::KIND, "nobody wants it any more"),
             result = priority.of(W::perform(self, &request)).instrument(span) => self.keep::<W>(request, result, begun),
         }
     }

@@ -30,7 +30,7 @@ const WRITES: usize = 16;
 /// Measured texts that are kept for writing, in bytes; more are rendered again.
 pub(crate) const KEPT: usize = 16 << 20;
 
-/// Writes texts of the proposed generation.
+/// Writes texts of the generation that is proposed, or is being proposed.
 pub(super) struct Publish;
 
 /// Writes texts of the committed generation again.
@@ -102,11 +102,11 @@ pub(super) async fn generation<C: Cluster>(
 ) -> Result<Arc<Generation>, WorkError> {
     let Assignment { reconciler, key, uid, .. } = assignment;
     let compiled = reconciler.memory.find(key, uid, |entry| match &entry.tasks.compile {
-        Slot::Done(_, compiled) if compiled.plan.sha256 == sha256 => entry.plans.get(sha256),
+        Slot::Done(_, compiled) if compiled.plan.sha256 == sha256 => Some(compiled.plan.clone()),
         _ => None,
     });
-    if let Some(generation) = compiled.flatten() {
-        return Ok(generation);
+    if let Some(plan) = compiled.flatten() {
+        return assignment.generation(&plan).await;
     }
     // As it is now: the plan may have been recorded since this work began.
     let job = reconciler.mirrors.jobs.get(key).map(|job| reconciler.memory.latest(key, job));

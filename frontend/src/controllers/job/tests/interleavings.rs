@@ -2,6 +2,7 @@
 
 use super::simulation::{JobSimulation, UserDeletion};
 use crate::controllers::job::child::{Child, Port};
+use crate::controllers::job::tasks::TaskKind;
 use proptest::prelude::*;
 use std::future::Future;
 use std::pin::Pin;
@@ -148,21 +149,34 @@ fn happen(simulation: &mut JobSimulation, event: &Disturbance) {
     }
 }
 
-/// Polls a reconcile and all long work in this order, then in turn until all are ready.
+/// Long work that may begin during a race: work that nobody ends would go on for ever.
+const BEGUN_MOST: usize = 20;
+
+/// Polls a reconcile and all long work, with what of it begins meanwhile, in this order, then in turn until all are
+/// ready.
 fn race(simulation: &mut JobSimulation, order: &[usize]) {
     simulation.leader.catch_up();
     {
         let leader = &simulation.leader;
-        let mut racing: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = vec![Box::pin(async {
-            let _ = leader.reconcile().await;
-        })];
-        for kind in leader.running() {
-            racing.push(Box::pin(leader.work(kind)));
-        }
+        type Racing<'a> = (Option<TaskKind>, Pin<Box<dyn Future<Output = ()> + 'a>>);
+        let mut racing: Vec<Racing<'_>> = vec![(
+            None,
+            Box::pin(async {
+                let _ = leader.reconcile().await;
+            }),
+        )];
+        let mut begun = 0;
         let mut order = order.iter().copied().chain(0..);
         while !racing.is_empty() {
+            // One worker at a time for each kind.
+            for kind in leader.running() {
+                if begun < BEGUN_MOST && racing.iter().all(|(other, _)| *other != Some(kind)) {
+                    racing.push((Some(kind), Box::pin(leader.work(kind))));
+                    begun += 1;
+                }
+            }
             let next = order.next().unwrap_or(0) % racing.len();
-            if racing[next].as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+            if racing[next].1.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
                 drop(racing.remove(next));
             }
         }
