@@ -83,7 +83,7 @@ pub(crate) enum Step {
     Record(JobStatusChange),
     /// The same, and beside it start work that the new status asks for, and that nothing refers to before it does
     /// (rule job-3).
-    RecordAndStart(JobStatusChange, Task),
+    RecordAndStart(JobStatusChange, Box<Task>),
     /// Let the request to resize of this name say that it is refused.
     RefuseRequest(String, Failure),
 }

@@ -209,7 +209,7 @@ fn compile(observed: &JobObservation, target: Target, draft: &mut Draft) -> Opti
             let begun = texts_to_begin(observed, &plan.sha256, &texts);
             let change = JobStatusChange::Propose { plan, widths, changes };
             Some(match begun {
-                Some(begun) => Step::RecordAndStart(change, Task::Publish(begun)),
+                Some(begun) => Step::RecordAndStart(change, Box::new(Task::Publish(begun))),
                 None => Step::Record(change),
             })
         }

@@ -60,7 +60,7 @@ fn done(observed: &JobObservation) -> Vec<String> {
         JobDecision::Step(Step::AllocateJobId(Some(_))) => vec!["number and pin the ADL".to_owned()],
         JobDecision::Step(Step::Record(change)) => vec![change.name().to_owned()],
         JobDecision::Step(Step::RecordAndStart(change, task)) => {
-            vec![change.name().to_owned(), summary(&JobAction::Start(task))]
+            vec![change.name().to_owned(), summary(&JobAction::Start(*task))]
         }
         JobDecision::Step(Step::RefuseRequest(name, _)) => vec![format!("refuse {name}")],
         JobDecision::Work(actions) => {
