@@ -92,8 +92,8 @@ pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobS
     status
 }
 
-/// Clears the results of long work that `change` takes back. Those that it uses, and texts that it makes superfluous, are
-/// seen to once the status is ([`super::memory::Entry::use_up`]).
+/// Clears the results of long work that `change` takes back. Those that it uses, and texts that it makes superfluous,
+/// are seen to once the status is ([`super::memory::Entry::use_up`]).
 pub(crate) fn take_back(tasks: &mut Tasks, change: &JobStatusChange) {
     match change {
         JobStatusChange::Abandon | JobStatusChange::RejectProposal(_) | JobStatusChange::RejectResize(_) => {
