@@ -2,8 +2,8 @@
 //!
 //! A reconcile requests work ([`start`]) and goes on. Workers take it from a queue with one entry per job and kind
 //! (rule job-4); bundles are fetched from a queue of their own. They keep the output in memory and wake the reconciler,
-//! which records it. A newer request of the same kind cancels the work that is under way and takes its place; texts whose
-//! plan is not wanted any more are not written to their end.
+//! which records it. A newer request of the same kind cancels the work that is under way and takes its place; texts
+//! whose plan is not wanted any more are not written to their end.
 //!
 //! Each kind is a type that implements [`LongWork`]:
 //!
