@@ -210,10 +210,11 @@ struct Load {
 
 #[derive(clap::Args, Debug)]
 struct Elasticity {
-    /// Requests to the sample job, one after the other, alone and beside submissions; 0 for none.
+    /// Requests to the sample job, one after the other, alone and beside submissions, and up to 40 more each that are
+    /// traced; 0 for none.
     #[arg(long, default_value_t = 200)]
     requests: u16,
-    /// Requests to a large job; 0 for none.
+    /// Requests to a large job, and as many more to another one that are traced; 0 for none.
     #[arg(long, default_value_t = 4)]
     large_requests: u16,
     /// PEs of that job.

@@ -235,8 +235,8 @@ impl Entry {
     }
 
     /// Clears the results of long work that the status shows to have been used, and the work that it shows to have been
-    /// counted. That is not known from answers to writes: one may be lost, or a write may have its effect later than
-    /// anybody waits for.
+    /// counted; ends the writing of texts that nobody wants any more. That is not known from answers to writes: one may
+    /// be lost, or a write may have its effect later than anybody waits for.
     pub(crate) fn use_up(&mut self, status: &JobStatus) {
         let attempt = status.submission_started_at.as_ref().map(|at| (status.submission_attempts, at.0));
         let recorded = Duration::from_millis(status.submission_worked_milliseconds);

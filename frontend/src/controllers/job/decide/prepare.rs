@@ -219,9 +219,9 @@ fn compile(observed: &JobObservation, target: Target, draft: &mut Draft) -> Opti
     }
 }
 
-/// The texts that a plan lacks, if their writing need not wait until the plan is recorded: that of a resize, for which
-/// somebody waits. A submission waits, because what exists before it is recorded is taken for objects of an earlier
-/// attempt.
+/// The texts that the plan of a resize lacks, whose writing begins beside the record of the plan. `None` if none is
+/// lacking or they are being written. A submission waits with its texts: what exists before its plan is recorded is
+/// taken for objects of an earlier attempt.
 fn texts_to_begin(observed: &JobObservation, plan: &str, texts: &[(u64, String)]) -> Option<PublishRequest> {
     let lacking = texts.iter().filter(|(_, config_map)| observed.children.lacks_text(config_map));
     let pe_ids: Vec<u64> = lacking.map(|(id, _)| *id).collect();

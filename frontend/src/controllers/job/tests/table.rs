@@ -6,7 +6,7 @@ use crate::controllers::job::decide::{
     Child, JobAction, JobDecision, Owned, Propagation, Step, WhichGeneration, decide,
 };
 use crate::controllers::job::observed::JobObservation;
-use crate::controllers::job::tasks::{Failure, PublishRequest, Remedy, RenewRequest, Slot, Task};
+use crate::controllers::job::tasks::{Failure, PublishRequest, Remedy, RenewRequest, Slot, Task, TaskKind};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use streams_api::condition;
@@ -168,6 +168,21 @@ fn texts_of_a_proposal_that_is_not_recorded_serve_the_next_one_or_go() {
         let there = observed.children.texts.keys().collect::<BTreeSet<_>>();
         assert_eq!((used, observed.desired_widths.values().next()), (there, Some(&width)), "{width}");
     }
+}
+
+#[test]
+fn texts_are_written_until_it_is_certain_that_nobody_wants_them() {
+    let mut simulation = before(resized(4), "propose");
+    simulation.leader.connection.fail(Fault { after: 0, of_writes: true, has_effect: false, is_last: false });
+    assert_eq!(simulation.reconcile(), None, "the record of the proposal is not answered");
+    simulation.resize(0, 2);
+    simulation.reconcile();
+    assert_eq!(simulation.leader.running(), [TaskKind::Publish], "it may have its effect yet");
+    simulation.wait(121);
+    // The first look deletes the plan, the next one finds that there is none.
+    simulation.reconcile();
+    simulation.reconcile();
+    assert_eq!(simulation.leader.running(), []);
 }
 
 #[test]
