@@ -94,6 +94,11 @@ impl<V> Remembered<V> {
         self.lock().remove(key);
     }
 
+    /// Keeps the values for which this holds.
+    pub(crate) fn retain(&self, holds: impl Fn(&V) -> bool) {
+        self.lock().retain(|_, remembrance| holds(&remembrance.value));
+    }
+
     /// Objects of which something is kept.
     pub(crate) fn len(&self) -> usize {
         self.lock().len()

@@ -91,6 +91,15 @@ impl<K: Mirrored> Kept<K> {
         }
     }
 
+    /// Whether both are one arrival of an object. What was read of one is so of the other.
+    pub fn is_identical(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Content::Packed(one, _), Content::Packed(other, _)) => one.is_identical(other),
+            (Content::Unpacked(one), Content::Unpacked(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// Whether two states of an object are known to be the same: they are of one version.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         if let (Content::Packed(one, _), Content::Packed(other, _)) = (&self.0, &other.0)
@@ -165,6 +174,17 @@ mod tests {
         for (one, other, same) in table {
             let (one, other) = (state(one.0, one.1, one.2), state(other.0, other.1, other.2));
             assert_eq!(one.is_same(&other), same, "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_identical_is_one_arrival() {
+        let object = Arc::new(Service::default());
+        let packer = Packer::default();
+        for packer in [Some(&packer), None] {
+            let kept = Kept::new(Arc::clone(&object), packer);
+            let another = Kept::new(Arc::new(Service::default()), packer);
+            assert!(kept.is_identical(&kept.clone()) && !kept.is_identical(&another));
         }
     }
 

@@ -118,6 +118,11 @@ impl Packed {
         result
     }
 
+    /// Whether both were packed at once.
+    pub(super) fn is_identical(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.bytes, &other.bytes)
+    }
+
     /// Whether both are of the same bytes.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let same_dictionary = match (&self.dictionary, &other.dictionary) {

@@ -47,8 +47,12 @@ use streams_kubernetes::writer::{Applied, DEFINITIONS_OUTDATED, Writer};
 
 /// Most actions that run at the same time.
 const CONCURRENT: usize = 16;
-/// Most writes of one turn, and most deletions; other jobs have their turns then (rule call-7).
-const SHARE: usize = 256;
+/// Most writes of one turn; other jobs have their turns then (rule call-7).
+const WRITES: usize = 256;
+/// Most deletions of one turn: somebody may ask for another width meanwhile, and waits for the end of the turn.
+const DELETIONS: usize = 64;
+/// If there are many: this part of them, so that looks at a large job do not take longer than what is done.
+const PART_OF_DELETIONS: usize = 16;
 /// When objects may be rewritten again for which there was no more room in this second.
 const NEXT_SECOND: Duration = Duration::from_secs(1);
 
@@ -163,9 +167,10 @@ impl<C: Cluster> Actor<'_, C> {
         let rolls_out_after = self.put_off_roll_out(&mut others, &mut deletions, now);
         let wrote = !others.is_empty();
         // The rest comes with the next turn, after those of other jobs.
-        let is_cut = others.len() > SHARE || deletions.len() > SHARE;
-        others.truncate(SHARE);
-        deletions.truncate(SHARE);
+        let most_deletions = (deletions.len() / PART_OF_DELETIONS).max(DELETIONS);
+        let is_cut = others.len() > WRITES || deletions.len() > most_deletions;
+        others.truncate(WRITES);
+        deletions.truncate(most_deletions);
         let is_put_off = self.put_off_rewrites(&mut others, now);
         let (deleted, written) =
             future::join(Priority::Freeing.of(self.several(deletions, CONCURRENT)), self.until_refused(others, before))

@@ -8,6 +8,7 @@ use super::owned::Owned;
 use super::requests::admission::{admit_all, ended};
 use super::requests::standing::Circumstances;
 use super::tasks::Failure;
+use crate::controllers::traces;
 use crate::mirrors::ByOwner as _;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
@@ -20,15 +21,27 @@ use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::error::written;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::watch::version;
+use streams_process::telemetry;
+use tracing::{Instrument as _, field};
 
 /// Most regions that an admission reads one by one.
 const READ_ONE_BY_ONE: usize = 16;
 
 impl<C: Cluster> Actor<'_, C> {
-    /// Admits the requests that are new, against the regions as they are at this moment.
+    /// Admits the requests that are new, in the trace of the last one that has a trace.
     pub(super) async fn admit(&self) -> Result<(), Error> {
+        let requests: Vec<Resize> = self.requests().iter().map(|request| (**request).clone()).collect();
+        let span = tracing::info_span!("admit", trace_id = field::Empty);
+        let is_new = |request: &&Resize| request.status.as_ref().is_none_or(|status| status.number.is_none());
+        if let Some(trace) = requests.iter().rev().filter(is_new).find_map(traces::carried_by) {
+            telemetry::continue_context(&span, &trace);
+        }
+        self.admit_against_regions(requests).instrument(span).await
+    }
+
+    /// Admits the requests that are new, against the regions as they are at this moment.
+    async fn admit_against_regions(&self, mut requests: Vec<Resize>) -> Result<(), Error> {
         let job = &*self.snapshot.job;
-        let mut requests: Vec<Resize> = self.requests().iter().map(|request| (**request).clone()).collect();
         let mut regions = self.regions_of(&requests).await?;
         regions
             .retain(|region| is_controlled_by(&region.metadata, job) && region.metadata.deletion_timestamp.is_none());

@@ -90,9 +90,9 @@ impl JobController {
 }
 
 /// What a look at a job takes, so many times is the pause before the next one that an object of many asks for.
-const PAUSE_PER_LOOK: u32 = 4;
+const PAUSE_PER_LOOK: u32 = 16;
 /// The longest such pause, and the shortest: below it a pause costs more than it saves.
-const PAUSES: RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_millis(500);
+const PAUSES: RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_millis(500);
 
 /// How long a change of one of many objects of a job waits for others, given how long the last look at the job took
 /// (rule call-24).
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_job_that_takes_long_to_look_at_is_looked_at_less_often() {
         // milliseconds of a look -> of the pause
-        for (look, expected) in [(0, 0), (1, 0), (2, 8), (30, 120), (125, 500), (3000, 500)] {
+        for (look, expected) in [(0, 0), (1, 0), (2, 32), (10, 160), (30, 480), (125, 500), (3000, 500)] {
             assert_eq!(pause(Duration::from_millis(look)), Duration::from_millis(expected), "{look}");
         }
     }

@@ -1,9 +1,10 @@
 //! The objects of a job as the mirrors show them: what every look at the job reads of each (rule call-6).
 //!
 //! Mirrors keep JSON, and a job has thousands of objects. So a look reads the metadata of most of them and all of a PE,
-//! and keeps the little that it needs; the whole object is read where it is compared with what was applied.
+//! and keeps the little that it needs; the whole object is read where it is compared with what was applied. What the
+//! look before has read of an object that has not changed since is not read again: a look costs what has changed.
 //!
-//! Knows: mirrors, names of objects. Must not know: what a job wants of them.
+//! Knows: mirrors, names of objects. Must not know: what a job wants of them, how long a look is kept.
 
 use super::child::{Child, Port};
 use super::observed::{Children, NextPod, ObservedObject, ObservedPe, PodState, must_move, placed};
@@ -18,6 +19,7 @@ use kube::ResourceExt as _;
 use kube::core::ObjectMeta;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use streams_api::{
     Connectivity, ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, PePhase, ProcessingElement,
     ProcessingElementStatus, condition, names,
@@ -26,8 +28,11 @@ use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::watch::{ConfigMapMeta, Kept, Mirrored, version};
 
+/// Objects of one kind, by what their names say. The next look has the same of those that have not changed.
+type Objects<N, K, O = ObservedObject> = BTreeMap<N, Arc<Shown<K, O>>>;
+
 /// An object of the job.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Shown<K, O = ObservedObject> {
     /// The object.
     pub(super) object: Kept<K>,
@@ -52,47 +57,60 @@ pub(super) enum Part {
 }
 
 /// The objects that a job controls. They are told by their names: labels and specs can be changed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct MirroredChildren {
-    pub(super) processing_elements: BTreeMap<u64, Shown<ProcessingElement, ObservedPe>>,
+    pub(super) processing_elements: Objects<u64, ProcessingElement, ObservedPe>,
     /// What operators have opened under a name, by PE; only of PEs with such operators.
     pub(super) endpoints: Endpoints,
-    pub(super) services: BTreeMap<u64, Shown<Service>>,
-    pub(super) regions: BTreeMap<u64, Shown<ParallelRegion>>,
-    pub(super) host_pools: BTreeMap<u64, Shown<HostPool>>,
-    pub(super) exports: BTreeMap<Port, Shown<Export>>,
-    pub(super) imports: BTreeMap<Port, Shown<Import>>,
-    pub(super) consistent_regions: BTreeMap<u64, Shown<ConsistentRegion>>,
-    pub(super) consistent_region_service: Option<Shown<Service>>,
-    pub(super) job_config_map: Option<Shown<ConfigMapMeta>>,
+    pub(super) services: Objects<u64, Service>,
+    pub(super) regions: Objects<u64, ParallelRegion>,
+    pub(super) host_pools: Objects<u64, HostPool>,
+    pub(super) exports: Objects<Port, Export>,
+    pub(super) imports: Objects<Port, Import>,
+    pub(super) consistent_regions: Objects<u64, ConsistentRegion>,
+    pub(super) consistent_region_service: Option<Arc<Shown<Service>>>,
+    pub(super) job_config_map: Option<Arc<Shown<ConfigMapMeta>>>,
     /// The other ConfigMaps, by name.
-    pub(super) config_maps: BTreeMap<String, (Part, Shown<ConfigMapMeta>)>,
+    pub(super) config_maps: BTreeMap<String, (Part, Arc<Shown<ConfigMapMeta>>)>,
 }
 
 impl<K: Mirrored> Shown<K> {
     /// An object; `None` if this job does not control it.
-    fn of(object: Kept<K>, job: &Job) -> Option<(Self, ObjectMeta)> {
+    fn of(object: Kept<K>, job: &Job) -> Option<(Arc<Self>, ObjectMeta)> {
         let meta = object.metadata().filter(|meta| is_controlled_by(meta, job))?;
         Some((Self::new(object, &meta, observed(&meta)), meta))
     }
 }
 
 impl<K, O> Shown<K, O> {
-    fn new(object: Kept<K>, meta: &ObjectMeta, observed: O) -> Self {
+    fn new(object: Kept<K>, meta: &ObjectMeta, observed: O) -> Arc<Self> {
         let applied = applied(meta).cloned();
         let fingerprint = fingerprint(meta, applied.as_deref());
-        Self { object, applied, fingerprint, observed, version: version(meta) }
+        Arc::new(Self { object, applied, fingerprint, observed, version: version(meta) })
     }
 }
 
+/// What was shown before, if it is this arrival of the object.
+fn unless_changed<'a, K: Mirrored, O>(
+    before: Option<&'a Arc<Shown<K, O>>>,
+    object: &Kept<K>,
+) -> Option<&'a Arc<Shown<K, O>>> {
+    before.filter(|before| before.object.is_identical(object))
+}
+
 impl MirroredChildren {
-    /// The objects that the mirrors show.
-    pub(super) fn of(mirrors: &Mirrors, key: &Key, job: &Job) -> Self {
+    /// The objects that the mirrors show. `before`: what they showed of the same job before.
+    pub(super) fn of(mirrors: &Mirrors, key: &Key, job: &Job, before: &Self) -> Self {
         let of = Selection { key, job };
         let (mut pes, mut endpoints) = (BTreeMap::new(), Endpoints::new());
         for (name, object) in mirrors.processing_elements.kept_of_job(key) {
-            let Some(pe) = object.read().filter(|pe| is_controlled_by(&pe.metadata, job)) else { continue };
             let Some(id) = of.number(&name) else { continue };
+            if let Some(same) = unless_changed(before.processing_elements.get(&id), &object) {
+                endpoints.extend(before.endpoints.get(&id).map(|opened| (id, opened.clone())));
+                pes.insert(id, Arc::clone(same));
+                continue;
+            }
+            let Some(pe) = object.read().filter(|pe| is_controlled_by(&pe.metadata, job)) else { continue };
             if let Some(status) = pe.status.as_ref().filter(|status| !status.endpoints.is_empty()) {
                 endpoints.insert(id, status.endpoints.clone());
             }
@@ -100,30 +118,67 @@ impl MirroredChildren {
         }
         let consistent_region_service = names::consistent_region_service(&key.name);
         let service = mirrors.services.kept(&key.sibling(&consistent_region_service));
-        let mut config_maps = BTreeMap::new();
+        let consistent_region_service = service.and_then(|service| {
+            let same = unless_changed(before.consistent_region_service.as_ref(), &service).cloned();
+            same.or_else(|| Some(Shown::of(service, job)?.0))
+        });
+        let own = names::job_config_map(&key.name);
+        let (mut job_config_map, mut config_maps) = (None, BTreeMap::new());
         for (name, object) in mirrors.config_maps.kept_of_job(key) {
-            let Some((map, meta)) = Shown::of(object, job) else { continue };
-            let part = match meta.labels.as_ref().and_then(|labels| labels.get(names::LABEL_PART)).map(String::as_str) {
-                Some(names::PART_AADL) => Part::Text,
-                Some(names::PART_ADL | names::PART_PLAN) => Part::Chunk,
-                _ => Part::Unknown,
+            let is_own = *name.name == *own;
+            let known = if is_own { None } else { before.config_maps.get(&*name.name) };
+            let same = unless_changed(known.map(|(_, map)| map), &object).zip(known);
+            let (part, map) = match same {
+                Some((map, (part, _))) => (*part, Arc::clone(map)),
+                None => match Shown::of(object, job) {
+                    Some((map, meta)) => (part(&meta), map),
+                    None => continue,
+                },
             };
-            config_maps.insert(name.name.to_string(), (part, map));
+            if is_own {
+                job_config_map = Some(map);
+            } else {
+                config_maps.insert(name.name.to_string(), (part, map));
+            }
         }
         Self {
             processing_elements: pes,
             endpoints,
-            services: of.shown(&mirrors.services, |name| of.number(name)),
-            regions: of.shown(&mirrors.parallel_regions, |name| of.number(name)),
-            host_pools: of.shown(&mirrors.host_pools, |name| of.number(name)),
-            exports: of.shown(&mirrors.exports, |name| of.port(name)),
-            imports: of.shown(&mirrors.imports, |name| of.port(name)),
-            consistent_regions: of
-                .shown(&mirrors.consistent_regions, |name| of.suffix(name)?.strip_prefix("cr")?.parse().ok()),
-            consistent_region_service: service.and_then(|service| Some(Shown::of(service, job)?.0)),
-            job_config_map: config_maps.remove(&names::job_config_map(&key.name)).map(|(_, map)| map),
+            services: of.shown(&mirrors.services, |name| of.number(name), &before.services),
+            regions: of.shown(&mirrors.parallel_regions, |name| of.number(name), &before.regions),
+            host_pools: of.shown(&mirrors.host_pools, |name| of.number(name), &before.host_pools),
+            exports: of.shown(&mirrors.exports, |name| of.port(name), &before.exports),
+            imports: of.shown(&mirrors.imports, |name| of.port(name), &before.imports),
+            consistent_regions: of.shown(
+                &mirrors.consistent_regions,
+                |name| of.suffix(name)?.strip_prefix("cr")?.parse().ok(),
+                &before.consistent_regions,
+            ),
+            consistent_region_service,
+            job_config_map,
             config_maps,
         }
+    }
+
+    /// How many objects there are.
+    pub(super) fn len(&self) -> usize {
+        let Self {
+            processing_elements,
+            endpoints: _,
+            services,
+            regions,
+            host_pools,
+            exports,
+            imports,
+            consistent_regions,
+            consistent_region_service,
+            job_config_map,
+            config_maps,
+        } = self;
+        let interfaces = exports.len() + imports.len() + consistent_regions.len();
+        let single = usize::from(consistent_region_service.is_some()) + usize::from(job_config_map.is_some());
+        let parts = regions.len() + host_pools.len() + interfaces + single;
+        processing_elements.len() + services.len() + config_maps.len() + parts
     }
 
     /// What is known of the objects.
@@ -184,9 +239,15 @@ impl Selection<'_> {
         self,
         mirror: &impl ByOwner<K>,
         number: impl Fn(&Key) -> Option<N>,
-    ) -> BTreeMap<N, Shown<K>> {
+        before: &Objects<N, K>,
+    ) -> Objects<N, K> {
         let objects = mirror.kept_of_job(self.key).into_iter();
-        objects.filter_map(|(name, object)| Some((number(&name)?, Shown::of(object, self.job)?.0))).collect()
+        let shown = objects.filter_map(|(name, object)| {
+            let number = number(&name)?;
+            let same = unless_changed(before.get(&number), &object).cloned();
+            Some((number, same.or_else(|| Some(Shown::of(object, self.job)?.0))?))
+        });
+        shown.collect()
     }
 
     /// What comes after the name of the job.
@@ -204,7 +265,15 @@ impl Selection<'_> {
     }
 }
 
-fn known<N: Ord + Copy, K, O: Clone>(objects: &BTreeMap<N, Shown<K, O>>) -> BTreeMap<N, O> {
+fn part(meta: &ObjectMeta) -> Part {
+    match meta.labels.as_ref().and_then(|labels| labels.get(names::LABEL_PART)).map(String::as_str) {
+        Some(names::PART_AADL) => Part::Text,
+        Some(names::PART_ADL | names::PART_PLAN) => Part::Chunk,
+        _ => Part::Unknown,
+    }
+}
+
+fn known<N: Ord + Copy, K, O: Clone>(objects: &Objects<N, K, O>) -> BTreeMap<N, O> {
     objects.iter().map(|(number, object)| (*number, object.observed.clone())).collect()
 }
 

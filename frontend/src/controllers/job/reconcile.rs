@@ -28,9 +28,7 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
         let job = self.mirrors.jobs.get(key).filter(|job| job.metadata.deletion_timestamp.is_none());
         let Some(job) = job else {
             // The garbage collector deletes its objects, by their owner references (rule job-29).
-            self.memory.forget(key);
-            self.looks.forget_all_of(key);
-            self.job_ids.forget_without_jobs(&key.namespace, &self.mirrors.jobs);
+            self.forget(key);
             return Ok(None);
         };
         let job = self.memory.latest(key, job);
@@ -55,7 +53,10 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
         // Writes for a generation belong to the trace of the request for it, until it is rolled out (rule name-11).
         let span = tracing::info_span!("act", trace_id = field::Empty);
         let idle = decision == JobDecision::Work(Vec::new());
-        match (&snapshot.proposed, &snapshot.committed) {
+        let compiled = decision.plan_to_record().and_then(|plan| {
+            self.memory.find(&snapshot.key, snapshot.uid(), |entry| entry.plans.get(&plan.sha256)).flatten()
+        });
+        match (compiled.as_ref().or(snapshot.proposed.as_ref()), &snapshot.committed) {
             _ if idle => {}
             (Some(proposed), _) => traces::continue_trace(&span, &proposed.trace_parent),
             (None, Some(committed)) if is_in_roll_out(&observed.status, committed.number) => {

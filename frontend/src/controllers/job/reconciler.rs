@@ -8,6 +8,7 @@ use super::free_cpu::FreeCpu;
 use super::generation::Generation;
 use super::job_id::JobIds;
 use super::memory::Memory;
+use super::mirrored::MirroredChildren;
 use super::off_thread::off_thread;
 use super::rewrites::Rewrites;
 use super::services::{Bundles, Fusion};
@@ -19,12 +20,23 @@ use crate::owner::owner_of_job;
 use crate::settings::JobSettings;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-use streams_api::StoredPlan;
+use std::time::{Duration, Instant};
+use streams_api::{Job, StoredPlan};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Queue, Sharing};
 use streams_kubernetes::{Error, Key};
+
+/// What the last look at a job has read is kept if the job has at least so many objects: fewer are read as fast.
+const KEPT_FROM: usize = 256;
+/// A job rests that was not looked at for so long.
+const RESTS: Duration = Duration::from_secs(60);
+
+/// What was read of the objects of a job when it was looked at last.
+struct LastLook {
+    at: Instant,
+    children: Arc<MirroredChildren>,
+}
 
 /// Brings jobs to the state that their specs describe. Reconciles and long work share it.
 pub(super) struct JobReconciler<C> {
@@ -36,6 +48,8 @@ pub(super) struct JobReconciler<C> {
     pub(super) memory: Memory,
     /// How long the last look at a job took.
     pub(super) looks: Remembered<Duration>,
+    /// What the last look at a job has read; only of jobs with many objects, and until they rest.
+    last_looks: Remembered<LastLook>,
     /// Objects that are rewritten for this version of the frontend.
     pub(super) rewrites: Rewrites,
     /// Free CPU of the cluster, for automatic fusion.
@@ -67,6 +81,7 @@ impl<C> JobReconciler<C> {
             settings: _,
             memory,
             looks,
+            last_looks,
             rewrites: _,
             free_cpu: _,
             job_ids,
@@ -77,6 +92,7 @@ impl<C> JobReconciler<C> {
         vec![
             ("jobs", memory.len()),
             ("looks", looks.len()),
+            ("last looks", last_looks.len()),
             ("job ids", job_ids.len()),
             ("known launches", known_launches.len()),
             ("downloads", downloads.remembered()),
@@ -110,6 +126,8 @@ impl<C: Cluster> JobReconciler<C> {
         let memory = Memory::new(settings.adl_cache_mib << 20, settings.plan_cache_mib << 20, mirrors);
         let looks = Remembered::default();
         looks.end_with(&mirrors.jobs);
+        let last_looks = Remembered::default();
+        last_looks.end_with(&mirrors.jobs);
         let job_ids = JobIds::default();
         job_ids.end_with(&mirrors.jobs);
         let free_cpu = FreeCpu::default();
@@ -123,6 +141,7 @@ impl<C: Cluster> JobReconciler<C> {
             settings,
             memory,
             looks,
+            last_looks,
             rewrites,
             free_cpu,
             job_ids,
@@ -130,6 +149,33 @@ impl<C: Cluster> JobReconciler<C> {
             downloads,
             long_work,
         }
+    }
+
+    /// The objects of a job as the mirrors show them.
+    pub(super) fn mirrored(&self, key: &Key, job: &Job) -> Arc<MirroredChildren> {
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let before = self.last_looks.find(key, uid, |last| Arc::clone(&last.children)).unwrap_or_default();
+        let children = Arc::new(MirroredChildren::of(&self.mirrors, key, job, &before));
+        if children.len() >= KEPT_FROM {
+            self.last_looks.keep(key, uid, LastLook { at: Instant::now(), children: Arc::clone(&children) });
+        } else {
+            self.last_looks.forget_all_of(key);
+        }
+        children
+    }
+
+    /// There is no job of this name any more.
+    pub(super) fn forget(&self, key: &Key) {
+        self.memory.forget(key);
+        self.looks.forget_all_of(key);
+        self.last_looks.forget_all_of(key);
+        self.job_ids.forget_without_jobs(&key.namespace, &self.mirrors.jobs);
+    }
+
+    /// Lets go what was read of jobs that rest.
+    pub(super) fn let_rest(&self) {
+        self.memory.let_plans_rest();
+        self.last_looks.retain(|last| last.at.elapsed() < RESTS);
     }
 
     /// The generation of a stored plan, from memory or from its chunks, or why the chunks do not have it.

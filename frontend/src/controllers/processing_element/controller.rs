@@ -20,7 +20,7 @@ use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
-use streams_kubernetes::watch::{Mirrored, Watch};
+use streams_kubernetes::watch::{ConfigMapMeta, Mirrored, Watch};
 use tokio_util::sync::CancellationToken;
 
 /// The PE controller, to be run by the leader.
@@ -85,7 +85,8 @@ impl PeController {
 fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
     wake_by(&mirrors.processing_elements, mirrors, queue, |pe| Some(Key::of(pe)), |_| false);
     wake_by(&mirrors.pods, mirrors, queue, pe_of, goes_on);
-    wake_by(&mirrors.config_maps, mirrors, queue, pe_of, |_| false);
+    let pes = mirrors.processing_elements.clone();
+    wake_by(&mirrors.config_maps, mirrors, queue, move |text| pe_with_text(&pes, text), |_| false);
     let pes = mirrors.processing_elements.clone();
     mirrors.host_pools.wake(queue, move |pool| {
         let job = Key::of(pool).sibling(&pool.spec.job_name);
@@ -122,7 +123,7 @@ fn wake_by<K: Mirrored>(
     mirror: &Watch<K>,
     mirrors: &Mirrors,
     queue: &Queue<Key>,
-    pe: fn(&K) -> Option<Key>,
+    pe: impl Fn(&K) -> Option<Key> + Send + Sync + 'static,
     is_told_only: fn(&K) -> bool,
 ) {
     let (jobs, queue, mirrored) = (mirrors.jobs.clone(), queue.clone(), mirror.clone());
@@ -138,6 +139,14 @@ fn wake_by<K: Mirrored>(
             queue.add(pe);
         }
     });
+}
+
+/// The PE that refers to this ConfigMap. A resize writes a new text for each PE that it restarts and deletes the old one;
+/// the PE does not depend on either while it does not refer to it, and is woken when it does.
+fn pe_with_text(pes: &Watch<ProcessingElement>, text: &ConfigMapMeta) -> Option<Key> {
+    let pe = pe_of(text)?;
+    let refers_to_it = pes.get(&pe)?.spec.config_map.name == text.name_any();
+    refers_to_it.then_some(pe)
 }
 
 /// A pod that has not ended and is to stay: nothing else is to be done than to tell how far it is.
@@ -175,8 +184,10 @@ mod tests {
     use super::*;
     use crate::controllers::tests::LateMirrors;
     use futures::FutureExt as _;
+    use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Resource as _;
     use kube::api::DeleteParams;
+    use kube::core::ObjectMeta;
     use serde_json::json;
     use streams_api::{BundleReference, JobSpec, JobStatus, ProcessingElementSpec, Rollout, names};
     use streams_kubernetes::ownership::controlled_by;
@@ -261,5 +272,39 @@ mod tests {
         let queue = Queue::new("test", BackOff::default(), Sharing::among(8, owner_of_child), &Metrics::new("test"));
         wake(&mirrors.mirrors, &queue);
         assert_eq!(taken(&queue), ["b-0", "a-0", "c-0"]);
+    }
+
+    #[test]
+    fn a_text_wakes_the_pe_that_refers_to_it() {
+        let server = Server::new();
+        let config_map = streams_api::ConfigMapReference { name: "used".to_owned(), ..Default::default() };
+        let spec = ProcessingElementSpec { job_name: "a".to_owned(), config_map, ..ProcessingElementSpec::default() };
+        let mut pe = ProcessingElement::new("a-0", spec);
+        pe.metadata.namespace = Some("n".to_owned());
+        pe.metadata.labels = Some(names::pe_labels("a", 0));
+        server.create(&pe);
+        let mut mirrors = LateMirrors::of(&server);
+        let queue = Queue::new("test", BackOff::default(), Sharing::among(8, owner_of_child), &Metrics::new("test"));
+        wake(&mirrors.mirrors, &queue);
+        taken(&queue);
+        let text = |name: &str, pe: u64| ConfigMap {
+            metadata: ObjectMeta {
+                namespace: Some("n".to_owned()),
+                name: Some(name.to_owned()),
+                labels: Some(names::pe_labels("a", pe)),
+                ..ObjectMeta::default()
+            },
+            ..ConfigMap::default()
+        };
+        // text and PE of a ConfigMap -> the PEs that are looked at when it comes, and when it goes
+        let table: [(&str, u64, &[&str]); 3] = [("used", 0, &["a-0"]), ("next", 0, &[]), ("of-another", 1, &[])];
+        for (name, pe, expected) in table {
+            server.create(&text(name, pe));
+            mirrors.deliver_all();
+            assert_eq!(taken(&queue), expected, "{name} comes");
+            server.remove::<ConfigMap>(&Key::new("n", name));
+            mirrors.deliver_all();
+            assert_eq!(taken(&queue), expected, "{name} goes");
+        }
     }
 }

@@ -8,7 +8,7 @@
 //! Knows: spans of the two services. Must not know: which there should be.
 
 use super::background::submissions;
-use super::latency::{ask, settled_job};
+use super::latency::{ask, settle, settled_job};
 use super::{ElasticityOptions, Lane};
 use crate::soak::figures::Durations;
 use crate::system::System;
@@ -75,6 +75,7 @@ pub(super) async fn measure(
             let parent = format!("00-{trace}-{number:016x}-01");
             ask(&mut balancer, &job, width, WaitFor::Committed, options.within, Some(&parent)).await?;
             ask(&mut balancer, &job, width, WaitFor::RolledOut, options.within, None).await?;
+            settle(&job, width, lane, options.within).await?;
             traces.push(trace);
             progress.at(format!("{number} done"));
         }

@@ -51,7 +51,7 @@ pub(super) struct Flooded {
     pub(super) committed: Durations,
     pub(super) accepted: Durations,
     /// Calls that took longer than the goal.
-    pub(super) too_long: usize,
+    pub(super) too_long: Vec<TooLong>,
     /// Calls that were not made: too many were under way.
     pub(super) not_made: usize,
     pub(super) deaths: usize,
@@ -64,6 +64,15 @@ pub(super) struct Flooded {
     pub(super) memory: Memory,
 }
 
+/// A call that took too long.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TooLong {
+    /// From the first call to this one.
+    pub(super) begins: Duration,
+    pub(super) took: Duration,
+    pub(super) answer: String,
+}
+
 impl Flooded {
     /// What must not be.
     pub(super) fn failures(&self) -> Vec<String> {
@@ -71,8 +80,8 @@ impl Flooded {
         if let Some(first) = self.without_reason.first() {
             failures.push(format!("{} errors without a reason, the first: {first}", self.without_reason.len()));
         }
-        if self.too_long > 0 {
-            failures.push(format!("{} calls took longer than {} s", self.too_long, GOAL.as_secs()));
+        if !self.too_long.is_empty() {
+            failures.push(format!("{} calls took longer than {} s", self.too_long.len(), GOAL.as_secs()));
         }
         failures
     }
@@ -187,7 +196,8 @@ async fn ask_all(
     let balancer = system.frontend()?.balancer().await?;
     let places = Arc::new(Semaphore::new(AT_ONCE));
     let mut ticks = tokio::time::interval(Duration::from_secs_f64(1.0 / options.per_second));
-    let end = Instant::now() + options.duration;
+    let first = Instant::now();
+    let end = first + options.duration;
     let mut calls = JoinSet::new();
     while Instant::now() < end {
         ticks.tick().await;
@@ -206,7 +216,7 @@ async fn ask_all(
         let (job, width, balancer) = (job.clone(), random.u32(1..=widest), balancer.clone());
         let flooded = Arc::clone(flooded);
         calls.spawn(async move {
-            call(balancer, &job, (region, width), caller, &flooded).await;
+            call(balancer, &job, (region, width), caller, first, &flooded).await;
             drop(place);
         });
         while calls.try_join_next().is_some() {}
@@ -222,6 +232,7 @@ async fn call(
     job: &ObservedJob,
     width: (&str, u32),
     caller: Caller,
+    first: Instant,
     flooded: &Mutex<Flooded>,
 ) {
     let (wait_for, leaves) = match caller {
@@ -254,8 +265,10 @@ async fn call(
             }
         },
     };
+    if took > GOAL {
+        flooded.too_long.push(TooLong { begins: start.duration_since(first), took, answer: name.clone() });
+    }
     *flooded.answers.entry(name).or_default() += 1;
-    flooded.too_long += usize::from(took > GOAL);
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use super::background::submissions;
 use super::bare::Writes;
-use super::{ElasticityOptions, Lane, Shape};
-use crate::sample::CLEAN;
+use super::{ElasticityOptions, Lane, Pace, Shape};
+use crate::sample::{CLEAN, Widths};
 use crate::soak::figures::Durations;
 use crate::system::System;
 use crate::system::job::ObservedJob;
@@ -20,9 +20,7 @@ use tonic::transport::Channel;
 /// How long requests to one job took.
 #[derive(Debug)]
 pub(super) struct Latency {
-    pub(super) shape: Shape,
-    /// Submissions at a time beside it, and operators of each.
-    pub(super) background: (usize, usize),
+    pub(super) lane: Lane,
     /// Submissions that were compiled meanwhile.
     pub(super) submitted: usize,
     pub(super) committed: Durations,
@@ -36,15 +34,15 @@ pub(super) async fn measure(
     control_plane: &ControlPlane,
     system: System,
     options: &ElasticityOptions,
-    Lane { shape, times, background }: Lane,
+    lane: Lane,
 ) -> Result<Latency> {
+    let Lane { shape, times, pace, background } = lane;
     let client = control_plane.client().await?;
     let job = settled_job(control_plane, shape, options, "latency").await?;
     let beside = if background.0 > 0 { format!(" beside {} submissions", background.0) } else { String::new() };
     let progress = Progress::begin(format!("{times} requests{beside}"));
     let mut latency = Latency {
-        shape,
-        background,
+        lane,
         submitted: 0,
         committed: Durations::default(),
         rolled_out: Durations::default(),
@@ -60,6 +58,7 @@ pub(super) async fn measure(
             latency.committed.add(start.elapsed());
             ask(&mut balancer, &job, width, WaitFor::RolledOut, options.within, None).await?;
             latency.rolled_out.add(start.elapsed());
+            settle(&job, width, lane, options.within).await?;
             progress.at(format!("{} done", number + 1));
         }
         anyhow::Ok(())
@@ -71,7 +70,7 @@ pub(super) async fn measure(
     }
     latency.submitted = submitted.into_inner();
     progress.done();
-    if background.0 > 0 {
+    if background.0 > 0 || pace == Pace::AtOnce {
         return Ok(latency);
     }
 
@@ -95,6 +94,14 @@ pub(super) async fn measure(
     progress.done();
     latency.bare = Some((writes.count(), durations));
     Ok(latency)
+}
+
+/// Waits until the next request may be made.
+pub(super) async fn settle(job: &ObservedJob, width: u32, lane: Lane, within: Duration) -> Result<()> {
+    match lane.pace {
+        Pace::AtOnce => Ok(()),
+        Pace::AtRest => job.settled(Widths { clean: width, ..lane.shape.widths() }, within).await.map(drop),
+    }
 }
 
 /// A job in a namespace of its own, once it runs.

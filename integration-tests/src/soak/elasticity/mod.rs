@@ -117,15 +117,38 @@ impl ElasticityOptions {
     /// How the sample job is resized.
     fn latencies(&self) -> Vec<Lane> {
         let (shape, times) = (Shape::many(1, 1), self.requests);
-        let backgrounds = [Some((0, 0)), Some(self.background).filter(|background| background.0 > 0)];
-        let lanes = backgrounds.into_iter().flatten().map(|background| Lane { shape, times, background });
-        lanes.filter(|lane| lane.times > 0).collect()
+        let lane = |pace, background| Lane { shape, times, pace, background };
+        let alone = [Pace::AtRest, Pace::AtOnce].map(|pace| lane(pace, (0, 0)));
+        let beside = (self.background.0 > 0).then(|| lane(Pace::AtOnce, self.background));
+        alone.into_iter().chain(beside).filter(|lane| lane.times > 0).collect()
     }
 
     /// How the large job is.
     fn large(&self) -> Option<Lane> {
         let (pes, times) = self.large;
-        (pes > 0 && times > 0).then(|| Lane { shape: Shape::large(pes.max(6)), times, background: (0, 0) })
+        let (shape, pace) = (Shape::large(pes.max(6)), Pace::AtRest);
+        (pes > 0 && times > 0).then_some(Lane { shape, times, pace, background: (0, 0) })
+    }
+}
+
+/// When the next request is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// When nothing is left to do for the one before: what it replaced is gone, too.
+    AtRest,
+    /// When the one before is rolled out.
+    AtOnce,
+}
+
+impl Lane {
+    /// What is special about it, for reports.
+    fn circumstances(&self) -> &'static str {
+        match (self.pace, self.background.0) {
+            (Pace::AtRest, 0) => "",
+            (Pace::AtOnce, 0) => ", at once",
+            (Pace::AtRest, _) => ", beside submissions",
+            (Pace::AtOnce, _) => ", at once, beside submissions",
+        }
     }
 }
 
@@ -134,6 +157,7 @@ impl ElasticityOptions {
 struct Lane {
     shape: Shape,
     times: usize,
+    pace: Pace,
     /// Submissions at a time beside it, and operators of each.
     background: (usize, usize),
 }

@@ -29,11 +29,14 @@ pub fn page(command: &str, options: &ElasticityOptions, outcome: &ElasticityOutc
         writeln!(page, "\n**Failed**: {failure}")?;
     }
     if !outcome.latencies.is_empty() {
-        page.push_str("\n## One request after the other\n\nMilliseconds from the request to the answer.\n\n");
+        page.push_str(
+            "\n## One request after the other\n\nMilliseconds from the request to the answer. Each is made when nothing is left to do for the one before; \
+             *at once*: when that one is rolled out, while what it replaced is still being deleted.\n\n",
+        );
         let rows = outcome.latencies.iter().flat_map(latency);
         table(&mut page, ["", "number", "50 %", "90 %", "99 %", "longest"], rows)?;
-        for of in outcome.latencies.iter().filter(|of| of.background.0 > 0) {
-            let (at_once, operators) = of.background;
+        for of in outcome.latencies.iter().filter(|of| of.lane.background.0 > 0) {
+            let (at_once, operators) = of.lane.background;
             writeln!(
                 page,
                 "\nBeside {at_once} submissions at a time of {operators} operators in layers, each connected with all of the next: {} were compiled.",
@@ -51,11 +54,10 @@ pub fn page(command: &str, options: &ElasticityOptions, outcome: &ElasticityOutc
 }
 
 fn latency(of: &Latency) -> Vec<[String; 6]> {
-    let pes = of.shape.widths().processing_elements();
-    let beside = if of.background.0 > 0 { ", beside submissions" } else { "" };
+    let (pes, how) = (of.lane.shape.widths().processing_elements(), of.lane.circumstances());
     let mut rows = vec![
-        row(format!("{pes} PEs{beside}: to committed"), &of.committed),
-        row(format!("{pes} PEs{beside}: to rolled out"), &of.rolled_out),
+        row(format!("{pes} PEs{how}: to committed"), &of.committed),
+        row(format!("{pes} PEs{how}: to rolled out"), &of.rolled_out),
     ];
     if let Some((objects, durations)) = &of.bare {
         rows.push(row(format!("{pes} PEs: the bare client, {objects} objects"), durations));
@@ -74,11 +76,10 @@ fn milliseconds(duration: Duration) -> String {
 }
 
 fn steps(page: &mut String, of: &Course) -> Result<()> {
-    let beside = if of.lane.background.0 > 0 { ", beside submissions" } else { "" };
-    let pes = of.lane.shape.widths().processing_elements();
+    let (pes, how) = (of.lane.shape.widths().processing_elements(), of.lane.circumstances());
     writeln!(
         page,
-        "\n## Where the time until the commit goes: {pes} PEs{beside}\n\nMilliseconds from the begin of a request: when a step begins and ends, at the median of those \
+        "\n## Where the time until the commit goes: {pes} PEs{how}\n\nMilliseconds from the begin of a request: when a step begins and ends, at the median of those \
          of {} requests that have it. Their traces were collected, which costs time itself. What happens in fewer than half of them is left out; \
          what happens often is one step, from the first begin to the last end.\n",
         of.requests
@@ -111,10 +112,18 @@ fn flood(page: &mut String, options: &ElasticityOptions, of: &Flooded) -> Result
     )?;
     let answers = of.answers.iter().map(|(name, count)| [name.clone(), count.to_string()]);
     let more = [
-        ["took longer than 5 s".to_owned(), of.too_long.to_string()],
+        ["took longer than 5 s".to_owned(), of.too_long.len().to_string()],
         ["not made: too many were under way".to_owned(), of.not_made.to_string()],
     ];
     table(page, ["answer", "calls"], answers.chain(more))?;
+    if !of.too_long.is_empty() {
+        page.push_str("\nCalls that took longer than 5 s, in seconds since the first call:\n\n");
+        let mut too_long = of.too_long.clone();
+        too_long.sort();
+        let seconds = |duration: Duration| format!("{:.1}", duration.as_secs_f64());
+        let rows = too_long.iter().map(|call| [seconds(call.begins), seconds(call.took), call.answer.clone()]);
+        table(page, ["begun", "took", "answer"], rows)?;
+    }
     page.push_str("\nMilliseconds until the answer:\n\n");
     let rows = [row("accepted".to_owned(), &of.accepted), row("committed".to_owned(), &of.committed)];
     table(page, ["", "number", "50 %", "90 %", "99 %", "longest"], rows.into_iter())?;

@@ -74,6 +74,15 @@ pub(crate) enum JobDecision {
     Work(Vec<JobAction>),
 }
 
+impl JobDecision {
+    /// The plan that is recorded as the proposal, if that is decided.
+    pub(crate) fn plan_to_record(&self) -> Option<&StoredPlan> {
+        let Self::Step(Step::Record(change) | Step::RecordAndStart(change, _)) = self else { return None };
+        let JobStatusChange::Propose { plan, .. } = change else { return None };
+        Some(plan)
+    }
+}
+
 /// A step in the life of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {

@@ -11,10 +11,10 @@ use crate::controllers::job::tasks::{CompileRequest, Compiled, Slot, TaskKind, T
 use crate::controllers::traces;
 use crate::mirrors::{ByOwner as _, Mirrors};
 use bytes::Bytes;
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Resource, ResourceExt};
+use kube::Resource as _;
+use kube::core::ObjectMeta;
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use streams_api::{FusionMode, Job, ProcessingElement, RequestedWidths, Resize, StoredPlan, names};
 use streams_kubernetes::Key;
@@ -90,7 +90,7 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
             submit(assignment, adl).await?
         }
         (Target::Resize { widths, rebalances }, Some(previous)) => {
-            let in_use = in_use(&reconciler.mirrors, key, job, &previous.plan);
+            let in_use = in_use(&reconciler.mirrors, key, job, &previous.plan, &as_planned(assignment));
             let policy = if *rebalances { Policy::Rebalance } else { Policy::Sticky };
             resize(assignment, previous, widths, policy, in_use, adl).await?
         }
@@ -259,18 +259,38 @@ pub(super) struct InUse {
 
 /// PE ids and ports of what still exists (rule job-24): of PEs that are being removed, of pods that outlive their PE,
 /// and of PEs whose objects are not of the plan yet. A new PE with the id of a pod that is being terminated would
-/// have to wait for it.
-pub(super) fn in_use(mirrors: &Mirrors, key: &Key, job: &Job, plan: &Plan) -> InUse {
-    let pes = mirrors.processing_elements.of_job(key);
-    let pes = pes.filter(|pe| is_controlled_by(&pe.metadata, job));
-    let pods = mirrors.pods.of_job(key);
+/// have to wait for it. `as_planned`: PEs whose objects are known to be of the plan; they are not read.
+pub(super) fn in_use(mirrors: &Mirrors, key: &Key, job: &Job, plan: &Plan, as_planned: &HashSet<Key>) -> InUse {
+    let pes = mirrors.processing_elements.kept_of_job(key).into_iter().filter(|(name, _)| !as_planned.contains(name));
+    let pes = pes.filter_map(|(_, pe)| pe.read()).filter(|pe| is_controlled_by(&pe.metadata, job));
+    let pods = mirrors.pods.kept_of_job(key).into_iter().filter_map(|(_, pod)| pod.metadata());
     ids_and_ports(pes, pods.filter_map(|pod| pe_id(&pod, &key.name)), plan)
 }
 
+/// PEs of the job whose objects are what the committed generation wants, as far as that is known.
+fn as_planned<C>(Assignment { reconciler, key, job, uid }: &Assignment<'_, C>) -> HashSet<Key>
+where
+    C: Cluster,
+{
+    let plan = job.status.as_ref().and_then(|status| status.plan.as_ref());
+    let spec_generation = job.metadata.generation.unwrap_or_default();
+    let wanted = plan.and_then(|plan| {
+        reconciler.memory.find(key, uid, |entry| entry.plans.wanted(&plan.sha256, spec_generation)).flatten()
+    });
+    let Some(wanted) = wanted else { return HashSet::new() };
+    let shown = reconciler.mirrored(key, job);
+    let pes = shown.processing_elements.iter().filter(|(id, pe)| {
+        let desired = wanted.processing_elements.get(id);
+        let texts = desired.into_iter().flat_map(|desired| [Some(&desired.text), desired.carried.as_ref()]);
+        texts.flatten().any(|text| pe.applied.as_deref() == Some(text.processing_element.as_str()))
+    });
+    pes.map(|(id, _)| key.sibling(&names::processing_element(&key.name, *id))).collect()
+}
+
 /// Id of the PE that the pod was created for, whether that still exists or not.
-fn pe_id(pod: &Pod, job: &str) -> Option<u64> {
-    let id = pod.labels().get(names::LABEL_PE)?.parse().ok()?;
-    let mut controllers = pod.owner_references().iter().filter(|owner| owner.controller == Some(true));
+fn pe_id(pod: &ObjectMeta, job: &str) -> Option<u64> {
+    let id = pod.labels.as_ref()?.get(names::LABEL_PE)?.parse().ok()?;
+    let mut controllers = pod.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
     let kind = ProcessingElement::kind(&());
     let is_of_pe = controllers.any(|owner| owner.kind == kind && owner.name == names::processing_element(job, id));
     is_of_pe.then_some(id)
@@ -390,7 +410,7 @@ mod tests {
                 json!({"apiVersion": version, "kind": kind, "name": owner, "uid": "u", "controller": controller});
             let owners = json!([owner_reference]);
             let metadata = json!({"labels": {names::LABEL_PE: label}, "ownerReferences": owners});
-            let pod: Pod = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+            let pod: ObjectMeta = serde_json::from_value(metadata).unwrap();
             assert_eq!(pe_id(&pod, "flow"), expected, "{label} {kind} {owner} {controller}");
         }
     }

@@ -95,8 +95,8 @@ struct Assignment<'a, C> {
     uid: &'a str,
 }
 
-/// How often plans are let go that nobody has looked at for long enough.
-const PLANS_LEAVE_EVERY: Duration = Duration::from_secs(10);
+/// How often that is let go of jobs which nobody has looked at for long enough.
+const LET_REST_EVERY: Duration = Duration::from_secs(10);
 
 /// Requests long work. Cancels work of this kind that is under way for another request. `urgent` work, for a running
 /// job, goes first.
@@ -127,7 +127,7 @@ fn request_work<W: LongWork, C>(reconciler: &JobReconciler<C>, key: &Key, uid: &
     W::KIND
 }
 
-/// Works on both queues until they are closed. Meanwhile plans that nobody looks at leave the memory.
+/// Works on both queues until they are closed. Meanwhile what was read of jobs that rest leaves the memory.
 pub(super) async fn run<C: Cluster>(reconciler: Arc<JobReconciler<C>>, jobs: Queue<Key>) {
     let settings = &reconciler.settings;
     let of = |queue: &Queue<WorkItem>, workers: u16| {
@@ -145,8 +145,8 @@ pub(super) async fn run<C: Cluster>(reconciler: Arc<JobReconciler<C>>, jobs: Que
     let long_work = of(&reconciler.long_work, settings.long_workers);
     let leave = async {
         loop {
-            tokio::time::sleep(PLANS_LEAVE_EVERY).await;
-            reconciler.memory.let_plans_rest();
+            tokio::time::sleep(LET_REST_EVERY).await;
+            reconciler.let_rest();
         }
     };
     tokio::select! {
