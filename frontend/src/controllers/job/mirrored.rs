@@ -125,21 +125,15 @@ impl MirroredChildren {
         let own = names::job_config_map(&key.name);
         let (mut job_config_map, mut config_maps) = (None, BTreeMap::new());
         for (name, object) in mirrors.config_maps.kept_of_job(key) {
-            let is_own = *name.name == *own;
-            let known = if is_own { None } else { before.config_maps.get(&*name.name) };
-            let same = unless_changed(known.map(|(_, map)| map), &object).zip(known);
-            let (part, map) = match same {
-                Some((map, (part, _))) => (*part, Arc::clone(map)),
-                None => match Shown::of(object, job) {
-                    Some((map, meta)) => (part(&meta), map),
-                    None => continue,
-                },
-            };
-            if is_own {
-                job_config_map = Some(map);
-            } else {
-                config_maps.insert(name.name.to_string(), (part, map));
+            if *name.name == *own {
+                let same = unless_changed(before.job_config_map.as_ref(), &object).cloned();
+                job_config_map = same.or_else(|| Some(Shown::of(object, job)?.0));
+                continue;
             }
+            let known = before.config_maps.get(&*name.name);
+            let same = known.filter(|(_, map)| map.object.is_identical(&object)).cloned();
+            let map = same.or_else(|| Shown::of(object, job).map(|(map, meta)| (part(&meta), map)));
+            config_maps.extend(map.map(|map| (name.name.to_string(), map)));
         }
         Self {
             processing_elements: pes,
@@ -383,7 +377,79 @@ fn says(status: &ProcessingElementStatus, run: PodState, no_other_pod: Option<&W
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::tests::LateMirrors;
+    use k8s_openapi::api::core::v1::ConfigMap;
     use serde_json::json;
+    use streams_api::{BundleReference, JobSpec, ProcessingElementSpec, UserEndpoint};
+    use streams_kubernetes::ownership::controlled_by;
+    use streams_kubernetes_fake::Server;
+
+    #[test]
+    fn a_look_reads_only_what_has_changed_and_sees_the_same_as_one_that_reads_everything() {
+        let server = Server::new();
+        let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+        job.metadata.namespace = Some("n".to_owned());
+        let job = server.create(&job);
+        let meta = |name: &str, labels| ObjectMeta {
+            namespace: Some("n".to_owned()),
+            name: Some(name.to_owned()),
+            labels: Some(labels),
+            owner_references: Some(vec![controlled_by(&job)]),
+            ..ObjectMeta::default()
+        };
+        let text = |name: &str| {
+            let mut labels = names::pe_labels("flow", 0);
+            labels.insert(names::LABEL_PART.to_owned(), names::PART_AADL.to_owned());
+            ConfigMap { metadata: meta(name, labels), ..ConfigMap::default() }
+        };
+        for id in [0, 1] {
+            let name = names::processing_element("flow", id);
+            let metadata = meta(&name, names::pe_labels("flow", id));
+            let mut pe =
+                ProcessingElement::new(&name, ProcessingElementSpec { id, ..ProcessingElementSpec::default() });
+            pe.metadata = metadata.clone();
+            let endpoint = UserEndpoint { name: "web".to_owned(), port: 80, protocol: "TCP".to_owned() };
+            pe.status =
+                Some(ProcessingElementStatus { endpoints: vec![endpoint], ..ProcessingElementStatus::default() });
+            server.create(&pe);
+            server.create(&Service { metadata, ..Service::default() });
+        }
+        server.create(&text("flow-text"));
+        server.create(&ConfigMap { metadata: meta("flow", names::job_labels("flow")), ..ConfigMap::default() });
+        let mut mirrors = LateMirrors::of(&server);
+        let key = Key::new("n", "flow");
+        let look = |mirrors: &LateMirrors, before: &MirroredChildren| {
+            let seen = MirroredChildren::of(&mirrors.mirrors, &key, &job, before);
+            let anew = MirroredChildren::of(&mirrors.mirrors, &key, &job, &MirroredChildren::default());
+            let all = |seen: &MirroredChildren| format!("{:?} {:?}", seen.children(), seen.endpoints);
+            assert_eq!(all(&seen), all(&anew));
+            assert_eq!(seen.len(), anew.len());
+            seen
+        };
+        let first = look(&mirrors, &MirroredChildren::default());
+        assert_eq!((first.len(), first.endpoints.len()), (6, 2));
+        let again = look(&mirrors, &first);
+        let is_same = |id: u64, one: &MirroredChildren, other: &MirroredChildren| {
+            Arc::ptr_eq(&one.processing_elements[&id], &other.processing_elements[&id])
+        };
+        assert!(is_same(0, &first, &again) && is_same(1, &first, &again));
+        assert!(Arc::ptr_eq(&first.config_maps["flow-text"].1, &again.config_maps["flow-text"].1));
+        assert!(
+            first.job_config_map.as_ref().zip(again.job_config_map.as_ref()).is_some_and(|(a, b)| Arc::ptr_eq(a, b))
+        );
+
+        // A PE changes, another one has lost its owner, a text has gone and another one has come.
+        server.edit(&key.sibling("flow-0"), |pe: &mut ProcessingElement| pe.spec.generation = 7);
+        server.edit(&key.sibling("flow-1"), |pe: &mut ProcessingElement| pe.metadata.owner_references = None);
+        server.remove::<ConfigMap>(&key.sibling("flow-text"));
+        server.create(&text("flow-next"));
+        mirrors.deliver_all();
+        let changed = look(&mirrors, &again);
+        assert!(!is_same(0, &first, &changed));
+        assert_eq!(changed.processing_elements.keys().collect::<Vec<_>>(), [&0]);
+        assert!(Arc::ptr_eq(&first.services[&1], &changed.services[&1]));
+        assert_eq!(changed.config_maps.keys().collect::<Vec<_>>(), ["flow-next"]);
+    }
 
     #[test]
     fn a_pe_that_stays_down_is_down_wherever_it_is_to_run() {

@@ -27,8 +27,9 @@ use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Queue, Sharing};
 use streams_kubernetes::{Error, Key};
 
-/// What the last look at a job has read is kept if the job has at least so many objects: fewer are read as fast.
-const KEPT_FROM: usize = 256;
+/// What the last look at a job has read is kept if the job has at least so many objects: fewer are read as fast. In
+/// tests of small jobs it is kept, too.
+const KEPT_FROM: usize = if cfg!(test) { 1 } else { 256 };
 /// A job rests that was not looked at for so long.
 const RESTS: Duration = Duration::from_secs(60);
 

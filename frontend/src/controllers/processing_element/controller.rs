@@ -141,8 +141,8 @@ fn wake_by<K: Mirrored>(
     });
 }
 
-/// The PE that refers to this ConfigMap. A resize writes a new text for each PE that it restarts and deletes the old one;
-/// the PE does not depend on either while it does not refer to it, and is woken when it does.
+/// The PE that refers to this ConfigMap. A resize writes a new text for each PE that it restarts, and deletes the old
+/// one: before the PE refers to the one, and after it has referred to the other. Neither is a reason to look at it.
 fn pe_with_text(pes: &Watch<ProcessingElement>, text: &ConfigMapMeta) -> Option<Key> {
     let pe = pe_of(text)?;
     let refers_to_it = pes.get(&pe)?.spec.config_map.name == text.name_any();
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_text_wakes_the_pe_that_refers_to_it() {
         let server = Server::new();
-        let config_map = streams_api::ConfigMapReference { name: "used".to_owned(), ..Default::default() };
+        let config_map = streams_api::AadlConfigMap { name: "used".to_owned(), ..Default::default() };
         let spec = ProcessingElementSpec { job_name: "a".to_owned(), config_map, ..ProcessingElementSpec::default() };
         let mut pe = ProcessingElement::new("a-0", spec);
         pe.metadata.namespace = Some("n".to_owned());

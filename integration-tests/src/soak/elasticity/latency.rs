@@ -17,6 +17,11 @@ use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceC
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use tonic::transport::Channel;
 
+/// From a job of this many PEs on, the API server cleans up for a while after all of its objects were listed.
+const LARGE: usize = 100;
+/// How long that is waited for.
+const QUIET: Duration = Duration::from_secs(2);
+
 /// How long requests to one job took.
 #[derive(Debug)]
 pub(super) struct Latency {
@@ -41,13 +46,8 @@ pub(super) async fn measure(
     let job = settled_job(control_plane, shape, options, "latency").await?;
     let beside = if background.0 > 0 { format!(" beside {} submissions", background.0) } else { String::new() };
     let progress = Progress::begin(format!("{times} requests{beside}"));
-    let mut latency = Latency {
-        lane,
-        submitted: 0,
-        committed: Durations::default(),
-        rolled_out: Durations::default(),
-        bare: None,
-    };
+    let mut latency =
+        Latency { lane, submitted: 0, committed: Durations::default(), rolled_out: Durations::default(), bare: None };
     let mut balancer = system.frontend()?.balancer().await?;
     let submitted = std::sync::atomic::AtomicUsize::new(0);
     let requests = async {
@@ -99,9 +99,16 @@ pub(super) async fn measure(
 /// Waits until the next request may be made.
 pub(super) async fn settle(job: &ObservedJob, width: u32, lane: Lane, within: Duration) -> Result<()> {
     match lane.pace {
-        Pace::AtOnce => Ok(()),
-        Pace::AtRest => job.settled(Widths { clean: width, ..lane.shape.widths() }, within).await.map(drop),
+        Pace::AtOnce => {}
+        Pace::AtRest => {
+            let widths = Widths { clean: width, ..lane.shape.widths() };
+            job.settled(widths, within).await?;
+            if widths.processing_elements() >= LARGE {
+                tokio::time::sleep(QUIET).await;
+            }
+        }
     }
+    Ok(())
 }
 
 /// A job in a namespace of its own, once it runs.

@@ -35,6 +35,8 @@ fn is_whole(spans: &[Span], pods: usize) -> Result<()> {
         ("resize", None),
         ("POST /apis/streams.ibm.com/v1/namespaces/{namespace}/streamsresizes", Some("resize")),
         ("wait for admission", Some("resize")),
+        ("admit", None),
+        ("GET /apis/streams.ibm.com/v1/namespaces/{namespace}/streamsprs/{name}", Some("admit")),
         ("wait in queue", None),
         ("compile", None),
         (COMPILATION, None),
