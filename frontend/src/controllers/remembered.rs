@@ -96,7 +96,9 @@ impl<V> Remembered<V> {
 
     /// Keeps the values for which this holds.
     pub(crate) fn retain(&self, holds: impl Fn(&V) -> bool) {
-        self.lock().retain(|_, remembrance| holds(&remembrance.value));
+        // Large ones take a while to drop, and others wait for the lock.
+        let gone: Vec<_> = self.lock().extract_if(|_, remembrance| !holds(&remembrance.value)).collect();
+        drop(gone);
     }
 
     /// Objects of which something is kept.

@@ -49,10 +49,10 @@ use streams_kubernetes::writer::{Applied, DEFINITIONS_OUTDATED, Writer};
 const CONCURRENT: usize = 16;
 /// Most writes of one turn; other jobs have their turns then (rule call-7).
 const WRITES: usize = 256;
-/// Most deletions of one turn: somebody may ask for another width meanwhile, and waits for the end of the turn.
+/// Deletions of one turn: somebody may ask for another width meanwhile, and waits for the end of the turn.
 const DELETIONS: usize = 64;
-/// If there are many: this part of them, so that looks at a large job do not take longer than what is done.
-const PART_OF_DELETIONS: usize = 16;
+/// Of many deletions, a turn has this part: looks at a large job must not take longer than what is done.
+const DELETIONS_DIVIDED_BY: usize = 16;
 /// When objects may be rewritten again for which there was no more room in this second.
 const NEXT_SECOND: Duration = Duration::from_secs(1);
 
@@ -167,7 +167,9 @@ impl<C: Cluster> Actor<'_, C> {
         let rolls_out_after = self.put_off_roll_out(&mut others, &mut deletions, now);
         let wrote = !others.is_empty();
         // The rest comes with the next turn, after those of other jobs.
-        let most_deletions = (deletions.len() / PART_OF_DELETIONS).max(DELETIONS);
+        // Somebody waits for the admission, and the turn would end with its last deletion.
+        let admits = others.iter().any(|action| matches!(action, JobAction::Admit));
+        let most_deletions = if admits { 0 } else { (deletions.len() / DELETIONS_DIVIDED_BY).max(DELETIONS) };
         let is_cut = others.len() > WRITES || deletions.len() > most_deletions;
         others.truncate(WRITES);
         deletions.truncate(most_deletions);
@@ -195,7 +197,7 @@ impl<C: Cluster> Actor<'_, C> {
             }
             entry.pause.and_then(|pause| pause.left(now))
         });
-        if failed.is_none() && pause.is_none() && !is_cut && self.has_advanced.load(Ordering::Relaxed) {
+        if failed.is_none() && pause.is_none() && (admits || !is_cut) && self.has_advanced.load(Ordering::Relaxed) {
             // The next step may be due; no mirror has to show first what the API server has answered.
             return Ok(Next::Observe);
         }

@@ -21,20 +21,21 @@ use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::error::written;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::watch::version;
-use streams_process::telemetry;
 use tracing::{Instrument as _, field};
 
 /// Most regions that an admission reads one by one.
 const READ_ONE_BY_ONE: usize = 16;
 
 impl<C: Cluster> Actor<'_, C> {
-    /// Admits the requests that are new, in the trace of the last one that has a trace.
+    /// Admits the requests that are new, in the trace of the newest of them.
     pub(super) async fn admit(&self) -> Result<(), Error> {
         let requests: Vec<Resize> = self.requests().iter().map(|request| (**request).clone()).collect();
         let span = tracing::info_span!("admit", trace_id = field::Empty);
-        let is_new = |request: &&Resize| request.status.as_ref().is_none_or(|status| status.number.is_none());
-        if let Some(trace) = requests.iter().rev().filter(is_new).find_map(traces::carried_by) {
-            telemetry::continue_context(&span, &trace);
+        let has_number = |request: &Resize| request.status.as_ref().is_some_and(|status| status.number.is_some());
+        let new = requests.iter().filter(|request| !request.phase().is_final() && !has_number(request));
+        let newest = new.max_by_key(|request| request.creation_timestamp().map(|created| created.0));
+        if let Some(trace) = newest.and_then(traces::carried_by) {
+            traces::continue_context(&span, &trace);
         }
         self.admit_against_regions(requests).instrument(span).await
     }

@@ -154,6 +154,17 @@ impl MirroredChildren {
         }
     }
 
+    /// What was read of the PE object of this name, and its number, if it was this arrival of the object.
+    pub(super) fn processing_element(
+        &self,
+        job: &Key,
+        name: &Key,
+        object: &Kept<ProcessingElement>,
+    ) -> Option<(u64, &Shown<ProcessingElement, ObservedPe>)> {
+        let id = suffix(job, name)?.parse().ok()?;
+        Some((id, &**unless_changed(self.processing_elements.get(&id), object)?))
+    }
+
     /// How many objects there are.
     pub(super) fn len(&self) -> usize {
         let Self {
@@ -246,7 +257,7 @@ impl Selection<'_> {
 
     /// What comes after the name of the job.
     fn suffix(self, name: &Key) -> Option<&str> {
-        name.name.strip_prefix(&*self.key.name)?.strip_prefix('-')
+        suffix(self.key, name)
     }
 
     fn number(self, name: &Key) -> Option<u64> {
@@ -257,6 +268,11 @@ impl Selection<'_> {
         let (pe, id) = self.suffix(name)?.split_once('-')?;
         Some(Port { pe: pe.parse().ok()?, id: id.parse().ok()? })
     }
+}
+
+/// What comes after the name of the job in that of an object.
+fn suffix<'a>(job: &Key, name: &'a Key) -> Option<&'a str> {
+    name.name.strip_prefix(&*job.name)?.strip_prefix('-')
 }
 
 fn part(meta: &ObjectMeta) -> Part {
@@ -446,6 +462,10 @@ mod tests {
         mirrors.deliver_all();
         let changed = look(&mirrors, &again);
         assert!(!is_same(0, &first, &changed));
+        let name = key.sibling("flow-0");
+        let now = mirrors.mirrors.processing_elements.kept(&name).unwrap();
+        assert!(first.processing_element(&key, &name, &now).is_none(), "it has changed since");
+        assert_eq!(changed.processing_element(&key, &name, &now).map(|(id, _)| id), Some(0));
         assert_eq!(changed.processing_elements.keys().collect::<Vec<_>>(), [&0]);
         assert!(Arc::ptr_eq(&first.services[&1], &changed.services[&1]));
         assert_eq!(changed.config_maps.keys().collect::<Vec<_>>(), ["flow-next"]);

@@ -85,7 +85,7 @@ pub(super) async fn observe<C: Cluster>(
     let requests = reconciler.all_requests(key, &job, &status).await?;
     let (Widths { desired, refused, to_take_over }, requests) = wishes(reconciler, &snapshot, &status, &requests, now);
     let labels = job_config_map(reconciler, &snapshot, &digests)?;
-    let mirrored = reconciler.mirrored(key, &job);
+    let mirrored = reconciler.look_at_children(key, &job);
     let user_ports = user_ports(reconciler, &snapshot, &digests, &mirrored, now).await?;
     let wanted = Wanted {
         snapshot: snapshot.clone(),

@@ -152,10 +152,10 @@ impl<C: Cluster> JobReconciler<C> {
         }
     }
 
-    /// The objects of a job as the mirrors show them.
-    pub(super) fn mirrored(&self, key: &Key, job: &Job) -> Arc<MirroredChildren> {
+    /// Reads the objects of a job as the mirrors show them, as far as they have changed since the last look.
+    pub(super) fn look_at_children(&self, key: &Key, job: &Job) -> Arc<MirroredChildren> {
         let uid = job.metadata.uid.as_deref().unwrap_or_default();
-        let before = self.last_looks.find(key, uid, |last| Arc::clone(&last.children)).unwrap_or_default();
+        let before = self.last_look(key, uid).unwrap_or_default();
         let children = Arc::new(MirroredChildren::of(&self.mirrors, key, job, &before));
         if children.len() >= KEPT_FROM {
             self.last_looks.keep(key, uid, LastLook { at: Instant::now(), children: Arc::clone(&children) });
@@ -163,6 +163,11 @@ impl<C: Cluster> JobReconciler<C> {
             self.last_looks.forget_all_of(key);
         }
         children
+    }
+
+    /// What the last look at a job has read, if it is kept.
+    pub(super) fn last_look(&self, key: &Key, uid: &str) -> Option<Arc<MirroredChildren>> {
+        self.last_looks.find(key, uid, |last| Arc::clone(&last.children))
     }
 
     /// There is no job of this name any more.

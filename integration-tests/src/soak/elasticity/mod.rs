@@ -30,7 +30,7 @@ use streams_control_plane::ControlPlane;
 use streams_control_plane::process::Supervisor;
 
 /// Room for pods of the jobs that are resized one after the other.
-const PODS_OF_SMALL_JOBS: usize = 100;
+const PODS_OF_SMALL_JOBS: usize = 150;
 
 /// Options of a run.
 #[derive(Debug, Clone)]

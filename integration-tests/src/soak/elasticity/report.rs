@@ -30,7 +30,7 @@ pub fn page(command: &str, options: &ElasticityOptions, outcome: &ElasticityOutc
     }
     if !outcome.latencies.is_empty() {
         page.push_str(
-            "\n## One request after the other\n\nMilliseconds from the request to the answer. Each is made when nothing is left to do for the one before; \
+            "\n## One request after the other\n\nMilliseconds from the request to the answer. Each is made when nothing is left to do for the one before, to a large job 2 s later; \
              *at once*: when that one is rolled out, while what it replaced is still being deleted.\n\n",
         );
         let rows = outcome.latencies.iter().flat_map(latency);

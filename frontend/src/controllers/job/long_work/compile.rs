@@ -14,12 +14,13 @@ use bytes::Bytes;
 use kube::Resource as _;
 use kube::core::ObjectMeta;
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use streams_api::{FusionMode, Job, ProcessingElement, RequestedWidths, Resize, StoredPlan, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
+use streams_kubernetes::watch::Kept;
 use streams_process::telemetry::{self, TraceContext};
 use streams_proto::fusion::v1::resize_request::{Policy, PortsInUse};
 use streams_proto::fusion::v1::{
@@ -90,7 +91,7 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
             submit(assignment, adl).await?
         }
         (Target::Resize { widths, rebalances }, Some(previous)) => {
-            let in_use = in_use(&reconciler.mirrors, key, job, &previous.plan, &as_planned(assignment));
+            let in_use = in_use(&reconciler.mirrors, key, job, &previous.plan, is_as_planned(assignment));
             let policy = if *rebalances { Policy::Rebalance } else { Policy::Sticky };
             resize(assignment, previous, widths, policy, in_use, adl).await?
         }
@@ -259,32 +260,39 @@ pub(super) struct InUse {
 
 /// PE ids and ports of what still exists (rule job-24): of PEs that are being removed, of pods that outlive their PE,
 /// and of PEs whose objects are not of the plan yet. A new PE with the id of a pod that is being terminated would
-/// have to wait for it. `as_planned`: PEs whose objects are known to be of the plan; they are not read.
-pub(super) fn in_use(mirrors: &Mirrors, key: &Key, job: &Job, plan: &Plan, as_planned: &HashSet<Key>) -> InUse {
-    let pes = mirrors.processing_elements.kept_of_job(key).into_iter().filter(|(name, _)| !as_planned.contains(name));
+/// have to wait for it. `is_as_planned`: whether an object is known to be of the plan; then it is not read.
+pub(super) fn in_use(
+    mirrors: &Mirrors,
+    key: &Key,
+    job: &Job,
+    plan: &Plan,
+    is_as_planned: impl Fn(&Key, &Kept<ProcessingElement>) -> bool,
+) -> InUse {
+    let pes = mirrors.processing_elements.kept_of_job(key).into_iter().filter(|(name, pe)| !is_as_planned(name, pe));
     let pes = pes.filter_map(|(_, pe)| pe.read()).filter(|pe| is_controlled_by(&pe.metadata, job));
     let pods = mirrors.pods.kept_of_job(key).into_iter().filter_map(|(_, pod)| pod.metadata());
     ids_and_ports(pes, pods.filter_map(|pod| pe_id(&pod, &key.name)), plan)
 }
 
-/// PEs of the job whose objects are what the committed generation wants, as far as that is known.
-fn as_planned<C>(Assignment { reconciler, key, job, uid }: &Assignment<'_, C>) -> HashSet<Key>
-where
-    C: Cluster,
-{
+/// Whether the last look at the job has seen that what was applied to an object is what the committed generation wants.
+fn is_as_planned<C: Cluster>(
+    Assignment { reconciler, key, job, uid }: &Assignment<'_, C>,
+) -> impl Fn(&Key, &Kept<ProcessingElement>) -> bool + use<C> {
     let plan = job.status.as_ref().and_then(|status| status.plan.as_ref());
     let spec_generation = job.metadata.generation.unwrap_or_default();
     let wanted = plan.and_then(|plan| {
         reconciler.memory.find(key, uid, |entry| entry.plans.wanted(&plan.sha256, spec_generation)).flatten()
     });
-    let Some(wanted) = wanted else { return HashSet::new() };
-    let shown = reconciler.mirrored(key, job);
-    let pes = shown.processing_elements.iter().filter(|(id, pe)| {
-        let desired = wanted.processing_elements.get(id);
-        let texts = desired.into_iter().flat_map(|desired| [Some(&desired.text), desired.carried.as_ref()]);
-        texts.flatten().any(|text| pe.applied.as_deref() == Some(text.processing_element.as_str()))
-    });
-    pes.map(|(id, _)| key.sibling(&names::processing_element(&key.name, *id))).collect()
+    let known = wanted.zip(reconciler.last_look(key, uid));
+    let job = (*key).clone();
+    move |name, pe| {
+        let seen = known.as_ref().and_then(|(wanted, look)| Some((wanted, look.processing_element(&job, name, pe)?)));
+        seen.is_some_and(|(wanted, (id, seen))| {
+            let desired = wanted.processing_elements.get(&id);
+            let texts = desired.into_iter().flat_map(|desired| [Some(&desired.text), desired.carried.as_ref()]);
+            texts.flatten().any(|text| seen.applied.as_deref() == Some(text.processing_element.as_str()))
+        })
+    }
 }
 
 /// Id of the PE that the pod was created for, whether that still exists or not.

@@ -25,7 +25,7 @@ use crate::settings::JobSettings;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use streams_api::{
     Job, ParallelRegion, PePhase, ProcessingElementStatus, Resize, ResizeChanges, ResizePhase, ResizePolicy, StoredPlan,
@@ -142,7 +142,7 @@ impl<C: Cluster> DryRuns<C> {
         }
         let rebalances = request.spec.policy == ResizePolicy::Rebalance;
         let policy = if rebalances { Policy::Rebalance } else { Policy::Sticky };
-        let in_use = in_use(&self.mirrors, &key, job, &previous.plan, &HashSet::new());
+        let in_use = in_use(&self.mirrors, &key, job, &previous.plan, |_, _| false);
         let resize = resize_request(&previous, &widths, policy, in_use, None);
         let planned =
             match self.plan(&key, job, PlanRequest { what: Some(What::Resize(resize)), include_plan: true }).await {
