@@ -166,10 +166,10 @@ impl<C: Cluster> Actor<'_, C> {
         let mut others = if is_paused { Vec::new() } else { others };
         let rolls_out_after = self.put_off_roll_out(&mut others, &mut deletions, now);
         let wrote = !others.is_empty();
-        // The rest comes with the next turn, after those of other jobs.
-        // Somebody waits for the admission, and the turn would end with its last deletion.
+        // Somebody waits for an admission, and the turn would end with its last deletion.
         let admits = others.iter().any(|action| matches!(action, JobAction::Admit));
         let most_deletions = if admits { 0 } else { (deletions.len() / DELETIONS_DIVIDED_BY).max(DELETIONS) };
+        // The rest comes with the next turn, after those of other jobs.
         let is_cut = others.len() > WRITES || deletions.len() > most_deletions;
         others.truncate(WRITES);
         deletions.truncate(most_deletions);
