@@ -5,7 +5,7 @@
 use super::act::Actor;
 use super::child::Child;
 use super::owned::Owned;
-use super::requests::admission::{admit_all, ended};
+use super::requests::admission::{admit_all, age, ended};
 use super::requests::standing::Circumstances;
 use super::tasks::Failure;
 use crate::controllers::traces;
@@ -33,7 +33,7 @@ impl<C: Cluster> Actor<'_, C> {
         let span = tracing::info_span!("admit", trace_id = field::Empty);
         let has_number = |request: &Resize| request.status.as_ref().is_some_and(|status| status.number.is_some());
         let new = requests.iter().filter(|request| !request.phase().is_final() && !has_number(request));
-        let newest = new.max_by_key(|request| request.creation_timestamp().map(|created| created.0));
+        let newest = new.max_by_key(|request| age(request));
         if let Some(trace) = newest.and_then(traces::carried_by) {
             traces::continue_context(&span, &trace);
         }

@@ -145,7 +145,7 @@ impl MirroredChildren {
             imports: of.shown(&mirrors.imports, |name| of.port(name), &before.imports),
             consistent_regions: of.shown(
                 &mirrors.consistent_regions,
-                |name| of.suffix(name)?.strip_prefix("cr")?.parse().ok(),
+                |name| suffix(key, name)?.strip_prefix("cr")?.parse().ok(),
                 &before.consistent_regions,
             ),
             consistent_region_service,
@@ -255,17 +255,12 @@ impl Selection<'_> {
         shown.collect()
     }
 
-    /// What comes after the name of the job.
-    fn suffix(self, name: &Key) -> Option<&str> {
-        suffix(self.key, name)
-    }
-
     fn number(self, name: &Key) -> Option<u64> {
-        self.suffix(name)?.parse().ok()
+        suffix(self.key, name)?.parse().ok()
     }
 
     fn port(self, name: &Key) -> Option<Port> {
-        let (pe, id) = self.suffix(name)?.split_once('-')?;
+        let (pe, id) = suffix(self.key, name)?.split_once('-')?;
         Some(Port { pe: pe.parse().ok()?, id: id.parse().ok()? })
     }
 }

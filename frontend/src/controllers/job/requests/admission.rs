@@ -67,7 +67,7 @@ pub(crate) fn admit_all(
 }
 
 /// Older ones first: by when they were made, and within a second by the order of the API server.
-fn age(request: &Resize) -> (Option<Timestamp>, u64, Option<String>) {
+pub(crate) fn age(request: &Resize) -> (Option<Timestamp>, u64, Option<String>) {
     let meta = &request.metadata;
     let version = meta.resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or(u64::MAX);
     (meta.creation_timestamp.as_ref().map(|at| at.0), version, meta.name.clone())
