@@ -11,6 +11,7 @@ pub mod bundles;
 mod consistent_regions;
 pub mod controllers;
 pub mod elasticity;
+mod fair_semaphore;
 pub mod fusion;
 mod grpc;
 pub mod mirrors;

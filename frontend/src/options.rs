@@ -18,14 +18,18 @@ use streams_process::tls::{ClientFiles, Connector, Pair};
 
 const EXAMPLES: &str = "\
 Examples:
-  In a cluster, with the defaults of deploy/base:
-    streams-frontend run --fusion-service fusion-service.streams-system:50051
+  In a cluster, as in deploy/base:
+    streams-frontend run --fusion-service fusion-service:50051 --fusion-service-endpoints fusion-service:grpc \\
+      --pe-api-endpoints streams-frontend:pe-api --pe-api-address $POD_IP --bundle-directory /bundles
 
   On a laptop, against the cluster of a kubeconfig, bundles from a directory, one namespace:
     streams-frontend run --kube-context kind-dev --namespace demo --no-leader-election \\
       --fusion-service 127.0.0.1:50051 --bundle-directory ./bundles \\
-      --elasticity-listen 127.0.0.1:50052 --http-listen 127.0.0.1:8080 \\
-      --pe-api-listen 127.0.0.1:10000 --bundle-repository-listen 127.0.0.1:6379
+      --elasticity-listen 127.0.0.1:50052 --http-listen 127.0.0.1:8080 --pe-api-address 192.0.2.10 \\
+      --pe-api-listen 192.0.2.10:10000 --bundle-repository-listen 192.0.2.10:6379
+  192.0.2.10 stands for the address at which pods reach the laptop, which must see their own addresses. Where there is
+  none, leave --pe-api-address out and listen at 127.0.0.1: jobs are submitted and resized, but their PEs get neither
+  names nor routes nor bundles.
 
   Install the custom resources:
     streams-frontend crds | kubectl apply --server-side -f -";
@@ -174,7 +178,8 @@ pub(crate) struct Endpoints {
     #[arg(long, env = "STREAMS_BUNDLE_REPOSITORY_LISTEN", default_value = "0.0.0.0:6379", value_name = "ADDRESS:PORT")]
     pub(crate) bundle_repository_listen: SocketAddr,
 
-    /// Address at which PEs reach this replica; without it the PEs of consistent regions are not told anything
+    /// Address at which PEs reach this replica. Without it no PE of any job reaches the frontend: PEs get neither names
+    /// nor routes nor bundles, and those of consistent regions are not told anything
     #[arg(long, env = "STREAMS_PE_API_ADDRESS", value_name = "ADDRESS")]
     pub(crate) pe_api_address: Option<IpAddr>,
 
@@ -359,6 +364,14 @@ mod tests {
         assert_eq!(run(&[]).scope(), Scope::All);
         let crds = Arguments::try_parse_from(["streams-frontend", "crds"]).unwrap().into_command();
         assert!(matches!(crds, Command::Crds { directory: None }));
+    }
+
+    #[test]
+    fn options_are_environment_variables_too() {
+        let command = Arguments::command();
+        let run = command.find_subcommand("run").unwrap();
+        let others = run.get_arguments().filter(|option| option.get_env().is_none());
+        assert_eq!(others.filter_map(clap::Arg::get_long).collect::<Vec<_>>(), [""; 0]);
     }
 
     #[test]

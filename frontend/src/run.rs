@@ -21,7 +21,6 @@ use crate::grpc;
 use crate::grpc::server::Services;
 use crate::mirrors::Mirrors;
 use crate::options::RunOptions;
-use crate::pe_api::server::Bounds;
 use crate::pe_api::{self, Callers, PeApi};
 use crate::service_endpoints;
 use crate::subscription::SubscriptionApi;
@@ -48,6 +47,7 @@ use tokio::sync::watch as latest;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Who reports Events.
 const REPORTER: &str = "streams.ibm.com/frontend";
@@ -93,6 +93,10 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     // Before the mirrors are filled: how a pod ends is seen by whoever leads next, too.
     let last_seen = LastSeen::of(&mirrors);
     let boards = Boards::of(&mirrors);
+    background.spawn({
+        let (boards, last) = (boards.clone(), last.clone());
+        async move { boards.settle(&last).await }
+    });
     let callers = Callers::of(&mirrors);
     let term = if lease.is_some() { Term::default() } else { Term::endless() };
     let regions = ConsistentRegions::of(&mirrors, term.clone());
@@ -138,9 +142,9 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let (stop, seen) = (asked_to_stop.clone(), mirrors.clone());
     let are_led_away = Arc::new(move || stop.is_cancelled() || seen.too_old().is_some());
     let pe_api = PeApi::new(own, shared, boards.clone(), callers, regions.clone(), are_led_away, &metrics);
-    let (router, stop) = (pe_api::router(pe_api.clone()), asked_to_stop.clone());
+    let (served, stop) = (pe_api.clone(), asked_to_stop.clone());
     servers.spawn(async move {
-        pe_api::server::serve(listener, router, Bounds::default(), stop, grace).await;
+        pe_api::server::serve(listener, served, stop, grace).await;
         Ok(())
     });
 
@@ -268,7 +272,12 @@ async fn catch_up(mirrors: &Mirrors, client: &Client, scope: &Scope, stop: &Canc
 /// The work failed, or leadership was lost; then the work is dropped where it is.
 async fn while_leading(leader: Leader, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let release = CancellationToken::new();
-    let hold = async { leader.hold(&release).await.context("leadership was lost") };
+    // A task of its own: however long a step of the work takes, the Lease is renewed beside it.
+    let holding = AbortOnDropHandle::new(tokio::spawn({
+        let release = release.clone();
+        async move { leader.hold(&release).await }
+    }));
+    let hold = async { holding.await?.context("leadership was lost") };
     let work = async {
         let result = work.await;
         release.cancel();

@@ -7,16 +7,16 @@ use streams_compiler::budget::Limits;
 #[command(next_help_heading = "Limits")]
 pub struct LimitArguments {
     /// Width of one parallel region.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().width)]
+    #[arg(long, env = "FUSION_MAX_WIDTH", value_name = "N", default_value_t = Limits::default().width)]
     pub max_width: u64,
     /// Physical operators.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().operators)]
+    #[arg(long, env = "FUSION_MAX_OPERATORS", value_name = "N", default_value_t = Limits::default().operators)]
     pub max_operators: u64,
     /// Connections between operator ports.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
+    #[arg(long, env = "FUSION_MAX_CONNECTIONS", value_name = "N", default_value_t = Limits::default().connections)]
     pub max_connections: u64,
     /// Bytes of all AADL documents of a step.
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().aadl_bytes)]
+    #[arg(long, env = "FUSION_MAX_AADL_BYTES", value_name = "BYTES", default_value_t = Limits::default().aadl_bytes)]
     pub max_aadl_bytes: u64,
 }
 

@@ -41,7 +41,7 @@ pub struct ServeArgs {
     #[arg(long, requires = "http_listen", value_name = "FILE")]
     pub http_port_file: Option<PathBuf>,
 
-    /// Threads that compile. Not given: one per core.
+    /// Threads that compile, each with memory of its own. Not given: one per core.
     #[arg(long, env = "FUSION_WORKERS", value_name = "N")]
     pub workers: Option<NonZeroUsize>,
 
@@ -202,6 +202,14 @@ mod tests {
         assert_eq!((settings.listen.port(), settings.http_listen, settings.tls.is_none()), (50051, None, true));
         assert_eq!((settings.longest_call, settings.cache_bytes), (Duration::from_secs(600), 1 << 30));
         assert_eq!(settings.memory_bytes, 1536 << 20);
+    }
+
+    #[test]
+    fn options_are_environment_variables_too() {
+        let command = Alone::command();
+        let others = command.get_arguments().filter(|option| option.get_env().is_none());
+        // Whoever asks for a file with the port starts the process without a cluster.
+        assert_eq!(others.filter_map(clap::Arg::get_long).collect::<Vec<_>>(), ["port-file", "http-port-file"]);
     }
 
     #[test]

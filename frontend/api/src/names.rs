@@ -44,7 +44,8 @@ pub const ANNOTATION_STOP_REQUESTED: &str = "streams.ibm.com/stop-requested";
 pub const ANNOTATION_RESET_REQUESTED: &str = "streams.ibm.com/reset-requested";
 /// Annotation with the hash of the desired state that was applied last.
 pub const ANNOTATION_APPLIED_HASH: &str = "streams.ibm.com/applied-hash";
-/// Annotation of PEs and host pools: hash of what pods are replaced for. Who else changes that does not know the hash.
+/// Annotation of PEs, host pools and consistent regions: hash of what pods are replaced for, or regions reset. Who else
+/// changes that does not know the hash.
 pub const ANNOTATION_START_HASH: &str = "streams.ibm.com/start-hash";
 /// Annotation with the SHA-256 of a PE's AADL text.
 pub const ANNOTATION_CONTENT_ID: &str = "streams.ibm.com/content-id";

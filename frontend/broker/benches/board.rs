@@ -6,6 +6,7 @@
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use spl_expression::{Expression, Limits, Properties, Value};
+use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::sync::Arc;
 use streams_broker::{Application, Board, Export, Import, NamedStream, Pe, Port, Subscription};
@@ -69,8 +70,16 @@ fn filled(asked: Asked) -> Board {
     for id in 0..PORTS {
         board.put_export(export(id, id % KINDS));
         board.put_import(import(id, asked));
+        board.settle(usize::MAX);
     }
     board
+}
+
+/// The PEs that are told when an export becomes another one.
+fn put(board: &mut Board) -> BTreeSet<Pe> {
+    let mut touched = board.put_export(export(0, 1)).routes;
+    touched.extend(board.settle(usize::MAX).routes);
+    touched
 }
 
 fn board(criterion: &mut Criterion) {
@@ -78,29 +87,35 @@ fn board(criterion: &mut Criterion) {
     group.sample_size(20);
     for (name, asked) in [("kind", Asked::Kind), ("name", Asked::Name), ("price", Asked::Price)] {
         let mut board = filled(asked);
-        let touched = board.put_export(export(0, 1));
-        let messages: Vec<String> = touched.iter().map(|pe| board.routes(pe).message()).collect();
+        let touched = put(&mut board);
+        let messages: Vec<String> = touched.iter().filter_map(|pe| board.message(pe).ok()).collect();
         let bytes: usize = messages.iter().map(String::len).sum();
         println!("{name}: {} PEs are told, {bytes} bytes", messages.len());
         let mut kind = 1;
         group.bench_function(format!("one property changes, {name} is asked for"), |bencher| {
             bencher.iter(|| {
                 kind = (kind + 1) % KINDS;
-                black_box(board.put_export(export(0, kind)))
+                board.put_export(export(0, kind));
+                black_box(board.settle(usize::MAX))
             });
         });
         group.bench_function(format!("one subscription changes, {name} is asked for"), |bencher| {
             bencher.iter_batched(
                 || import(0, asked),
-                |import| black_box(board.put_import(import)),
+                |import| {
+                    board.put_import(import);
+                    black_box(board.settle(usize::MAX))
+                },
                 BatchSize::SmallInput,
             );
         });
     }
     let mut board = filled(Asked::Kind);
-    let touched = board.put_export(export(0, 1));
+    let touched = put(&mut board);
     group.bench_function("the messages of one change, kind is asked for", |bencher| {
-        bencher.iter(|| touched.iter().map(|pe| black_box(board.routes(pe).message()).len()).sum::<usize>());
+        bencher.iter(|| {
+            touched.iter().filter_map(|pe| board.message(pe).ok()).map(|message| message.len()).sum::<usize>()
+        });
     });
     group.bench_function("filled from nothing, kind is asked for", |bencher| bencher.iter(|| filled(Asked::Kind)));
     group.finish();

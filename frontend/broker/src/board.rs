@@ -1,13 +1,18 @@
 //! The board: all exports and imports of a namespace, and the matches between them.
 //!
-//! Invariants: a match stands on both sides; what matches is what [`matches`] says of every export with every import,
-//! though only those are tried that have a key in common (rule import-2); after a change, the PEs that are named are
-//! those whose routes have become others, and no more.
+//! What is put on it is not tried at once with all that it may match: there may be thousands, and each may cost what a
+//! subscription may cost. [`Board::settle`] tries as many as its caller has the time for. Until then a fact matches what
+//! it matched before, as far as that is still possible.
+//!
+//! Invariants: a match stands on both sides; once all is tried, what matches is what
+//! [`matches`](crate::fact::matches) says of every export with every import, though only those are tried that have a key
+//! in common, and none again because of a change that the match does not depend on (rule import-2); [`Changes`] name
+//! what has become other, and no more.
 
-use crate::fact::{Export, Fact, Import, matches};
+use crate::fact::{Export, Fact, Import, Outcome, tried};
 use crate::port::{Pe, Port};
-use crate::routes::{Published, Publisher, Routes, Subscribed, Subscriber};
-use crate::side::{Id, Side};
+use crate::routes::{self, Published, Publisher, Routes, Subscribed, Subscriber, TooManyRoutes};
+use crate::side::{Id, Ids, Side};
 use std::collections::BTreeSet;
 
 /// All exports and imports of a namespace.
@@ -17,25 +22,74 @@ pub struct Board {
     imports: Side<Import>,
 }
 
+/// What has become other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// PEs whose routes have.
+    pub routes: BTreeSet<Pe>,
+    /// PEs of exports and imports that cost too much to be tried with each other and did not, or the other way round.
+    pub costs: BTreeSet<Pe>,
+    /// What it has taken to find that out, in steps of evaluations.
+    pub steps: usize,
+}
+
+/// A subscription costs too much to be evaluated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("costs too much to evaluate for the properties of {first} and {others} more exports, and does not match them")]
+pub struct TooCostly {
+    /// The first export for which it does.
+    pub first: Port,
+    /// Number of the others.
+    pub others: usize,
+}
+
 impl Board {
-    /// The export is there, in the place of what its port had before. Returns the PEs whose routes have changed.
-    pub fn put_export(&mut self, export: Export) -> BTreeSet<Pe> {
-        put(&mut self.exports, &mut self.imports, export, matches)
+    /// The export is there, in the place of what its port had before. What it matches is still to be tried.
+    pub fn put_export(&mut self, export: Export) -> Changes {
+        put(&mut self.exports, &mut self.imports, export)
     }
 
-    /// The import is there, in the place of what its port had before. Returns the PEs whose routes have changed.
-    pub fn put_import(&mut self, import: Import) -> BTreeSet<Pe> {
-        put(&mut self.imports, &mut self.exports, import, |import, export| matches(export, import))
+    /// The import is there, in the place of what its port had before. What it matches is still to be tried.
+    pub fn put_import(&mut self, import: Import) -> Changes {
+        put(&mut self.imports, &mut self.exports, import)
     }
 
-    /// The output port is exported no longer. Returns the PEs whose routes have changed.
-    pub fn remove_export(&mut self, port: &Port) -> BTreeSet<Pe> {
+    /// The output port is exported no longer.
+    pub fn remove_export(&mut self, port: &Port) -> Changes {
         remove(&mut self.exports, &mut self.imports, port)
     }
 
-    /// The input port imports no longer. Returns the PEs whose routes have changed.
-    pub fn remove_import(&mut self, port: &Port) -> BTreeSet<Pe> {
+    /// The input port imports no longer.
+    pub fn remove_import(&mut self, port: &Port) -> Changes {
         remove(&mut self.imports, &mut self.exports, port)
+    }
+
+    /// Tries what is still to be tried, until nothing is or it has taken so many steps.
+    pub fn settle(&mut self, steps: usize) -> Changes {
+        let mut changes = Changes::default();
+        while changes.steps < steps {
+            let Some((export, import)) = self.next_untried() else { break };
+            let (Some(from), Some(to)) = (self.exports.get(export), self.imports.get(import)) else { continue };
+            let (outcome, taken) = tried(&from.fact, &to.fact);
+            changes.steps += taken;
+            note(&mut self.exports, &mut self.imports, (export, import), outcome, &mut changes);
+        }
+        changes
+    }
+
+    /// Whether nothing is to be tried.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.exports.is_tried() && self.imports.is_tried()
+    }
+
+    /// The next export and import to be tried. A pair that is to be tried because of both is tried once.
+    fn next_untried(&mut self) -> Option<(Id, Id)> {
+        if let Some((export, import)) = self.exports.next_untried() {
+            self.imports.tried(import, export);
+            return Some((export, import));
+        }
+        self.imports.next_untried().map(|(import, export)| (export, import))
     }
 
     /// Whether somebody receives what the output port exports.
@@ -62,6 +116,22 @@ impl Board {
         others(&self.imports, &self.exports, port, most)
     }
 
+    /// The first output port that sends to the input port and forbids filters.
+    #[must_use]
+    pub fn forbids_filters(&self, port: &Port) -> Option<&Port> {
+        let placed = self.imports.at(port)?;
+        let from = facts(&self.exports, &placed.matched);
+        from.filter(|export| !export.allows_filter).map(|export| &export.port).min()
+    }
+
+    /// For which exports the subscription of the input port costs too much.
+    #[must_use]
+    pub fn too_costly(&self, port: &Port) -> Option<TooCostly> {
+        let placed = self.imports.at(port)?;
+        let first = facts(&self.exports, &placed.costly).map(|export| &export.port).min()?;
+        Some(TooCostly { first: first.clone(), others: placed.costly.len().saturating_sub(1) })
+    }
+
     /// The output ports of a PE that are exported.
     pub fn exports_of(&self, pe: &Pe) -> impl Iterator<Item = &Port> {
         self.exports.of(pe).map(|placed| &placed.fact.port)
@@ -79,87 +149,158 @@ impl Board {
     }
 
     /// What a PE is told. A PE without exports and imports, or that nobody knows, has no routes.
-    #[must_use]
-    pub fn routes(&self, pe: &Pe) -> Routes {
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn routes(&self, pe: &Pe) -> Result<Routes, TooManyRoutes> {
+        if self.weight(pe) > routes::MOST {
+            return Err(TooManyRoutes { pe: pe.clone() });
+        }
         let exports = self.exports.of(pe).filter(|placed| !placed.matched.is_empty()).map(|placed| {
-            let to = placed.matched.iter().filter_map(|id| self.imports.get(*id));
-            let entries = to.map(|to| (to.fact.port.to_string(), Subscriber::of(&to.fact)));
+            let to = facts(&self.imports, &placed.matched);
+            let entries = to.map(|import| (import.port.to_string(), Subscriber::of(import)));
             let port = &placed.fact.port;
             (port.to_string(), Published { port_id: port.id, entries: entries.collect() })
         });
         let imports = self.imports.of(pe).filter(|placed| !placed.matched.is_empty()).map(|placed| {
-            let from = placed.matched.iter().filter_map(|id| self.exports.get(*id));
-            let entries = from.map(|from| (from.fact.port.to_string(), Publisher::of(&from.fact)));
+            let from = facts(&self.exports, &placed.matched);
+            let entries = from.map(|export| (export.port.to_string(), Publisher::of(export)));
             let port = &placed.fact.port;
             (port.to_string(), Subscribed { port_id: port.id, entries: entries.collect() })
         });
-        Routes { exports: exports.collect(), imports: imports.collect() }
+        Ok(Routes { exports: exports.collect(), imports: imports.collect() })
+    }
+
+    /// The message that tells a PE its routes ([`Routes::message`]). If they are too long for one they are not even put
+    /// together.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn message(&self, pe: &Pe) -> Result<String, TooManyRoutes> {
+        match self.weight(pe) {
+            routes::TOO_MANY_FOR_A_MESSAGE..=routes::MOST => Ok(routes::GET_THEM.to_owned()),
+            _ => Ok(self.routes(pe)?.message()),
+        }
+    }
+
+    /// Whether there are more routes of a PE than it can be told.
+    ///
+    /// # Errors
+    /// There are.
+    pub fn can_be_told(&self, pe: &Pe) -> Result<(), TooManyRoutes> {
+        if self.weight(pe) > routes::MOST { Err(TooManyRoutes { pe: pe.clone() }) } else { Ok(()) }
+    }
+
+    /// What the routes of a PE weigh.
+    fn weight(&self, pe: &Pe) -> usize {
+        let of_exports: usize = self.exports.of(pe).map(|placed| placed.load).sum();
+        of_exports + self.imports.of(pe).map(|placed| placed.load).sum::<usize>()
     }
 }
 
 fn is_matched<F: Fact>(side: &Side<F>, port: &Port) -> bool {
-    side.id(port).and_then(|id| side.get(id)).is_some_and(|placed| !placed.matched.is_empty())
+    side.at(port).is_some_and(|placed| !placed.matched.is_empty())
+}
+
+/// The facts in these places.
+fn facts<'a, F: Fact>(side: &'a Side<F>, ids: &'a Ids) -> impl Iterator<Item = &'a F> {
+    ids.iter().filter_map(|id| side.get(id)).map(|placed| &placed.fact)
 }
 
 /// The ports of the far side that a port matches, at most so many, in order; and how many there are.
 fn others<F: Fact, G: Fact>(near: &Side<F>, far: &Side<G>, port: &Port, most: usize) -> (Vec<Port>, usize) {
-    let Some(placed) = near.id(port).and_then(|id| near.get(id)) else { return (Vec::new(), 0) };
-    let some = placed.matched.iter().take(most).filter_map(|id| far.get(*id));
-    let mut ports: Vec<Port> = some.map(|other| other.fact.port().clone()).collect();
+    let Some(placed) = near.at(port) else { return (Vec::new(), 0) };
+    let mut ports: Vec<Port> = facts(far, &placed.matched).take(most).map(|other| other.port().clone()).collect();
     ports.sort();
     (ports, placed.matched.len())
 }
 
-/// Puts a fact on the near side, and its matches on both.
-fn put<F: Fact, G: Fact>(
+/// Puts a fact on the near side. It is to be tried with what it may match, unless it matches what it matched before.
+fn put<F: Fact, G: Fact>(near: &mut Side<F>, far: &mut Side<G>, fact: F) -> Changes {
+    let mut changes = Changes::default();
+    let before = near.at(fact.port());
+    let is_matched_alike = before.is_some_and(|before| before.fact.matches_like(&fact));
+    let is_shown_alike = before.is_none_or(|before| before.fact.shown() == fact.shown());
+    let known = near.id(fact.port());
+    if !is_shown_alike && let Some(id) = known {
+        show(near, far, (id, fact.weight()), &mut changes);
+    }
+    match known {
+        Some(id) if is_matched_alike => near.replace(id, fact),
+        _ => {
+            let keys = fact.keys();
+            let candidates = far.having(&keys);
+            let id = near.put(fact, keys);
+            if known.is_some() {
+                far.forget_other(id);
+                differ(near, far, id, Some(&candidates), &mut changes);
+            }
+            near.try_with(id, candidates);
+        }
+    }
+    changes
+}
+
+/// Those that match the fact see something else of it, which weighs so much.
+fn show<F: Fact, G: Fact>(near: &Side<F>, far: &mut Side<G>, (id, weight): (Id, usize), changes: &mut Changes) {
+    let Some(placed) = near.get(id) else { return };
+    for other in placed.matched.iter() {
+        far.reweigh(other, placed.weight, weight);
+        changes.routes.extend(far.get(other).map(|other| other.fact.port().pe.clone()));
+    }
+}
+
+/// The fact matches nothing any more, but perhaps of those that are still to be tried.
+fn differ<F: Fact, G: Fact>(
     near: &mut Side<F>,
     far: &mut Side<G>,
-    fact: F,
-    is_match: impl Fn(&F, &G) -> bool,
-) -> BTreeSet<Pe> {
-    let keys = fact.keys();
-    let mut now = far.having(&keys);
-    now.retain(|id| far.get(*id).is_some_and(|other| is_match(&fact, &other.fact)));
-    let shown = fact.shown();
-    let is_shown_alike = near.id(fact.port()).and_then(|id| near.get(id)).is_some_and(|old| old.fact.shown() == shown);
-    let pe = fact.port().pe.clone();
-    let id = near.put(fact, keys);
-    let before = near.replace_matched(id, now.clone());
-    let changed: Vec<Id> = before.symmetric_difference(&now).copied().collect();
-    for other in &changed {
-        far.note(*other, id, now.contains(other));
+    id: Id,
+    untried: Option<&Ids>,
+    changes: &mut Changes,
+) {
+    let Some(placed) = near.get(id) else { return };
+    let mut others = placed.matched.clone();
+    others.extend(&placed.costly);
+    for other in others.iter().filter(|other| untried.is_none_or(|untried| !untried.contains(*other))) {
+        note(near, far, (id, other), Outcome::Differs, changes);
     }
-    let mut touched = BTreeSet::new();
-    if !changed.is_empty() {
-        touched.insert(pe);
-    }
-    // Those that stay matched see what is shown of the fact.
-    let told = if is_shown_alike { changed } else { before.union(&now).copied().collect() };
-    touched.extend(pes(far, told));
-    touched
 }
 
-fn remove<F: Fact, G: Fact>(near: &mut Side<F>, far: &mut Side<G>, port: &Port) -> BTreeSet<Pe> {
-    let Some((id, placed)) = near.remove(port) else { return BTreeSet::new() };
-    for other in &placed.matched {
-        far.note(*other, id, false);
+fn remove<F: Fact, G: Fact>(near: &mut Side<F>, far: &mut Side<G>, port: &Port) -> Changes {
+    let mut changes = Changes::default();
+    if let Some(id) = near.id(port) {
+        differ(near, far, id, None, &mut changes);
+        far.forget_other(id);
+        near.remove(id);
     }
-    let mut touched = BTreeSet::new();
-    if !placed.matched.is_empty() {
-        touched.insert(port.pe.clone());
-    }
-    touched.extend(pes(far, placed.matched));
-    touched
+    changes
 }
 
-fn pes<F: Fact>(side: &Side<F>, ids: impl IntoIterator<Item = Id>) -> impl Iterator<Item = Pe> {
-    ids.into_iter().filter_map(|id| side.get(id)).map(|placed| placed.fact.port().pe.clone())
+/// Notes on both sides what came of trying these two.
+fn note<F: Fact, G: Fact>(
+    near: &mut Side<F>,
+    far: &mut Side<G>,
+    (id, other): (Id, Id),
+    outcome: Outcome,
+    changes: &mut Changes,
+) {
+    let (Some(this), Some(that)) = (near.get(id), far.get(other)) else { return };
+    let pes = [this.fact.port().pe.clone(), that.fact.port().pe.clone()];
+    let (weight, weight_of_other) = (this.weight, that.weight);
+    let noted = near.note(id, other, outcome, weight_of_other);
+    far.note(other, id, outcome, weight);
+    if noted.costly {
+        changes.costs.extend(pes.clone());
+    }
+    if noted.matched {
+        changes.routes.extend(pes);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fact::{Application, NamedStream, Subscription};
+    use crate::fact::{Application, NamedStream, Subscription, matches};
     use proptest::prelude::*;
     use proptest::sample::select;
     use spl_expression::{Expression, Limits, Properties, Value};
@@ -281,7 +422,7 @@ mod tests {
             let (mut exports, mut imports) = (BTreeMap::new(), BTreeMap::new());
             let mut before = BTreeMap::new();
             for change in changes {
-                let touched = match change.clone() {
+                let mut touched = match change.clone() {
                     Change::PutExport(export) => {
                         exports.insert(export.port.clone(), export.clone());
                         board.put_export(export)
@@ -299,13 +440,18 @@ mod tests {
                         board.remove_import(&port)
                     }
                 };
+                while !board.is_settled() {
+                    touched.routes.extend(board.settle(1).routes);
+                }
                 let now = from_scratch(&exports, &imports);
                 let pes: BTreeSet<&Pe> = before.keys().chain(now.keys()).collect();
                 let changed: BTreeSet<Pe> =
                     pes.into_iter().filter(|pe| before.get(*pe) != now.get(*pe)).cloned().collect();
-                prop_assert_eq!(touched, changed, "{:?}", change);
+                prop_assert_eq!(touched.routes, changed, "{:?}", change);
                 for pe in exports.keys().chain(imports.keys()).map(|port| &port.pe) {
-                    prop_assert_eq!(board.routes(pe), now.get(pe).cloned().unwrap_or_default());
+                    let routes = board.routes(pe).unwrap();
+                    prop_assert_eq!(board.message(pe).unwrap(), routes.message());
+                    prop_assert_eq!(routes, now.get(pe).cloned().unwrap_or_default());
                 }
                 for port in exports.keys() {
                     let of_port = now.get(&port.pe).and_then(|routes| routes.exports.get(&port.to_string()));
@@ -326,6 +472,8 @@ mod tests {
                     prop_assert_eq!((labels.iter().collect::<Vec<_>>(), count), (others, labels.len()));
                     let (some, count) = board.exporters(port, 1);
                     prop_assert_eq!((some.len(), count), (labels.len().min(1), labels.len()));
+                    let forbids = ports.iter().find(|port| !exports[*port].allows_filter);
+                    prop_assert_eq!(board.forbids_filters(port), forbids);
                 }
                 prop_assert_eq!(board.size(), (exports.len(), imports.len()));
                 before = now;
@@ -337,6 +485,235 @@ mod tests {
                 board.remove_import(port);
             }
             prop_assert!(board.exports.is_empty() && board.imports.is_empty(), "{board:?}");
+        }
+
+        #[test]
+        fn while_it_settles_the_board_takes_changes_and_ends_as_one_that_was_given_the_last_at_once(
+            changes in prop::collection::vec((change(), 0usize..4), 1..60)
+        ) {
+            let (mut board, mut anew) = (Board::default(), Board::default());
+            let (mut exports, mut imports) = (BTreeMap::new(), BTreeMap::new());
+            for (change, tries) in changes {
+                match change {
+                    Change::PutExport(export) => {
+                        board.put_export(export.clone());
+                        exports.insert(export.port.clone(), export);
+                    }
+                    Change::PutImport(import) => {
+                        board.put_import(import.clone());
+                        imports.insert(import.port.clone(), import);
+                    }
+                    Change::RemoveExport(port) => {
+                        board.remove_export(&port);
+                        exports.remove(&port);
+                    }
+                    Change::RemoveImport(port) => {
+                        board.remove_import(&port);
+                        imports.remove(&port);
+                    }
+                }
+                for _ in 0..tries {
+                    board.settle(1);
+                }
+            }
+            board.settle(usize::MAX);
+            exports.values().for_each(|export| _ = anew.put_export(export.clone()));
+            imports.values().for_each(|import| _ = anew.put_import(import.clone()));
+            anew.settle(usize::MAX);
+            for pe in exports.keys().chain(imports.keys()).map(|port| &port.pe) {
+                prop_assert_eq!(board.routes(pe).unwrap(), anew.routes(pe).unwrap());
+                prop_assert_eq!(board.weight(pe), anew.weight(pe));
+            }
+            for port in exports.keys() {
+                board.remove_export(port);
+            }
+            for port in imports.keys() {
+                board.remove_import(port);
+            }
+            prop_assert!(board.exports.is_empty() && board.imports.is_empty(), "{board:?}");
+        }
+    }
+
+    fn at(job: &str, id: u64) -> Port {
+        Port { pe: Pe { job: job.into(), id }, id: 0 }
+    }
+
+    fn exported(id: u64, properties: &[(&str, Value)]) -> Export {
+        Export {
+            port: at("out", id),
+            job_id: 1,
+            application: Application { name: "x".into(), scope: "s".into() },
+            name: None,
+            properties: Some(properties.iter().map(|(name, value)| (*name, value.clone())).collect()),
+            allows_filter: true,
+        }
+    }
+
+    fn imported(id: u64, subscription: &str, filter: Option<&str>) -> Import {
+        let expression = Expression::parse(subscription, &Limits::default()).unwrap();
+        Import {
+            port: at("in", id),
+            job_id: 2,
+            port_index: 0,
+            named: Vec::new(),
+            subscription: Some(Subscription { scope: "s".into(), expression }),
+            filter: filter.map(Arc::from),
+        }
+    }
+
+    fn settled(mut changes: Changes, board: &mut Board) -> Changes {
+        let settled = board.settle(usize::MAX);
+        changes.routes.extend(settled.routes);
+        changes.costs.extend(settled.costs);
+        Changes { steps: changes.steps + settled.steps, ..changes }
+    }
+
+    /// A board on which one import gets what a hundred exports send.
+    fn one_of_a_hundred() -> Board {
+        let mut board = Board::default();
+        for id in 0..100 {
+            board.put_export(exported(id, &[("n", Value::Int64(1.into()))]));
+        }
+        let changes = board.put_import(imported(0, "n > 0", None));
+        assert_eq!(settled(changes, &mut board).routes.len(), 101);
+        board
+    }
+
+    #[test]
+    fn what_a_match_does_not_depend_on_is_no_reason_to_try_again() {
+        let as_it_is = imported(0, "n > 0", None);
+        let numbered = Import { job_id: 3, ..as_it_is.clone() };
+        let other = imported(0, "n > 1", None);
+        // what is put in the place of the import -> PEs with other routes, whether anything is evaluated
+        let table = [(as_it_is, 0, false), (numbered, 100, false), (other, 101, true)];
+        for (import, expected, is_tried) in table {
+            let mut board = one_of_a_hundred();
+            let said = format!("{import:?}");
+            let changes = board.put_import(import);
+            let changes = settled(changes, &mut board);
+            assert_eq!((changes.routes.len(), changes.steps > 0), (expected, is_tried), "{said}");
+        }
+        let mut board = one_of_a_hundred();
+        let numbered = Export { job_id: 3, ..exported(0, &[("n", Value::Int64(1.into()))]) };
+        let changes = board.put_export(numbered);
+        assert!(board.is_settled());
+        assert_eq!(changes.routes, BTreeSet::from([at("in", 0).pe]));
+    }
+
+    #[test]
+    fn a_filter_that_changes_changes_what_routes_weigh_and_nothing_is_tried() {
+        let mut board = one_of_a_hundred();
+        // filter -> what the routes of the exporter weigh, whether the import must be tried again
+        let short = "n > 1";
+        let long = format!("{short}{}", " ".repeat(10 * 128));
+        for (filter, expected, is_tried) in [(None, 1, false), (Some(short), 1, true), (Some(&*long), 11, false)] {
+            board.put_import(imported(0, "n > 0", filter));
+            assert_eq!(board.is_settled(), !is_tried, "{filter:?}");
+            board.settle(usize::MAX);
+            assert_eq!(board.weight(&at("out", 0).pe), expected, "{filter:?}");
+        }
+        board.remove_import(&at("in", 0));
+        assert_eq!(board.weight(&at("out", 0).pe), 0);
+    }
+
+    #[test]
+    fn a_settling_board_does_no_more_at_a_time_than_it_is_asked_to() {
+        let long = Value::Rstring("x".repeat(65_536).into());
+        let mut board = Board::default();
+        for id in 0..100 {
+            board.put_export(exported(id, &[("a", long.clone())]));
+        }
+        let subscription = ["hash(a) == 1"; 1_000].join(" || ");
+        board.put_import(imported(0, &subscription, None));
+        let most = 1 << 20;
+        let (mut slices, mut all) = (0, 0);
+        while !board.is_settled() {
+            let Changes { steps, .. } = board.settle(most);
+            // One evaluation more than was asked for, and that is bounded as well.
+            assert!(steps < most + 700_000, "{steps}");
+            (slices, all) = (slices + 1, all + steps);
+        }
+        // It would take 6.5 billion without a bound of one evaluation.
+        assert!(slices > 30 && all < 70_000_000, "{slices} slices, {all} steps");
+        let too_costly = board.too_costly(&at("in", 0)).unwrap();
+        assert_eq!((too_costly.first, too_costly.others), (at("out", 0), 99));
+        // It does not go on with what costs too much, and says so no longer.
+        let changes = board.put_import(imported(0, "hash(a) == 1", None));
+        let changes = settled(changes, &mut board);
+        assert_eq!((changes.costs.len(), board.too_costly(&at("in", 0))), (101, None));
+    }
+
+    #[test]
+    fn what_costs_too_much_for_one_export_goes_with_it_and_leaves_the_others() {
+        let long = Value::Rstring("x".repeat(65_536).into());
+        let mut board = Board::default();
+        board.put_export(exported(0, &[("a", long)]));
+        board.put_export(exported(1, &[("a", Value::Rstring("x".into()))]));
+        let subscription = format!("{} || a == \"x\"", ["hash(a) == 1"; 10].join(" || "));
+        board.put_import(imported(0, &subscription, None));
+        board.settle(usize::MAX);
+        assert_eq!(board.exporters(&at("in", 0), 9).0, [at("out", 1)]);
+        let too_costly = board.too_costly(&at("in", 0)).unwrap().to_string();
+        let expected =
+            "costs too much to evaluate for the properties of out-0-0 and 0 more exports, and does not match them";
+        assert_eq!(too_costly, expected);
+        assert_eq!(board.remove_export(&at("out", 0)).costs.len(), 2);
+        assert_eq!(board.too_costly(&at("in", 0)), None);
+    }
+
+    /// One PE that exports so often, and one that imports so often what all of them send.
+    fn product(exports: u32, imports: u32) -> Board {
+        let mut board = Board::default();
+        for port in 0..exports {
+            let export = exported(0, &[]);
+            board.put_export(Export { port: Port { id: port, ..export.port }, ..export });
+        }
+        for port in 0..imports {
+            let import = imported(0, "1 == 1", None);
+            board.put_import(Import { port: Port { id: port, ..import.port }, ..import });
+        }
+        board.settle(usize::MAX);
+        board
+    }
+
+    #[test]
+    fn a_pe_is_told_as_many_routes_as_it_can_have() {
+        // exports of a PE, imports of another one -> the message; nothing if there are too many
+        let table = [(10, 10, "{\"exports\":"), (20, 50, "deadbeef"), (128, 256, "deadbeef"), (128, 257, "")];
+        for (exports, imports, expected) in table {
+            let board = product(exports, imports);
+            for pe in [at("out", 0).pe, at("in", 0).pe] {
+                let (message, routes) = (board.message(&pe), board.routes(&pe));
+                assert_eq!(routes.is_ok(), !expected.is_empty(), "{exports} {imports}");
+                assert_eq!(board.can_be_told(&pe).is_ok(), !expected.is_empty(), "{exports} {imports}");
+                match (message, routes) {
+                    (Ok(message), Ok(routes)) => {
+                        assert_eq!(message, routes.message());
+                        let begins_so = pe.job.as_ref() == "in" || message.starts_with(expected);
+                        assert!(begins_so, "{exports} {imports}: {message}");
+                    }
+                    (message, _) => assert_eq!(message, Err(TooManyRoutes { pe }), "{exports} {imports}"),
+                }
+            }
+        }
+        let words = product(128, 257).routes(&at("out", 0).pe).unwrap_err().to_string();
+        assert_eq!(words, "PE out-0 has more than 32768 connections that the broker makes, and cannot be told them");
+    }
+
+    #[test]
+    fn an_export_with_many_values_is_kept_under_few_keys_and_found_nevertheless() {
+        let values: Vec<Arc<str>> = (0..5_000).map(|n| format!("text-{n}").into()).collect();
+        let list = Value::List(spl_expression::List::Rstring(values.into()));
+        let mut board = Board::default();
+        let export = exported(0, &[("l", list)]);
+        assert!(export.keys().len() < 10);
+        board.put_export(export);
+        // subscription -> whether it matches
+        let table = [("\"text-4999\" in l", true), ("\"text\" in l", false), ("1 == 1", true), ("m == 1", false)];
+        for (subscription, expected) in table {
+            board.put_import(imported(0, subscription, None));
+            board.settle(usize::MAX);
+            assert_eq!(board.has_exporters(&at("in", 0)), expected, "{subscription}");
         }
     }
 }

@@ -1,8 +1,19 @@
 //! Exports and imports: what is known of them, and what matches what (rule import-1).
 
 use crate::port::Port;
-use spl_expression::{Expression, Need, Needs, Properties};
+use serde_json::Value as Json;
+use spl_expression::{Expression, Need, Needs, Properties, Selected};
 use std::sync::Arc;
+
+/// Steps for a pair that is tried, besides those of its subscription: it is found, and what comes of it is noted.
+const PAIR_STEPS: usize = 256;
+/// Steps for a name that is compared.
+const NAME_STEPS: usize = 32;
+/// Keys of the properties of an export. One with more properties and values is tried with all subscriptions of its
+/// scope: it costs less to try a few more than to keep a hundred thousand keys.
+const KEYS_MAX: usize = 256;
+/// Octets of a filter that weigh as much as an entry of routes without one.
+const ENTRY_OCTETS: usize = 128;
 
 /// An application, as imports name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +70,7 @@ pub struct NamedStream {
 }
 
 /// Streams that are asked for by their properties.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Subscription {
     /// Of applications of this scope.
     pub scope: Arc<str>,
@@ -67,20 +78,48 @@ pub struct Subscription {
     pub expression: Expression,
 }
 
+/// What comes of trying an export with an import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The tuples of the export go to the import.
+    Matches,
+    /// They do not.
+    Differs,
+    /// They do not, because it would cost too much to find out.
+    TooCostly,
+}
+
 /// Whether the tuples of the export go to the import.
 #[must_use]
 pub fn matches(export: &Export, import: &Import) -> bool {
+    tried(export, import).0 == Outcome::Matches
+}
+
+/// Tries an export with an import; says besides how many steps it took. Both depend on these two only.
+pub(crate) fn tried(export: &Export, import: &Import) -> (Outcome, usize) {
     let is_named = |named: &NamedStream| {
         export.name.as_ref() == Some(&named.stream)
             && named.scope == export.application.scope
             && named.application.as_ref().is_none_or(|application| *application == export.application.name)
     };
-    let is_selected = |subscription: &Subscription| {
-        subscription.scope == export.application.scope
-            && export.properties.as_ref().is_some_and(|properties| subscription.expression.matches(properties))
+    if import.filter.is_some() && !export.allows_filter {
+        return (Outcome::Differs, PAIR_STEPS);
+    }
+    let steps = PAIR_STEPS + NAME_STEPS * import.named.len();
+    if import.named.iter().any(is_named) {
+        return (Outcome::Matches, steps);
+    }
+    let subscription = import.subscription.as_ref().filter(|asked| asked.scope == export.application.scope);
+    let (Some(subscription), Some(properties)) = (subscription, &export.properties) else {
+        return (Outcome::Differs, steps);
     };
-    (import.filter.is_none() || export.allows_filter)
-        && (import.named.iter().any(is_named) || import.subscription.as_ref().is_some_and(is_selected))
+    let selection = subscription.expression.select(properties);
+    let outcome = match selection.selected {
+        Selected::Yes => Outcome::Matches,
+        Selected::No => Outcome::Differs,
+        Selected::TooCostly => Outcome::TooCostly,
+    };
+    (outcome, steps + selection.steps)
 }
 
 /// Under what an export or import is found by the other side. What matches has a key in common (rule import-2).
@@ -92,6 +131,8 @@ pub(crate) enum Key {
     Properties(Arc<str>),
     /// This scope, a property.
     Property(Arc<str>, Need),
+    /// This scope, more properties than are worth a key each.
+    Many(Arc<str>),
 }
 
 /// One side of a match.
@@ -102,6 +143,12 @@ pub(crate) trait Fact {
     fn port(&self) -> &Port;
 
     fn shown(&self) -> Self::Shown;
+
+    /// What an entry for it weighs in the routes of others.
+    fn weight(&self) -> usize;
+
+    /// Whether it matches exactly what the other one matches, as far as can be seen without trying.
+    fn matches_like(&self, other: &Self) -> bool;
 
     fn keys(&self) -> Vec<Key>;
 }
@@ -117,11 +164,26 @@ impl Fact for Export {
         self.job_id
     }
 
+    fn weight(&self) -> usize {
+        1
+    }
+
+    fn matches_like(&self, other: &Self) -> bool {
+        self.application == other.application
+            && self.name == other.name
+            && self.properties == other.properties
+            && self.allows_filter == other.allows_filter
+    }
+
     fn keys(&self) -> Vec<Key> {
         let scope = &self.application.scope;
         let name = self.name.iter().map(|name| Key::Name(scope.clone(), name.clone()));
         let properties = self.properties.iter().flat_map(|properties| {
             let each = properties.met().map(|need| Key::Property(scope.clone(), need));
+            let mut each: Vec<Key> = each.take(KEYS_MAX + 1).collect();
+            if each.len() > KEYS_MAX {
+                each = vec![Key::Many(scope.clone())];
+            }
             std::iter::once(Key::Properties(scope.clone())).chain(each)
         });
         name.chain(properties).collect()
@@ -140,12 +202,28 @@ impl Fact for Import {
         (self.job_id, self.port_index, self.filter.clone().unwrap_or_default())
     }
 
+    fn weight(&self) -> usize {
+        // As long as it is written: it may have characters that JSON writes as six.
+        let written = self.filter.as_deref().map_or(0, |filter| Json::from(filter).to_string().len());
+        1 + written / ENTRY_OCTETS
+    }
+
+    fn matches_like(&self, other: &Self) -> bool {
+        self.named == other.named
+            && self.subscription == other.subscription
+            && self.filter.is_some() == other.filter.is_some()
+    }
+
     fn keys(&self) -> Vec<Key> {
         let named = self.named.iter().map(|named| Key::Name(named.scope.clone(), named.stream.clone()));
         let subscribed =
             self.subscription.iter().flat_map(|Subscription { scope, expression }| match expression.needs() {
                 Needs::Nothing => vec![Key::Properties(scope.clone())],
-                Needs::OneOf(needs) => needs.into_iter().map(|need| Key::Property(scope.clone(), need)).collect(),
+                Needs::OneOf(needs) if needs.is_empty() => Vec::new(),
+                Needs::OneOf(needs) => {
+                    let each = needs.into_iter().map(|need| Key::Property(scope.clone(), need));
+                    each.chain([Key::Many(scope.clone())]).collect()
+                }
             });
         named.chain(subscribed).collect()
     }

@@ -2,13 +2,14 @@
 //!
 //! An export is an output port of a PE whose tuples others may have; an import is an input port that asks for such
 //! ports, by name or by their properties. The [`Board`] knows all exports and imports of one namespace, and says after
-//! each change whose [`Routes`] have become others. It is a pure function of the exports and imports that it was given
-//! last, whatever came before.
+//! each change whose [`Routes`] have become others. Once it is settled, it is a pure function of the exports and imports
+//! that it was given last, whatever came before.
 //!
 //! | Module | What it does |
 //! |---|---|
 //! | [`port`] | PEs and their ports, and how they are named |
 //! | [`fact`] | exports and imports: what is known of them, and what matches what |
+//! | `ids` | sets of places of one side |
 //! | `side` | one side of the board: all exports, or all imports, found by what a match needs |
 //! | [`board`] | both sides, and the matches between them |
 //! | [`routes`] | what a PE is told, and the bytes that tell it |
@@ -20,11 +21,12 @@
 
 pub mod board;
 pub mod fact;
+mod ids;
 pub mod port;
 pub mod routes;
 mod side;
 
-pub use board::Board;
+pub use board::{Board, Changes, TooCostly};
 pub use fact::{Application, Export, Import, NamedStream, Subscription};
 pub use port::{Pe, Port};
-pub use routes::Routes;
+pub use routes::{Routes, TooManyRoutes};

@@ -3,13 +3,29 @@
 //! Names and places of the fields are those that the runtime of PEs reads.
 
 use crate::fact::{Export, Import};
+use crate::port::Pe;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::io;
 
 /// Bytes that a PE reads of a message. What is longer would be cut, and then be no document.
 const MESSAGE_MAX: usize = 16_384;
 /// Asks a PE to get its routes itself.
-const GET_THEM: &str = "deadbeef";
+pub(crate) const GET_THEM: &str = "deadbeef";
+/// An entry, or so much of its filter as weighs as much as another one, has more bytes than this.
+const ENTRY_MIN: usize = 32;
+/// Routes that weigh so much are too long for a message, whatever is in them.
+pub(crate) const TOO_MANY_FOR_A_MESSAGE: usize = MESSAGE_MAX / ENTRY_MIN;
+/// What the routes of a PE weigh at most: more connections than a process has ports for. Their document has a few MB.
+pub(crate) const MOST: usize = 32_768;
+
+/// A PE has more routes than it can be told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("PE {pe} has more than {MOST} connections that the broker makes, and cannot be told them")]
+pub struct TooManyRoutes {
+    /// The PE.
+    pub pe: Pe,
+}
 
 /// The routes of a PE, by the labels of its ports. Ports that match nothing are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -95,11 +111,29 @@ impl Routes {
     }
 
     /// The message that tells a PE that its routes are these now: the document, or, if that is too long for a message,
-    /// that it should ask.
+    /// that it should ask. Of a document that is too long no more is written than a message has.
     #[must_use]
     pub fn message(&self) -> String {
-        let document = self.document();
-        if document.len() < MESSAGE_MAX { document } else { GET_THEM.to_owned() }
+        let mut short = Short(Vec::new());
+        let document = serde_json::to_writer(&mut short, self).ok().and_then(|()| String::from_utf8(short.0).ok());
+        document.unwrap_or_else(|| GET_THEM.to_owned())
+    }
+}
+
+/// What is written, as long as it fits into a message.
+struct Short(Vec<u8>);
+
+impl io::Write for Short {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() >= MESSAGE_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -127,6 +161,17 @@ mod tests {
         for (routes, expected) in table {
             assert_eq!(routes.message(), expected);
         }
+    }
+
+    #[test]
+    fn the_shortest_entries_have_as_many_bytes_as_is_taken_for_granted() {
+        let publisher = |pe_id| Publisher { job_id: 1, pe_id, port_id: 0 };
+        let of = |count: u64| Subscribed {
+            port_id: 0,
+            entries: (0..count).map(|pe| (format!("a-{}-0", pe % 10), publisher(pe % 10))).collect(),
+        };
+        let bytes = |count| serde_json::to_string(&of(count)).unwrap().len();
+        assert!(bytes(10) - bytes(1) >= 9 * ENTRY_MIN, "{} and {}", bytes(1), bytes(10));
     }
 
     #[test]

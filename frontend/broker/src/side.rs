@@ -1,33 +1,56 @@
-//! One side of the board: all exports, or all imports, found by port, by PE, and by what a match needs.
+//! One side of the board: all exports, or all imports, found by port, by PE, and by what a match needs; and what of the
+//! other side each of them is still to be tried with.
 
-use crate::fact::{Fact, Key};
+use crate::fact::{Fact, Key, Outcome};
+pub(crate) use crate::ids::{Id, Ids};
 use crate::port::{Pe, Port};
 use slab::Slab;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-/// A place on a side of the board. That of the other side is another one.
-pub(crate) type Id = usize;
-
-/// A fact, and what of the other side it matches.
+/// A fact, and what is known of it and the other side.
 #[derive(Debug)]
 pub(crate) struct Placed<F> {
     pub(crate) fact: F,
+    /// What an entry for it weighs in the routes of others.
+    pub(crate) weight: usize,
     /// The keys under which it is found now.
     keys: Vec<Key>,
-    pub(crate) matched: BTreeSet<Id>,
+    /// What of the other side it matches.
+    pub(crate) matched: Ids,
+    /// With what of the other side it costs too much to be tried.
+    pub(crate) costly: Ids,
+    /// What all that it matches weighs.
+    pub(crate) load: usize,
 }
 
 #[derive(Debug)]
 pub(crate) struct Side<F> {
     placed: Slab<Placed<F>>,
     by_port: BTreeMap<Port, Id>,
-    by_pe: BTreeMap<Pe, BTreeSet<Id>>,
-    by_key: BTreeMap<Key, BTreeSet<Id>>,
+    by_pe: BTreeMap<Pe, Ids>,
+    by_key: BTreeMap<Key, Ids>,
+    /// What each is still to be tried with. No set is empty.
+    untried: BTreeMap<Id, Ids>,
+}
+
+/// What is otherwise than it was.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Noted {
+    /// Whether they match.
+    pub(crate) matched: bool,
+    /// Whether they cost too much to be tried.
+    pub(crate) costly: bool,
 }
 
 impl<F> Default for Side<F> {
     fn default() -> Self {
-        Self { placed: Slab::new(), by_port: BTreeMap::new(), by_pe: BTreeMap::new(), by_key: BTreeMap::new() }
+        Self {
+            placed: Slab::new(),
+            by_port: BTreeMap::new(),
+            by_pe: BTreeMap::new(),
+            by_key: BTreeMap::new(),
+            untried: BTreeMap::new(),
+        }
     }
 }
 
@@ -44,58 +67,117 @@ impl<F: Fact> Side<F> {
         self.placed.get(id)
     }
 
+    /// What a port has on this side.
+    pub(crate) fn at(&self, port: &Port) -> Option<&Placed<F>> {
+        self.get(self.id(port)?)
+    }
+
     /// What of a PE is on this side.
     pub(crate) fn of(&self, pe: &Pe) -> impl Iterator<Item = &Placed<F>> {
-        self.by_pe.get(pe).into_iter().flatten().filter_map(|id| self.placed.get(*id))
+        self.by_pe.get(pe).into_iter().flat_map(Ids::iter).filter_map(|id| self.placed.get(id))
     }
 
     /// What has one of these keys.
-    pub(crate) fn having(&self, keys: &[Key]) -> BTreeSet<Id> {
-        keys.iter().filter_map(|key| self.by_key.get(key)).flatten().copied().collect()
+    pub(crate) fn having(&self, keys: &[Key]) -> Ids {
+        let mut having = Ids::default();
+        keys.iter().filter_map(|key| self.by_key.get(key)).for_each(|ids| having.extend(ids));
+        having
     }
 
-    /// The fact, found under these keys from now on, in the place of what its port had before; what it matches stays.
+    /// The fact, found under these keys from now on, in the place of what its port had before; what is known of it and
+    /// the other side stays.
     pub(crate) fn put(&mut self, fact: F, keys: Vec<Key>) -> Id {
         let Some(id) = self.id(fact.port()) else {
             let port = fact.port().clone();
-            let placed = Placed { fact, keys: keys.clone(), matched: BTreeSet::new() };
-            let id = self.placed.insert(placed);
+            let (matched, costly) = (Ids::default(), Ids::default());
+            let weight = fact.weight();
+            let id = self.placed.insert(Placed { fact, weight, keys: keys.clone(), matched, costly, load: 0 });
             self.by_pe.entry(port.pe.clone()).or_default().insert(id);
             self.by_port.insert(port, id);
             self.enter(keys, id);
             return id;
         };
         if let Some(placed) = self.placed.get_mut(id) {
-            placed.fact = fact;
             let before = std::mem::replace(&mut placed.keys, keys.clone());
             self.leave(&before, id);
         }
+        self.replace(id, fact);
         self.enter(keys, id);
         id
     }
 
-    pub(crate) fn remove(&mut self, port: &Port) -> Option<(Id, Placed<F>)> {
-        let id = self.by_port.remove(port)?;
-        let placed = self.placed.try_remove(id)?;
+    /// The fact, found under the same keys as the one before.
+    pub(crate) fn replace(&mut self, id: Id, fact: F) {
+        if let Some(placed) = self.placed.get_mut(id) {
+            placed.weight = fact.weight();
+            placed.fact = fact;
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: Id) {
+        let Some(placed) = self.placed.try_remove(id) else { return };
+        let port = placed.fact.port();
+        self.by_port.remove(port);
+        self.untried.remove(&id);
         forget(&mut self.by_pe, &port.pe, id);
         self.leave(&placed.keys, id);
-        Some((id, placed))
     }
 
-    /// Replaces what the fact matches; returns what it matched before.
-    pub(crate) fn replace_matched(&mut self, id: Id, matched: BTreeSet<Id>) -> BTreeSet<Id> {
-        self.placed.get_mut(id).map(|placed| std::mem::replace(&mut placed.matched, matched)).unwrap_or_default()
-    }
-
-    /// The other side's `other` matches, or does not.
-    pub(crate) fn note(&mut self, id: Id, other: Id, is_matched: bool) {
-        if let Some(placed) = self.placed.get_mut(id) {
-            if is_matched {
-                placed.matched.insert(other);
-            } else {
-                placed.matched.remove(&other);
-            }
+    /// The other side's `other`, which weighs so much, matches or does not.
+    pub(crate) fn note(&mut self, id: Id, other: Id, outcome: Outcome, weight: usize) -> Noted {
+        let Some(placed) = self.placed.get_mut(id) else { return Noted::default() };
+        let set = |ids: &mut Ids, is_in| if is_in { ids.insert(other) } else { ids.remove(other) };
+        let matched = set(&mut placed.matched, outcome == Outcome::Matches);
+        match (matched, outcome) {
+            (true, Outcome::Matches) => placed.load += weight,
+            (true, _) => placed.load -= weight,
+            (false, _) => {}
         }
+        Noted { matched, costly: set(&mut placed.costly, outcome == Outcome::TooCostly) }
+    }
+
+    /// What it matches of the other side weighs something else.
+    pub(crate) fn reweigh(&mut self, id: Id, before: usize, now: usize) {
+        if let Some(placed) = self.placed.get_mut(id) {
+            placed.load = placed.load - before + now;
+        }
+    }
+
+    /// It is to be tried with these, and with nothing else.
+    pub(crate) fn try_with(&mut self, id: Id, others: Ids) {
+        if others.is_empty() {
+            self.untried.remove(&id);
+        } else {
+            self.untried.insert(id, others);
+        }
+    }
+
+    /// What is to be tried next, and with what of the other side.
+    pub(crate) fn next_untried(&mut self) -> Option<(Id, Id)> {
+        let mut entry = self.untried.first_entry()?;
+        let (id, other) = (*entry.key(), entry.get_mut().pop_first());
+        if entry.get().is_empty() {
+            entry.remove();
+        }
+        Some((id, other?))
+    }
+
+    /// It has been tried with this.
+    pub(crate) fn tried(&mut self, id: Id, other: Id) {
+        forget(&mut self.untried, &id, other);
+    }
+
+    /// Nothing is to be tried with this any more.
+    pub(crate) fn forget_other(&mut self, other: Id) {
+        self.untried.retain(|_, others| {
+            others.remove(other);
+            !others.is_empty()
+        });
+    }
+
+    /// Whether nothing is to be tried.
+    pub(crate) fn is_tried(&self) -> bool {
+        self.untried.is_empty()
     }
 
     fn enter(&mut self, keys: Vec<Key>, id: Id) {
@@ -112,9 +194,9 @@ impl<F: Fact> Side<F> {
 }
 
 /// Takes the id from the set of this key; a set with nothing in it goes.
-fn forget<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<Id>>, key: &K, id: Id) {
+fn forget<K: Ord>(sets: &mut BTreeMap<K, Ids>, key: &K, id: Id) {
     if let Some(ids) = sets.get_mut(key) {
-        ids.remove(&id);
+        ids.remove(id);
         if ids.is_empty() {
             sets.remove(key);
         }
@@ -125,6 +207,10 @@ fn forget<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<Id>>, key: &K, id: Id) {
 impl<F> Side<F> {
     /// Whether nothing at all is kept.
     pub(crate) fn is_empty(&self) -> bool {
-        self.placed.is_empty() && self.by_port.is_empty() && self.by_pe.is_empty() && self.by_key.is_empty()
+        self.placed.is_empty()
+            && self.by_port.is_empty()
+            && self.by_pe.is_empty()
+            && self.by_key.is_empty()
+            && self.untried.is_empty()
     }
 }

@@ -7,20 +7,20 @@
 
 use crate::command::{Action, Session, decide};
 use crate::counters::{Counted, Counters};
-use crate::places::Places;
 use crate::reply::Reply;
 use crate::repository::{Found, Refusal, Repository};
 use crate::request::{Limits, Malformed, next};
 use crate::settings::Settings;
 use crate::transfer::{send, send_bundle};
+use crate::turns::Turns;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
+use streams_places::Places;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -36,9 +36,10 @@ pub(crate) struct Shared<R> {
     pub(crate) repository: R,
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
-    /// Bundles that may be sent at the same time.
-    transfers: Semaphore,
-    transfers_of_peers: Places,
+    /// Turns to be sent a bundle.
+    turns: Turns,
+    /// Those of each address that have a turn or wait for one.
+    transfers_of_peers: Places<(), IpAddr>,
     ids: AtomicI64,
 }
 
@@ -57,8 +58,8 @@ impl<R: Repository> Shared<R> {
         Self {
             repository,
             counters,
-            transfers: Semaphore::new(settings.max_transfers.min(Semaphore::MAX_PERMITS)),
-            transfers_of_peers: Places::new(settings.max_transfers_per_peer),
+            turns: Turns::new(settings.max_transfers),
+            transfers_of_peers: Places::new(usize::MAX, settings.max_transfers_per_peer),
             ids: AtomicI64::new(1),
             settings,
         }
@@ -196,11 +197,11 @@ impl<R: Repository> Shared<R> {
         session: &Session,
     ) -> io::Result<()> {
         let busy = |whose: &str| Reply::Error(format!("TRYAGAIN too many bundles are sent {whose}, try again"));
-        let Some(_place) = self.transfers_of_peers.take(peer) else {
+        let Ok(_place) = self.transfers_of_peers.take(&(), &peer) else {
             return self.reply(stream, busy("to this address"), session).await;
         };
-        // Closed by nobody.
-        let Ok(_turn) = timeout(self.settings.transfer_wait, self.transfers.acquire()).await else {
+        let tenant = self.repository.tenant(peer);
+        let Ok(_turn) = timeout(self.settings.transfer_wait, self.turns.wait(&tenant)).await else {
             return self.reply(stream, busy("now"), session).await;
         };
         let _counted = Counted::new(&self.counters.running_transfers);

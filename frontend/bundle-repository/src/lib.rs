@@ -13,8 +13,8 @@
 //! | `inline` | a request that a person typed |
 //! | `command` | what each command means |
 //! | [`reply`] | from a reply to bytes |
-//! | `places` | how much of something each address has |
 //! | `connection` | one client, from its first byte to its last |
+//! | `turns` | whose turn it is to be sent a bundle |
 //! | `transfer` | sending a bundle piece by piece |
 //! | [`counters`] | figures |
 //! | [`server`] | all clients, and the end |
@@ -30,7 +30,6 @@ mod command;
 mod connection;
 pub mod counters;
 mod inline;
-mod places;
 pub mod reply;
 pub mod repository;
 pub mod request;
@@ -39,8 +38,9 @@ pub mod settings;
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod turns;
 
 pub use counters::Counters;
-pub use repository::{Found, Refusal, Repository};
+pub use repository::{Found, Refusal, Repository, Tenant};
 pub use server::Server;
 pub use settings::Settings;

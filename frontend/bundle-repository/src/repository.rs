@@ -8,10 +8,17 @@ use std::future::Future;
 use std::io::Cursor;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use tokio::io::AsyncRead;
+
+/// Whose client it is. Those of whom nothing is known are one tenant together.
+pub type Tenant = Option<Arc<str>>;
 
 /// The bundles, as clients see them.
 pub trait Repository: Send + Sync + 'static {
+    /// Whose client this is: clients of one tenant leave most of what there is to others.
+    fn tenant(&self, peer: IpAddr) -> Tenant;
+
     /// The bundle that this client knows by this name.
     ///
     /// # Errors

@@ -4,9 +4,8 @@
 
 use crate::connection::Shared;
 use crate::counters::Counters;
-use crate::places::{Place, Places};
 use crate::reply::{Protocol, Reply};
-use crate::repository::Repository;
+use crate::repository::{Repository, Tenant};
 use crate::settings::Settings;
 use socket2::{SockRef, TcpKeepalive};
 use std::future::Future;
@@ -14,6 +13,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use streams_places::{Place, Places};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -42,8 +42,8 @@ impl<R: Repository> Server<R> {
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send) -> io::Result<()> {
         tracing::info!(address = %listener.local_addr()?, "serving bundles to PEs");
         let settings = &self.0.settings;
-        let (stopped, peers, mut connections) =
-            (CancellationToken::new(), Places::new(settings.max_connections_per_peer), JoinSet::new());
+        let places = Places::new(settings.max_connections, settings.max_connections_per_peer);
+        let (stopped, mut connections) = (CancellationToken::new(), JoinSet::new());
         let mut stop = std::pin::pin!(stop);
         loop {
             tokio::select! {
@@ -51,7 +51,7 @@ impl<R: Repository> Server<R> {
                 () = &mut stop => break,
                 Some(_) = connections.join_next() => {}
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, address)) => self.accept(stream, address, &peers, &stopped, &mut connections),
+                    Ok((stream, address)) => self.accept(stream, address, &places, &stopped, &mut connections),
                     Err(error) => {
                         tracing::debug!(%error, "a connection could not be accepted");
                         sleep(PAUSE).await;
@@ -78,13 +78,12 @@ impl<R: Repository> Server<R> {
         &self,
         stream: TcpStream,
         address: SocketAddr,
-        peers: &Places,
+        places: &Places<Tenant, IpAddr>,
         stopped: &CancellationToken,
         connections: &mut JoinSet<()>,
     ) {
         let peer = address.ip().to_canonical();
-        let place = if connections.len() < self.0.settings.max_connections { peers.take(peer) } else { None };
-        let Some(place) = place else {
+        let Ok(place) = places.take(&self.0.repository.tenant(peer), &peer) else {
             self.0.counters.refused_connections.inc();
             tracing::debug!(%peer, "too many connections");
             // A new connection has room for it, and nobody waits if not.
@@ -104,7 +103,7 @@ async fn converse<R: Repository>(
     shared: Arc<Shared<R>>,
     stream: TcpStream,
     peer: IpAddr,
-    _place: Place,
+    _place: Place<Tenant, IpAddr>,
     stopped: CancellationToken,
 ) {
     shared.converse(stream, peer, &stopped).await;

@@ -2,14 +2,15 @@
 //!
 //! Knows: numbers and their defaults. Must not know: what is done when there is no more.
 //!
-//! Invariant: with the defaults, clients can make the server take about 50 MiB, whatever they do.
+//! Invariant: with the defaults, clients can make the server take about 110 MiB, whatever they do; those of one tenant
+//! a quarter of that.
 
 use std::time::Duration;
 
 /// Bounds of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Connections at the same time.
+    /// Connections at the same time. A tenant has a quarter of them at most.
     pub max_connections: usize,
     /// Connections at the same time from one address.
     pub max_connections_per_peer: usize,
@@ -23,7 +24,7 @@ pub struct Settings {
     pub answer: Duration,
     /// How long a reply may make no progress because the client does not read.
     pub stalled: Duration,
-    /// Bundles that are sent at the same time.
+    /// Bundles that are sent at the same time. A tenant is sent a quarter of them at most.
     pub max_transfers: usize,
     /// Bundles that are sent to one address at the same time.
     pub max_transfers_per_peer: usize,
@@ -42,14 +43,14 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            max_connections: 2048,
+            max_connections: 4096,
             max_connections_per_peer: 16,
             max_request_bytes: 16 << 10,
             max_arguments: 64,
             idle: Duration::from_secs(60),
             answer: Duration::from_secs(60),
             stalled: Duration::from_secs(30),
-            max_transfers: 64,
+            max_transfers: 128,
             max_transfers_per_peer: 4,
             transfer_wait: Duration::from_secs(20),
             transfer: Duration::from_secs(600),

@@ -5,7 +5,7 @@
 use peak_alloc::PeakAlloc;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use streams_bundle_repository::{Counters, Found, Refusal, Repository, Server, Settings};
+use streams_bundle_repository::{Counters, Found, Refusal, Repository, Server, Settings, Tenant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -16,6 +16,10 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 struct Huge;
 
 impl Repository for Huge {
+    fn tenant(&self, _: IpAddr) -> Tenant {
+        None
+    }
+
     async fn find(&self, _: IpAddr, _: &str) -> Result<Found, Refusal> {
         Ok(Found::pieces(1 << 30, tokio::io::repeat(7)))
     }

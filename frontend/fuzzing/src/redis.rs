@@ -9,7 +9,7 @@ use resp_rs::resp3::{Frame, parse_frame};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use streams_bundle_repository::request::{Limits, next};
-use streams_bundle_repository::{Counters, Found, Refusal, Repository, Server, Settings};
+use streams_bundle_repository::{Counters, Found, Refusal, Repository, Server, Settings, Tenant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const LIMITS: Limits = Limits { bytes: 256, arguments: 6 };
@@ -20,6 +20,10 @@ const MAX_REPLY: usize = 1024;
 struct Bundles;
 
 impl Repository for Bundles {
+    fn tenant(&self, _: IpAddr) -> Tenant {
+        None
+    }
+
     async fn find(&self, _: IpAddr, name: &str) -> Result<Found, Refusal> {
         match name {
             "a" => Ok(Found::whole(Bytes::from_static(b"\r\n$9\r\n"))),

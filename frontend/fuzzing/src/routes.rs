@@ -52,6 +52,7 @@ pub fn run(data: &[u8]) {
     for import in put.imports.values() {
         anew.put_import(import.clone());
     }
+    anew.settle(usize::MAX);
     let routes = all_routes(&board);
     assert_eq!(routes, all_routes(&anew), "the same, given at once");
     assert_eq!(board.size(), (put.exports.len(), put.imports.len()));
@@ -77,7 +78,7 @@ fn of((pe, _): (&Pe, &Routes)) -> Pe {
 /// The routes of all PEs that there may be.
 fn all_routes(board: &Board) -> BTreeMap<Pe, Routes> {
     let pes = ["x", "x-1", "y"].into_iter().flat_map(|job| (0..3).map(move |id| Pe { job: job.into(), id }));
-    pes.map(|pe| (pe.clone(), board.routes(&pe))).collect()
+    pes.map(|pe| (pe.clone(), board.routes(&pe).expect("few routes"))).collect()
 }
 
 /// A message is the document, if a PE can read that whole, and the document is one.
@@ -106,7 +107,7 @@ fn told(routes: &Routes) {
 fn change(input: &mut Unstructured<'_>, board: &mut Board, put: &mut Put) -> Result<BTreeSet<Pe>> {
     let job = *input.choose(&["x", "x-1", "y"])?;
     let port = Port { pe: Pe { job: job.into(), id: input.int_in_range(0..=2)? }, id: input.int_in_range(0..=1)? };
-    let named = match input.int_in_range(0..=5)? {
+    let mut named = match input.int_in_range(0..=5)? {
         0 => {
             put.exports.remove(&port);
             board.remove_export(&port)
@@ -126,7 +127,8 @@ fn change(input: &mut Unstructured<'_>, board: &mut Board, put: &mut Put) -> Res
             board.put_import(import)
         }
     };
-    Ok(named)
+    named.routes.extend(board.settle(usize::MAX).routes);
+    Ok(named.routes)
 }
 
 fn text(input: &mut Unstructured<'_>) -> Result<Arc<str>> {

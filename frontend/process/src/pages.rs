@@ -2,17 +2,36 @@
 //!
 //! `/metrics` shows figures, `/healthz` says whether the process runs, `/readyz` whether it takes requests.
 //!
+//! Who asks is not known: the port is open to neighbours, too. An address has few connections, so a probe gets in
+//! beside others that are kept open, and each ends soon (rule service-14).
+//!
 //! Knows: HTTP. Must not know: what the figures mean, and when a process is ready.
 
+use crate::listener::{self, Bounds};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use std::{fmt, io};
 use tokio::net::TcpListener;
+
+/// What those who ask may take. Each of them is a group of its own, which has few connections: the kubelet has one or
+/// two, and so has Prometheus.
+const BOUNDS: Bounds = Bounds {
+    connections: 512,
+    connections_of_address: 8,
+    head_within: Duration::from_secs(5),
+    request_within: Duration::from_secs(10),
+    // Prometheus asks more seldom than an idle connection is kept, and makes another one each time.
+    connection_within: Duration::from_secs(60),
+};
+/// How long requests that are under way may go on at the end.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// The text of a page.
 type Text<T> = Arc<dyn Fn() -> T + Send + Sync>;
@@ -53,10 +72,11 @@ impl Pages {
     /// Answers until `stop` ends.
     ///
     /// # Errors
-    /// The listener fails.
+    /// The listener has no address.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         tracing::info!(address = %listener.local_addr()?, "serving metrics and probes");
-        axum::serve(listener, self.router()).with_graceful_shutdown(stop).await
+        listener::serve(listener, self.router(), BOUNDS, |address: IpAddr| address, stop, GRACE).await;
+        Ok(())
     }
 
     fn router(self) -> Router {

@@ -3,19 +3,33 @@
 //! An export or import counts while its job is there, is not being deleted, and has the number that the object names;
 //! the object must have the name that follows from its port, and the job must control it (rule import-5).
 //!
+//! What somebody writes into an object is taken over by whoever is told of it, which may be the task that polls the
+//! mirrors of all namespaces. It tries a little of what may match, and [`Boards::settle`] the rest, namespace by
+//! namespace (rule import-10). Until then the namespace is not *settled*, and nobody is told routes of it.
+//!
 //! Invariants:
 //! * What a board knows of an object is what the mirror has of it, once everybody who was told of a change has looked:
-//!   the mirror is read under the lock of the boards.
+//!   the mirror is read under the lock of the namespace.
+//! * Whoever asks for a namespace waits for nobody who asks for another one, and nobody tries more than a [`SLICE`] at a
+//!   time, and the evaluation with which it ends.
 //! * Nothing is kept of a namespace without jobs, exports and imports.
 
 use crate::broker::facts::{self, Problem};
 use crate::mirrors::{ByOwner, Mirrors};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use streams_api::{Export, Import, Job, names};
-use streams_broker::{Board, Pe, Port, Routes};
+use streams_broker::{Board, Changes, Pe, Port, Routes, TooCostly, TooManyRoutes};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
+use streams_process::background;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// What is tried at a time, in steps of evaluations: a millisecond or two, in which a subscription is tried with two
+/// thousand exports. So long whoever is told of a change is held up, and so long a lock is held.
+const SLICE: usize = 1 << 20;
 
 type Subscriber = Box<dyn Fn(&Key) + Send + Sync>;
 
@@ -27,8 +41,14 @@ pub(crate) struct Boards {
 
 struct Shared {
     mirrors: Mirrors,
-    namespaces: Mutex<BTreeMap<Arc<str>, Namespace>>,
+    namespaces: Mutex<BTreeMap<Arc<str>, Arc<Mutex<Namespace>>>>,
     subscribers: RwLock<Vec<Subscriber>>,
+    /// Namespaces that are not settled, in the order of their turns.
+    unsettled: Mutex<VecDeque<Arc<str>>>,
+    /// Wakes whoever settles them.
+    is_unsettled: Notify,
+    /// The number of the last change of routes.
+    last_version: AtomicU64,
 }
 
 /// The board of a namespace, and what of it came from which object.
@@ -39,12 +59,65 @@ struct Namespace {
     imports: BTreeMap<Arc<str>, Port>,
     /// Uids of the jobs whose exports and imports count.
     jobs: BTreeMap<Arc<str>, String>,
+    /// Numbers of the last changes of the routes of PEs that export or import.
+    versions: BTreeMap<Pe, u64>,
+    /// It waits for its turn to be settled.
+    is_queued: bool,
+    /// Whoever has found it before it went finds another one now.
+    is_gone: bool,
 }
 
 impl Namespace {
     fn is_empty(&self) -> bool {
         self.exports.is_empty() && self.imports.is_empty() && self.jobs.is_empty()
     }
+
+    /// Whether the PE exports or imports.
+    fn knows(&self, pe: &Pe) -> bool {
+        self.board.exports_of(pe).next().is_some() || self.board.imports_of(pe).next().is_some()
+    }
+
+    /// Numbers the changes. Returns the PEs for which something has become other.
+    fn numbered(&mut self, changes: Changes, last_version: &AtomicU64) -> BTreeSet<Pe> {
+        let Changes { routes, costs: mut touched, .. } = changes;
+        for pe in routes {
+            let version = last_version.fetch_add(1, Ordering::Relaxed) + 1;
+            self.versions.insert(pe.clone(), version);
+            touched.insert(pe);
+        }
+        touched
+    }
+}
+
+/// What a PE is to be told of its routes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    /// The words.
+    pub(crate) text: String,
+    /// Another number whenever the routes are others, also where the words are the same.
+    pub(crate) version: u64,
+}
+
+/// Why nobody is told the routes of a PE.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Untold {
+    /// Not now.
+    #[error("which exports and imports of the namespace match is still being found out")]
+    Unsettled,
+    /// There are too many.
+    #[error(transparent)]
+    TooMany(#[from] TooManyRoutes),
+}
+
+/// Why an export or import is not connected as it might be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Limit {
+    /// Its PE has too many routes.
+    #[error(transparent)]
+    TooManyRoutes(#[from] TooManyRoutes),
+    /// Its subscription costs too much.
+    #[error("the subscription {0}")]
+    TooCostly(TooCostly),
 }
 
 /// How an export or import stands.
@@ -58,6 +131,13 @@ pub(crate) enum Standing {
     Unknown,
     /// The board cannot know it.
     Malformed(Problem),
+    /// A bound keeps it from some of those that it might be connected with.
+    Limited {
+        /// Whether somebody is at the other end.
+        is_connected: bool,
+        /// Which bound.
+        limit: Limit,
+    },
 }
 
 impl Boards {
@@ -67,6 +147,9 @@ impl Boards {
             mirrors: mirrors.clone(),
             namespaces: Mutex::new(BTreeMap::new()),
             subscribers: RwLock::new(Vec::new()),
+            unsettled: Mutex::new(VecDeque::new()),
+            is_unsettled: Notify::new(),
+            last_version: AtomicU64::new(0),
         };
         let boards = Self { shared: Arc::new(shared) };
         mirrors.jobs.subscribe({
@@ -84,6 +167,55 @@ impl Boards {
         boards
     }
 
+    /// Settles namespaces, one slice of each at a time, on a thread that makes way for everything else; until it is
+    /// stopped.
+    pub(crate) async fn settle(&self, stop: &CancellationToken) {
+        loop {
+            while self.is_any_unsettled() && !stop.is_cancelled() {
+                let boards = self.clone();
+                if let Err(error) = background::spawn(move || boards.settle_a_slice()).await {
+                    tracing::error!(%error, "a board was not settled");
+                }
+            }
+            tokio::select! {
+                () = self.shared.is_unsettled.notified() => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    fn is_any_unsettled(&self) -> bool {
+        !self.unsettled().is_empty()
+    }
+
+    /// Tries a slice of the next namespace that is not settled. Whoever is told hears of what changes.
+    fn settle_a_slice(&self) {
+        let Some(name) = self.unsettled().pop_front() else { return };
+        let Some(shared) = self.namespaces().get(&name).cloned() else { return };
+        let touched = {
+            let mut namespace = locked(&shared);
+            let changes = namespace.board.settle(SLICE);
+            namespace.is_queued = false;
+            self.queue_if_unsettled(&name, &mut namespace);
+            namespace.numbered(changes, &self.shared.last_version)
+        };
+        self.tell(&name, touched);
+    }
+
+    fn queue_if_unsettled(&self, name: &Arc<str>, namespace: &mut Namespace) {
+        if namespace.board.is_settled() || namespace.is_queued {
+            return;
+        }
+        namespace.is_queued = true;
+        self.unsettled().push_back(Arc::clone(name));
+        self.shared.is_unsettled.notify_one();
+    }
+
+    /// Whether it is known what matches in a namespace.
+    pub(crate) fn is_settled(&self, namespace: &str) -> bool {
+        self.read(namespace, |namespace| namespace.board.is_settled()).unwrap_or(true)
+    }
+
     /// Whether the boards have everything that there is: until then they know a part of it, and nobody may be told
     /// that it is all.
     pub(crate) fn are_filled(&self) -> bool {
@@ -99,22 +231,25 @@ impl Boards {
 
     /// The exports and imports of a PE, by the names of their objects.
     pub(crate) fn objects_of(&self, key: &Key) -> BTreeSet<Key> {
-        let namespaces = self.namespaces();
-        let Some(namespace) = namespaces.get(&key.namespace) else { return BTreeSet::new() };
         let Some(pe) = pe_of(&key.name) else { return BTreeSet::new() };
-        let ports = namespace.board.exports_of(&pe).chain(namespace.board.imports_of(&pe));
-        ports.map(|port| key.sibling(&port.to_string())).collect()
+        let found = self.read(&key.namespace, |namespace| {
+            let ports = namespace.board.exports_of(&pe).chain(namespace.board.imports_of(&pe));
+            ports.map(|port| key.sibling(&port.to_string())).collect()
+        });
+        found.unwrap_or_default()
     }
 
     /// Whether the PE exports or imports.
-    pub(crate) fn knows(&self, pe: &Key) -> bool {
-        !self.objects_of(pe).is_empty()
+    pub(crate) fn knows(&self, key: &Key) -> bool {
+        let knows = |pe: Pe| self.read(&key.namespace, |namespace| namespace.knows(&pe));
+        pe_of(&key.name).and_then(knows).unwrap_or_default()
     }
 
     /// All PEs that export or import.
     pub(crate) fn pes(&self) -> BTreeSet<Key> {
-        let namespaces = self.namespaces();
-        let of_namespace = |(name, namespace): (&Arc<str>, &Namespace)| -> Vec<Key> {
+        let namespaces = self.namespaces().clone();
+        let of_namespace = |(name, namespace): (&Arc<str>, &Arc<Mutex<Namespace>>)| -> Vec<Key> {
+            let namespace = locked(namespace);
             let ports = namespace.exports.values().chain(namespace.imports.values());
             ports.map(|port| key_of(name, &port.pe)).collect()
         };
@@ -122,15 +257,51 @@ impl Boards {
     }
 
     /// The routes of a PE; none if nobody knows it.
-    pub(crate) fn routes(&self, namespace: &str, pe: &Pe) -> Routes {
-        self.namespaces().get(namespace).map(|namespace| namespace.board.routes(pe)).unwrap_or_default()
+    ///
+    /// # Errors
+    /// They are not known yet, or too many.
+    pub(crate) fn routes(&self, namespace: &str, pe: &Pe) -> Result<Routes, Untold> {
+        self.told(namespace, |namespace| namespace.board.routes(pe))
+    }
+
+    /// What a PE is to be told of its routes.
+    ///
+    /// # Errors
+    /// They are not known yet, or too many.
+    pub(crate) fn message(&self, namespace: &str, pe: &Pe) -> Result<Message, Untold> {
+        self.told(namespace, |namespace| {
+            let version = namespace.versions.get(pe).copied().unwrap_or_default();
+            Ok(Message { text: namespace.board.message(pe)?, version })
+        })
+    }
+
+    fn told<T>(&self, name: &str, find: impl Fn(&Namespace) -> Result<T, TooManyRoutes>) -> Result<T, Untold> {
+        let found =
+            self.read(
+                name,
+                |namespace| {
+                    if namespace.board.is_settled() { Ok(find(namespace)?) } else { Err(Untold::Unsettled) }
+                },
+            );
+        // Of a namespace that nobody knows there is nothing to tell.
+        found.unwrap_or_else(|| Ok(find(&Namespace::default())?))
+    }
+
+    /// An export that sends to the port of the import and forbids filters.
+    pub(crate) fn forbids_filters(&self, object: &Import) -> Option<String> {
+        let (key, port) = (Key::of(object), facts::input_port(object));
+        let found =
+            self.read(&key.namespace, |namespace| namespace.board.forbids_filters(&port).map(ToString::to_string));
+        found.flatten()
     }
 
     /// How an export stands.
     pub(crate) fn export(&self, object: &Export) -> Standing {
         let key = Key::of(object);
         self.standing(&key, facts::export(object).err(), |namespace| {
-            namespace.exports.get(&key.name).map(|port| namespace.board.has_importers(port))
+            let port = namespace.exports.get(&key.name)?;
+            let limit = namespace.board.can_be_told(&port.pe).err().map(Limit::from);
+            Some((namespace.board.has_importers(port), limit))
         })
     }
 
@@ -138,7 +309,10 @@ impl Boards {
     pub(crate) fn import(&self, object: &Import) -> Standing {
         let key = Key::of(object);
         self.standing(&key, facts::import(object).err(), |namespace| {
-            namespace.imports.get(&key.name).map(|port| namespace.board.has_exporters(port))
+            let port = namespace.imports.get(&key.name)?;
+            let limit = namespace.board.can_be_told(&port.pe).err().map(Limit::from);
+            let limit = limit.or_else(|| namespace.board.too_costly(port).map(Limit::TooCostly));
+            Some((namespace.board.has_exporters(port), limit))
         })
     }
 
@@ -155,17 +329,23 @@ impl Boards {
     }
 
     fn others(&self, key: &Key, find: impl Fn(&Board) -> (Vec<Port>, usize)) -> (Vec<String>, usize) {
-        let found = self.namespaces().get(&key.namespace).map(|namespace| find(&namespace.board));
+        let found = self.read(&key.namespace, |namespace| find(&namespace.board));
         let (ports, count) = found.unwrap_or_default();
         (ports.iter().map(ToString::to_string).collect(), count)
     }
 
-    fn standing(&self, key: &Key, problem: Option<Problem>, find: impl Fn(&Namespace) -> Option<bool>) -> Standing {
-        let found = self.namespaces().get(&key.namespace).and_then(find);
+    fn standing(
+        &self,
+        key: &Key,
+        problem: Option<Problem>,
+        find: impl Fn(&Namespace) -> Option<(bool, Option<Limit>)>,
+    ) -> Standing {
+        let found = self.read(&key.namespace, find).flatten();
         match (problem, found) {
             (Some(problem), _) => Standing::Malformed(problem),
-            (None, Some(true)) => Standing::Connected,
-            (None, Some(false)) => Standing::Alone,
+            (None, Some((is_connected, Some(limit)))) => Standing::Limited { is_connected, limit },
+            (None, Some((true, None))) => Standing::Connected,
+            (None, Some((false, None))) => Standing::Alone,
             (None, None) => Standing::Unknown,
         }
     }
@@ -182,19 +362,13 @@ impl Boards {
             match fact.and_then(|object| facts::export(&object).ok()) {
                 Some(fact) => {
                     let port = fact.port.clone();
-                    let mut touched = namespace.board.put_export(fact);
-                    if namespace.exports.insert(Arc::clone(&key.name), port.clone()).is_none() {
-                        touched.insert(port.pe);
-                    }
-                    touched
+                    let changes = namespace.board.put_export(fact);
+                    let is_new = namespace.exports.insert(Arc::clone(&key.name), port.clone()).is_none();
+                    (changes, is_new.then_some(port.pe))
                 }
                 None => match namespace.exports.remove(&key.name) {
-                    Some(port) => {
-                        let mut touched = namespace.board.remove_export(&port);
-                        touched.insert(port.pe);
-                        touched
-                    }
-                    None => BTreeSet::new(),
+                    Some(port) => (namespace.board.remove_export(&port), Some(port.pe)),
+                    None => (Changes::default(), None),
                 },
             }
         });
@@ -212,19 +386,13 @@ impl Boards {
             match fact.and_then(|object| facts::import(&object).ok()) {
                 Some(fact) => {
                     let port = fact.port.clone();
-                    let mut touched = namespace.board.put_import(fact);
-                    if namespace.imports.insert(Arc::clone(&key.name), port.clone()).is_none() {
-                        touched.insert(port.pe);
-                    }
-                    touched
+                    let changes = namespace.board.put_import(fact);
+                    let is_new = namespace.imports.insert(Arc::clone(&key.name), port.clone()).is_none();
+                    (changes, is_new.then_some(port.pe))
                 }
                 None => match namespace.imports.remove(&key.name) {
-                    Some(port) => {
-                        let mut touched = namespace.board.remove_import(&port);
-                        touched.insert(port.pe);
-                        touched
-                    }
-                    None => BTreeSet::new(),
+                    Some(port) => (namespace.board.remove_import(&port), Some(port.pe)),
+                    None => (Changes::default(), None),
                 },
             }
         });
@@ -233,23 +401,15 @@ impl Boards {
     /// Looks at all that a job exports and imports, if the job counts now and did not, or the other way round.
     fn look_at_job(&self, key: &Key) {
         let mirrors = &self.shared.mirrors;
-        let is_other = {
-            let mut namespaces = self.namespaces();
+        let is_other = self.change(&key.namespace, |namespace| {
             let uid = uid_that_counts(mirrors, key);
-            let before = namespaces.get(&key.namespace).and_then(|namespace| namespace.jobs.get(&key.name));
-            let is_other = before != uid.as_ref();
-            if is_other {
-                let namespace = namespaces.entry(Arc::clone(&key.namespace)).or_default();
-                match uid {
-                    Some(uid) => namespace.jobs.insert(Arc::clone(&key.name), uid),
-                    None => namespace.jobs.remove(&key.name),
-                };
-                if namespace.is_empty() {
-                    namespaces.remove(&key.namespace);
-                }
-            }
+            let is_other = namespace.jobs.get(&key.name) != uid.as_ref();
+            match uid {
+                Some(uid) => namespace.jobs.insert(Arc::clone(&key.name), uid),
+                None => namespace.jobs.remove(&key.name),
+            };
             is_other
-        };
+        });
         if is_other {
             for (export, _) in mirrors.exports.kept_of_job(key) {
                 self.look_at_export(&export);
@@ -260,26 +420,74 @@ impl Boards {
         }
     }
 
-    fn look(&self, key: &Key, change: impl FnOnce(&mut Namespace, &Mirrors) -> BTreeSet<Pe>) {
-        let touched = {
-            let mut namespaces = self.namespaces();
-            let namespace = namespaces.entry(Arc::clone(&key.namespace)).or_default();
-            let touched = change(namespace, &self.shared.mirrors);
-            if namespace.is_empty() {
-                namespaces.remove(&key.namespace);
+    /// Makes a change of a board, which says also which PE it has one port more or less of.
+    fn look(&self, key: &Key, change: impl FnOnce(&mut Namespace, &Mirrors) -> (Changes, Option<Pe>)) {
+        let last_version = &self.shared.last_version;
+        let touched = self.change(&key.namespace, |namespace| {
+            // What is left of a change before is not made more by whoever changes something all the time.
+            let was_settled = namespace.board.is_settled();
+            let (changes, pe) = change(namespace, &self.shared.mirrors);
+            let mut touched = namespace.numbered(changes, last_version);
+            if was_settled {
+                let settled = namespace.board.settle(SLICE);
+                touched.extend(namespace.numbered(settled, last_version));
+            }
+            self.queue_if_unsettled(&key.namespace, namespace);
+            if let Some(pe) = pe {
+                if !namespace.knows(&pe) {
+                    namespace.versions.remove(&pe);
+                }
+                touched.insert(pe);
             }
             touched
-        };
+        });
+        self.tell(&key.namespace, touched);
+    }
+
+    fn tell(&self, namespace: &str, touched: BTreeSet<Pe>) {
         let subscribers = self.shared.subscribers.read().unwrap_or_else(PoisonError::into_inner);
         for pe in touched {
-            let pe = key_of(&key.namespace, &pe);
+            let pe = key_of(namespace, &pe);
             subscribers.iter().for_each(|subscriber| subscriber(&pe));
         }
     }
 
-    fn namespaces(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Namespace>> {
+    /// Looks at a namespace, if there is something of it.
+    fn read<T>(&self, name: &str, find: impl FnOnce(&Namespace) -> T) -> Option<T> {
+        let shared = self.namespaces().get(name).cloned()?;
+        let namespace = locked(&shared);
+        Some(find(&namespace))
+    }
+
+    /// Changes a namespace, with which it may come or go.
+    fn change<T>(&self, name: &Arc<str>, change: impl FnOnce(&mut Namespace) -> T) -> T {
+        loop {
+            let shared = Arc::clone(self.namespaces().entry(Arc::clone(name)).or_default());
+            let mut namespace = locked(&shared);
+            if namespace.is_gone {
+                continue;
+            }
+            let changed = change(&mut namespace);
+            if namespace.is_empty() {
+                namespace.is_gone = true;
+                self.namespaces().remove(name);
+            }
+            return changed;
+        }
+    }
+
+    /// All namespaces. Nobody waits for one of them meanwhile.
+    fn namespaces(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<Mutex<Namespace>>>> {
         self.shared.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn unsettled(&self) -> MutexGuard<'_, VecDeque<Arc<str>>> {
+        self.shared.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn locked(namespace: &Mutex<Namespace>) -> MutexGuard<'_, Namespace> {
+    namespace.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Namespace {
@@ -317,6 +525,7 @@ mod tests {
     use super::*;
     use serde_json::json;
     use std::sync::Mutex as TestMutex;
+    use streams_api::ExportType;
     use streams_kubernetes::metrics::Metrics;
 
     fn job(name: &str, uid: &str, id: Option<u64>) -> Job {
@@ -388,7 +597,7 @@ mod tests {
         }
 
         fn receivers(&self) -> usize {
-            let routes = self.boards.routes("n", &Pe { job: "out".into(), id: 0 });
+            let routes = self.boards.routes("n", &Pe { job: "out".into(), id: 0 }).unwrap();
             routes.exports.values().map(|published| published.entries.len()).sum()
         }
     }
@@ -457,5 +666,144 @@ mod tests {
         mirrors.jobs.remove(&Key::new("n", "out"));
         assert_eq!(fixture.told(), ["out-0"]);
         assert!(fixture.boards.namespaces().is_empty());
+    }
+
+    /// Another namespace, in which a subscription is to be tried with so many exports that cost as much as they can.
+    fn costly_namespace(fixture: &Fixture, namespace: &str, exports: u64) {
+        let mut exporter = job("out", "u1", Some(1));
+        exporter.metadata.namespace = Some(namespace.to_owned());
+        let long = json!([{"name": "a", "type": "rstring", "values": [format!("\"{}\"", "x".repeat(60_000))]}]);
+        for pe in 0..exports {
+            let mut export = export(&format!("out-{pe}-0"), "out", "u1", 1);
+            export.metadata.namespace = Some(namespace.to_owned());
+            export.spec.pe_id = pe;
+            export.spec.export_type = ExportType::ByProperties;
+            export.spec.stream.properties = serde_json::from_value(long.clone()).unwrap();
+            fixture.mirrors.exports.insert(export);
+        }
+        let mut import = import("out-0-0", "out", "u1", 1);
+        import.metadata.namespace = Some(namespace.to_owned());
+        let subscription = ["hash(a) == 1"; 1_000].join(" || ");
+        import.spec.streams.name_based_imports.clear();
+        import.spec.streams.property_based_import = serde_json::from_value(json!({
+            "subscription": subscription, "applicationScope": "Default", "importOperName": "In", "index": 0,
+        }))
+        .unwrap();
+        fixture.mirrors.imports.insert(import);
+        fixture.mirrors.jobs.insert(exporter);
+    }
+
+    fn pe(job: &str, id: u64) -> Pe {
+        Pe { job: job.into(), id }
+    }
+
+    #[test]
+    fn what_a_namespace_asks_for_is_tried_a_little_at_a_time_and_told_when_all_is_known() {
+        let fixture = Fixture::new();
+        let boards = &fixture.boards;
+        costly_namespace(&fixture, "m", 100);
+        // Whoever was told of the changes has tried a slice, and no more.
+        assert!(!boards.is_settled("m"));
+        assert_eq!(boards.routes("m", &pe("out", 0)), Err(Untold::Unsettled));
+        assert_eq!(boards.message("m", &pe("out", 0)), Err(Untold::Unsettled));
+        let mut slices = 0;
+        while !boards.is_settled("m") {
+            boards.settle_a_slice();
+            slices += 1;
+        }
+        assert!(slices > 20, "{slices}");
+        assert_eq!(boards.routes("m", &pe("out", 0)), Ok(Routes::default()));
+        assert!(boards.unsettled().is_empty());
+        let key = Key::new("m", "out-0-0");
+        let Standing::Limited { is_connected: false, limit } =
+            boards.import(&fixture.mirrors.imports.get(&key).unwrap())
+        else {
+            panic!("nothing is said of the cost");
+        };
+        let words = "the subscription costs too much to evaluate for the properties of out-0-0 and 99 more exports";
+        assert!(limit.to_string().starts_with(words), "{limit}");
+        // What has not changed is not tried again.
+        let mut same = Import::clone(&fixture.mirrors.imports.get(&key).unwrap());
+        same.status = serde_json::from_value(json!({"observedGeneration": 7})).unwrap();
+        fixture.mirrors.imports.insert(same);
+        assert!(boards.is_settled("m"));
+    }
+
+    #[test]
+    fn namespaces_that_are_not_settled_have_turns_and_whoever_is_is_not_held_up() {
+        let fixture = Fixture::new();
+        let boards = &fixture.boards;
+        costly_namespace(&fixture, "l", 20);
+        costly_namespace(&fixture, "m", 20);
+        let mut turns = String::new();
+        for _ in 0..6 {
+            turns.push_str(&boards.unsettled().front().cloned().unwrap());
+            boards.settle_a_slice();
+        }
+        assert_eq!(turns, "lmlmlm");
+        fixture.mirrors.jobs.insert(job("out", "u1", Some(1)));
+        fixture.mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+        fixture.mirrors.imports.insert(import("in-0-0", "in", "u2", 2));
+        fixture.mirrors.jobs.insert(job("in", "u2", Some(2)));
+        assert_eq!((boards.is_settled("n"), fixture.receivers(), boards.is_settled("m")), (true, 1, false));
+    }
+
+    #[test]
+    fn a_namespace_that_is_looked_at_holds_up_no_other() {
+        let fixture = Fixture::new();
+        costly_namespace(&fixture, "m", 1);
+        fixture.told();
+        let shared = Arc::clone(&fixture.boards.namespaces()["m"]);
+        let held = locked(&shared);
+        let (done, is_done) = std::sync::mpsc::channel();
+        let mirrors = fixture.mirrors.clone();
+        let other = std::thread::spawn(move || {
+            mirrors.jobs.insert(job("out", "u1", Some(1)));
+            mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+            done.send(()).unwrap();
+        });
+        is_done.recv_timeout(std::time::Duration::from_secs(60)).expect("nobody waits for another namespace");
+        drop(held);
+        other.join().unwrap();
+        assert_eq!(fixture.told(), ["out-0"]);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_namespace_hears_when_it_is_settled() {
+        let fixture = Fixture::new();
+        let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
+        fixture.boards.subscribe(move |pe| _ = told.send(pe.clone()));
+        let stop = CancellationToken::new();
+        let settling = tokio::spawn({
+            let (boards, stop) = (fixture.boards.clone(), stop.clone());
+            async move { boards.settle(&stop).await }
+        });
+        costly_namespace(&fixture, "m", 20);
+        while !fixture.boards.is_settled("m") {
+            hears.recv().await.unwrap();
+        }
+        stop.cancel();
+        settling.await.unwrap();
+    }
+
+    #[test]
+    fn routes_have_another_version_whenever_they_are_others() {
+        let fixture = Fixture::new();
+        let mirrors = &fixture.mirrors;
+        let version = || fixture.boards.message("n", &pe("out", 0)).unwrap().version;
+        mirrors.jobs.insert(job("out", "u1", Some(1)));
+        mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+        mirrors.jobs.insert(job("in", "u2", Some(2)));
+        let mut versions = vec![version()];
+        mirrors.imports.insert(import("in-0-0", "in", "u2", 2));
+        versions.push(version());
+        mirrors.imports.remove(&Key::new("n", "in-0-0"));
+        versions.push(version());
+        mirrors.imports.insert(import("in-0-0", "in", "u2", 2));
+        versions.push(version());
+        assert!(versions.is_sorted_by(|one, next| one < next), "{versions:?}");
+        // Of what is exported no longer nothing is kept.
+        mirrors.exports.remove(&Key::new("n", "out-0-0"));
+        assert_eq!(version(), 0);
     }
 }

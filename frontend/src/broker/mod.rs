@@ -8,7 +8,7 @@
 //! | Module | What it does |
 //! |---|---|
 //! | [`facts`] | makes of an object what a board knows of it, or says why it cannot |
-//! | [`boards`] | follows the mirrors |
+//! | [`boards`] | follows the mirrors, and finds out what matches, a little at a time |
 //!
 //! What matches what is the business of the crate `streams_broker`.
 //!

@@ -5,7 +5,8 @@
 //!
 //! Invariants: a job gets a bundle from memory or from the store only if its own namespace, with its own Secret, has
 //! shown within ten minutes that the server gives it (rule fetch-7), or if it is the very bundle that the job was
-//! submitted with (rule fetch-14). What is fetched for a job that was submitted is kept only if it is that bundle.
+//! submitted with (rule fetch-14). What is fetched for a job that was submitted is kept only if it is that bundle. A
+//! namespace whose servers are slow leaves places to others (rules fetch-6 and repository-9).
 
 use super::application::Application;
 use super::contents::{Content, Contents};
@@ -17,12 +18,13 @@ use super::options::FetchOptions;
 use super::proofs::{PROVEN, Proof, ProofKey, Proofs};
 use super::reference::{BundleLocation, shown, source};
 use super::secret::BundleSecret;
+use crate::fair_semaphore::{FairPermit, FairSemaphore};
 use reqwest::Certificate;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{BundleReference, PullPolicy};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use url::Url;
 
 /// Which content of a bundle is good enough.
@@ -36,11 +38,22 @@ pub(super) enum Wanted {
     Adl(String),
 }
 
+/// Bundles of one namespace that are fetched again at the same time.
+const AGAIN_OF_ONE: usize = 1;
+/// Bundles of one namespace that wait to be fetched again. A job has one, and its PEs ask again if they are refused.
+const AGAIN_WAITING_MAX: usize = 4096;
+
 /// A bundle in memory, and its place there (rule fetch-6).
 pub(super) struct Held {
     /// The bundle.
     pub(super) content: Content,
-    _place: OwnedSemaphorePermit,
+    _turn: FetchTurn,
+}
+
+/// The turn of a bundle that is fetched again, with a place in memory.
+pub(super) struct FetchTurn {
+    _again: FairPermit,
+    _place: FairPermit,
 }
 
 /// Fetches bundles. Cheap to clone.
@@ -52,11 +65,11 @@ pub struct Fetcher {
     proofs: Proofs,
     proven: Duration,
     /// Bundles that may be in memory besides those that are kept (rule fetch-6).
-    places: Arc<Semaphore>,
+    places: FairSemaphore,
     /// Those whose ADL is being taken out: one. No server can hold it up.
     unpacking: Arc<Semaphore>,
     /// Bundles that are fetched again: half of the places at most, so that submissions have the others.
-    again: Arc<Semaphore>,
+    again: FairSemaphore,
 }
 
 impl Fetcher {
@@ -81,9 +94,10 @@ impl Fetcher {
             contents: Contents::new(options.cache_bytes, options.store.clone(), options.max_bytes),
             proofs: Proofs::new(),
             proven,
-            places: Arc::new(Semaphore::new(options.at_once)),
+            // Half for one namespace, as workers are shared.
+            places: FairSemaphore::new(options.at_once, options.at_once.div_ceil(2)),
             unpacking: Arc::new(Semaphore::new(1)),
-            again: Arc::new(Semaphore::new((options.at_once / 2).max(1))),
+            again: FairSemaphore::new(options.at_once / 2, AGAIN_OF_ONE),
             options,
         })
     }
@@ -99,27 +113,39 @@ impl Fetcher {
         namespace: &str,
         kubernetes: &kube::Client,
     ) -> Result<Application, BundleError> {
-        // Closed by nobody.
-        let _place = self.places.acquire().await;
+        let _place = self.places.acquire(namespace).await;
         let content = self.obtain(bundle, namespace, kubernetes, &Wanted::Any).await?;
         self.unpack(bundle, content).await
     }
 
+    /// Waits until a bundle of this namespace may be fetched again.
+    ///
+    /// # Errors
+    /// Too many wait already. It passes.
+    pub(super) async fn turn(&self, namespace: &str) -> Result<FetchTurn, BundleError> {
+        if self.again.waiting(namespace) >= AGAIN_WAITING_MAX {
+            return Err(BundleError::unavailable(format!(
+                "{AGAIN_WAITING_MAX} bundles of namespace {namespace} wait to be fetched already"
+            )));
+        }
+        let _again = self.again.acquire(namespace).await;
+        let _place = self.places.acquire(namespace).await;
+        Ok(FetchTurn { _again, _place })
+    }
+
     /// The bundle that a job in `namespace` was submitted with: from memory or the store, else from where the job says.
+    /// `turn` is one of this namespace.
     ///
     /// # Errors
     /// See [`BundleError`]; among others when what is there now is another bundle (rule fetch-13).
     pub(super) async fn again(
         &self,
+        turn: FetchTurn,
         bundle: &BundleReference,
         namespace: &str,
         kubernetes: &kube::Client,
         wanted: &Wanted,
     ) -> Result<Held, BundleError> {
-        // Closed by nobody.
-        let _turn = self.again.acquire().await;
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let _place = place.map_err(|_| BundleError::unavailable("the frontend stops"))?;
         let kept = match wanted {
             Wanted::Digest(sha256) => self.contents.get(sha256).await,
             Wanted::Any | Wanted::Adl(_) => None,
@@ -128,7 +154,7 @@ impl Fetcher {
             Some(content) => content,
             None => self.obtain(bundle, namespace, kubernetes, wanted).await?,
         };
-        Ok(Held { content, _place })
+        Ok(Held { content, _turn: turn })
     }
 
     /// The bundle from where the job says.
@@ -175,13 +201,17 @@ impl Fetcher {
         )))
     }
 
-    /// The bundle with this digest, which a job had before, if it is still in memory or in the store.
+    /// The bundle with this digest, which a job in `namespace` had before, if it is still in memory or in the store.
     ///
     /// # Errors
     /// When it is there and cannot be used.
-    pub async fn kept(&self, bundle: &BundleReference, sha256: &str) -> Result<Option<Application>, BundleError> {
-        // Closed by nobody.
-        let _place = self.places.acquire().await;
+    pub async fn kept(
+        &self,
+        bundle: &BundleReference,
+        namespace: &str,
+        sha256: &str,
+    ) -> Result<Option<Application>, BundleError> {
+        let _place = self.places.acquire(namespace).await;
         match self.contents.get(sha256).await {
             Some(content) => self.unpack(bundle, content).await.map(Some),
             None => Ok(None),

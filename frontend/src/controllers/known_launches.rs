@@ -84,7 +84,7 @@ fn version(pe: &ProcessingElement) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mirrors::INDEXES;
+    use crate::mirrors::indexes;
     use streams_api::{ProcessingElementSpec, ProcessingElementStatus};
 
     /// With these launches: asked for, created.
@@ -118,7 +118,7 @@ mod tests {
         for (answered, now, lasts, expected) in table {
             let known = [KnownLaunches::note_applied, KnownLaunches::note_recorded].map(|note| {
                 let term = if lasts { Term::endless() } else { Term::default() };
-                let known = KnownLaunches::of(&Watch::filled(&INDEXES, []), term);
+                let known = KnownLaunches::of(&Watch::filled(indexes(), []), term);
                 note(&known, &answered);
                 let has = known.has(&now);
                 known.forget(&pe("another", "9", None));
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn what_leaves_the_mirror_is_forgotten() {
-        let mirror = Watch::filled(&INDEXES, [pe("a", "7", None)]);
+        let mirror = Watch::filled(indexes(), [pe("a", "7", None)]);
         let known = KnownLaunches::of(&mirror, Term::endless());
         known.note_applied(&pe("a", "7", None));
         mirror.remove(&Key::new("n", "flow-3"));

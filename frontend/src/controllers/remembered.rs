@@ -115,7 +115,7 @@ impl<V> Remembered<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mirrors::INDEXES;
+    use crate::mirrors::indexes;
     use k8s_openapi::api::core::v1::Service;
     use kube::core::ObjectMeta;
 
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_of_one_object_and_ends_with_it() {
-        let (mirror, remembered) = (Watch::filled(&INDEXES, [service("a", "1")]), Remembered::default());
+        let (mirror, remembered) = (Watch::filled(indexes(), [service("a", "1")]), Remembered::default());
         remembered.end_with(&mirror);
         let key = Key::new("n", "a");
         remembered.keep(&key, "1", 7);
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_names_leaves_nothing_behind() {
-        let (mirror, remembered) = (Watch::filled(&INDEXES, []), Remembered::default());
+        let (mirror, remembered) = (Watch::filled(indexes(), []), Remembered::default());
         remembered.end_with(&mirror);
         for number in 0..1_000 {
             let name = format!("a-{number}");

@@ -69,7 +69,7 @@ fn portions(keys: usize, round: Duration) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mirrors::INDEXES;
+    use crate::mirrors::indexes;
     use k8s_openapi::api::core::v1::Service;
     use kube::core::ObjectMeta;
     use std::collections::BTreeMap;
@@ -106,7 +106,7 @@ mod tests {
             },
             ..Service::default()
         };
-        let mirror = Watch::filled(&INDEXES, (0..50).map(service));
+        let mirror = Watch::filled(indexes(), (0..50).map(service));
         let queue: Queue<Key> = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
         let stop = CancellationToken::new();
         let running = tokio::spawn(run(mirror, queue.clone(), Duration::from_secs(100), stop.clone()));

@@ -1,23 +1,23 @@
-//! A hash of what pods are replaced for (rules job-26 and pe-4).
+//! A hash of what pods are replaced for, or consistent regions reset (rules job-26, pe-4 and consistent-region-13).
 //!
-//! The job controller writes it to PEs and host pools. If somebody else changes such a field, the hash does not fit any
-//! more, and the PE controller waits until the field is restored. Otherwise a pod would be replaced for a change that
-//! does not last, and again when it is taken back.
+//! The job controller writes it to PEs, host pools and consistent regions. If somebody else changes such a field, the
+//! hash does not fit any more, and the controller that would act on it waits until the field is restored. Otherwise a
+//! pod would be replaced, or a region reset, for a change that does not last, and again when it is taken back.
 //!
 //! The content of a text has no such hash: who has written it last shows ([`is_written_by_others`]).
 //!
-//! Knows: specs of PEs and host pools. Must not know: how pods are made.
+//! Knows: specs of PEs, host pools and consistent regions. Must not know: how pods are made, what regions do.
 
 use kube::core::ObjectMeta;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use streams_api::{HostPoolSpec, ProcessingElementSpec, names};
+use streams_api::{ConsistentRegionSpec, HostPoolSpec, ProcessingElementSpec, names};
 use streams_kubernetes::cluster::Manager;
 
 /// Hexadecimal digits of the hash.
 const DIGITS: usize = 32;
 
-/// A spec with fields that pods are replaced for.
+/// A spec with fields that pods are replaced for, or a region reset.
 pub(crate) trait Starts {
     /// The hash of these fields.
     fn start_hash(&self) -> String;
@@ -40,6 +40,16 @@ impl Starts for ProcessingElementSpec {
 impl Starts for HostPoolSpec {
     fn start_hash(&self) -> String {
         hash(self)
+    }
+}
+
+impl Starts for ConsistentRegionSpec {
+    fn start_hash(&self) -> String {
+        // Who is in it, and the settings of its steps.
+        let Self { job_name, index, trigger, period_milliseconds, drain_timeout_milliseconds, .. } = self;
+        let Self { reset_timeout_milliseconds, max_consecutive_reset_attempts, pe_ids, trigger_operators, .. } = self;
+        let settings = (trigger, period_milliseconds, drain_timeout_milliseconds, reset_timeout_milliseconds);
+        hash(&(job_name, index, pe_ids, settings, max_consecutive_reset_attempts, trigger_operators))
     }
 }
 
@@ -81,6 +91,24 @@ mod tests {
         for (spec, changed) in table {
             assert_eq!(spec.is_changed_by_others(&meta), changed, "{spec:?}");
             assert!(!spec.is_changed_by_others(&ObjectMeta::default()));
+        }
+    }
+
+    #[test]
+    fn a_change_of_what_regions_follow_shows() {
+        let spec = ConsistentRegionSpec { pe_ids: vec![0, 1], ..ConsistentRegionSpec::default() };
+        let annotations = BTreeMap::from([(names::ANNOTATION_START_HASH.to_owned(), spec.start_hash())]);
+        let meta = ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() };
+        // spec -> changed
+        let table = [
+            (spec.clone(), false),
+            (ConsistentRegionSpec { pe_ids: vec![0], ..spec.clone() }, true),
+            (ConsistentRegionSpec { reset_timeout_milliseconds: 1, ..spec.clone() }, true),
+            (ConsistentRegionSpec { trigger_operators: vec!["o".to_owned()], ..spec.clone() }, true),
+            (ConsistentRegionSpec { operator_count: 7, ..spec.clone() }, false),
+        ];
+        for (spec, changed) in table {
+            assert_eq!(spec.is_changed_by_others(&meta), changed, "{spec:?}");
         }
     }
 

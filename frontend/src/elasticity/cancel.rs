@@ -7,7 +7,7 @@
 use super::outcome;
 use super::state::{phase, state};
 use super::view::ClusterView;
-use super::{Elasticity, MOST_WAITING, errors, requests};
+use super::{Elasticity, errors, requests};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
@@ -54,7 +54,7 @@ impl<V: ClusterView> Elasticity<V> {
     /// A request as the API shows it.
     pub(super) fn state_of(&self, request: &Resize) -> ResizeState {
         let namespace = request.namespace().unwrap_or_default();
-        state(request, &self.seen(&namespace, &request.spec.job_name).around())
+        state(request, &self.seen(&namespace, &request.spec.job_name, request).around())
     }
 
     /// Withdraws a request, and waits until it is cancelled.
@@ -65,7 +65,8 @@ impl<V: ClusterView> Elasticity<V> {
         let (namespace, name) = (found.namespace().unwrap_or_default(), found.name_any());
         let waiting_for = "the request to be cancelled";
         let mut changes = self.view.changes(&namespace, &found.spec.job_name);
-        let Ok(_place) = self.waiting.try_acquire() else { return Err(errors::too_many_waiting(MOST_WAITING)) };
+        let place = self.waiting.take(&namespace, Some(&found.spec.job_name));
+        let _place = place.map_err(|full| errors::too_many_waiting(&full))?;
         let mut latest = found;
         let mut is_seen = false;
         loop {

@@ -5,6 +5,7 @@ use super::view::ClusterView;
 use super::{Elasticity, ended, errors, outcome, requests};
 use crate::controllers::job::cool_down::CoolDown;
 use crate::controllers::job::long_work::dry_run::{Foreseen, Foresight, Unforeseen};
+use crate::grpc::places::Full;
 use k8s_openapi::jiff::Timestamp;
 use streams_api::Job;
 use streams_kubernetes::Key;
@@ -46,7 +47,10 @@ impl<V: ClusterView> Elasticity<V> {
         let foreseen = foreseen.map_err(|_| errors::still_waiting_to(what))?;
         let regions = self.regions_of(job, &wanted);
         match foreseen {
-            Err(Unforeseen::Busy(most)) => Err(errors::too_many_dry_runs(most)),
+            Err(Unforeseen::Busy(full)) => {
+                let full = Full::new(full, &key.namespace, || format!("of job {}", key.name));
+                Err(errors::too_many_dry_runs(&full))
+            }
             Err(Unforeseen::Later(why)) => Err(errors::not_foreseen(&why)),
             Ok(Foreseen::Refused(refused)) => {
                 let regions = self.view.regions(&key.namespace, Some(&key.name));

@@ -163,11 +163,20 @@ pub(crate) fn too_many_watching(full: &Full) -> Status {
     status(Code::ResourceExhausted, &format!("there are {} streams {} already", full.most, full.of), details)
 }
 
+/// As many lists are being sent as a whole as may be.
+pub(crate) fn too_many_lists(full: &Full) -> Status {
+    let mut details = details("TOO_MANY_LISTS", &[]);
+    details.set_retry_info(Some(LATER));
+    let message = format!("{} lists of regions {} are being sent as a whole already", full.most, full.of);
+    status(Code::ResourceExhausted, &format!("{message}; with page_size there are pages"), details)
+}
+
 /// There are as many dry runs as may be.
-pub fn too_many_dry_runs(most: usize) -> Status {
+pub(crate) fn too_many_dry_runs(full: &Full) -> Status {
     let mut details = details("TOO_MANY_DRY_RUNS", &[]);
     details.set_retry_info(Some(LATER));
-    status(Code::ResourceExhausted, &format!("there are {most} dry runs under way already"), details)
+    let message = format!("there are {} dry runs {} under way already", full.most, full.of);
+    status(Code::ResourceExhausted, &message, details)
 }
 
 /// What a request would come to is not known now.
@@ -202,10 +211,10 @@ pub fn not_taken(why: &str) -> Status {
 }
 
 /// As many requests wait as may.
-pub fn too_many_waiting(most: usize) -> Status {
+pub(crate) fn too_many_waiting(full: &Full) -> Status {
     let mut details = details("TOO_MANY_WAITING", &[]);
     details.set_retry_info(Some(LATER));
-    let message = format!("{most} requests wait already; nothing was written");
+    let message = format!("{} requests {} wait already; nothing was written", full.most, full.of);
     status(Code::ResourceExhausted, &message, details)
 }
 

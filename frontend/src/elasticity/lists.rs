@@ -3,17 +3,19 @@
 use super::Elasticity;
 use super::errors;
 use super::ready::ReadyWidths;
-use super::region::{self, Wanted};
+use super::region::{self, JobOfRegions, Wanted};
 use super::service::check_name;
-use super::state::{Around, state};
+use super::state::{Around, is_without_widths, state};
 use super::view::ClusterView;
 use crate::grpc::pages::Page;
+use crate::mirrors::job_of;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 use streams_api::{Job, ParallelRegion, Resize};
 use streams_kubernetes::Key;
 use streams_proto::elasticity::v1::{
@@ -27,15 +29,24 @@ const RESIZES_OF_A_PAGE: usize = 100;
 /// What is seen of a job at one moment, as far as its regions are shown by it.
 pub(super) struct Sight {
     name: String,
-    job: Option<Arc<Job>>,
+    job: Option<JobOfRegions>,
     wanted: Wanted,
     ready: Arc<ReadyWidths>,
+}
+
+/// How old ready widths may be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Age {
+    /// Found out now: who tells of them looks again only after a change.
+    Now,
+    /// Found out a moment ago.
+    Lately,
 }
 
 impl Sight {
     /// A region of this job.
     pub(super) fn region(&self, object: &ParallelRegion) -> Region {
-        region::region(object, self.job.as_deref(), &self.wanted, &self.ready)
+        region::region(object, self.job.as_ref(), &self.wanted, &self.ready)
     }
 }
 
@@ -72,39 +83,71 @@ impl Place {
 }
 
 impl<V: ClusterView> Elasticity<V> {
-    /// What is seen of a job now.
-    pub(super) fn sight(&self, namespace: &str, name: &str) -> Sight {
+    /// What is seen of a job that has these regions. It takes a while ([`Elasticity::look_off_thread`]).
+    pub(super) fn sight(&self, namespace: &str, name: &str, regions: &[Arc<ParallelRegion>]) -> Sight {
+        self.sight_of(namespace, name, regions, Age::Lately)
+    }
+
+    fn sight_of(&self, namespace: &str, name: &str, regions: &[Arc<ParallelRegion>], age: Age) -> Sight {
         let job = self.view.job(namespace, name);
-        let ready = job.as_deref().map(|job| self.ready(namespace, name, job)).unwrap_or_default();
-        self.sight_with(namespace, name, job, ready)
+        let ready = job.as_deref().map(|job| self.ready(namespace, name, job, age)).unwrap_or_default();
+        self.sight_with(namespace, name, regions, job, ready)
     }
 
     /// The same without looking at its PEs, for answers that nobody must wait longer for than needed.
-    pub(super) fn sight_at_once(&self, namespace: &str, name: &str) -> Sight {
+    pub(super) fn sight_at_once(&self, namespace: &str, name: &str, regions: &[Arc<ParallelRegion>]) -> Sight {
         let job = self.view.job(namespace, name);
         let ready = job.as_deref().and_then(ReadyWidths::by_job).unwrap_or_default();
-        self.sight_with(namespace, name, job, Arc::new(ready))
+        self.sight_with(namespace, name, regions, job, Arc::new(ready))
     }
 
     /// Who is ready, by the PEs of a generation, is found out once for all who ask within a moment.
-    fn ready(&self, namespace: &str, name: &str, job: &Job) -> Arc<ReadyWidths> {
+    fn ready(&self, namespace: &str, name: &str, job: &Job, age: Age) -> Arc<ReadyWidths> {
         if let Some(ready) = ReadyWidths::by_job(job) {
             return Arc::new(ready);
         }
         let generation = job.status.as_ref().and_then(|status| status.generation);
-        let by_pes = || ReadyWidths::by_pes(job, self.view.processing_elements(namespace, name));
-        self.ready.get_with((Key::new(namespace, name), generation), || Arc::new(by_pes()))
+        let of = (Key::new(namespace, name), generation);
+        if let Some(ready) = self.ready.get(&of).filter(|_| age == Age::Lately) {
+            return ready;
+        }
+        let begun = Instant::now();
+        let ready = Arc::new(ReadyWidths::by_pes(job, self.view.processing_elements(namespace, name)));
+        self.ready.put(of, &ready, begun.elapsed());
+        ready
     }
 
-    fn sight_with(&self, namespace: &str, name: &str, job: Option<Arc<Job>>, ready: Arc<ReadyWidths>) -> Sight {
-        let wanted = Wanted::of(&self.view.regions(namespace, Some(name)), self.view.resizes(namespace, name));
-        Sight { name: name.to_owned(), job, wanted, ready }
+    fn sight_with(
+        &self,
+        namespace: &str,
+        name: &str,
+        regions: &[Arc<ParallelRegion>],
+        job: Option<Arc<Job>>,
+        ready: Arc<ReadyWidths>,
+    ) -> Sight {
+        let wanted = Wanted::of(regions, &self.view.resizes(namespace, name));
+        Sight { name: name.to_owned(), job: job.map(JobOfRegions::of), wanted, ready }
     }
 
-    /// The same for its requests.
-    pub(super) fn seen(&self, namespace: &str, name: &str) -> Seen {
-        let (job, regions) = (self.view.job(namespace, name), self.view.regions(namespace, Some(name)));
-        Seen { job, regions }
+    /// What is seen of a job around a request of it. The regions are read only if the request ended without its widths:
+    /// the error that says so names them.
+    pub(super) fn seen(&self, namespace: &str, name: &str, request: &Resize) -> Seen {
+        let regions = is_without_widths(request).then(|| self.view.regions(namespace, Some(name)));
+        Seen { job: self.view.job(namespace, name), regions: regions.unwrap_or_default() }
+    }
+
+    /// The regions of a job, or of all jobs of a namespace, as they are now, by names of job and region. It takes a
+    /// while ([`Elasticity::look_off_thread`]).
+    pub(super) fn regions_now(&self, namespace: &str, job: Option<&str>) -> Vec<Region> {
+        let mut objects = self.view.regions(namespace, job);
+        objects.sort_by(|a, b| (&a.spec.job_name, &a.spec.name).cmp(&(&b.spec.job_name, &b.spec.name)));
+        let (mut regions, by_job) = (Vec::with_capacity(objects.len()), by_job(&objects));
+        for objects in objects.chunk_by(|a, b| a.spec.job_name == b.spec.job_name) {
+            let Some(name) = objects.first().map(|first| first.spec.job_name.as_str()) else { continue };
+            let sight = self.sight_of(namespace, name, by_job.get(name).map_or(&[], Vec::as_slice), Age::Now);
+            regions.extend(objects.iter().map(|object| sight.region(object)));
+        }
+        regions
     }
 
     /// Of which job something is to be listed; `None`: of all jobs of the namespace.
@@ -128,13 +171,15 @@ impl<V: ClusterView> Elasticity<V> {
         let list = format!("regions of {namespace}/{}", job.as_deref().unwrap_or_default());
         let page = Page::of(list, page_size, &page_token, None).map_err(errors::bad_token)?;
         let objects = self.view.regions(&namespace, job.as_deref());
-        let all = objects.into_iter().map(|object| ((object.spec.job_name.clone(), object.spec.name.clone()), object));
+        let place = |object: &ParallelRegion| (object.spec.job_name.clone(), object.spec.name.clone());
+        let (by_job, all) = (by_job(&objects), objects.iter().map(|object| (place(object), Arc::clone(object))));
         let mut sight: Option<Sight> = None;
         let (regions, next_page_token) = page.cut(all.collect(), |object| {
             // The regions of a job follow each other.
             let name = &object.spec.job_name;
             let known = sight.take().filter(|sight| sight.name == *name);
-            sight.insert(known.unwrap_or_else(|| self.sight(&namespace, name))).region(&object)
+            let look = || self.sight(&namespace, name, by_job.get(name.as_str()).map_or(&[], Vec::as_slice));
+            sight.insert(known.unwrap_or_else(look)).region(&object)
         });
         Ok(ListRegionsResponse { regions, next_page_token })
     }
@@ -151,12 +196,24 @@ impl<V: ClusterView> Elasticity<V> {
         };
         let all = requests.into_iter().map(|request| (Place::of(&request), request));
         // Requests of several jobs take turns.
-        let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
+        let mut seen: BTreeMap<(String, bool), Seen> = BTreeMap::new();
         let (resizes, next_page_token) = page.cut(all.collect(), |request| {
             let name = &request.spec.job_name;
-            let of_job = seen.entry(name.clone()).or_insert_with(|| self.seen(&namespace, name));
+            let of_job = seen.entry((name.clone(), is_without_widths(&request)));
+            let of_job = of_job.or_insert_with(|| self.seen(&namespace, name, &request));
             state(&request, &of_job.around())
         });
         Ok(ListResizesResponse { resizes, next_page_token })
     }
+}
+
+/// Regions by the name of the job that has them.
+fn by_job(regions: &[Arc<ParallelRegion>]) -> HashMap<Arc<str>, Vec<Arc<ParallelRegion>>> {
+    let mut by_job: HashMap<Arc<str>, Vec<Arc<ParallelRegion>>> = HashMap::new();
+    for region in regions {
+        if let Some(job) = job_of(&**region) {
+            by_job.entry(job.name).or_default().push(Arc::clone(region));
+        }
+    }
+    by_job
 }

@@ -8,6 +8,7 @@
 //! * [`region`] — pure: a region as it is shown; [`ready`]: how many of its channels run.
 //! * `state` — pure: a request as it is shown; `times`: points in time.
 //! * `lists` — regions and requests in pages.
+//! * `looks` — reads of many objects, apart from what serves others.
 //! * `cancel` — withdraws requests.
 //! * `dry_run` — what a request would come to.
 //! * `watch` — streams that follow requests and regions.
@@ -29,6 +30,7 @@ mod dry_run;
 mod ended;
 pub mod errors;
 mod lists;
+mod looks;
 pub mod outcome;
 pub mod ready;
 pub mod region;
@@ -42,43 +44,43 @@ pub mod view;
 mod watch;
 
 use self::backlog::Backlog;
-use self::ready::ReadyWidths;
+use self::looks::{KeptReadyWidths, Looks};
 use self::view::ClusterView;
 use crate::controllers::job::long_work::dry_run::Foresee;
 use crate::grpc::places::Places;
 use crate::grpc::server::REQUEST_MAX;
 use kube::Client;
-use moka::sync::Cache;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_kubernetes::Key;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityServiceServer;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
 
-/// Requests that wait at the same time; further ones are refused before anything is written.
-const MOST_WAITING: usize = 2048;
+/// Requests that wait at the same time, in all and of one job; further ones are refused before anything is written
+/// (rule elasticity-8).
+const WAITING_MAX: usize = 2048;
+const WAITING_OF_ONE_MAX: usize = 256;
+
+/// Lists of regions as a whole that are being sent at the same time, in all, and of one job or of one namespace as a
+/// whole (rule elasticity-21).
+const LISTS_MAX: usize = 256;
+const LISTS_OF_ONE_MAX: usize = 32;
 
 /// Streams at the same time, in all, and of one job or of one namespace as a whole (rule elasticity-23).
 const STREAMS_MAX: usize = 1024;
 const STREAMS_OF_ONE_MAX: usize = 64;
-
-/// Jobs whose ready widths are kept.
-const READY_KEPT: u64 = 1_000;
-/// For how long: shorter than the pause of a stream, so that what it tells is not from before the change.
-const READY_FOR: Duration = Duration::from_millis(150);
 
 /// The service. Cheap to clone; all clones are the same.
 pub struct Elasticity<V> {
     client: Client,
     view: Arc<V>,
     longest_wait: Duration,
-    waiting: Arc<Semaphore>,
+    waiting: Places,
     backlog: Backlog,
     watching: Places,
-    /// Ready widths by job and generation, for a moment.
-    ready: Cache<(Key, Option<u64>), Arc<ReadyWidths>>,
+    lists: Places,
+    looks: Looks,
+    ready: KeptReadyWidths,
     dry_runs: Arc<dyn Foresee>,
     stopping: CancellationToken,
 }
@@ -89,9 +91,11 @@ impl<V> Clone for Elasticity<V> {
             client: self.client.clone(),
             view: Arc::clone(&self.view),
             longest_wait: self.longest_wait,
-            waiting: Arc::clone(&self.waiting),
+            waiting: self.waiting.clone(),
             backlog: self.backlog.clone(),
             watching: self.watching.clone(),
+            lists: self.lists.clone(),
+            looks: self.looks.clone(),
             ready: self.ready.clone(),
             dry_runs: Arc::clone(&self.dry_runs),
             stopping: self.stopping.clone(),
@@ -103,10 +107,11 @@ impl<V: ClusterView> Elasticity<V> {
     /// A service that writes with `client`, sees through `view` and foresees with `dry_runs`; no request waits longer
     /// than `longest_wait`, and none any more once the token of [`Elasticity::stopping`] is cancelled.
     pub(crate) fn new(client: Client, view: Arc<V>, dry_runs: Arc<dyn Foresee>, longest_wait: Duration) -> Self {
-        let (waiting, stopping) = (Arc::new(Semaphore::new(MOST_WAITING)), CancellationToken::new());
-        let ready = Cache::builder().max_capacity(READY_KEPT).time_to_live(READY_FOR).build();
+        let (waiting, stopping) = (Places::new(WAITING_MAX, WAITING_OF_ONE_MAX), CancellationToken::new());
+        let (looks, ready) = (Looks::new(), KeptReadyWidths::new());
         let (backlog, watching) = (Backlog::default(), Places::new(STREAMS_MAX, STREAMS_OF_ONE_MAX));
-        Self { client, view, longest_wait, waiting, backlog, watching, ready, dry_runs, stopping }
+        let lists = Places::new(LISTS_MAX, LISTS_OF_ONE_MAX);
+        Self { client, view, longest_wait, waiting, backlog, watching, lists, looks, ready, dry_runs, stopping }
     }
 
     /// Cancelled when no request may wait any more.

@@ -2,14 +2,22 @@
 //!
 //! The job says what is in force: the status of the region follows later. What is wanted is in its spec, unless a
 //! request is ahead of it.
+//!
+//! Invariant: what is said of all regions of a job is found by region. A job may have thousands of regions and a
+//! thousand requests, and showing one region looks at what is said of that one.
 
 use super::ready::ReadyWidths;
 use super::times;
 use crate::controllers::job::cool_down::CoolDown;
-use crate::controllers::job::widths::bounds;
+use crate::controllers::job::widths::RegionEntries;
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::Arc;
 use streams_api::parallel_region::WIDTH_MAX;
-use streams_api::{AdmittedRegion, Job, ParallelRegion, ParallelRegionSpec, RequestedWidths, Resize, WidthOfResize};
+use streams_api::{
+    CommittedRegion, InitialWidth, Job, ParallelRegion, ParallelRegionSpec, RequestedWidths, Resize, UnwrittenWidth,
+    WidthOfResize,
+};
 use streams_proto::elasticity::v1::{LastResize, Region};
 
 /// What is wanted of the regions of a job, beside what their specs say.
@@ -17,59 +25,115 @@ use streams_proto::elasticity::v1::{LastResize, Region};
 pub struct Wanted {
     /// What an earlier release has written as an annotation; no longer read in the next one (rule elasticity-5).
     annotation: Option<RequestedWidths>,
-    resizes: Vec<Arc<Resize>>,
+    /// What open requests want, by region; the newest first.
+    requested: HashMap<String, Vec<WidthRequest>>,
+}
+
+/// The width that an admitted request wants of a region.
+struct WidthRequest {
+    number: u64,
+    width: u32,
+    /// Uid of the region, and its last edit, when the request was admitted.
+    uid: String,
+    edited: i64,
 }
 
 impl Wanted {
     /// What is wanted by the requests of a job.
-    pub fn of(regions: &[Arc<ParallelRegion>], resizes: Vec<Arc<Resize>>) -> Self {
-        Self { annotation: RequestedWidths::read(regions.iter().map(|region| &**region)), resizes }
+    pub fn of(regions: &[Arc<ParallelRegion>], resizes: &[Arc<Resize>]) -> Self {
+        let mut requested: HashMap<String, Vec<WidthRequest>> = HashMap::new();
+        for request in resizes.iter().filter(|request| !request.phase().is_final()) {
+            let Some(status) = &request.status else { continue };
+            let Some(number) = status.number else { continue };
+            let wanted = request.spec.regions.iter().map(|wanted| (wanted.name.as_str(), wanted.width));
+            let widths: HashMap<&str, u32> = wanted.collect();
+            for admitted in &status.regions {
+                let Some(width) = widths.get(admitted.name.as_str()).copied() else { continue };
+                let (uid, edited) = (admitted.uid.clone(), admitted.edited);
+                let of_region = requested.entry(admitted.name.clone()).or_default();
+                of_region.push(WidthRequest { number, width, uid, edited });
+            }
+        }
+        requested.values_mut().for_each(|of_region| of_region.sort_by_key(|request| Reverse(request.number)));
+        Self { annotation: RequestedWidths::read(regions.iter().map(|region| &**region)), requested }
     }
 
     /// The width that is wanted of a region: by the newest request that its spec does not have yet, also if it was
     /// deleted after its commit; else by its spec.
-    fn width(&self, region: &ParallelRegion, job: Option<&Job>) -> u32 {
-        let written = WidthOfResize::of(region).map_or(0, |written| written.number);
-        let of_requests = self.resizes.iter().filter_map(|request| {
-            let status = request.status.as_ref().filter(|_| !request.phase().is_final())?;
-            let number = status.number.filter(|number| *number > written)?;
-            let is_it = |admitted: &&AdmittedRegion| admitted.name == region.spec.name;
+    fn width(&self, region: &ParallelRegion, job: Option<&JobOfRegions>) -> u32 {
+        let (written, edited) = (WidthOfResize::of(region).map_or(0, |written| written.number), region.edited());
+        let mut of_requests = self.requested.get(&region.spec.name).into_iter().flatten();
+        let newest = of_requests.find(|request| {
             // Whoever has edited the region since is newer.
-            status.regions.iter().find(is_it).filter(|admitted| {
-                region.metadata.uid.as_ref() == Some(&admitted.uid) && region.edited() <= admitted.edited
-            })?;
-            let wanted = request.spec.regions.iter().find(|wanted| wanted.name == region.spec.name)?;
-            Some((number, wanted.width))
+            request.number > written && region.metadata.uid.as_ref() == Some(&request.uid) && edited <= request.edited
         });
-        let committed = job.and_then(|job| job.status.as_ref()).into_iter().flat_map(|status| &status.unwritten_widths);
-        let committed = committed.filter(|unwritten| unwritten.is_still_unwritten_in(region));
-        let committed = committed.map(|unwritten| (unwritten.number, unwritten.width));
-        if let Some((_, width)) = of_requests.chain(committed).max() {
+        let newest = newest.map(|request| (request.number, request.width));
+        let committed = job.and_then(|job| job.unwritten(region)).map(|unwritten| (unwritten.number, unwritten.width));
+        if let Some((_, width)) = newest.max(committed) {
             return width;
         }
         self.annotation.as_ref().and_then(|request| request.pending(region)).unwrap_or(region.spec.width)
     }
 }
 
-/// The width of a region in the committed generation.
-fn applied_width(job: &Job, region: &str) -> Option<u32> {
-    job.status.as_ref()?.applied_widths.iter().find(|applied| applied.region == region).map(|applied| applied.width)
+/// What a job says of its regions.
+pub struct JobOfRegions {
+    job: Arc<Job>,
+    entries: RegionEntries,
+    /// By name.
+    applied: HashMap<String, u32>,
+    /// By index: where it is in the status.
+    committed: HashMap<u64, usize>,
+    unwritten: HashMap<u64, usize>,
+}
+
+impl JobOfRegions {
+    /// What this job says.
+    pub fn of(job: Arc<Job>) -> Self {
+        let status = job.status.as_ref();
+        let applied = status.into_iter().flat_map(|status| &status.applied_widths);
+        let applied = applied.map(|applied| (applied.region.clone(), applied.width)).collect();
+        let committed = status.into_iter().flat_map(|status| &status.regions).map(|region| region.index);
+        let committed = committed.enumerate().map(|(position, index)| (index, position)).collect();
+        let unwritten = status.into_iter().flat_map(|status| &status.unwritten_widths).map(|width| width.index);
+        let unwritten = unwritten.enumerate().map(|(position, index)| (index, position)).collect();
+        Self { entries: RegionEntries::of(&job.spec), applied, committed, unwritten, job }
+    }
+
+    fn applied(&self, region: &str) -> Option<u32> {
+        self.applied.get(region).copied()
+    }
+
+    fn entry(&self, region: &str) -> Option<&InitialWidth> {
+        self.entries.find(&self.job.spec, region)
+    }
+
+    fn committed(&self, region: &ParallelRegion) -> Option<&CommittedRegion> {
+        self.job.status.as_ref()?.regions.get(*self.committed.get(&region.spec.index)?)
+    }
+
+    /// The width in force that the spec of the region does not have yet.
+    fn unwritten(&self, region: &ParallelRegion) -> Option<&UnwrittenWidth> {
+        let unwritten = self.job.status.as_ref()?.unwritten_widths.get(*self.unwritten.get(&region.spec.index)?);
+        unwritten.filter(|unwritten| unwritten.is_still_unwritten_in(region))
+    }
 }
 
 /// A region as the API shows it.
-pub fn region(object: &ParallelRegion, job: Option<&Job>, wanted: &Wanted, ready: &ReadyWidths) -> Region {
+pub fn region(object: &ParallelRegion, job: Option<&JobOfRegions>, wanted: &Wanted, ready: &ReadyWidths) -> Region {
     let ParallelRegionSpec { job_name, name, .. } = &object.spec;
     let width = &wanted.width(object, job);
     let status = object.status.clone().unwrap_or_default();
-    let applied = job.map_or(status.width, |job| applied_width(job, name));
-    let bounds = job.and_then(|job| bounds(&job.spec, name));
-    let cool_down =
-        job.and_then(|job| CoolDown::of(&job.spec, job.status.as_ref()?, object)).map(|cool_down| cool_down.until);
-    let job = job.and_then(|job| job.status.as_ref());
+    let applied = job.map_or(status.width, |job| job.applied(name));
+    let bounds = job.and_then(|job| job.entry(name));
+    let committed = job.and_then(|job| job.committed(object));
+    let job = job.and_then(|job| job.job.status.as_ref());
+    let cool_down = bounds.zip(applied).zip(job);
+    let cool_down = cool_down.and_then(|((entry, applied), job)| CoolDown::by(entry, applied, job, object));
+    let cool_down = cool_down.map(|cool_down| cool_down.until);
     let finished = job.and_then(|j| j.rollout.as_ref()).is_some_and(|r| r.finished_at.is_some());
     let known = status.generation.filter(|_| status.width == applied);
     let last = job.map_or_else(|| status.last_resize.clone(), |job| status.last_resize_by(job, applied));
-    let committed = job.and_then(|job| job.regions.iter().find(|region| region.index == object.spec.index));
     let rejected = status.rejected.filter(|rejected| rejected.width == *width).unwrap_or_default();
     Region {
         namespace: object.metadata.namespace.clone().unwrap_or_default(),
@@ -112,8 +176,8 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
     use streams_api::{
-        BundleReference, CommittedRegion, DesiredWidth, InitialWidth, JobSpec, JobStatus, ParallelRegionStatus,
-        RegionWidth, RejectedWidth, ResizePhase, ResizeSpec, ResizeStatus, Rollout, UnwrittenWidth, condition,
+        AdmittedRegion, BundleReference, DesiredWidth, JobSpec, JobStatus, ParallelRegionStatus, RegionWidth,
+        RejectedWidth, ResizePhase, ResizeSpec, ResizeStatus, Rollout, condition,
     };
 
     /// Applied width, generation, roll-out finished.
@@ -127,6 +191,10 @@ mod tests {
             ..JobStatus::default()
         });
         job
+    }
+
+    fn shown(object: &ParallelRegion, job: Option<&Job>, wanted: &Wanted, ready: &ReadyWidths) -> Region {
+        region(object, job.map(|job| JobOfRegions::of(Arc::new(job.clone()))).as_ref(), wanted, ready)
     }
 
     /// Width in the spec, object generation.
@@ -176,8 +244,8 @@ mod tests {
             (&written, vec![request(2, 6, 4, Planned), request(3, 7, 4, Pending)], 7),
         ];
         for (object, resizes, expected) in table {
-            let wanted = Wanted::of(&[], resizes.clone());
-            let shown = region(object, None, &wanted, &ReadyWidths::default());
+            let wanted = Wanted::of(&[], &resizes);
+            let shown = shown(object, None, &wanted, &ReadyWidths::default());
             assert_eq!(shown.desired_width, expected, "{resizes:?}");
         }
     }
@@ -194,10 +262,26 @@ mod tests {
             let mut job = job(10, 4, true);
             let unwritten = UnwrittenWidth { index: 0, uid: "u".into(), edited: 5, number: 8, width: 10 };
             job.status.as_mut().unwrap().unwritten_widths = vec![unwritten];
-            let wanted = Wanted::of(&[], newer.into_iter().collect());
-            let shown = region(&object(2, 5 + edits), Some(&job), &wanted, &ReadyWidths::default());
+            let wanted = Wanted::of(&[], newer.as_slice());
+            let shown = shown(&object(2, 5 + edits), Some(&job), &wanted, &ReadyWidths::default());
             assert_eq!((shown.desired_width, shown.rolled_out), expected, "{edits}");
         }
+    }
+
+    #[test]
+    fn of_a_thousand_requests_a_region_is_shown_by_those_that_name_it() {
+        let requests: Vec<_> = (0..1_000_u64)
+            .map(|number| {
+                let mut request = Resize::clone(&request(number, 5, 4, ResizePhase::Pending));
+                let name = format!("R{}", number % 500);
+                request.spec.regions[0].name.clone_from(&name);
+                request.status.as_mut().unwrap().regions[0].name = name;
+                Arc::new(request)
+            })
+            .collect();
+        let wanted = Wanted::of(&[], &requests);
+        let numbers = |of: &Vec<WidthRequest>| of.iter().map(|request| request.number).collect::<Vec<_>>();
+        assert_eq!((wanted.requested.len(), numbers(&wanted.requested["R7"])), (500, vec![507, 7]));
     }
 
     #[test]
@@ -228,18 +312,18 @@ mod tests {
             let said = ParallelRegionStatus { width: Some(2), generation: Some(1), ..ParallelRegionStatus::default() };
             object.status = Some(said);
             let ready = ReadyWidths::by_job(&job).unwrap();
-            let shown = region(&object, Some(&job), &Wanted::default(), &ready);
-            assert_eq!((shown.min_width, shown.max_width), expected, "{:?}", job.spec.parallel_regions);
-            assert_eq!((shown.fixed, shown.ready_width), (true, Some(10)));
-            let last = shown.last_resize.unwrap();
+            let region = shown(&object, Some(&job), &Wanted::default(), &ready);
+            assert_eq!((region.min_width, region.max_width), expected, "{:?}", job.spec.parallel_regions);
+            assert_eq!((region.fixed, region.ready_width), (true, Some(10)));
+            let last = region.last_resize.unwrap();
             assert_eq!((last.generation, last.from_width, last.to_width), (4, 2, 10));
             assert_eq!(last.duration, Some(prost_types::Duration { seconds: 1, nanos: 250_000_000 }));
-            assert_eq!((shown.cool_down_seconds, shown.cools_until), (0, None));
+            assert_eq!((region.cool_down_seconds, region.cools_until), (0, None));
             let cool_down_seconds = Some(60);
             job.spec.parallel_regions = vec![InitialWidth { cool_down_seconds, ..entry("R", None, None) }];
-            let shown = region(&object, Some(&job), &Wanted::default(), &ready);
-            assert_eq!(shown.cool_down_seconds, 60);
-            assert_eq!(shown.cools_until.map(|until| until.seconds), Some(60));
+            let region = shown(&object, Some(&job), &Wanted::default(), &ready);
+            assert_eq!(region.cool_down_seconds, 60);
+            assert_eq!(region.cools_until.map(|until| until.seconds), Some(60));
         }
     }
 
@@ -256,7 +340,7 @@ mod tests {
             let mut object = object(width, 5);
             let status = ParallelRegionStatus { rejected: Some(refused.clone()), ..ParallelRegionStatus::default() };
             object.status = Some(status);
-            let shown = region(&object, None, &Wanted::default(), &ReadyWidths::default());
+            let shown = shown(&object, None, &Wanted::default(), &ReadyWidths::default());
             assert_eq!((shown.rejection_reason.as_str(), shown.rejection_code.as_str()), (reason, code), "{width}");
         }
     }
@@ -275,7 +359,7 @@ mod tests {
             let status =
                 ParallelRegionStatus { width: Some(2), generation: Some(1), ..ParallelRegionStatus::default() };
             object.status = Some(status);
-            let shown = region(&object, job.as_ref(), &Wanted::default(), &ReadyWidths::default());
+            let shown = shown(&object, job.as_ref(), &Wanted::default(), &ReadyWidths::default());
             assert_eq!((shown.applied_width, shown.generation, shown.rolled_out), expected, "{job:?}");
             assert_eq!(shown.desired_width, 10);
         }

@@ -4,8 +4,9 @@ use super::backlog::Place;
 use super::outcome::{self, ResizeOutcome};
 use super::requests;
 use super::view::ClusterView;
-use super::{Elasticity, MOST_WAITING, ended, errors};
+use super::{Elasticity, ended, errors};
 use crate::grpc::deadline;
+use crate::grpc::transport::hold;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use k8s_openapi::jiff::Timestamp;
@@ -67,7 +68,8 @@ impl<V: ClusterView> Elasticity<V> {
         if request.dry_run {
             return self.foresee(&key, &job, &request, deadline).await.map(Response::new);
         }
-        let Ok(_place) = self.waiting.try_acquire() else { return Err(errors::too_many_waiting(MOST_WAITING)) };
+        let waiting = self.waiting.take(&key.namespace, Some(&key.name));
+        let _place = waiting.map_err(|full| errors::too_many_waiting(&full))?;
         let place = self.backlog.enter(&key, Instant::now()).map_err(errors::behind)?;
         let made = tokio::select! {
             biased;
@@ -171,7 +173,7 @@ impl<V: ClusterView> Elasticity<V> {
     pub(super) fn regions_of(&self, job: &Job, request: &Resize) -> Vec<Region> {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         let objects = self.view.regions(&namespace, Some(&name));
-        let sight = self.sight_at_once(&namespace, &name);
+        let sight = self.sight_at_once(&namespace, &name, &objects);
         let regions = request.spec.regions.iter().filter_map(|desired| {
             let object = objects.iter().find(|object| object.spec.name == desired.name)?;
             Some(sight.region(object))
@@ -262,16 +264,30 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
             check_name(field, value)?;
         }
         self.job(&namespace, &job)?;
-        let regions = self.view.regions(&namespace, Some(&job));
-        let object = find(&Key::new(&namespace, &job), &regions, &region)?;
-        Ok(Response::new(self.sight(&namespace, &job).region(object)))
+        let key = Key::new(&namespace, &job);
+        let look = move |service: &Self| {
+            let regions = service.view.regions(&key.namespace, Some(&key.name));
+            let object = find(&key, &regions, &region)?;
+            Ok(service.sight(&key.namespace, &key.name, &regions).region(object))
+        };
+        self.look_off_thread(&namespace, look).await?.map(Response::new)
     }
 
     async fn list_regions(
         &self,
         request: Request<ListRegionsRequest>,
     ) -> Result<Response<ListRegionsResponse>, Status> {
-        self.regions_in_pages(request.into_inner()).map(Response::new)
+        let request = request.into_inner();
+        // A page is bounded by itself.
+        let is_whole = request.page_size == 0;
+        let job = (!request.job.is_empty()).then_some(request.job.as_str());
+        let place = is_whole.then(|| self.lists.take(&request.namespace, job)).transpose();
+        let place = place.map_err(|full| errors::too_many_lists(&full))?;
+        let namespace = request.namespace.clone();
+        let list = self.look_off_thread(&namespace, move |service| service.regions_in_pages(request)).await?;
+        let mut answer = Response::new(list?);
+        hold(&mut answer, place);
+        Ok(answer)
     }
 
     async fn get_resize(&self, request: Request<GetResizeRequest>) -> Result<Response<GetResizeResponse>, Status> {
@@ -283,7 +299,10 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
         &self,
         request: Request<ListResizesRequest>,
     ) -> Result<Response<ListResizesResponse>, Status> {
-        self.resizes_in_pages(request.into_inner()).map(Response::new)
+        let request = request.into_inner();
+        let namespace = request.namespace.clone();
+        let list = self.look_off_thread(&namespace, move |service| service.resizes_in_pages(request)).await?;
+        list.map(Response::new)
     }
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {

@@ -12,7 +12,7 @@ use tonic_types::StatusExt as _;
 pub(super) struct Around<'a> {
     /// The job, if it is there.
     pub(super) job: Option<&'a Job>,
-    /// Its regions.
+    /// Its regions; needed only for a request that has ended without its widths.
     pub(super) regions: &'a [Arc<ParallelRegion>],
 }
 
@@ -43,6 +43,11 @@ pub(super) fn phase(request: &Resize, job: Option<&Job>) -> ResizePhase {
 /// Whether nothing becomes of a request any more.
 pub(super) fn is_end(phase: ResizePhase) -> bool {
     matches!(phase, ResizePhase::RolledOut | ResizePhase::Refused | ResizePhase::Superseded | ResizePhase::Cancelled)
+}
+
+/// Whether a request has ended without its widths: then the regions of its job are needed to say why.
+pub(super) fn is_without_widths(request: &Resize) -> bool {
+    matches!(request.phase(), Recorded::Refused | Recorded::Superseded | Recorded::Cancelled)
 }
 
 /// A request as the API shows it.
@@ -78,7 +83,7 @@ pub(super) fn state(request: &Resize, around: &Around<'_>) -> ResizeState {
         finished_at: status.finished_at.as_ref().map(|at| times::timestamp(at.0)),
         ..ResizeState::default()
     };
-    if let ResizePhase::Refused | ResizePhase::Superseded | ResizePhase::Cancelled = phase {
+    if is_without_widths(request) {
         let job = Key::new(&namespace, &state.job);
         let why = ended::why(&job, request, around.regions);
         let details = why.get_error_details();

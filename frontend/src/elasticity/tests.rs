@@ -1,38 +1,56 @@
 //! Streams over the mirrors of a fake cluster, which hear of changes when a test says so.
 
-use super::Elasticity;
+use super::ready::ReadyWidths;
+use super::view::ClusterView;
+use super::{Elasticity, LISTS_OF_ONE_MAX, WAITING_OF_ONE_MAX};
 use crate::controllers::job::long_work::dry_run::{Foresee, Foreseen, Unforeseen};
 use crate::controllers::tests::LateMirrors;
+use crate::grpc::transport::{self, Bounds};
 use crate::mirrors::Mirrors;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
 use std::fmt::Debug;
+use std::net::Ipv4Addr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use streams_api::{
     BundleReference, CommittedResizes, DesiredWidth, Job, JobSpec, JobStatus, ParallelRegion, ParallelRegionSpec,
-    ProposedPlan, RegionWidth, Resize, ResizeChanges, ResizeSpec, ResizeStatus, Rollout, Statistics,
+    ProcessingElement, ProposedPlan, RegionWidth, Resize, ResizeChanges, ResizeSpec, ResizeStatus, Rollout, Statistics,
 };
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::Server;
-use streams_proto::elasticity::v1::{ResizePhase, WatchRegionsResponse, WatchResizeResponse};
+use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
+use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService as _;
+use streams_proto::elasticity::v1::{
+    GetRegionRequest, ListRegionsRequest, ResizePhase, ResizeRequest, WatchRegionsRequest, WatchRegionsResponse,
+    WatchResizeResponse, resize_request,
+};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
-use tonic::{Code, Status};
+use tonic::service::Routes;
+use tonic::transport::Endpoint;
+use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
 /// A service over these mirrors; nobody calls the API server.
 fn service(mirrors: &LateMirrors) -> Elasticity<Mirrors> {
+    service_over(mirrors.mirrors.clone())
+}
+
+fn service_over<V: ClusterView>(view: V) -> Elasticity<V> {
     let nobody = tower::service_fn(|_: http::Request<Body>| async {
         Err::<http::Response<Body>, _>(std::io::Error::other("there is no API server"))
     });
     let client = Client::new(nobody, "default");
-    Elasticity::new(client, Arc::new(mirrors.mirrors.clone()), Arc::new(Blind), Duration::from_secs(600))
+    Elasticity::new(client, Arc::new(view), Arc::new(Blind), Duration::from_secs(600))
 }
 
 /// Foresees nothing.
@@ -40,7 +58,7 @@ struct Blind;
 
 impl Foresee for Blind {
     fn foresee<'a>(&'a self, _: &'a Job, _: Resize) -> BoxFuture<'a, Result<Foreseen, Unforeseen>> {
-        Box::pin(async { Err(Unforeseen::Busy(0)) })
+        Box::pin(async { Err(Unforeseen::Later("nothing is foreseen".to_owned())) })
     }
 }
 
@@ -263,4 +281,221 @@ async fn a_stream_that_is_dropped_makes_room() {
     assert_eq!(follow().err().unwrap().code(), Code::ResourceExhausted);
     streams.pop();
     assert!(follow().is_ok());
+}
+
+fn why(status: &Status) -> String {
+    status.get_error_details().error_info().unwrap().reason.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_leaves_waits_and_lists_to_others() {
+    let server = server(1);
+    let mirrors = LateMirrors::of(&server);
+    let service = service(&mirrors);
+    let resize = || {
+        let regions = vec![resize_request::DesiredWidth { region: "R0".into(), width: 3, expected_width: None }];
+        let request = ResizeRequest { namespace: "n".into(), job: "flow".into(), regions, ..ResizeRequest::default() };
+        service.resize(Request::new(request))
+    };
+    let list = |page_size| {
+        let (namespace, job) = ("n".to_owned(), "flow".to_owned());
+        service.list_regions(Request::new(ListRegionsRequest { namespace, job, page_size, ..Default::default() }))
+    };
+    // whose calls wait, and are being sent lists -> what a further one of the job hears. Nobody answers the real one.
+    for (namespace, job, resized, listed) in [
+        ("n", "flow", "TOO_MANY_WAITING", Some("TOO_MANY_LISTS")),
+        ("n", "other", "NOT_TAKEN", None),
+        ("m", "flow", "NOT_TAKEN", None),
+    ] {
+        let taken = |places: &super::Places, count| -> Vec<_> {
+            (0..count).map(|_| places.take(namespace, Some(job)).ok().unwrap()).collect()
+        };
+        let _waiting = taken(&service.waiting, WAITING_OF_ONE_MAX);
+        let _listed = taken(&service.lists, LISTS_OF_ONE_MAX);
+        assert_eq!(why(&resize().await.unwrap_err()), resized, "{namespace}/{job}");
+        assert_eq!(list(0).await.err().as_ref().map(why).as_deref(), listed, "{namespace}/{job}");
+        assert!(list(10).await.is_ok(), "a page is bounded by itself");
+    }
+    let answer = list(0).await.unwrap();
+    assert_eq!((service.lists.taken(), answer.get_ref().regions.len()), (1, 1));
+    drop(answer);
+    assert_eq!(service.lists.taken(), 0);
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_reads_is_reset_and_makes_room() {
+    let server = server(3);
+    let mirrors = LateMirrors::of(&server);
+    let service = service(&mirrors);
+    let (watching, lists) = (service.watching.clone(), service.lists.clone());
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let bounds = Bounds { unread: Duration::from_millis(200), ..Bounds::default() };
+    tokio::spawn(transport::serve(listener, Routes::new(service.into_server()), bounds, std::future::pending()));
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    // The client lets nobody send anything on a stream but its head.
+    let channel = endpoint.initial_stream_window_size(0).connect().await.unwrap();
+    let mut client = ElasticityServiceClient::new(channel);
+    let request = WatchRegionsRequest { namespace: "n".to_owned(), job: String::new() };
+    let mut stream = client.watch_regions(request).await.unwrap().into_inner();
+    assert_eq!(watching.taken(), 1);
+    let end = timeout(Duration::from_secs(20), stream.message()).await.expect("it is not reset");
+    assert_eq!((end.unwrap_err().code(), watching.taken()), (Code::Cancelled, 0));
+    let request = ListRegionsRequest { namespace: "n".to_owned(), ..ListRegionsRequest::default() };
+    let list = tokio::spawn(async move { client.list_regions(request).await });
+    while lists.taken() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let end = timeout(Duration::from_secs(20), list).await.expect("it is not reset").unwrap();
+    assert_eq!((end.unwrap_err().code(), lists.taken()), (Code::Cancelled, 0));
+}
+
+/// Mirrors, and how often somebody has read what there may be many of.
+struct Watched {
+    mirrors: Mirrors,
+    reads: Arc<Reads>,
+    /// Reads of regions of the namespace `held` last until there is one of these.
+    release: Mutex<mpsc::Receiver<()>>,
+}
+
+#[derive(Default)]
+struct Reads {
+    regions: AtomicUsize,
+    resizes: AtomicUsize,
+    processing_elements: AtomicUsize,
+}
+
+impl Reads {
+    fn counts(&self) -> [usize; 3] {
+        [&self.regions, &self.resizes, &self.processing_elements].map(|count| count.load(Ordering::SeqCst))
+    }
+}
+
+impl Watched {
+    fn new(mirrors: &LateMirrors) -> (Self, Arc<Reads>, mpsc::Sender<()>) {
+        let (reads, (release, held)) = (Arc::<Reads>::default(), mpsc::channel());
+        let view = Self { mirrors: mirrors.mirrors.clone(), reads: Arc::clone(&reads), release: Mutex::new(held) };
+        (view, reads, release)
+    }
+}
+
+impl ClusterView for Watched {
+    fn job(&self, namespace: &str, name: &str) -> Option<Arc<Job>> {
+        self.mirrors.job(namespace, name)
+    }
+
+    fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>> {
+        self.reads.regions.fetch_add(1, Ordering::SeqCst);
+        if namespace == "held" {
+            let _ = self.release.lock().unwrap().recv();
+        }
+        self.mirrors.regions(namespace, job)
+    }
+
+    fn resize(&self, namespace: &str, name: &str) -> Option<Arc<Resize>> {
+        self.mirrors.resize(namespace, name)
+    }
+
+    fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>> {
+        self.reads.resizes.fetch_add(1, Ordering::SeqCst);
+        self.mirrors.resizes(namespace, job)
+    }
+
+    fn count_resizes(&self, namespace: &str, job: &str) -> usize {
+        self.mirrors.count_resizes(namespace, job)
+    }
+
+    fn resizes_of_namespace(&self, namespace: &str) -> Vec<Arc<Resize>> {
+        self.mirrors.resizes_of_namespace(namespace)
+    }
+
+    fn processing_elements(&self, namespace: &str, job: &str) -> Box<dyn Iterator<Item = Arc<ProcessingElement>>> {
+        self.reads.processing_elements.fetch_add(1, Ordering::SeqCst);
+        ClusterView::processing_elements(&self.mirrors, namespace, job)
+    }
+
+    fn too_old(&self) -> Option<String> {
+        self.mirrors.too_old()
+    }
+
+    fn changes_of_namespace(&self, namespace: &str) -> watch::Receiver<u64> {
+        self.mirrors.changes_of_namespace(namespace)
+    }
+
+    fn changes(&self, namespace: &str, job: &str) -> watch::Receiver<u64> {
+        self.mirrors.changes(namespace, job)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_one_scope_share_their_looks() {
+    for job in [Some("flow".to_owned()), None] {
+        let server = server(3);
+        let mut mirrors = LateMirrors::of(&server);
+        let (view, reads, _release) = Watched::new(&mirrors);
+        let service = service_over(view);
+        let follow = |_| Box::pin(service.follow_regions("n".to_owned(), job.clone(), deadline()).unwrap());
+        let mut streams: Vec<_> = (0..8).map(follow).collect();
+        for stream in &mut streams {
+            let told = next(&mut stream.as_mut()).await.unwrap().unwrap();
+            assert_eq!(names(&told), (vec![("R0", 2), ("R1", 2), ("R2", 2)], vec![], true));
+        }
+        // Regions, requests, PEs: each read once for all.
+        assert_eq!(reads.counts(), [1, 1, 1], "{job:?}");
+        server.edit::<ParallelRegion>(&key("flow-1"), |region| region.spec.width = 5);
+        mirrors.deliver_all();
+        let all = streams.iter_mut().map(|stream| async { next(&mut stream.as_mut()).await.unwrap().unwrap() });
+        for told in join_all(all).await {
+            assert_eq!(names(&told), (vec![("R1", 5)], vec![], true));
+        }
+        assert_eq!(reads.counts(), [2, 2, 2], "{job:?}");
+        // Nothing changes, nobody looks.
+        let all = streams.iter_mut().map(|stream| async { is_silent(&mut stream.as_mut()).await });
+        join_all(all).await;
+        assert_eq!(reads.counts(), [2, 2, 2], "{job:?}");
+    }
+}
+
+fn region_of(namespace: &str) -> GetRegionRequest {
+    GetRegionRequest { namespace: namespace.to_owned(), job: "flow".to_owned(), region: "R0".to_owned() }
+}
+
+#[tokio::test]
+async fn who_asks_for_region_after_region_looks_at_the_pes_of_the_job_once() {
+    let mirrors = LateMirrors::of(&server(3));
+    let (view, reads, _release) = Watched::new(&mirrors);
+    let service = service_over(view);
+    // A job whose PEs are many is kept for longer; here it is as if they were.
+    let widths = Arc::new(ReadyWidths::default());
+    service.ready.put((key("flow"), Some(4)), &widths, Duration::from_secs(60));
+    for region in ["R0", "R1", "R2"] {
+        let request = GetRegionRequest { region: region.to_owned(), ..region_of("n") };
+        service.get_region(Request::new(request)).await.unwrap();
+    }
+    assert_eq!(reads.counts(), [3, 3, 0]);
+}
+
+#[tokio::test]
+async fn a_namespace_whose_objects_take_long_to_read_holds_up_no_other() {
+    let mirrors = LateMirrors::of(&server(1));
+    let (view, reads, release) = Watched::new(&mirrors);
+    let service = service_over(view);
+    let list = ListRegionsRequest { namespace: "held".to_owned(), ..ListRegionsRequest::default() };
+    let held: Vec<_> = (0..3)
+        .map(|_| {
+            let (service, list) = (service.clone(), list.clone());
+            tokio::spawn(async move { service.list_regions(Request::new(list)).await })
+        })
+        .collect();
+    while reads.counts()[0] == 0 {
+        tokio::task::yield_now().await;
+    }
+    // The runtime of this test has one thread.
+    let region = service.get_region(Request::new(region_of("n"))).await.unwrap().into_inner();
+    assert_eq!(region.desired_width, 2);
+    assert_eq!(reads.counts()[0], 2, "one of the namespace, and this one");
+    held.iter().for_each(|_| release.send(()).unwrap());
+    for list in held {
+        assert!(list.await.unwrap().unwrap().into_inner().regions.is_empty());
+    }
 }

@@ -26,8 +26,8 @@ pub trait ClusterView: Send + Sync + 'static {
     /// The requests of all jobs of the namespace, in any order.
     fn resizes_of_namespace(&self, namespace: &str) -> Vec<Arc<Resize>>;
 
-    /// The PEs of a job, in any order.
-    fn processing_elements(&self, namespace: &str, job: &str) -> Vec<Arc<ProcessingElement>>;
+    /// The PEs of a job, in any order. Each is read when it is its turn: there may be thousands.
+    fn processing_elements(&self, namespace: &str, job: &str) -> Box<dyn Iterator<Item = Arc<ProcessingElement>>>;
 
     /// Why what is seen may be too old to be relied on, if it is.
     fn too_old(&self) -> Option<String>;
@@ -67,8 +67,9 @@ impl ClusterView for Mirrors {
         self.resizes.of_namespace(namespace).collect()
     }
 
-    fn processing_elements(&self, namespace: &str, job: &str) -> Vec<Arc<ProcessingElement>> {
-        self.processing_elements.of_job(&Key::new(namespace, job)).collect()
+    fn processing_elements(&self, namespace: &str, job: &str) -> Box<dyn Iterator<Item = Arc<ProcessingElement>>> {
+        let kept = self.processing_elements.kept_of_job(&Key::new(namespace, job));
+        Box::new(kept.into_iter().filter_map(|(_, element)| element.read()))
     }
 
     fn too_old(&self) -> Option<String> {

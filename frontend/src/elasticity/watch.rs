@@ -2,34 +2,31 @@
 //!
 //! A stream is asked for its next message when the connection has room for one. Only then it looks at what the mirrors
 //! show, and tells what differs from what it has told: so nothing is queued, and a slow reader hears the newest state.
-//! A stream of regions keeps a digest of each region that it has told, and nothing else.
+//! Streams over the same regions share looks ([`looks`](super::looks)). Each keeps a digest of each region that it has
+//! told, and nothing else.
 //!
 //! Invariants: a stream has a place among those that there may be, from its first message to its end; it ends at its
 //! deadline, and at once when this frontend is to stop.
 
+use super::lists::Seen;
+use super::looks::{PAUSE, RegionDigests, RegionsLook, RegionsScope};
 use super::outcome;
 use super::state::{is_end, phase, state};
 use super::view::ClusterView;
-use super::{Elasticity, errors, lists::Seen};
+use super::{Elasticity, errors};
 use crate::grpc::places::Place;
 use futures::{Stream, stream};
 use kube::ResourceExt as _;
-use prost::Message as _;
-use std::collections::{BTreeMap, VecDeque};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::collections::VecDeque;
+use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 use streams_api::Resize;
-use streams_proto::elasticity::v1::{
-    Progress, Region, RegionName, ResizePhase, WatchRegionsResponse, WatchResizeResponse,
-};
+use streams_proto::elasticity::v1::{Progress, Region, ResizePhase, WatchRegionsResponse, WatchResizeResponse};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// How often a stream of regions looks at most: changes in between are told together.
-const PAUSE: Duration = Duration::from_millis(200);
 /// Regions of a message, at most. Each takes some KiB at most, a message of many clients 4 MiB.
 const REGIONS_MAX: usize = 256;
 
@@ -58,16 +55,16 @@ impl Waits {
         }
     }
 
-    /// Waits for so long.
+    /// What comes of this.
     ///
     /// # Errors
     /// The same.
-    async fn pause(&mut self, pause: Duration, what: &str) -> Result<(), Status> {
+    async fn until<T>(&self, end: impl Future<Output = T>, what: &str) -> Result<T, Status> {
         tokio::select! {
             biased;
             () = self.stopping.cancelled() => Err(errors::shutting_down_while(what)),
             () = tokio::time::sleep_until(self.deadline) => Err(errors::still_waiting_to(what)),
-            () = tokio::time::sleep(pause) => Ok(()),
+            done = end => Ok(done),
         }
     }
 }
@@ -87,10 +84,9 @@ struct ResizeStream<V> {
 struct RegionsStream<V> {
     service: Elasticity<V>,
     waits: Waits,
-    namespace: String,
-    job: Option<String>,
-    /// Names and digests of the regions that were told, by name of the object.
-    told: BTreeMap<String, (RegionName, u64)>,
+    scope: Arc<RegionsScope>,
+    /// The regions that were told.
+    told: Arc<RegionDigests>,
     /// Messages about one look that are still to be taken.
     rest: VecDeque<WatchRegionsResponse>,
     /// Everything was told once.
@@ -108,7 +104,7 @@ impl<V: ClusterView> Elasticity<V> {
         deadline: Instant,
     ) -> Result<impl Stream<Item = Result<WatchResizeResponse, Status>> + Send + use<V>, Status> {
         let (namespace, job) = (request.namespace().unwrap_or_default(), request.spec.job_name.clone());
-        let waits = self.waits(&namespace, Some(&job), deadline)?;
+        let waits = self.waits(&namespace, Some(&job), deadline, || self.view.changes(&namespace, &job))?;
         let following = ResizeStream { service: self.clone(), waits, request, is_seen: false, told: None };
         Ok(stream::unfold(Some(following), |following| async {
             let mut following = following?;
@@ -132,13 +128,13 @@ impl<V: ClusterView> Elasticity<V> {
         job: Option<String>,
         deadline: Instant,
     ) -> Result<impl Stream<Item = Result<WatchRegionsResponse, Status>> + Send + use<V>, Status> {
-        let waits = self.waits(&namespace, job.as_deref(), deadline)?;
+        let scope = self.regions_scope(&namespace, job.as_deref());
+        let waits = self.waits(&namespace, job.as_deref(), deadline, || scope.changes())?;
         let following = RegionsStream {
             service: self.clone(),
             waits,
-            namespace,
-            job,
-            told: BTreeMap::new(),
+            scope,
+            told: Arc::default(),
             rest: VecDeque::new(),
             is_complete: false,
         };
@@ -151,13 +147,15 @@ impl<V: ClusterView> Elasticity<V> {
         }))
     }
 
-    fn waits(&self, namespace: &str, job: Option<&str>, deadline: Instant) -> Result<Waits, Status> {
+    fn waits(
+        &self,
+        namespace: &str,
+        job: Option<&str>,
+        deadline: Instant,
+        changes: impl FnOnce() -> watch::Receiver<u64>,
+    ) -> Result<Waits, Status> {
         let place = self.watching.take(namespace, job).map_err(|full| errors::too_many_watching(&full))?;
-        let changes = match job {
-            Some(job) => self.view.changes(namespace, job),
-            None => self.view.changes_of_namespace(namespace),
-        };
-        Ok(Waits { changes, deadline, stopping: self.stopping.clone(), _place: place })
+        Ok(Waits { changes: changes(), deadline, stopping: self.stopping.clone(), _place: place })
     }
 }
 
@@ -188,7 +186,7 @@ impl<V: ClusterView> ResizeStream<V> {
             None if self.is_seen => return Err(errors::request_gone(&name)),
             None => {}
         }
-        Ok(told_of(&self.request, &self.service.seen(&namespace, &self.request.spec.job_name)))
+        Ok(told_of(&self.request, &self.service.seen(&namespace, &self.request.spec.job_name, &self.request)))
     }
 }
 
@@ -232,36 +230,22 @@ impl<V: ClusterView> RegionsStream<V> {
             }
             if self.is_complete {
                 self.waits.change(Self::WHAT).await?;
-                self.waits.pause(PAUSE, Self::WHAT).await?;
+                self.waits.until(tokio::time::sleep(PAUSE), Self::WHAT).await?;
             }
             self.waits.changes.mark_unchanged();
-            self.look();
+            let look = self.waits.until(self.scope.look(&self.service), Self::WHAT).await??;
+            self.note(&look);
         }
     }
 
     /// Notes what differs from what was told.
-    fn look(&mut self) {
-        let view = &self.service.view;
-        let mut objects = view.regions(&self.namespace, self.job.as_deref());
-        objects.sort_by(|a, b| (&a.spec.job_name, &a.spec.name).cmp(&(&b.spec.job_name, &b.spec.name)));
-        let mut gone = std::mem::take(&mut self.told);
-        let mut changed = Vec::new();
-        for of_job in objects.chunk_by(|a, b| a.spec.job_name == b.spec.job_name) {
-            let Some(first) = of_job.first() else { continue };
-            let sight = self.service.sight(&self.namespace, &first.spec.job_name);
-            for object in of_job {
-                let region = sight.region(object);
-                let digest = digest(&region);
-                let before = gone.remove(&region.object_name);
-                self.told.insert(region.object_name.clone(), (name_of(&region), digest));
-                if before.is_none_or(|(_, told)| told != digest) {
-                    changed.push(region);
-                }
-            }
-        }
-        let gone: Vec<RegionName> = gone.into_values().map(|(name, _)| name).collect();
+    fn note(&mut self, look: &RegionsLook) {
+        let told = std::mem::replace(&mut self.told, Arc::clone(&look.digests));
+        let changed = look.regions.iter().filter(|region| look.digests.is_changed(&told, region));
+        let changed: Vec<Region> = changed.cloned().collect();
+        let gone = look.digests.gone_since(&told);
         if !self.is_complete {
-            // Ready widths may have been found out for somebody else, a moment before this stream began.
+            // Another stream may have looked before this one began, and ready widths may be others since.
             self.waits.changes.mark_changed();
         }
         if changed.is_empty() && gone.is_empty() && self.is_complete {
@@ -285,16 +269,4 @@ impl<V: ClusterView> RegionsStream<V> {
         }
         self.rest = messages;
     }
-}
-
-fn name_of(region: &Region) -> RegionName {
-    let Region { namespace, job, name, object_name, .. } = region.clone();
-    RegionName { namespace, job, name, object_name }
-}
-
-/// Stands for everything that is shown of a region.
-fn digest(region: &Region) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    region.encode_to_vec().hash(&mut hasher);
-    hasher.finish()
 }

@@ -3,6 +3,7 @@
 //! A call that ends by the transport's own clock says nothing. So the service ends its waits a moment before: the
 //! caller hears what is still missing.
 
+use http::HeaderMap;
 use std::time::Duration;
 use tonic::metadata::MetadataMap;
 
@@ -18,6 +19,11 @@ pub(crate) fn wait_of(caller: &MetadataMap) -> Option<Duration> {
     let all = parse(caller.get(HEADER)?.to_str().ok()?)?;
     let way = (all / SHARE_OF_THE_WAY).clamp(SHORTEST_WAY, LONGEST_WAY);
     Some(all.saturating_sub(way))
+}
+
+/// How long a caller waits, as its headers say it; `None` if they do not.
+pub(crate) fn time_of(headers: &HeaderMap) -> Option<Duration> {
+    parse(headers.get(HEADER)?.to_str().ok()?)
 }
 
 fn parse(text: &str) -> Option<Duration> {

@@ -1,24 +1,17 @@
-//! How much may go on at the same time: in all, and of one job or namespace, so that no neighbour takes all of it.
+//! How much may go on at the same time: in all, of one namespace, and of one job, so that no neighbour takes all of it.
 //!
 //! Invariant: a [`Place`] is counted as long as it lives.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_kubernetes::Key;
+use streams_places as places;
 
-/// Counts what goes on. Cheap to clone; all clones are the same.
+/// Counts what goes on, by namespace and job. Cheap to clone; all clones are the same.
 #[derive(Clone)]
-pub(crate) struct Places {
-    most: usize,
-    most_of_one: usize,
-    taken: Arc<Mutex<HashMap<Key, usize>>>,
-}
+pub(crate) struct Places(places::Places<Arc<str>, Key>);
 
 /// The place of something that goes on.
-pub(crate) struct Place {
-    places: Places,
-    of: Key,
-}
+pub(crate) type Place = places::Place<Arc<str>, Key>;
 
 /// Why there is no place, as `status` says it: so much goes on already.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,10 +22,22 @@ pub(crate) struct Full {
     pub(crate) of: String,
 }
 
+impl Full {
+    /// So much goes on `of_one`, or in or beside this namespace.
+    pub(crate) fn new(full: places::Full, namespace: &str, of_one: impl FnOnce() -> String) -> Self {
+        match full {
+            places::Full::InAll(most) => Self { most, of: "in all".to_owned() },
+            places::Full::OfGroup(most) => Self { most, of: format!("of namespace {namespace}") },
+            places::Full::OfOne(most) => Self { most, of: of_one() },
+        }
+    }
+}
+
 impl Places {
-    /// Places for so much in all, and for so much of one job, or of one namespace as a whole.
+    /// Places for so much in all, and for so much of one job, or of what is of no single job of a namespace. A
+    /// namespace has a quarter of all at most.
     pub(crate) fn new(most: usize, most_of_one: usize) -> Self {
-        Self { most, most_of_one, taken: Arc::default() }
+        Self(places::Places::new(most, most_of_one))
     }
 
     /// A place for something of this job, or of the whole namespace.
@@ -40,34 +45,17 @@ impl Places {
     /// # Errors
     /// There is none.
     pub(crate) fn take(&self, namespace: &str, job: Option<&str>) -> Result<Place, Full> {
-        let of = Key::new(namespace, job.unwrap_or_default());
-        let mut taken = self.taken();
-        if taken.values().sum::<usize>() >= self.most {
-            return Err(Full { most: self.most, of: "in all".to_owned() });
-        }
-        if taken.get(&of).is_some_and(|count| *count >= self.most_of_one) {
-            let of = job.map_or_else(|| format!("of namespace {namespace}"), |job| format!("of job {job}"));
-            return Err(Full { most: self.most_of_one, of });
-        }
-        *taken.entry(of.clone()).or_default() += 1;
-        drop(taken);
-        Ok(Place { places: self.clone(), of })
-    }
-
-    fn taken(&self) -> MutexGuard<'_, HashMap<Key, usize>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        let one = Key::new(namespace, job.unwrap_or_default());
+        let of_one = || job.map_or_else(|| format!("of namespace {namespace}"), |job| format!("of job {job}"));
+        self.0.take(&one.namespace, &one).map_err(|full| Full::new(full, namespace, of_one))
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = self.places.taken();
-        if let Some(count) = taken.get_mut(&self.of) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.of);
-            }
-        }
+#[cfg(test)]
+impl Places {
+    /// How much goes on.
+    pub(crate) fn taken(&self) -> usize {
+        self.0.taken()
     }
 }
 
@@ -76,19 +64,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_so_many_of_one_job_and_in_all_and_whoever_leaves_makes_room() {
-        let places = Places::new(7, 2);
-        let mut of_job: Vec<Place> = (0..2).map(|_| places.take("n", Some("a")).ok().unwrap()).collect();
+    fn there_are_so_many_of_one_job_of_one_namespace_and_in_all() {
+        let places = Places::new(16, 2);
         let full = |most, of: &str| Some(Full { most, of: of.to_owned() });
+        let mut of_a: Vec<Place> = (0..2).map(|_| places.take("n", Some("a")).ok().unwrap()).collect();
         assert_eq!(places.take("n", Some("a")).err(), full(2, "of job a"));
-        let of_namespace: Vec<Place> = (0..2).map(|_| places.take("n", None).ok().unwrap()).collect();
+        let of_all: Vec<Place> = (0..2).map(|_| places.take("n", None).ok().unwrap()).collect();
         assert_eq!(places.take("n", None).err(), full(2, "of namespace n"));
-        of_job.pop();
-        of_job.push(places.take("n", Some("a")).ok().unwrap());
-        let others: Vec<Place> = ["b", "b", "c"].map(|job| places.take("n", Some(job)).ok().unwrap()).into();
-        assert_eq!(places.take("m", Some("d")).err(), full(7, "in all"));
-        drop((of_job, of_namespace, others));
-        assert!(places.taken().is_empty(), "nothing is kept of those that left");
-        assert!(places.take("m", Some("d")).is_ok());
+        assert_eq!(places.take("n", Some("b")).err(), full(4, "of namespace n"), "a quarter of all");
+        of_a.pop();
+        of_a.push(places.take("n", Some("b")).ok().unwrap());
+        let of_others = |number| places.take(&format!("m{number}"), None).ok();
+        let others: Vec<Place> = (0..).map_while(of_others).collect();
+        assert_eq!(others.len(), 12);
+        assert_eq!(places.take("x", Some("d")).err(), full(16, "in all"));
+        drop((of_a, of_all, others));
+        assert!(places.take("x", Some("d")).is_ok());
     }
 }

@@ -1,10 +1,11 @@
-//! One listener for the gRPC services of the frontend: health, reflection, limits, shutdown (rule elasticity-8).
+//! One listener for the gRPC services of the frontend: health, reflection, shutdown (rule elasticity-8).
 //!
 //! Knows: which services there are, by their names. Must not know: what they do.
 //!
 //! Callers are not authenticated. [`Services::with`] takes a service as a tower service, so that a layer which
 //! authenticates goes around it.
 
+use super::transport::{self, Bounds};
 use axum::response::IntoResponse;
 use http::Request;
 use std::convert::Infallible;
@@ -12,12 +13,10 @@ use std::future::Future;
 use std::time::Duration;
 use streams_proto::DESCRIPTOR_SET;
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::service::Routes;
-use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower::Service;
@@ -25,12 +24,8 @@ use tower::Service;
 /// Longest request. Services say it to their messages, which are read before a service sees them.
 pub(crate) const REQUEST_MAX: usize = 1 << 20;
 
-/// Calls at a time on one connection. Those that wait for something are counted in all by their service, so that they
-/// are not in front of others.
-const CONCURRENCY: u32 = 1024;
 /// How often is looked whether what the services see is still fresh.
 const LOOK: Duration = Duration::from_secs(1);
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// Services that are listened for together. Their health is one.
 #[derive(Clone, Default)]
@@ -56,7 +51,7 @@ impl Services {
 /// have `grace`. `too_old` says why what the services see cannot be relied on, if so.
 ///
 /// # Errors
-/// When reflection cannot be built or the listener fails.
+/// When reflection cannot be built.
 pub(crate) async fn serve(
     listener: TcpListener,
     services: Services,
@@ -82,19 +77,15 @@ pub(crate) async fn serve(
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
-    let server = Server::builder()
-        .max_concurrent_streams(CONCURRENCY)
-        .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .add_routes(routes)
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async move {
-            tokio::select! {
-                () = shutdown => {}
-                never = watched => match never {},
-            }
-            set(&health, &names, ServingStatus::NotServing).await;
-            stopping.cancel();
-            let _ = stop.send(true);
-        });
+    let server = transport::serve(listener, routes, Bounds::default(), async move {
+        tokio::select! {
+            () = shutdown => {}
+            never = watched => match never {},
+        }
+        set(&health, &names, ServingStatus::NotServing).await;
+        stopping.cancel();
+        let _ = stop.send(true);
+    });
     let out_of_patience = async move {
         // An error means that the server is gone already.
         if stopped.wait_for(|stopped| *stopped).await.is_err() {
@@ -103,9 +94,10 @@ pub(crate) async fn serve(
         tokio::time::sleep(grace).await;
     };
     tokio::select! {
-        served = server => Ok(served?),
-        () = out_of_patience => Ok(()),
+        () = server => {}
+        () = out_of_patience => {}
     }
+    Ok(())
 }
 
 /// Lets health say whether what the services see can be relied on.

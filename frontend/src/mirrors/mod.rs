@@ -2,7 +2,9 @@
 //!
 //! | Kind | Indexes | What is left out |
 //! |---|---|---|
-//! | jobs, PEs, regions, requests to resize, host pools, exports, imports, consistent regions | job | |
+//! | jobs, regions, host pools, exports, imports, consistent regions | job | |
+//! | PEs | job, host pool | |
+//! | requests to resize | job, the job that they name | |
 //! | pods with the label `app=streams` | job, PE | most of it |
 //! | Services and ConfigMaps with this label | job | the status of a Service; the data of a ConfigMap |
 //!
@@ -21,18 +23,35 @@ use std::sync::Arc;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, Resize, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes::watch::{ConfigMapMeta, Form, Index, Kept, Mirrored, Scope, Timings, Watch, trimmed};
+use streams_kubernetes::watch::{
+    ConfigMapMeta, Form, Index, Kept, Mirrored, Read, Scope, Timings, Watch, Wire, trimmed,
+};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// The indexes of every mirror, but for pods.
-pub static INDEXES: [Index; 1] = [OF_JOB];
+const OF_JOB: &str = "job";
+const OF_PE: &str = "pe";
+const OF_POOL: &str = "pool";
+const FOR_JOB: &str = "job that is asked for";
+
 /// The indexes of pods.
-static INDEXES_OF_PODS: [Index; 2] = [OF_JOB, OF_PE];
+static INDEXES_OF_PODS: [Index<Pod>; 2] = [by_job(), Index { name: OF_PE, group: |pod| pe_of_meta(&pod.metadata) }];
+/// The indexes of PEs.
+static INDEXES_OF_PES: [Index<ProcessingElement>; 2] = [by_job(), Index { name: OF_POOL, group: pool_of_pe }];
+/// The indexes of requests.
+static INDEXES_OF_RESIZES: [Index<Resize>; 2] =
+    [by_job(), Index { name: FOR_JOB, group: |request| Some(request.spec.job_name.clone()) }];
 
-const OF_JOB: Index = Index { name: "job", group: job_of_meta };
-const OF_PE: Index = Index { name: "pe", group: pe_of_meta };
+/// The indexes of every other mirror.
+pub const fn indexes<K: Mirrored>() -> &'static [Index<K>] {
+    const { &[by_job()] }
+}
 
-/// Finds the objects of a job in a mirror with [`INDEXES`].
+const fn by_job<K: Mirrored>() -> Index<K> {
+    Index { name: OF_JOB, group: |object| job_of_meta(object.meta()) }
+}
+
+/// Finds the objects of a job in a mirror with an index for it.
 pub trait ByOwner<K: Mirrored> {
     /// The objects that this job controls, or whose label names it, by name, to be read in part.
     fn kept_of_job(&self, job: &Key) -> Vec<(Key, Kept<K>)>;
@@ -45,7 +64,7 @@ pub trait ByOwner<K: Mirrored> {
 
 impl<K: Mirrored> ByOwner<K> for Watch<K> {
     fn kept_of_job(&self, job: &Key) -> Vec<(Key, Kept<K>)> {
-        self.of_group(&OF_JOB, job)
+        self.of_group(OF_JOB, job)
     }
 }
 
@@ -75,6 +94,11 @@ fn controller_of<K: Resource<DynamicType = ()>>(meta: &ObjectMeta) -> Option<&st
     let mut controllers = meta.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
     let is_of_kind = |owner: &&OwnerReference| owner.kind == K::kind(&()) && owner.api_version == K::api_version(&());
     controllers.find(is_of_kind).map(|owner| owner.name.as_str())
+}
+
+/// The name of the host pool in which a PE is placed.
+fn pool_of_pe(pe: &ProcessingElement) -> Option<String> {
+    pe.spec.placement.pool.as_ref().map(|pool| names::host_pool(&pe.spec.job_name, pool.index))
 }
 
 fn pe_of_meta(meta: &ObjectMeta) -> Option<String> {
@@ -107,6 +131,25 @@ fn tell_of_part<K: Mirrored>(mirror: &Watch<K>, changes: &JobChanges) {
             changes.tell(&job);
         }
     });
+}
+
+/// The watches of a process. Each is a task of its own: what subscribers of one kind do holds up no other kind.
+struct Watches<'a> {
+    tasks: JoinSet<()>,
+    client: &'a Client,
+    scope: &'a Scope,
+    stop: &'a CancellationToken,
+}
+
+impl Watches<'_> {
+    /// Fills a mirror with the objects that have this label.
+    fn begin<K: Mirrored, W: Wire>(&mut self, watch: &Watch<K>, selector: Option<&str>, read: Read<W, K>) {
+        let (watch, client, scope, stop) = (watch.clone(), self.client.clone(), self.scope.clone(), self.stop.clone());
+        let selector = selector.map(str::to_owned);
+        self.tasks.spawn(async move {
+            watch.run(client, scope, selector.as_deref(), read, Timings::default(), stop).await;
+        });
+    }
 }
 
 /// One mirror per kind. Cheap to clone; all clones are the same mirrors.
@@ -142,9 +185,9 @@ impl Mirrors {
     /// Empty mirrors that [`Mirrors::run`] fills.
     pub fn new(metrics: &Metrics) -> Self {
         // A job is asked for at every change of each of its objects.
-        let jobs = Watch::in_form(metrics, &INDEXES, Form::Unpacked);
-        let parallel_regions = Watch::new(metrics, &INDEXES);
-        let resizes = Watch::new(metrics, &INDEXES);
+        let jobs = Watch::in_form(metrics, indexes(), Form::Unpacked);
+        let parallel_regions = Watch::new(metrics, indexes());
+        let resizes = Watch::new(metrics, &INDEXES_OF_RESIZES);
         let job_changes = JobChanges::default();
         jobs.subscribe({
             let changes = job_changes.clone();
@@ -154,59 +197,53 @@ impl Mirrors {
         tell_of_part(&resizes, &job_changes);
         Self {
             jobs,
-            processing_elements: Watch::new(metrics, &INDEXES),
+            processing_elements: Watch::new(metrics, &INDEXES_OF_PES),
             parallel_regions,
             resizes,
-            host_pools: Watch::new(metrics, &INDEXES),
-            exports: Watch::new(metrics, &INDEXES),
-            imports: Watch::new(metrics, &INDEXES),
-            consistent_regions: Watch::new(metrics, &INDEXES),
+            host_pools: Watch::new(metrics, indexes()),
+            exports: Watch::new(metrics, indexes()),
+            imports: Watch::new(metrics, indexes()),
+            consistent_regions: Watch::new(metrics, indexes()),
             pods: Watch::new(metrics, &INDEXES_OF_PODS),
-            services: Watch::new(metrics, &INDEXES),
-            config_maps: Watch::new(metrics, &INDEXES),
+            services: Watch::new(metrics, indexes()),
+            config_maps: Watch::new(metrics, indexes()),
             job_changes,
         }
     }
 
     /// The pods that this PE (`<job>-<peId>`) controls, or whose labels name it, by name.
     pub fn pods_of_pe(&self, pe: &Key) -> impl Iterator<Item = Arc<Pod>> + use<> {
-        self.pods.of_group(&OF_PE, pe).into_iter().filter_map(|(_, pod)| pod.read())
+        self.pods.of_group(OF_PE, pe).into_iter().filter_map(|(_, pod)| pod.read())
+    }
+
+    /// The PEs that are placed in this host pool of a job, by name.
+    pub(crate) fn pes_of_pool(&self, job: &Key, index: u64) -> impl Iterator<Item = Key> + use<> {
+        let pool = job.sibling(&names::host_pool(&job.name, index));
+        self.processing_elements.of_group(OF_POOL, &pool).into_iter().map(|(pe, _)| pe)
+    }
+
+    /// The requests that name this job, whether it has them or not, by name.
+    pub(crate) fn resizes_for(&self, job: &Key) -> impl Iterator<Item = Key> + use<> {
+        self.resizes.of_group(FOR_JOB, job).into_iter().map(|(request, _)| request)
     }
 
     /// Fills the mirrors and keeps them filled until `stop`.
     pub async fn run(&self, client: &Client, scope: &Scope, stop: &CancellationToken) {
-        let of_streams = of_streams();
-        let of_streams = Some(of_streams.as_str());
-        let (client, scope, stop) = (|| client.clone(), || scope.clone(), || stop.clone());
-        let timings = Timings::default();
+        let mut watches = Watches { tasks: JoinSet::new(), client, scope, stop };
         // Users need not label their jobs; everything else is labelled by the job controller.
-        future::join3(
-            future::join4(
-                self.jobs.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
-                self.processing_elements.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
-                self.parallel_regions.run(
-                    client(),
-                    scope(),
-                    None,
-                    |wire| trimmed::managed(wire, "f:width"),
-                    timings,
-                    stop(),
-                ),
-                self.host_pools.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
-            ),
-            future::join4(
-                self.resizes.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
-                self.exports.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
-                self.imports.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
-                self.consistent_regions.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
-            ),
-            future::join3(
-                self.pods.run(client(), scope(), of_streams, trimmed::pod, timings, stop()),
-                self.services.run(client(), scope(), of_streams, trimmed::service, timings, stop()),
-                self.config_maps.run(client(), scope(), of_streams, trimmed::config_map, timings, stop()),
-            ),
-        )
-        .await;
+        watches.begin(&self.jobs, None, trimmed::custom_resource);
+        watches.begin(&self.processing_elements, None, trimmed::custom_resource);
+        watches.begin(&self.parallel_regions, None, |wire| trimmed::managed(wire, "f:width"));
+        watches.begin(&self.host_pools, None, trimmed::custom_resource);
+        watches.begin(&self.resizes, None, trimmed::custom_resource);
+        watches.begin(&self.exports, None, trimmed::custom_resource);
+        watches.begin(&self.imports, None, trimmed::custom_resource);
+        watches.begin(&self.consistent_regions, None, trimmed::custom_resource);
+        let of_streams = of_streams();
+        watches.begin(&self.pods, Some(&of_streams), trimmed::pod);
+        watches.begin(&self.services, Some(&of_streams), trimmed::service);
+        watches.begin(&self.config_maps, Some(&of_streams), trimmed::config_map);
+        watches.tasks.join_all().await;
     }
 
     /// Waits until every mirror has been filled once.
@@ -310,8 +347,36 @@ mod tests {
         }))
         .unwrap();
         let key = Key::new("n", "x");
-        assert_eq!(Watch::filled(&INDEXES, [pe.clone()]).get(&key).as_deref(), Some(&pe));
-        assert_eq!(Watch::filled(&INDEXES, [region.clone()]).get(&key).as_deref(), Some(&region));
+        assert_eq!(Watch::filled(indexes(), [pe.clone()]).get(&key).as_deref(), Some(&pe));
+        assert_eq!(Watch::filled(indexes(), [region.clone()]).get(&key).as_deref(), Some(&region));
+    }
+
+    #[test]
+    fn pes_are_found_by_their_host_pool() {
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        for (namespace, job, id, pool) in
+            [("n", "flow", 1, Some(3)), ("n", "flow", 2, Some(3)), ("n", "flow", 3, None), ("m", "flow", 4, Some(3))]
+        {
+            let placement = pool.map_or(json!({}), |index| json!({"pool": {"index": index}}));
+            mirrors.processing_elements.insert(
+                serde_json::from_value(json!({
+                    "metadata": {"namespace": namespace, "name": format!("{job}-{id}")},
+                    "spec": {
+                        "jobName": job, "jobId": 1, "id": id, "generation": 1, "contentId": "c", "runtimeId": "r",
+                        "configMap": {"name": "m", "compressed": true}, "operatorCount": 1, "operators": ["o"],
+                        "placement": placement, "image": "i", "restartFailedPod": false,
+                    },
+                }))
+                .unwrap(),
+            );
+        }
+        for (job, pool, expected) in
+            [("n/flow", 3, "n/flow-1 n/flow-2"), ("n/flow", 1, ""), ("n/other", 3, ""), ("m/flow", 3, "m/flow-4")]
+        {
+            let (namespace, name) = job.split_once('/').unwrap();
+            let found = mirrors.pes_of_pool(&Key::new(namespace, name), pool).map(|pe| pe.to_string());
+            assert_eq!(found.collect::<Vec<_>>().join(" "), expected, "{job} {pool}");
+        }
     }
 
     #[test]

@@ -39,6 +39,14 @@ impl Callers {
         known.pods.get(&address.to_canonical()).into_iter().flatten().cloned().collect()
     }
 
+    /// The namespace of the pods with this address. `None` if there are no such pods, or some of several namespaces.
+    pub(crate) fn namespace(&self, address: IpAddr) -> Option<Arc<str>> {
+        let known = self.known();
+        let mut namespaces = known.pods.get(&address.to_canonical())?.iter().map(|pod| &pod.namespace);
+        let first = namespaces.next()?;
+        namespaces.all(|other| other == first).then(|| Arc::clone(first))
+    }
+
     /// A number that is another one whenever an address belongs to other pods.
     pub(crate) fn changes(&self) -> latest::Receiver<u64> {
         self.changes.subscribe()
@@ -85,10 +93,40 @@ mod tests {
     use streams_kubernetes::metrics::Metrics;
 
     fn pod(name: &str, address: &str, phase: &str) -> Pod {
+        pod_of("n", name, address, phase)
+    }
+
+    fn pod_of(namespace: &str, name: &str, address: &str, phase: &str) -> Pod {
         serde_json::from_value(json!({
-            "metadata": {"namespace": "n", "name": name}, "status": {"podIP": address, "phase": phase},
+            "metadata": {"namespace": namespace, "name": name}, "status": {"podIP": address, "phase": phase},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn an_address_is_of_the_namespace_of_its_pods_and_of_none_if_they_are_of_several() {
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        let callers = Callers::of(&mirrors);
+        for (namespace, name, address) in [
+            ("n", "a", "10.0.0.1"),
+            ("n", "b", "10.0.0.1"),
+            ("m", "a", "10.0.0.2"),
+            ("n", "c", "10.0.0.3"),
+            ("m", "b", "10.0.0.3"),
+        ] {
+            mirrors.pods.insert(pod_of(namespace, name, address, "Running"));
+        }
+        // address -> namespace
+        let table = [
+            ("10.0.0.1", Some("n")),
+            ("::ffff:10.0.0.1", Some("n")),
+            ("10.0.0.2", Some("m")),
+            ("10.0.0.3", None),
+            ("10.0.0.4", None),
+        ];
+        for (address, expected) in table {
+            assert_eq!(callers.namespace(address.parse().unwrap()).as_deref(), expected, "{address}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::PeApi;
 use super::bodies::Number;
 use super::caller::Caller;
 use super::refusal::Refusal;
-use crate::mirrors::ByOwner;
+use crate::mirrors;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Json;
@@ -147,6 +147,8 @@ pub(super) async fn register(
     } else {
         api.changes.add_endpoint(&element, &endpoint.name, &change).await?;
     }
+    // The mirror has it; whoever asks next finds it, too.
+    api.endpoint_names.look_at(&key);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -185,9 +187,11 @@ pub(super) async fn unregister(
 /// The PE of a job that has registered this name.
 fn registered(api: &PeApi, caller: &Caller, job: &str, name: &str) -> Option<(Arc<ProcessingElement>, UserEndpoint)> {
     let job_key = Key::new(&caller.namespace, job);
-    let elements = api.mirrors.processing_elements.of_job(&job_key);
-    elements.filter(|element| element.spec.job_name == job).find_map(|element| {
-        let found = element.status.as_ref()?.endpoints.iter().find(|endpoint| endpoint.name == name)?.clone();
+    api.endpoint_names.find(&job_key, name).into_iter().find_map(|key| {
+        let element = api.mirrors.processing_elements.get(&key)?;
+        let is_of_job = element.spec.job_name == job && mirrors::job_of(&*element).as_ref() == Some(&job_key);
+        let mut endpoints = element.status.iter().filter(|_| is_of_job).flat_map(|status| &status.endpoints);
+        let found = endpoints.find(|endpoint| endpoint.name == name)?.clone();
         Some((element, found))
     })
 }

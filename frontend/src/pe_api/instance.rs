@@ -38,6 +38,8 @@ use tokio::task::spawn_blocking;
 const PES_OF_PIECE: usize = 64;
 /// Pieces that are made at the same time, for all callers.
 const AT_A_TIME: usize = 2;
+/// Connections of a PE that are shown: a piece may have 64 times as many.
+const CONNECTIONS_OF_PE: usize = 4_096;
 /// The user of all jobs: nobody knows another one.
 const USER: &str = "streams";
 /// Exit codes of processes that a signal has ended are this, and the number of the signal.
@@ -225,7 +227,8 @@ impl Walk {
             Connectivity::None => "disconnected",
         };
         let of = Pe { job: Arc::from(&*spec.job_name), id: spec.id };
-        let routes = self.api.boards.routes(&self.caller.namespace, &of);
+        // None, as long as they are not known, or if they are too many.
+        let routes = self.api.boards.routes(&self.caller.namespace, &of).unwrap_or_default();
         let mut inputs = spec.input_ports.clone();
         inputs.sort_unstable();
         let operators = spec.operators.iter().map(|name| OperatorState { name: name.clone() });
@@ -261,6 +264,11 @@ impl Walk {
             let connections = ports.entry(export.port_id).or_default();
             connections.extend(importers);
             connections.sort_unstable();
+        }
+        let mut rest = CONNECTIONS_OF_PE;
+        for connections in ports.values_mut() {
+            connections.truncate(rest);
+            rest -= connections.len();
         }
         let port = |(index, connections)| {
             let export = self.api.export(&self.caller, &pe.spec.job_name, pe.spec.id, index).ok();

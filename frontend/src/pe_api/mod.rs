@@ -10,7 +10,7 @@
 //!
 //! | Module | What it does |
 //! |---|---|
-//! | [`server`] | connections, and the bounds on them |
+//! | [`server`] | the listener, and its bounds |
 //! | [`callers`] | which pod an address belongs to |
 //! | [`caller`] | who asks, and what it may do |
 //! | [`refusal`] | why something is not done, as a status code |
@@ -19,6 +19,7 @@
 //! | [`reports`] | what PEs tell of their connections, until it is written |
 //! | [`state`] | names of jobs, connectivity, widths |
 //! | [`endpoints`] | ports that operators open under a name |
+//! | [`endpoint_names`] | which PE has an endpoint of a name |
 //! | [`reservations`] | of two PEs that register a name, one has it |
 //! | [`subscriptions`] | routes; properties of exports; subscriptions and filters of imports |
 //! | [`consistent_region`] | what PEs are told by their regions, and what they report |
@@ -38,6 +39,7 @@ mod caller;
 mod callers;
 mod consistent_region;
 mod documents;
+mod endpoint_names;
 mod endpoints;
 mod instance;
 mod lookup;
@@ -52,6 +54,7 @@ mod tests;
 mod write;
 
 pub(crate) use self::callers::Callers;
+use self::endpoint_names::EndpointNames;
 use self::instance::Captures;
 pub(crate) use self::reports::LedAway;
 use self::reports::Reports;
@@ -93,6 +96,8 @@ pub(crate) struct PeApi {
     boards: Boards,
     /// Who has which address.
     callers: Callers,
+    /// Who has which endpoint.
+    endpoint_names: EndpointNames,
     /// Consistent regions.
     regions: ConsistentRegions,
     /// How many captures of the state go on.
@@ -119,7 +124,8 @@ impl PeApi {
         };
         let reports = Reports::new(statuses(shared), mirrors.processing_elements.clone(), are_led_away, metrics);
         let changes = Arc::new(ClusterChanges::new(mirrors.clone(), statuses(cluster)));
-        Self { changes, reports, turns, mirrors, boards, callers, regions, captures: Captures::default() }
+        let (endpoint_names, captures) = (EndpointNames::of(&mirrors.processing_elements), Captures::default());
+        Self { changes, reports, turns, mirrors, boards, callers, endpoint_names, regions, captures }
     }
 
     /// The turns of its changes, for others that change the same objects.
@@ -145,7 +151,7 @@ pub fn of_mirrors<C: Cluster>(cluster: C, mirrors: &Mirrors, metrics: &Metrics) 
 }
 
 /// All paths, and their description under `/openapi.json`.
-pub(crate) fn router(api: PeApi) -> Router {
+fn router(api: PeApi) -> Router {
     let (router, document) = OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(instance::capture))
         .routes(routes!(state::job_name))

@@ -1,11 +1,9 @@
-//! What input ports ask for, as it is changed at run time. Pure, but for a look at the boards.
+//! What input ports ask for, as it is changed at run time. Pure.
 
 use super::Problem;
-use crate::broker::{Boards, facts};
-use crate::mirrors::Mirrors;
+use crate::broker::facts;
 use spl_expression::{Expression, Limits};
 use streams_api::{Import, ImportAtRunTime, ImportedStreams, NameBasedImport, PropertyBasedImport};
-use streams_kubernetes::Key;
 
 /// The scope of applications that name none.
 pub(crate) const DEFAULT_SCOPE: &str = "Default";
@@ -63,18 +61,6 @@ pub(crate) fn changed(
     let changed = Import { status: Some(status), ..import.clone() };
     facts::import(&changed)?;
     Ok(Some(changed))
-}
-
-/// An export that sends to the port of the import and forbids filters.
-pub(crate) fn who_forbids_filters(boards: &Boards, mirrors: &Mirrors, import: &Import) -> Option<String> {
-    let (key, port) = (Key::of(import), facts::input_port(import));
-    let routes = boards.routes(&key.namespace, &port.pe);
-    let mut senders =
-        routes.imports.get(&port.to_string()).into_iter().flat_map(|subscribed| subscribed.entries.keys());
-    let forbids = |label: &&String| {
-        mirrors.exports.get(&key.sibling(label)).is_some_and(|export| !export.spec.stream.allow_filter)
-    };
-    senders.find(forbids).cloned()
 }
 
 /// The streams by name in the order of their numbers.

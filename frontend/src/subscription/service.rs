@@ -143,7 +143,7 @@ impl<C: Cluster> SubscriptionApi<C> {
         let change = |import: &Import| {
             is_expected(&expected_etag, import, etag::of_import)?;
             let wanted = requests::of_import(asked.as_ref(), import.streams()).map_err(Refused::Request)?;
-            let forbids = |import: &Import| imports::who_forbids_filters(boards, mirrors, import);
+            let forbids = |import: &Import| boards.forbids_filters(import);
             imports::changed(import, &wanted, forbids).map_err(Refused::Problem)
         };
         let field = |problem: Option<&Problem>| requests::field_of_import(asked.as_ref(), problem);

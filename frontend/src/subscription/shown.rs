@@ -96,5 +96,9 @@ fn standing(stands: Stands) -> (Standing, String) {
         Stands::Alone => (Standing::Alone, String::new()),
         Stands::Unknown => (Standing::NotOfJob, String::new()),
         Stands::Malformed(problem) => (Standing::Malformed, problem.to_string()),
+        Stands::Limited { is_connected, limit } => {
+            let standing = if is_connected { Standing::Connected } else { Standing::Alone };
+            (standing, limit.to_string())
+        }
     }
 }

@@ -24,7 +24,7 @@ impl Expression {
     /// (`1 == 2 && 5 / 0 == 1` is `false`).
     pub fn substitute_and_fold(&self, intrinsics: &Intrinsics) -> Result<Self, Error> {
         let mut folder =
-            Folder { nodes: Vec::with_capacity(self.nodes.len()), trees: Vec::new(), meter: Meter::default() };
+            Folder { nodes: Vec::with_capacity(self.nodes.len()), trees: Vec::new(), meter: Meter::of_folding() };
         for node in &self.nodes {
             folder.add(node, intrinsics);
         }

@@ -58,9 +58,19 @@ impl Integer {
     pub(crate) fn to_float(&self) -> f64 {
         match i64::try_from(&self.0) {
             Ok(small) => small as f64,
-            // Decimal conversion rounds to the nearest, which a conversion by leading digits would not.
-            Err(_) => self.0.to_string().parse().unwrap_or(f64::NAN),
+            Err(_) => self.leading_bits_to_float(),
         }
+    }
+
+    /// The nearest float to an integer of 64 bits or more, from the first 64 of them. Of the others only matters whether
+    /// one is set: then the number is beyond the half-way point between two floats, not on it.
+    fn leading_bits_to_float(&self) -> f64 {
+        let magnitude = self.0.magnitude();
+        let dropped = magnitude.bits().saturating_sub(u64::from(u64::BITS));
+        let leading = u64::try_from(magnitude >> dropped).unwrap_or(u64::MAX);
+        let is_more = magnitude.trailing_zeros().is_some_and(|zeros| zeros < dropped);
+        let float = (leading | u64::from(is_more)) as f64 * 2f64.powi(dropped as i32);
+        if self.is_negative() { -float } else { float }
     }
 
     /// The number as an index into a list.
@@ -274,6 +284,26 @@ mod tests {
             let integer = Integer::parse(&value.to_string()).unwrap();
             prop_assert_eq!(integer.to_string(), value.to_string());
             prop_assert_eq!(integer.to_float(), value as f64);
+        }
+
+        #[test]
+        fn the_nearest_float_is_that_of_the_text(digits in "-?[1-9][0-9]{0,307}", zeros in 0usize..100, one in 0usize..2) {
+            // Also numbers of few digits and many zeros, which are often half-way between two floats.
+            let text = format!("{}{}{one}", digits.chars().take(20).collect::<String>(), "0".repeat(zeros));
+            for text in [text, digits] {
+                if let Some(integer) = Integer::parse(&text) {
+                    prop_assert_eq!(integer.to_float(), text.parse::<f64>().unwrap());
+                }
+            }
+        }
+
+        #[test]
+        fn numbers_beside_the_half_way_points_go_to_the_right_side(mantissa in 1u64 << 52..1 << 53, shift in 12i64..900) {
+            let half_way = integer(&mantissa.to_string()).shift_left(&integer("1")).unwrap().add(&integer("1")).unwrap();
+            let half_way = half_way.shift_left(&integer(&shift.to_string())).unwrap();
+            for number in [half_way.subtract(&integer("1")).unwrap(), half_way.add(&integer("1")).unwrap(), half_way] {
+                prop_assert_eq!(number.to_float(), number.to_string().parse::<f64>().unwrap());
+            }
         }
     }
 }

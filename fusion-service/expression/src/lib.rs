@@ -39,7 +39,7 @@ mod substitution;
 mod token;
 mod value;
 
-pub use evaluation::Evaluation;
+pub use evaluation::{Evaluation, Selected, Selection};
 pub use expression::Expression;
 pub use integer::Integer;
 pub use java::{java_double, java_float};

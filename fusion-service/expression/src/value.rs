@@ -329,7 +329,11 @@ pub(crate) fn parse_float(text: &str) -> Option<f64> {
 
 /// The properties of an exported stream, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Properties(BTreeMap<String, Value>);
+pub struct Properties {
+    by_name: BTreeMap<String, Value>,
+    /// What it takes to look at all of them once.
+    size: usize,
+}
 
 impl Properties {
     /// No properties.
@@ -340,24 +344,36 @@ impl Properties {
 
     /// Adds a property; one of the same name is replaced.
     pub fn insert(&mut self, name: impl Into<String>, value: Value) {
-        self.0.insert(name.into(), value);
+        self.size += value.size();
+        if let Some(before) = self.by_name.insert(name.into(), value) {
+            self.size -= before.size();
+        }
+    }
+
+    /// Octets and elements of all values.
+    pub(crate) fn size(&self) -> usize {
+        self.size
     }
 
     /// All of them, ordered by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value))
+        self.by_name.iter().map(|(name, value)| (name.as_str(), value))
     }
 
     /// The property of a name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.0.get(name)
+        self.by_name.get(name)
     }
 }
 
 impl<N: Into<String>> FromIterator<(N, Value)> for Properties {
     fn from_iter<I: IntoIterator<Item = (N, Value)>>(properties: I) -> Self {
-        Self(properties.into_iter().map(|(name, value)| (name.into(), value)).collect())
+        let mut all = Self::new();
+        for (name, value) in properties {
+            all.insert(name, value);
+        }
+        all
     }
 }
 

@@ -6,9 +6,9 @@
 //!                       -> steps (single_flight) -> worker (permit from admission) -> compiler
 //! ```
 //!
-//! * `connections` bounds the number of connections. `call` is a layer around every call: it reads how long the caller
-//!   waits (`deadline`), and gives the call a `budget`, which the compiler asks for the time that is left. `answer` is
-//!   the body of its answer, which a caller may read slowly.
+//! * The number of connections is bounded. `call` is a layer around every call: it reads how long the caller waits
+//!   (`deadline`), and gives the call a `budget`, which the compiler asks for the time that is left. `answer` is the body
+//!   of its answer, which a caller may read slowly.
 //! * `intake` reads what a call sends, and expands it; `memory` bounds what calls take for that.
 //! * `service` has the methods of the contract: `methods` checks and computes, `steps` takes a call to workers for that
 //!   and has those who want the same share it (`single_flight`), `render` sends texts.
@@ -39,7 +39,6 @@ mod cache;
 mod call;
 mod class;
 mod compiler;
-mod connections;
 mod deadline;
 mod digest;
 mod encoded;
@@ -82,6 +81,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use steps::Steps;
+use streams_process::connections;
 use streams_process::pages::{Pages, Readiness};
 use streams_process::tls::Acceptor;
 use streams_proto::fusion::v1::fusion_service_server::SERVICE_NAME;

@@ -26,7 +26,7 @@ use streams_control_plane::stop;
   cargo demo --keep                                leave it running, with lines to go on with, until Ctrl-C
   cargo demo --rate 1000                           ten times as many tuples, where the pods are processes
   cargo demo --keep --env-file /tmp/demo.env       write addresses and programs as shell variables
-  cargo demo --context kind-kind                   use an existing cluster")]
+  cargo demo --context kwok-kwok                   use an existing cluster, with fake nodes")]
 struct Arguments {
     /// Leave everything running at the end, until Ctrl-C or SIGTERM.
     #[arg(long)]
@@ -37,9 +37,9 @@ struct Arguments {
     env_file: Option<PathBuf>,
     /// Use the cluster of this context of the kubeconfig instead of starting a control plane.
     ///
-    /// The custom resources are applied and stay; the job is deleted at the end. The services run on this machine. The
-    /// nodes must be fake (kwok), or run the runtime image, which STREAMS_IMAGE_REGISTRY, STREAMS_IMAGE_NAME and
-    /// STREAMS_IMAGE_VERSION name.
+    /// The custom resources are applied and stay; the job is deleted at the end. The nodes must be fake (kwok): the
+    /// services run on this machine, where no pod reaches the frontend, so PEs of the runtime image would get neither
+    /// names nor routes nor their bundle, and end.
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// Namespace of the job; made if it is not there.

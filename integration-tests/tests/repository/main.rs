@@ -5,6 +5,7 @@
 //! | [`rules`] | Does the code cite the rules of `docs/rules`, all of them, and nothing else? |
 //! | [`links`] | Do links between documents lead somewhere? |
 //! | [`deployment`] | Do documents name what the manifests have, and paths that there are? |
+//! | [`samples`] | Are the samples for people to start from what their readers take them for? |
 //! | [`borders`] | Do crates depend on nothing that they must not know? |
 //! | [`circles`] | Do modules import each other in one direction? |
 //! | [`source`] | Is the code written as CONTRIBUTING says? |

@@ -1,19 +1,25 @@
-//! Are the samples of autoscalers what their readers take them for?
+//! Are the samples of autoscalers, and of a network policy, what their readers take them for?
 //!
 //! The HPA is run as well (`autoscaler` of the integration tests). KEDA is not: its ScaledObject is checked against the
 //! fields that its definition has (keda.sh/v1alpha1), those that this project has no use for left out.
 
 use crate::files::read;
 use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscaler, HorizontalPodAutoscalerBehavior};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use streams_api::names;
+
+/// The first manifest in a file.
+fn manifest(path: &str) -> Value {
+    let file = read().iter().find(|file| file.path == path).unwrap();
+    serde_saphyr::from_str(file.text.split("\n---\n").next().unwrap()).unwrap()
+}
 
 fn sample(name: &str) -> Value {
-    let path = format!("deploy/samples/{name}");
-    let file = read().iter().find(|file| file.path == path).unwrap();
-    serde_saphyr::from_str(&file.text).unwrap()
+    manifest(&format!("deploy/samples/{name}"))
 }
 
 fn parse<T: DeserializeOwned>(manifest: &Value) -> Result<T, String> {
@@ -137,7 +143,7 @@ fn what_is_no_scaled_object_is_noticed() {
         ("/spec/scaleTargetRef/name", Value::Null, "invalid type: null"),
         ("/spec/triggers/0/metadata/threshold", 1000.into(), "invalid type: integer"),
         ("/spec/triggers/0/metricType", "Average".into(), "unknown variant `Average`"),
-        ("/spec/scaleTargetRef", serde_json::json!({"name": "r", "group": "g"}), "unknown field `group`"),
+        ("/spec/scaleTargetRef", json!({"name": "r", "group": "g"}), "unknown field `group`"),
     ];
     for (place, value, expected) in table {
         let mut bad = good.clone();
@@ -156,4 +162,35 @@ fn bounds_of_autoscalers_are_those_of_the_job() {
     let clean = regions.iter().find(|region| region["name"] == "Clean").unwrap();
     assert_eq!(clean["maxWidth"], i64::from(hpa.max_replicas));
     assert!(clean["minWidth"].as_i64().unwrap_or(1) <= i64::from(hpa.min_replicas.unwrap()));
+}
+
+/// Between PEs everything is open, because operators open what ports they like (rule name-7).
+#[test]
+fn a_closed_namespace_with_the_policy_lets_pes_work() {
+    let policy = sample("network-policy.yaml");
+    // A field that does not exist would be lost.
+    assert_eq!(serde_json::to_value(parse::<NetworkPolicy>(&policy).unwrap()).unwrap(), policy);
+    let frontend = manifest("deploy/base/frontend.yaml");
+    let namespace = &manifest("deploy/base/kustomization.yaml")["namespace"];
+    let ports = frontend["spec"]["template"]["spec"]["containers"][0]["ports"].as_array().unwrap();
+    let listens = |name: &str| &ports.iter().find(|port| port["name"] == name).unwrap()["containerPort"];
+    let port = |protocol: &str, port: &Value| json!({"protocol": protocol, "port": port});
+    let (tcp, udp) = (|number: &Value| port("TCP", number), |number: u16| port("UDP", &number.into()));
+    let pes = json!({"podSelector": {"matchLabels": {(names::LABEL_APP): names::APP}}});
+    let frontend = json!({
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "podSelector": frontend["spec"]["selector"],
+    });
+    assert_eq!(policy["spec"]["podSelector"], pes["podSelector"]);
+    assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
+    let ingress = json!([{"from": [pes]}, {"from": [frontend], "ports": [udp(10_000), udp(10_001)]}]);
+    assert_eq!(policy["spec"]["ingress"], ingress);
+    let egress = json!([
+        {"to": [pes]},
+        {"to": [frontend], "ports": [tcp(listens("pe-api")), tcp(listens("repository"))]},
+        {"ports": [udp(53), tcp(&json!(53))]},
+        // Servers of checkpoints (rule job-46).
+        {"to": [{"podSelector": {}}], "ports": [tcp(&json!(6_379))]},
+    ]);
+    assert_eq!(policy["spec"]["egress"], egress);
 }

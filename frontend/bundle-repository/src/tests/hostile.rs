@@ -12,7 +12,7 @@ const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 
 #[tokio::test]
 async fn connections_are_counted_per_address_and_in_all() {
-    let settings = Settings { max_connections: 3, max_connections_per_peer: 2, ..Settings::default() };
+    let settings = Settings { max_connections: 8, max_connections_per_peer: 2, ..Settings::default() };
     let running = Running::start(settings, Bytes::new()).await;
     let (mut first, _second) = (running.connect().await, running.connect().await);
     until("two connections", || running.counters.connections.get() == 2).await;
@@ -24,8 +24,12 @@ async fn connections_are_counted_per_address_and_in_all() {
     third.write_all(b"PING\r\n").await.unwrap();
     let mut pong = [0; 7];
     third.read_exact(&mut pong).await.unwrap();
+    let mut others = Vec::new();
+    for last in 3..8 {
+        others.push(running.connect_from(IpAddr::from([127, 0, 0, last])).await);
+    }
     text.clear();
-    running.connect_from("127.0.0.3".parse().unwrap()).await.read_to_end(&mut text).await.unwrap();
+    running.connect_from("127.0.0.8".parse().unwrap()).await.read_to_end(&mut text).await.unwrap();
     assert_eq!(text, FULL, "too many in all");
     assert_eq!(running.counters.refused_connections.get(), 2);
     first.write_all(b"QUIT\r\n").await.unwrap();
@@ -33,10 +37,34 @@ async fn connections_are_counted_per_address_and_in_all() {
     first.read_to_end(&mut text).await.unwrap();
     assert_eq!(text, b"+OK\r\n");
     drop(first);
-    until("one is gone", || running.counters.connections.get() == 2).await;
-    let mut again = running.connect_from("127.0.0.3".parse().unwrap()).await;
+    until("one is gone", || running.counters.connections.get() == 7).await;
+    let mut again = running.connect_from("127.0.0.8".parse().unwrap()).await;
     again.write_all(b"PING\r\n").await.unwrap();
     again.read_exact(&mut pong).await.unwrap();
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_tenant_with_many_addresses_leaves_connections_and_transfers_to_others() {
+    let settings = Settings { max_connections: 8, max_transfers: 4, ..Settings::default() };
+    let running = Running::start(settings, large(32 << 20)).await;
+    let (mut slow, mut waiting) = (running.connect_of_crowd(1).await, running.connect_of_crowd(2).await);
+    let mut text = Vec::new();
+    running.connect_of_crowd(3).await.read_to_end(&mut text).await.unwrap();
+    assert_eq!(text, FULL, "a quarter of the connections");
+    slow.write_all(b"HGET apps a.sab\r\n").await.unwrap();
+    until("it is sent", || running.counters.running_transfers.get() == 1).await;
+    waiting.write_all(b"HGET apps a.sab\r\n").await.unwrap();
+    let mut other = running.connect().await;
+    other.write_all(b"HGET apps a.sab\r\n").await.unwrap();
+    let mut bundle = vec![0; 11 + (32 << 20) + 2];
+    other.read_exact(&mut bundle).await.unwrap();
+    assert!(bundle.starts_with(b"$33554432\r\n") && bundle.ends_with(b"\r\n"));
+    until("it was sent", || running.counters.running_transfers.get() == 1).await;
+    let mut byte = [0];
+    assert!(waiting.try_read(&mut byte).is_err(), "a quarter of the transfers");
+    drop(slow);
+    waiting.read_exact(&mut bundle).await.unwrap();
     running.stop().await;
 }
 
@@ -70,7 +98,7 @@ async fn who_writes_without_reading_is_left() {
 
 #[tokio::test]
 async fn one_address_does_not_have_all_transfers() {
-    let settings = Settings { max_transfers: 2, max_transfers_per_peer: 1, ..Settings::default() };
+    let settings = Settings { max_transfers: 8, max_transfers_per_peer: 1, ..Settings::default() };
     let running = Running::start(settings, large(32 << 20)).await;
     let mut slow = running.connect().await;
     slow.write_all(b"HGET apps a.sab\r\n").await.unwrap();

@@ -5,7 +5,7 @@ mod exchanges;
 mod hostile;
 mod limits;
 
-use crate::{Counters, Found, Refusal, Repository, Server, Settings};
+use crate::{Counters, Found, Refusal, Repository, Server, Settings, Tenant};
 use bytes::Bytes;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -25,6 +25,12 @@ struct Bundles {
 }
 
 impl Repository for Bundles {
+    /// The addresses 127.0.1.* are those of one tenant, all others are each another one's.
+    fn tenant(&self, peer: IpAddr) -> Tenant {
+        let name = peer.to_string();
+        Some(if name.starts_with("127.0.1.") { "crowd".into() } else { name.into() })
+    }
+
     async fn find(&self, peer: IpAddr, name: &str) -> Result<Found, Refusal> {
         if peer == STRANGER {
             return Err(Refusal::Forbidden("no bundles are for this address".to_owned()));
@@ -80,6 +86,11 @@ impl Running {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(SocketAddr::new(address, 0)).unwrap();
         socket.connect(self.address).await.unwrap()
+    }
+
+    /// The same from the address of this host with this last part, of the tenant that has many.
+    async fn connect_of_crowd(&self, last: u8) -> TcpStream {
+        self.connect_from(IpAddr::V4(Ipv4Addr::new(127, 0, 1, last))).await
     }
 
     async fn stop(self) {

@@ -22,7 +22,7 @@ mod workers;
 
 pub use self::state::Sharing;
 use self::state::{State, Urgency};
-pub use self::turns::Owner;
+pub use self::turns::{Owner, Turns};
 pub use self::workers::{Outcome, run};
 use crate::metrics::{Metrics, QueueLabels, as_seconds};
 use backon::{BackoffBuilder, ExponentialBuilder};

@@ -22,9 +22,16 @@ pub struct Owner {
 /// Keys of a namespace that are handed out before a patient one of it, if such a key waits.
 const BEFORE_PATIENT: u32 = 8;
 
-/// Keys that wait.
-pub(crate) struct Turns<T> {
+/// Keys that wait, or whatever else waits for its turn.
+pub struct Turns<T> {
     namespaces: Ring<Namespace<T>>,
+}
+
+// Derived, it would ask for items that have a default.
+impl<T> Default for Turns<T> {
+    fn default() -> Self {
+        Self { namespaces: Ring::default() }
+    }
 }
 
 /// Keys of a namespace, by object.
@@ -62,10 +69,11 @@ impl<T> Namespace<T> {
 
 impl<T> Turns<T> {
     pub(crate) fn new() -> Self {
-        Self { namespaces: Ring::default() }
+        Self::default()
     }
 
-    pub(crate) fn push(&mut self, owner: Owner, item: T) {
+    /// The item waits, behind those of its object.
+    pub fn push(&mut self, owner: Owner, item: T) {
         self.namespaces.entry(owner.namespace).usual.entry(owner.object).push_back(item);
     }
 
@@ -76,7 +84,7 @@ impl<T> Turns<T> {
 
     /// The next item that `counts`, of a namespace that `may` have a turn. Items that do not count are dropped on the
     /// way and cost nobody a turn.
-    pub(crate) fn pop(&mut self, may: impl Fn(&str) -> bool, counts: impl Fn(&T) -> bool) -> Option<T> {
+    pub fn pop(&mut self, may: impl Fn(&str) -> bool, counts: impl Fn(&T) -> bool) -> Option<T> {
         self.pop_of(may, |_, item| counts(item))
     }
 

@@ -6,7 +6,7 @@
 //!
 //! Knows: versions of objects. Must not know: who leads.
 
-use super::{Key, Mirrored, Scope, Watch};
+use super::{Key, Mirrored, PAGE, Scope, Watch};
 use kube::api::ListParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -16,8 +16,6 @@ use std::sync::PoisonError;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Objects per page of a list.
-const PAGE: u32 = 500;
 /// How long to wait until those that are not shown yet are asked for again: they may be gone.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 

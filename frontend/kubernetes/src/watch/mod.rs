@@ -36,8 +36,8 @@ use super::error::with_causes;
 use super::queue::{Queue, QueueKey};
 use crate::metrics::{Metrics, WatchLabels};
 use futures::{Stream, StreamExt, future};
+use kube::core::NamespaceResourceScope;
 use kube::core::error_boundary::InvalidObject;
-use kube::core::{NamespaceResourceScope, ObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::ResetTimerBackoff;
 use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
@@ -48,6 +48,10 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 use tokio::sync::watch as latest;
 use tokio_util::sync::CancellationToken;
+
+/// Objects of a page when all are listed. An object has up to 1.5 MiB, and its author may make as many as etcd takes:
+/// a page of the largest is read within the time and the bytes that one call has (rule call-1).
+const PAGE: u32 = 100;
 
 /// Which namespaces are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,13 +80,13 @@ impl Scope {
     }
 }
 
-/// A way to find objects: by the group that each says in its metadata that it belongs to.
-#[derive(Clone, Copy, Debug)]
-pub struct Index {
+/// A way to find objects: by the group that each says in its metadata, or its spec, that it belongs to.
+#[derive(Debug)]
+pub struct Index<K> {
     /// The name of the index; another one for each index of a mirror.
     pub name: &'static str,
     /// The group of an object in its namespace, if it belongs to one.
-    pub group: fn(&ObjectMeta) -> Option<String>,
+    pub group: fn(&K) -> Option<String>,
 }
 
 type Subscriber<K> = Box<dyn Fn(&K) + Send + Sync>;
@@ -98,13 +102,13 @@ pub enum Departure {
 }
 
 /// A shared watch. Cheap to clone; all clones are the same watch.
-pub struct Watch<K> {
+pub struct Watch<K: 'static> {
     shared: Arc<SharedWatch<K>>,
 }
 
-struct SharedWatch<K> {
+struct SharedWatch<K: 'static> {
     store: RwLock<Store<K>>,
-    indexes: &'static [Index],
+    indexes: &'static [Index<K>],
     /// `None`: objects are kept as they are.
     packer: Option<Packer>,
     subscribers: RwLock<Vec<Subscriber<K>>>,
@@ -119,7 +123,7 @@ struct SharedWatch<K> {
     label: WatchLabels,
 }
 
-impl<K> Clone for Watch<K> {
+impl<K: 'static> Clone for Watch<K> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
@@ -127,12 +131,12 @@ impl<K> Clone for Watch<K> {
 
 impl<K: Mirrored> Watch<K> {
     /// An empty mirror that [`Watch::run`] fills.
-    pub fn new(metrics: &Metrics, indexes: &'static [Index]) -> Self {
+    pub fn new(metrics: &Metrics, indexes: &'static [Index<K>]) -> Self {
         Self::in_form(metrics, indexes, Form::Packed)
     }
 
     /// An empty mirror that keeps objects in this form.
-    pub fn in_form(metrics: &Metrics, indexes: &'static [Index], form: Form) -> Self {
+    pub fn in_form(metrics: &Metrics, indexes: &'static [Index<K>], form: Form) -> Self {
         let shared = SharedWatch {
             store: RwLock::new(Store::new(indexes)),
             indexes,
@@ -181,8 +185,8 @@ impl<K: Mirrored> Watch<K> {
         objects.into_iter().filter_map(|object| object.read())
     }
 
-    /// The objects of a group, by name, to be read in part. `index` is one of those that the mirror was made with.
-    pub fn of_group(&self, index: &Index, group: &Key) -> Vec<(Key, Kept<K>)> {
+    /// The objects of a group, by name, to be read in part. `index` names one of those that the mirror was made with.
+    pub fn of_group(&self, index: &str, group: &Key) -> Vec<(Key, Kept<K>)> {
         self.store().of_group(index, group)
     }
 
@@ -275,7 +279,7 @@ impl<K: Mirrored> Watch<K> {
         // The watcher gives up a stream that delivers nothing for 5 s longer.
         let timeout = Some(timings.renewed_after_seconds);
         let label_selector = selector.map(str::to_owned);
-        let config = watcher::Config { label_selector, timeout, ..watcher::Config::default() };
+        let config = watcher::Config { label_selector, timeout, page_size: Some(PAGE), ..watcher::Config::default() };
         let parts = scope.parts();
         let pulses: Vec<Pulse> = parts.iter().map(|_| Pulse::new()).collect();
         self.shared.pulses.write().unwrap_or_else(PoisonError::into_inner).clone_from(&pulses);
@@ -447,7 +451,7 @@ impl<K: Mirrored> Watch<K> {
     }
 
     /// A mirror that is filled by hand: what reads mirrors can be tested without an API server.
-    pub fn filled(indexes: &'static [Index], objects: impl IntoIterator<Item = K>) -> Self {
+    pub fn filled(indexes: &'static [Index<K>], objects: impl IntoIterator<Item = K>) -> Self {
         let watch = Self::new(&Metrics::new("test"), indexes);
         for object in objects {
             watch.insert(object);

@@ -50,21 +50,21 @@ struct Member {
     name: Arc<str>,
 }
 
-pub(super) struct Store<K> {
+pub(super) struct Store<K: 'static> {
     objects: BTreeMap<Key, Entry<K>>,
-    indexes: &'static [Index],
+    indexes: &'static [Index<K>],
     /// For each index.
     members: Vec<BTreeSet<Member>>,
 }
 
 impl<K: Mirrored> Store<K> {
-    pub(super) fn new(indexes: &'static [Index]) -> Self {
+    pub(super) fn new(indexes: &'static [Index<K>]) -> Self {
         Self { objects: BTreeMap::new(), indexes, members: vec![BTreeSet::new(); indexes.len()] }
     }
 
     /// What the mirror would keep of an object. It takes a while.
-    pub(super) fn arrival(indexes: &[Index], packer: Option<&Packer>, object: Arc<K>) -> Arrival<K> {
-        let (key, groups) = (Key::of(&*object), groups(indexes, object.meta()));
+    pub(super) fn arrival(indexes: &[Index<K>], packer: Option<&Packer>, object: Arc<K>) -> Arrival<K> {
+        let (key, groups) = (Key::of(&*object), groups(indexes, &object));
         let relations = relations(&groups, object.meta());
         Arrival { key, groups, entry: Entry { relations, object: Kept::new(object, packer) } }
     }
@@ -92,9 +92,9 @@ impl<K: Mirrored> Store<K> {
             .collect()
     }
 
-    pub(super) fn of_group(&self, index: &Index, group: &Key) -> Vec<(Key, Kept<K>)> {
+    pub(super) fn of_group(&self, index: &str, group: &Key) -> Vec<(Key, Kept<K>)> {
         let all = self.indexes.iter().zip(&self.members);
-        let members = all.filter(|(known, _)| known.name == index.name).map(|(_, members)| members);
+        let members = all.filter(|(known, _)| known.name == index).map(|(_, members)| members);
         let members = members.flat_map(|members| of_group(members, &group.namespace, &group.name));
         let keys = members
             .map(|Member { namespace, name, .. }| Key { namespace: Arc::clone(namespace), name: Arc::clone(name) });
@@ -164,7 +164,7 @@ impl<K: Mirrored> Store<K> {
 
     /// Takes an object from the groups of this state of it.
     fn unindex(&mut self, key: &Key, object: &Kept<K>) {
-        let groups = object.metadata().map(|meta| groups(self.indexes, &meta));
+        let groups = object.read().map(|object| groups(self.indexes, &object));
         for (index, members) in self.members.iter_mut().enumerate() {
             match &groups {
                 Some(groups) => {
@@ -180,8 +180,8 @@ impl<K: Mirrored> Store<K> {
     }
 }
 
-fn groups(indexes: &[Index], meta: &ObjectMeta) -> Groups {
-    indexes.iter().map(|index| (index.group)(meta).map(Arc::from)).collect()
+fn groups<K>(indexes: &[Index<K>], object: &K) -> Groups {
+    indexes.iter().map(|index| (index.group)(object).map(Arc::from)).collect()
 }
 
 /// Groups, labels, owners, and the spec by its generation. Two states of an object with the same number have the same:
@@ -224,13 +224,13 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::Service;
 
-    static INDEXES: [Index; 2] = [
-        Index { name: "job", group: |meta| label(meta, "job") },
-        Index { name: "part", group: |meta| label(meta, "part") },
+    static INDEXES: [Index<Service>; 2] = [
+        Index { name: "job", group: |service| label(service, "job") },
+        Index { name: "part", group: |service| label(service, "part") },
     ];
 
-    fn label(meta: &ObjectMeta, name: &str) -> Option<String> {
-        meta.labels.as_ref()?.get(name).cloned()
+    fn label(service: &Service, name: &str) -> Option<String> {
+        service.metadata.labels.as_ref()?.get(name).cloned()
     }
 
     fn service(name: &str, job: &str, part: &str) -> Service {
@@ -260,7 +260,7 @@ mod tests {
             apply(&mut store, service(name, job, part));
         }
         let of = |store: &Store<Service>, index: usize, group: &str| {
-            names_of(store.of_group(&INDEXES[index], &Key::new("n", group)).into_iter().map(|(_, object)| object))
+            names_of(store.of_group(INDEXES[index].name, &Key::new("n", group)).into_iter().map(|(_, object)| object))
         };
         assert_eq!((of(&store, 0, "x"), of(&store, 0, "y")), ("a b".to_owned(), "c".to_owned()));
         assert_eq!(of(&store, 1, "x1"), "a");

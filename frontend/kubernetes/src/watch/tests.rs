@@ -5,6 +5,7 @@ use crate::queue::{BackOff, Sharing};
 use axum::body::Body as AnyBody;
 use futures::stream;
 use k8s_openapi::api::core::v1::Service;
+use kube::core::ObjectMeta;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tower::BoxError;
 
@@ -19,10 +20,10 @@ fn service(namespace: &str, name: &str, version: &str) -> Service {
     Service { metadata, ..Service::default() }
 }
 
-static INDEXES: [Index; 1] = [Index { name: "flow", group: flow }];
+static INDEXES: [Index<Service>; 1] = [Index { name: "flow", group: flow }];
 
-fn flow(meta: &ObjectMeta) -> Option<String> {
-    meta.labels.as_ref()?.get("flow").cloned()
+fn flow(service: &Service) -> Option<String> {
+    service.metadata.labels.as_ref()?.get("flow").cloned()
 }
 
 /// The names in the mirror and the keys that were woken after each group of events.
@@ -104,12 +105,9 @@ fn the_state_before_is_told_if_it_leads_elsewhere() {
         watch.insert(after.clone());
         assert_eq!(told.lock().unwrap().join(" "), expected, "{after:?}");
         let group = Key::new("n", after.metadata.labels.as_ref().unwrap().get("flow").unwrap());
-        let found: Vec<_> = watch.of_group(&INDEXES[0], &group).into_iter().map(|(key, _)| key.to_string()).collect();
+        let found: Vec<_> = watch.of_group("flow", &group).into_iter().map(|(key, _)| key.to_string()).collect();
         assert_eq!(found, ["n/a"], "{after:?}");
-        assert_eq!(
-            watch.of_group(&INDEXES[0], &Key::new("n", "sensors")).len(),
-            usize::from(&*group.name == "sensors")
-        );
+        assert_eq!(watch.of_group("flow", &Key::new("n", "sensors")).len(), usize::from(&*group.name == "sensors"));
     }
 }
 
@@ -216,9 +214,9 @@ fn what_is_there_already_is_told_to_a_late_subscriber() {
     let metrics = Metrics::new("test");
     let watch = Watch::filled(&INDEXES, [service("n", "a", "1")]);
     let queue = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
-    watch.wake(&queue, |service| flow(&service.metadata));
+    watch.wake(&queue, |service| flow(service));
     assert_eq!(queue.depth(), 1);
-    let of_group = || watch.of_group(&INDEXES[0], &Key::new("n", "sensors"));
+    let of_group = || watch.of_group("flow", &Key::new("n", "sensors"));
     assert_eq!(of_group().len(), 1);
     watch.remove(&Key::new("n", "a"));
     assert!(of_group().is_empty());

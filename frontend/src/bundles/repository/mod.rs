@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::Job;
-use streams_bundle_repository::{Counters, Found, Refusal, Repository, Server, Settings};
+use streams_bundle_repository::{Counters, Found, Refusal, Repository, Server, Settings, Tenant};
 use streams_kubernetes::metrics::Metrics;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -178,14 +178,21 @@ impl Sources {
     /// Has the bundle on disk that a job was submitted with.
     async fn fetch(&self, submitted: &Submitted) -> Result<Arc<StoredBundle>, BundleError> {
         let Submitted { namespace, job, bundle, wanted, .. } = submitted;
+        let on_shelf = || match wanted {
+            Wanted::Digest(sha256) => self.shelf.get(sha256),
+            Wanted::Any | Wanted::Adl(_) => None,
+        };
         let outcome = async {
             // Somebody else may have had it since it was looked for.
-            if let Wanted::Digest(sha256) = wanted
-                && let Some(bundle) = self.shelf.get(sha256)
-            {
+            if let Some(bundle) = on_shelf() {
                 return Ok(bundle);
             }
-            let held = self.fetcher.again(bundle, namespace, &self.kubernetes, wanted).await?;
+            let turn = self.fetcher.turn(namespace).await?;
+            // Another job with this bundle may have had its turn before.
+            if let Some(bundle) = on_shelf() {
+                return Ok(bundle);
+            }
+            let held = self.fetcher.again(turn, bundle, namespace, &self.kubernetes, wanted).await?;
             if matches!(wanted, Wanted::Adl(_)) {
                 self.digests.insert(submitted.key(), held.content.sha256.clone());
             }
@@ -201,6 +208,10 @@ impl<J> Repository for BundleRepository<J>
 where
     J: Fn(IpAddr) -> Option<Arc<Job>> + Send + Sync + 'static,
 {
+    fn tenant(&self, peer: IpAddr) -> Tenant {
+        (self.job_at)(peer)?.metadata.namespace.as_deref().map(Arc::from)
+    }
+
     async fn find(&self, peer: IpAddr, name: &str) -> Result<Found, Refusal> {
         let submitted = self.submitted(peer)?;
         if !submitted.names.iter().any(|known| known == name) {

@@ -484,10 +484,10 @@ async fn a_bundle_that_is_kept_outlives_its_url_and_this_process() {
     for bundle in [url(&site.http(GIT, "/app.sab")), file] {
         let used = fetch(&site.fetcher_with(with_store(), PROVEN), &bundle).await.unwrap();
         let next = site.fetcher_with(with_store(), PROVEN);
-        assert_eq!(next.kept(&bundle, &used.bundle_sha256).await.unwrap(), Some(used.clone()));
-        assert_eq!(next.kept(&bundle, &used.adl_sha256).await.unwrap(), None);
-        assert_eq!(next.kept(&bundle, "../../etc/passwd").await.unwrap(), None);
-        assert_eq!(site.fetcher().kept(&bundle, &used.bundle_sha256).await.unwrap(), None, "without a store");
+        assert_eq!(next.kept(&bundle, "a", &used.bundle_sha256).await.unwrap(), Some(used.clone()));
+        assert_eq!(next.kept(&bundle, "a", &used.adl_sha256).await.unwrap(), None);
+        assert_eq!(next.kept(&bundle, "a", "../../etc/passwd").await.unwrap(), None);
+        assert_eq!(site.fetcher().kept(&bundle, "a", &used.bundle_sha256).await.unwrap(), None, "without a store");
     }
 }
 
@@ -508,11 +508,17 @@ async fn no_more_bundles_are_in_memory_than_there_are_places() {
         })))
     })
     .await;
-    let fetcher = site.fetcher_with(FetchOptions { at_once: 2, allowed: loopback(), ..options() }, PROVEN);
     let bundles: Vec<_> = (0..8).map(|number| url(&site.http(GIT, &format!("/{number}.sab")))).collect();
-    let fetched = futures::future::join_all(bundles.iter().map(|bundle| fetch(&fetcher, bundle))).await;
-    assert!(fetched.iter().all(Result::is_ok), "{fetched:?}");
-    assert_eq!(most.load(Ordering::SeqCst), 2);
+    let kubernetes = kubernetes(&[]);
+    // namespaces that take turns, places -> bundles at the same time
+    for (namespaces, at_once, expected) in [(&["a"][..], 2, 1), (&["a"][..], 4, 2), (&["a", "b", "c"][..], 2, 2)] {
+        let fetcher = site.fetcher_with(FetchOptions { at_once, allowed: loopback(), ..options() }, PROVEN);
+        let fetches = bundles.iter().zip(namespaces.iter().cycle());
+        let fetches = fetches.map(|(bundle, namespace)| fetcher.fetch(bundle, namespace, &kubernetes));
+        let fetched = futures::future::join_all(fetches).await;
+        assert!(fetched.iter().all(Result::is_ok), "{fetched:?}");
+        assert_eq!(most.swap(0, Ordering::SeqCst), expected, "{namespaces:?} {at_once}");
+    }
 }
 
 #[tokio::test]

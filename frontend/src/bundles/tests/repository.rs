@@ -248,29 +248,117 @@ async fn a_thousand_pes_cause_one_download_and_wait_within_their_patience() {
     assert_eq!(begun.load(Ordering::SeqCst), 1);
 }
 
+/// A server that gives no bundle until it is let, and a fetcher with a directory that has `b.sab`.
+struct Slow {
+    gate: Arc<Semaphore>,
+    begun: Arc<AtomicUsize>,
+    site: Site,
+    fetcher: Fetcher,
+    _files: TempDir,
+}
+
+impl Slow {
+    async fn start() -> Self {
+        let (gate, begun) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+        let site = Site::start(held(Arc::clone(&gate), Arc::clone(&begun))).await;
+        let files = tempfile::tempdir().unwrap();
+        std::fs::write(files.path().join("b.sab"), sab("B")).unwrap();
+        let directory = Some(files.path().to_owned());
+        let options = FetchOptions { at_once: 4, directory, cache_bytes: 0, allowed: loopback(), ..options() };
+        let fetcher = site.fetcher_with(options, PROVEN);
+        Self { gate, begun, site, fetcher, _files: files }
+    }
+
+    /// A bundle of the server.
+    fn hanging(&self, of: impl std::fmt::Display) -> BundleReference {
+        url(&self.site.http(GIT, &format!("/{of}/a.sab")))
+    }
+
+    fn begun(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the server was asked so often.
+    async fn has_begun(&self, times: usize) {
+        while self.begun() < times {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// The jobs of these pods, whose PEs wait for a moment only: those of the first pods are of the namespace `a`, and
+    /// have bundles of the server; that of `NOBODY` is of `b`, and has one that is at hand.
+    fn pods(&self, hanging: &[IpAddr]) -> Pods {
+        let of_a = hanging.iter().map(|pod| (*pod, job(&format!("j{pod}"), self.hanging(pod), Some(&sab("App")))));
+        let mut of_b = job("j", at_hand(), Some(&sab("B")));
+        of_b.metadata.namespace = Some("b".to_owned());
+        let jobs = of_a.chain([(NOBODY, of_b)]).collect();
+        Pods::with(self.fetcher.clone(), kubernetes(&[]), jobs, |options| {
+            options.patience = Duration::from_millis(200);
+        })
+    }
+}
+
+/// A bundle in the directory.
+fn at_hand() -> BundleReference {
+    BundleReference { file: Some("b.sab".to_owned()), ..BundleReference::default() }
+}
+
+/// Pods of as many jobs.
+const WAITING: [IpAddr; 4] =
+    [POD, OTHER_POD, IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3)), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 4))];
+
 #[tokio::test]
-async fn pes_that_wait_leave_places_for_submissions() {
-    let (gate, begun) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
-    let slow = Site::start(held(Arc::clone(&gate), Arc::clone(&begun))).await;
-    let jobs = [POD, OTHER_POD, NOBODY].map(|pod| {
-        let name = format!("j{pod}");
-        (pod, job(&name, url(&slow.http(GIT, &format!("/{pod}/a.sab"))), Some(&sab("App"))))
-    });
-    let files = tempfile::tempdir().unwrap();
-    std::fs::write(files.path().join("b.sab"), sab("B")).unwrap();
-    let fetcher = slow.fetcher_with(
-        FetchOptions { at_once: 2, directory: Some(files.path().to_owned()), allowed: loopback(), ..options() },
-        PROVEN,
-    );
-    let pods = Pods::with(fetcher.clone(), kubernetes(&[]), jobs.into(), |options| {
-        options.patience = Duration::from_millis(200);
-    });
-    let (a, b, c) = tokio::join!(pods.get(POD, "a.sab"), pods.get(OTHER_POD, "a.sab"), pods.get(NOBODY, "a.sab"));
-    assert!(a.is_err() && b.is_err() && c.is_err());
-    let submitted = BundleReference { file: Some("b.sab".to_owned()), ..BundleReference::default() };
-    super::fetch(&fetcher, &submitted).await.unwrap();
-    assert!(begun.load(Ordering::SeqCst) <= 1);
-    gate.add_permits(3);
+async fn pes_that_wait_leave_places_for_submissions_and_for_pes_of_other_namespaces() {
+    let slow = Slow::start().await;
+    let pods = slow.pods(&WAITING);
+    let waiting = futures::future::join_all(WAITING.map(|pod| pods.get(pod, "a.sab"))).await;
+    assert!(waiting.iter().all(Result::is_err), "{waiting:?}");
+    assert_eq!(pods.get(NOBODY, "b.sab").await.unwrap(), sab("B"), "of another namespace");
+    for namespace in ["a", "b"] {
+        slow.fetcher.fetch(&at_hand(), namespace, &kubernetes(&[])).await.unwrap();
+    }
+    assert_eq!(slow.begun(), 1, "one at a time of a namespace");
+    slow.gate.add_permits(WAITING.len());
+}
+
+#[tokio::test]
+async fn a_namespace_whose_submissions_and_pes_wait_leaves_places_to_others() {
+    let slow = Slow::start().await;
+    // As many as there are places.
+    let submissions: Vec<_> = (0..4)
+        .map(|number| {
+            let (fetcher, bundle) = (slow.fetcher.clone(), slow.hanging(number));
+            tokio::spawn(async move { fetcher.fetch(&bundle, "a", &kubernetes(&[])).await.map(drop) })
+        })
+        .collect();
+    slow.has_begun(2).await;
+    let pods = slow.pods(&WAITING);
+    let waiting = futures::future::join_all(WAITING.map(|pod| pods.get(pod, "a.sab"))).await;
+    assert!(waiting.iter().all(Result::is_err), "{waiting:?}");
+    slow.fetcher.fetch(&at_hand(), "b", &kubernetes(&[])).await.unwrap();
+    assert_eq!(pods.get(NOBODY, "b.sab").await.unwrap(), sab("B"));
+    assert_eq!(slow.begun(), 2, "half of the places");
+    // Nobody waits for ever.
+    slow.gate.add_permits(submissions.len() + WAITING.len());
+    for submission in submissions {
+        submission.await.unwrap().unwrap();
+    }
+    for pod in WAITING {
+        assert_eq!(pods.once_there(pod, "a.sab").await, sab("App"));
+    }
+}
+
+#[tokio::test]
+async fn what_another_job_has_had_meanwhile_is_not_fetched_again() {
+    let slow = Slow::start().await;
+    let pods = slow.pods(&WAITING);
+    let waiting = futures::future::join_all(WAITING.map(|pod| pods.get(pod, "a.sab"))).await;
+    assert!(waiting.iter().all(Result::is_err), "{waiting:?}");
+    slow.gate.add_permits(1);
+    for pod in WAITING {
+        assert_eq!(pods.once_there(pod, "a.sab").await, sab("App"));
+    }
+    assert_eq!(slow.begun(), 1);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use super::Memory;
 use crate::consistent_regions::reports::Waiting;
 use crate::consistent_regions::stored;
+use crate::controllers::start_hash::Starts as _;
 use crate::controllers::user_requests;
 use k8s_openapi::jiff::Timestamp;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ const SAY_AGAIN: Duration = Duration::from_secs(5);
 const EXHAUSTED: &str = "ResetAttemptsExhausted";
 /// Reason of the condition when what is stored cannot be read.
 const UNREADABLE: &str = "RecordUnreadable";
+/// Reason of the condition while the spec is not what the job controller has written.
+const CHANGED: &str = "ChangedByOthers";
 
 /// What is known of a region.
 pub(crate) struct Observation {
@@ -45,6 +48,8 @@ pub(crate) struct Decision {
     pub(super) notices: Vec<Notice>,
     /// Why nothing came of some events.
     pub(super) ignored: Vec<String>,
+    /// No step is taken now, and what PEs have reported counts later.
+    pub(super) is_put_off: bool,
     /// When to look again.
     pub(super) look_again: Option<Duration>,
 }
@@ -54,6 +59,9 @@ pub(super) fn decide(observed: &Observation) -> Decision {
     let region = &observed.region;
     if region.metadata.deletion_timestamp.is_some() {
         return Decision::default();
+    }
+    if region.spec.is_changed_by_others(&region.metadata) {
+        return changed_by_others(observed);
     }
     let before = match stored::state(region) {
         Ok(state) => state,
@@ -82,6 +90,7 @@ pub(super) fn decide(observed: &Observation) -> Decision {
         written,
         notices: notices(&before, &state),
         ignored,
+        is_put_off: false,
         look_again: due.into_iter().chain(say_again).min(),
         state: Some(state),
     }
@@ -186,6 +195,15 @@ fn unreadable(observed: &Observation, error: &serde_json::Error) -> Decision {
     let (written, look_again) = with_condition(observed, status, false, false, UNREADABLE, &words);
     let notices = vec![Notice::warning(UNREADABLE, words)];
     Decision { written, notices, look_again, ..Decision::default() }
+}
+
+/// Somebody else has changed the spec, which is about to be restored. Until then the region takes no step: with other
+/// PEs it would be reset, and again when it has its own (rule consistent-region-13).
+fn changed_by_others(observed: &Observation) -> Decision {
+    let status = observed.region.status.clone().unwrap_or_default();
+    let words = "somebody else than the operator changed its spec; it has to be restored first";
+    let (written, look_again) = with_condition(observed, status, false, false, CHANGED, words);
+    Decision { written, look_again, is_put_off: true, ..Decision::default() }
 }
 
 /// How long it is until a moment; nothing if it has passed.

@@ -113,9 +113,9 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
     }
 
     async fn act(&self, key: &Key, (): &mut (), observed: Observation, decision: Decision) -> Result<Next, Error> {
-        let Observation { region, reports, mut memory, now, .. } = observed;
+        let Observation { region, mut reports, mut memory, now, .. } = observed;
         let now = stored::time(now);
-        let Decision { state, written, notices, ignored, look_again } = decision;
+        let Decision { state, written, notices, ignored, is_put_off, look_again } = decision;
         for reason in ignored {
             tracing::debug!(%key, reason, "nothing comes of what a consistent region was told");
         }
@@ -131,7 +131,11 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
                 }
             }
         }
-        self.regions.reports.expect(key, state.as_ref().map_or(0, State::missing_reports));
+        if is_put_off {
+            self.regions.reports.put_back(key, std::mem::take(&mut reports));
+        } else {
+            self.regions.reports.expect(key, state.as_ref().map_or(0, State::missing_reports));
+        }
         if let Some(written) = stored {
             memory.said_at = Some(now);
             for notice in notices {

@@ -5,6 +5,7 @@ use crate::consistent_regions::ConsistentRegions;
 use crate::consistent_regions::reports::{NotTaken, TOGETHER};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::reconcile;
+use crate::controllers::start_hash::Starts as _;
 use crate::controllers::tests::LateMirrors;
 use crate::mirrors::Mirrors;
 use k8s_openapi::api::core::v1::Pod;
@@ -13,7 +14,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use streams_api::{ConsistentRegion, Job, ProcessingElement, condition, names};
+use streams_api::{ConsistentRegion, ConsistentRegionSpec, Job, ProcessingElement, condition, names};
 use streams_consistent_region::{Event, Member, Progress};
 use streams_kubernetes::Key;
 use streams_kubernetes::leadership::Term;
@@ -454,6 +455,53 @@ async fn a_record_that_cannot_be_read_is_told_and_left_alone() {
         ("RecordUnreadable", Some(spoilt))
     );
     assert_eq!(fixture.sent(), []);
+}
+
+#[tokio::test]
+async fn a_spec_that_somebody_else_has_changed_is_no_reason_for_a_step() {
+    let fixture = Fixture::processing().await;
+    // What the job controller writes, and restores.
+    let wanted = fixture.region().spec;
+    let restore = || {
+        fixture.server.edit::<ConsistentRegion>(&key(), |region| {
+            let hash = (names::ANNOTATION_START_HASH.to_owned(), wanted.start_hash());
+            region.metadata.annotations.get_or_insert_default().extend([hash]);
+            region.spec = wanted.clone();
+        });
+    };
+    restore();
+    let changes: [fn(&mut ConsistentRegionSpec); 3] =
+        [|spec| spec.pe_ids = vec![0], |spec| spec.pe_ids.clear(), |spec| spec.period_milliseconds = Some(0)];
+    for change in changes {
+        fixture.server.edit::<ConsistentRegion>(&key(), |region| change(&mut region.spec));
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.said().1.as_str()), ("PROCESSING", "ChangedByOthers"));
+        restore();
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.said().1.as_str()), ("PROCESSING", "Processing"));
+        assert_eq!((fixture.sent(), fixture.server.announced().len()), (vec![], 0));
+    }
+    // What PEs report meanwhile counts when it is restored.
+    fixture.server.advance(PERIOD);
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", both(1, DRAIN)));
+    fixture.server.edit::<ConsistentRegion>(&key(), |region| region.spec.pe_ids = vec![0]);
+    let reports = [0, 1].map(|pe| {
+        let event = Event::Report(Member { pe, launch: 1 }, Progress::CheckpointDone { sequence: 1 });
+        let reports = fixture.regions.reports.clone();
+        tokio::spawn(async move { reports.report(&key(), pe, event).await })
+    });
+    while fixture.regions.reports.waiting(&key()) < 2 {
+        tokio::task::yield_now().await;
+    }
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.regions.reports.waiting(&key())), ("DRAINING", 2));
+    restore();
+    fixture.settle().await;
+    for report in reports {
+        assert_eq!(report.await.unwrap(), Ok(()));
+    }
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", both(1, RESUME)));
 }
 
 #[tokio::test]

@@ -275,8 +275,8 @@ impl ChildBuilder<'_> {
     }
 }
 
-/// The annotation by which a change by somebody else shows, of what pods are replaced for.
-fn start_hash(spec: &impl Starts) -> BTreeMap<String, String> {
+/// The annotation by which a change by somebody else shows, of what pods are replaced for or regions reset.
+pub(super) fn start_hash(spec: &impl Starts) -> BTreeMap<String, String> {
     BTreeMap::from([(names::ANNOTATION_START_HASH.to_owned(), spec.start_hash())])
 }
 

@@ -7,7 +7,7 @@
 use super::widths::bounds;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
-use streams_api::{JobSpec, JobStatus, ParallelRegion};
+use streams_api::{InitialWidth, JobSpec, JobStatus, ParallelRegion};
 
 /// Reason of what waits for the end of a cool-down.
 pub(crate) const COOLING_DOWN: &str = "CoolingDown";
@@ -26,8 +26,14 @@ impl CoolDown {
     /// That of a region, past or not; `None` if the job sets none, or the width has not changed.
     pub(crate) fn of(spec: &JobSpec, status: &JobStatus, region: &ParallelRegion) -> Option<Self> {
         let name = &region.spec.name;
-        let seconds = bounds(spec, name)?.cool_down_seconds.filter(|seconds| *seconds > 0)?;
         let applied = status.applied_widths.iter().find(|applied| applied.region == *name)?.width;
+        Self::by(bounds(spec, name)?, applied, status, region)
+    }
+
+    /// The same of a region whose entry in the job, and whose applied width, are known.
+    pub(crate) fn by(entry: &InitialWidth, applied: u32, status: &JobStatus, region: &ParallelRegion) -> Option<Self> {
+        let name = &region.spec.name;
+        let seconds = entry.cool_down_seconds.filter(|seconds| *seconds > 0)?;
         let said = region.status.clone().unwrap_or_default();
         let changed_at = said.last_resize_by(status, Some(applied))?.committed_at?.0;
         let until = changed_at.checked_add(SignedDuration::from_secs(seconds.into())).unwrap_or(Timestamp::MAX);
@@ -59,9 +65,7 @@ impl CoolDown {
 mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-    use streams_api::{
-        BundleReference, InitialWidth, LastResize, ParallelRegionSpec, ParallelRegionStatus, RegionWidth, Rollout,
-    };
+    use streams_api::{BundleReference, LastResize, ParallelRegionSpec, ParallelRegionStatus, RegionWidth, Rollout};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()

@@ -83,7 +83,7 @@ pub(crate) fn describe(
     say.pods_ready(report, &no_other_pods, after_step);
     say.connected(after_step);
     say.progressing(report, failed, after_step);
-    say.suspended(report, failed, after_step);
+    say.suspended(report, after_step);
     say.degraded(report);
     say.resize_rejected();
     say.resize_delayed(report);
@@ -432,8 +432,8 @@ impl Conditions<'_> {
         }
     }
 
-    fn suspended(&mut self, report: &Report, failed: bool, after_step: bool) {
-        if !self.observed.suspended || failed {
+    fn suspended(&mut self, report: &Report, after_step: bool) {
+        if !self.observed.suspended {
             condition::remove(&mut self.status.conditions, condition::SUSPENDED);
         } else if after_step || self.status.generation.is_none() {
             // Pods are counted at the next look.
@@ -458,13 +458,19 @@ impl Conditions<'_> {
         self.set_or_remove(condition::DEGRADED, message.as_ref().map(|(reason, message)| (*reason, message.as_str())));
     }
 
+    /// Refusals by the compiler come first, and of the others one for each reason: a job may have thousands of regions.
     fn resize_rejected(&mut self) {
-        let rejected =
-            self.status.rejected_resize.as_ref().map(|rejected| (rejected.reason.clone(), rejected.message.clone()));
-        let refused = self.observed.refused_widths.values().next();
-        let refused = refused.map(|refused| (refused.reason.to_owned(), refused.message.clone()));
-        let wrong = rejected.or(refused);
-        self.set_or_remove(condition::RESIZE_REJECTED, wrong.as_ref().map(|(r, m)| (r.as_str(), m.as_str())));
+        let rejected = self.status.rejected_resize.as_ref();
+        let mut refusals: Vec<(&str, &str)> =
+            rejected.map(|rejected| (rejected.reason.as_str(), rejected.message.as_str())).into_iter().collect();
+        for refused in self.observed.refused_widths.values() {
+            if refusals.iter().all(|(reason, _)| *reason != refused.reason) {
+                refusals.push((refused.reason, &refused.message));
+            }
+        }
+        let reason = refusals.first().map(|(reason, _)| (*reason).to_owned());
+        let message = refusals.iter().map(|(_, message)| *message).collect::<Vec<_>>().join("; ");
+        self.set_or_remove(condition::RESIZE_REJECTED, reason.as_deref().map(|reason| (reason, message.as_str())));
     }
 
     /// A resize that takes longer than its time-out goes on, and says what it waits for (rule job-36).

@@ -104,11 +104,8 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
         let note = format!("generation {generation} is rolled out");
         events.push(Notice::normal("ParallelRegionWidthChangeSuccess", note));
     }
-    if let Some(rejected) = &after.rejected_resize
-        && before.rejected_resize.as_ref() != Some(rejected)
-    {
-        events.push(Notice::warning("ParallelRegionWidthChangeFailure", rejected.message.clone()));
-    }
+    let refused = after.refused_edits.iter().filter(|refused| !before.refused_edits.contains(refused));
+    events.extend(refused.map(|refused| Notice::warning("ParallelRegionWidthChangeFailure", refused.message.clone())));
     events.extend(certificate(before, after));
     let warns_of = |status: &JobStatus, message: &str| {
         condition::get(&status.conditions, condition::WARNING).is_some_and(|warning| warning.message.contains(message))
@@ -183,7 +180,7 @@ mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
-    use streams_api::{AutomaticFusionFigures, RejectedResize, ResolvedFusion, Statistics};
+    use streams_api::{AutomaticFusionFigures, RefusedEdit, ResolvedFusion, Statistics};
 
     fn status(phase: JobPhase, generation: Option<u64>, submitted: bool) -> JobStatus {
         let rollout = generation.map(|generation| Rollout { generation, restarted: 2, added: 1, ..Rollout::default() });
@@ -219,7 +216,11 @@ mod tests {
         let resized = status(JobPhase::Running, Some(1), true);
         let mut finished = resized.clone();
         finished.rollout.as_mut().unwrap().finished_at = Some(MicroTime(Timestamp::UNIX_EPOCH));
-        let rejected = JobStatus { rejected_resize: Some(RejectedResize::default()), ..running.clone() };
+        let refuses = |regions: &[&str]| {
+            let refused = |region: &&str| RefusedEdit { region: (*region).to_owned(), ..RefusedEdit::default() };
+            JobStatus { refused_edits: regions.iter().map(refused).collect(), ..running.clone() }
+        };
+        let [refused, refused_another, refused_both] = [refuses(&["R"]), refuses(&["S"]), refuses(&["R", "S"])];
         let mut degraded = running.clone();
         condition::set(&mut degraded.conditions, condition::DEGRADED, true, "R", "", None, Timestamp::UNIX_EPOCH);
         let [mut warned, mut warned_of_more, mut stuck, mut stuck_more] = [(); 4].map(|()| running.clone());
@@ -246,7 +247,12 @@ mod tests {
             (&missing, &failed, Some((true, "SubmissionFailed"))),
             (&running, &resized, Some((false, "GenerationCommitted"))),
             (&resized, &finished, Some((false, "ParallelRegionWidthChangeSuccess"))),
-            (&running, &rejected, Some((true, "ParallelRegionWidthChangeFailure"))),
+            (&running, &refused, Some((true, "ParallelRegionWidthChangeFailure"))),
+            (&refused, &refused_both, Some((true, "ParallelRegionWidthChangeFailure"))),
+            // The other one was corrected.
+            (&refused_both, &refused, None),
+            (&refused, &refused_another, Some((true, "ParallelRegionWidthChangeFailure"))),
+            (&refused, &running, None),
             (&running, &degraded, Some((true, "Degraded"))),
             (&degraded, &running, None),
             (&running, &warned, Some((true, "UnmatchedRegion"))),

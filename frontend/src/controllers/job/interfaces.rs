@@ -4,7 +4,7 @@
 //! connects streams and drives consistent regions finds here what it needs of the plan.
 
 use super::child::{Child, Port};
-use super::children::{ChildBuilder, NAME_MAX, OBJECT_BYTES};
+use super::children::{ChildBuilder, NAME_MAX, OBJECT_BYTES, start_hash};
 use super::generation::Generation;
 use super::transport;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
@@ -156,8 +156,10 @@ impl ChildBuilder<'_> {
             trigger_operators: listed(|member| member.is_trigger),
         };
         let name = names::consistent_region(self.job(), region.index);
+        let annotations = start_hash(&spec);
         let mut object = ConsistentRegion::new(&name, spec);
         object.metadata = self.described(plan, name, names::job_labels(self.job()));
+        object.metadata.annotations.get_or_insert_default().extend(annotations);
         object
     }
 
@@ -230,6 +232,7 @@ pub(crate) fn oversized(plan: &Plan) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::start_hash::Starts as _;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
     use serde_json::json;
     use streams_api::{BundleReference, JobSpec};
@@ -344,6 +347,9 @@ mod tests {
         });
         assert_eq!(object["spec"], expected);
         assert_eq!(object["metadata"]["name"], "flow-cr1");
+        let region: ConsistentRegion = serde_json::from_value(object).unwrap();
+        assert!(region.metadata.annotations.as_ref().unwrap().contains_key(names::ANNOTATION_START_HASH));
+        assert!(!region.spec.is_changed_by_others(&region.metadata));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use super::chunks::Document;
 use super::drift::Agreed;
+use super::generation::Target;
 use super::observed::Contention;
 use super::outdated::OutdatedDefinitions;
 use super::own_writes::OwnWrites;
@@ -16,6 +17,7 @@ use super::plans::{Plans, PlansOfJob};
 use super::refusals;
 use super::requests::Verdicts;
 use super::requests::named::NamedRequests;
+use super::requests::observe::Requests;
 use super::requests::wishes::WidthSet;
 use super::restorations::Restorations;
 use super::tasks::{Compiled, Failure, Remedy, Slot, TaskKind, Tasks};
@@ -27,7 +29,7 @@ use bytes::Bytes;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use moka::sync::Cache;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, JobSpec, JobStatus, Resize, StoredPlan};
@@ -110,6 +112,8 @@ pub(crate) struct Entry {
     pub(crate) verdicts: Verdicts,
     /// The generation that a compilation was for which was given up for a newer one.
     pub(crate) given_up_for: Option<u64>,
+    /// The widths that are being compiled, and those that are about to be, with the numbers of the requests for them.
+    compiled_for: BTreeMap<BTreeMap<String, u32>, BTreeSet<u64>>,
     /// A write of the job whose outcome nobody knows: the version that it follows, and until when it may still have its
     /// effect.
     unanswered: Option<(u64, Timestamp)>,
@@ -170,6 +174,7 @@ impl Entry {
             last_resize: 0,
             verdicts: Verdicts::default(),
             given_up_for: None,
+            compiled_for: BTreeMap::new(),
             unanswered: None,
             proposed_at: None,
             inherited: None,
@@ -222,7 +227,8 @@ impl Entry {
         }
     }
 
-    /// Keeps what the compiler said about the set of widths that it was asked for last, beyond the next request.
+    /// Keeps what the compiler said about the set of widths that it was asked for last, beyond the next request. A
+    /// refusal is kept there alone, so that it can be forgotten: whoever asks for the same later is judged anew.
     pub(crate) fn note_verdict(&mut self) {
         let (request, refusal) = match &self.tasks.compile {
             Slot::Done(request, _) => (request, None),
@@ -230,8 +236,36 @@ impl Entry {
             _ => return,
         };
         if let Some(set) = WidthSet::of(&request.target) {
+            let is_refused = refusal.is_some();
             self.verdicts.note(request.generation, set, refusal);
+            if is_refused {
+                self.tasks.compile = Slot::Idle;
+            }
         }
+    }
+
+    /// Notes which open requests have their widths in what is being compiled for a resize, and in `desired`, which is
+    /// about to be. Gives the widths that are being compiled, and the numbers of all requests that they were begun for
+    /// or that have come since.
+    pub(crate) fn note_compiled_for(
+        &mut self,
+        requests: &Requests,
+        desired: &BTreeMap<String, u32>,
+    ) -> Option<(BTreeMap<String, u32>, BTreeSet<u64>)> {
+        let compiled = match &self.tasks.compile {
+            Slot::Running(request) | Slot::Done(request, _) => match &request.target {
+                Target::Resize { widths, .. } => Some(widths.clone()),
+                Target::Submission { .. } => None,
+            },
+            Slot::Idle | Slot::Failed(..) => None,
+        };
+        let mut before = std::mem::take(&mut self.compiled_for);
+        for widths in compiled.iter().chain([desired]) {
+            let mut numbers = before.remove(widths).unwrap_or_default();
+            numbers.extend(requests.carried_out_by(widths));
+            self.compiled_for.entry(widths.clone()).or_default().extend(numbers);
+        }
+        compiled.and_then(|widths| Some((widths.clone(), self.compiled_for.get(&widths)?.clone())))
     }
 
     /// Clears the results of long work that the status shows to have been used, and the work that it shows to have been

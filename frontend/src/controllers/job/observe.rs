@@ -12,6 +12,7 @@ use super::observe_transport::look;
 use super::observed::{Children, Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
 use super::off_thread::off_thread;
 use super::owned::Owned;
+use super::plans::Sources;
 use super::reconciler::JobReconciler;
 use super::refusals::NAME_TAKEN;
 use super::requests::Requests;
@@ -105,8 +106,10 @@ pub(super) async fn observe<C: Cluster>(
         let secret = ObservedObject { applied, deleting: seen.deleting, ..ObservedObject::default() };
         children.interfaces.insert(Child::TransportSecret, secret);
     }
-    let is_settled =
-        status.proposal.is_none() && status.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some());
+    // An edit that no frontend has seen yet is carried out at once, by whoever comes.
+    let is_settled = status.proposal.is_none()
+        && status.observed_generation == job.metadata.generation
+        && status.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some());
     let state = (job.metadata.generation, status.plan.as_ref().map(|plan| plan.sha256.clone()));
     let recorded = Duration::from_millis(status.submission_worked_milliseconds);
     let unnumbered_until = unnumbered_until(reconciler, key, &snapshot, &status, now);
@@ -274,7 +277,13 @@ fn wishes<C>(
     let of = Circumstances::new(status, &staying, &requests).with(is_quiet, may_expect);
     let to_write = of.widths_in_force().into_iter().map(|(region, unwritten)| (region, unwritten.width)).collect();
     let mut widths = widths(&job.spec, generation, ours, &to_write);
-    let requests = look_at_wishes(&job.spec, &of, &mut widths, &verdicts, now);
+    let mut requests = look_at_wishes(&job.spec, &of, &mut widths, &verdicts, now);
+    requests.withdraws_compilation = reconciler.memory.with(key, snapshot.uid(), |entry| {
+        let noted = entry.note_compiled_for(&requests, &widths.desired);
+        let Some((compiled, numbers)) = noted else { return false };
+        let mut refused = widths.refused.iter();
+        !requests.are_standing(&numbers) || refused.any(|(region, it)| compiled.get(region) == Some(&it.width))
+    });
     (widths, requests)
 }
 
@@ -351,16 +360,15 @@ async fn load<C: Cluster>(
     Ok(Some((Loaded::Whole(wanted), Some(generation))))
 }
 
-/// What the generation wants, computed once for each spec.
+/// What the generation wants, computed once for what it is made from.
 async fn want<C>(
     reconciler: &JobReconciler<C>,
     snapshot: &JobSnapshot,
     sha256: &str,
     generation: &Arc<Generation>,
 ) -> Result<Arc<DesiredGeneration>, Error> {
-    let spec_generation = snapshot.job.metadata.generation.unwrap_or_default();
-    let known =
-        reconciler.memory.find(&snapshot.key, snapshot.uid(), |entry| entry.plans.wanted(sha256, spec_generation));
+    let sources = Sources::of(&snapshot.job);
+    let known = reconciler.memory.find(&snapshot.key, snapshot.uid(), |entry| entry.plans.wanted(sha256, &sources));
     if let Some(known) = known.flatten() {
         return Ok(known);
     }
@@ -380,7 +388,7 @@ async fn want<C>(
     let computed = computed.await.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
     let computed = Arc::new(computed?);
     reconciler.memory.find(&snapshot.key, snapshot.uid(), |entry| {
-        entry.plans.keep_wanted(sha256, spec_generation, Arc::clone(&computed));
+        entry.plans.keep_wanted(sha256, sources, Arc::clone(&computed));
     });
     Ok(computed)
 }

@@ -17,6 +17,7 @@ use moka::sync::Cache;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use streams_api::Job;
 
 /// How long a plan stays unpacked that nobody looks at: longer than a job of which something happens now and then is
 /// left alone.
@@ -42,12 +43,22 @@ struct Unpacked {
     /// Stored bytes before compression.
     bytes: u32,
     /// What was computed last of what it wants.
-    wanted: Arc<Mutex<Option<OfSpec>>>,
+    wanted: Arc<Mutex<Option<Kept>>>,
 }
 
-/// The desired objects, for the spec with this `metadata.generation`.
-struct OfSpec {
+/// What the desired objects of a plan are made from beside the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sources {
+    /// `metadata.generation` of the job.
     spec_generation: i64,
+    job_id: u64,
+    /// PEs ask for the bundle by this name. It follows its spec only when the bundle has been fetched.
+    sab_name: String,
+}
+
+/// The desired objects, and what they are made from.
+struct Kept {
+    sources: Sources,
     wanted: Arc<DesiredGeneration>,
 }
 
@@ -56,6 +67,18 @@ pub(crate) struct PlansOfJob {
     plans: Plans,
     uid: Arc<str>,
     digests: BTreeSet<String>,
+}
+
+impl Sources {
+    /// Those of a job as it is now.
+    pub(crate) fn of(job: &Job) -> Self {
+        let status = job.status.as_ref();
+        Self {
+            spec_generation: job.metadata.generation.unwrap_or_default(),
+            job_id: status.and_then(|status| status.job_id).unwrap_or_default(),
+            sab_name: status.and_then(|status| status.adl.as_ref()).map(|adl| adl.sab_name.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 impl Plans {
@@ -110,17 +133,17 @@ impl PlansOfJob {
         self.plans.unpacked.insert(key, Unpacked { generation, bytes, wanted: Arc::default() });
     }
 
-    /// What the plan of this digest wants for this `metadata.generation` of the job, if that is in memory.
-    pub(crate) fn wanted(&self, sha256: &str, spec_generation: i64) -> Option<Arc<DesiredGeneration>> {
+    /// What the plan of this digest wants with these sources, if that is in memory.
+    pub(crate) fn wanted(&self, sha256: &str, sources: &Sources) -> Option<Arc<DesiredGeneration>> {
         let unpacked = self.unpacked(sha256)?;
         let kept = unpacked.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.as_ref().filter(|kept| kept.spec_generation == spec_generation).map(|kept| Arc::clone(&kept.wanted))
+        kept.as_ref().filter(|kept| kept.sources == *sources).map(|kept| Arc::clone(&kept.wanted))
     }
 
     /// Keeps what a plan wants as long as the plan is unpacked.
-    pub(crate) fn keep_wanted(&self, sha256: &str, spec_generation: i64, wanted: Arc<DesiredGeneration>) {
+    pub(crate) fn keep_wanted(&self, sha256: &str, sources: Sources, wanted: Arc<DesiredGeneration>) {
         if let Some(unpacked) = self.unpacked(sha256) {
-            let kept = Some(OfSpec { spec_generation, wanted });
+            let kept = Some(Kept { sources, wanted });
             *unpacked.wanted.lock().unwrap_or_else(PoisonError::into_inner) = kept;
         }
     }
@@ -173,6 +196,10 @@ mod tests {
         Arc::new(Generation::following(None, target, Compilation::default(), Plan::default(), details))
     }
 
+    fn sources(spec_generation: i64, sab_name: &str) -> Sources {
+        Sources { spec_generation, job_id: 1, sab_name: sab_name.to_owned() }
+    }
+
     fn packed() -> Packed {
         cut(b"a").unwrap().packed
     }
@@ -183,7 +210,7 @@ mod tests {
         let (mut one, other) = (plans.of_job("one"), plans.of_job("other"));
         one.keep("a", generation(), 4, packed());
         plans.let_rest();
-        assert!(one.get("a").is_none() && one.wanted("a", 1).is_none());
+        assert!(one.get("a").is_none() && one.wanted("a", &sources(1, "s")).is_none());
         assert_eq!(plans.unpacked.entry_count(), 0);
         assert_eq!(one.packed("a").map(|packed| packed.size()), Some(packed().size()));
         assert!(one.packed("b").is_none() && other.packed("a").is_none());
@@ -193,16 +220,19 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plan_wants_is_kept_for_one_spec() {
+    fn what_a_plan_wants_is_kept_for_what_it_is_made_from() {
         let plans = Plans::new(1_000);
         let mut one = plans.of_job("one");
-        one.keep_wanted("a", 1, Arc::default());
-        assert!(one.wanted("a", 1).is_none(), "there is no such plan");
+        let all = [sources(1, "s"), sources(2, "s"), sources(2, "t")];
+        one.keep_wanted("a", sources(1, "s"), Arc::default());
+        assert!(one.wanted("a", &sources(1, "s")).is_none(), "there is no such plan");
         one.keep("a", generation(), 4, packed());
-        one.keep_wanted("a", 1, Arc::default());
-        assert!(one.wanted("a", 1).is_some() && one.wanted("a", 2).is_none());
-        one.keep_wanted("a", 2, Arc::default());
-        assert!(one.wanted("a", 1).is_none() && one.wanted("a", 2).is_some());
+        for sources in &all {
+            one.keep_wanted("a", sources.clone(), Arc::default());
+            for other in &all {
+                assert_eq!(one.wanted("a", other).is_some(), other == sources, "{sources:?} {other:?}");
+            }
+        }
     }
 
     #[test]

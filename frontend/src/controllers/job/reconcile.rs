@@ -34,6 +34,11 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
         let job = self.memory.latest(key, job);
         let (uid, begun) = (job.metadata.uid.clone().unwrap_or_default(), Instant::now());
         let observed = observe(self, key, job).await;
+        if let Ok((observed, _)) = &observed
+            && !observed.requests.unwanted.is_empty()
+        {
+            self.memory.find(key, &uid, |entry| entry.verdicts.forget(&observed.requests.unwanted));
+        }
         self.looks.keep(key, &uid, begun.elapsed());
         observed.map(Some)
     }

@@ -20,10 +20,11 @@ pub(crate) trait Bundles: Send + Sync {
         namespace: &'a str,
     ) -> BoxFuture<'a, Result<Application, bundles::BundleError>>;
 
-    /// The bundle with this digest, which a job had before, if it was kept.
+    /// The bundle with this digest, which a job in this namespace had before, if it was kept.
     fn kept<'a>(
         &'a self,
         bundle: &'a BundleReference,
+        namespace: &'a str,
         sha256: &'a str,
     ) -> BoxFuture<'a, Result<Option<Application>, bundles::BundleError>>;
 }
@@ -46,9 +47,10 @@ impl Bundles for ClusterBundles {
     fn kept<'a>(
         &'a self,
         bundle: &'a BundleReference,
+        namespace: &'a str,
         sha256: &'a str,
     ) -> BoxFuture<'a, Result<Option<Application>, bundles::BundleError>> {
-        Box::pin(self.fetcher.kept(bundle, sha256))
+        Box::pin(self.fetcher.kept(bundle, namespace, sha256))
     }
 }
 

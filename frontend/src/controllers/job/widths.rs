@@ -127,8 +127,22 @@ pub(crate) fn unmatched_bounds(spec: &JobSpec, generation: &Generation) -> Optio
 
 /// The entry of the job that counts for a region, found as the compiler finds its width (rule expansion-2).
 pub(crate) fn bounds<'a>(spec: &'a JobSpec, region: &str) -> Option<&'a InitialWidth> {
-    let (patterns, _) = Patterns::parse(spec.parallel_regions.iter().map(InitialWidth::name));
-    spec.parallel_regions.get(patterns.position(region)?)
+    RegionEntries::of(spec).find(spec, region)
+}
+
+/// Where the entries of a job are by the names of regions, for who looks for those of many regions.
+pub(crate) struct RegionEntries(Patterns);
+
+impl RegionEntries {
+    /// Those of this job.
+    pub(crate) fn of(spec: &JobSpec) -> Self {
+        Self(Patterns::parse(spec.parallel_regions.iter().map(InitialWidth::name)).0)
+    }
+
+    /// The entry of the same job that counts for a region.
+    pub(crate) fn find<'a>(&self, spec: &'a JobSpec, region: &str) -> Option<&'a InitialWidth> {
+        spec.parallel_regions.get(self.0.position(region)?)
+    }
 }
 
 #[cfg(test)]

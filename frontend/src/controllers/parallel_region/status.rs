@@ -1,7 +1,8 @@
 //! The status of a region (rule elasticity-4). Pure.
 
 use crate::controllers::job::cool_down::{COOLING_DOWN, CoolDown};
-use crate::controllers::job::widths::{CONSISTENT_REGION, CurrentRegion, refuse};
+use crate::controllers::job::requests::refused_edits::too_many;
+use crate::controllers::job::widths::{CONSISTENT_REGION, CurrentRegion, RefusedWidth, refuse};
 use k8s_openapi::jiff::Timestamp;
 use streams_api::{
     CommittedRegion, Job, JobStatus, ParallelRegion, ParallelRegionStatus, RejectedWidth, condition, names,
@@ -56,24 +57,45 @@ pub(super) fn status(region: &ParallelRegion, job: &Job, now: Timestamp) -> Para
         None => status.rejected.as_ref().is_some_and(|rejected| rejected.reason == CONSISTENT_REGION),
     };
     let current = applied.map(|width| CurrentRegion { name, width, touches_consistent_region });
-    let refused = current.and_then(|current| refuse(&job.spec, current, desired)).map(|refused| RejectedWidth {
-        width: refused.width,
-        reason: refused.reason.to_owned(),
-        stage: None,
-        code: None,
-        message: refused.message,
-    });
-    status.rejected = refused.or_else(|| rejected(&of_job, name, desired, applied));
+    let refused = current.and_then(|current| refuse(&job.spec, current, desired)).map(without_compiler);
+    status.rejected = refused.or_else(|| rejected(&of_job, region, desired, applied));
     let cool_down = CoolDown::of(&job.spec, &of_job, region).filter(|cool_down| now < cool_down.until);
     conditions(&mut status, &of_job, (desired, applied), cool_down.as_ref(), object_generation, now);
     status
 }
 
-/// The compiler's refusal of the widths that are wanted, if this region is among those that differ.
-fn rejected(job: &JobStatus, name: &str, desired: u32, applied: Option<u32>) -> Option<RejectedWidth> {
+/// A refusal for which the compiler was not asked.
+fn without_compiler(RefusedWidth { width, reason, message }: RefusedWidth) -> RejectedWidth {
+    RejectedWidth { width, reason: reason.to_owned(), stage: None, code: None, message }
+}
+
+/// Why the compiler has refused the width that is wanted of this region, or is not asked for it.
+fn rejected(job: &JobStatus, region: &ParallelRegion, desired: u32, applied: Option<u32>) -> Option<RejectedWidth> {
+    if applied == Some(desired) {
+        return None;
+    }
+    let name = &region.spec.name;
+    if job.refused_edits.is_empty() {
+        return rejected_by_older_frontend(job, name, desired);
+    }
+    let uid = region.metadata.uid.as_deref().unwrap_or_default();
+    let mut refused = job.refused_edits.iter();
+    let refused = refused.find(|refused| refused.region == *name && refused.width == desired && refused.uid == uid);
+    let own = refused.map(|refused| RejectedWidth {
+        width: desired,
+        reason: refused.reason.clone(),
+        stage: refused.stage.clone(),
+        code: refused.code.clone(),
+        message: refused.message.clone(),
+    });
+    own.or_else(|| applied.and_then(|_| too_many(job, name, desired)).map(without_compiler))
+}
+
+/// The refusal, if an older frontend has written the status: it had the same words for all regions.
+fn rejected_by_older_frontend(job: &JobStatus, name: &str, desired: u32) -> Option<RejectedWidth> {
     let rejected = job.rejected_resize.as_ref()?;
     let concerns = rejected.widths.iter().any(|width| width.region == *name && width.width == desired);
-    (concerns && applied != Some(desired)).then(|| RejectedWidth {
+    concerns.then(|| RejectedWidth {
         width: desired,
         reason: rejected.reason.clone(),
         stage: rejected.stage.clone(),
@@ -154,8 +176,8 @@ mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use streams_api::{
-        BundleReference, IdRange, InitialWidth, JobSpec, ParallelRegionSpec, RegionWidth, RejectedResize, Rollout,
-        UnwrittenWidth,
+        BundleReference, IdRange, InitialWidth, JobSpec, ParallelRegionSpec, RefusedEdit, RegionWidth, RejectedResize,
+        Rollout, UnwrittenWidth,
     };
 
     fn committed(consistent: bool) -> CommittedRegion {
@@ -239,6 +261,55 @@ mod tests {
             assert_eq!((condition.observed_generation, status.observed_generation), (Some(9), Some(9)));
             assert_eq!(status.rejected.is_some(), is_rejected);
             assert_eq!(condition::is_true(&status.conditions, condition::RESIZE_REJECTED), is_rejected);
+        }
+    }
+
+    fn refused(region: &str, width: u32, message: &str) -> RefusedEdit {
+        let (region, uid, message) = (region.to_owned(), "u".to_owned(), message.to_owned());
+        RefusedEdit { region, width, uid, reason: "ApplicationRejected".to_owned(), message, ..RefusedEdit::default() }
+    }
+
+    #[test]
+    fn a_region_says_why_its_own_width_was_refused() {
+        // region, uid, desired width -> what it says
+        let table = [
+            ("A.R", "u", 3, Some("why R")),
+            ("A.S", "u", 3, Some("why S")),
+            ("A.T", "u", 3, None),
+            ("A.R", "u", 4, None),
+            // The object of this name that was refused is gone.
+            ("A.R", "v", 3, None),
+        ];
+        for (name, uid, desired, expected) in table {
+            let mut job = job(Some(2), true, Some(3));
+            let of_job = job.status.as_mut().unwrap();
+            let width = |region: &str| RegionWidth { region: region.to_owned(), width: 2 };
+            of_job.applied_widths = ["A.R", "A.S", "A.T"].map(width).to_vec();
+            of_job.refused_edits = vec![refused("A.R", 3, "why R"), refused("A.S", 3, "why S")];
+            let mut region = region(desired);
+            (region.spec.name, region.metadata.uid) = (name.to_owned(), Some(uid.to_owned()));
+            let status = status(&region, &job, Timestamp::UNIX_EPOCH);
+            let condition = condition::get(&status.conditions, condition::RESIZE_REJECTED);
+            assert_eq!(condition.map(|condition| condition.message.as_str()), expected, "{name} {uid} {desired}");
+            assert_eq!(status.rejected.map(|rejected| rejected.message).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn a_region_says_that_too_many_others_are_refused() {
+        // refused regions, desired width -> reason of Ready, reason of the refusal
+        let table =
+            [(255, 3, "Resizing", None), (256, 3, "Rejected", Some("TooManyRefusals")), (256, 2, "AllRunning", None)];
+        for (count, desired, reason, expected) in table {
+            let mut job = job(Some(2), true, None);
+            let others = (0..count).map(|n| refused(&format!("O{n}"), 9, "no"));
+            job.status.as_mut().unwrap().refused_edits = others.collect();
+            let status = status(&region(desired), &job, Timestamp::UNIX_EPOCH);
+            let ready = condition::get(&status.conditions, condition::READY).unwrap();
+            let rejected = status.rejected.as_ref().map(|rejected| rejected.reason.as_str());
+            assert_eq!((ready.reason.as_str(), rejected), (reason, expected), "{count} {desired}");
+            let is_progressing = condition::is_true(&status.conditions, condition::PROGRESSING);
+            assert_eq!(is_progressing, reason == "Resizing", "{count} {desired}");
         }
     }
 

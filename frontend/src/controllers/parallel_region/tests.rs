@@ -7,7 +7,8 @@ use futures::executor::block_on;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::DeleteParams;
 use streams_api::{
-    BundleReference, JobSpec, JobStatus, ParallelRegionSpec, RegionWidth, RejectedResize, RejectedWidth, Rollout,
+    BundleReference, JobSpec, JobStatus, ParallelRegionSpec, RefusedEdit, RegionWidth, RejectedResize, RejectedWidth,
+    Rollout,
 };
 use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::{Connection, Fault, Server};
@@ -45,13 +46,33 @@ fn server() -> Server {
 /// A user wants width 3, and the compiler refuses it.
 fn refuse(server: &Server) {
     server.edit::<ParallelRegion>(&key("flow-0"), |region| region.spec.width = 3);
+    refuses(server, &[("A.R", "no")]);
+}
+
+/// The job says that width 3 of these regions was refused, with these words.
+fn refuses(server: &Server, refused: &[(&str, &str)]) {
+    let uid = server.get::<ParallelRegion>(&key("flow-0")).unwrap().metadata.uid.unwrap();
+    let reason = || "ApplicationRejected".to_owned();
+    let refused_edits: Vec<RefusedEdit> = refused
+        .iter()
+        .map(|(region, message)| RefusedEdit {
+            region: (*region).to_owned(),
+            width: 3,
+            uid: uid.clone(),
+            reason: reason(),
+            message: (*message).to_owned(),
+            ..RefusedEdit::default()
+        })
+        .collect();
+    let newest = refused_edits.last().map(|newest| RejectedResize {
+        widths: refused_edits.iter().map(|edit| RegionWidth { region: edit.region.clone(), width: 3 }).collect(),
+        reason: reason(),
+        message: newest.message.clone(),
+        ..RejectedResize::default()
+    });
     server.edit::<Job>(&key("flow"), |job| {
-        job.status.get_or_insert_default().rejected_resize = Some(RejectedResize {
-            widths: vec![width(3)],
-            reason: "ApplicationRejected".to_owned(),
-            message: "no".to_owned(),
-            ..RejectedResize::default()
-        });
+        let status = job.status.get_or_insert_default();
+        (status.refused_edits, status.rejected_resize) = (refused_edits, newest);
     });
 }
 
@@ -126,6 +147,25 @@ fn a_refused_width_is_said_once_whichever_call_fails() {
         next.settle(&server);
         let (in_force, rejected, _) = says(&server);
         assert_eq!((in_force, rejected.is_some(), server.announced().len()), (Some(1), true, 0));
+    }
+}
+
+#[test]
+fn a_refusal_of_another_region_is_none_of_this_one() {
+    let server = server();
+    let mut process = RegionProcess::start(&server);
+    refuse(&server);
+    process.mirrors.deliver_all();
+    process.settle(&server);
+    let said = says(&server);
+    assert_eq!(said.1.as_ref().map(|rejected| rejected.message.as_str()), Some("no"));
+    assert_eq!(server.announced().len(), 1);
+    // Another region is refused for another reason, and corrected.
+    for refused in [&[("A.R", "no"), ("A.S", "never")][..], &[("A.R", "no")]] {
+        refuses(&server, refused);
+        process.mirrors.deliver_all();
+        process.settle(&server);
+        assert_eq!((says(&server), server.announced().len()), (said.clone(), 0), "{refused:?}");
     }
 }
 

@@ -87,15 +87,11 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
     wake_by(&mirrors.pods, mirrors, queue, pe_of, goes_on);
     let pes = mirrors.processing_elements.clone();
     wake_by(&mirrors.config_maps, mirrors, queue, move |text| pe_with_text(&pes, text), |_| false);
-    let pes = mirrors.processing_elements.clone();
-    mirrors.host_pools.wake(queue, move |pool| {
-        let job = Key::of(pool).sibling(&pool.spec.job_name);
-        let index = pool.spec.index;
-        let placed = move |pe: &Arc<ProcessingElement>| {
-            pe.spec.placement.pool.as_ref().is_some_and(|location| location.index == index)
-        };
-        pes.of_job(&job).filter(placed).map(|pe| Key::of(&*pe)).collect::<Vec<_>>()
-    });
+    // A job may have as many pools as PEs, and each is told of often.
+    let placed = mirrors.clone();
+    mirrors
+        .host_pools
+        .wake(queue, move |pool| placed.pes_of_pool(&Key::of(pool).sibling(&pool.spec.job_name), pool.spec.index));
     // The status of a job changes often; its PEs depend on a small part of it only.
     let (pes, jobs) = (mirrors.processing_elements.clone(), mirrors.jobs.clone());
     let concerns: Remembered<Option<RelevantState>> = Remembered::default();

@@ -36,15 +36,12 @@ const JOB_NOT_FOUND: &str = "JobNotFound";
 pub(crate) fn subscribe(mirrors: &Mirrors, resizes: &Queue<Key>) {
     mirrors.resizes.wake(resizes, |request| [Key::of(request)]);
     // Requests that were made before their job.
-    let there = mirrors.resizes.clone();
     let of_job = resizes.clone();
-    let jobs = mirrors.jobs.clone();
+    let there = mirrors.clone();
     mirrors.jobs.subscribe(move |job| {
-        if !jobs.contains(&Key::of(job)) || job.status.is_some() {
-            return;
-        }
-        for key in there.keys().into_iter().filter(|key| Some(&*key.namespace) == job.metadata.namespace.as_deref()) {
-            of_job.add(key);
+        let key = Key::of(job);
+        if there.jobs.contains(&key) && job.status.is_none() {
+            there.resizes_for(&key).for_each(|request| of_job.add(request));
         }
     });
 }

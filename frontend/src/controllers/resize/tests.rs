@@ -6,6 +6,8 @@ use crate::controllers::tests::LateMirrors;
 use futures::executor::block_on;
 use kube::core::Status;
 use streams_api::{BundleReference, DesiredWidth, Job, JobSpec, ResizeSpec};
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::queue::{BackOff, Sharing};
 use streams_kubernetes_fake::{Server, Verb};
 
 fn key(name: &str) -> Key {
@@ -47,6 +49,31 @@ fn a_request_belongs_to_its_job_whichever_comes_first() {
     let version = server.version();
     look(&server);
     assert_eq!(server.version(), version, "nothing is written twice");
+}
+
+#[test]
+fn a_new_job_wakes_the_requests_that_name_it_and_no_others() {
+    let metrics = Metrics::new("test");
+    let mirrors = Mirrors::new(&metrics);
+    let request = |namespace: &str, name: &str, job: &str| {
+        let mut request = Resize::new(name, ResizeSpec { job_name: job.to_owned(), ..ResizeSpec::default() });
+        request.metadata.namespace = Some(namespace.to_owned());
+        request
+    };
+    for (namespace, name, job) in [("n", "a", "flow"), ("n", "b", "other"), ("m", "c", "flow"), ("n", "d", "flow")] {
+        mirrors.resizes.insert(request(namespace, name, job));
+    }
+    let queue: Queue<Key> = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
+    let woken = || {
+        let taken = (0..queue.depth()).filter_map(|_| block_on(queue.next())).map(|taken| taken.key().to_string());
+        taken.collect::<Vec<_>>().join(" ")
+    };
+    subscribe(&mirrors, &queue);
+    assert_eq!(woken(), "m/c n/a n/b n/d");
+    let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+    job.metadata.namespace = Some("n".to_owned());
+    mirrors.jobs.insert(job);
+    assert_eq!(woken(), "n/a n/d");
 }
 
 #[test]

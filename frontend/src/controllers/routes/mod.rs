@@ -6,17 +6,18 @@
 //!
 //! Knows: boards, addresses of pods. Must not know: what matches what.
 //!
-//! Invariants: nobody is told anything before the boards have all that there is; nothing is kept of PEs that are gone.
+//! Invariants: nobody is told anything before the boards have all that there is, and know what of it matches; nothing is
+//! kept of PEs that are gone.
 
 #[cfg(test)]
 mod tests;
 
 use crate::broker::Boards;
+use crate::broker::boards::{Message, Untold};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::{Mirrors, address_of, pe_of};
 use k8s_openapi::api::core::v1::Pod;
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +29,7 @@ use streams_kubernetes::{Error, Key};
 
 /// How soon a message is sent again that could not be sent.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How soon to look again for boards that are not filled.
+/// How soon to look again for boards that are not filled, or not settled.
 const SOON: Duration = Duration::from_millis(200);
 
 /// Queues every PE whose routes, or the addresses of whose pods, may be others; and all that export or import, at the
@@ -53,7 +54,8 @@ pub(crate) fn subscribe(mirrors: &Mirrors, boards: &Boards, queue: &Queue<Key>) 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Told {
     addresses: BTreeSet<IpAddr>,
-    digest: [u8; 32],
+    /// Which routes it was told: the words are the same for all that are too long for a message.
+    version: u64,
 }
 
 /// Tells PEs.
@@ -80,20 +82,19 @@ pub(crate) struct RoutesObservation {
     are_filled: bool,
     is_on_board: bool,
     addresses: BTreeSet<IpAddr>,
-    message: String,
-    digest: [u8; 32],
+    message: Result<Message, Untold>,
     told: Option<Told>,
 }
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RoutesDecision {
-    /// The boards do not have everything yet.
+    /// The boards do not have everything yet, or do not know yet what of it matches.
     Wait,
-    /// Whoever is there knows already.
+    /// Whoever is there knows already, or cannot be told.
     Nothing,
-    /// These addresses do not know.
-    Tell(BTreeSet<IpAddr>),
+    /// These addresses do not know this.
+    Tell(Message, BTreeSet<IpAddr>),
 }
 
 impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
@@ -107,13 +108,11 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
             return Ok(None);
         };
         let pe = Pe { job: Arc::from(&*element.spec.job_name), id: element.spec.id };
-        let message = self.boards.routes(&key.namespace, &pe).message();
         Ok(Some(RoutesObservation {
             are_filled: self.boards.are_filled(),
             is_on_board: self.boards.knows(key),
             addresses: self.mirrors.pods_of_pe(key).filter_map(|pod| address_of(&pod)).collect(),
-            digest: Sha256::digest(&message).into(),
-            message,
+            message: self.boards.message(&key.namespace, &pe),
             told: self.told().get(key).cloned(),
         }))
     }
@@ -126,12 +125,18 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
         if !observed.is_on_board && observed.told.is_none() {
             return RoutesDecision::Nothing;
         }
+        let message = match &observed.message {
+            Ok(message) => message,
+            Err(Untold::Unsettled) => return RoutesDecision::Wait,
+            // Its exports and imports say so.
+            Err(Untold::TooMany(_)) => return RoutesDecision::Nothing,
+        };
         let knows = |address: &IpAddr| {
-            let told = observed.told.as_ref().filter(|told| told.digest == observed.digest);
+            let told = observed.told.as_ref().filter(|told| told.version == message.version);
             told.is_some_and(|told| told.addresses.contains(address))
         };
         let ignorant: BTreeSet<IpAddr> = observed.addresses.iter().filter(|address| !knows(address)).copied().collect();
-        if ignorant.is_empty() { RoutesDecision::Nothing } else { RoutesDecision::Tell(ignorant) }
+        if ignorant.is_empty() { RoutesDecision::Nothing } else { RoutesDecision::Tell(message.clone(), ignorant) }
     }
 
     async fn act(
@@ -141,25 +146,25 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
         observed: RoutesObservation,
         decision: RoutesDecision,
     ) -> Result<Next, Error> {
-        let addresses = match decision {
+        let (message, ignorant) = match decision {
             RoutesDecision::Wait => return Ok(Next::Rest(Outcome::Again(SOON))),
             RoutesDecision::Nothing => return Ok(Next::Rest(Outcome::Done)),
-            RoutesDecision::Tell(addresses) => addresses,
+            RoutesDecision::Tell(message, ignorant) => (message, ignorant),
         };
         let mut failed = BTreeSet::new();
-        for address in addresses {
-            if let Err(error) = self.messenger.send(address, &observed.message).await {
+        for address in ignorant {
+            if let Err(error) = self.messenger.send(address, &message.text).await {
                 tracing::debug!(%key, %address, %error, "a PE cannot be told its routes; will try again");
                 failed.insert(address);
             }
         }
-        let RoutesObservation { addresses, digest, is_on_board, .. } = observed;
+        let RoutesObservation { addresses, is_on_board, .. } = observed;
         let is_all = failed.is_empty();
         if is_all && !is_on_board {
             self.told().remove(key);
         } else {
             let addresses = addresses.difference(&failed).copied().collect();
-            self.told().insert(key.clone(), Told { addresses, digest });
+            self.told().insert(key.clone(), Told { addresses, version: message.version });
         }
         Ok(Next::Rest(if is_all { Outcome::Done } else { Outcome::Again(AGAIN) }))
     }

@@ -2,6 +2,7 @@
 
 use super::{RoutesDecision, RoutesObservation, RoutesReconciler, Told};
 use crate::broker::Boards;
+use crate::broker::boards::{Message, Untold};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{Reconciler, reconcile};
 use crate::controllers::tests::LateMirrors;
@@ -12,6 +13,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use streams_api::{Export, Import, Job, ProcessingElement};
+use streams_broker::{Pe, TooManyRoutes};
 use streams_kubernetes::Key;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes_fake::Server;
@@ -25,26 +27,33 @@ fn addresses(of: &[&str]) -> BTreeSet<IpAddr> {
 #[test]
 fn who_does_not_know_is_told() {
     use RoutesDecision::{Nothing, Tell, Wait};
-    let told = |of: &[&str], digest: u8| Some(Told { addresses: addresses(of), digest: [digest; 32] });
+    let told = |of: &[&str], version| Some(Told { addresses: addresses(of), version });
+    let message = || Message { text: "routes".to_owned(), version: 1 };
+    let tell = |addresses| Tell(message(), addresses);
     let (a, b, both) =
         (|| addresses(&["10.0.0.1"]), || addresses(&["10.0.0.2"]), || addresses(&["10.0.0.1", "10.0.0.2"]));
-    // filled, on board, addresses, told -> decision; the digest is 1
+    // filled, on board, addresses, told -> decision; the version is 1
     let table = [
         (false, true, a(), None, Wait),
-        (true, true, a(), None, Tell(a())),
+        (true, true, a(), None, tell(a())),
         (true, true, a(), told(&["10.0.0.1"], 1), Nothing),
-        (true, true, a(), told(&["10.0.0.1"], 2), Tell(a())),
-        (true, true, both(), told(&["10.0.0.1"], 1), Tell(b())),
-        (true, true, both(), told(&["10.0.0.1"], 2), Tell(both())),
+        (true, true, a(), told(&["10.0.0.1"], 2), tell(a())),
+        (true, true, both(), told(&["10.0.0.1"], 1), tell(b())),
+        (true, true, both(), told(&["10.0.0.1"], 2), tell(both())),
         (true, true, addresses(&[]), told(&["10.0.0.1"], 2), Nothing),
         (true, false, a(), None, Nothing),
-        (true, false, a(), told(&["10.0.0.1"], 2), Tell(a())),
+        (true, false, a(), told(&["10.0.0.1"], 2), tell(a())),
     ];
     for (are_filled, is_on_board, addresses, told, expected) in table {
         let said = format!("{are_filled} {is_on_board} {addresses:?} {told:?}");
-        let digest = [1; 32];
-        let observed = RoutesObservation { are_filled, is_on_board, addresses, message: String::new(), digest, told };
+        let observed = RoutesObservation { are_filled, is_on_board, addresses, message: Ok(message()), told };
         assert_eq!(<RoutesReconciler<Recorder> as Reconciler>::decide(&observed), expected, "{said}");
+    }
+    let too_many = TooManyRoutes { pe: Pe { job: "out".into(), id: 0 } };
+    for (why, expected) in [(Untold::Unsettled, Wait), (Untold::TooMany(too_many), Nothing)] {
+        let (message, told) = (Err(why), told(&["10.0.0.1"], 2));
+        let observed = RoutesObservation { are_filled: true, is_on_board: true, addresses: a(), message, told };
+        assert_eq!(<RoutesReconciler<Recorder> as Reconciler>::decide(&observed), expected);
     }
 }
 

@@ -8,13 +8,14 @@
 mod tests;
 
 use crate::broker::Boards;
-use crate::broker::boards::Standing;
+use crate::broker::boards::{Limit, Standing};
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::Mirrors;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::{Export, Import, condition};
 use streams_kubernetes::cluster::{Cluster, Manager, Object};
 use streams_kubernetes::queue::{Outcome, Queue};
@@ -24,6 +25,8 @@ use streams_kubernetes::{Error, Key};
 
 /// Field manager of this controller.
 const MANAGER: Manager = Manager("streams-standing-controller");
+/// How soon to look again for a board that is not settled.
+const SOON: Duration = Duration::from_secs(1);
 
 /// What the condition says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +44,13 @@ impl Said {
             Standing::Alone => (true, alone, String::new()),
             Standing::Unknown => (false, "NotOfJob", "it belongs to no job that is there".to_owned()),
             Standing::Malformed(problem) => (false, "Malformed", problem.to_string()),
+            Standing::Limited { limit, .. } => {
+                let reason = match limit {
+                    Limit::TooManyRoutes(_) => "TooManyRoutes",
+                    Limit::TooCostly(_) => "TooCostly",
+                };
+                (false, reason, limit.to_string())
+            }
         };
         Self { is_ready, reason, message }
     }
@@ -119,9 +129,10 @@ impl<C, K> StandingReconciler<C, K> {
     }
 }
 
-/// The object, what is to be said of it, and the time.
+/// The object, what is to be said of it, whether that is known, and the time.
 pub(crate) struct StandingObservation<K> {
     object: Arc<K>,
+    is_settled: bool,
     said: Said,
     now: Timestamp,
 }
@@ -134,16 +145,19 @@ impl<C: Cluster, K: Stands> reconciler::Reconciler for StandingReconciler<C, K> 
 
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<StandingObservation<K>>, Error> {
         let object = K::mirror(&self.mirrors).get(key);
+        // First: what is found out meanwhile is told.
+        let is_settled = self.boards.is_settled(&key.namespace);
         Ok(object.map(|object| StandingObservation {
+            is_settled,
             said: object.said(&self.boards),
             object,
             now: self.cluster.now(),
         }))
     }
 
-    fn decide(StandingObservation { object, said, now }: &StandingObservation<K>) -> Option<K> {
+    fn decide(StandingObservation { object, is_settled, said, now }: &StandingObservation<K>) -> Option<K> {
         let meta = object.meta();
-        if meta.deletion_timestamp.is_some() {
+        if meta.deletion_timestamp.is_some() || !is_settled {
             return None;
         }
         let generation = meta.generation;
@@ -157,7 +171,16 @@ impl<C: Cluster, K: Stands> reconciler::Reconciler for StandingReconciler<C, K> 
         is_new.then_some(after)
     }
 
-    async fn act(&self, key: &Key, (): &mut (), _: StandingObservation<K>, decision: Option<K>) -> Result<Next, Error> {
+    async fn act(
+        &self,
+        key: &Key,
+        (): &mut (),
+        observed: StandingObservation<K>,
+        decision: Option<K>,
+    ) -> Result<Next, Error> {
+        if !observed.is_settled {
+            return Ok(Next::Rest(Outcome::Again(SOON)));
+        }
         if let Some(written) = decision {
             let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
             writer.replace_status_if_unchanged(&written).await?;

@@ -1,11 +1,12 @@
 //! What is said of exports and imports, once.
 
-use super::{Said, Standing, StandingReconciler, Stands};
+use super::{Limit, Said, Standing, StandingReconciler, Stands};
 use crate::broker::Boards;
 use crate::broker::facts::Problem;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use streams_api::{Export, ExportSpec, Import, ImportSpec};
+use streams_broker::{Pe, Port, TooCostly, TooManyRoutes};
 use streams_kubernetes::Key;
 use streams_kubernetes_fake::{Connection, Server};
 
@@ -47,12 +48,23 @@ async fn what_is_there_to_say_is_said_once() {
 #[test]
 fn who_is_alone_works_and_what_is_malformed_says_why() {
     let problem = Problem::Twice("n".to_owned());
+    let limited = |limit| Standing::Limited { is_connected: true, limit };
+    let out = Port { pe: Pe { job: "out".into(), id: 0 }, id: 1 };
+    let too_many = limited(Limit::TooManyRoutes(TooManyRoutes { pe: out.pe.clone() }));
+    let too_costly = limited(Limit::TooCostly(TooCostly { first: out, others: 3 }));
+    let words = (
+        "PE out-0 has more than 32768 connections that the broker makes, and cannot be told them",
+        "the subscription costs too much to evaluate for the properties of out-0-1 and 3 more exports, and does not \
+         match them",
+    );
     // standing -> ready, reason, message
     let table = [
         (Standing::Connected, true, "Connected", ""),
         (Standing::Alone, true, "NoExports", ""),
         (Standing::Unknown, false, "NotOfJob", "it belongs to no job that is there"),
         (Standing::Malformed(problem), false, "Malformed", "there are two properties n"),
+        (too_many, false, "TooManyRoutes", words.0),
+        (too_costly, false, "TooCostly", words.1),
     ];
     for (standing, is_ready, reason, message) in table {
         let expected = Said { is_ready, reason, message: message.to_owned() };

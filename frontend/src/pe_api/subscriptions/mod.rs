@@ -20,6 +20,7 @@ use streams_broker::Pe;
         (status = 200, body = Object, description = "the routes; empty ones, if nothing matches"),
         (status = 400, description = "there is no such job"),
         (status = 404, description = "there is no such PE"),
+        (status = 503, description = "the routes are not known yet, or too many"),
     ),
 )]
 pub(super) async fn routes_of_pe(
@@ -29,6 +30,8 @@ pub(super) async fn routes_of_pe(
 ) -> Result<impl IntoResponse, Refusal> {
     let (_, element) = api.pe(&caller, &job, Number::of_path(&pe)?)?;
     let pe = Pe { job: Arc::from(&*job), id: element.spec.id };
-    let document = api.boards.routes(&caller.namespace, &pe).document();
+    let routes = api.boards.routes(&caller.namespace, &pe);
+    // The PE keeps the routes that it has.
+    let document = routes.map_err(|why| Refusal::Later(why.to_string()))?.document();
     Ok(([(CONTENT_TYPE, "application/json")], document))
 }

@@ -1,6 +1,6 @@
 //! What the broker sees (rule expression-8).
 
-use spl_expression::{Evaluation, Expression, Limits, Properties, Value};
+use spl_expression::{Evaluation, Expression, Limits, Properties, Selected, Value};
 
 /// `name:type=value|value`, separated by blanks; texts without quotes.
 fn properties(text: &str) -> Properties {
@@ -170,9 +170,44 @@ fn errors_have_a_place() {
 fn work_is_bounded() {
     let mut properties = Properties::new();
     properties.insert("s", Value::Rstring("x".repeat(1 << 20).into()));
+    // It ends there, although what follows would decide.
+    let decided = format!("{} || true", ["hash(s) == 1"; 6].join(" || "));
+    assert_eq!(
+        Expression::parse(&decided, &Limits::default()).unwrap().select(&properties).selected,
+        Selected::TooCostly
+    );
     for operator in ["+", "==", "<"] {
         let text = vec![format!("hash(s {operator} s)"); 10_000].join(" + ");
         let Evaluation::Error(error) = evaluate(&text, &properties) else { panic!("no error") };
         assert_eq!(error.message, "the expression costs too much to evaluate");
+    }
+}
+
+#[test]
+fn what_is_written_by_people_is_far_from_the_bound_and_what_is_meant_to_cost_much_is_cut() {
+    let any_of = |count: usize| (0..count).map(|n| format!("a == {n}")).collect::<Vec<_>>().join(" || ");
+    let texts = |count: usize| (0..count).map(|n| format!("text-{n}")).collect::<Vec<_>>().join("|");
+    let long = format!("a:rstring={}", "x".repeat(65_536));
+    let hashes = |count: usize| vec!["hash(a) == 1"; count].join(" || ");
+    // subscription, properties, whether it is selected, steps at most
+    let table = [
+        (
+            "kind == \"a\" && price > 10.5".to_owned(),
+            "kind:rstring=a price:float64=11.0".to_owned(),
+            Selected::Yes,
+            300,
+        ),
+        (any_of(1_500), "a:int64=1499".to_owned(), Selected::Yes, 210_000),
+        ("\"text-9999\" in l".to_owned(), format!("l:list<rstring>={}", texts(10_000)), Selected::Yes, 200_000),
+        ("hash(a) == 1".to_owned(), long.clone(), Selected::No, 70_000),
+        (hashes(4), long.clone(), Selected::No, 300_000),
+        (hashes(1_000), long, Selected::TooCostly, 700_000),
+        (any_of(5_000), "a:int64=0".to_owned(), Selected::TooCostly, 270_000),
+    ];
+    for (text, given, expected, most) in table {
+        let selection = Expression::parse(&text, &Limits::default()).unwrap().select(&properties(&given));
+        let shown = text.chars().take(40).collect::<String>();
+        assert_eq!(selection.selected, expected, "{shown}");
+        assert!(selection.steps <= most, "{shown}: {} steps", selection.steps);
     }
 }

@@ -12,6 +12,8 @@
 //! * If there is one worker only, a submission or dry run that has it gives it away at its next check point when
 //!   something short waits, and *stands aside* until it gets it back (`worker`).
 //! * Workers that are idle lend their cores to a resize (`idle_cores`).
+//! * Long work is done on threads to which others of the machine go first: a worker that it has costs a resize nothing
+//!   that the resize could use.
 //! * Work that has to wait for its caller takes a [`Break`] and has no worker meanwhile.
 //!
 //! Knows: classes, workers, budgets. Must not know: gRPC, what the work is.
@@ -33,9 +35,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use streams_compiler::budget::Budget;
+use streams_process::background;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::task::JoinError;
+use tokio::task::{self, JoinError};
 pub(crate) use worker::Break;
 use worker::{Permit, Worker};
 
@@ -179,12 +182,13 @@ impl Admission {
         let inner = Budget { give_way: worker.give_way(), cores: worker.cores(&self.shared), ..budget.for_compiler() };
         let span = tracing::Span::current();
         let memory = budget.memory.clone();
-        let thread = tokio::task::spawn_blocking(move || {
+        let work = move || {
             let (worker, _memory) = (worker, memory);
             inner.check()?;
             let breaks = worker.breaks();
             span.in_scope(|| work(&inner, &breaks))
-        });
+        };
+        let thread = if class.is_long() { background::spawn(work) } else { task::spawn_blocking(work) };
         let joined = tokio::select! {
             joined = thread => joined,
             error = budget.ended() => return Err(error.into()),

@@ -93,7 +93,10 @@ mod tests {
     fn the_manifest_has_arguments_and_a_limit() {
         let arguments = arguments().unwrap();
         assert_eq!(arguments.first().map(String::as_str), Some("serve"));
-        assert!(arguments.iter().any(|argument| argument.starts_with("--memory-mib=")), "{arguments:?}");
+        // What the limit was measured with; the number of cores is another one elsewhere.
+        for option in ["--memory-mib=", "--cache-mib=", "--workers="] {
+            assert!(arguments.iter().any(|argument| argument.starts_with(option)), "{option}: {arguments:?}");
+        }
         assert!(arguments.iter().all(|argument| !argument.contains("listen")), "{arguments:?}");
         assert!(limit().unwrap() >= 1 << 30);
     }

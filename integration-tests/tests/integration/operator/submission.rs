@@ -111,6 +111,26 @@ async fn check_port_labels(job: &ObservedJob, it: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// What people start from.
+const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/samples/job.yaml");
+
+#[tokio::test]
+async fn the_sample_of_a_job_becomes_what_its_comments_say() -> Result<()> {
+    with_system("submission", async |it| {
+        it.kubectl(&["apply", "--filename", SAMPLE]).await?;
+        let job = ObservedJob::new(&it.client, &it.namespace, JOB);
+        job.until_condition(condition::READY, true, WITHIN).await?;
+        let said = std::fs::read_to_string(SAMPLE)?;
+        let pes = job.inventory().await?.processing_elements.len();
+        ensure!(said.contains(&format!("need {pes} processing elements")), "there are {pes} PEs");
+        let clean = job.region(sample::CLEAN).await?;
+        ensure!(said.contains(&format!("streamspr/{} ", clean.name_any())), "Clean is {}", clean.name_any());
+        ensure!(clean.spec.width == 3, "Clean has width {}", clean.spec.width);
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn jobs_of_a_namespace_have_numbers_and_widths_of_their_own() -> Result<()> {
     with_system("submission", async |it| {

@@ -193,9 +193,11 @@ fn fetch(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
 
 fn compile(observed: &JobObservation, target: Target, draft: &mut Draft) -> Option<Step> {
     let request = CompileRequest { generation: next_generation(&observed.status), target };
-    // Between two commits one compilation is given up for newer widths, and no other (rule elasticity-17).
+    // Between two commits one compilation is given up for newer widths, and no other; but whoever has withdrawn a
+    // request was told that its widths do not come (rule elasticity-17).
+    let may_give_up = !observed.has_given_up || observed.requests.withdraws_compilation;
     let under_way = match &observed.tasks.compile {
-        Slot::Running(other) | Slot::Done(other, _) if observed.has_given_up => Some(other),
+        Slot::Running(other) | Slot::Done(other, _) if !may_give_up => Some(other),
         _ => None,
     };
     let is_resize = |other: &&CompileRequest| {

@@ -7,6 +7,7 @@ use crate::controllers::job::documents;
 use crate::controllers::job::generation::{Generation, GenerationDetails, Settled, Target};
 use crate::controllers::job::in_force::redis_of;
 use crate::controllers::job::off_thread::off_thread;
+use crate::controllers::job::plans::Sources;
 use crate::controllers::job::tasks::{CompileRequest, Compiled, Slot, TaskKind, Tasks};
 use crate::controllers::traces;
 use crate::mirrors::{ByOwner as _, Mirrors};
@@ -279,9 +280,9 @@ fn is_as_planned<C: Cluster>(
     Assignment { reconciler, key, job, uid }: &Assignment<'_, C>,
 ) -> impl Fn(&Key, &Kept<ProcessingElement>) -> bool + use<C> {
     let plan = job.status.as_ref().and_then(|status| status.plan.as_ref());
-    let spec_generation = job.metadata.generation.unwrap_or_default();
+    let sources = Sources::of(job);
     let wanted = plan.and_then(|plan| {
-        reconciler.memory.find(key, uid, |entry| entry.plans.wanted(&plan.sha256, spec_generation)).flatten()
+        reconciler.memory.find(key, uid, |entry| entry.plans.wanted(&plan.sha256, &sources)).flatten()
     });
     let known = wanted.zip(reconciler.last_look(key, uid));
     let job = (*key).clone();

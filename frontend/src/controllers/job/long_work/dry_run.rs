@@ -6,7 +6,7 @@
 //!
 //! Knows: mirrors, chunks, the fusion service. Must not know: what other work the job controller has under way.
 //!
-//! Bounds: few dry runs at a time; the fusion service does them after everything else.
+//! Bounds: few dry runs at a time, and fewer of one namespace; the fusion service does them after everything else.
 
 use super::check;
 use super::compile::{in_use, resize_request};
@@ -34,13 +34,13 @@ use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
+use streams_places::{Full, Places};
 use streams_proto::fusion::v1::plan_request::What;
 use streams_proto::fusion::v1::resize_request::Policy;
 use streams_proto::fusion::v1::{Fate, PlanRequest, PlanResponse, ProcessingElement, Warning};
-use tokio::sync::Semaphore;
 
-/// Dry runs at the same time.
-const MOST: usize = 4;
+/// Dry runs at the same time. A namespace has a quarter of them at most.
+const MOST: usize = 8;
 
 /// Who plans without carrying out.
 pub(crate) trait Planner: Send + Sync {
@@ -81,8 +81,8 @@ pub(crate) struct Foresight {
 /// Why it is not known what a request would come to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unforeseen {
-    /// There are as many dry runs as may be.
-    Busy(usize),
+    /// There are as many dry runs as may be, in all or of the namespace.
+    Busy(Full),
     /// It may be known later; why, for people.
     Later(String),
 }
@@ -108,13 +108,14 @@ pub(crate) struct DryRuns<C> {
     mirrors: Mirrors,
     planner: Arc<dyn Planner>,
     settings: JobSettings,
-    places: Semaphore,
+    places: Places<String, ()>,
 }
 
 impl<C: Cluster> Foresee for DryRuns<C> {
     fn foresee<'a>(&'a self, job: &'a Job, request: Resize) -> BoxFuture<'a, Result<Foreseen, Unforeseen>> {
         Box::pin(async move {
-            let Ok(_place) = self.places.try_acquire() else { return Err(Unforeseen::Busy(MOST)) };
+            let namespace = job.metadata.namespace.clone().unwrap_or_default();
+            let _place = self.places.take(&namespace, &()).map_err(Unforeseen::Busy)?;
             Priority::Telling.of(self.look(job, request)).await
         })
     }
@@ -123,7 +124,7 @@ impl<C: Cluster> Foresee for DryRuns<C> {
 impl<C: Cluster> DryRuns<C> {
     /// Dry runs of requests of the jobs of these mirrors.
     pub(crate) fn new(cluster: C, mirrors: Mirrors, planner: Arc<dyn Planner>, settings: JobSettings) -> Self {
-        Self { cluster, mirrors, planner, settings, places: Semaphore::new(MOST) }
+        Self { cluster, mirrors, planner, settings, places: Places::new(MOST, MOST) }
     }
 
     async fn look(&self, job: &Job, request: Resize) -> Result<Foreseen, Unforeseen> {

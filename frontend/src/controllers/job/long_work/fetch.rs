@@ -85,7 +85,7 @@ pub(super) async fn pinned<C: Cluster>(assignment: &Assignment<'_, C>) -> Result
             tracing::warn!(job = %key, %incomplete, "the stored ADL is incomplete; looking at the bundle");
             let bundle = &job.spec.bundle;
             let kept = match &stored.bundle_sha256 {
-                Some(sha256) => reconciler.bundles.kept(bundle, sha256).await?,
+                Some(sha256) => reconciler.bundles.kept(bundle, &key.namespace, sha256).await?,
                 None => None,
             };
             let application = match kept {

@@ -2,12 +2,12 @@
 
 use super::super::cool_down::{COOLING_DOWN, CoolDown};
 use super::super::tasks::Failure;
-use super::super::widths::{RefusedWidth, Widths};
+use super::super::widths::Widths;
 use super::admission::{admit_all, ended, refused};
-use super::refused_edits::{self, LISTED_MAX, is_about, key};
+use super::refused_edits::{self, is_about, key, too_many};
 use super::search::{Found, Verdicts, search};
 use super::standing::{Circumstances, Standing, name_of};
-use super::wishes::{Author, Wish};
+use super::wishes::{Author, WidthSet, Wish};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +34,9 @@ pub(crate) struct Requests {
     pub(crate) proposed: BTreeMap<u64, UnwrittenWidth>,
     /// Who is at fault that a set of widths was refused.
     pub(crate) fault: Option<Fault>,
+    /// Sets of widths that the compiler was asked for and that nobody wants any more: what it said of them is not to be
+    /// said to whoever wants them later.
+    pub(crate) unwanted: Vec<WidthSet>,
     /// Operators are to be distributed anew.
     pub(crate) rebalances: bool,
     /// What a refusal of the width of each region would be for.
@@ -42,6 +45,8 @@ pub(crate) struct Requests {
     pub(crate) last_number: u64,
     /// A request that the proposal has was withdrawn, or deleted.
     pub(crate) withdraws_proposal: bool,
+    /// A request that what is being compiled was begun with, or an edit, was withdrawn, deleted or refused since.
+    pub(crate) withdraws_compilation: bool,
     /// Somebody waits for a request that does not wait for a cool-down.
     pub(crate) is_waited_for: bool,
     /// When the first cool-down ends that something waits for.
@@ -50,6 +55,8 @@ pub(crate) struct Requests {
     open: BTreeMap<u64, BTreeMap<String, u32>>,
     /// Requests that do not say yet that they are committed.
     untold: BTreeSet<u64>,
+    /// Numbers of all requests but those that were withdrawn or refused.
+    standing: BTreeSet<u64>,
 }
 
 /// Who is at fault that a set of widths was refused.
@@ -67,6 +74,11 @@ impl Requests {
         let has =
             |wanted: &BTreeMap<String, u32>| wanted.iter().all(|(region, width)| widths.get(region) == Some(width));
         self.open.iter().filter(|(_, wanted)| has(wanted)).map(|(number, _)| *number).collect()
+    }
+
+    /// Whether all requests with these numbers are still there, and none was withdrawn or refused.
+    pub(crate) fn are_standing(&self, numbers: &BTreeSet<u64>) -> bool {
+        numbers.is_subset(&self.standing)
     }
 
     /// Something waits for the end of this cool-down.
@@ -140,6 +152,9 @@ pub(crate) fn look(
         if status.finished_at.is_none() && status.phase.is_some_and(ResizePhase::is_final) {
             status.finished_at = Some(Time(now));
         }
+        if !matches!(status.phase, Some(ResizePhase::Cancelled | ResizePhase::Refused)) {
+            found.standing.extend(number);
+        }
         if request.status.as_ref().is_some_and(|before| *before != status) {
             found.to_tell.insert(name_of(request), status);
         }
@@ -152,6 +167,7 @@ pub(crate) fn look(
     let mut expected =
         if found.has_new && of.may_expect { expected(spec, of, found.last_number, now) } else { Vec::new() };
     expected.retain(|wish| in_the_way(&wish.widths).is_none());
+    found.unwanted = verdicts.unwanted(&applied, wishes.iter().chain(&expected));
     let with_expected = (!expected.is_empty()).then(|| {
         let all: Vec<Wish> = wishes.iter().cloned().chain(expected).collect();
         search(&applied, &all, verdicts)
@@ -188,15 +204,12 @@ fn edits(
         let key = keys.get(region);
         key.is_some_and(|key| of.status.refused_edits.iter().any(|refused| is_about(refused, key)))
     };
-    let is_full = of.status.refused_edits.len() >= LISTED_MAX;
     let mut wishes = Vec::new();
     for (region, width) in &widths.desired {
         if applied.get(region) == Some(width) || is_refused(region) {
             continue;
         }
-        if is_full {
-            let message = format!("{LISTED_MAX} other regions have widths that were refused: correct some of them");
-            let refused = RefusedWidth { width: *width, reason: "TooManyRefusals", message };
+        if let Some(refused) = too_many(of.status, region, *width) {
             widths.refused.insert(region.clone(), refused);
             continue;
         }

@@ -4,12 +4,14 @@
 //! it was refused for is the same; meanwhile the region has its applied width, and others go on. Pure.
 
 use super::super::tasks::Failure;
-use super::super::widths::bounds;
+use super::super::widths::{RefusedWidth, bounds};
 use std::collections::BTreeMap;
 use streams_api::{JobSpec, JobStatus, ParallelRegion, RefusedEdit, RegionWidth, RejectedResize, condition};
 
 /// Refused widths that a status lists.
-pub(crate) const LISTED_MAX: usize = 256;
+const LISTED_MAX: usize = 256;
+/// Reason of the refusal of an edit for which the status has no room left.
+const TOO_MANY: &str = "TooManyRefusals";
 /// Longest message of each (schema).
 const MESSAGE_MAX: usize = 1024;
 
@@ -46,6 +48,20 @@ pub(super) fn is_about(refused: &RefusedEdit, key: &RefusedEdit) -> bool {
     *refused == RefusedEdit { reason, stage, code, message, ..key.clone() }
 }
 
+/// Why the compiler is not asked for this width of an edit, if it is not: a refusal could not be listed (rule
+/// elasticity-2).
+pub(crate) fn too_many(status: &JobStatus, region: &str, width: u32) -> Option<RefusedWidth> {
+    let has_room = status.refused_edits.len() < LISTED_MAX;
+    if has_room || status.refused_edits.iter().any(|refused| refused.region == region) {
+        return None;
+    }
+    let message = format!(
+        "width {width} of {region} is not tried while {LISTED_MAX} other regions have widths that were refused: \
+         correct some of them"
+    );
+    Some(RefusedWidth { width, reason: TOO_MANY, message })
+}
+
 /// Leaves in the status what is still refused: by the present keys, and for the committed generation.
 pub(crate) fn keep(status: &mut JobStatus, keys: &BTreeMap<String, RefusedEdit>) {
     let generation = status.generation;
@@ -64,4 +80,21 @@ pub(crate) fn keep(status: &mut JobStatus, keys: &BTreeMap<String, RefusedEdit>)
             message: newest.message.clone(),
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edit_is_not_tried_while_as_many_others_are_refused_as_can_be_listed() {
+        // refused regions, region -> refused
+        let table = [(255, "R300", false), (256, "R300", true), (256, "R7", false)];
+        for (count, region, expected) in table {
+            let refused = (0..count).map(|n| RefusedEdit { region: format!("R{n}"), ..RefusedEdit::default() });
+            let status = JobStatus { refused_edits: refused.collect(), ..JobStatus::default() };
+            let refused = too_many(&status, region, 5).map(|refused| (refused.width, refused.reason));
+            assert_eq!(refused, expected.then_some((5, "TooManyRefusals")), "{count} {region}");
+        }
+    }
 }

@@ -3,11 +3,13 @@
 //!
 //! All wishes are tried together first. If that is refused, the oldest half of them is, and so on by bisection, until
 //! there is a wish with which a set is refused and without which it is not. Each try is a compilation, one at a time;
-//! what came of it is kept in [`Verdicts`], in memory only: a process that has just started tries again.
+//! what came of it is kept in [`Verdicts`], in memory only: a process that has just started tries again. It is kept
+//! only as long as wishes may lead to the set: once those at fault have been told, a refusal is not repeated from
+//! memory to whoever wants the same later. Its cause may be gone, because not every refusal follows from widths.
 
 use super::super::tasks::Failure;
 use super::wishes::{WidthSet, Wish, combine};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Verdicts that are kept: more than a search takes.
 const KEPT: usize = 128;
@@ -43,6 +45,26 @@ impl Verdicts {
         if self.generation != generation {
             *self = Self { generation, said: VecDeque::new() };
         }
+    }
+
+    /// Sets to which these wishes cannot lead, whichever of them count.
+    pub(super) fn unwanted<'a>(
+        &self,
+        applied: &BTreeMap<String, u32>,
+        wishes: impl Iterator<Item = &'a Wish>,
+    ) -> Vec<WidthSet> {
+        if self.said.is_empty() {
+            return Vec::new();
+        }
+        let wanted: BTreeSet<(&String, &u32)> = wishes.flat_map(|wish| &wish.widths).collect();
+        let is_wanted = |region, width| applied.get(region) == Some(width) || wanted.contains(&(region, width));
+        let sets = self.said.iter().map(|(set, _)| set);
+        sets.filter(|set| !set.widths.iter().all(|(region, width)| is_wanted(region, width))).cloned().collect()
+    }
+
+    /// Forgets what was said about these sets.
+    pub(crate) fn forget(&mut self, sets: &[WidthSet]) {
+        self.said.retain(|(set, _)| !sets.contains(set));
     }
 
     fn of(&self, set: &WidthSet) -> Option<Option<&Failure>> {
@@ -99,20 +121,32 @@ mod tests {
         Failure { remedy: Remedy::Correct, reason, message, stage: None, code: None }
     }
 
-    /// Tries until somebody is at fault or everything is compiled. Says who was at fault, in that order, what was
+    /// Tries until nobody is at fault and everything is compiled. Says who was at fault, in that order, what was
     /// compiled in the end, and how many compilations it took.
-    fn tried(mut wishes: Vec<Wish>, refuses: impl Fn(&WidthSet) -> bool) -> (Vec<Wish>, WidthSet, usize) {
+    fn tried(wishes: Vec<Wish>, refuses: impl Fn(&WidthSet) -> bool) -> (Vec<Wish>, WidthSet, usize) {
+        tried_with(&mut Verdicts::default(), wishes, refuses)
+    }
+
+    /// The same, after these verdicts.
+    fn tried_with(
+        verdicts: &mut Verdicts,
+        mut wishes: Vec<Wish>,
+        refuses: impl Fn(&WidthSet) -> bool,
+    ) -> (Vec<Wish>, WidthSet, usize) {
         let applied = widths(&[("A", 1), ("B", 1), ("C", 1), ("D", 1)]);
-        let (mut verdicts, mut faults, mut compilations) = (Verdicts::default(), Vec::new(), 0);
+        let (mut asked, mut faults, mut compilations) = (BTreeSet::new(), Vec::new(), 0);
         loop {
-            match search(&applied, &wishes, &verdicts) {
+            let unwanted = verdicts.unwanted(&applied, wishes.iter());
+            let found = search(&applied, &wishes, verdicts);
+            verdicts.forget(&unwanted);
+            match found {
                 Found::Fault(at, _) => faults.push(wishes.remove(at)),
                 Found::Compile(set) => {
                     let is_last = set == combine(&applied, &wishes);
                     if set.widths == applied || verdicts.of(&set) == Some(None) {
                         return (faults, set, compilations);
                     }
-                    assert_eq!(verdicts.of(&set), None, "nothing is asked twice");
+                    assert!(asked.insert(set.clone()), "nothing is asked twice: {set:?}");
                     compilations += 1;
                     let refusal = refuses(&set).then(failure);
                     let is_done = refusal.is_none() && is_last;
@@ -150,6 +184,43 @@ mod tests {
         let (faults, set, compilations) = tried(vec![request(1, &[("A", 2), ("B", 2)])], |_| true);
         assert_eq!((faults.len(), compilations), (1, 1));
         assert_eq!(set.widths, widths(&[("A", 1), ("B", 1), ("C", 1), ("D", 1)]));
+    }
+
+    #[test]
+    fn wishes_for_the_same_are_refused_by_one_compilation_and_later_ones_by_another() {
+        let mut verdicts = Verdicts::default();
+        let same = |numbers: [u64; 3]| numbers.map(|number| request(number, &[("A", 2)])).to_vec();
+        for numbers in [[1, 2, 3], [4, 5, 6]] {
+            let (faults, _, compilations) = tried_with(&mut verdicts, same(numbers), |_| true);
+            assert_eq!((faults, compilations), (same(numbers), 1), "{numbers:?}");
+        }
+        // The cause is gone.
+        let (faults, set, _) = tried_with(&mut verdicts, same([7, 8, 9]), |_| false);
+        assert_eq!((faults, set.widths), (vec![], widths(&[("A", 2), ("B", 1), ("C", 1), ("D", 1)])));
+    }
+
+    #[test]
+    fn what_was_said_is_kept_as_long_as_wishes_may_lead_to_it() {
+        let applied = widths(&[("A", 1), ("B", 1)]);
+        let (a, both) = (edit("A", 2), request(1, &[("A", 3), ("B", 3)]));
+        // widths of A and B, wishes -> unwanted
+        let table: [(u32, u32, &[&Wish], bool); 6] = [
+            (2, 1, &[&a], false),
+            (2, 1, &[&both], true),
+            (2, 1, &[], true),
+            (2, 3, &[&a, &both], false),
+            (3, 3, &[&a], true),
+            (1, 1, &[], false),
+        ];
+        for (a, b, wishes, expected) in table {
+            let set = WidthSet { widths: widths(&[("A", a), ("B", b)]), rebalances: false };
+            let mut verdicts = Verdicts::default();
+            verdicts.note(1, set.clone(), Some(failure()));
+            let unwanted = verdicts.unwanted(&applied, wishes.iter().copied());
+            assert_eq!(!unwanted.is_empty(), expected, "{set:?} {wishes:?}");
+            verdicts.forget(&unwanted);
+            assert_eq!(verdicts.of(&set).is_none(), expected);
+        }
     }
 
     #[test]

@@ -7,7 +7,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::core::Status;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use streams_api::{InitialWidth, JobPhase, PeOptions, ProcessingElement, TraceLevel, TransportSecurity, condition};
+use streams_api::{
+    InitialWidth, JobPhase, PeOptions, ProcessingElement, PullPolicy, TraceLevel, TransportSecurity, condition,
+};
 use streams_kubernetes_fake::Verb;
 
 fn condition_reason(simulation: &JobSimulation, kind: &str) -> Option<String> {
@@ -149,6 +151,30 @@ fn an_adl_whose_chunks_were_deleted_is_stored_again_by_whoever_has_it() {
     simulation.resize(0, 3);
     simulation.settle();
     simulation.check_at_rest();
+}
+
+/// An edit before the commit, whichever step it comes after, brings another bundle with the same ADL: PEs ask for that.
+#[test]
+fn pes_ask_for_the_bundle_that_was_fetched_last() {
+    for steps in 0.. {
+        let mut simulation = JobSimulation::new();
+        for _ in 0..steps {
+            simulation.reconcile();
+            simulation.work();
+        }
+        let is_committed = simulation.status().generation.is_some();
+        simulation.services.change(|services| services.build = 1);
+        simulation.change_spec(|spec| spec.bundle.pull_policy = PullPolicy::Always);
+        simulation.settle();
+        simulation.check_at_rest();
+        let fetched = simulation.status().adl.unwrap().sab_name;
+        for (id, pe) in simulation.pes() {
+            assert_eq!(pe.spec.options.sab_name.as_ref(), Some(&fetched), "PE {id} after {steps} steps");
+        }
+        if is_committed {
+            return;
+        }
+    }
 }
 
 /// Nobody has the ADL any more, and the bundle has another one by now: the digests say which is meant. A bundle that

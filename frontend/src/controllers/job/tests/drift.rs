@@ -7,7 +7,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement, condition, names};
+use streams_api::{
+    ConsistentRegion, Export, HostPool, Import, ParallelRegion, PeOptions, ProcessingElement, TraceLevel, condition,
+    names,
+};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, Manager, Object};
 
@@ -384,4 +387,19 @@ fn objects_are_rewritten_at_a_bounded_rate_when_nobody_has_changed_the_job() {
     simulation.settle();
     assert_eq!((left(&simulation), simulation.starts()), (0, starts));
     simulation.check_at_rest();
+}
+
+/// Nobody leads when a user edits the job; the next frontend does not take it for the wish of another version.
+#[test]
+fn an_edit_that_no_frontend_has_seen_is_carried_out_at_once() {
+    let mut simulation = JobSimulation::running();
+    let options = PeOptions { runtime_trace_level: TraceLevel::Debug, ..PeOptions::default() };
+    simulation.change_spec(|spec| spec.processing_element = Some(options.clone()));
+    simulation.crash();
+    Arc::get_mut(&mut simulation.leader.reconciler).unwrap().rewrites = Rewrites::new(0);
+    for _ in 0..3 {
+        simulation.reconcile();
+    }
+    let is_written = |pe: &ProcessingElement| pe.spec.options.runtime_trace_level == options.runtime_trace_level;
+    assert!(simulation.pes().values().all(is_written));
 }

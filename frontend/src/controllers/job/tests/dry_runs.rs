@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_api::{DesiredWidth, InitialWidth, Job, Resize, ResizePhase, ResizeSpec};
 use streams_kubernetes_fake::Connection;
+use streams_places::Full;
 use streams_proto::fusion::v1::plan_request::What;
 use streams_proto::fusion::v1::{PlanRequest, PlanResponse};
 
@@ -151,7 +152,12 @@ fn there_are_few_dry_runs_at_a_time() {
             None => waiting.push(one),
         }
     };
-    assert!(matches!(refused, Err(Unforeseen::Busy(most)) if most == waiting.len()), "{refused:?}");
+    assert_eq!(refused.unwrap_err(), Unforeseen::Busy(Full::OfGroup(waiting.len())));
+    // Those of another namespace have places yet.
+    let mut of_other = job.clone();
+    of_other.metadata.namespace = Some("other".to_owned());
+    let other = dry_runs.foresee(&of_other, request(&[("R", 3)], None)).now_or_never();
+    assert!(!matches!(other, Some(Err(Unforeseen::Busy(_)))), "{other:?}");
     // Whoever leaves makes room.
     waiting.pop();
     assert!(dry_runs.foresee(&job, request(&[("R", 3)], None)).now_or_never().is_none());

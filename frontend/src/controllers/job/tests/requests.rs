@@ -1,7 +1,8 @@
 //! Requests to resize: each has its own outcome, whatever becomes of others (rules elasticity-15 to elasticity-17).
 
 use super::simulation::{JobSimulation, UserDeletion};
-use crate::controllers::job::tasks::TaskKind;
+use crate::controllers::job::generation::Target;
+use crate::controllers::job::tasks::{CompileRequest, Slot, TaskKind};
 use kube::core::Status;
 use std::collections::BTreeMap;
 use streams_api::{InitialWidth, Resize, ResizePhase, ResizePolicy, SupersededBy, WidthOfResize, condition};
@@ -350,6 +351,75 @@ fn a_request_is_withdrawn_before_the_commit_and_not_later() {
     assert_eq!((end(&simulation, "committed"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(4, 2)));
 }
 
+/// Looks at the job until this width of R is being compiled.
+fn until_compiling(simulation: &mut JobSimulation, width: u32) {
+    let is_compiling = |simulation: &JobSimulation| match simulation.leader.tasks().compile {
+        Slot::Running(CompileRequest { target: Target::Resize { widths, .. }, .. }) => widths.get("R") == Some(&width),
+        _ => false,
+    };
+    for _ in 0..20 {
+        if is_compiling(simulation) {
+            return;
+        }
+        simulation.reconcile();
+    }
+    panic!("{width} is not compiled: {:?}", simulation.leader.tasks());
+}
+
+/// A compilation for which another one was given up is proposed, whatever is wanted by then; but not what was withdrawn
+/// or refused meanwhile.
+#[test]
+fn what_nobody_wants_any_more_is_not_committed_because_another_compilation_was_given_up() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("first", &[("R", 3)]);
+    until_compiling(&mut simulation, 3);
+    simulation.request("second", &[("R", 4)]);
+    until_compiling(&mut simulation, 4);
+    simulation.withdraw("second");
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(end(&simulation, "second"), is(ResizePhase::Cancelled, "Withdrawn"));
+    assert_eq!(end(&simulation, "first"), is(ResizePhase::RolledOut, ""));
+    assert_eq!((simulation.status().generation, applied(&simulation)), (Some(1), widths(3, 2)));
+
+    let mut simulation = JobSimulation::running();
+    simulation.request("first", &[("R", 3)]);
+    until_compiling(&mut simulation, 3);
+    simulation.request("second", &[("R", 4)]);
+    until_compiling(&mut simulation, 4);
+    simulation.delete(&UserDeletion::Request("second".to_owned()));
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!((simulation.status().generation, applied(&simulation)), (Some(1), widths(3, 2)));
+
+    let mut simulation = JobSimulation::running();
+    simulation.request("other", &[("S", 3)]);
+    until_compiling(&mut simulation, 2);
+    simulation.resize(0, 9);
+    until_compiling(&mut simulation, 9);
+    let bounded = InitialWidth { name: Some("R".to_owned()), max_width: Some(8), ..InitialWidth::default() };
+    simulation.change_spec(|spec| spec.parallel_regions = vec![bounded]);
+    simulation.settle();
+    assert_eq!(end(&simulation, "other"), is(ResizePhase::RolledOut, ""));
+    assert_eq!((simulation.status().generation, applied(&simulation)), (Some(1), widths(2, 3)));
+}
+
+/// Newer wishes are no reason to give up a second compilation.
+#[test]
+fn a_compilation_for_which_another_was_given_up_comes_before_newer_wishes() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("first", &[("R", 3)]);
+    until_compiling(&mut simulation, 3);
+    simulation.request("second", &[("R", 4)]);
+    until_compiling(&mut simulation, 4);
+    simulation.request("third", &[("R", 5)]);
+    simulation.until(|simulation| simulation.status().generation == Some(1));
+    assert_eq!(applied(&simulation), widths(4, 2));
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(applied(&simulation), widths(5, 2));
+}
+
 #[test]
 fn a_request_that_is_deleted_is_withdrawn_before_the_commit_and_in_force_after_it() {
     let mut simulation = JobSimulation::running();
@@ -490,6 +560,84 @@ fn a_refused_width_is_judged_again_when_something_else_has_changed() {
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!((applied(&simulation), simulation.status().refused_edits), (widths(10, 3), vec![]));
+}
+
+#[test]
+fn a_refusal_is_not_repeated_from_memory_once_it_was_told() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.widest = 9);
+    simulation.request("first", &[("R", 10)]);
+    simulation.request("same", &[("R", 10)]);
+    simulation.settle();
+    for name in ["first", "same"] {
+        assert_eq!(end(&simulation, name), is(ResizePhase::Refused, "ApplicationRejected"), "{name}");
+    }
+    simulation.resize(0, 11);
+    simulation.settle();
+    assert_eq!(simulation.status().refused_edits.len(), 1);
+    // The cause is gone, and nobody has committed anything.
+    simulation.services.change(|services| services.widest = 20);
+    let bounds = InitialWidth { name: Some("R".to_owned()), max_width: Some(50), ..InitialWidth::default() };
+    simulation.change_spec(|spec| spec.parallel_regions = vec![bounds]);
+    simulation.settle();
+    assert_eq!((simulation.status().generation, applied(&simulation)), (Some(1), widths(11, 2)));
+
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.widest = 9);
+    simulation.request("first", &[("R", 10)]);
+    simulation.settle();
+    simulation.services.change(|services| services.widest = 20);
+    simulation.request("again", &[("R", 10)]);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!((end(&simulation, "again"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(10, 2)));
+}
+
+#[test]
+fn each_refused_edit_is_told_once_in_its_own_words() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.widest = 9);
+    simulation.server.announced();
+    // region, width -> what is told, what the job says then
+    let table = [
+        (0, 10, &["10 is too wide"][..], Some("10 is too wide")),
+        (1, 11, &["11 is too wide"], Some("11 is too wide")),
+        // The other one is still refused, and that was told.
+        (1, 2, &[], Some("10 is too wide")),
+        (0, 2, &[], None),
+    ];
+    for (index, width, told, expected) in table {
+        simulation.resize(index, width);
+        simulation.settle();
+        let notes: Vec<_> = simulation.server.announced().into_iter().map(|announced| announced.notice.note).collect();
+        assert_eq!(notes, told, "{index} {width}");
+        let rejected = simulation.status().rejected_resize.map(|rejected| rejected.message);
+        assert_eq!(rejected.as_deref(), expected, "{index} {width}");
+    }
+}
+
+#[test]
+fn the_job_names_what_the_compiler_refuses_and_what_is_refused_without_it() {
+    let mut simulation = JobSimulation::new();
+    let bounds = InitialWidth { name: Some("S".to_owned()), max_width: Some(5), ..InitialWidth::default() };
+    simulation.change_spec(|spec| spec.parallel_regions = vec![bounds]);
+    simulation.settle();
+    simulation.services.change(|services| services.widest = 9);
+    let of_bounds = "width 6 of S is greater than its maxWidth 5";
+    let of_both = format!("10 is too wide; {of_bounds}");
+    // widths -> reason, message
+    let table = [([2, 6], "OutOfBounds", of_bounds), ([10, 6], "ApplicationRejected", &of_both), ([2, 2], "", "")];
+    for (widths, reason, message) in table {
+        simulation.resize(0, widths[0]);
+        simulation.resize(1, widths[1]);
+        simulation.settle();
+        // What differs in words only is said after a while.
+        simulation.wait(5);
+        simulation.settle();
+        let said = condition::get(&simulation.status().conditions, condition::RESIZE_REJECTED).cloned();
+        let said = said.map(|said| (said.reason, said.message)).unwrap_or_default();
+        assert_eq!(said, (reason.to_owned(), message.to_owned()), "{widths:?}");
+    }
 }
 
 #[test]

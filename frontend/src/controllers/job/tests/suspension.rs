@@ -95,3 +95,20 @@ fn a_job_that_is_suspended_from_the_beginning_starts_when_it_is_resumed_and_its_
     simulation.check_at_rest();
     assert_eq!(simulation.starts().into_values().collect::<Vec<_>>(), [1; 8]);
 }
+
+#[test]
+fn a_suspended_job_that_cannot_be_submitted_was_not_resumed() {
+    let mut simulation = JobSimulation::new();
+    suspend(&simulation, true);
+    simulation.services.change(|services| services.refuses = true);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().phase, Some(JobPhase::Failed));
+    assert_eq!(reason(&simulation.status(), condition::SUSPENDED).as_deref(), Some("Suspended"));
+    assert_eq!(reasons(&simulation), ["Suspended", "SubmissionFailed"]);
+    simulation.services.change(|services| services.refuses = false);
+    suspend(&simulation, false);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert!(reasons(&simulation).contains(&"Resumed".to_owned()));
+}

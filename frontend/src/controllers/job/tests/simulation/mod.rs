@@ -78,6 +78,7 @@ impl JobSimulation {
             renders: true,
             has_no_bundle: false,
             bundle: 0,
+            build: 0,
             keeps_bundles: false,
             seconds: 0,
             download_seconds: 0,

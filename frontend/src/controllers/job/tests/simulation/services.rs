@@ -50,6 +50,8 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) has_no_bundle: bool,
     /// Which version of the bundle it has.
     pub(in super::super) bundle: u32,
+    /// Which of the bundles with the same ADL that is.
+    pub(in super::super) build: u32,
     /// Bundles are kept, whatever becomes of their server.
     pub(in super::super) keeps_bundles: bool,
     /// How long a compilation takes.
@@ -255,7 +257,7 @@ impl Bundles for Services {
             if state.has_no_bundle {
                 return Err(bundles::BundleError::not_found("there is none"));
             }
-            Ok(application(bundle, state.bundle))
+            Ok(application(bundle, state.bundle, state.build))
         }
         .boxed()
     }
@@ -263,21 +265,23 @@ impl Bundles for Services {
     fn kept<'a>(
         &'a self,
         bundle: &'a BundleReference,
+        _: &'a str,
         sha256: &'a str,
     ) -> BoxFuture<'a, Result<Option<Application>, bundles::BundleError>> {
         let state = self.state();
-        let mut all = (0..=state.bundle).filter(|_| state.keeps_bundles).map(|version| application(bundle, version));
+        let mut all =
+            (0..=state.bundle).filter(|_| state.keeps_bundles).map(|version| application(bundle, version, state.build));
         let found = all.find(|application| application.bundle_sha256 == sha256);
         async { Ok(found) }.boxed()
     }
 }
 
 /// What is in a version of a bundle.
-fn application(bundle: &BundleReference, version: u32) -> Application {
+fn application(bundle: &BundleReference, version: u32, build: u32) -> Application {
     let adl =
         Bytes::from(format!("<adl bundle='{}' version='{version}'/>", bundle.name.as_deref().unwrap_or_default()));
     let adl_sha256 = digest(&adl);
-    let bundle_sha256 = digest(&[b"bundle of ", &adl[..]].concat());
+    let bundle_sha256 = digest(&[format!("build {build} of ").as_bytes(), &adl[..]].concat());
     let sab_name = bundle.sab_name(&bundle_sha256).unwrap();
     Application { sab_name, adl, adl_sha256, bundle_sha256 }
 }

@@ -1,9 +1,10 @@
-//! Accepts connections, at most as many at once as there are places (rule service-16).
+//! Accepts connections over which gRPC is spoken, at most as many at once as there are places (rules service-16 and
+//! elasticity-8).
 //!
 //! Further connections wait in the queue of the kernel. That is bounded, too: the kernel refuses what does not fit.
 //!
 //! The transport asks a caller now and then whether it is still there, but only after the caller has said what it
-//! speaks. A connection on which nothing comes would keep its place for ever, so it is closed (`greeted`).
+//! speaks. A connection on which nothing comes would keep its place for ever, so it is closed ([`greeted`]).
 //!
 //! Knows: sockets, how long the first words of the protocol are. Must not know: the protocol.
 //!
@@ -33,13 +34,13 @@ const GREETING_BYTES: usize = 24;
 
 /// A connection with its place.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     stream: TcpStream,
     _place: OwnedSemaphorePermit,
 }
 
 /// Accepts connections, at most `places` at once. Never ends by itself.
-pub(crate) fn accept(listener: TcpListener, places: usize) -> impl Stream<Item = io::Result<Connection>> {
+pub fn accept(listener: TcpListener, places: usize) -> impl Stream<Item = io::Result<Connection>> {
     let places = Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS)));
     stream::unfold((listener, places), async |(listener, places)| {
         let place = Arc::clone(&places).acquire_owned().await.ok()?;
@@ -60,12 +61,12 @@ pub(crate) fn accept(listener: TcpListener, places: usize) -> impl Stream<Item =
 }
 
 /// Ends connections on which a caller does not begin to speak in time.
-pub(crate) fn greeted<T>(incoming: impl Stream<Item = io::Result<T>>) -> impl Stream<Item = io::Result<Greeted<T>>> {
+pub fn greeted<T>(incoming: impl Stream<Item = io::Result<T>>) -> impl Stream<Item = io::Result<Greeted<T>>> {
     incoming.map(|connection| connection.map(Greeted::new))
 }
 
 /// See [`greeted`].
-pub(crate) struct Greeted<T> {
+pub struct Greeted<T> {
     stream: T,
     /// Of the greeting, bytes that have not come yet.
     missing: usize,

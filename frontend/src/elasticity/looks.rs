@@ -1,0 +1,271 @@
+//! Looks at many objects of a namespace (rule elasticity-28).
+//!
+//! A job may have thousands of regions, requests and PEs, which the mirrors keep packed: to read all of them takes part
+//! of a second. A thread of the runtime that did so would serve nobody else meanwhile.
+//!
+//! ```text
+//!  calls ───────────────────────────────────────────┐
+//!  streams of one scope ──► one look for all, rest ──┴─► turn of the namespace ──► thread that serves nobody else
+//! ```
+//!
+//! Knows: namespaces, scopes, how long a look took. Must not know: what is looked for.
+//!
+//! Invariants: few looks go on at the same time, and of a namespace one. Streams of one scope share looks, and between
+//! two looks of a scope there is a rest that grows with what a look takes. A look that streams share has everything
+//! that the number of the scope stands for.
+
+use super::Elasticity;
+use super::ready::ReadyWidths;
+use super::view::ClusterView;
+use crate::fair_semaphore::FairSemaphore;
+use moka::Expiry;
+use moka::sync::Cache;
+use prost::Message as _;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use streams_kubernetes::Key;
+use streams_proto::elasticity::v1::{Region, RegionName};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep_until};
+use tonic::Status;
+
+/// Looks at the same time: there are two processors where the frontend usually runs.
+const LOOKS_MAX: usize = 2;
+/// Looks of one namespace: the other one is for others.
+const LOOKS_OF_ONE_MAX: usize = 1;
+/// How long a scope rests between two looks at least: changes in between are told together.
+pub(super) const PAUSE: Duration = Duration::from_millis(200);
+/// How many times as long as a look took: so a scope takes a fifth of a thread at most.
+const RESTS: u32 = 4;
+/// At most.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// Jobs whose ready widths are kept.
+const READY_KEPT: u64 = 1_000;
+/// For how long at least: who asks for each region of a job looks at its PEs once.
+const READY_FOR: Duration = Duration::from_millis(150);
+/// At most.
+const READY_FOR_MAX: Duration = Duration::from_secs(5);
+
+/// Whose turn it is, and what is shared. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub(super) struct Looks {
+    turns: FairSemaphore,
+    scopes: Arc<Mutex<HashMap<(String, Option<String>), Weak<RegionsScope>>>>,
+}
+
+impl Looks {
+    /// Nobody looks.
+    pub(super) fn new() -> Self {
+        Self { turns: FairSemaphore::new(LOOKS_MAX, LOOKS_OF_ONE_MAX), scopes: Arc::default() }
+    }
+}
+
+impl<V: ClusterView> Elasticity<V> {
+    /// What `look` makes of many objects of this namespace. It goes on if the caller leaves.
+    ///
+    /// # Errors
+    /// It panicked, or this frontend ends.
+    pub(super) async fn look_off_thread<T: Send + 'static>(
+        &self,
+        namespace: &str,
+        look: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let turn = self.looks.turns.acquire(namespace).await;
+        let service = self.clone();
+        let done = spawn_blocking(move || {
+            let _turn = turn;
+            look(&service)
+        });
+        done.await.map_err(|_| Status::internal("what was asked for could not be looked at"))
+    }
+
+    /// The regions of a job, or of a namespace, for a stream.
+    pub(super) fn regions_scope(&self, namespace: &str, job: Option<&str>) -> Arc<RegionsScope> {
+        let mut scopes = self.looks.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (namespace.to_owned(), job.map(str::to_owned));
+        if let Some(scope) = scopes.get(&key).and_then(Weak::upgrade) {
+            return scope;
+        }
+        scopes.retain(|_, scope| scope.strong_count() > 0);
+        let changes = match job {
+            Some(job) => self.view.changes(namespace, job),
+            None => self.view.changes_of_namespace(namespace),
+        };
+        let (namespace, job) = key.clone();
+        let scope = Arc::new(RegionsScope { namespace, job, changes, latest: tokio::sync::Mutex::default() });
+        scopes.insert(key, Arc::downgrade(&scope));
+        scope
+    }
+}
+
+/// Regions that streams follow together.
+pub(super) struct RegionsScope {
+    namespace: String,
+    job: Option<String>,
+    changes: watch::Receiver<u64>,
+    latest: tokio::sync::Mutex<Option<Latest>>,
+}
+
+/// The last look.
+struct Latest {
+    look: Arc<RegionsLook>,
+    /// The number of the scope when it began.
+    number: u64,
+    /// Until when there is no other one.
+    rests_until: Instant,
+}
+
+/// What was seen at one moment.
+pub(super) struct RegionsLook {
+    /// By name of the job and of the region.
+    pub(super) regions: Vec<Region>,
+    /// The same, to compare other looks with.
+    pub(super) digests: Arc<RegionDigests>,
+}
+
+impl RegionsScope {
+    /// Marked as changed whenever anything of the scope may have changed.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.clone()
+    }
+
+    /// A look that has all changes until now: that of another stream, or a new one, if the last one is older.
+    ///
+    /// # Errors
+    /// The regions could not be looked at.
+    pub(super) async fn look<V: ClusterView>(&self, service: &Elasticity<V>) -> Result<Arc<RegionsLook>, Status> {
+        let mut latest = self.latest.lock().await;
+        if let Some(latest) = &*latest {
+            if latest.number == *self.changes.borrow() && Instant::now() < latest.rests_until {
+                return Ok(Arc::clone(&latest.look));
+            }
+            sleep_until(latest.rests_until).await;
+        }
+        let number = *self.changes.borrow();
+        let (namespace, job) = (self.namespace.clone(), self.job.clone());
+        let (regions, took) = service
+            .look_off_thread(&self.namespace, move |service| {
+                let begun = std::time::Instant::now();
+                let regions = service.regions_now(&namespace, job.as_deref());
+                (RegionsLook { digests: Arc::new(RegionDigests::of(&regions)), regions }, begun.elapsed())
+            })
+            .await?;
+        let (look, rests_until) = (Arc::new(regions), Instant::now() + rest_after(took));
+        *latest = Some(Latest { look: Arc::clone(&look), number, rests_until });
+        Ok(look)
+    }
+}
+
+/// How long a scope rests after a look.
+fn rest_after(took: Duration) -> Duration {
+    took.saturating_mul(RESTS).clamp(PAUSE, PAUSE_MAX)
+}
+
+/// Stands for what is shown of regions, by name of the object.
+#[derive(Default)]
+pub(super) struct RegionDigests(BTreeMap<String, (RegionName, u64)>);
+
+impl RegionDigests {
+    fn of(regions: &[Region]) -> Self {
+        Self(regions.iter().map(|region| (region.object_name.clone(), (name_of(region), digest(region)))).collect())
+    }
+
+    /// Whether the region was another one before.
+    pub(super) fn is_changed(&self, before: &Self, region: &Region) -> bool {
+        let digest = |of: &Self| of.0.get(&region.object_name).map(|(_, digest)| *digest);
+        digest(self) != digest(before)
+    }
+
+    /// Names of the regions that were there before, and are not here.
+    pub(super) fn gone_since(&self, before: &Self) -> Vec<RegionName> {
+        let gone = before.0.iter().filter(|(object, _)| !self.0.contains_key(*object));
+        gone.map(|(_, (name, _))| name.clone()).collect()
+    }
+}
+
+fn name_of(region: &Region) -> RegionName {
+    RegionName {
+        namespace: region.namespace.clone(),
+        job: region.job.clone(),
+        name: region.name.clone(),
+        object_name: region.object_name.clone(),
+    }
+}
+
+/// Stands for everything that is shown of a region.
+fn digest(region: &Region) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    region.encode_to_vec().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Ready widths of jobs whose PEs were looked at, by job and generation. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub(super) struct KeptReadyWidths(Cache<(Key, Option<u64>), Found>);
+
+/// What was found, and for how long it is kept.
+#[derive(Clone)]
+struct Found {
+    widths: Arc<ReadyWidths>,
+    kept_for: Duration,
+}
+
+struct AsLongAsItSays;
+
+impl Expiry<(Key, Option<u64>), Found> for AsLongAsItSays {
+    fn expire_after_create(&self, _: &(Key, Option<u64>), found: &Found, _: std::time::Instant) -> Option<Duration> {
+        Some(found.kept_for)
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &(Key, Option<u64>),
+        found: &Found,
+        _: std::time::Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        Some(found.kept_for)
+    }
+}
+
+impl KeptReadyWidths {
+    /// None.
+    pub(super) fn new() -> Self {
+        Self(Cache::builder().max_capacity(READY_KEPT).expire_after(AsLongAsItSays).build())
+    }
+
+    /// Those of a job in this generation, if they were found out a moment ago.
+    pub(super) fn get(&self, of: &(Key, Option<u64>)) -> Option<Arc<ReadyWidths>> {
+        self.0.get(of).map(|found| found.widths)
+    }
+
+    /// Keeps what it took so long to find out.
+    pub(super) fn put(&self, of: (Key, Option<u64>), widths: &Arc<ReadyWidths>, took: Duration) {
+        self.0.insert(of, Found { widths: Arc::clone(widths), kept_for: kept_for(took) });
+    }
+}
+
+fn kept_for(took: Duration) -> Duration {
+    took.saturating_mul(RESTS).clamp(READY_FOR, READY_FOR_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_long_is_done_seldom() {
+        // milliseconds that it takes -> between two looks of a scope; that ready widths are kept
+        let table =
+            [(0, 200, 150), (40, 200, 160), (1_000, 4_000, 4_000), (2_000, 8_000, 5_000), (60_000, 10_000, 5_000)];
+        for (took, rest, kept) in table {
+            let took = Duration::from_millis(took);
+            let expected = (Duration::from_millis(rest), Duration::from_millis(kept));
+            assert_eq!((rest_after(took), kept_for(took)), expected, "{took:?}");
+        }
+    }
+}
