@@ -1,18 +1,19 @@
 //! The board: all exports and imports of a namespace, and the matches between them.
 //!
 //! What is put on it is not tried at once with all that it may match: there may be thousands, and each may cost what a
-//! subscription may cost. [`Board::settle`] tries as many as its caller has the time for. Until then a fact matches what
-//! it matched before, as far as that is still possible.
+//! subscription may cost. [`Board::settle`] tries as many as its caller has the time for. Until then a fact matches
+//! what it matched before, as far as that is still possible.
 //!
 //! Invariants: a match stands on both sides; once all is tried, what matches is what
-//! [`matches`](crate::fact::matches) says of every export with every import, though only those are tried that have a key
-//! in common, and none again because of a change that the match does not depend on (rule import-2); [`Changes`] name
-//! what has become other, and no more.
+//! [`matches`](crate::fact::matches) says of every export with every import, though only those are tried that have a
+//! key in common, and none again because of a change that the match does not depend on (rule import-2); [`Changes`]
+//! name what has become other, and no more.
 
 use crate::fact::{Export, Fact, Import, Outcome, tried};
+use crate::ids::{Id, Ids};
 use crate::port::{Pe, Port};
 use crate::routes::{self, Published, Publisher, Routes, Subscribed, Subscriber, TooManyRoutes};
-use crate::side::{Id, Ids, Side};
+use crate::side::Side;
 use std::collections::BTreeSet;
 
 /// All exports and imports of a namespace.

@@ -2,8 +2,8 @@
 //!
 //! An export is an output port of a PE whose tuples others may have; an import is an input port that asks for such
 //! ports, by name or by their properties. The [`Board`] knows all exports and imports of one namespace, and says after
-//! each change whose [`Routes`] have become others. Once it is settled, it is a pure function of the exports and imports
-//! that it was given last, whatever came before.
+//! each change whose [`Routes`] have become others. Once it is settled, it is a pure function of the exports and
+//! imports that it was given last, whatever came before.
 //!
 //! | Module | What it does |
 //! |---|---|

@@ -2,7 +2,7 @@
 //! other side each of them is still to be tried with.
 
 use crate::fact::{Fact, Key, Outcome};
-pub(crate) use crate::ids::{Id, Ids};
+use crate::ids::{Id, Ids};
 use crate::port::{Pe, Port};
 use slab::Slab;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! How much of something may go on at the same time, so that nobody takes all of it.
+//! How much of something may go on at the same time, so that nobody takes all of it (rule elasticity-27).
 //!
 //! There are so many places in all. Whoever has some belongs to a *group*, such as a namespace, and is *one* of it,
 //! such as a job or an address. One has so many at most. A group gets another place only while it has fewer than a

@@ -10,8 +10,8 @@
 //! Invariants:
 //! * What a board knows of an object is what the mirror has of it, once everybody who was told of a change has looked:
 //!   the mirror is read under the lock of the namespace.
-//! * Whoever asks for a namespace waits for nobody who asks for another one, and nobody tries more than a [`SLICE`] at a
-//!   time, and the evaluation with which it ends.
+//! * Whoever asks for a namespace waits for nobody who asks for another one, and nobody tries more than a [`SLICE`] at
+//!   a time, and the evaluation with which it ends.
 //! * Nothing is kept of a namespace without jobs, exports and imports.
 
 use crate::broker::facts::{self, Problem};

@@ -52,19 +52,21 @@ use crate::grpc::server::REQUEST_MAX;
 use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
+use streams_api::resize::RESIZES_MAX;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityServiceServer;
 use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
 
 /// Requests that wait at the same time, in all and of one job; further ones are refused before anything is written
 /// (rule elasticity-8).
-const WAITING_MAX: usize = 2048;
-const WAITING_OF_ONE_MAX: usize = 256;
+const WAITING_MAX: usize = 4096;
+/// As many as a job has requests.
+const WAITING_OF_ONE_MAX: usize = RESIZES_MAX;
 
 /// Lists of regions as a whole that are being sent at the same time, in all, and of one job or of one namespace as a
 /// whole (rule elasticity-21).
-const LISTS_MAX: usize = 256;
-const LISTS_OF_ONE_MAX: usize = 32;
+const LISTS_MAX: usize = 1024;
+const LISTS_OF_ONE_MAX: usize = 128;
 
 /// Streams at the same time, in all, and of one job or of one namespace as a whole (rule elasticity-23).
 const STREAMS_MAX: usize = 1024;

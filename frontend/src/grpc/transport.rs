@@ -1,8 +1,8 @@
 //! Connections of callers and the streams on them, and their bounds (rule elasticity-27).
 //!
 //! Whoever sends an answer asks for more of it only when the caller has read what it got. If the caller reads nothing,
-//! it asks for nothing, and an answer cannot end by itself. So each stream is a task with a clock of its own, which ends
-//! the task: the stream is reset, and what the answer holds is given back.
+//! it asks for nothing, and an answer cannot end by itself. So each stream is a task with a clock of its own, which
+//! ends the task: the stream is reset, and what the answer holds is given back.
 //!
 //! ```text
 //! listener ── connections ──► HTTP/2 ──► task of a stream ──► routes

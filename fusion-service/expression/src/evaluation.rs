@@ -1,8 +1,8 @@
 //! The value of an expression for given properties: three-valued, with errors (rule expression-8).
 //!
 //! All properties are put in at once, so the result does not depend on an order. `&&` is false as soon as one side is,
-//! `||` true as soon as one side is, whatever the other side; otherwise an error wins over what is unknown. An evaluation
-//! that would cost too much ends, whatever has been found out by then (rule expression-3).
+//! `||` true as soon as one side is, whatever the other side; otherwise an error wins over what is unknown. An
+//! evaluation that would cost too much ends, whatever has been found out by then (rule expression-3).
 
 use crate::Error;
 use crate::expression::{Expression, Kind, Node};
@@ -100,8 +100,9 @@ impl Expression {
     }
 }
 
-/// Steps that every evaluation may take. A step takes about a nanosecond, so that ten thousand exports can be tried with
-/// one subscription in a few seconds even if each takes all that it may; this is enough for more than a thousand comparisons.
+/// Steps that every evaluation may take. A step takes about a nanosecond, so that ten thousand exports can be tried
+/// with one subscription in a few seconds even if each takes all that it may; this is enough for more than a thousand
+/// comparisons.
 const EVALUATION_STEPS: usize = 256 << 10;
 /// How often an evaluation may look at all properties, besides: a list of a megabyte can be searched.
 const LOOKS: usize = 4;

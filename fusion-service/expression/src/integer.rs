@@ -62,8 +62,8 @@ impl Integer {
         }
     }
 
-    /// The nearest float to an integer of 64 bits or more, from the first 64 of them. Of the others only matters whether
-    /// one is set: then the number is beyond the half-way point between two floats, not on it.
+    /// The nearest float to an integer of 64 bits or more, from the first 64 of them. Of the others only matters
+    /// whether one is set: then the number is beyond the half-way point between two floats, not on it.
     fn leading_bits_to_float(&self) -> f64 {
         let magnitude = self.0.magnitude();
         let dropped = magnitude.bits().saturating_sub(u64::from(u64::BITS));

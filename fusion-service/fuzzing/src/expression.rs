@@ -67,7 +67,8 @@ pub fn run(data: &[u8]) {
     assert_eq!(again.to_string(), final_text, "printing is not final");
     let twice = again.substitute_and_fold(&intrinsics).expect("what was folded can be folded");
     assert_eq!(twice.to_string(), final_text, "folding is not final");
-    // A channel function within quotes is no call in an expression. What costs too much may not do so once it is folded.
+    // A channel function within quotes is no call in an expression. What costs too much may not do so once it is
+    // folded.
     if !floats
         && !text.contains(['"', '\''])
         && let Ok(written) = Expression::parse(&substituted, &limits)

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! * The number of connections is bounded. `call` is a layer around every call: it reads how long the caller waits
-//!   (`deadline`), and gives the call a `budget`, which the compiler asks for the time that is left. `answer` is the body
-//!   of its answer, which a caller may read slowly.
+//!   (`deadline`), and gives the call a `budget`, which the compiler asks for the time that is left. `answer` is the
+//!   body of its answer, which a caller may read slowly.
 //! * `intake` reads what a call sends, and expands it; `memory` bounds what calls take for that.
 //! * `service` has the methods of the contract: `methods` checks and computes, `steps` takes a call to workers for that
 //!   and has those who want the same share it (`single_flight`), `render` sends texts.

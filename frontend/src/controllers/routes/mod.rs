@@ -6,8 +6,8 @@
 //!
 //! Knows: boards, addresses of pods. Must not know: what matches what.
 //!
-//! Invariants: nobody is told anything before the boards have all that there is, and know what of it matches; nothing is
-//! kept of PEs that are gone.
+//! Invariants: nobody is told anything before the boards have all that there is, and know what of it matches; nothing
+//! is kept of PEs that are gone.
 
 #[cfg(test)]
 mod tests;
