@@ -1,4 +1,4 @@
-//! A semaphore whose permits are shared between namespaces.
+//! A semaphore whose permits are shared between namespaces (rule fetch-6).
 //!
 //! What is slow is done few times at once. Whoever has much of it must not hold up others: a namespace has a part of
 //! the permits at most, and namespaces that wait take turns.

@@ -1,4 +1,4 @@
-//! A listener for HTTP/1, and the bounds on who asks.
+//! A listener for HTTP/1, and the bounds on who asks (rule pe-api-7).
 //!
 //! A slow or malicious neighbour costs the connections of its own address and group, and no thread.
 //!
