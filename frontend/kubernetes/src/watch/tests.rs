@@ -214,7 +214,7 @@ fn what_is_there_already_is_told_to_a_late_subscriber() {
     let metrics = Metrics::new("test");
     let watch = Watch::filled(&INDEXES, [service("n", "a", "1")]);
     let queue = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
-    watch.wake(&queue, |service| flow(service));
+    watch.wake(&queue, flow);
     assert_eq!(queue.depth(), 1);
     let of_group = || watch.of_group("flow", &Key::new("n", "sensors"));
     assert_eq!(of_group().len(), 1);
