@@ -14,15 +14,16 @@
 //!   a time, and the evaluation with which it ends.
 //! * Nothing is kept of a namespace without jobs, exports and imports.
 
+use crate::broker::answers::{Limit, Message, Standing, Untold};
 use crate::broker::facts::{self, Problem};
+use crate::broker::namespace::Namespace;
 use crate::mirrors::{ByOwner, Mirrors};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use streams_api::{Export, Import, Job, names};
-use streams_broker::{Board, Changes, Pe, Port, Routes, TooCostly, TooManyRoutes};
+use streams_broker::{Board, Changes, Pe, Port, Routes, TooManyRoutes};
 use streams_kubernetes::Key;
-use streams_kubernetes::ownership::is_controlled_by;
 use streams_process::background;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -49,95 +50,6 @@ struct Shared {
     is_unsettled: Notify,
     /// The number of the last change of routes.
     last_version: AtomicU64,
-}
-
-/// The board of a namespace, and what of it came from which object.
-#[derive(Default)]
-struct Namespace {
-    board: Board,
-    exports: BTreeMap<Arc<str>, Port>,
-    imports: BTreeMap<Arc<str>, Port>,
-    /// Uids of the jobs whose exports and imports count.
-    jobs: BTreeMap<Arc<str>, String>,
-    /// Numbers of the last changes of the routes of PEs that export or import.
-    versions: BTreeMap<Pe, u64>,
-    /// It waits for its turn to be settled.
-    is_queued: bool,
-    /// Whoever has found it before it went finds another one now.
-    is_gone: bool,
-}
-
-impl Namespace {
-    fn is_empty(&self) -> bool {
-        self.exports.is_empty() && self.imports.is_empty() && self.jobs.is_empty()
-    }
-
-    /// Whether the PE exports or imports.
-    fn knows(&self, pe: &Pe) -> bool {
-        self.board.exports_of(pe).next().is_some() || self.board.imports_of(pe).next().is_some()
-    }
-
-    /// Numbers the changes. Returns the PEs for which something has become other.
-    fn numbered(&mut self, changes: Changes, last_version: &AtomicU64) -> BTreeSet<Pe> {
-        let Changes { routes, costs: mut touched, .. } = changes;
-        for pe in routes {
-            let version = last_version.fetch_add(1, Ordering::Relaxed) + 1;
-            self.versions.insert(pe.clone(), version);
-            touched.insert(pe);
-        }
-        touched
-    }
-}
-
-/// What a PE is to be told of its routes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Message {
-    /// The words.
-    pub(crate) text: String,
-    /// Another number whenever the routes are others, also where the words are the same.
-    pub(crate) version: u64,
-}
-
-/// Why nobody is told the routes of a PE.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Untold {
-    /// Not now.
-    #[error("which exports and imports of the namespace match is still being found out")]
-    Unsettled,
-    /// There are too many.
-    #[error(transparent)]
-    TooMany(#[from] TooManyRoutes),
-}
-
-/// Why an export or import is not connected as it might be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Limit {
-    /// Its PE has too many routes.
-    #[error(transparent)]
-    TooManyRoutes(#[from] TooManyRoutes),
-    /// Its subscription costs too much.
-    #[error("the subscription {0}")]
-    TooCostly(TooCostly),
-}
-
-/// How an export or import stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Somebody is at the other end.
-    Connected,
-    /// Nobody is there.
-    Alone,
-    /// The board does not know it: its job is not there, or it is not the job's.
-    Unknown,
-    /// The board cannot know it.
-    Malformed(Problem),
-    /// A bound keeps it from some of those that it might be connected with.
-    Limited {
-        /// Whether somebody is at the other end.
-        is_connected: bool,
-        /// Which bound.
-        limit: Limit,
-    },
 }
 
 impl Boards {
@@ -488,18 +400,6 @@ impl Boards {
 
 fn locked(namespace: &Mutex<Namespace>) -> MutexGuard<'_, Namespace> {
     namespace.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Namespace {
-    /// Whether this job controls the object, is there, and has the number that the object names.
-    fn counts<K: kube::Resource>(&self, object: &K, job: &str, job_id: u64, mirrors: &Mirrors, key: &Key) -> bool {
-        let Some(uid) = self.jobs.get(job) else { return false };
-        let Some(job) = mirrors.jobs.get(&key.sibling(job)) else { return false };
-        job.metadata.uid.as_ref() == Some(uid)
-            && is_controlled_by(object.meta(), &*job)
-            && job.status.as_ref().and_then(|status| status.job_id) == Some(job_id)
-            && object.meta().deletion_timestamp.is_none()
-    }
 }
 
 /// The uid of a job whose exports and imports count: it is there, has its number, and is not being deleted.

@@ -8,13 +8,17 @@
 //! | Module | What it does |
 //! |---|---|
 //! | [`facts`] | makes of an object what a board knows of it, or says why it cannot |
+//! | [`namespace`] | what is known of one namespace |
 //! | [`boards`] | follows the mirrors, and finds out what matches, a little at a time |
+//! | [`answers`] | what boards answer |
 //!
 //! What matches what is the business of the crate `streams_broker`.
 //!
 //! Knows: the objects, which of them count. Must not know: how PEs are told, who asks, what conditions say.
 
-pub(crate) mod boards;
+pub(crate) mod answers;
+mod boards;
 pub(crate) mod facts;
+mod namespace;
 
 pub(crate) use self::boards::Boards;

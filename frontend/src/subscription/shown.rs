@@ -2,7 +2,7 @@
 
 use super::etag;
 use crate::broker::Boards;
-use crate::broker::boards::Standing as Stands;
+use crate::broker::answers::Standing as Stands;
 use crate::run_time::imports::in_order;
 use streams_api::{Export as Exported, Import as Importing, ImportedStreams as Asked, StreamProperty};
 use streams_proto::subscription::v1::{

@@ -13,7 +13,7 @@
 mod tests;
 
 use crate::broker::Boards;
-use crate::broker::boards::{Message, Untold};
+use crate::broker::answers::{Message, Untold};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::{Mirrors, address_of, pe_of};

@@ -2,7 +2,7 @@
 
 use super::{RoutesDecision, RoutesObservation, RoutesReconciler, Told};
 use crate::broker::Boards;
-use crate::broker::boards::{Message, Untold};
+use crate::broker::answers::{Message, Untold};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{Reconciler, reconcile};
 use crate::controllers::tests::LateMirrors;

@@ -8,7 +8,7 @@
 mod tests;
 
 use crate::broker::Boards;
-use crate::broker::boards::{Limit, Standing};
+use crate::broker::answers::{Limit, Standing};
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::Mirrors;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -1,0 +1,57 @@
+//! What boards answer: what a PE is told of its routes, how an export or import stands, and why not.
+//!
+//! Knows: words and numbers. Must not know: how they are found out.
+
+use crate::broker::facts::Problem;
+use streams_broker::{TooCostly, TooManyRoutes};
+
+/// What a PE is to be told of its routes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    /// The words.
+    pub(crate) text: String,
+    /// Another number whenever the routes are others, also where the words are the same.
+    pub(crate) version: u64,
+}
+
+/// Why nobody is told the routes of a PE.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Untold {
+    /// Not now.
+    #[error("which exports and imports of the namespace match is still being found out")]
+    Unsettled,
+    /// There are too many.
+    #[error(transparent)]
+    TooMany(#[from] TooManyRoutes),
+}
+
+/// Why an export or import is not connected as it might be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Limit {
+    /// Its PE has too many routes.
+    #[error(transparent)]
+    TooManyRoutes(#[from] TooManyRoutes),
+    /// Its subscription costs too much.
+    #[error("the subscription {0}")]
+    TooCostly(TooCostly),
+}
+
+/// How an export or import stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Somebody is at the other end.
+    Connected,
+    /// Nobody is there.
+    Alone,
+    /// The board does not know it: its job is not there, or it is not the job's.
+    Unknown,
+    /// The board cannot know it.
+    Malformed(Problem),
+    /// A bound keeps it from some of those that it might be connected with.
+    Limited {
+        /// Whether somebody is at the other end.
+        is_connected: bool,
+        /// Which bound.
+        limit: Limit,
+    },
+}

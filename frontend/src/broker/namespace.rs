@@ -1,0 +1,66 @@
+//! What is known of one namespace: its board, and from which object each part of it came.
+//!
+//! Knows: which objects count (rule import-5), numbers of changes. Must not know: other namespaces, whose turn it is.
+
+use crate::mirrors::Mirrors;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use streams_broker::{Board, Changes, Pe, Port};
+use streams_kubernetes::Key;
+use streams_kubernetes::ownership::is_controlled_by;
+
+/// The board of a namespace, and what of it came from which object.
+#[derive(Default)]
+pub(super) struct Namespace {
+    pub(super) board: Board,
+    pub(super) exports: BTreeMap<Arc<str>, Port>,
+    pub(super) imports: BTreeMap<Arc<str>, Port>,
+    /// Uids of the jobs whose exports and imports count.
+    pub(super) jobs: BTreeMap<Arc<str>, String>,
+    /// Numbers of the last changes of the routes of PEs that export or import.
+    pub(super) versions: BTreeMap<Pe, u64>,
+    /// It waits for its turn to be settled.
+    pub(super) is_queued: bool,
+    /// Whoever has found it before it went finds another one now.
+    pub(super) is_gone: bool,
+}
+
+impl Namespace {
+    pub(super) fn is_empty(&self) -> bool {
+        self.exports.is_empty() && self.imports.is_empty() && self.jobs.is_empty()
+    }
+
+    /// Whether the PE exports or imports.
+    pub(super) fn knows(&self, pe: &Pe) -> bool {
+        self.board.exports_of(pe).next().is_some() || self.board.imports_of(pe).next().is_some()
+    }
+
+    /// Numbers the changes. Returns the PEs for which something has become other.
+    pub(super) fn numbered(&mut self, changes: Changes, last_version: &AtomicU64) -> BTreeSet<Pe> {
+        let Changes { routes, costs: mut touched, .. } = changes;
+        for pe in routes {
+            let version = last_version.fetch_add(1, Ordering::Relaxed) + 1;
+            self.versions.insert(pe.clone(), version);
+            touched.insert(pe);
+        }
+        touched
+    }
+
+    /// Whether this job controls the object, is there, and has the number that the object names.
+    pub(super) fn counts<K: kube::Resource>(
+        &self,
+        object: &K,
+        job: &str,
+        job_id: u64,
+        mirrors: &Mirrors,
+        key: &Key,
+    ) -> bool {
+        let Some(uid) = self.jobs.get(job) else { return false };
+        let Some(job) = mirrors.jobs.get(&key.sibling(job)) else { return false };
+        job.metadata.uid.as_ref() == Some(uid)
+            && is_controlled_by(object.meta(), &*job)
+            && job.status.as_ref().and_then(|status| status.job_id) == Some(job_id)
+            && object.meta().deletion_timestamp.is_none()
+    }
+}
