@@ -3,6 +3,9 @@
 //! What is slow is done few times at once. Whoever has much of it must not hold up others: a namespace has a part of
 //! the permits at most, and namespaces that wait take turns.
 //!
+//! Who waits belongs to a namespace here; callers of the gRPC APIs, and their addresses, share permits in the same way
+//! (rule elasticity-29).
+//!
 //! Knows: namespaces. Must not know: what a permit is for.
 //!
 //! Invariants: there are never more permits than in all, nor more of one namespace than its part. Of namespaces that

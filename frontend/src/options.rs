@@ -3,12 +3,16 @@
 //! Every option can also be given by an environment variable, as a Deployment does.
 
 use crate::fusion;
+use crate::grpc::access::Access;
+use crate::grpc::access::reviewer::ApiServerReviewer;
 use crate::service_endpoints::ServicePort;
 use crate::settings::{BundleSettings, JobSettings, PodSettings, seconds};
 use anyhow::Context as _;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use kube::Client;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::client::CallOptions;
 use streams_kubernetes::leadership::LeaseOptions;
@@ -97,6 +101,9 @@ pub(crate) struct RunOptions {
 
     #[command(flatten)]
     pub(crate) endpoints: Endpoints,
+
+    #[command(flatten)]
+    pub(crate) callers: CallerOptions,
 
     #[command(flatten)]
     pub(crate) bundles: BundleSettings,
@@ -190,6 +197,37 @@ pub(crate) struct Endpoints {
     pub(crate) pe_api_endpoints: Option<ServicePort>,
 }
 
+/// Who may call the elasticity API and the subscription API.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Callers of the gRPC APIs")]
+pub(crate) struct CallerOptions {
+    /// How it is known who calls the elasticity API and the subscription API, and what they may
+    #[arg(long, env = "STREAMS_AUTHENTICATE", value_enum, default_value_t, value_name = "HOW")]
+    pub(crate) authenticate: Authenticate,
+
+    /// Audience that tokens have to be for; may be given several times, and one of them will do. That of the API server
+    /// lets callers use the token that every pod has, which then is good for more than these APIs
+    #[arg(
+        long = "token-audience",
+        env = "STREAMS_TOKEN_AUDIENCES",
+        value_delimiter = ',',
+        default_value = "streams-frontend",
+        value_parser = clap::builder::NonEmptyStringValueParser::new(),
+        value_name = "AUDIENCE"
+    )]
+    pub(crate) token_audiences: Vec<String>,
+}
+
+/// How it is known who calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Authenticate {
+    /// Not at all: whoever reaches the listener may do everything
+    #[default]
+    None,
+    /// By a token of the cluster (authorization: Bearer TOKEN), and by RBAC: the frontend asks the API server
+    Token,
+}
+
 /// How long things may take.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Time-outs")]
@@ -267,6 +305,17 @@ impl RunOptions {
     pub(crate) fn calls(&self) -> CallOptions {
         let deadline = self.time_outs.call_seconds;
         CallOptions { deadline, attempt: deadline / 2, ..CallOptions::default() }
+    }
+
+    /// Who may call the gRPC APIs, by what the API server of this client says.
+    pub(crate) fn access(&self, client: &Client) -> Access {
+        let CallerOptions { authenticate, token_audiences } = &self.callers;
+        match authenticate {
+            Authenticate::None => Access::Open,
+            Authenticate::Token => {
+                Access::reviewed(Arc::new(ApiServerReviewer::new(client.clone(), token_audiences.clone())))
+            }
+        }
     }
 
     /// How the fusion service is called.
@@ -350,6 +399,29 @@ mod tests {
         let error = run(&ca).fusion().unwrap_err();
         assert!(format!("{error:#}").contains("/nowhere/ca"), "{error:#}");
         assert!(run(&[]).fusion().unwrap().tls.is_none());
+    }
+
+    #[test]
+    fn callers_need_no_token_unless_that_is_said_and_then_one_of_this_audience() {
+        let token = ["--authenticate", "token"];
+        let table: [(&[&str], Authenticate, &[&str]); 4] = [
+            (&[], Authenticate::None, &["streams-frontend"]),
+            (&["--authenticate", "none"], Authenticate::None, &["streams-frontend"]),
+            (&token, Authenticate::Token, &["streams-frontend"]),
+            (
+                &[token[0], token[1], "--token-audience", "a", "--token-audience", "b,c"],
+                Authenticate::Token,
+                &["a", "b", "c"],
+            ),
+        ];
+        for (arguments, how, audiences) in table {
+            let options = run(arguments).callers;
+            assert_eq!(options.authenticate, how, "{arguments:?}");
+            assert_eq!(options.token_audiences, audiences, "{arguments:?}");
+        }
+        for wrong in [["--authenticate", "yes"], ["--token-audience", ""]] {
+            assert!(Arguments::try_parse_from(["streams-frontend"].iter().chain(&wrong)).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

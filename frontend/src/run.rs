@@ -7,7 +7,8 @@
 //!
 //! SIGTERM or SIGINT: requests and reconciles that are under way are finished, then the Lease is released, then the
 //! rest is stopped. The next leader goes on with what is not finished in time. A lost Lease ends the process at once
-//! (rule call-13); so does a second signal.
+//! (rule call-13); so does a second signal. What runs as long as the process does, and ends or panics unasked, ends the
+//! process in the same order as a signal: a process of which a part is missing must not lead.
 
 use crate::broker::Boards;
 use crate::bundles::Fetcher;
@@ -24,12 +25,13 @@ use crate::options::RunOptions;
 use crate::pe_api::{self, Callers, PeApi};
 use crate::service_endpoints;
 use crate::subscription::SubscriptionApi;
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow};
 use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::client::CallOptions;
@@ -41,6 +43,7 @@ use streams_kubernetes::leadership::{self, Leader, Term};
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::watch::Scope;
 use streams_process::pages::{Pages, Readiness};
+use streams_proto::{elasticity, subscription};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch as latest;
@@ -74,7 +77,8 @@ pub(crate) type MakeClient = fn(Config, CallOptions, &Metrics) -> kube::Result<C
 pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow::Result<()> {
     // Fails only if there is a provider already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let asked_to_stop = signals()?;
+    // Whoever cancels it is no signal: the next one is the first.
+    let asked_to_stop = signals()?.child_token();
     let metrics = Metrics::new("streams_frontend");
     let mut lease = options.lease()?;
     let config = configuration(options.kube_context.clone()).await?;
@@ -87,35 +91,34 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let client = make_client(config, options.calls(), &metrics).context("the Kubernetes client cannot be set up")?;
 
     // Every replica: mirrors, Events, probes, the gRPC APIs, the PE API.
-    let mut background = JoinSet::new();
+    let mut tasks = Tasks::default();
     let last = CancellationToken::new();
     let mirrors = Mirrors::new(&metrics);
     // Before the mirrors are filled: how a pod ends is seen by whoever leads next, too.
     let last_seen = LastSeen::of(&mirrors);
     let boards = Boards::of(&mirrors);
-    background.spawn({
+    tasks.background.spawn({
         let (boards, last) = (boards.clone(), last.clone());
         async move { boards.settle(&last).await }
     });
     let callers = Callers::of(&mirrors);
     let term = if lease.is_some() { Term::default() } else { Term::endless() };
     let regions = ConsistentRegions::of(&mirrors, term.clone());
-    background.spawn({
+    tasks.background.spawn({
         let (mirrors, client, scope, last) = (mirrors.clone(), client.clone(), options.scope(), last.clone());
         async move { mirrors.run(&client, &scope, &last).await }
     });
     let reporter = Reporter { controller: REPORTER.into(), instance: identity.into() };
     let (events, publishing) = Events::new(client.clone(), reporter, &metrics);
-    background.spawn(publishing);
+    tasks.background.spawn(publishing);
 
     let http = listen(options.endpoints.http_listen, "--http-listen").await?;
     let pages = {
         let (metrics, mirrors) = (metrics.clone(), mirrors.clone());
         Pages::new(move || metrics.text(), move || readiness(&mirrors))
     };
-    let mut servers = JoinSet::new();
     let probes = pages.serve(http, last.clone().cancelled_owned());
-    servers.spawn(async move { probes.await.context("probes") });
+    tasks.servers.spawn(async move { probes.await.context("probes") });
 
     let mut fusion = options.fusion()?;
     if let Some(service) = options.fusion_service_endpoints.clone() {
@@ -123,7 +126,9 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         fusion.endpoints = Some(endpoints);
         let (client, metrics, last, here) = (client.clone(), metrics.clone(), last.clone(), here.clone());
         let told = (told, std::convert::identity as fn(_) -> _);
-        background.spawn(async move { service_endpoints::watch(client, service, &here, &metrics, told, last).await });
+        tasks
+            .background
+            .spawn(async move { service_endpoints::watch(client, service, &here, &metrics, told, last).await });
     }
     let fusion = fusion::Client::new(fusion);
 
@@ -131,7 +136,9 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     if let Some(service) = options.endpoints.pe_api_endpoints.clone() {
         let (client, metrics, last) = (client.clone(), metrics.clone(), last.clone());
         let told = (told, addresses as fn(_) -> _);
-        background.spawn(async move { service_endpoints::watch(client, service, &here, &metrics, told, last).await });
+        tasks
+            .background
+            .spawn(async move { service_endpoints::watch(client, service, &here, &metrics, told, last).await });
     }
     let listener = listen(options.endpoints.pe_api_listen, "--pe-api-listen").await?;
     tracing::info!(address = %listener.local_addr()?, "serving the PE API");
@@ -143,7 +150,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let are_led_away = Arc::new(move || stop.is_cancelled() || seen.too_old().is_some());
     let pe_api = PeApi::new(own, shared, boards.clone(), callers, regions.clone(), are_led_away, &metrics);
     let (served, stop) = (pe_api.clone(), asked_to_stop.clone());
-    servers.spawn(async move {
+    tasks.servers.spawn(async move {
         pe_api::server::serve(listener, served, stop, grace).await;
         Ok(())
     });
@@ -156,9 +163,12 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let cluster = cluster(Gate::new(Limits::of(SUBSCRIPTION_CALLS), &metrics));
     let (stopping, turns) = (service.stopping(), pe_api.turns());
     let subscriptions = SubscriptionApi::new(cluster, mirrors.clone(), boards.clone(), turns, stopping.clone());
-    let services = Services::default().with(service.into_server()).with(subscriptions.into_server());
+    let access = options.access(&client);
+    let services = Services::new(access.clone())
+        .with(service.into_server(access.clone()), elasticity::ERROR_DOMAIN)
+        .with(subscriptions.into_server(access), subscription::ERROR_DOMAIN);
     let (stop, filled) = (asked_to_stop.clone(), mirrors.clone());
-    servers.spawn(async move {
+    tasks.servers.spawn(async move {
         // Until then it would say that jobs do not exist; callers wait to be accepted.
         tokio::select! {
             () = filled.synced() => {}
@@ -174,10 +184,9 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let listener = listen(options.endpoints.bundle_repository_listen, "--bundle-repository-listen").await?;
     tracing::info!(address = %listener.local_addr()?, "serving bundles to PEs");
     let settings = options.bundles.repository(grace);
-    let repository =
-        BundleRepository::new(fetcher.clone(), client.clone(), settings, move |address| pe_api.job_at(address));
+    let repository = BundleRepository::new(fetcher.clone(), client.clone(), settings, pe_api);
     let (counters, stop) = (repository::counters(&metrics), asked_to_stop.clone());
-    servers.spawn(async move {
+    tasks.servers.spawn(async move {
         repository.serve(listener, counters, stop.cancelled_owned()).await.context("bundles for PEs")
     });
 
@@ -219,37 +228,81 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
             },
         }
     };
-    let unasked_end = async {
-        while let Some(ended) = servers.join_next().await {
-            let result = ended.map_err(anyhow::Error::from).flatten();
-            if !asked_to_stop.is_cancelled() {
-                return result.and_then(|()| bail!("a server ended"));
-            }
-            report(result);
-        }
-        std::future::pending().await
-    };
-    tokio::select! {
-        // Another replica goes on: nothing may be written any more, not even to say good-bye.
-        result = lead => result?,
-        result = unasked_end => result?,
-    }
+    let patience = options.calls().deadline * 2 + LAST_TASKS;
+    // Another replica goes on, if that fails: nothing may be written any more, not even to say good-bye.
+    let unasked = tasks.unasked_end_beside(lead, &asked_to_stop, patience).await?;
 
     drop(events);
     last.cancel();
-    let rest = async {
-        while let Some(ended) = servers.join_next().await {
-            report(ended.map_err(anyhow::Error::from).flatten());
-        }
-        while let Some(ended) = background.join_next().await {
-            report(ended.map_err(anyhow::Error::from));
-        }
-    };
-    if timeout(grace + LAST_TASKS, rest).await.is_err() {
+    if timeout(grace + LAST_TASKS, tasks.end()).await.is_err() {
         tracing::warn!("some tasks did not end in time");
+    }
+    if let Some(unasked) = unasked {
+        return Err(unasked);
     }
     tracing::info!("ended as asked");
     Ok(())
+}
+
+/// What runs as long as the process does.
+#[derive(Default)]
+struct Tasks {
+    /// Those that others call.
+    servers: JoinSet<anyhow::Result<()>>,
+    /// All others.
+    background: JoinSet<()>,
+}
+
+impl Tasks {
+    /// Leads until that ends. If a task ends before although nobody has asked for it, leading is asked to end: why is
+    /// returned after it has, or has not for so long.
+    ///
+    /// # Errors
+    /// What leads failed.
+    async fn unasked_end_beside(
+        &mut self,
+        lead: impl Future<Output = anyhow::Result<()>>,
+        asked_to_stop: &CancellationToken,
+        patience: Duration,
+    ) -> anyhow::Result<Option<anyhow::Error>> {
+        let mut lead = pin!(lead);
+        let unasked = tokio::select! {
+            result = &mut lead => return result.map(|()| None),
+            unasked = self.unasked_end(asked_to_stop) => unasked,
+        };
+        tracing::error!(error = format!("{unasked:#}"), "this process ends, because a part of it does");
+        asked_to_stop.cancel();
+        match timeout(patience, lead).await {
+            Ok(result) => result.context(format!("leading failed after {unasked:#}"))?,
+            Err(_) => tracing::warn!("the lease was not released in time; others wait until it ends"),
+        }
+        Ok(Some(unasked))
+    }
+
+    /// Why one of them has ended although nobody asked for it.
+    async fn unasked_end(&mut self, asked_to_stop: &CancellationToken) -> anyhow::Error {
+        loop {
+            let ended = tokio::select! {
+                Some(ended) = self.servers.join_next() => ended.map_err(anyhow::Error::from).flatten(),
+                Some(ended) = self.background.join_next() => ended.map_err(anyhow::Error::from),
+                else => std::future::pending().await,
+            };
+            if !asked_to_stop.is_cancelled() {
+                return ended.err().unwrap_or_else(|| anyhow!("a task ended that runs as long as the process"));
+            }
+            report(ended);
+        }
+    }
+
+    /// Waits for the end of all.
+    async fn end(&mut self) {
+        while let Some(ended) = self.servers.join_next().await {
+            report(ended.map_err(anyhow::Error::from).flatten());
+        }
+        while let Some(ended) = self.background.join_next().await {
+            report(ended.map_err(anyhow::Error::from));
+        }
+    }
 }
 
 /// Brings the mirrors up to the moment at which this process begins to lead. False if it is asked to stop before.
@@ -356,4 +409,113 @@ fn report(result: anyhow::Result<()>) {
 async fn work(dependencies: Dependencies, stop: CancellationToken, finish: Duration) -> anyhow::Result<()> {
     controllers::run(dependencies, stop, finish).await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt as _;
+    use http::{Method, Request, Response};
+    use k8s_openapi::api::coordination::v1::Lease;
+    use kube::client::Body;
+    use std::convert::Infallible;
+    use std::future::{pending, ready};
+    use std::sync::{Mutex, PoisonError};
+    use streams_kubernetes::leadership::LeaseOptions;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn a_task_that_ends_unasked_is_noticed() {
+        let fails = || async { Err(anyhow!("no port")) };
+        // what ends -> part of why
+        let table: [(fn(&mut Tasks), &str); 4] = [
+            (|tasks| _ = tasks.background.spawn(async { panic!("on purpose") }), "on purpose"),
+            (|tasks| _ = tasks.background.spawn(ready(())), "a task ended"),
+            (|tasks| _ = tasks.servers.spawn(ready(Ok(()))), "a task ended"),
+            (|tasks| _ = tasks.servers.spawn(async { panic!("on purpose") }), "on purpose"),
+        ];
+        for (end, expected) in table {
+            let mut tasks = Tasks::default();
+            tasks.background.spawn(pending());
+            tasks.servers.spawn(pending());
+            end(&mut tasks);
+            let stop = CancellationToken::new();
+            let why = tasks.unasked_end_beside(stop.clone().cancelled_owned().map(Ok), &stop, PATIENCE).await;
+            let why = format!("{:#}", why.unwrap().unwrap());
+            assert!(why.contains(expected) && stop.is_cancelled(), "{why}");
+        }
+        let mut tasks = Tasks::default();
+        tasks.servers.spawn(fails());
+        let why = tasks.unasked_end(&CancellationToken::new()).await;
+        assert_eq!(why.to_string(), "no port");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_ends_as_asked_or_while_leading_fails_is_none_of_these() {
+        let stop = CancellationToken::new();
+        let mut tasks = Tasks::default();
+        stop.cancel();
+        tasks.background.spawn(ready(()));
+        let lead = async {
+            sleep(PATIENCE).await;
+            Ok(())
+        };
+        assert!(tasks.unasked_end_beside(lead, &stop, PATIENCE).await.unwrap().is_none());
+        let lead = async { Err(anyhow!("the lease is lost")) };
+        assert!(tasks.unasked_end_beside(lead, &stop, PATIENCE).await.is_err());
+        // Leading that does not end is left.
+        let stop = CancellationToken::new();
+        tasks.background.spawn(ready(()));
+        assert!(tasks.unasked_end_beside(pending(), &stop, PATIENCE).await.unwrap().is_some());
+    }
+
+    /// The API server, as far as it has one Lease: the last that was written.
+    fn api_server_with_lease(lease: &Arc<Mutex<Option<Lease>>>) -> Client {
+        let lease = Arc::clone(lease);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let lease = Arc::clone(&lease);
+            async move {
+                let is_read = request.method() == Method::GET;
+                let body = request.into_body().collect_bytes().await.unwrap_or_default();
+                let mut lease = lease.lock().unwrap_or_else(PoisonError::into_inner);
+                if !is_read {
+                    *lease = serde_json::from_slice(&body).ok();
+                }
+                let (status, body) = match &*lease {
+                    Some(lease) => (200, serde_json::to_vec(lease).unwrap()),
+                    None => (
+                        404,
+                        br#"{"kind":"Status","status":"Failure","message":"","reason":"NotFound","code":404}"#.to_vec(),
+                    ),
+                };
+                Ok::<_, Infallible>(Response::builder().status(status).body(Body::from(body)).unwrap())
+            }
+        });
+        Client::new(service, "n")
+    }
+
+    #[tokio::test]
+    async fn the_lease_is_given_up_when_a_mirror_panics() {
+        let lease = Arc::default();
+        let client = api_server_with_lease(&lease);
+        let holder = || lease.lock().unwrap().as_ref().and_then(|lease: &Lease| lease.spec.clone()?.holder_identity);
+        let options = LeaseOptions {
+            namespace: "n".to_owned(),
+            name: "l".to_owned(),
+            identity: "me".to_owned(),
+            duration: Duration::from_secs(15),
+            renew_interval: Duration::from_secs(2),
+            renew_deadline: Duration::from_secs(10),
+        };
+        let (stop, metrics) = (CancellationToken::new(), Metrics::new("test"));
+        let leader = leadership::acquire(client, options, Term::default(), &metrics, &stop).await.unwrap();
+        assert_eq!(holder().as_deref(), Some("me"));
+        let mut tasks = Tasks::default();
+        tasks.background.spawn(async { panic!("on purpose") });
+        let work = stop.clone().cancelled_owned().map(Ok);
+        let unasked = tasks.unasked_end_beside(while_leading(leader, work), &stop, PATIENCE).await.unwrap();
+        assert!(unasked.is_some());
+        assert_eq!(holder(), None);
+    }
 }

@@ -88,7 +88,7 @@ pub use pe_options::{
 };
 pub use processing_element::{
     AadlConfigMap, Connectivity, DeletedBy, PePhase, Placement, PoolLocation, ProcessingElement, ProcessingElementSpec,
-    ProcessingElementStatus, ReportedConnectivity, Termination, TerminationOutcome, UserEndpoint,
+    ProcessingElementStatus, ReportedConnectivity, Termination, TerminationOutcome, UnavailableBundle, UserEndpoint,
 };
 pub use requested_widths::{RequestedWidth, RequestedWidths};
 pub use resize::{

@@ -3,12 +3,17 @@
 //! The spec holds everything a pod is made from, so that the PE controller needs neither the plan nor the job's
 //! options.
 
-use super::{PeOptions, names, schema};
+use super::{PeOptions, condition, names, schema};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// How long a pod that runs may be asking for its bundle at most: 30 times, and it waits for each answer, with pauses
+/// in between. One that runs for longer has it, or has ended.
+pub const ASKS_FOR_BUNDLE_WITHIN: SignedDuration = SignedDuration::from_mins(30);
 
 /// Names of operators that a PE's spec lists; the number of all of them is in `operatorCount`.
 pub const LISTED_OPERATORS_MAX: usize = 64;
@@ -212,7 +217,8 @@ pub struct PoolLocation {
     pub in_pool_index: Option<u64>,
 }
 
-/// What is known of a PE. Written by the PE controller; `connectivity` and `endpoints` by the PE API.
+/// What is known of a PE. Written by the PE controller; `connectivity` and `endpoints` by the PE API;
+/// `bundleUnavailable` by whoever serves bundles, and removed by the PE controller as well.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessingElementStatus {
@@ -289,6 +295,10 @@ pub struct ProcessingElementStatus {
     /// What a pod of the PE has told of its connections last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connectivity: Option<ReportedConnectivity>,
+    /// Why a pod of the PE has asked for the bundle of its job and was not given it; not there if it was, or if no pod
+    /// waits for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bundle_unavailable: Option<Box<UnavailableBundle>>,
     /// Ports that operators of the PE have opened under a name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
@@ -321,6 +331,25 @@ pub struct ReportedConnectivity {
     pub launch_count: u64,
 }
 
+/// Why the bundle of a job cannot be given to a PE.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnavailableBundle {
+    /// Why, as one word in CamelCase.
+    #[schemars(length(max = 64))]
+    pub reason: String,
+    /// Why, for people.
+    #[schemars(length(max = 1_024))]
+    pub message: String,
+}
+
+impl UnavailableBundle {
+    /// For this reason; the message is cut where the schema does not hold it.
+    pub fn new(reason: &str, message: &str) -> Self {
+        Self { reason: condition::cut(reason, 64).to_owned(), message: condition::cut(message, 1_024).to_owned() }
+    }
+}
+
 /// A port that an operator has opened under a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -342,6 +371,21 @@ impl ProcessingElementStatus {
     pub fn connectivity(&self) -> Connectivity {
         let of_pod = self.connectivity.as_ref().filter(|reported| reported.launch_count == self.launch_count);
         of_pod.map_or(Connectivity::None, |reported| reported.state)
+    }
+
+    /// Whether a pod of the PE may be waiting for the bundle of the job now, or be about to. One that has told of its
+    /// connections has the bundle, and so has one that runs for long enough.
+    #[must_use]
+    pub fn may_wait_for_bundle(&self, now: Timestamp) -> bool {
+        let has_told = self.connectivity.as_ref().is_some_and(|reported| reported.launch_count >= self.launch_count);
+        let is_past = |since: &Time| now.duration_since(since.0) >= ASKS_FOR_BUNDLE_WITHIN;
+        let has_asked = has_told || self.running_since.as_ref().is_some_and(is_past);
+        match self.phase {
+            Some(PePhase::Completed | PePhase::Failed | PePhase::Stopped | PePhase::Suspended) => false,
+            None | Some(PePhase::Waiting | PePhase::Starting | PePhase::Running) => !has_asked,
+            // What the pod that has ended told or did says nothing of the next one.
+            Some(PePhase::BackOff | PePhase::Replacing) => true,
+        }
     }
 }
 
@@ -439,6 +483,40 @@ mod tests {
             let options = PeOptions { restart_failed_pod, ..PeOptions::default() };
             let spec = ProcessingElementSpec { restartable, options, ..ProcessingElementSpec::default() };
             assert_eq!(spec.restart_failed_pod(), expected);
+        }
+    }
+
+    #[test]
+    fn a_pod_waits_for_its_bundle_until_it_has_told_something_or_has_run_for_long() {
+        use PePhase::*;
+        let at = |minute: i64| Timestamp::from_second(60 * minute).unwrap();
+        // phase, since when the pod of launch 2 runs, launch whose connectivity is known -> whether it may wait at
+        // minute 40
+        let table = [
+            (None, None, None, true),
+            (Some(Waiting), None, None, true),
+            (Some(Starting), Some(39), None, true),
+            (Some(Starting), Some(39), Some(1), true),
+            (Some(Starting), Some(39), Some(2), false),
+            (Some(Running), Some(11), None, true),
+            (Some(Running), Some(10), None, false),
+            (Some(BackOff), None, Some(1), true),
+            (Some(BackOff), None, Some(2), true),
+            (Some(Replacing), Some(1), Some(2), true),
+            (Some(Completed), None, None, false),
+            (Some(Failed), None, None, false),
+            (Some(Stopped), None, None, false),
+            (Some(Suspended), None, None, false),
+        ];
+        for (phase, running_since, told, expected) in table {
+            let status = ProcessingElementStatus {
+                phase,
+                launch_count: 2,
+                running_since: running_since.map(|minute| Time(at(minute))),
+                connectivity: told.map(|launch_count| ReportedConnectivity { state: Connectivity::None, launch_count }),
+                ..ProcessingElementStatus::default()
+            };
+            assert_eq!(status.may_wait_for_bundle(at(40)), expected, "{phase:?} {running_since:?} {told:?}");
         }
     }
 

@@ -1,8 +1,9 @@
 //! The board: all exports and imports of a namespace, and the matches between them.
 //!
 //! What is put on it is not tried at once with all that it may match: there may be thousands, and each may cost what a
-//! subscription may cost. [`Board::settle`] tries as many as its caller has the time for. Until then a fact matches
-//! what it matched before, as far as that is still possible.
+//! subscription may cost. [`Board::settle`] tries as many as its caller has the time for; or the caller takes
+//! [`Board::trials`] and gives back what comes of them, which counts as far as the facts still are what was tried.
+//! Until then a fact matches what it matched before, as far as that is still possible.
 //!
 //! Invariants: a match stands on both sides; once all is tried, what matches is what
 //! [`matches`](crate::fact::matches) says of every export with every import, though only those are tried that have a
@@ -14,7 +15,9 @@ use crate::ids::{Id, Ids};
 use crate::port::{Pe, Port};
 use crate::routes::{self, Published, Publisher, Routes, Subscribed, Subscriber, TooManyRoutes};
 use crate::side::Side;
+use crate::trial::{Trial, Tried};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// All exports and imports of a namespace.
 #[derive(Debug, Default)]
@@ -32,6 +35,8 @@ pub struct Changes {
     pub costs: BTreeSet<Pe>,
     /// What it has taken to find that out, in steps of evaluations.
     pub steps: usize,
+    /// The first export and import that it panicked to try with each other; they do not match.
+    pub panicked: Option<(Port, Port)>,
 }
 
 /// A subscription costs too much to be evaluated.
@@ -43,6 +48,11 @@ pub struct TooCostly {
     /// Number of the others.
     pub others: usize,
 }
+
+/// It takes too long to find out which exports an import would get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it takes too long to find out")]
+pub struct TooManySteps;
 
 impl Board {
     /// The export is there, in the place of what its port had before. What it matches is still to be tried.
@@ -69,13 +79,35 @@ impl Board {
     pub fn settle(&mut self, steps: usize) -> Changes {
         let mut changes = Changes::default();
         while changes.steps < steps {
-            let Some((export, import)) = self.next_untried() else { break };
-            let (Some(from), Some(to)) = (self.exports.get(export), self.imports.get(import)) else { continue };
-            let (outcome, taken) = tried(&from.fact, &to.fact);
-            changes.steps += taken;
-            note(&mut self.exports, &mut self.imports, (export, import), outcome, &mut changes);
+            let Some(trial) = self.untried().next() else { break };
+            self.take_over(trial.run(), &mut changes);
         }
         changes
+    }
+
+    /// What is to be tried next, at most so many pairs. They are to be tried until the board is told what came of them.
+    #[must_use]
+    pub fn trials(&self, most: usize) -> Vec<Trial> {
+        self.untried().take(most).collect()
+    }
+
+    /// Takes over what came of trials. Of what was tried and is another one now, nothing is known by that.
+    pub fn learn(&mut self, tried: impl IntoIterator<Item = Tried>) -> Changes {
+        let mut changes = Changes::default();
+        tried.into_iter().for_each(|tried| self.take_over(tried, &mut changes));
+        changes
+    }
+
+    fn take_over(&mut self, tried: Tried, changes: &mut Changes) {
+        changes.steps += tried.steps();
+        let (export, import) = (tried.trial.export.0, tried.trial.import.0);
+        if !is_still(&self.exports, &tried.trial.export) || !is_still(&self.imports, &tried.trial.import) {
+            return;
+        }
+        changes.panicked = changes.panicked.take().or_else(|| tried.panicked());
+        self.exports.tried(export, import);
+        self.imports.tried(import, export);
+        note(&mut self.exports, &mut self.imports, (export, import), tried.outcome, changes);
     }
 
     /// Whether nothing is to be tried.
@@ -84,13 +116,14 @@ impl Board {
         self.exports.is_tried() && self.imports.is_tried()
     }
 
-    /// The next export and import to be tried. A pair that is to be tried because of both is tried once.
-    fn next_untried(&mut self) -> Option<(Id, Id)> {
-        if let Some((export, import)) = self.exports.next_untried() {
-            self.imports.tried(import, export);
-            return Some((export, import));
-        }
-        self.imports.next_untried().map(|(import, export)| (export, import))
+    /// All that is to be tried. A pair that is to be tried because of both is there once.
+    fn untried(&self) -> impl Iterator<Item = Trial> {
+        let of_imports = self.imports.untried().map(|(import, export)| (export, import));
+        let of_imports = of_imports.filter(|(export, import)| !self.exports.is_untried(*export, *import));
+        self.exports.untried().chain(of_imports).filter_map(|(export, import)| {
+            let (from, to) = (self.exports.get(export)?, self.imports.get(import)?);
+            Some(Trial { export: (export, Arc::clone(&from.fact)), import: (import, Arc::clone(&to.fact)) })
+        })
     }
 
     /// Whether somebody receives what the output port exports.
@@ -117,12 +150,32 @@ impl Board {
         others(&self.imports, &self.exports, port, most)
     }
 
-    /// The first output port that sends to the input port and forbids filters.
-    #[must_use]
-    pub fn forbids_filters(&self, port: &Port) -> Option<&Port> {
-        let placed = self.imports.at(port)?;
-        let from = facts(&self.exports, &placed.matched);
-        from.filter(|export| !export.allows_filter).map(|export| &export.port).min()
+    /// The first output port that would send to the import if it had no filter, and that forbids filters. The import
+    /// need not be on the board as it is.
+    ///
+    /// # Errors
+    /// It takes more than about so many steps to find out.
+    pub fn forbids_filters(&self, import: &Import, steps: usize) -> Result<Option<&Port>, TooManySteps> {
+        let unfiltered = Import { filter: None, ..import.clone() };
+        let known = self.imports.at(&import.port).filter(|placed| placed.fact.matches_like(&unfiltered));
+        if let Some(placed) = known.filter(|_| self.is_settled()) {
+            return Ok(forbidding(&self.exports, placed.matched.iter()).map(|export| &export.port).min());
+        }
+        let candidates = self.exports.having(&unfiltered.keys());
+        let mut candidates: Vec<&Export> = forbidding(&self.exports, candidates.iter()).collect();
+        candidates.sort_by(|one, other| one.port.cmp(&other.port));
+        let mut all_taken = 0;
+        for export in candidates {
+            if all_taken >= steps {
+                return Err(TooManySteps);
+            }
+            let (outcome, taken) = tried(export, &unfiltered);
+            if outcome == Outcome::Matches {
+                return Ok(Some(&export.port));
+            }
+            all_taken += taken;
+        }
+        Ok(None)
     }
 
     /// For which exports the subscription of the input port costs too much.
@@ -199,13 +252,24 @@ impl Board {
     }
 }
 
+/// Whether the fact in this place matches what the one matches that was tried.
+fn is_still<F: Fact>(side: &Side<F>, (id, tried): &(Id, Arc<F>)) -> bool {
+    side.get(*id).is_some_and(|now| Arc::ptr_eq(&now.fact, tried) || now.fact.matches_like(tried))
+}
+
 fn is_matched<F: Fact>(side: &Side<F>, port: &Port) -> bool {
     side.at(port).is_some_and(|placed| !placed.matched.is_empty())
 }
 
 /// The facts in these places.
 fn facts<'a, F: Fact>(side: &'a Side<F>, ids: &'a Ids) -> impl Iterator<Item = &'a F> {
-    ids.iter().filter_map(|id| side.get(id)).map(|placed| &placed.fact)
+    ids.iter().filter_map(|id| side.get(id)).map(|placed| &*placed.fact)
+}
+
+/// Those of the exports in these places that forbid filters.
+fn forbidding(exports: &Side<Export>, ids: impl Iterator<Item = Id>) -> impl Iterator<Item = &Export> {
+    let facts = ids.filter_map(|id| exports.get(id)).map(|placed| &*placed.fact);
+    facts.filter(|export| !export.allows_filter)
 }
 
 /// The ports of the far side that a port matches, at most so many, in order; and how many there are.
@@ -306,7 +370,6 @@ mod tests {
     use proptest::sample::select;
     use spl_expression::{Expression, Limits, Properties, Value};
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     const SUBSCRIPTIONS: [&str; 8] = [
         "n == 1",
@@ -473,8 +536,12 @@ mod tests {
                     prop_assert_eq!((labels.iter().collect::<Vec<_>>(), count), (others, labels.len()));
                     let (some, count) = board.exporters(port, 1);
                     prop_assert_eq!((some.len(), count), (labels.len().min(1), labels.len()));
-                    let forbids = ports.iter().find(|port| !exports[*port].allows_filter);
-                    prop_assert_eq!(board.forbids_filters(port), forbids);
+                    let import = &imports[port];
+                    let unfiltered = Import { filter: None, ..import.clone() };
+                    let forbidding = exports.values().filter(|export| !export.allows_filter);
+                    let sending = forbidding.filter(|export| matches(export, &unfiltered));
+                    let forbids = sending.map(|export| &export.port).min();
+                    prop_assert_eq!(board.forbids_filters(import, usize::MAX), Ok(forbids));
                 }
                 prop_assert_eq!(board.size(), (exports.len(), imports.len()));
                 before = now;
@@ -490,11 +557,13 @@ mod tests {
 
         #[test]
         fn while_it_settles_the_board_takes_changes_and_ends_as_one_that_was_given_the_last_at_once(
-            changes in prop::collection::vec((change(), 0usize..4), 1..60)
+            changes in prop::collection::vec((change(), 0usize..4, 0usize..4, any::<bool>()), 1..60)
         ) {
             let (mut board, mut anew) = (Board::default(), Board::default());
             let (mut exports, mut imports) = (BTreeMap::new(), BTreeMap::new());
-            for (change, tries) in changes {
+            // What was tried apart from the board, and is told when the board may be another one.
+            let mut apart = Vec::new();
+            for (change, tries, trials, is_told) in changes {
                 match change {
                     Change::PutExport(export) => {
                         board.put_export(export.clone());
@@ -513,11 +582,16 @@ mod tests {
                         imports.remove(&port);
                     }
                 }
+                if is_told {
+                    board.learn(apart.drain(..));
+                }
+                apart.extend(board.trials(trials).into_iter().map(Trial::run));
                 for _ in 0..tries {
                     board.settle(1);
                 }
             }
             board.settle(usize::MAX);
+            board.learn(apart);
             exports.values().for_each(|export| _ = anew.put_export(export.clone()));
             imports.values().for_each(|import| _ = anew.put_import(import.clone()));
             anew.settle(usize::MAX);
@@ -645,6 +719,47 @@ mod tests {
     }
 
     #[test]
+    fn what_panics_does_not_match_and_holds_up_nobody() {
+        let mut board = Board::default();
+        for id in 0..3 {
+            board.put_export(exported(id, &[("n", Value::Int64(1.into()))]));
+        }
+        board.put_import(imported(0, "n == 1", None));
+        let panics = |export: &Export, import: &Import| {
+            assert_ne!(export.port, at("out", 1), "on purpose");
+            tried(export, import)
+        };
+        let tried: Vec<Tried> = board.trials(9).into_iter().map(|trial| trial.run_by(panics)).collect();
+        assert_eq!((tried.len(), board.is_settled()), (3, false));
+        let changes = board.learn(tried);
+        assert_eq!((changes.panicked, board.is_settled()), (Some((at("out", 1), at("in", 0))), true));
+        assert_eq!(board.exporters(&at("in", 0), 9).0, [at("out", 0), at("out", 2)]);
+    }
+
+    #[test]
+    fn what_was_tried_before_it_became_another_one_counts_no_more() {
+        let export = |n: i64| exported(0, &[("n", Value::Int64(n.into()))]);
+        let numbered = |n: i64| Export { job_id: 7, ..export(n) };
+        // what comes between -> whether the import gets the export before all is tried, whether all is
+        let between: [(fn(&mut Board, Export), Export, bool, bool); 4] = [
+            (|_, _| (), export(1), true, true),
+            (|board, export| _ = board.put_export(export), numbered(1), true, true),
+            (|board, export| _ = board.put_export(export), export(2), false, false),
+            (|board, export| _ = board.remove_export(&export.port), export(1), false, true),
+        ];
+        for (change, other, is_matched, is_settled) in between {
+            let said = format!("{other:?}");
+            let mut board = Board::default();
+            board.put_export(export(1));
+            board.put_import(imported(0, "n < 2", None));
+            let tried: Vec<Tried> = board.trials(1).into_iter().map(Trial::run).collect();
+            change(&mut board, other);
+            board.learn(tried);
+            assert_eq!((board.has_exporters(&at("in", 0)), board.is_settled()), (is_matched, is_settled), "{said}");
+        }
+    }
+
+    #[test]
     fn what_costs_too_much_for_one_export_goes_with_it_and_leaves_the_others() {
         let long = Value::Rstring("x".repeat(65_536).into());
         let mut board = Board::default();
@@ -660,6 +775,53 @@ mod tests {
         assert_eq!(too_costly, expected);
         assert_eq!(board.remove_export(&at("out", 0)).costs.len(), 2);
         assert_eq!(board.too_costly(&at("in", 0)), None);
+    }
+
+    #[test]
+    fn a_filter_is_forbidden_by_what_would_be_sent_without_it() {
+        let mut board = Board::default();
+        for (id, n, allows_filter) in [(0, 1, true), (1, 1, false), (2, 2, true), (3, 2, false), (4, 2, false)] {
+            board.put_export(Export { allows_filter, ..exported(id, &[("n", Value::Int64(n.into()))]) });
+        }
+        board.put_import(imported(0, "n == 1", None));
+        board.put_import(imported(1, "n == 2", Some("f")));
+        for settled in [false, true] {
+            board.settle(if settled { usize::MAX } else { 0 });
+            // port, what it is to ask for -> the export that forbids a filter
+            let table = [
+                (0, "n == 1", Some(1)),
+                (0, "n == 2", Some(3)),
+                (0, "n == 3", None),
+                (1, "n == 1", Some(1)),
+                // What sends nothing only because of the filter before does not allow another one.
+                (1, "n == 2", Some(3)),
+                // A port of which nothing is on the board.
+                (7, "n > 0", Some(1)),
+            ];
+            for (id, subscription, expected) in table {
+                let asked = imported(id, subscription, Some("g"));
+                let expected = expected.map(|export| at("out", export));
+                let forbids = board.forbids_filters(&asked, 1 << 20);
+                assert_eq!(forbids, Ok(expected.as_ref()), "{id} {subscription} {settled}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_forbids_filters_is_found_out_within_a_bound_or_from_what_is_known() {
+        let long = Value::Rstring("x".repeat(65_536).into());
+        let mut board = Board::default();
+        for id in 0..100 {
+            board.put_export(Export { allows_filter: false, ..exported(id, &[("a", long.clone())]) });
+        }
+        let costly = format!("{} || a == \"y\"", ["hash(a) == 1"; 3].join(" || "));
+        let filtered = imported(0, &costly, Some("f"));
+        assert_eq!(board.forbids_filters(&filtered, 1 << 20), Err(TooManySteps));
+        // Nothing is tried again that is known.
+        board.put_import(imported(0, &costly, None));
+        assert_eq!(board.forbids_filters(&filtered, 1 << 20), Err(TooManySteps), "not all is tried yet");
+        board.settle(usize::MAX);
+        assert_eq!(board.forbids_filters(&filtered, 0), Ok(None));
     }
 
     /// One PE that exports so often, and one that imports so often what all of them send.

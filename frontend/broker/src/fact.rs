@@ -6,7 +6,7 @@ use spl_expression::{Expression, Need, Needs, Properties, Selected};
 use std::sync::Arc;
 
 /// Steps for a pair that is tried, besides those of its subscription: it is found, and what comes of it is noted.
-const PAIR_STEPS: usize = 256;
+pub(crate) const PAIR_STEPS: usize = 256;
 /// Steps for a name that is compared.
 const NAME_STEPS: usize = 32;
 /// Keys of the properties of an export. One with more properties and values is tried with all subscriptions of its

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`port`] | PEs and their ports, and how they are named |
 //! | [`fact`] | exports and imports: what is known of them, and what matches what |
+//! | [`trial`] | exports and imports that are tried with each other, apart from the board |
 //! | `ids` | sets of places of one side |
 //! | `side` | one side of the board: all exports, or all imports, found by what a match needs |
 //! | [`board`] | both sides, and the matches between them |
@@ -25,8 +26,10 @@ mod ids;
 pub mod port;
 pub mod routes;
 mod side;
+pub mod trial;
 
-pub use board::{Board, Changes, TooCostly};
+pub use board::{Board, Changes, TooCostly, TooManySteps};
 pub use fact::{Application, Export, Import, NamedStream, Subscription};
 pub use port::{Pe, Port};
 pub use routes::{Routes, TooManyRoutes};
+pub use trial::{Trial, Tried};

@@ -6,11 +6,12 @@ use crate::ids::{Id, Ids};
 use crate::port::{Pe, Port};
 use slab::Slab;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A fact, and what is known of it and the other side.
 #[derive(Debug)]
 pub(crate) struct Placed<F> {
-    pub(crate) fact: F,
+    pub(crate) fact: Arc<F>,
     /// What an entry for it weighs in the routes of others.
     pub(crate) weight: usize,
     /// The keys under which it is found now.
@@ -91,6 +92,7 @@ impl<F: Fact> Side<F> {
             let port = fact.port().clone();
             let (matched, costly) = (Ids::default(), Ids::default());
             let weight = fact.weight();
+            let fact = Arc::new(fact);
             let id = self.placed.insert(Placed { fact, weight, keys: keys.clone(), matched, costly, load: 0 });
             self.by_pe.entry(port.pe.clone()).or_default().insert(id);
             self.by_port.insert(port, id);
@@ -110,7 +112,7 @@ impl<F: Fact> Side<F> {
     pub(crate) fn replace(&mut self, id: Id, fact: F) {
         if let Some(placed) = self.placed.get_mut(id) {
             placed.weight = fact.weight();
-            placed.fact = fact;
+            placed.fact = Arc::new(fact);
         }
     }
 
@@ -152,14 +154,14 @@ impl<F: Fact> Side<F> {
         }
     }
 
-    /// What is to be tried next, and with what of the other side.
-    pub(crate) fn next_untried(&mut self) -> Option<(Id, Id)> {
-        let mut entry = self.untried.first_entry()?;
-        let (id, other) = (*entry.key(), entry.get_mut().pop_first());
-        if entry.get().is_empty() {
-            entry.remove();
-        }
-        Some((id, other?))
+    /// What is to be tried, and with what of the other side.
+    pub(crate) fn untried(&self) -> impl Iterator<Item = (Id, Id)> {
+        self.untried.iter().flat_map(|(id, others)| others.iter().map(|other| (*id, other)))
+    }
+
+    /// Whether it is to be tried with this.
+    pub(crate) fn is_untried(&self, id: Id, other: Id) -> bool {
+        self.untried.get(&id).is_some_and(|others| others.contains(other))
     }
 
     /// It has been tried with this.

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
+use std::path::PathBuf;
 use std::time::Duration;
 use streams_api::resize::KEY_MAX;
 use streams_api::{ResizePhase, ResizePolicy};
@@ -39,6 +40,8 @@ Examples:
     kubectl -n streams-system port-forward service/streams-frontend 50052 &
     kubectl streams plan sensors Clean=4
     kubectl streams plan sensors Clean=4 --policy rebalance
+    kubectl create token balancer --audience streams-frontend > token     # where the frontend asks who calls
+    kubectl streams plan sensors Clean=4 --token-file token
     kubectl streams plan sensors Clean=4 --endpoint http://streams-frontend.streams-system:50052";
 
 const GRAPH_EXAMPLES: &str = "\
@@ -96,6 +99,9 @@ pub(crate) struct PlanOptions {
     /// Address of the elasticity API
     #[arg(long, value_name = "URL", default_value = "http://localhost:50052")]
     pub(crate) endpoint: String,
+    /// File with a token to show where the frontend asks who calls (--authenticate=token)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// How long to wait for the answer, e.g. 90s
     #[arg(long, default_value = "1m", value_parser = duration)]
     pub(crate) timeout: Duration,

@@ -7,6 +7,7 @@ use super::options::PlanOptions;
 use super::status::one_line;
 use anyhow::{Context as _, anyhow, bail};
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 use streams_proto::elasticity::v1::dry_run::{Fate, PlannedChange};
 use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
@@ -14,6 +15,7 @@ use streams_proto::elasticity::v1::resize_request::DesiredWidth;
 use streams_proto::elasticity::v1::{Changes, ResizeRequest, ResizeResponse};
 use tabwriter::TabWriter;
 use tonic::Request;
+use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Endpoint;
 
 /// How long a connection may take.
@@ -34,15 +36,29 @@ pub(crate) async fn plan(namespace: &str, options: PlanOptions) -> anyhow::Resul
             options.endpoint
         )
     })?;
-    let timeout = options.timeout;
+    let (timeout, token) = (options.timeout, options.token_file.as_deref().map(bearer).transpose()?);
     let mut request = Request::new(request(namespace, options)?);
     request.set_timeout(timeout);
+    if let Some(token) = token {
+        request.metadata_mut().insert("authorization", token);
+    }
     let mut client = ElasticityServiceClient::new(channel).max_decoding_message_size(ANSWER_MAX);
     let answer = client.resize(request).await.map_err(|status| anyhow!("{}", one_line(status.message())))?;
     let mut columns = TabWriter::new(std::io::stdout().lock());
     columns.write_all(text(&answer.into_inner()).as_bytes())?;
     columns.flush()?;
     Ok(())
+}
+
+/// What is shown of the token in this file.
+fn bearer(file: &Path) -> anyhow::Result<AsciiMetadataValue> {
+    let named = || format!("--token-file {}", file.display());
+    let token = std::fs::read_to_string(file).with_context(named)?;
+    let (token, is_of_a_token) = (token.trim(), |byte: u8| byte.is_ascii_graphic());
+    if token.is_empty() || !token.bytes().all(is_of_a_token) {
+        bail!("{}: there is no token in it", named());
+    }
+    format!("Bearer {token}").parse().with_context(named)
 }
 
 fn request(namespace: &str, options: PlanOptions) -> anyhow::Result<ResizeRequest> {
@@ -102,6 +118,18 @@ fn of_pe(pe: &PlannedChange) -> String {
 mod tests {
     use super::*;
     use streams_proto::elasticity::v1::DryRun;
+
+    #[test]
+    fn a_file_with_a_token_is_shown_as_it_is_asked_for() {
+        let file = std::env::temp_dir().join(format!("kubectl-streams-{}-token", std::process::id()));
+        for (text, expected) in [("abc.def\n", Some("Bearer abc.def")), ("", None), ("\n", None), ("a b\n", None)] {
+            std::fs::write(&file, text).unwrap();
+            let shown = bearer(&file).ok();
+            assert_eq!(shown.as_ref().map(|shown| shown.to_str().unwrap()), expected, "{text:?}");
+        }
+        std::fs::remove_file(&file).unwrap();
+        assert!(bearer(&file).unwrap_err().to_string().contains("--token-file"));
+    }
 
     #[test]
     fn what_would_become_of_pes_is_told_line_by_line() {

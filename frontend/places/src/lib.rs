@@ -5,7 +5,11 @@
 //! third of those that are free. So a group has a quarter of all places at most, and less when others have some, too;
 //! and one that has none gets one as long as there is any.
 //!
-//! Knows: numbers. Must not know: what has a place, what groups are.
+//! Several may use one, as callers use a job. Such a *user* of it, if it is said who it is, gets another place only
+//! while it has fewer than are left: of those of the one, and of those that the group may still get. So alone it has
+//! half of them, and whoever else uses the one, or another one of the group, gets some.
+//!
+//! Knows: numbers. Must not know: what has a place, what groups and users are.
 //!
 //! Invariants: a [`Place`] is counted as long as it lives. A group that has none takes no memory.
 
@@ -17,18 +21,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const FREE_FOR_EACH: usize = 3;
 
 /// Counts what goes on. Cheap to clone; all clones are the same.
-pub struct Places<G, O> {
+pub struct Places<G, O, U = ()> {
     most: usize,
     most_of_one: usize,
-    taken: Arc<Mutex<Taken<G, O>>>,
+    taken: Arc<Mutex<Taken<G, O, U>>>,
 }
 
 /// The place of something that goes on.
 #[must_use = "a place that is dropped is free again"]
-pub struct Place<G: Eq + Hash, O: Eq + Hash> {
+pub struct Place<G: Eq + Hash, O: Eq + Hash, U: Eq + Hash = ()> {
     group: G,
     one: O,
-    taken: Arc<Mutex<Taken<G, O>>>,
+    user: Option<U>,
+    taken: Arc<Mutex<Taken<G, O, U>>>,
 }
 
 /// Why there is no place: so many are taken already.
@@ -40,56 +45,85 @@ pub enum Full {
     OfGroup(usize),
     /// By the one that asks.
     OfOne(usize),
+    /// By the user, of this one or of its group, which leaves the rest to others.
+    OfUser(usize),
 }
 
-struct Taken<G, O> {
+struct Taken<G, O, U> {
     in_all: usize,
-    groups: HashMap<G, Group<O>>,
+    groups: HashMap<G, Group<O, U>>,
 }
 
-struct Group<O> {
+struct Group<O, U> {
+    all: Count<U>,
+    each: HashMap<O, Count<U>>,
+}
+
+/// How many places there are of something, and how many of them each user has.
+struct Count<U> {
     in_all: usize,
-    each: HashMap<O, usize>,
+    of_users: HashMap<U, usize>,
 }
 
-impl<G, O> Clone for Places<G, O> {
+impl<G, O, U> Clone for Places<G, O, U> {
     fn clone(&self) -> Self {
         Self { most: self.most, most_of_one: self.most_of_one, taken: Arc::clone(&self.taken) }
     }
 }
 
 impl<G: Clone + Eq + Hash, O: Clone + Eq + Hash> Places<G, O> {
+    /// A place for one of this group.
+    ///
+    /// # Errors
+    /// There is none for it.
+    pub fn take(&self, group: &G, one: &O) -> Result<Place<G, O>, Full> {
+        self.take_for(group, one, None)
+    }
+}
+
+impl<G: Clone + Eq + Hash, O: Clone + Eq + Hash, U: Clone + Eq + Hash> Places<G, O, U> {
     /// So many places in all, and so many for one.
     pub fn new(most: usize, most_of_one: usize) -> Self {
         let taken = Taken { in_all: 0, groups: HashMap::new() };
         Self { most, most_of_one, taken: Arc::new(Mutex::new(taken)) }
     }
 
-    /// A place for one of this group.
+    /// A place for one of this group, for this user of it, if that is known.
     ///
     /// # Errors
     /// There is none for it.
-    pub fn take(&self, group: &G, one: &O) -> Result<Place<G, O>, Full> {
+    pub fn take_for(&self, group: &G, one: &O, user: Option<&U>) -> Result<Place<G, O, U>, Full> {
         let mut taken = lock(&self.taken);
         let free = self.most.saturating_sub(taken.in_all);
         if free == 0 {
             return Err(Full::InAll(taken.in_all));
         }
-        let of_group = taken.groups.get(group);
-        let of_one = of_group.and_then(|group| group.each.get(one)).copied().unwrap_or_default();
-        if of_one >= self.most_of_one {
-            return Err(Full::OfOne(of_one));
+        let none = Count::default();
+        let (of_group, of_one) = match taken.groups.get(group) {
+            Some(group) => (&group.all, group.each.get(one).unwrap_or(&none)),
+            None => (&none, &none),
+        };
+        let left_of_one = self.most_of_one.saturating_sub(of_one.in_all);
+        if left_of_one == 0 {
+            return Err(Full::OfOne(of_one.in_all));
         }
-        let of_group = of_group.map_or(0, |group| group.in_all);
-        if of_group.saturating_mul(FREE_FOR_EACH) >= free {
-            return Err(Full::OfGroup(of_group));
+        let left_of_group = left_of_group(of_group.in_all, free);
+        if left_of_group == 0 {
+            return Err(Full::OfGroup(of_group.in_all));
+        }
+        if let Some(user) = user {
+            for (count, left) in [(of_one, left_of_one), (of_group, left_of_group)] {
+                let of_user = count.of_users.get(user).copied().unwrap_or_default();
+                if of_user >= left {
+                    return Err(Full::OfUser(of_user));
+                }
+            }
         }
         taken.in_all += 1;
-        let none = || Group { in_all: 0, each: HashMap::new() };
-        let of_group = taken.groups.entry(group.clone()).or_insert_with(none);
-        of_group.in_all += 1;
-        *of_group.each.entry(one.clone()).or_default() += 1;
-        Ok(Place { group: group.clone(), one: one.clone(), taken: Arc::clone(&self.taken) })
+        let of_group = taken.groups.entry(group.clone()).or_insert_with(Group::new);
+        of_group.all.add(user);
+        of_group.each.entry(one.clone()).or_default().add(user);
+        Ok(Place { group: group.clone(), one: one.clone(), user: user.cloned(), taken: Arc::clone(&self.taken) })
     }
 
     /// How many places are taken.
@@ -98,25 +132,63 @@ impl<G: Clone + Eq + Hash, O: Clone + Eq + Hash> Places<G, O> {
     }
 }
 
-impl<G: Eq + Hash, O: Eq + Hash> Drop for Place<G, O> {
-    fn drop(&mut self) {
-        let mut taken = lock(&self.taken);
-        let Some(group) = taken.groups.get_mut(&self.group) else { return };
-        if let Some(of_one) = group.each.get_mut(&self.one) {
-            *of_one -= 1;
-            if *of_one == 0 {
-                group.each.remove(&self.one);
+/// How many places a group with so many may still get, one after the other, of those that are free.
+fn left_of_group(of_group: usize, free: usize) -> usize {
+    free.saturating_sub(of_group.saturating_mul(FREE_FOR_EACH)).div_ceil(FREE_FOR_EACH + 1)
+}
+
+impl<O, U> Group<O, U> {
+    fn new() -> Self {
+        Self { all: Count::default(), each: HashMap::new() }
+    }
+}
+
+impl<U> Default for Count<U> {
+    fn default() -> Self {
+        Self { in_all: 0, of_users: HashMap::new() }
+    }
+}
+
+impl<U: Clone + Eq + Hash> Count<U> {
+    fn add(&mut self, user: Option<&U>) {
+        self.in_all += 1;
+        if let Some(user) = user {
+            *self.of_users.entry(user.clone()).or_default() += 1;
+        }
+    }
+}
+
+impl<U: Eq + Hash> Count<U> {
+    /// One less; whether none is left.
+    fn remove(&mut self, user: Option<&U>) -> bool {
+        self.in_all -= 1;
+        if let Some(user) = user
+            && let Some(of_user) = self.of_users.get_mut(user)
+        {
+            *of_user -= 1;
+            if *of_user == 0 {
+                self.of_users.remove(user);
             }
         }
-        group.in_all -= 1;
-        if group.in_all == 0 {
+        self.in_all == 0
+    }
+}
+
+impl<G: Eq + Hash, O: Eq + Hash, U: Eq + Hash> Drop for Place<G, O, U> {
+    fn drop(&mut self) {
+        let (mut taken, user) = (lock(&self.taken), self.user.as_ref());
+        let Some(group) = taken.groups.get_mut(&self.group) else { return };
+        if group.each.get_mut(&self.one).is_some_and(|of_one| of_one.remove(user)) {
+            group.each.remove(&self.one);
+        }
+        if group.all.remove(user) {
             taken.groups.remove(&self.group);
         }
         taken.in_all -= 1;
     }
 }
 
-fn lock<G, O>(taken: &Mutex<Taken<G, O>>) -> MutexGuard<'_, Taken<G, O>> {
+fn lock<G, O, U>(taken: &Mutex<Taken<G, O, U>>) -> MutexGuard<'_, Taken<G, O, U>> {
     // Nothing that panics runs under the lock.
     taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -170,6 +242,54 @@ mod tests {
         assert_eq!((others.len(), full), (2, Full::OfGroup(4)));
         drop(of_one);
         assert_eq!(fill(&places, "a").0.len(), 2);
+    }
+
+    /// As many places as there are for this user of one of the group; and why there are no more.
+    fn use_up(
+        places: &Places<&'static str, u32, &'static str>,
+        (group, one): (&'static str, u32),
+        user: Option<&'static str>,
+    ) -> (Vec<Place<&'static str, u32, &'static str>>, Full) {
+        let mut all = Vec::new();
+        loop {
+            match places.take_for(&group, &one, user.as_ref()) {
+                Ok(place) => all.push(place),
+                Err(full) => return (all, full),
+            }
+        }
+    }
+
+    #[test]
+    fn a_user_that_takes_all_it_gets_leaves_some_to_other_users_of_the_same_and_of_others() {
+        let (a, b) = (("n", 1), ("n", 2));
+        // in all, of one; who takes what there is of what, one after the other -> how many each gets
+        let table: [(usize, usize, &[(_, Option<&'static str>, usize)]); 6] = [
+            // Of one.
+            (4_096, 100, &[(a, Some("x"), 50), (a, Some("y"), 25), (a, Some("z"), 13), (a, Some("x"), 0)]),
+            // One that nobody knows has what it had without users, and so has one that comes after a user.
+            (4_096, 100, &[(a, None, 100), (a, Some("x"), 0)]),
+            (4_096, 100, &[(a, Some("x"), 50), (a, None, 50)]),
+            // Of the group, which has a quarter of all.
+            (400, 60, &[(a, Some("x"), 30), (b, Some("x"), 20), (b, Some("y"), 20), (a, Some("y"), 5)]),
+            // Where there is one only, whoever comes first has it.
+            (4_096, 1, &[(a, Some("x"), 1), (a, Some("y"), 0)]),
+            (1, 1, &[(a, Some("x"), 1), (b, Some("y"), 0)]),
+        ];
+        for (most, of_one, steps) in table {
+            let places = Places::new(most, of_one);
+            let mut kept = Vec::new();
+            for (of, user, expected) in steps {
+                let (got, full) = use_up(&places, *of, *user);
+                assert_eq!(got.len(), *expected, "{most} {of_one}: {user:?} of {of:?}, then {full:?}");
+                kept.push(got);
+            }
+            drop(kept);
+            assert!(lock(&places.taken).groups.is_empty() && places.taken() == 0);
+        }
+        let places = Places::new(4_096, 100);
+        let (_kept, full) = use_up(&places, a, Some("x"));
+        assert_eq!(full, Full::OfUser(50));
+        assert!(places.take_for(&"n", &1, Some(&"y")).is_ok());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! * [`background`]: threads for work that makes way for everything else.
 //! * [`connections`]: connections over which gRPC is spoken, and the bounds on them.
+//! * [`http2`]: HTTP/2 for gRPC: what callers do not send or read in time is given up.
 //! * [`listener`]: a listener for HTTP/1 with bounds on who asks.
 //! * [`telemetry`]: logs, and traces that cross processes.
 //! * [`pages`]: `/metrics`, `/healthz` and `/readyz` over plain HTTP.
@@ -11,6 +12,7 @@
 
 pub mod background;
 pub mod connections;
+pub mod http2;
 pub mod listener;
 pub mod pages;
 pub mod telemetry;

@@ -5,51 +5,53 @@
 //!
 //! What somebody writes into an object is taken over by whoever is told of it, which may be the task that polls the
 //! mirrors of all namespaces. It tries a little of what may match, and [`Boards::settle`] the rest, namespace by
-//! namespace (rule import-10). Until then the namespace is not *settled*, and nobody is told routes of it.
+//! namespace (rule import-10). Until then the namespace is not *settled*, and nobody is told anything of it.
 //!
 //! Invariants:
 //! * What a board knows of an object is what the mirror has of it, once everybody who was told of a change has looked:
 //!   the mirror is read under the lock of the namespace.
 //! * Whoever asks for a namespace waits for nobody who asks for another one, and nobody tries more than a [`SLICE`] at
-//!   a time, and the evaluation with which it ends.
+//!   a time, and the evaluation with which it ends. Whoever asks whether it is settled waits for nobody.
+//! * A namespace that is not settled, or was not until now, has a turn to come.
 //! * Nothing is kept of a namespace without jobs, exports and imports.
 
 use crate::broker::answers::{Limit, Message, Standing, Untold};
 use crate::broker::facts::{self, Problem};
-use crate::broker::namespace::Namespace;
+use crate::broker::line::Line;
+use crate::broker::namespace::{Namespace, SharedNamespace};
 use crate::mirrors::{ByOwner, Mirrors};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use streams_api::{Export, Import, Job, names};
-use streams_broker::{Board, Changes, Pe, Port, Routes, TooManyRoutes};
+use streams_broker::{Board, Changes, Pe, Port, Routes, TooManyRoutes, TooManySteps};
 use streams_kubernetes::Key;
-use streams_process::background;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 /// What is tried at a time, in steps of evaluations: a millisecond or two, in which a subscription is tried with two
-/// thousand exports. So long whoever is told of a change is held up, and so long a lock is held.
-const SLICE: usize = 1 << 20;
+/// thousand exports. So long whoever is told of a change is held up, and whoever asks for the namespace meanwhile.
+pub(super) const SLICE: usize = 1 << 20;
 
 type Subscriber = Box<dyn Fn(&Key) + Send + Sync>;
+type SettledSubscriber = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The boards of all namespaces. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(crate) struct Boards {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     mirrors: Mirrors,
-    namespaces: Mutex<BTreeMap<Arc<str>, Arc<Mutex<Namespace>>>>,
+    namespaces: Mutex<BTreeMap<Arc<str>, Arc<SharedNamespace>>>,
     subscribers: RwLock<Vec<Subscriber>>,
-    /// Namespaces that are not settled, in the order of their turns.
-    unsettled: Mutex<VecDeque<Arc<str>>>,
+    settled_subscribers: RwLock<Vec<SettledSubscriber>>,
+    /// Namespaces that are not settled, or were not when they came here.
+    line: Mutex<Line>,
     /// Wakes whoever settles them.
-    is_unsettled: Notify,
+    pub(super) is_any_unsettled: Notify,
     /// The number of the last change of routes.
-    last_version: AtomicU64,
+    pub(super) last_version: AtomicU64,
 }
 
 impl Boards {
@@ -59,8 +61,9 @@ impl Boards {
             mirrors: mirrors.clone(),
             namespaces: Mutex::new(BTreeMap::new()),
             subscribers: RwLock::new(Vec::new()),
-            unsettled: Mutex::new(VecDeque::new()),
-            is_unsettled: Notify::new(),
+            settled_subscribers: RwLock::new(Vec::new()),
+            line: Mutex::default(),
+            is_any_unsettled: Notify::new(),
             last_version: AtomicU64::new(0),
         };
         let boards = Self { shared: Arc::new(shared) };
@@ -79,53 +82,9 @@ impl Boards {
         boards
     }
 
-    /// Settles namespaces, one slice of each at a time, on a thread that makes way for everything else; until it is
-    /// stopped.
-    pub(crate) async fn settle(&self, stop: &CancellationToken) {
-        loop {
-            while self.is_any_unsettled() && !stop.is_cancelled() {
-                let boards = self.clone();
-                if let Err(error) = background::spawn(move || boards.settle_a_slice()).await {
-                    tracing::error!(%error, "a board was not settled");
-                }
-            }
-            tokio::select! {
-                () = self.shared.is_unsettled.notified() => {}
-                () = stop.cancelled() => return,
-            }
-        }
-    }
-
-    fn is_any_unsettled(&self) -> bool {
-        !self.unsettled().is_empty()
-    }
-
-    /// Tries a slice of the next namespace that is not settled. Whoever is told hears of what changes.
-    fn settle_a_slice(&self) {
-        let Some(name) = self.unsettled().pop_front() else { return };
-        let Some(shared) = self.namespaces().get(&name).cloned() else { return };
-        let touched = {
-            let mut namespace = locked(&shared);
-            let changes = namespace.board.settle(SLICE);
-            namespace.is_queued = false;
-            self.queue_if_unsettled(&name, &mut namespace);
-            namespace.numbered(changes, &self.shared.last_version)
-        };
-        self.tell(&name, touched);
-    }
-
-    fn queue_if_unsettled(&self, name: &Arc<str>, namespace: &mut Namespace) {
-        if namespace.board.is_settled() || namespace.is_queued {
-            return;
-        }
-        namespace.is_queued = true;
-        self.unsettled().push_back(Arc::clone(name));
-        self.shared.is_unsettled.notify_one();
-    }
-
-    /// Whether it is known what matches in a namespace.
+    /// Whether it is known what matches in a namespace. Nobody is waited for.
     pub(crate) fn is_settled(&self, namespace: &str) -> bool {
-        self.read(namespace, |namespace| namespace.board.is_settled()).unwrap_or(true)
+        self.namespaces().get(namespace).is_none_or(|namespace| namespace.is_settled())
     }
 
     /// Whether the boards have everything that there is: until then they know a part of it, and nobody may be told
@@ -136,9 +95,16 @@ impl Boards {
     }
 
     /// Calls `subscriber` with the key (`<job>-<number>`) of each PE whose routes have become others, or one of whose
-    /// exports and imports counts now and did not, or the other way round. It must not block.
+    /// exports and imports counts now and did not, or the other way round; when its namespace is settled. It must not
+    /// block.
     pub(crate) fn subscribe(&self, subscriber: impl Fn(&Key) + Send + Sync + 'static) {
         self.shared.subscribers.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(subscriber));
+    }
+
+    /// Calls `subscriber` with the name of each namespace that was not settled and is. It must not block.
+    pub(super) fn subscribe_to_settled(&self, subscriber: impl Fn(&str) + Send + Sync + 'static) {
+        let mut subscribers = self.shared.settled_subscribers.write().unwrap_or_else(PoisonError::into_inner);
+        subscribers.push(Box::new(subscriber));
     }
 
     /// The exports and imports of a PE, by the names of their objects.
@@ -160,8 +126,8 @@ impl Boards {
     /// All PEs that export or import.
     pub(crate) fn pes(&self) -> BTreeSet<Key> {
         let namespaces = self.namespaces().clone();
-        let of_namespace = |(name, namespace): (&Arc<str>, &Arc<Mutex<Namespace>>)| -> Vec<Key> {
-            let namespace = locked(namespace);
+        let of_namespace = |(name, namespace): (&Arc<str>, &Arc<SharedNamespace>)| -> Vec<Key> {
+            let namespace = namespace.lock();
             let ports = namespace.exports.values().chain(namespace.imports.values());
             ports.map(|port| key_of(name, &port.pe)).collect()
         };
@@ -188,6 +154,9 @@ impl Boards {
     }
 
     fn told<T>(&self, name: &str, find: impl Fn(&Namespace) -> Result<T, TooManyRoutes>) -> Result<T, Untold> {
+        if !self.is_settled(name) {
+            return Err(Untold::Unsettled);
+        }
         let found =
             self.read(
                 name,
@@ -199,12 +168,20 @@ impl Boards {
         found.unwrap_or_else(|| Ok(find(&Namespace::default())?))
     }
 
-    /// An export that sends to the port of the import and forbids filters.
-    pub(crate) fn forbids_filters(&self, object: &Import) -> Option<String> {
-        let (key, port) = (Key::of(object), facts::input_port(object));
-        let found =
-            self.read(&key.namespace, |namespace| namespace.board.forbids_filters(&port).map(ToString::to_string));
-        found.flatten()
+    /// An export of a namespace that would send to this import if it had no filter, and that forbids filters.
+    ///
+    /// # Errors
+    /// It takes too long to find out.
+    pub(crate) fn forbids_filters(
+        &self,
+        namespace: &str,
+        import: &streams_broker::Import,
+    ) -> Result<Option<String>, TooManySteps> {
+        let found = self.read(namespace, |namespace| {
+            let forbids = namespace.board.forbids_filters(import, SLICE)?;
+            Ok(forbids.map(ToString::to_string))
+        });
+        found.unwrap_or(Ok(None))
     }
 
     /// How an export stands.
@@ -344,19 +321,26 @@ impl Boards {
                 let settled = namespace.board.settle(SLICE);
                 touched.extend(namespace.numbered(settled, last_version));
             }
-            self.queue_if_unsettled(&key.namespace, namespace);
-            if let Some(pe) = pe {
-                if !namespace.knows(&pe) {
-                    namespace.versions.remove(&pe);
-                }
-                touched.insert(pe);
+            let gone = pe.iter().find(|pe| !namespace.knows(pe)).cloned();
+            if let Some(gone) = &gone {
+                namespace.versions.remove(gone);
+                namespace.untold.remove(gone);
+                touched.remove(gone);
             }
+            touched.extend(pe.filter(|_| gone.is_none()));
+            if !was_settled || !namespace.board.is_settled() {
+                // Nobody can be told routes now. Whoever settles the namespace tells all together.
+                self.line().join(&key.namespace);
+                self.shared.is_any_unsettled.notify_one();
+                namespace.untold.append(&mut touched);
+            }
+            touched.extend(gone);
             touched
         });
         self.tell(&key.namespace, touched);
     }
 
-    fn tell(&self, namespace: &str, touched: BTreeSet<Pe>) {
+    pub(super) fn tell(&self, namespace: &str, touched: BTreeSet<Pe>) {
         let subscribers = self.shared.subscribers.read().unwrap_or_else(PoisonError::into_inner);
         for pe in touched {
             let pe = key_of(namespace, &pe);
@@ -364,10 +348,15 @@ impl Boards {
         }
     }
 
+    pub(super) fn tell_settled(&self, namespace: &str) {
+        let subscribers = self.shared.settled_subscribers.read().unwrap_or_else(PoisonError::into_inner);
+        subscribers.iter().for_each(|subscriber| subscriber(namespace));
+    }
+
     /// Looks at a namespace, if there is something of it.
     fn read<T>(&self, name: &str, find: impl FnOnce(&Namespace) -> T) -> Option<T> {
         let shared = self.namespaces().get(name).cloned()?;
-        let namespace = locked(&shared);
+        let namespace = shared.lock();
         Some(find(&namespace))
     }
 
@@ -375,7 +364,7 @@ impl Boards {
     fn change<T>(&self, name: &Arc<str>, change: impl FnOnce(&mut Namespace) -> T) -> T {
         loop {
             let shared = Arc::clone(self.namespaces().entry(Arc::clone(name)).or_default());
-            let mut namespace = locked(&shared);
+            let mut namespace = shared.lock();
             if namespace.is_gone {
                 continue;
             }
@@ -389,17 +378,13 @@ impl Boards {
     }
 
     /// All namespaces. Nobody waits for one of them meanwhile.
-    fn namespaces(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<Mutex<Namespace>>>> {
+    pub(super) fn namespaces(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<SharedNamespace>>> {
         self.shared.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn unsettled(&self) -> MutexGuard<'_, VecDeque<Arc<str>>> {
-        self.shared.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn line(&self) -> MutexGuard<'_, Line> {
+        self.shared.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn locked(namespace: &Mutex<Namespace>) -> MutexGuard<'_, Namespace> {
-    namespace.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The uid of a job whose exports and imports count: it is there, has its number, and is not being deleted.
@@ -423,84 +408,8 @@ fn key_of(namespace: &str, pe: &Pe) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broker::testing::{Followed, costly_namespace, export, import, job, metadata};
     use serde_json::json;
-    use std::sync::Mutex as TestMutex;
-    use streams_api::ExportType;
-    use streams_kubernetes::metrics::Metrics;
-
-    fn job(name: &str, uid: &str, id: Option<u64>) -> Job {
-        let status = id.map(|id| json!({"jobId": id}));
-        serde_json::from_value(json!({
-            "apiVersion": "streams.ibm.com/v1", "kind": "Job",
-            "metadata": {"name": name, "namespace": "n", "uid": uid},
-            "spec": {"bundle": {"file": "a.sab"}}, "status": status,
-        }))
-        .unwrap()
-    }
-
-    fn metadata(name: &str, job: &str, uid: &str) -> serde_json::Value {
-        json!({
-            "name": name, "namespace": "n", "uid": format!("of-{name}"), "labels": {"streams.ibm.com/job": job},
-            "ownerReferences": [{
-                "apiVersion": "streams.ibm.com/v1", "kind": "Job", "name": job, "uid": uid, "controller": true,
-            }],
-        })
-    }
-
-    fn export(name: &str, job: &str, uid: &str, id: u64) -> Export {
-        serde_json::from_value(json!({
-            "apiVersion": "streams.ibm.com/v1", "kind": "Export", "metadata": metadata(name, job, uid),
-            "spec": {
-                "jobName": job, "jobId": id, "applicationName": "A", "applicationScope": "Default", "peId": 0,
-                "portId": 0, "type": "ByName", "stream": {"exportOperName": "Out", "name": "s", "allowFilter": true},
-            },
-        }))
-        .unwrap()
-    }
-
-    fn import(name: &str, job: &str, uid: &str, id: u64) -> Import {
-        let named = json!({
-            "applicationName": "A", "applicationScope": "Default", "streamName": "s", "importOperName": "In",
-        });
-        serde_json::from_value(json!({
-            "apiVersion": "streams.ibm.com/v1", "kind": "Import", "metadata": metadata(name, job, uid),
-            "spec": {
-                "jobName": job, "jobId": id, "applicationName": "B", "applicationScope": "Default", "peId": 0,
-                "portId": 0, "portIndex": 0, "streams": {"nameBasedImports": {"0": named}},
-            },
-        }))
-        .unwrap()
-    }
-
-    struct Fixture {
-        mirrors: Mirrors,
-        boards: Boards,
-        told: Arc<TestMutex<Vec<String>>>,
-    }
-
-    impl Fixture {
-        fn new() -> Self {
-            let mirrors = Mirrors::new(&Metrics::new("test"));
-            let boards = Boards::of(&mirrors);
-            let told = Arc::new(TestMutex::new(Vec::new()));
-            let list = Arc::clone(&told);
-            boards.subscribe(move |pe| list.lock().unwrap().push(pe.name.to_string()));
-            Self { mirrors, boards, told }
-        }
-
-        /// The PEs that were told of since this was asked last.
-        fn told(&self) -> Vec<String> {
-            let mut told = std::mem::take(&mut *self.told.lock().unwrap());
-            told.sort();
-            told.dedup();
-            told
-        }
-
-        fn receivers(&self) -> usize {
-            let routes = self.boards.routes("n", &Pe { job: "out".into(), id: 0 }).unwrap();
-            routes.exports.values().map(|published| published.entries.len()).sum()
-        }
-    }
 
     #[test]
     fn what_counts_is_of_a_job_that_is_there() {
@@ -524,73 +433,48 @@ mod tests {
         ];
         for (asked, import, importer, expected) in table {
             for is_job_first in [true, false] {
-                let fixture = Fixture::new();
-                fixture.mirrors.jobs.insert(job("out", "u1", Some(1)));
-                fixture.mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
-                let put_job = || importer.iter().for_each(|job| fixture.mirrors.jobs.insert(job.clone()));
+                let followed = Followed::new();
+                followed.mirrors.jobs.insert(job("out", "u1", Some(1)));
+                followed.mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+                let put_job = || importer.iter().for_each(|job| followed.mirrors.jobs.insert(job.clone()));
                 if is_job_first {
                     put_job();
                 }
-                fixture.mirrors.imports.insert(import.clone());
+                followed.mirrors.imports.insert(import.clone());
                 if !is_job_first {
                     put_job();
                 }
-                assert_eq!(fixture.receivers(), usize::from(expected), "{asked}, job first: {is_job_first}");
+                assert_eq!(followed.receivers(), usize::from(expected), "{asked}, job first: {is_job_first}");
             }
         }
     }
 
     #[test]
     fn routes_come_and_go_with_jobs_and_objects_and_nothing_is_kept() {
-        let fixture = Fixture::new();
-        let mirrors = &fixture.mirrors;
+        let followed = Followed::new();
+        let mirrors = &followed.mirrors;
         let both = || ["in-0", "out-0"].map(str::to_owned).to_vec();
         mirrors.jobs.insert(job("out", "u1", Some(1)));
         mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
         mirrors.imports.insert(import("in-0-0", "in", "u2", 2));
-        assert_eq!(fixture.told(), ["out-0"]);
+        assert_eq!(followed.told(), ["out-0"]);
         mirrors.jobs.insert(job("in", "u2", Some(2)));
-        assert_eq!((fixture.told(), fixture.receivers()), (both(), 1));
-        assert_eq!(fixture.boards.export(&export("out-0-0", "out", "u1", 1)), Standing::Connected);
+        assert_eq!((followed.told(), followed.receivers()), (both(), 1));
+        assert_eq!(followed.boards.export(&export("out-0-0", "out", "u1", 1)), Standing::Connected);
         // Another status of the job is no reason to tell anybody.
         let mut changed = job("in", "u2", Some(2));
         changed.metadata.resource_version = Some("9".to_owned());
         mirrors.jobs.insert(changed);
-        assert_eq!(fixture.told(), [""; 0]);
+        assert_eq!(followed.told(), [""; 0]);
         mirrors.jobs.remove(&Key::new("n", "in"));
-        assert_eq!((fixture.told(), fixture.receivers()), (both(), 0));
-        assert_eq!(fixture.boards.export(&export("out-0-0", "out", "u1", 1)), Standing::Alone);
+        assert_eq!((followed.told(), followed.receivers()), (both(), 0));
+        assert_eq!(followed.boards.export(&export("out-0-0", "out", "u1", 1)), Standing::Alone);
         mirrors.imports.remove(&Key::new("n", "in-0-0"));
         mirrors.exports.remove(&Key::new("n", "out-0-0"));
-        assert_eq!(fixture.boards.export(&export("out-0-0", "out", "u1", 1)), Standing::Unknown);
+        assert_eq!(followed.boards.export(&export("out-0-0", "out", "u1", 1)), Standing::Unknown);
         mirrors.jobs.remove(&Key::new("n", "out"));
-        assert_eq!(fixture.told(), ["out-0"]);
-        assert!(fixture.boards.namespaces().is_empty());
-    }
-
-    /// Another namespace, in which a subscription is to be tried with so many exports that cost as much as they can.
-    fn costly_namespace(fixture: &Fixture, namespace: &str, exports: u64) {
-        let mut exporter = job("out", "u1", Some(1));
-        exporter.metadata.namespace = Some(namespace.to_owned());
-        let long = json!([{"name": "a", "type": "rstring", "values": [format!("\"{}\"", "x".repeat(60_000))]}]);
-        for pe in 0..exports {
-            let mut export = export(&format!("out-{pe}-0"), "out", "u1", 1);
-            export.metadata.namespace = Some(namespace.to_owned());
-            export.spec.pe_id = pe;
-            export.spec.export_type = ExportType::ByProperties;
-            export.spec.stream.properties = serde_json::from_value(long.clone()).unwrap();
-            fixture.mirrors.exports.insert(export);
-        }
-        let mut import = import("out-0-0", "out", "u1", 1);
-        import.metadata.namespace = Some(namespace.to_owned());
-        let subscription = ["hash(a) == 1"; 1_000].join(" || ");
-        import.spec.streams.name_based_imports.clear();
-        import.spec.streams.property_based_import = serde_json::from_value(json!({
-            "subscription": subscription, "applicationScope": "Default", "importOperName": "In", "index": 0,
-        }))
-        .unwrap();
-        fixture.mirrors.imports.insert(import);
-        fixture.mirrors.jobs.insert(exporter);
+        assert_eq!(followed.told(), ["out-0"]);
+        assert!(followed.boards.namespaces().is_empty());
     }
 
     fn pe(job: &str, id: u64) -> Pe {
@@ -598,65 +482,32 @@ mod tests {
     }
 
     #[test]
-    fn what_a_namespace_asks_for_is_tried_a_little_at_a_time_and_told_when_all_is_known() {
-        let fixture = Fixture::new();
-        let boards = &fixture.boards;
-        costly_namespace(&fixture, "m", 100);
-        // Whoever was told of the changes has tried a slice, and no more.
-        assert!(!boards.is_settled("m"));
-        assert_eq!(boards.routes("m", &pe("out", 0)), Err(Untold::Unsettled));
-        assert_eq!(boards.message("m", &pe("out", 0)), Err(Untold::Unsettled));
-        let mut slices = 0;
-        while !boards.is_settled("m") {
-            boards.settle_a_slice();
-            slices += 1;
-        }
-        assert!(slices > 20, "{slices}");
-        assert_eq!(boards.routes("m", &pe("out", 0)), Ok(Routes::default()));
-        assert!(boards.unsettled().is_empty());
-        let key = Key::new("m", "out-0-0");
-        let Standing::Limited { is_connected: false, limit } =
-            boards.import(&fixture.mirrors.imports.get(&key).unwrap())
-        else {
-            panic!("nothing is said of the cost");
-        };
-        let words = "the subscription costs too much to evaluate for the properties of out-0-0 and 99 more exports";
-        assert!(limit.to_string().starts_with(words), "{limit}");
-        // What has not changed is not tried again.
-        let mut same = Import::clone(&fixture.mirrors.imports.get(&key).unwrap());
-        same.status = serde_json::from_value(json!({"observedGeneration": 7})).unwrap();
-        fixture.mirrors.imports.insert(same);
-        assert!(boards.is_settled("m"));
-    }
-
-    #[test]
-    fn namespaces_that_are_not_settled_have_turns_and_whoever_is_is_not_held_up() {
-        let fixture = Fixture::new();
-        let boards = &fixture.boards;
-        costly_namespace(&fixture, "l", 20);
-        costly_namespace(&fixture, "m", 20);
-        let mut turns = String::new();
-        for _ in 0..6 {
-            turns.push_str(&boards.unsettled().front().cloned().unwrap());
-            boards.settle_a_slice();
-        }
-        assert_eq!(turns, "lmlmlm");
-        fixture.mirrors.jobs.insert(job("out", "u1", Some(1)));
-        fixture.mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
-        fixture.mirrors.imports.insert(import("in-0-0", "in", "u2", 2));
-        fixture.mirrors.jobs.insert(job("in", "u2", Some(2)));
-        assert_eq!((boards.is_settled("n"), fixture.receivers(), boards.is_settled("m")), (true, 1, false));
+    fn whoever_asks_whether_a_namespace_is_settled_waits_for_nobody() {
+        let followed = Followed::new();
+        costly_namespace(&followed.mirrors, "m", 20);
+        let shared = Arc::clone(&followed.boards.namespaces()["m"]);
+        let held = shared.lock();
+        let (told, hears) = std::sync::mpsc::channel();
+        let boards = followed.boards.clone();
+        let other = std::thread::spawn(move || {
+            let why = boards.message("m", &pe("out", 0));
+            told.send((boards.is_settled("m"), why)).unwrap();
+        });
+        let heard = hears.recv_timeout(std::time::Duration::from_secs(2));
+        drop(held);
+        other.join().unwrap();
+        assert_eq!(heard, Ok((false, Err(Untold::Unsettled))));
     }
 
     #[test]
     fn a_namespace_that_is_looked_at_holds_up_no_other() {
-        let fixture = Fixture::new();
-        costly_namespace(&fixture, "m", 1);
-        fixture.told();
-        let shared = Arc::clone(&fixture.boards.namespaces()["m"]);
-        let held = locked(&shared);
+        let followed = Followed::new();
+        costly_namespace(&followed.mirrors, "m", 1);
+        followed.told();
+        let shared = Arc::clone(&followed.boards.namespaces()["m"]);
+        let held = shared.lock();
         let (done, is_done) = std::sync::mpsc::channel();
-        let mirrors = fixture.mirrors.clone();
+        let mirrors = followed.mirrors.clone();
         let other = std::thread::spawn(move || {
             mirrors.jobs.insert(job("out", "u1", Some(1)));
             mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
@@ -665,32 +516,14 @@ mod tests {
         is_done.recv_timeout(std::time::Duration::from_secs(60)).expect("nobody waits for another namespace");
         drop(held);
         other.join().unwrap();
-        assert_eq!(fixture.told(), ["out-0"]);
-    }
-
-    #[tokio::test]
-    async fn whoever_waits_for_a_namespace_hears_when_it_is_settled() {
-        let fixture = Fixture::new();
-        let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
-        fixture.boards.subscribe(move |pe| _ = told.send(pe.clone()));
-        let stop = CancellationToken::new();
-        let settling = tokio::spawn({
-            let (boards, stop) = (fixture.boards.clone(), stop.clone());
-            async move { boards.settle(&stop).await }
-        });
-        costly_namespace(&fixture, "m", 20);
-        while !fixture.boards.is_settled("m") {
-            hears.recv().await.unwrap();
-        }
-        stop.cancel();
-        settling.await.unwrap();
+        assert_eq!(followed.told(), ["out-0"]);
     }
 
     #[test]
     fn routes_have_another_version_whenever_they_are_others() {
-        let fixture = Fixture::new();
-        let mirrors = &fixture.mirrors;
-        let version = || fixture.boards.message("n", &pe("out", 0)).unwrap().version;
+        let followed = Followed::new();
+        let mirrors = &followed.mirrors;
+        let version = || followed.boards.message("n", &pe("out", 0)).unwrap().version;
         mirrors.jobs.insert(job("out", "u1", Some(1)));
         mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
         mirrors.jobs.insert(job("in", "u2", Some(2)));

@@ -9,7 +9,10 @@
 //! |---|---|
 //! | [`facts`] | makes of an object what a board knows of it, or says why it cannot |
 //! | [`namespace`] | what is known of one namespace |
-//! | [`boards`] | follows the mirrors, and finds out what matches, a little at a time |
+//! | [`boards`] | follows the mirrors, and says what is known |
+//! | [`settling`] | finds out what matches, a little at a time |
+//! | [`line`] | whose turn it is |
+//! | [`until_settled`] | who looks again when that is found out |
 //! | [`answers`] | what boards answer |
 //!
 //! What matches what is the business of the crate `streams_broker`.
@@ -19,6 +22,12 @@
 pub(crate) mod answers;
 mod boards;
 pub(crate) mod facts;
+mod line;
 mod namespace;
+mod settling;
+#[cfg(test)]
+pub(crate) mod testing;
+mod until_settled;
 
 pub(crate) use self::boards::Boards;
+pub(crate) use self::until_settled::UntilSettled;

@@ -1,11 +1,14 @@
 //! What is known of one namespace: its board, and from which object each part of it came.
 //!
 //! Knows: which objects count (rule import-5), numbers of changes. Must not know: other namespaces, whose turn it is.
+//!
+//! Invariant: whether a namespace is settled can be asked without waiting for anybody who looks at it.
 
 use crate::mirrors::Mirrors;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use streams_broker::{Board, Changes, Pe, Port};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
@@ -20,10 +23,63 @@ pub(super) struct Namespace {
     pub(super) jobs: BTreeMap<Arc<str>, String>,
     /// Numbers of the last changes of the routes of PEs that export or import.
     pub(super) versions: BTreeMap<Pe, u64>,
-    /// It waits for its turn to be settled.
-    pub(super) is_queued: bool,
+    /// PEs that are told of what has become other, once it is settled. It knows all of them.
+    pub(super) untold: BTreeSet<Pe>,
+    /// Whether it was said already that something panicked.
+    pub(super) has_panicked: bool,
     /// Whoever has found it before it went finds another one now.
     pub(super) is_gone: bool,
+}
+
+/// A namespace at which one looks at a time.
+pub(super) struct SharedNamespace {
+    namespace: Mutex<Namespace>,
+    is_settled: AtomicBool,
+}
+
+/// A namespace at which nobody else looks.
+pub(super) struct LockedNamespace<'a> {
+    namespace: MutexGuard<'a, Namespace>,
+    is_settled: &'a AtomicBool,
+}
+
+impl Default for SharedNamespace {
+    fn default() -> Self {
+        Self { namespace: Mutex::default(), is_settled: AtomicBool::new(true) }
+    }
+}
+
+impl SharedNamespace {
+    /// Waits until nobody else looks at it.
+    pub(super) fn lock(&self) -> LockedNamespace<'_> {
+        let namespace = self.namespace.lock().unwrap_or_else(PoisonError::into_inner);
+        LockedNamespace { namespace, is_settled: &self.is_settled }
+    }
+
+    /// Whether it was settled when somebody looked at it last. Nobody is waited for.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_settled.load(Ordering::Acquire)
+    }
+}
+
+impl Deref for LockedNamespace<'_> {
+    type Target = Namespace;
+
+    fn deref(&self) -> &Namespace {
+        &self.namespace
+    }
+}
+
+impl DerefMut for LockedNamespace<'_> {
+    fn deref_mut(&mut self) -> &mut Namespace {
+        &mut self.namespace
+    }
+}
+
+impl Drop for LockedNamespace<'_> {
+    fn drop(&mut self) {
+        self.is_settled.store(self.namespace.board.is_settled(), Ordering::Release);
+    }
 }
 
 impl Namespace {
@@ -38,7 +94,11 @@ impl Namespace {
 
     /// Numbers the changes. Returns the PEs for which something has become other.
     pub(super) fn numbered(&mut self, changes: Changes, last_version: &AtomicU64) -> BTreeSet<Pe> {
-        let Changes { routes, costs: mut touched, .. } = changes;
+        let Changes { routes, costs: mut touched, panicked, .. } = changes;
+        if let Some((export, import)) = panicked.filter(|_| !self.has_panicked) {
+            self.has_panicked = true;
+            tracing::error!(%export, %import, "an export cannot be tried with an import, and does not match it");
+        }
         for pe in routes {
             let version = last_version.fetch_add(1, Ordering::Relaxed) + 1;
             self.versions.insert(pe.clone(), version);

@@ -2,8 +2,9 @@
 //!
 //! Knows: that a bundle has an ADL. Must not know: what is in it, where the bundle came from.
 
-use super::contents::{Content, off_thread};
+use super::contents::Content;
 use super::error::BundleError;
+use super::place::Place;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::io::Cursor;
@@ -24,7 +25,7 @@ pub struct Application {
 }
 
 impl Application {
-    /// Takes the ADL out of a bundle.
+    /// Takes the ADL out of a bundle, which has this place.
     ///
     /// # Errors
     /// When it is no bundle, has no name, or its ADL has more than `max_adl_bytes`.
@@ -32,17 +33,18 @@ impl Application {
         reference: &BundleReference,
         content: Content,
         max_adl_bytes: u64,
+        place: &Place,
     ) -> Result<Self, BundleError> {
         let nameless = || BundleError::permanent("BundleInvalid", "the bundle has no name");
         let title = reference.title().ok_or_else(nameless)?;
         let sab_name = reference.sab_name(&content.sha256).ok_or_else(nameless)?;
-        // Inflating is a matter of seconds for a large bundle.
-        off_thread(move || {
+        // Inflating is a matter of seconds for a large bundle, and nobody waits for it but a submission.
+        let read = place.in_background(move || {
             let adl = extract(&title, &content.bytes, max_adl_bytes)?;
             let adl_sha256 = hex::encode(Sha256::digest(&adl));
             Ok(Self { sab_name, adl, adl_sha256, bundle_sha256: content.sha256 })
-        })
-        .await
+        });
+        read.await
     }
 }
 

@@ -7,6 +7,7 @@
 //! is in the store stays.
 
 use super::error::BundleError;
+use super::place::Place;
 use bytes::Bytes;
 use moka::sync::Cache;
 use sha2::{Digest, Sha256};
@@ -14,6 +15,7 @@ use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use tokio::task::JoinError;
 
 /// A bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +28,8 @@ pub(super) struct Content {
 
 impl Content {
     /// Bytes with their digest, which for a large bundle is a matter of a second.
-    pub(super) async fn of(bytes: Bytes) -> Result<Self, BundleError> {
-        off_thread(move || Ok(Self { sha256: digest(&bytes), bytes })).await
+    pub(super) async fn of(bytes: Bytes, place: &Place) -> Result<Self, BundleError> {
+        place.off_thread(move || Ok(Self { sha256: digest(&bytes), bytes })).await
     }
 }
 
@@ -61,27 +63,25 @@ impl Contents {
     }
 
     /// The bundle with this digest, if it is still there.
-    pub(super) async fn get(&self, sha256: &str) -> Option<Content> {
+    pub(super) async fn get(&self, sha256: &str, place: &Place) -> Option<Content> {
         if let Some(bytes) = self.memory.get(sha256) {
             return Some(Content { sha256: sha256.to_owned(), bytes });
         }
         let (path, max_bytes, sha256) = (self.stored(sha256)?, self.max_bytes, sha256.to_owned());
-        off_thread(move || {
+        let read = place.off_thread(move || {
             Ok(read(&path, max_bytes)
                 .filter(|bytes| digest(bytes) == sha256)
                 .map(|bytes| Content { sha256, bytes: bytes.into() }))
-        })
-        .await
-        .ok()
-        .flatten()
+        });
+        read.await.ok().flatten()
     }
 
     /// Keeps a bundle that was downloaded, in memory and in the store.
     ///
     /// # Errors
     /// When it cannot be stored; that may pass.
-    pub(super) async fn keep(&self, content: &Content) -> Result<(), BundleError> {
-        self.store(content).await?;
+    pub(super) async fn keep(&self, content: &Content, place: &Place) -> Result<(), BundleError> {
+        self.store(content, place).await?;
         self.memory.insert(content.sha256.clone(), content.bytes.clone());
         Ok(())
     }
@@ -90,16 +90,16 @@ impl Contents {
     ///
     /// # Errors
     /// When it cannot be stored; that may pass.
-    pub(super) async fn store(&self, content: &Content) -> Result<(), BundleError> {
+    pub(super) async fn store(&self, content: &Content, place: &Place) -> Result<(), BundleError> {
         let Some(directory) = self.store.clone() else { return Ok(()) };
         let content = content.clone();
-        off_thread(move || {
+        let write = place.off_thread(move || {
             let path = path(&directory, &content.sha256);
             write(&directory, &path, &content).map_err(|error| {
                 BundleError::transient("BundleNotStored", format!("the bundle store cannot be written: {error}"))
             })
-        })
-        .await
+        });
+        write.await
     }
 }
 
@@ -149,35 +149,36 @@ fn write(directory: &Path, path: &Path, content: &Content) -> std::io::Result<()
     file.persist(path).map(drop).map_err(|error| error.error)
 }
 
-/// Does something that takes its time on a thread that serves nobody else.
-pub(super) async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, BundleError> + Send + 'static,
-) -> Result<T, BundleError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| BundleError::transient("BundleUnreadable", format!("a bundle could not be read: {error}")))?
+/// A thread ended before it had read a bundle.
+pub(super) fn unreadable(error: JoinError) -> BundleError {
+    BundleError::transient("BundleUnreadable", format!("a bundle could not be read: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn place() -> Place {
+        Place::new(())
+    }
+
     #[tokio::test]
     async fn the_store_gives_what_has_the_digest_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
         let contents = || Contents::new(0, Some(directory.path().to_owned()), 1024);
-        let content = Content::of(Bytes::from_static(b"bundle")).await.unwrap();
-        assert_eq!(contents().get(&content.sha256).await, None);
-        contents().keep(&content).await.unwrap();
-        assert_eq!(contents().get(&content.sha256).await, Some(content.clone()));
+        let content = Content::of(Bytes::from_static(b"bundle"), &place()).await.unwrap();
+        assert_eq!(contents().get(&content.sha256, &place()).await, None);
+        contents().keep(&content, &place()).await.unwrap();
+        assert_eq!(contents().get(&content.sha256, &place()).await, Some(content.clone()));
         let file = path(directory.path(), &content.sha256);
         std::fs::write(&file, "other").unwrap();
-        assert_eq!(contents().get(&content.sha256).await, None, "bytes of another digest are never served");
-        contents().store(&content).await.unwrap();
-        assert_eq!(contents().get(&content.sha256).await, Some(content.clone()));
+        assert_eq!(contents().get(&content.sha256, &place()).await, None, "bytes of another digest are never served");
+        contents().store(&content, &place()).await.unwrap();
+        assert_eq!(contents().get(&content.sha256, &place()).await, Some(content.clone()));
         let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(names, [file], "nothing half-written stays");
         let gone = Contents::new(0, Some(directory.path().join("gone")), 1024);
-        let error = gone.store(&content).await.unwrap_err();
+        let error = gone.store(&content, &place()).await.unwrap_err();
         assert_eq!((error.reason(), error.is_transient()), ("BundleNotStored", true));
     }
 
@@ -185,7 +186,8 @@ mod tests {
     async fn the_memory_is_bounded_by_bytes() {
         let contents = Contents::new(10, None, 1024);
         for bundle in ["bundle 1", "bundle 2"] {
-            contents.keep(&Content::of(Bytes::from(bundle)).await.unwrap()).await.unwrap();
+            let content = Content::of(Bytes::from(bundle), &place()).await.unwrap();
+            contents.keep(&content, &place()).await.unwrap();
         }
         contents.memory.run_pending_tasks();
         assert!(contents.memory.weighted_size() <= 10);

@@ -15,10 +15,11 @@ use super::error::BundleError;
 use super::guard::{Lookup, SystemLookup};
 use super::http::{Answer, Http, Query};
 use super::options::FetchOptions;
+use super::place::Place;
 use super::proofs::{PROVEN, Proof, ProofKey, Proofs};
 use super::reference::{BundleLocation, shown, source};
 use super::secret::BundleSecret;
-use crate::fair_semaphore::{FairPermit, FairSemaphore};
+use crate::fair_semaphore::FairSemaphore;
 use reqwest::Certificate;
 use std::path::Path;
 use std::sync::Arc;
@@ -51,10 +52,7 @@ pub(super) struct Held {
 }
 
 /// The turn of a bundle that is fetched again, with a place in memory.
-pub(super) struct FetchTurn {
-    _again: FairPermit,
-    _place: FairPermit,
-}
+pub(super) struct FetchTurn(Place);
 
 /// Fetches bundles. Cheap to clone.
 #[derive(Clone)]
@@ -113,9 +111,10 @@ impl Fetcher {
         namespace: &str,
         kubernetes: &kube::Client,
     ) -> Result<Application, BundleError> {
-        let _place = self.places.acquire(namespace).await;
-        let content = self.obtain(bundle, namespace, kubernetes, &Wanted::Any).await?;
-        self.unpack(bundle, content).await
+        let place = Place::new(self.places.acquire(namespace).await);
+        let demand = Demand { bundle, namespace, wanted: &Wanted::Any, place: &place };
+        let content = self.obtain(&demand, kubernetes).await?;
+        self.unpack(bundle, content, &place).await
     }
 
     /// Waits until a bundle of this namespace may be fetched again.
@@ -128,9 +127,9 @@ impl Fetcher {
                 "{AGAIN_WAITING_MAX} bundles of namespace {namespace} wait to be fetched already"
             )));
         }
-        let _again = self.again.acquire(namespace).await;
-        let _place = self.places.acquire(namespace).await;
-        Ok(FetchTurn { _again, _place })
+        let again = self.again.acquire(namespace).await;
+        let place = self.places.acquire(namespace).await;
+        Ok(FetchTurn(Place::new((again, place))))
     }
 
     /// The bundle that a job in `namespace` was submitted with: from memory or the store, else from where the job says.
@@ -147,37 +146,31 @@ impl Fetcher {
         wanted: &Wanted,
     ) -> Result<Held, BundleError> {
         let kept = match wanted {
-            Wanted::Digest(sha256) => self.contents.get(sha256).await,
+            Wanted::Digest(sha256) => self.contents.get(sha256, &turn.0).await,
             Wanted::Any | Wanted::Adl(_) => None,
         };
         let content = match kept {
             Some(content) => content,
-            None => self.obtain(bundle, namespace, kubernetes, wanted).await?,
+            None => self.obtain(&Demand { bundle, namespace, wanted, place: &turn.0 }, kubernetes).await?,
         };
         Ok(Held { content, _turn: turn })
     }
 
     /// The bundle from where the job says.
-    async fn obtain(
-        &self,
-        bundle: &BundleReference,
-        namespace: &str,
-        kubernetes: &kube::Client,
-        wanted: &Wanted,
-    ) -> Result<Content, BundleError> {
-        let demand = Demand { bundle, namespace, wanted };
+    async fn obtain(&self, demand: &Demand<'_>, kubernetes: &kube::Client) -> Result<Content, BundleError> {
+        let Demand { bundle, namespace, .. } = demand;
         match source(bundle, &self.options)? {
-            BundleLocation::File(file) => self.read(&file, &demand).await,
-            BundleLocation::Named(file, url) => match self.read(&file, &demand).await {
+            BundleLocation::File(file) => self.read(&file, demand).await,
+            BundleLocation::Named(file, url) => match self.read(&file, demand).await {
                 Ok(content) => Ok(content),
-                Err(_) => self.download(&url, true, None, &demand).await,
+                Err(_) => self.download(&url, true, None, demand).await,
             },
             BundleLocation::Web(url) => {
                 let secret = match &bundle.secret {
                     Some(name) => Some(self.secret(kubernetes, namespace, name, &url).await?),
                     None => None,
                 };
-                self.download(&url, false, secret.as_ref(), &demand).await
+                self.download(&url, false, secret.as_ref(), demand).await
             }
         }
     }
@@ -190,7 +183,7 @@ impl Fetcher {
         let (was, is, what) = match demand.wanted {
             Wanted::Any => return Ok(()),
             Wanted::Digest(sha256) => (sha256, content.sha256.clone(), "the bundle"),
-            Wanted::Adl(sha256) => (sha256, self.unpack(demand.bundle, content.clone()).await?.adl_sha256, "the ADL"),
+            Wanted::Adl(sha256) => (sha256, self.adl_of(content, demand).await?, "the ADL"),
         };
         if *was == is {
             return Ok(());
@@ -211,24 +204,35 @@ impl Fetcher {
         namespace: &str,
         sha256: &str,
     ) -> Result<Option<Application>, BundleError> {
-        let _place = self.places.acquire(namespace).await;
-        match self.contents.get(sha256).await {
-            Some(content) => self.unpack(bundle, content).await.map(Some),
+        let place = Place::new(self.places.acquire(namespace).await);
+        match self.contents.get(sha256, &place).await {
+            Some(content) => self.unpack(bundle, content, &place).await.map(Some),
             None => Ok(None),
         }
     }
 
-    async fn unpack(&self, bundle: &BundleReference, content: Content) -> Result<Application, BundleError> {
+    /// Takes the ADL out of a bundle. The turn for it lasts as long as the thread that does it.
+    async fn unpack(
+        &self,
+        bundle: &BundleReference,
+        content: Content,
+        place: &Place,
+    ) -> Result<Application, BundleError> {
         // Closed by nobody.
-        let _turn = self.unpacking.acquire().await;
-        Application::of(bundle, content, self.options.max_adl_bytes).await
+        let turn = Arc::clone(&self.unpacking).acquire_owned().await;
+        Application::of(bundle, content, self.options.max_adl_bytes, &Place::new((turn, place.clone()))).await
+    }
+
+    /// SHA-256 of the ADL of a bundle.
+    async fn adl_of(&self, content: &Content, demand: &Demand<'_>) -> Result<String, BundleError> {
+        Ok(self.unpack(demand.bundle, content.clone(), demand.place).await?.adl_sha256)
     }
 
     async fn read(&self, file: &Path, demand: &Demand<'_>) -> Result<Content, BundleError> {
         let bytes = directory::read(self.options.directory.as_deref(), file, self.options.max_bytes).await?;
-        let content = Content::of(bytes.into()).await?;
+        let content = Content::of(bytes.into(), demand.place).await?;
         self.check(&content, demand).await?;
-        self.contents.store(&content).await?;
+        self.contents.store(&content, demand.place).await?;
         Ok(content)
     }
 
@@ -266,7 +270,7 @@ impl Fetcher {
         if let Some(proof) = proof.as_ref().filter(|proof| proof.counts(self.proven))
             && demand.bundle.pull_policy == PullPolicy::IfNotPresent
             && *demand.wanted == Wanted::Any
-            && let Some(content) = self.contents.get(&proof.sha256).await
+            && let Some(content) = self.contents.get(&proof.sha256, demand.place).await
         {
             return Ok(content);
         }
@@ -279,7 +283,7 @@ impl Fetcher {
             match (answer, known.take()) {
                 (Ok(Answer::Same), Some(proof)) => {
                     // If it was lost meanwhile, it is asked for unconditionally.
-                    let Some(content) = self.contents.get(&proof.sha256).await else { continue };
+                    let Some(content) = self.contents.get(&proof.sha256, demand.place).await else { continue };
                     self.check(&content, demand).await?;
                     self.proofs.put(key, Proof::new(proof.sha256, proof.validator));
                     return Ok(content);
@@ -288,9 +292,9 @@ impl Fetcher {
                     return Err(BundleError::unavailable(format!("{} was not sent", shown(url))));
                 }
                 (Ok(Answer::New(bytes, validator)), _) => {
-                    let content = Content::of(bytes).await?;
+                    let content = Content::of(bytes, demand.place).await?;
                     self.check(&content, demand).await?;
-                    self.contents.keep(&content).await?;
+                    self.contents.keep(&content, demand.place).await?;
                     self.proofs.put(key, Proof::new(content.sha256.clone(), validator));
                     return Ok(content);
                 }
@@ -310,4 +314,5 @@ struct Demand<'a> {
     bundle: &'a BundleReference,
     namespace: &'a str,
     wanted: &'a Wanted,
+    place: &'a Place,
 }

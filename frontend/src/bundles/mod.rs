@@ -14,6 +14,7 @@
 //! | [`http`] | requests and redirects |
 //! | [`proofs`] | who has shown lately that a server gives them a bundle |
 //! | [`contents`] | bundles by digest, in memory and in the store |
+//! | [`place`] | a place in memory, and the threads that hold it |
 //! | [`application`] | from a bundle to its ADL |
 //! | [`fetcher`] | all of it in order |
 //! | [`repository`] | serving PEs the bundles of their jobs |
@@ -35,6 +36,7 @@ mod guard;
 mod hosts;
 mod http;
 mod options;
+mod place;
 mod proofs;
 mod reference;
 pub mod repository;

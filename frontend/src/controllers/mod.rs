@@ -191,7 +191,7 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let consistent_regions = consistent_regions(&cluster, regions, pe_api_address, &metrics, &jobs, &stop);
     let sharing = Sharing::among(jobs.workers, owner_of_child);
     let routes_queue = Queue::new("routes", BackOff::default(), sharing, &metrics);
-    routes::subscribe(&mirrors, &boards, &routes_queue);
+    let until_settled = routes::subscribe(&mirrors, &boards, &routes_queue);
     let service_queue =
         Queue::new("pe_api_service", BackOff::default(), Sharing::among(jobs.workers, owner_of_job), &metrics);
     pe_api_service::subscribe(&mirrors, &service_queue);
@@ -231,7 +231,7 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let of_routes = each(
         routes_queue,
         workers,
-        RoutesReconciler::new(mirrors.clone(), boards, Datagrams::open(messenger::ROUTES).await),
+        RoutesReconciler::new(mirrors.clone(), boards, until_settled, Datagrams::open(messenger::ROUTES).await),
     );
     let following = pe_api_service::follow(mirrors.clone(), pe_api.clone(), service_queue.clone());
     let services = each(service_queue, workers, PeApiServiceReconciler::new(cluster, mirrors, pe_api));
@@ -291,14 +291,15 @@ fn standing<K: Stands>(
     stop: &CancellationToken,
 ) -> impl Future<Output = ()> + use<K> {
     let queue = Queue::new(K::CONTROLLER, BackOff::default(), Sharing::among(jobs.workers, owner_of_child), metrics);
-    standing::subscribe::<K>(mirrors, boards, &queue);
+    let until_settled = standing::subscribe::<K>(mirrors, boards, &queue);
     let resync = resync::run(K::mirror(mirrors).clone(), queue.clone(), jobs.resync_seconds, stop.clone());
     let (closing, stop) = (queue.clone(), stop.clone());
     let close = async move {
         stop.cancelled().await;
         closing.close();
     };
-    let reconciler = StandingReconciler::<_, K>::new(cluster.clone(), mirrors.clone(), boards.clone());
+    let (mirrors, boards) = (mirrors.clone(), boards.clone());
+    let reconciler = StandingReconciler::<_, K>::new(cluster.clone(), mirrors, boards, until_settled);
     let work = each(queue, jobs.workers.into(), reconciler);
     async move {
         tokio::join!(close, resync, work);

@@ -8,6 +8,7 @@ use super::outcome;
 use super::state::{phase, state};
 use super::view::ClusterView;
 use super::{Elasticity, errors, requests};
+use crate::grpc::places::CallerName;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
@@ -61,11 +62,16 @@ impl<V: ClusterView> Elasticity<V> {
     ///
     /// # Errors
     /// It is committed, or ended otherwise; or it is not known yet.
-    pub(super) async fn withdraw(&self, found: Arc<Resize>, deadline: Instant) -> Result<ResizeState, Status> {
+    pub(super) async fn withdraw(
+        &self,
+        found: Arc<Resize>,
+        caller: Option<&CallerName>,
+        deadline: Instant,
+    ) -> Result<ResizeState, Status> {
         let (namespace, name) = (found.namespace().unwrap_or_default(), found.name_any());
         let waiting_for = "the request to be cancelled";
         let mut changes = self.view.changes(&namespace, &found.spec.job_name);
-        let place = self.waiting.take(&namespace, Some(&found.spec.job_name));
+        let place = self.waiting.take(&namespace, Some(&found.spec.job_name), caller);
         let _place = place.map_err(|full| errors::too_many_waiting(&full))?;
         let mut latest = found;
         let mut is_seen = false;

@@ -48,7 +48,7 @@ impl<V: ClusterView> Elasticity<V> {
         let regions = self.regions_of(job, &wanted);
         match foreseen {
             Err(Unforeseen::Busy(full)) => {
-                let full = Full::new(full, &key.namespace, || format!("of job {}", key.name));
+                let full = Full::new(full, &key.namespace, || format!("of job {}", key.name), None);
                 Err(errors::too_many_dry_runs(&full))
             }
             Err(Unforeseen::Later(why)) => Err(errors::not_foreseen(&why)),

@@ -23,8 +23,9 @@ use streams_proto::elasticity::v1::{
 };
 use tonic::Status;
 
-/// Requests of a page if the caller does not say: an entry may be large.
-const RESIZES_OF_A_PAGE: usize = 100;
+/// Requests of a page if the caller does not say: all of them. An entry may be large, so this page is cut like others
+/// where it has as many bytes as a page may have.
+const ALL_RESIZES: usize = usize::MAX;
 
 /// What is seen of a job at one moment, as far as its regions are shown by it.
 pub(super) struct Sight {
@@ -189,7 +190,7 @@ impl<V: ClusterView> Elasticity<V> {
         let ListResizesRequest { namespace, job, page_size, page_token } = request;
         let job = self.scope(&namespace, job)?;
         let list = format!("requests of {namespace}/{}", job.as_deref().unwrap_or_default());
-        let page = Page::of(list, page_size, &page_token, Some(RESIZES_OF_A_PAGE)).map_err(errors::bad_token)?;
+        let page = page_of_resizes(list, page_size, &page_token).map_err(errors::bad_token)?;
         let requests = match &job {
             Some(job) => self.view.resizes(&namespace, job),
             None => self.view.resizes_of_namespace(&namespace),
@@ -207,6 +208,14 @@ impl<V: ClusterView> Elasticity<V> {
     }
 }
 
+/// A page of requests that somebody asks for.
+///
+/// # Errors
+/// The token is none, or of another list: why it is refused.
+fn page_of_resizes(list: String, size: u32, token: &str) -> Result<Page<Place>, &'static str> {
+    Page::of(list, size, token, Some(ALL_RESIZES))
+}
+
 /// Regions by the name of the job that has them.
 fn by_job(regions: &[Arc<ParallelRegion>]) -> HashMap<Arc<str>, Vec<Arc<ParallelRegion>>> {
     let mut by_job: HashMap<Arc<str>, Vec<Arc<ParallelRegion>>> = HashMap::new();
@@ -216,4 +225,50 @@ fn by_job(regions: &[Arc<ParallelRegion>]) -> HashMap<Arc<str>, Vec<Arc<Parallel
         }
     }
     by_job
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use streams_proto::elasticity::v1::ResizeState;
+
+    /// A page of so many requests with so many bytes each: which of them, and the token of the next page.
+    fn page(count: u64, bytes: usize, size: u32, token: &str) -> (Vec<u64>, String) {
+        let place = |number| Place { created: Reverse(None), number: Reverse(number), name: String::new() };
+        let show = |number: u64| ResizeState {
+            request: number.to_string(),
+            message: "x".repeat(bytes),
+            ..ResizeState::default()
+        };
+        let page = page_of_resizes("of n/flow".to_owned(), size, token).unwrap();
+        let (shown, token) = page.cut((0..count).map(|number| (place(number), number)).collect(), show);
+        (shown.iter().map(|state| state.request.parse().unwrap()).collect(), token)
+    }
+
+    #[test]
+    fn without_a_size_all_requests_are_listed_as_far_as_an_answer_holds_them() {
+        // requests, bytes of each, size that is asked for -> requests on the pages
+        let table: [(u64, usize, u32, &[usize]); 6] = [
+            (1_500, 100, 0, &[1_500]),
+            (0, 0, 0, &[0]),
+            (250, 100, 100, &[100, 100, 50]),
+            (1_500, 100, u32::MAX, &[1_000, 500]),
+            (5, 400 << 10, 0, &[3, 2]),
+            (2, 3 << 20, 0, &[1, 1]),
+        ];
+        for (count, bytes, size, expected) in table {
+            let (mut token, mut pages, mut listed) = (String::new(), Vec::new(), Vec::new());
+            loop {
+                let (shown, next) = page(count, bytes, size, &token);
+                pages.push(shown.len());
+                listed.extend(shown);
+                token = next;
+                if token.is_empty() {
+                    break;
+                }
+            }
+            assert_eq!(pages, expected, "{count} requests of {bytes} bytes, {size} a page");
+            assert!(listed.into_iter().eq((0..count).rev()), "the newest first, and each once");
+        }
+    }
 }

@@ -10,14 +10,16 @@
 //!
 //! Knows: namespaces, scopes, how long a look took. Must not know: what is looked for.
 //!
-//! Invariants: few looks go on at the same time, and of a namespace one. Streams of one scope share looks, and between
-//! two looks of a scope there is a rest that grows with what a look takes. A look that streams share has everything
-//! that the number of the scope stands for.
+//! Invariants: few looks go on at the same time, and of a namespace one; besides one that finds the objects which a
+//! caller with rights for single objects means. Streams of one scope share looks, and between two looks of a scope
+//! there is a rest that grows with what a look takes. A look that streams share has everything that the number of the
+//! scope stands for.
 
 use super::Elasticity;
 use super::ready::ReadyWidths;
 use super::view::ClusterView;
-use crate::fair_semaphore::FairSemaphore;
+use crate::fair_semaphore::{FairPermit, FairSemaphore};
+use crate::grpc::places::CallerName;
 use moka::Expiry;
 use moka::sync::Cache;
 use prost::Message as _;
@@ -54,13 +56,16 @@ const READY_FOR_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(super) struct Looks {
     turns: FairSemaphore,
+    /// Of callers whose rights are for single objects, by their names.
+    of_callers: FairSemaphore,
     scopes: Arc<Mutex<HashMap<(String, Option<String>), Weak<RegionsScope>>>>,
 }
 
 impl Looks {
     /// Nobody looks.
     pub(super) fn new() -> Self {
-        Self { turns: FairSemaphore::new(LOOKS_MAX, LOOKS_OF_ONE_MAX), scopes: Arc::default() }
+        let (turns, of_callers) = (FairSemaphore::new(LOOKS_MAX, LOOKS_OF_ONE_MAX), FairSemaphore::new(1, 1));
+        Self { turns, of_callers, scopes: Arc::default() }
     }
 }
 
@@ -75,6 +80,33 @@ impl<V: ClusterView> Elasticity<V> {
         look: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Status> {
         let turn = self.looks.turns.acquire(namespace).await;
+        self.look_in(turn, look).await
+    }
+
+    /// The same for somebody who perhaps has no right in the namespace (rule elasticity-29): that takes nobody's turn
+    /// who has. Callers take turns.
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) async fn look_for<T: Send + 'static>(
+        &self,
+        caller: Option<&CallerName>,
+        look: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let turn = self.turn_of(caller).await;
+        self.look_in(turn, look).await
+    }
+
+    /// The turn of somebody who perhaps has no right in a namespace.
+    pub(super) async fn turn_of(&self, caller: Option<&CallerName>) -> FairPermit {
+        self.looks.of_callers.acquire(caller.map_or("", |CallerName(name)| name)).await
+    }
+
+    async fn look_in<T: Send + 'static>(
+        &self,
+        turn: FairPermit,
+        look: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Status> {
         let service = self.clone();
         let done = spawn_blocking(move || {
             let _turn = turn;

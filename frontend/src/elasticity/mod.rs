@@ -13,6 +13,7 @@
 //! * `dry_run` — what a request would come to.
 //! * `watch` — streams that follow requests and regions.
 //! * [`view`] — the shared mirrors of jobs, regions and requests, as the API reads them.
+//! * `guarded` — which rights its methods take.
 //! * [`service`] — the gRPC service: checks requests, waits for outcomes.
 //! * `requests` — makes the objects.
 //! * `ended` — the errors for requests that ended without their widths.
@@ -20,15 +21,14 @@
 //! * [`errors`] — statuses with `google.rpc` details, as `proto/streams/elasticity/v1` documents them.
 //!
 //! Knows: Jobs, ParallelRegions and Resizes. Must not know: how a resize is carried out, how a
-//! service is listened for.
-//!
-//! Callers are not authenticated: put the API behind a NetworkPolicy or bind it to loopback.
+//! service is listened for, how it is known who calls and what they may ([`access`](crate::grpc::access)).
 
 mod backlog;
 mod cancel;
 mod dry_run;
 mod ended;
 pub mod errors;
+mod guarded;
 mod lists;
 mod looks;
 pub mod outcome;
@@ -38,7 +38,7 @@ mod requests;
 pub mod service;
 mod state;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod times;
 pub mod view;
 mod watch;
@@ -47,12 +47,15 @@ use self::backlog::Backlog;
 use self::looks::{KeptReadyWidths, Looks};
 use self::view::ClusterView;
 use crate::controllers::job::long_work::dry_run::Foresee;
+use crate::grpc::access::Access;
+use crate::grpc::access::guarded::Guarded;
 use crate::grpc::places::Places;
 use crate::grpc::server::REQUEST_MAX;
 use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::resize::RESIZES_MAX;
+use streams_proto::elasticity::ERROR_DOMAIN;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityServiceServer;
 use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
@@ -121,9 +124,9 @@ impl<V: ClusterView> Elasticity<V> {
         self.stopping.clone()
     }
 
-    /// What answers calls.
-    pub(crate) fn into_server(self) -> ElasticityServiceServer<Self> {
-        ElasticityServiceServer::new(self)
+    /// What answers calls of those who may make them.
+    pub(crate) fn into_server(self, access: Access) -> ElasticityServiceServer<Guarded<Self>> {
+        ElasticityServiceServer::new(Guarded::new(self, access, ERROR_DOMAIN))
             .accept_compressed(CompressionEncoding::Gzip)
             .accept_compressed(CompressionEncoding::Zstd)
             .send_compressed(CompressionEncoding::Gzip)

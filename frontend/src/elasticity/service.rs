@@ -5,7 +5,9 @@ use super::outcome::{self, ResizeOutcome};
 use super::requests;
 use super::view::ClusterView;
 use super::{Elasticity, ended, errors};
+use crate::grpc::access::caller_of;
 use crate::grpc::deadline;
+use crate::grpc::places::CallerName;
 use crate::grpc::transport::hold;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -33,7 +35,7 @@ use tonic::{Request, Response, Status};
 use tracing::Instrument;
 
 /// Regions in one request.
-const MAX_REGIONS: usize = 256;
+pub(super) const MAX_REGIONS: usize = 256;
 
 impl<V: ClusterView> Elasticity<V> {
     pub(super) fn job(&self, namespace: &str, name: &str) -> Result<Arc<Job>, Status> {
@@ -49,6 +51,7 @@ impl<V: ClusterView> Elasticity<V> {
     async fn resize_traced(
         &self,
         request: ResizeRequest,
+        caller: Option<CallerName>,
         within: Option<Duration>,
     ) -> Result<Response<ResizeResponse>, Status> {
         let wait_for = check(&request)?;
@@ -68,7 +71,7 @@ impl<V: ClusterView> Elasticity<V> {
         if request.dry_run {
             return self.foresee(&key, &job, &request, deadline).await.map(Response::new);
         }
-        let waiting = self.waiting.take(&key.namespace, Some(&key.name));
+        let waiting = self.waiting.take(&key.namespace, Some(&key.name), caller.as_ref());
         let _place = waiting.map_err(|full| errors::too_many_waiting(&full))?;
         let place = self.backlog.enter(&key, Instant::now()).map_err(errors::behind)?;
         let made = tokio::select! {
@@ -76,7 +79,8 @@ impl<V: ClusterView> Elasticity<V> {
             made = self.request(&key, &job, &request) => made?,
             () = tokio::time::sleep_until(deadline) => return Err(errors::still_waiting("the request to be stored")),
         };
-        tracing::info!(request = made.name_any(), "widths desired");
+        let caller = caller.as_ref().map(|CallerName(name)| &**name);
+        tracing::info!(request = made.name_any(), caller, "widths desired");
         self.wait(&key, &made, place, wait_for, deadline).await.map(Response::new)
     }
 
@@ -254,8 +258,8 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
             trace_id = tracing::field::Empty,
         );
         telemetry::continue_request(&span, request.metadata().as_ref());
-        let within = deadline::wait_of(request.metadata());
-        self.resize_traced(request.into_inner(), within).instrument(span).await
+        let (caller, within) = (caller_of(&request), deadline::wait_of(&request));
+        self.resize_traced(request.into_inner(), caller, within).instrument(span).await
     }
 
     async fn get_region(&self, request: Request<GetRegionRequest>) -> Result<Response<Region>, Status> {
@@ -277,11 +281,11 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
         &self,
         request: Request<ListRegionsRequest>,
     ) -> Result<Response<ListRegionsResponse>, Status> {
-        let request = request.into_inner();
+        let (caller, request) = (caller_of(&request), request.into_inner());
         // A page is bounded by itself.
         let is_whole = request.page_size == 0;
         let job = (!request.job.is_empty()).then_some(request.job.as_str());
-        let place = is_whole.then(|| self.lists.take(&request.namespace, job)).transpose();
+        let place = is_whole.then(|| self.lists.take(&request.namespace, job, caller.as_ref())).transpose();
         let place = place.map_err(|full| errors::too_many_lists(&full))?;
         let namespace = request.namespace.clone();
         let list = self.look_off_thread(&namespace, move |service| service.regions_in_pages(request)).await?;
@@ -306,9 +310,9 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
     }
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
-        let deadline = self.deadline(deadline::wait_of(request.metadata()));
+        let (caller, deadline) = (caller_of(&request), self.deadline(deadline::wait_of(&request)));
         let found = self.named(request.into_inner().name).await?;
-        let cancelled = self.withdraw(found, deadline).await?;
+        let cancelled = self.withdraw(found, caller.as_ref(), deadline).await?;
         Ok(Response::new(CancelResponse { resize: Some(cancelled) }))
     }
 
@@ -316,19 +320,19 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
         &self,
         request: Request<WatchResizeRequest>,
     ) -> Result<Response<Self::WatchResizeStream>, Status> {
-        let deadline = self.deadline(deadline::wait_of(request.metadata()));
+        let (caller, deadline) = (caller_of(&request), self.deadline(deadline::wait_of(&request)));
         let found = self.named(request.into_inner().name).await?;
-        Ok(Response::new(self.follow_resize(found, deadline)?.boxed()))
+        Ok(Response::new(self.follow_resize(found, caller.as_ref(), deadline)?.boxed()))
     }
 
     async fn watch_regions(
         &self,
         request: Request<WatchRegionsRequest>,
     ) -> Result<Response<Self::WatchRegionsStream>, Status> {
-        let deadline = self.deadline(deadline::wait_of(request.metadata()));
+        let (caller, deadline) = (caller_of(&request), self.deadline(deadline::wait_of(&request)));
         let WatchRegionsRequest { namespace, job } = request.into_inner();
         let job = self.scope(&namespace, job)?;
-        Ok(Response::new(self.follow_regions(namespace, job, deadline)?.boxed()))
+        Ok(Response::new(self.follow_regions(namespace, job, caller.as_ref(), deadline)?.boxed()))
     }
 }
 

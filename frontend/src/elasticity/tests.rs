@@ -2,9 +2,12 @@
 
 use super::ready::ReadyWidths;
 use super::view::ClusterView;
-use super::{Elasticity, LISTS_OF_ONE_MAX, WAITING_OF_ONE_MAX};
+use super::{Elasticity, LISTS_OF_ONE_MAX, STREAMS_OF_ONE_MAX, WAITING_OF_ONE_MAX};
 use crate::controllers::job::long_work::dry_run::{Foresee, Foreseen, Unforeseen};
 use crate::controllers::tests::LateMirrors;
+use crate::grpc::access::Access;
+use crate::grpc::access::reviewer::Subject;
+use crate::grpc::places::CallerName;
 use crate::grpc::transport::{self, Bounds};
 use crate::mirrors::Mirrors;
 use futures::future::{BoxFuture, join_all};
@@ -39,6 +42,11 @@ use tonic::service::Routes;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
+
+/// A service that sees the job `flow` with three regions; nobody calls the API server.
+pub(crate) fn a_service() -> Elasticity<Mirrors> {
+    service(&LateMirrors::of(&server(3)))
+}
 
 /// A service over these mirrors; nobody calls the API server.
 fn service(mirrors: &LateMirrors) -> Elasticity<Mirrors> {
@@ -149,7 +157,7 @@ async fn a_request_is_followed_to_its_end_and_a_slow_reader_hears_the_newest_sta
     let mut mirrors = LateMirrors::of(&server);
     let service = service(&mirrors);
     let request = mirrors.mirrors.resizes.get(&key("flow-x")).unwrap();
-    let mut stream = pin!(service.follow_resize(Arc::clone(&request), deadline()).unwrap());
+    let mut stream = pin!(service.follow_resize(Arc::clone(&request), None, deadline()).unwrap());
     let told = next(&mut stream).await.unwrap().unwrap();
     assert_eq!(step(&told), (ResizePhase::Pending, None, None, None));
     is_silent(&mut stream).await;
@@ -171,7 +179,7 @@ async fn a_request_is_followed_to_its_end_and_a_slow_reader_hears_the_newest_sta
     assert_eq!(step(&told), (ResizePhase::RolledOut, Some(5), Some(4), Some((0, 12, 12))));
     assert!(next(&mut stream).await.is_none(), "the end is told last");
     // Whoever comes late hears the end, once.
-    let mut late = pin!(service.follow_resize(request, deadline()).unwrap());
+    let mut late = pin!(service.follow_resize(request, None, deadline()).unwrap());
     assert_eq!(step(&next(&mut late).await.unwrap().unwrap()).0, ResizePhase::RolledOut);
     assert!(next(&mut late).await.is_none());
 }
@@ -187,7 +195,7 @@ async fn regions_are_told_all_at_first_and_then_what_changes() {
         let server = server(3);
         let mut mirrors = LateMirrors::of(&server);
         let service = service(&mirrors);
-        let mut stream = pin!(service.follow_regions("n".to_owned(), job, deadline()).unwrap());
+        let mut stream = pin!(service.follow_regions("n".to_owned(), job, None, deadline()).unwrap());
         let told = next(&mut stream).await.unwrap().unwrap();
         assert_eq!(names(&told), (vec![("R0", 2), ("R1", 2), ("R2", 2)], vec![], true));
         is_silent(&mut stream).await;
@@ -219,7 +227,7 @@ async fn many_regions_are_told_in_parts_and_none_at_all_as_well() {
         let server = server(regions);
         let mirrors = LateMirrors::of(&server);
         let service = service(&mirrors);
-        let mut stream = pin!(service.follow_regions("n".to_owned(), None, deadline()).unwrap());
+        let mut stream = pin!(service.follow_regions("n".to_owned(), None, None, deadline()).unwrap());
         for (position, part) in parts.iter().enumerate() {
             let told = next(&mut stream).await.unwrap().unwrap();
             assert_eq!((told.regions.len(), told.complete), (*part, position + 1 == parts.len()), "{regions}");
@@ -241,8 +249,8 @@ async fn a_stream_ends_with_the_time_of_its_reader_with_this_frontend_and_with_w
     // The time is over.
     let (_server, _mirrors, service, request) = start();
     let begun = Instant::now();
-    let mut resize = pin!(service.follow_resize(request, deadline()).unwrap());
-    let mut regions = pin!(service.follow_regions("n".to_owned(), None, deadline()).unwrap());
+    let mut resize = pin!(service.follow_resize(request, None, deadline()).unwrap());
+    let mut regions = pin!(service.follow_regions("n".to_owned(), None, None, deadline()).unwrap());
     assert!(next(&mut resize).await.unwrap().is_ok() && next(&mut regions).await.unwrap().is_ok());
     let ends = [next(&mut resize).await.unwrap().err().unwrap(), next(&mut regions).await.unwrap().err().unwrap()];
     for end in ends {
@@ -252,8 +260,8 @@ async fn a_stream_ends_with_the_time_of_its_reader_with_this_frontend_and_with_w
     assert!(next(&mut resize).await.is_none() && next(&mut regions).await.is_none());
     // This frontend is to stop.
     let (_server, _mirrors, service, request) = start();
-    let mut resize = pin!(service.follow_resize(request, deadline()).unwrap());
-    let mut regions = pin!(service.follow_regions("n".to_owned(), None, deadline()).unwrap());
+    let mut resize = pin!(service.follow_resize(request, None, deadline()).unwrap());
+    let mut regions = pin!(service.follow_regions("n".to_owned(), None, None, deadline()).unwrap());
     assert!(next(&mut resize).await.unwrap().is_ok() && next(&mut regions).await.unwrap().is_ok());
     service.stopping.cancel();
     let ends = [next(&mut resize).await.unwrap().err().unwrap(), next(&mut regions).await.unwrap().err().unwrap()];
@@ -263,7 +271,7 @@ async fn a_stream_ends_with_the_time_of_its_reader_with_this_frontend_and_with_w
     }
     // Somebody deletes the request.
     let (server, mut mirrors, service, request) = start();
-    let mut resize = pin!(service.follow_resize(request, deadline()).unwrap());
+    let mut resize = pin!(service.follow_resize(request, None, deadline()).unwrap());
     assert!(next(&mut resize).await.unwrap().is_ok());
     server.remove::<Resize>(&key("flow-x"));
     mirrors.deliver_all();
@@ -276,7 +284,7 @@ async fn a_stream_that_is_dropped_makes_room() {
     let server = server(1);
     let mirrors = LateMirrors::of(&server);
     let service = service(&mirrors);
-    let follow = || service.follow_regions("n".to_owned(), Some("flow".to_owned()), deadline());
+    let follow = || service.follow_regions("n".to_owned(), Some("flow".to_owned()), None, deadline());
     let mut streams: Vec<_> = std::iter::from_fn(|| follow().ok()).collect();
     assert_eq!(follow().err().unwrap().code(), Code::ResourceExhausted);
     streams.pop();
@@ -308,7 +316,7 @@ async fn a_job_leaves_waits_and_lists_to_others() {
         ("m", "flow", "NOT_TAKEN", None),
     ] {
         let taken = |places: &super::Places, count| -> Vec<_> {
-            (0..count).map(|_| places.take(namespace, Some(job)).ok().unwrap()).collect()
+            (0..count).map(|_| places.take(namespace, Some(job), None).ok().unwrap()).collect()
         };
         let _waiting = taken(&service.waiting, WAITING_OF_ONE_MAX);
         let _listed = taken(&service.lists, LISTS_OF_ONE_MAX);
@@ -322,6 +330,47 @@ async fn a_job_leaves_waits_and_lists_to_others() {
     assert_eq!(service.lists.taken(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_is_known_leaves_waits_lists_and_streams_of_its_job_to_others() {
+    let mirrors = LateMirrors::of(&server(1));
+    let service = service(&mirrors);
+    let names = ["me", "you"].map(|name| CallerName(name.into()));
+    let taken = |places: &super::Places| -> Vec<_> {
+        std::iter::from_fn(|| places.take("n", Some("flow"), Some(&names[0])).ok()).collect()
+    };
+    let all = [&service.waiting, &service.lists, &service.watching].map(taken);
+    assert_eq!(all.each_ref().map(Vec::len), [WAITING_OF_ONE_MAX / 2, LISTS_OF_ONE_MAX / 2, STREAMS_OF_ONE_MAX / 2]);
+    let (namespace, job) = ("n".to_owned(), "flow".to_owned());
+    let regions = vec![resize_request::DesiredWidth { region: "R0".into(), width: 3, expected_width: None }];
+    let resize = ResizeRequest { namespace: namespace.clone(), job: job.clone(), regions, ..ResizeRequest::default() };
+    let list = ListRegionsRequest { namespace: namespace.clone(), job: job.clone(), ..ListRegionsRequest::default() };
+    let watch = WatchRegionsRequest { namespace, job };
+    // Nobody answers a call that writes.
+    let table = [
+        (Some("me"), ["TOO_MANY_WAITING", "TOO_MANY_LISTS", "TOO_MANY_WATCHING"]),
+        (Some("you"), ["NOT_TAKEN", "OK", "OK"]),
+        (None, ["NOT_TAKEN", "OK", "OK"]),
+    ];
+    for (caller, expected) in table {
+        let heard = [
+            service.resize(called_by(caller, resize.clone())).await.err(),
+            service.list_regions(called_by(caller, list.clone())).await.err(),
+            service.watch_regions(called_by(caller, watch.clone())).await.err(),
+        ];
+        let heard = heard.map(|status| status.as_ref().map_or("OK".to_owned(), why));
+        assert_eq!(heard, expected, "{caller:?}");
+    }
+}
+
+/// A call of this caller.
+fn called_by<T>(caller: Option<&str>, message: T) -> Request<T> {
+    let mut call = Request::new(message);
+    if let Some(name) = caller {
+        call.extensions_mut().insert(Arc::new(Subject::called(name)));
+    }
+    call
+}
+
 #[tokio::test]
 async fn an_answer_that_nobody_reads_is_reset_and_makes_room() {
     let server = server(3);
@@ -331,7 +380,8 @@ async fn an_answer_that_nobody_reads_is_reset_and_makes_room() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let bounds = Bounds { unread: Duration::from_millis(200), ..Bounds::default() };
-    tokio::spawn(transport::serve(listener, Routes::new(service.into_server()), bounds, std::future::pending()));
+    let routes = Routes::new(service.into_server(Access::Open));
+    tokio::spawn(transport::serve(listener, routes, bounds, std::future::pending()));
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     // The client lets nobody send anything on a stream but its head.
     let channel = endpoint.initial_stream_window_size(0).connect().await.unwrap();
@@ -434,7 +484,7 @@ async fn streams_of_one_scope_share_their_looks() {
         let mut mirrors = LateMirrors::of(&server);
         let (view, reads, _release) = Watched::new(&mirrors);
         let service = service_over(view);
-        let follow = |_| Box::pin(service.follow_regions("n".to_owned(), job.clone(), deadline()).unwrap());
+        let follow = |_| Box::pin(service.follow_regions("n".to_owned(), job.clone(), None, deadline()).unwrap());
         let mut streams: Vec<_> = (0..8).map(follow).collect();
         for stream in &mut streams {
             let told = next(&mut stream.as_mut()).await.unwrap().unwrap();

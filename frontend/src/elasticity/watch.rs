@@ -14,7 +14,7 @@ use super::outcome;
 use super::state::{is_end, phase, state};
 use super::view::ClusterView;
 use super::{Elasticity, errors};
-use crate::grpc::places::Place;
+use crate::grpc::places::{CallerName, Place};
 use futures::{Stream, stream};
 use kube::ResourceExt as _;
 use std::collections::VecDeque;
@@ -101,10 +101,12 @@ impl<V: ClusterView> Elasticity<V> {
     pub(super) fn follow_resize(
         &self,
         request: Arc<Resize>,
+        caller: Option<&CallerName>,
         deadline: Instant,
     ) -> Result<impl Stream<Item = Result<WatchResizeResponse, Status>> + Send + use<V>, Status> {
         let (namespace, job) = (request.namespace().unwrap_or_default(), request.spec.job_name.clone());
-        let waits = self.waits(&namespace, Some(&job), deadline, || self.view.changes(&namespace, &job))?;
+        let place = self.watches(&namespace, Some(&job), caller)?;
+        let waits = self.waits(place, deadline, self.view.changes(&namespace, &job));
         let following = ResizeStream { service: self.clone(), waits, request, is_seen: false, told: None };
         Ok(stream::unfold(Some(following), |following| async {
             let mut following = following?;
@@ -126,10 +128,12 @@ impl<V: ClusterView> Elasticity<V> {
         &self,
         namespace: String,
         job: Option<String>,
+        caller: Option<&CallerName>,
         deadline: Instant,
     ) -> Result<impl Stream<Item = Result<WatchRegionsResponse, Status>> + Send + use<V>, Status> {
+        let place = self.watches(&namespace, job.as_deref(), caller)?;
         let scope = self.regions_scope(&namespace, job.as_deref());
-        let waits = self.waits(&namespace, job.as_deref(), deadline, || scope.changes())?;
+        let waits = self.waits(place, deadline, scope.changes());
         let following = RegionsStream {
             service: self.clone(),
             waits,
@@ -147,15 +151,13 @@ impl<V: ClusterView> Elasticity<V> {
         }))
     }
 
-    fn waits(
-        &self,
-        namespace: &str,
-        job: Option<&str>,
-        deadline: Instant,
-        changes: impl FnOnce() -> watch::Receiver<u64>,
-    ) -> Result<Waits, Status> {
-        let place = self.watching.take(namespace, job).map_err(|full| errors::too_many_watching(&full))?;
-        Ok(Waits { changes: changes(), deadline, stopping: self.stopping.clone(), _place: place })
+    /// A place for a stream.
+    fn watches(&self, namespace: &str, job: Option<&str>, caller: Option<&CallerName>) -> Result<Place, Status> {
+        self.watching.take(namespace, job, caller).map_err(|full| errors::too_many_watching(&full))
+    }
+
+    fn waits(&self, place: Place, deadline: Instant, changes: watch::Receiver<u64>) -> Waits {
+        Waits { changes, deadline, stopping: self.stopping.clone(), _place: place }
     }
 }
 

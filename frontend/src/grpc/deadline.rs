@@ -1,11 +1,13 @@
 //! How long a caller waits, as it says itself (rule elasticity-11).
 //!
 //! A call that ends by the transport's own clock says nothing. So the service ends its waits a moment before: the
-//! caller hears what is still missing.
+//! caller hears what is still missing. What was done with a call before it came to its service has taken some of the
+//! caller's time.
 
-use http::HeaderMap;
+use super::arrival::Arrival;
+use http::{Extensions, HeaderMap};
 use std::time::Duration;
-use tonic::metadata::MetadataMap;
+use tonic::Request;
 
 /// The header of gRPC: at most eight digits and a unit.
 const HEADER: &str = "grpc-timeout";
@@ -14,11 +16,17 @@ const SHARE_OF_THE_WAY: u32 = 20;
 const SHORTEST_WAY: Duration = Duration::from_millis(20);
 const LONGEST_WAY: Duration = Duration::from_millis(500);
 
-/// How long the service may wait for a caller; `None` if the caller does not say.
-pub(crate) fn wait_of(caller: &MetadataMap) -> Option<Duration> {
-    let all = parse(caller.get(HEADER)?.to_str().ok()?)?;
+/// How long the service may still wait for a caller; `None` if the caller does not say.
+pub(crate) fn wait_of<T>(call: &Request<T>) -> Option<Duration> {
+    rest(call.metadata().as_ref(), call.extensions())
+}
+
+/// The same of a call whose message was not read.
+pub(crate) fn rest(headers: &HeaderMap, extensions: &Extensions) -> Option<Duration> {
+    let all = time_of(headers)?;
     let way = (all / SHARE_OF_THE_WAY).clamp(SHORTEST_WAY, LONGEST_WAY);
-    Some(all.saturating_sub(way))
+    let passed = extensions.get::<Arrival>().map(|arrival| arrival.at.elapsed()).unwrap_or_default();
+    Some(all.saturating_sub(way).saturating_sub(passed))
 }
 
 /// How long a caller waits, as its headers say it; `None` if they do not.
@@ -46,9 +54,11 @@ fn parse(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
+    use tokio::time::Instant;
 
-    #[test]
-    fn the_service_stops_waiting_a_moment_before_the_caller() {
+    #[tokio::test(start_paused = true)]
+    async fn the_service_stops_waiting_a_moment_before_the_caller() {
         let table = [
             ("1H", Some(3_599_500)),
             ("2M", Some(119_500)),
@@ -65,12 +75,18 @@ mod tests {
             ("1\u{e9}", None),
         ];
         for (header, expected) in table {
-            let mut caller = MetadataMap::new();
+            let mut call = Request::new(());
             if let Ok(value) = header.parse() {
-                caller.insert(HEADER, value);
+                call.metadata_mut().insert(HEADER, value);
             }
-            assert_eq!(wait_of(&caller).map(|wait| wait.as_millis()), expected, "{header}");
+            assert_eq!(wait_of(&call).map(|wait| wait.as_millis()), expected, "{header}");
+            // What was done with it before has taken so long.
+            let at = Instant::now();
+            call.extensions_mut().insert(Arrival { at, from: Ipv4Addr::LOCALHOST.into() });
+            tokio::time::advance(Duration::from_millis(200)).await;
+            let expected = expected.map(|expected: u128| expected.saturating_sub(200));
+            assert_eq!(wait_of(&call).map(|wait| wait.as_millis()), expected, "{header}");
         }
-        assert_eq!(wait_of(&MetadataMap::new()), None);
+        assert_eq!(wait_of(&Request::new(())), None);
     }
 }

@@ -3,14 +3,18 @@
 //! | Module | What it does |
 //! |---|---|
 //! | [`server`] | one listener for all of them: health, reflection, shutdown |
+//! | [`access`] | who calls, and whether they may |
 //! | [`transport`] | connections and streams, and their bounds |
+//! | [`arrival`] | when and from where a call has arrived |
 //! | [`deadline`] | how long a caller waits |
 //! | [`pages`] | lists in pages |
-//! | [`places`] | how much may go on at the same time, in all and of one namespace or job |
+//! | [`places`] | how much may go on at the same time, in all, of one namespace or job, and for one caller |
 //! | [`status`] | statuses with `google.rpc` details that fit into trailers |
 //!
 //! Knows: gRPC. Must not know: any service of ours, kinds of objects.
 
+pub(crate) mod access;
+pub(crate) mod arrival;
 pub(crate) mod deadline;
 pub(crate) mod pages;
 pub(crate) mod places;

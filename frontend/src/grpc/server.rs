@@ -2,9 +2,11 @@
 //!
 //! Knows: which services there are, by their names. Must not know: what they do.
 //!
-//! Callers are not authenticated. [`Services::with`] takes a service as a tower service, so that a layer which
-//! authenticates goes around it.
+//! Invariant: whatever service is listened for, [`Authenticated`] is around it. Health and reflection tell nothing that
+//! is not in the contract, and are for everybody.
 
+use super::access::Access;
+use super::access::layer::Authenticated;
 use super::transport::{self, Bounds};
 use axum::response::IntoResponse;
 use http::Request;
@@ -28,22 +30,29 @@ pub(crate) const REQUEST_MAX: usize = 1 << 20;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Services that are listened for together. Their health is one.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Services {
-    routes: Routes,
+    access: Access,
+    pub(super) routes: Routes,
     names: Vec<&'static str>,
 }
 
 impl Services {
-    /// These and another one.
-    pub(crate) fn with<S>(mut self, service: S) -> Self
+    /// None, for callers that `access` knows.
+    pub(crate) fn new(access: Access) -> Self {
+        Self { access, routes: Routes::default(), names: Vec::new() }
+    }
+
+    /// These and another one. `domain` is that of the details of its errors.
+    pub(crate) fn with<S>(mut self, service: S, domain: &'static str) -> Self
     where
         S: Service<Request<Body>, Error = Infallible> + NamedService + Clone + Send + Sync + 'static,
         S::Response: IntoResponse,
         S::Future: Send + 'static,
     {
         self.names.push(S::NAME);
-        Self { routes: self.routes.add_service(service), names: self.names }
+        self.routes = self.routes.add_service(Authenticated::new(service, self.access.clone(), domain));
+        self
     }
 }
 
@@ -61,7 +70,7 @@ pub(crate) async fn serve(
     grace: Duration,
 ) -> anyhow::Result<()> {
     let (health, health_service) = tonic_health::server::health_reporter();
-    let Services { routes, names } = services;
+    let Services { routes, names, .. } = services;
     let watched = report_health(health.clone(), names.clone(), too_old);
     let reflection = || {
         let builder = tonic_reflection::server::Builder::configure()

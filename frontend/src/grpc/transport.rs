@@ -1,44 +1,38 @@
-//! Connections of callers and the streams on them, and their bounds (rule elasticity-27).
-//!
-//! Whoever sends an answer asks for more of it only when the caller has read what it got. If the caller reads nothing,
-//! it asks for nothing, and an answer cannot end by itself. So each stream is a task with a clock of its own, which
-//! ends the task: the stream is reset, and what the answer holds is given back.
+//! Connections of callers and the calls on them, and their bounds (rule elasticity-27).
 //!
 //! ```text
-//! listener ── connections ──► HTTP/2 ──► task of a stream ──► routes
-//!              bounds                     clock ◄───────────── body: what was read, and when
+//! listener ── connections ──► HTTP/2 with clocks ── calls ──► routes
+//!              places                               places, for answers also by their bytes
 //! ```
 //!
-//! Knows: HTTP/2, addresses, how long a caller waits. Must not know: services.
+//! Knows: addresses, how long a caller waits. Must not know: services.
 //!
-//! Invariants: an address leaves connections to others; what an answer holds is given back when it was read, when its
-//! caller has gone, or when the clock of its stream says so; little of an answer is in the buffers of a connection.
+//! Invariants: an address leaves connections, calls and memory for what is sent to others; what an answer holds is given
+//! back when it was sent, when its caller has gone, or when the clock of its stream says so.
 
+use super::arrival::Arrival;
 use super::deadline;
+use super::status::{self, LATER};
 use bytes::Bytes;
-use futures::StreamExt as _;
-use http::{Request, Response};
-use http_body::Frame;
-use hyper::body::Incoming;
-use hyper::rt::Executor;
-use hyper::server::conn::http2;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
+use http::{HeaderMap, Request, Response};
+use http_body::{Frame, SizeHint};
 use std::convert::Infallible;
 use std::future::Future;
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use streams_places::Places;
-use streams_process::connections;
+use streams_places::{Full, Place, Places};
+use streams_process::connections::{self, Connection, Greeted};
+use streams_process::http2::{self, Clock, Patience, Server};
 use tokio::net::TcpListener;
-use tokio::time::{Instant, sleep_until, timeout};
-use tonic::Status;
+use tokio::time::{Instant, timeout};
 use tonic::body::Body;
 use tonic::service::Routes;
 use tonic::transport::server::Connected as _;
+use tonic::{Code, Status};
+use tonic_types::ErrorDetails;
 use tower::Service as _;
 
 /// Calls at a time on one connection. Those that wait for something are counted in all by their service, so that they
@@ -47,83 +41,83 @@ const CONCURRENCY: u32 = 1024;
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long after its time a caller may still read its answer.
 const LATE: Duration = Duration::from_secs(2);
-/// Most bytes that the transport gets at once: it keeps them until the caller reads.
-const PIECE: usize = 16 << 10;
+/// Bytes for which a message takes a place, and for each of its further ones.
+const BLOCK: usize = 16 << 10;
 
-/// What callers may take.
+/// What callers may take. An address has a quarter of all at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Connections in all; more wait to be accepted.
     pub(crate) connections: usize,
-    /// Connections of one address: many callers may come through one proxy. Further ones are closed at once, and so are
-    /// those of an address that has a quarter of all.
+    /// Connections of one address: many callers may come through one proxy. Further ones are closed at once.
     pub(crate) connections_of_address: usize,
+    /// Calls at a time in all; further ones are refused.
+    pub(crate) calls: usize,
+    /// Blocks of memory in all for what has arrived of requests, and was not read of answers.
+    pub(crate) blocks: usize,
+    /// How long a request may take to arrive.
+    pub(crate) request: Duration,
     /// How long a caller may read nothing of an answer that is there.
     pub(crate) unread: Duration,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { connections: 1_024, connections_of_address: 128, unread: Duration::from_secs(60) }
+        Self {
+            connections: 1_024,
+            connections_of_address: 128,
+            calls: 32 << 10,
+            // 512 MiB.
+            blocks: 32 << 10,
+            request: Duration::from_secs(30),
+            unread: Duration::from_secs(60),
+        }
     }
 }
 
 /// Serves until `stop` ends; then until the calls that are under way are answered.
 pub(crate) async fn serve(listener: TcpListener, routes: Routes, bounds: Bounds, stop: impl Future<Output = ()>) {
     let places = Places::new(bounds.connections, bounds.connections_of_address);
-    let graceful = GracefulShutdown::new();
-    let mut builder = http2::Builder::new(Streams { unread: bounds.unread });
-    builder.timer(TokioTimer::new()).max_concurrent_streams(CONCURRENCY).keep_alive_interval(KEEP_ALIVE);
+    let calls = Places::new(bounds.calls, bounds.calls);
+    let blocks = Places::new(bounds.blocks, bounds.blocks);
     let routes = routes.prepare();
-    let service = tower::service_fn(move |request: Request<Incoming>| answer(routes.clone(), request));
-    // The listener is closed before what is under way is waited for.
-    {
-        let mut incoming = pin!(connections::greeted(connections::accept(listener, bounds.connections)));
-        let mut stop = pin!(stop);
-        loop {
-            let accepted = tokio::select! {
-                accepted = incoming.next() => accepted,
-                () = &mut stop => break,
-            };
-            let stream = match accepted {
-                Some(Ok(stream)) => stream,
-                Some(Err(_)) => continue,
-                None => break,
-            };
-            // Whoever has no address any more has gone.
-            let Some(caller) = stream.connect_info().remote_addr() else { continue };
-            let Ok(place) = places.take(&caller.ip().to_canonical(), &()) else {
-                tracing::debug!(%caller, "too many connections");
-                continue;
-            };
-            let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service.clone()));
-            let connection = graceful.watch(connection);
-            tokio::spawn(async move {
-                if let Err(error) = connection.await {
-                    tracing::debug!(%caller, %error, "a connection has broken");
-                }
-                drop(place);
-            });
-        }
-    }
-    graceful.shutdown().await;
+    let mut server = Server::new(Patience { request: Some(bounds.request), unread: bounds.unread });
+    server.http2().max_concurrent_streams(CONCURRENCY).keep_alive_interval(KEEP_ALIVE);
+    let incoming = connections::greeted(connections::accept(listener, bounds.connections));
+    let admit = move |socket: &Greeted<Connection>| {
+        // Whoever has no address any more has gone.
+        let address = socket.connect_info().remote_addr()?.ip().to_canonical();
+        let Ok(connection) = places.take(&address, &()) else {
+            tracing::debug!(%address, "too many connections");
+            return None;
+        };
+        let caller =
+            Arc::new(Caller { address, calls: calls.clone(), blocks: blocks.clone(), _connection: connection });
+        let routes = routes.clone();
+        Some(tower::service_fn(move |request| answer(routes.clone(), Arc::clone(&caller), request)))
+    };
+    server.serve(incoming, admit, stop).await;
 }
 
-/// Lets an answer hold something until it was read, or nobody reads it any more.
+/// Lets an answer hold something until it was sent, or nobody reads it any more.
 pub(crate) fn hold<T>(answer: &mut tonic::Response<T>, held: impl Send + Sync + 'static) {
-    answer.extensions_mut().insert(Held(Arc::new(held)));
+    http2::hold(answer.extensions_mut(), held);
 }
 
-/// What an answer holds.
-#[derive(Clone)]
-struct Held(#[allow(dead_code, reason = "it is kept")] Arc<dyn Send + Sync>);
-
-async fn answer(mut routes: Routes, request: Request<Incoming>) -> Result<Response<AnswerBody>, Infallible> {
-    // Every stream has one.
-    let clock = CLOCK.try_with(Clock::clone).unwrap_or_default();
+async fn answer(
+    mut routes: Routes,
+    caller: Arc<Caller>,
+    mut request: Request<Body>,
+) -> Result<Response<Body>, Infallible> {
+    let call = match caller.call() {
+        Ok(call) => call,
+        Err(full) => return Ok(full.into_http()),
+    };
+    request.extensions_mut().insert(Arrival { at: Instant::now(), from: caller.address });
     let within = deadline::time_of(request.headers());
-    clock.set_end(within.and_then(|within| Instant::now().checked_add(within + LATE)));
-    let answered = routes.call(request.map(Body::new));
+    Clock::current().set_end(within.and_then(|within| Instant::now().checked_add(within + LATE)));
+    let of = Arc::clone(&caller);
+    let answered = routes.call(request.map(|body| Body::new(Received { body, bytes: 0, blocks: Vec::new(), of })));
     let answered = match within {
         Some(within) => timeout(within, answered).await,
         None => Ok(answered.await),
@@ -131,111 +125,118 @@ async fn answer(mut routes: Routes, request: Request<Incoming>) -> Result<Respon
     // Services that wait end their waits before, and say what is missing.
     let late = |_| Ok(Status::deadline_exceeded("the time of the call is over").into_http());
     let mut answer = answered.unwrap_or_else(late)?;
-    let held = answer.extensions_mut().remove::<Held>();
-    Ok(answer.map(|body| AnswerBody { body, rest: Bytes::new(), clock, _held: held }))
+    http2::hold(answer.extensions_mut(), call);
+    Ok(answer.map(|body| Body::new(Sent { body, of: caller })))
 }
 
-tokio::task_local! {
-    /// The clock of the stream that is being served.
-    static CLOCK: Clock;
+/// Who is at the other end of a connection, and what it may take with others of its address.
+struct Caller {
+    address: IpAddr,
+    calls: Places<IpAddr, ()>,
+    blocks: Places<IpAddr, ()>,
+    _connection: Taken,
 }
 
-/// Runs each stream of a connection as a task, which is dropped when its time is over: that resets the stream.
-#[derive(Clone)]
-struct Streams {
-    unread: Duration,
-}
+type Taken = Place<IpAddr, ()>;
 
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
-    fn execute(&self, stream: F) {
-        let (clock, unread) = (Clock::default(), self.unread);
-        tokio::spawn(async move {
-            tokio::select! {
-                biased;
-                () = CLOCK.scope(clock.clone(), stream) => {}
-                () = clock.over(unread) => tracing::debug!("an answer was not read"),
-            }
-        });
+impl Caller {
+    fn call(&self) -> Result<Taken, Status> {
+        self.calls.take(&self.address, &()).map_err(|full| refused("calls are under way", full))
+    }
+
+    fn blocks(&self, blocks: usize) -> Result<Vec<Taken>, Status> {
+        let block = |_| self.blocks.take(&self.address, &());
+        let taken: Result<_, _> = (0..blocks).map(block).collect();
+        taken.map_err(|full| refused("blocks of 16 KiB are not read yet", full))
     }
 }
 
-/// Says when a stream has to end. Cheap to clone; all clones are the same.
-#[derive(Clone, Default)]
-struct Clock(Arc<Mutex<Times>>);
-
-#[derive(Clone, Copy, Default)]
-struct Times {
-    /// When the caller waits no more, if it has said so.
-    end: Option<Instant>,
-    /// Since when a piece of the answer has waited for its reader, if one does.
-    unread_since: Option<Instant>,
-}
-
-impl Clock {
-    fn set_end(&self, end: Option<Instant>) {
-        self.times().end = end;
-    }
-
-    fn set_unread_since(&self, since: Option<Instant>) {
-        self.times().unread_since = since;
-    }
-
-    /// Waits until the time of the caller is over, or a piece was `unread` for so long.
-    async fn over(&self, unread: Duration) {
-        loop {
-            let (Times { end, unread_since }, now) = (*self.times(), Instant::now());
-            // A piece that comes later waits until then at least.
-            let until = unread_since.unwrap_or(now) + unread;
-            let until = end.map_or(until, |end| end.min(until));
-            if until <= now {
-                return;
-            }
-            sleep_until(until).await;
+fn refused(what: &str, full: Full) -> Status {
+    let message = match full {
+        Full::InAll(number) => format!("{number} {what}"),
+        Full::OfGroup(number) | Full::OfOne(number) | Full::OfUser(number) => {
+            format!("{number} {what} of callers of this address")
         }
-    }
-
-    fn times(&self) -> MutexGuard<'_, Times> {
-        // Nothing that panics runs under the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    };
+    status::status(Code::ResourceExhausted, &message, ErrorDetails::with_retry_info(Some(LATER)))
 }
 
-/// The body of an answer, in pieces: it tells the clock of its stream when the transport asks for one.
-struct AnswerBody {
+/// The body of a request. Nobody has much of it before all is there, but many together may.
+struct Received {
     body: Body,
-    /// Of the last part, what the transport has not got yet.
-    rest: Bytes,
-    clock: Clock,
-    _held: Option<Held>,
+    bytes: usize,
+    blocks: Vec<Taken>,
+    of: Arc<Caller>,
 }
 
-impl http_body::Body for AnswerBody {
+impl http_body::Body for Received {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Self { body, rest, clock, .. } = self.get_mut();
-        if rest.is_empty() {
-            let frame = match Pin::new(body).poll_frame(context) {
-                Poll::Ready(Some(Ok(frame))) => frame,
-                Poll::Pending => {
-                    // All that there is was read.
-                    clock.set_unread_since(None);
-                    return Poll::Pending;
-                }
-                end => return end,
-            };
-            match frame.into_data() {
-                Ok(data) => *rest = data,
-                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            self.bytes += data.len();
+            match self.of.blocks(self.bytes.div_ceil(BLOCK) - self.blocks.len()) {
+                Ok(more) => self.blocks.extend(more),
+                Err(full) => return Poll::Ready(Some(Err(full))),
             }
         }
-        clock.set_unread_since(Some(Instant::now()));
-        Poll::Ready(Some(Ok(Frame::data(rest.split_to(rest.len().min(PIECE))))))
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The body of an answer. Its bytes are counted until the last of them was sent, wherever they are.
+struct Sent {
+    body: Body,
+    of: Arc<Caller>,
+}
+
+struct Counted {
+    data: Bytes,
+    _blocks: Vec<Taken>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl http_body::Body for Sent {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            Some(Ok(frame)) => frame,
+            end => return Poll::Ready(end),
+        };
+        Poll::Ready(Some(match frame.into_data() {
+            Ok(data) => match self.of.blocks(data.len().div_ceil(BLOCK)) {
+                Ok(blocks) => Ok(Frame::data(Bytes::from_owner(Counted { data, _blocks: blocks }))),
+                Err(full) => {
+                    self.body = Body::empty();
+                    let mut trailers = HeaderMap::new();
+                    full.add_header(&mut trailers).map(|()| Frame::trailers(trailers))
+                }
+            },
+            Err(trailers) => Ok(trailers),
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
     }
 }
 
@@ -297,69 +298,89 @@ mod tests {
         assert!(!said.starts_with(b"HTTP/1.1 200"), "{said:?}");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_stream_ends_when_nothing_is_read_or_its_caller_is_late() {
-        let seconds = Duration::from_secs;
-        // seconds after which a piece waits for its reader, until it is read, the time of the caller
-        // -> seconds after which the stream ends; nothing within an hour
-        let table = [
-            (None, None, None, None),
-            (Some(0), None, None, Some(60)),
-            (Some(100), None, None, Some(160)),
-            (Some(100), Some(30), None, None),
-            (None, None, Some(10), Some(12)),
-            (Some(0), Some(1), Some(100), Some(102)),
-            (Some(0), None, Some(100), Some(60)),
-        ];
-        for (waits, is_read, time, expected) in table {
-            let (clock, begin) = (Clock::default(), Instant::now());
-            clock.set_end(time.map(|time| begin + seconds(time) + LATE));
-            let reader = async {
-                let Some(waits) = waits else { return std::future::pending().await };
-                tokio::time::sleep(seconds(waits)).await;
-                clock.set_unread_since(Some(Instant::now()));
-                let Some(is_read) = is_read else { return std::future::pending().await };
-                tokio::time::sleep(seconds(is_read)).await;
-                clock.set_unread_since(None);
-                std::future::pending::<()>().await;
-            };
-            let ended = tokio::select! {
-                biased;
-                () = reader => unreachable!(),
-                () = clock.over(seconds(60)) => Some(begin.elapsed().as_secs()),
-                () = tokio::time::sleep(seconds(3_600)) => None,
-            };
-            assert_eq!(ended, expected, "{waits:?} {is_read:?} {time:?}");
+    fn caller(calls: usize, blocks: usize) -> Arc<Caller> {
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let [connections, calls, blocks] = [1, calls, blocks].map(|most| Places::new(most, most));
+        Arc::new(Caller { address, calls, blocks, _connection: connections.take(&address, &()).ok().unwrap() })
+    }
+
+    /// All at once, in parts.
+    struct Parts(Vec<Vec<u8>>);
+
+    impl http_body::Body for Parts {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            Poll::Ready(self.0.pop().map(|part| Ok(Frame::data(part.into()))))
         }
+    }
+
+    async fn next(body: &mut (impl http_body::Body<Data = Bytes, Error = Status> + Unpin)) -> Result<Bytes, Code> {
+        let frame = std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await.unwrap();
+        let trailers = match frame.map_err(|status| status.code())?.into_data() {
+            Ok(data) => return Ok(data),
+            Err(trailers) => trailers.into_trailers().ok().unwrap(),
+        };
+        Err(Status::from_header_map(&trailers).unwrap().code())
     }
 
     #[tokio::test]
-    async fn an_answer_is_handed_out_in_pieces() {
-        let whole = Bytes::from(vec![7_u8; 2 * PIECE + 1]);
-        let body = Body::new(http_body_of(whole));
-        let clock = Clock::default();
-        let mut answer = AnswerBody { body, rest: Bytes::new(), clock: clock.clone(), _held: None };
-        let mut sizes = Vec::new();
-        loop {
-            let frame = std::future::poll_fn(|context| http_body::Body::poll_frame(Pin::new(&mut answer), context));
-            let Some(frame) = frame.await else { break };
-            sizes.push(frame.unwrap().into_data().unwrap().len());
-            assert!(clock.times().unread_since.is_some());
-        }
-        assert_eq!(sizes, [PIECE, PIECE, 1]);
+    async fn what_was_not_read_of_answers_is_bounded_wherever_it_is() {
+        // A quarter of it.
+        let caller = caller(100, 12);
+        let answer = |bytes| Sent { body: Body::new(Parts(vec![vec![7; bytes]])), of: Arc::clone(&caller) };
+        let mut first = answer(BLOCK + 1);
+        // The transport has the end of it.
+        let rest = next(&mut first).await.unwrap().slice(BLOCK..);
+        drop(first);
+        assert_eq!(next(&mut answer(BLOCK + 1)).await.unwrap_err(), Code::ResourceExhausted);
+        let last = next(&mut answer(BLOCK)).await.unwrap();
+        assert_eq!(next(&mut answer(1)).await.unwrap_err(), Code::ResourceExhausted);
+        drop(rest);
+        assert_eq!(next(&mut answer(BLOCK + 1)).await.unwrap(), vec![7; BLOCK + 1]);
+        drop(last);
+        assert_eq!(caller.blocks.taken(), 0);
     }
 
-    /// A body of this text, at once.
-    fn http_body_of(text: Bytes) -> impl http_body::Body<Data = Bytes, Error = Status> + Send + 'static {
-        struct Whole(Option<Bytes>);
-        impl http_body::Body for Whole {
-            type Data = Bytes;
-            type Error = Status;
-
-            fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-                Poll::Ready(self.0.take().map(|text| Ok(Frame::data(text))))
-            }
+    #[tokio::test]
+    async fn what_has_arrived_of_requests_is_bounded() {
+        let caller = caller(100, 12);
+        let request = |parts: Vec<usize>| Received {
+            body: Body::new(Parts(parts.iter().map(|bytes| vec![7; *bytes]).collect())),
+            bytes: 0,
+            blocks: Vec::new(),
+            of: Arc::clone(&caller),
+        };
+        let mut first = request(vec![1, BLOCK - 1, 1]);
+        for taken in [1, 1, 2] {
+            next(&mut first).await.unwrap();
+            assert_eq!(caller.blocks.taken(), taken);
         }
-        Whole(Some(text))
+        let mut second = request(vec![1, BLOCK]);
+        next(&mut second).await.unwrap();
+        assert_eq!(next(&mut second).await.unwrap_err(), Code::ResourceExhausted);
+        drop((first, second));
+        assert_eq!(caller.blocks.taken(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_address_has_so_many_calls() {
+        let caller = caller(12, 100);
+        let calls: Vec<_> = (0..3).map(|_| caller.call().unwrap()).collect();
+        assert_eq!(caller.call().err().unwrap().code(), Code::ResourceExhausted);
+        let routes = Routes::new(tonic_health::server::health_reporter().1).prepare();
+        let ask = async || {
+            let request =
+                Request::post("/grpc.health.v1.Health/Check").body(Body::new(Parts(vec![vec![0; 5]]))).unwrap();
+            answer(routes.clone(), Arc::clone(&caller), request).await.unwrap()
+        };
+        assert_eq!(Status::from_header_map(ask().await.headers()).unwrap().code(), Code::ResourceExhausted);
+        drop(calls);
+        let answer = ask().await;
+        assert!(Status::from_header_map(answer.headers()).is_none());
+        assert_eq!(caller.calls.taken(), 1);
+        drop(answer);
+        assert_eq!(caller.calls.taken(), 0);
     }
 }

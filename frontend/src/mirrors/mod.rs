@@ -19,6 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use kube::{Client, Resource};
 use std::net::IpAddr;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, Resize, names};
 use streams_kubernetes::Key;
@@ -152,6 +153,18 @@ impl Watches<'_> {
     }
 }
 
+/// Waits until all have ended after `stop`, or one of them has ended before: then the others end with it. What panicked
+/// there goes on here.
+async fn ended(mut tasks: JoinSet<()>, stop: &CancellationToken) {
+    while let Some(ended) = tasks.join_next().await {
+        match ended {
+            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+            _ if !stop.is_cancelled() => return,
+            _ => {}
+        }
+    }
+}
+
 /// One mirror per kind. Cheap to clone; all clones are the same mirrors.
 #[derive(Clone)]
 pub struct Mirrors {
@@ -227,7 +240,8 @@ impl Mirrors {
         self.resizes.of_group(FOR_JOB, job).into_iter().map(|(request, _)| request)
     }
 
-    /// Fills the mirrors and keeps them filled until `stop`.
+    /// Fills the mirrors and keeps them filled until `stop`. It ends before if one of the watches does, as what is seen
+    /// of the cluster would be a part of it from then on.
     pub async fn run(&self, client: &Client, scope: &Scope, stop: &CancellationToken) {
         let mut watches = Watches { tasks: JoinSet::new(), client, scope, stop };
         // Users need not label their jobs; everything else is labelled by the job controller.
@@ -243,7 +257,7 @@ impl Mirrors {
         watches.begin(&self.pods, Some(&of_streams), trimmed::pod);
         watches.begin(&self.services, Some(&of_streams), trimmed::service);
         watches.begin(&self.config_maps, Some(&of_streams), trimmed::config_map);
-        watches.tasks.join_all().await;
+        ended(watches.tasks, stop).await;
     }
 
     /// Waits until every mirror has been filled once.
@@ -314,6 +328,33 @@ mod tests {
         assert!(error.error.contains("SomethingNew"), "{}", error.error);
     }
 
+    #[tokio::test]
+    async fn a_watch_that_ends_ends_the_others_unless_all_are_to_end() {
+        let panics = || async { panic!("on purpose") };
+        for does_panic in [true, false] {
+            let (stop, other) = (CancellationToken::new(), CancellationToken::new());
+            let mut tasks = JoinSet::new();
+            let dropped = other.clone().drop_guard();
+            tasks.spawn(async move {
+                let _dropped = dropped;
+                std::future::pending().await
+            });
+            tasks.spawn(async move {
+                if does_panic {
+                    panics().await
+                }
+            });
+            let waits = tokio::spawn(async move { ended(tasks, &stop).await });
+            assert_eq!(waits.await.is_err_and(|error| error.is_panic()), does_panic);
+            other.cancelled().await;
+        }
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(stop.clone().cancelled_owned());
+        tasks.spawn(std::future::ready(()));
+        stop.cancel();
+        ended(tasks, &stop).await;
+    }
     #[test]
     fn a_custom_resource_is_read_as_it_was_delivered() {
         let metadata = json!({

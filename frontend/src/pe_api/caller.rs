@@ -159,13 +159,21 @@ impl PeApi {
     }
 
     /// The job of the PE whose pod has this address. `None` if pods of several jobs have it.
-    pub(crate) fn job_at(&self, address: IpAddr) -> Option<Arc<Job>> {
+    pub(super) fn job_of_pod_at(&self, address: IpAddr) -> Option<Arc<Job>> {
         let pods = self.callers.pods(address);
         let of_pod = |pod: &Key| Some(pod.sibling(&speaker(self, pod)?.job));
         let mut jobs: Vec<Key> = pods.iter().filter_map(of_pod).collect();
         jobs.dedup();
         let [job] = jobs.as_slice() else { return None };
         self.mirrors.jobs.get(job)
+    }
+
+    /// The PE whose pod has this address, and the launch count of the pod. `None` if several pods have it.
+    pub(super) fn pe_of_pod_at(&self, address: IpAddr) -> Option<(Key, u64)> {
+        let pods = self.callers.pods(address);
+        let [pod] = pods.as_slice() else { return None };
+        let Speaker { job, pe, launch_count } = speaker(self, pod)?;
+        Some((pod.sibling(&names::processing_element(&job, pe)), launch_count))
     }
 }
 

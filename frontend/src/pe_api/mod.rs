@@ -17,6 +17,7 @@
 //! | [`lookup`] | finds what a path names |
 //! | [`write`] | changes a status so that the next read sees it |
 //! | [`reports`] | what PEs tell of their connections, until it is written |
+//! | [`bundle_waits`] | which PEs have not got their bundles, until it is written |
 //! | [`state`] | names of jobs, connectivity, widths |
 //! | [`endpoints`] | ports that operators open under a name |
 //! | [`endpoint_names`] | which PE has an endpoint of a name |
@@ -35,6 +36,7 @@
 //! mirror and on the board of this replica; nothing blocks a thread.
 
 mod bodies;
+mod bundle_waits;
 mod caller;
 mod callers;
 mod consistent_region;
@@ -53,6 +55,7 @@ mod subscriptions;
 mod tests;
 mod write;
 
+use self::bundle_waits::BundleWaits;
 pub(crate) use self::callers::Callers;
 use self::endpoint_names::EndpointNames;
 use self::instance::Captures;
@@ -88,6 +91,8 @@ pub(crate) struct PeApi {
     changes: Arc<dyn Changes>,
     /// What waits to be written of the connections of PEs.
     reports: Reports,
+    /// What waits to be written of PEs that wait for their bundles.
+    bundle_waits: BundleWaits,
     /// Whose turn it is to change an object.
     turns: Turns,
     /// What there is.
@@ -106,7 +111,8 @@ pub(crate) struct PeApi {
 
 impl PeApi {
     /// What the mirrors of these regions show, and writes to this cluster; what PEs tell of their connections is
-    /// written to `shared`, the cluster of the controllers, by tasks of the runtime around, unless `are_led_away`.
+    /// written to `shared`, the cluster of the controllers, by tasks of the runtime around, unless `are_led_away`; and
+    /// so is which PEs wait for their bundles.
     pub(crate) fn new<C: Cluster>(
         cluster: C,
         shared: C,
@@ -122,10 +128,12 @@ impl PeApi {
             let (basis, priority, turns) = (Basis::Mirror, Priority::Normal, turns.clone());
             StatusChanges { cluster, manager: MANAGER, basis, priority, turns }
         };
-        let reports = Reports::new(statuses(shared), mirrors.processing_elements.clone(), are_led_away, metrics);
+        let (shared, elements) = (statuses(shared), &mirrors.processing_elements);
+        let bundle_waits = BundleWaits::new(&shared, elements.clone(), metrics);
+        let reports = Reports::new(shared, elements.clone(), are_led_away, metrics);
         let changes = Arc::new(ClusterChanges::new(mirrors.clone(), statuses(cluster)));
         let (endpoint_names, captures) = (EndpointNames::of(&mirrors.processing_elements), Captures::default());
-        Self { changes, reports, turns, mirrors, boards, callers, endpoint_names, regions, captures }
+        Self { changes, reports, bundle_waits, turns, mirrors, boards, callers, endpoint_names, regions, captures }
     }
 
     /// The turns of its changes, for others that change the same objects.

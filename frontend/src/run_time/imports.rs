@@ -4,6 +4,7 @@ use super::Problem;
 use crate::broker::facts;
 use spl_expression::{Expression, Limits};
 use streams_api::{Import, ImportAtRunTime, ImportedStreams, NameBasedImport, PropertyBasedImport};
+use streams_broker::TooManySteps;
 
 /// The scope of applications that name none.
 pub(crate) const DEFAULT_SCOPE: &str = "Default";
@@ -24,15 +25,15 @@ pub(crate) enum ImportChange {
     Reset,
 }
 
-/// The import after a change. `None` if it is so already. `forbids` names an export that sends to the port of the
-/// import and forbids filters.
+/// The import after a change. `None` if it is so already. `forbids` names an export that would send to such an import
+/// if it had no filter, and that forbids filters: what was asked for before the change does not matter.
 ///
 /// # Errors
-/// The subscription or a new filter is no expression; a new filter is forbidden.
+/// The subscription or a new filter is no expression; a new filter is forbidden, or it takes too long to find out.
 pub(crate) fn changed(
     import: &Import,
     change: &ImportChange,
-    forbids: impl FnOnce(&Import) -> Option<String>,
+    forbids: impl FnOnce(&streams_broker::Import) -> Result<Option<String>, TooManySteps>,
 ) -> Result<Option<Import>, Problem> {
     let before = import.streams();
     let mut status = import.status.clone().unwrap_or_default();
@@ -51,15 +52,16 @@ pub(crate) fn changed(
     if is_same(&after, before) {
         return Ok(None);
     }
-    if let Some(filter) = after.filter.as_ref().filter(|_| after.filter != before.filter) {
+    let is_filter_new = after.filter.is_some() && after.filter != before.filter;
+    if let Some(filter) = after.filter.as_ref().filter(|_| is_filter_new) {
         Expression::parse(filter, &Limits::default()).map_err(Problem::Filter)?;
-        if let Some(export) = forbids(import) {
-            return Err(Problem::FilterForbidden(export));
-        }
     }
     status.run_time = Some(ImportAtRunTime { streams: after });
     let changed = Import { status: Some(status), ..import.clone() };
-    facts::import(&changed)?;
+    let fact = facts::import(&changed)?;
+    if is_filter_new && let Some(export) = forbids(&fact)? {
+        return Err(Problem::FilterForbidden(export));
+    }
     Ok(Some(changed))
 }
 

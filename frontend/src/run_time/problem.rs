@@ -2,6 +2,7 @@
 
 use crate::broker::facts;
 use spl_expression::ValueError;
+use streams_broker::TooManySteps;
 
 /// Why a change at run time is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,9 +33,21 @@ pub(crate) enum Problem {
     /// The filter is no expression.
     #[error("filter: {0}")]
     Filter(spl_expression::Error),
-    /// The export that has this name sends to the port, and forbids filters.
+    /// The export that has this name sends to the port, or would, and forbids filters.
     #[error("export {0}, which sends to the port, forbids filters")]
     FilterForbidden(String),
+    /// Which exports would send to the port is not found out in time.
+    #[error(
+        "it takes too long to find out whether an export that would send to the port forbids filters: ask for the \
+         streams without a filter first, and for the filter when that is in force"
+    )]
+    FilterUndecided,
+}
+
+impl From<TooManySteps> for Problem {
+    fn from(TooManySteps: TooManySteps) -> Self {
+        Self::FilterUndecided
+    }
 }
 
 impl From<facts::Problem> for Problem {

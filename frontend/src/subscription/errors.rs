@@ -54,6 +54,7 @@ pub(super) fn refused(problem: &Problem, field: &str) -> Status {
         }
         Problem::Subscription(error) | Problem::Filter(error) => expression(error),
         Problem::FilterForbidden(export) => failed("FILTER_FORBIDDEN", &[("export", export)]),
+        Problem::FilterUndecided => failed("FILTER_UNDECIDED", &[]),
     }
 }
 
@@ -146,6 +147,7 @@ mod tests {
             Problem::Filter(error()),
             Problem::Subscription(error()),
             Problem::FilterForbidden(long.clone()),
+            Problem::FilterUndecided,
         ];
         let refused = problems.iter().map(|problem| refused(problem, "edit"));
         let others = [

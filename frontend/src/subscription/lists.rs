@@ -1,4 +1,9 @@
-//! Exports and imports in pages, by job, PE and port.
+//! Exports and imports in pages, by job, PE and port (rule import-8).
+//!
+//! A namespace may have thousands, which the mirrors keep packed, and each is asked for at its board. A thread of the
+//! runtime that did so would serve nobody else meanwhile.
+//!
+//! Invariant: few lists are made at the same time, and of a namespace one.
 
 use super::service::check_name;
 use super::{SubscriptionApi, errors, shown};
@@ -11,6 +16,8 @@ use streams_kubernetes::watch::{Mirrored, Watch};
 use streams_proto::subscription::v1::{
     ListExportsRequest, ListExportsResponse, ListImportsRequest, ListImportsResponse,
 };
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
 use tonic::Status;
 
 /// Entries of a page if the caller does not say: an entry may be large.
@@ -20,30 +27,64 @@ const OF_A_PAGE: usize = 100;
 type Place = (String, u64, u32, String);
 
 impl<C: Cluster> SubscriptionApi<C> {
-    /// A page of exports.
-    pub(super) fn exports_in_pages(&self, request: ListExportsRequest) -> Result<ListExportsResponse, Status> {
+    /// A page of exports, if it can be made in time.
+    pub(super) async fn exports_in_pages(
+        &self,
+        request: ListExportsRequest,
+        until: Instant,
+    ) -> Result<ListExportsResponse, Status> {
         let ListExportsRequest { namespace, job, page_size, page_token } = request;
         let page = self.page("exports", &namespace, &job, page_size, &page_token)?;
-        let all = objects(&self.shared.mirrors.exports, &namespace, &job).into_iter().map(|object| {
-            let spec = &object.spec;
-            let name = object.metadata.name.clone().unwrap_or_default();
-            ((spec.job_name.clone(), spec.pe_id, spec.port_id, name), object)
-        });
-        let (exports, next_page_token) = page.cut(all.collect(), |object| shown::export(&object, &self.shared.boards));
+        let list = move |api: &Self, namespace: &str| {
+            let all = objects(&api.shared.mirrors.exports, namespace, &job).into_iter().map(|object| {
+                let spec = &object.spec;
+                let name = object.metadata.name.clone().unwrap_or_default();
+                ((spec.job_name.clone(), spec.pe_id, spec.port_id, name), object)
+            });
+            page.cut(all.collect(), |object| shown::export(&object, &api.shared.boards))
+        };
+        let (exports, next_page_token) = self.listed(namespace, until, list).await?;
         Ok(ListExportsResponse { exports, next_page_token })
     }
 
-    /// A page of imports.
-    pub(super) fn imports_in_pages(&self, request: ListImportsRequest) -> Result<ListImportsResponse, Status> {
+    /// A page of imports, if it can be made in time.
+    pub(super) async fn imports_in_pages(
+        &self,
+        request: ListImportsRequest,
+        until: Instant,
+    ) -> Result<ListImportsResponse, Status> {
         let ListImportsRequest { namespace, job, page_size, page_token } = request;
         let page = self.page("imports", &namespace, &job, page_size, &page_token)?;
-        let all = objects(&self.shared.mirrors.imports, &namespace, &job).into_iter().map(|object| {
-            let spec = &object.spec;
-            let name = object.metadata.name.clone().unwrap_or_default();
-            ((spec.job_name.clone(), spec.pe_id, spec.port_id, name), object)
-        });
-        let (imports, next_page_token) = page.cut(all.collect(), |object| shown::import(&object, &self.shared.boards));
+        let list = move |api: &Self, namespace: &str| {
+            let all = objects(&api.shared.mirrors.imports, namespace, &job).into_iter().map(|object| {
+                let spec = &object.spec;
+                let name = object.metadata.name.clone().unwrap_or_default();
+                ((spec.job_name.clone(), spec.pe_id, spec.port_id, name), object)
+            });
+            page.cut(all.collect(), |object| shown::import(&object, &api.shared.boards))
+        };
+        let (imports, next_page_token) = self.listed(namespace, until, list).await?;
         Ok(ListImportsResponse { imports, next_page_token })
+    }
+
+    /// What `list` makes of the objects of a namespace, on a thread that serves nobody else. It goes on if the caller
+    /// leaves.
+    async fn listed<T: Send + 'static>(
+        &self,
+        namespace: String,
+        until: Instant,
+        list: impl FnOnce(&Self, &str) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let work = async {
+            let turn = self.shared.lists.acquire(&namespace).await;
+            let api = self.clone();
+            let done = spawn_blocking(move || {
+                let _turn = turn;
+                list(&api, &namespace)
+            });
+            done.await.map_err(|_| Status::internal("what was asked for could not be looked at"))
+        };
+        self.in_time(until, "other lists to be made", work).await
     }
 
     /// What is asked for of a list; of all jobs of the namespace, if none is named.

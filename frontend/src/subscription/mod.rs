@@ -13,6 +13,7 @@
 //!
 //! | Module | What it does |
 //! |---|---|
+//! | [`guarded`] | which rights its methods take |
 //! | [`service`] | the gRPC service: finds, changes, waits |
 //! | [`requests`] | pure: makes of a request what is to be changed, and names the field of what is wrong |
 //! | [`shown`] | pure: exports and imports as messages |
@@ -22,20 +23,23 @@
 //!
 //! What may be changed is the business of [`run_time`](crate::run_time), as for the PE API.
 //!
-//! Knows: Exports, Imports, Jobs. Must not know: HTTP, what PEs make of it.
-//!
-//! Callers are not authenticated, as those of the elasticity API, beside which it is served.
+//! Knows: Exports, Imports, Jobs. Must not know: HTTP, what PEs make of it, how it is known who calls and what they may
+//! ([`access`](crate::grpc::access)).
 
 mod errors;
 mod etag;
+mod guarded;
 mod lists;
 mod requests;
 mod service;
 mod shown;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::broker::Boards;
+use crate::fair_semaphore::FairSemaphore;
+use crate::grpc::access::Access;
+use crate::grpc::access::guarded::Guarded;
 use crate::grpc::places::Places;
 use crate::grpc::server::REQUEST_MAX;
 use crate::mirrors::Mirrors;
@@ -43,6 +47,7 @@ use crate::status_changes::{Basis, StatusChanges, Turns};
 use std::sync::Arc;
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::gate::Priority;
+use streams_proto::subscription::ERROR_DOMAIN;
 use streams_proto::subscription::v1::subscription_service_server::SubscriptionServiceServer;
 use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
@@ -53,6 +58,10 @@ const MANAGER: Manager = Manager("streams-subscription");
 /// anything is asked of it (rule import-8).
 const CALLS_MAX: usize = 256;
 const CALLS_OF_ONE_MAX: usize = 64;
+/// Lists that are made at the same time: there are two processors where the frontend usually runs.
+const LISTS_MAX: usize = 2;
+/// Of one namespace: the other one is for others.
+const LISTS_OF_ONE_MAX: usize = 1;
 
 /// The service. Cheap to clone; all clones are the same.
 pub(crate) struct SubscriptionApi<C> {
@@ -64,6 +73,7 @@ struct Shared<C> {
     boards: Boards,
     statuses: StatusChanges<C>,
     calls: Places,
+    lists: FairSemaphore,
     stopping: CancellationToken,
 }
 
@@ -81,12 +91,13 @@ impl<C: Cluster> SubscriptionApi<C> {
         let statuses =
             StatusChanges { cluster, manager: MANAGER, basis: Basis::ApiServer, priority: Priority::Normal, turns };
         let calls = Places::new(CALLS_MAX, CALLS_OF_ONE_MAX);
-        Self { shared: Arc::new(Shared { mirrors, boards, statuses, calls, stopping }) }
+        let lists = FairSemaphore::new(LISTS_MAX, LISTS_OF_ONE_MAX);
+        Self { shared: Arc::new(Shared { mirrors, boards, statuses, calls, lists, stopping }) }
     }
 
-    /// What answers calls.
-    pub(crate) fn into_server(self) -> SubscriptionServiceServer<Self> {
-        SubscriptionServiceServer::new(self)
+    /// What answers calls of those who may make them.
+    pub(crate) fn into_server(self, access: Access) -> SubscriptionServiceServer<Guarded<Self>> {
+        SubscriptionServiceServer::new(Guarded::new(self, access, ERROR_DOMAIN))
             .accept_compressed(CompressionEncoding::Gzip)
             .accept_compressed(CompressionEncoding::Zstd)
             .send_compressed(CompressionEncoding::Gzip)

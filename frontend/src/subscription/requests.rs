@@ -121,7 +121,7 @@ pub(super) fn field_of_import(change: Option<&OfImport>, problem: Option<&Proble
     };
     match problem {
         Some(Problem::Subscription(_)) if has_subscription => format!("{whole}.subscription.expression"),
-        Some(Problem::Filter(_) | Problem::FilterForbidden(_)) => format!("{whole}.filter"),
+        Some(Problem::Filter(_) | Problem::FilterForbidden(_) | Problem::FilterUndecided) => format!("{whole}.filter"),
         _ => whole.to_owned(),
     }
 }

@@ -1,8 +1,9 @@
 //! The gRPC service: finds an export or import, has it changed, waits until this frontend shows it.
 
 use super::{SubscriptionApi, errors, etag, requests, shown};
+use crate::grpc::access::caller_of;
 use crate::grpc::deadline;
-use crate::grpc::places::Place;
+use crate::grpc::places::{CallerName, Place};
 use crate::run_time::{Problem, exports, imports};
 use crate::status_changes::{Change, Unchanged};
 use std::future::Future;
@@ -52,9 +53,10 @@ impl<C: Cluster> SubscriptionApi<C> {
         problems.next().map_or(Ok(()), |problem| Err(errors::not_current(&problem)))
     }
 
-    /// A place among the calls that need the API server. Those of one namespace leave some to the others.
-    fn place(&self, key: &Key) -> Result<Place, Status> {
-        self.shared.calls.take(&key.namespace, None).map_err(|full| errors::too_many_calls(&full))
+    /// A place among the calls that need the API server. Those of one namespace leave some to the others, and so do
+    /// those of one caller of it.
+    fn place(&self, key: &Key, caller: Option<&CallerName>) -> Result<Place, Status> {
+        self.shared.calls.take(&key.namespace, None, caller).map_err(|full| errors::too_many_calls(&full))
     }
 
     /// The object of this name: what the mirror shows; if it shows none, what the API server has: another frontend may
@@ -63,19 +65,20 @@ impl<C: Cluster> SubscriptionApi<C> {
         &self,
         mirror: &Watch<K>,
         key: &Key,
+        caller: Option<&CallerName>,
         absent: Absent,
     ) -> Result<Arc<K>, Status> {
         if let Some(found) = mirror.get(key) {
             return Ok(found);
         }
-        let _place = self.place(key)?;
+        let _place = self.place(key, caller)?;
         let found = self.shared.statuses.cluster.get::<K>(key).await;
         let found = found.map_err(|error| errors::from_kubernetes(&Error::from(error), "name"))?;
         found.map(Arc::new).ok_or_else(|| absent(&key.namespace, &key.name))
     }
 
     /// Does `work` as long as the caller waits and this frontend does not stop.
-    async fn in_time<T>(
+    pub(super) async fn in_time<T>(
         &self,
         until: Instant,
         what: &str,
@@ -94,12 +97,12 @@ impl<C: Cluster> SubscriptionApi<C> {
     async fn changed<K: Object + Mirrored>(
         &self,
         mirror: &Watch<K>,
-        key: &Key,
+        (key, caller): (&Key, Option<&CallerName>),
         absent: Absent,
         change: Change<'_, K, Refused>,
         field: impl Fn(Option<&Problem>) -> String,
     ) -> Result<K, Status> {
-        let _place = self.place(key)?;
+        let _place = self.place(key, caller)?;
         let made = self.shared.statuses.make(mirror, key, change).await;
         let made = made.map_err(|why| match why {
             Unchanged::Refused(Refused::Request(status)) => status,
@@ -117,7 +120,12 @@ impl<C: Cluster> SubscriptionApi<C> {
         Ok(made)
     }
 
-    async fn export_updated(&self, request: UpdateExportRequest, until: Instant) -> Result<Export, Status> {
+    async fn export_updated(
+        &self,
+        request: UpdateExportRequest,
+        caller: Option<CallerName>,
+        until: Instant,
+    ) -> Result<Export, Status> {
         let UpdateExportRequest { namespace, name, expected_etag, change: asked } = request;
         let key = key_of(&namespace, &name)?;
         let wanted = requests::of_export(asked.as_ref())?;
@@ -127,13 +135,19 @@ impl<C: Cluster> SubscriptionApi<C> {
             exports::changed(export, &wanted).map_err(Refused::Problem)
         };
         let field = |problem: Option<&Problem>| requests::field_of_export(asked.as_ref(), problem);
-        let work = self.changed(&self.shared.mirrors.exports, &key, errors::export_not_found, &change, field);
+        let of = (&key, caller.as_ref());
+        let work = self.changed(&self.shared.mirrors.exports, of, errors::export_not_found, &change, field);
         let export = self.in_time(until, "the properties to be stored and seen", work).await?;
         self.shared.boards.look_at_export(&key);
         Ok(export)
     }
 
-    async fn import_updated(&self, request: UpdateImportRequest, until: Instant) -> Result<Import, Status> {
+    async fn import_updated(
+        &self,
+        request: UpdateImportRequest,
+        caller: Option<CallerName>,
+        until: Instant,
+    ) -> Result<Import, Status> {
         let UpdateImportRequest { namespace, name, expected_etag, change: asked } = request;
         let key = key_of(&namespace, &name)?;
         // What is wrong in any case is told before anything is read.
@@ -143,11 +157,12 @@ impl<C: Cluster> SubscriptionApi<C> {
         let change = |import: &Import| {
             is_expected(&expected_etag, import, etag::of_import)?;
             let wanted = requests::of_import(asked.as_ref(), import.streams()).map_err(Refused::Request)?;
-            let forbids = |import: &Import| boards.forbids_filters(import);
+            let forbids = |import: &streams_broker::Import| boards.forbids_filters(&key.namespace, import);
             imports::changed(import, &wanted, forbids).map_err(Refused::Problem)
         };
         let field = |problem: Option<&Problem>| requests::field_of_import(asked.as_ref(), problem);
-        let work = self.changed(&mirrors.imports, &key, errors::import_not_found, &change, field);
+        let of = (&key, caller.as_ref());
+        let work = self.changed(&mirrors.imports, of, errors::import_not_found, &change, field);
         let import = self.in_time(until, "the streams to be stored and seen", work).await?;
         boards.look_at_import(&key);
         Ok(import)
@@ -164,8 +179,8 @@ fn is_expected<K: kube::Resource>(expected: &str, object: &K, etag: fn(&K) -> St
 }
 
 /// When to answer somebody who waits as long as the header of the call says.
-fn until(caller: &MetadataMap) -> Instant {
-    Instant::now() + deadline::wait_of(caller).map_or(LONGEST_WAIT, |within| within.min(LONGEST_WAIT))
+fn until<T>(call: &Request<T>) -> Instant {
+    Instant::now() + deadline::wait_of(call).map_or(LONGEST_WAIT, |within| within.min(LONGEST_WAIT))
 }
 
 /// The key of an object that a request names.
@@ -204,11 +219,11 @@ fn span(caller: &MetadataMap, method: &'static str, namespace: &str, name: &str)
 #[tonic::async_trait]
 impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
     async fn get_export(&self, request: Request<GetExportRequest>) -> Result<Response<GetExportResponse>, Status> {
-        let until = until(request.metadata());
+        let (caller, until) = (caller_of(&request), until(&request));
         let GetExportRequest { namespace, name } = request.into_inner();
         let key = key_of(&namespace, &name)?;
         self.sees()?;
-        let work = self.found(&self.shared.mirrors.exports, &key, errors::export_not_found);
+        let work = self.found(&self.shared.mirrors.exports, &key, caller.as_ref(), errors::export_not_found);
         let found = self.in_time(until, "the API server", work).await?;
         Ok(Response::new(GetExportResponse { export: Some(shown::export(&found, &self.shared.boards)) }))
     }
@@ -217,28 +232,30 @@ impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
         &self,
         request: Request<ListExportsRequest>,
     ) -> Result<Response<ListExportsResponse>, Status> {
+        let until = until(&request);
         self.sees()?;
-        self.exports_in_pages(request.into_inner()).map(Response::new)
+        self.exports_in_pages(request.into_inner(), until).await.map(Response::new)
     }
 
     async fn update_export(
         &self,
         request: Request<UpdateExportRequest>,
     ) -> Result<Response<UpdateExportResponse>, Status> {
-        let (span, until) = {
-            let (caller, asked) = (request.metadata(), request.get_ref());
-            (span(caller, "UpdateExport", &asked.namespace, &asked.name), until(caller))
+        let (caller, until) = (caller_of(&request), until(&request));
+        let span = {
+            let (metadata, asked) = (request.metadata(), request.get_ref());
+            span(metadata, "UpdateExport", &asked.namespace, &asked.name)
         };
-        let export = self.export_updated(request.into_inner(), until).instrument(span).await?;
+        let export = self.export_updated(request.into_inner(), caller, until).instrument(span).await?;
         Ok(Response::new(UpdateExportResponse { export: Some(shown::export(&export, &self.shared.boards)) }))
     }
 
     async fn get_import(&self, request: Request<GetImportRequest>) -> Result<Response<GetImportResponse>, Status> {
-        let until = until(request.metadata());
+        let (caller, until) = (caller_of(&request), until(&request));
         let GetImportRequest { namespace, name } = request.into_inner();
         let key = key_of(&namespace, &name)?;
         self.sees()?;
-        let work = self.found(&self.shared.mirrors.imports, &key, errors::import_not_found);
+        let work = self.found(&self.shared.mirrors.imports, &key, caller.as_ref(), errors::import_not_found);
         let found = self.in_time(until, "the API server", work).await?;
         Ok(Response::new(GetImportResponse { import: Some(shown::import(&found, &self.shared.boards)) }))
     }
@@ -247,19 +264,21 @@ impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
         &self,
         request: Request<ListImportsRequest>,
     ) -> Result<Response<ListImportsResponse>, Status> {
+        let until = until(&request);
         self.sees()?;
-        self.imports_in_pages(request.into_inner()).map(Response::new)
+        self.imports_in_pages(request.into_inner(), until).await.map(Response::new)
     }
 
     async fn update_import(
         &self,
         request: Request<UpdateImportRequest>,
     ) -> Result<Response<UpdateImportResponse>, Status> {
-        let (span, until) = {
-            let (caller, asked) = (request.metadata(), request.get_ref());
-            (span(caller, "UpdateImport", &asked.namespace, &asked.name), until(caller))
+        let (caller, until) = (caller_of(&request), until(&request));
+        let span = {
+            let (metadata, asked) = (request.metadata(), request.get_ref());
+            span(metadata, "UpdateImport", &asked.namespace, &asked.name)
         };
-        let import = self.import_updated(request.into_inner(), until).instrument(span).await?;
+        let import = self.import_updated(request.into_inner(), caller, until).instrument(span).await?;
         Ok(Response::new(UpdateImportResponse { import: Some(shown::import(&import, &self.shared.boards)) }))
     }
 }

@@ -34,6 +34,11 @@ use tonic_types::StatusExt as _;
 const EXPORT: &str = "out-1-10";
 const IMPORT: &str = "in-0-2";
 
+/// An API over a fake API server.
+pub(crate) fn an_api() -> SubscriptionApi<Connection> {
+    Cluster::new().api
+}
+
 struct Cluster {
     server: Server,
     connection: Connection,
@@ -396,12 +401,45 @@ async fn streams_that_cannot_be_are_refused_with_their_place_and_nothing_is_writ
         assert_eq!(why(&status), (Code::InvalidArgument, reason.to_owned(), field.to_owned()), "{status:?}");
         assert_eq!(metadata(&status, "offset"), offset, "{status:?}");
     }
-    // An export that sends to the port and forbids filters.
-    cluster.server.edit::<Export>(&key(EXPORT), |export| export.spec.stream.allow_filter = false);
-    cluster.mirrors.deliver_all();
-    let status = cluster.update_import(of_import(edit_streams(None, Some("x == 1")))).await.unwrap_err();
-    assert_eq!((why(&status).0, why(&status).1.as_str()), (Code::FailedPrecondition, "FILTER_FORBIDDEN"));
-    assert_eq!((metadata(&status, "export"), cluster.connection.writes()), (EXPORT.to_owned(), 0));
+    assert_eq!(cluster.connection.writes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_is_forbidden_by_what_sends_to_the_port_after_the_change() {
+    let (a, b) = ("kind == \"a\"", "kind == \"b\"");
+    // changes, of which the last sets a filter -> whether it is forbidden. The export, whose kind is "a", forbids filters.
+    let table: [(&[Option<OfImport>], bool); 8] = [
+        (&[edit_streams(None, Some("x"))], true),
+        (&[edit_streams(subscribe(b), Some("x"))], false),
+        (&[edit_streams(subscribe(b), None), edit_streams(subscribe(a), Some("x"))], true),
+        (&[edit_streams(subscribe(b), None), edit_streams(None, Some("x"))], false),
+        (&[set_streams(&["s"], None, "x")], false),
+        (&[set_streams(&["s"], None, ""), set_streams(&["s"], subscribe(a), "x")], true),
+        // A filter that stays is not set.
+        (&[edit_streams(subscribe(b), Some("x")), edit_streams(subscribe(a), None)], false),
+        // What sends nothing only because of the filter before does not allow another one.
+        (
+            &[edit_streams(subscribe(b), Some("x")), edit_streams(subscribe(a), None), edit_streams(None, Some("y"))],
+            true,
+        ),
+    ];
+    for (changes, is_forbidden) in table {
+        let mut cluster = Cluster::new();
+        cluster.server.edit::<Export>(&key(EXPORT), |export| export.spec.stream.allow_filter = false);
+        cluster.mirrors.deliver_all();
+        let Some((last, before)) = changes.split_last() else { continue };
+        for change in before {
+            cluster.update_import(of_import(change.clone())).await.unwrap();
+        }
+        let writes = cluster.connection.writes();
+        let answer = cluster.update_import(of_import(last.clone())).await;
+        assert_eq!(answer.is_err(), is_forbidden, "{changes:?}: {answer:?}");
+        assert_eq!(cluster.connection.writes() - writes, usize::from(!is_forbidden), "{changes:?}");
+        if let Err(status) = answer {
+            assert_eq!((why(&status).0, why(&status).1.as_str()), (Code::FailedPrecondition, "FILTER_FORBIDDEN"));
+            assert_eq!(metadata(&status, "export"), EXPORT, "{changes:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -581,6 +619,24 @@ async fn lists_come_in_pages_by_job_pe_and_port() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lists_of_a_namespace_take_turns_as_long_as_their_callers_wait() {
+    let cluster = Cluster::new();
+    let list = async |namespace: &str| {
+        let mut request = Request::new(ListExportsRequest { namespace: namespace.into(), ..Default::default() });
+        request.metadata_mut().insert("grpc-timeout", "2S".parse().unwrap());
+        cluster.api.list_exports(request).await.map(|answer| answer.into_inner().exports.len())
+    };
+    let turn = cluster.api.shared.lists.acquire("n").await;
+    assert_eq!(list("m").await.unwrap(), 0);
+    let begun = Instant::now();
+    let status = list("n").await.unwrap_err();
+    assert_eq!((why(&status).0, why(&status).1.as_str()), (Code::DeadlineExceeded, "STILL_WAITING"));
+    assert_eq!(begun.elapsed().as_millis(), 1_900);
+    drop(turn);
+    assert_eq!(list("n").await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_said_or_written_by_mirrors_that_are_too_old() {
     let cluster = Cluster::new();
     // A watch whose API server says nothing.
@@ -690,8 +746,9 @@ async fn a_call_ends_with_the_time_of_its_caller_or_with_this_frontend() {
 async fn a_namespace_leaves_some_calls_to_the_others() {
     let mut cluster = Cluster::new();
     let calls = cluster.api.shared.calls.clone();
-    let of_others =
-        |namespace: &str, count| -> Vec<_> { (0..count).map(|_| calls.take(namespace, None).ok().unwrap()).collect() };
+    let of_others = |namespace: &str, count| -> Vec<_> {
+        (0..count).map(|_| calls.take(namespace, None, None).ok().unwrap()).collect()
+    };
     // who has how many -> whether a change in the namespace `n` is taken
     for (namespace, count, is_taken) in [("m", CALLS_OF_ONE_MAX, true), ("n", CALLS_OF_ONE_MAX, false), ("n", 1, true)]
     {

@@ -32,6 +32,63 @@ pub struct Limits {
     pub isolation_labels: u64,
 }
 
+/// Bounds that follow from those that can be set. Each keeps what one worker takes for it far below the GiB that it has
+/// (rule service-27). Applications need far less.
+impl Limits {
+    /// Bytes of the names of all operators and streams of a job.
+    pub fn name_bytes(&self) -> u64 {
+        self.share_of_aadl(16)
+    }
+
+    /// Bytes of the texts that a plan has of its PEs: names of operators, placement, environment, exports and imports;
+    /// and of the texts that it has besides. A plan is in memory up to three times: as it is remembered, as a message,
+    /// and as it is sent.
+    pub fn plan_bytes(&self) -> u64 {
+        self.share_of_aadl(32)
+    }
+
+    /// Bytes of the isolation labels of all PEs.
+    pub fn isolation_label_bytes(&self) -> u64 {
+        self.share_of_aadl(32)
+    }
+
+    /// Bytes of the parts of documents that are kept because several documents have them.
+    pub fn fragment_bytes(&self) -> u64 {
+        self.share_of_aadl(8)
+    }
+
+    /// Ports of all operators.
+    pub fn ports(&self) -> u64 {
+        self.operators.saturating_mul(16)
+    }
+
+    /// Parallel regions around operators, counted for each operator.
+    pub fn regions_around_operators(&self) -> u64 {
+        self.operators.saturating_mul(16)
+    }
+
+    /// Splitters of all ports. One counts as often as there are splitters that it is under, itself included.
+    pub fn splitters(&self) -> u64 {
+        share(self.connections, 8, 1_000)
+    }
+
+    /// Channels of all splitters. A channel has a connection, or a splitter under it, or nothing inside. So only
+    /// channels with nothing inside can be more than connections and splitters together.
+    pub fn channels(&self) -> u64 {
+        // Positions of channels have 32 bits.
+        self.connections.saturating_add(self.splitters()).min(1 << 31)
+    }
+
+    fn share_of_aadl(&self, parts: u64) -> u64 {
+        share(self.aadl_bytes, parts, 1 << 20)
+    }
+}
+
+/// A part of a limit. Where the limit is small, as much as `least` of it.
+fn share(limit: u64, parts: u64, least: u64) -> u64 {
+    (limit / parts).max(limit.min(least))
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

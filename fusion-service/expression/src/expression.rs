@@ -70,6 +70,18 @@ pub struct Expression {
 }
 
 impl Expression {
+    /// Octets of its text: a measure of what folding and printing it takes.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.source.len()
+    }
+
+    /// Whether it calls a channel function, so that it may fold to something else in each channel.
+    #[must_use]
+    pub fn varies(&self) -> bool {
+        self.nodes.iter().any(|node| matches!(node.kind, Kind::Intrinsic(_)))
+    }
+
     /// The text of a word of this expression.
     pub(crate) fn word(&self, range: &Range<u32>) -> &str {
         self.source.get(range.start as usize..range.end as usize).unwrap_or_default()

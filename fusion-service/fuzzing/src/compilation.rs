@@ -71,7 +71,7 @@ pub(crate) fn sound(compiled: &Compiled, source: &Source, request: &Arc<Request>
     assert_eq!(unique, operators, "an operator is in no PE");
 
     let bytes = compiled.layout().to_bytes();
-    let layout = Layout::from_bytes(&bytes).expect("a new layout can be read");
+    let layout = Layout::from_bytes(&bytes, &budget()).expect("a new layout can be read");
     assert_eq!(layout, compiled.layout());
     assert_eq!(layout.to_bytes(), bytes);
     let texts = texts(compiled);

@@ -78,7 +78,7 @@ fn answered<T>(answer: Result<T, tonic::Status>) -> Option<T> {
 fn planned(compilation: &pb::Compilation, plan: Option<pb::Plan>) {
     let plan = plan.expect("an answer has a plan");
     assert_eq!(pb::Plan::decode(plan.encode_to_vec().as_slice()).as_ref(), Ok(&plan));
-    Layout::from_bytes(&plan.layout).expect("a plan has a layout");
+    Layout::from_bytes(&plan.layout, &compilation::budget()).expect("a plan has a layout");
     let present = plan.processing_elements.iter().filter(|pe| pe.fate() != pb::Fate::Removed);
     let present: Vec<&pb::ProcessingElement> = present.collect();
     assert!(plan.processing_elements.is_sorted_by(|a, b| a.id < b.id), "two PEs have one id");

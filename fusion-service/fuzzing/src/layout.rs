@@ -43,10 +43,10 @@ fn packed(message: &[u8]) -> Vec<u8> {
 /// Runs one input; panics when something does not hold.
 pub fn run(data: &[u8]) {
     let bytes = if data.starts_with(b"SPLL") { data.to_vec() } else { packed(data) };
-    let Ok(layout) = Layout::from_bytes(&bytes) else { return };
-    let canonical = layout.to_bytes();
-    assert_eq!(Layout::from_bytes(&canonical).as_ref(), Ok(&layout), "a layout changes when it is written");
     let budget = compilation::budget();
+    let Ok(layout) = Layout::from_bytes(&bytes, &budget) else { return };
+    let canonical = layout.to_bytes();
+    assert_eq!(Layout::from_bytes(&canonical, &budget).as_ref(), Ok(&layout), "a layout changes when it is written");
     let Ok(job) = plan::restore(&JOB.source, &JOB.request, &bytes, &budget) else { return };
     assert_eq!(job.layout(), layout);
     assert_eq!(job.layout().to_bytes(), canonical);
@@ -67,7 +67,7 @@ pub fn run(data: &[u8]) {
             let widths = [(region.to_owned(), i128::from(width))];
             let Ok(next) = plan::resize(&job, &widths, policy, &InUse::default(), &budget) else { continue };
             topology::verify(next.topology()).unwrap();
-            let layout = Layout::from_bytes(&next.layout().to_bytes()).expect("a new layout can be read");
+            let layout = Layout::from_bytes(&next.layout().to_bytes(), &budget).expect("a new layout can be read");
             assert_eq!(layout, next.layout());
             let again = plan::restore(&JOB.source, &JOB.request, &next.layout().to_bytes(), &budget);
             assert_eq!(again.expect("a new layout can be restored").layout().to_bytes(), next.layout().to_bytes());

@@ -20,6 +20,7 @@
 //! answer does not depend on blanks in a pattern.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 
 /// Whether the name of a region may have this character. No pattern could select a region whose name has another one.
 pub fn is_name_character(character: char) -> bool {
@@ -59,6 +60,11 @@ impl Pattern {
     /// Whether the pattern can match only one name: it has no star.
     pub fn is_exact(&self) -> bool {
         !self.text.contains('*')
+    }
+
+    /// The only name that the pattern can match, if it has no star.
+    pub fn exact_name(&self) -> Option<&str> {
+        self.is_exact().then_some(self.text.as_str())
     }
 
     /// Whether the pattern matches the whole of `name`. A star stands for any text, also for none.
@@ -104,8 +110,29 @@ impl Patterns {
 
     /// The position of the pattern that counts for the region `name`.
     pub fn position(&self, name: &str) -> Option<usize> {
-        let last_match = || self.patterns.iter().rev().find(|(_, pattern)| pattern.matches(name));
-        self.names.get(name).copied().or_else(|| last_match().map(|(position, _)| *position))
+        match self.try_position(name, || Ok::<(), Infallible>(())) {
+            Ok(position) => position,
+            Err(never) => match never {},
+        }
+    }
+
+    /// The same for a caller who may have to stop: calls `before` before it compares the name with a pattern. A job may
+    /// have very many patterns with a star, and each has to be tried.
+    ///
+    /// # Errors
+    ///
+    /// The one of `before`, which ends the search.
+    pub fn try_position<E>(&self, name: &str, mut before: impl FnMut() -> Result<(), E>) -> Result<Option<usize>, E> {
+        if let Some(position) = self.names.get(name) {
+            return Ok(Some(*position));
+        }
+        for (position, pattern) in self.patterns.iter().rev() {
+            before()?;
+            if pattern.matches(name) {
+                return Ok(Some(*position));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -79,6 +79,28 @@ fn an_exact_name_beats_patterns_and_the_last_one_wins() {
     assert_eq!(malformed.iter().map(|m| m.pattern.as_str()).collect::<Vec<_>>(), ["a?", "b?"]);
 }
 
+#[test]
+fn a_search_ends_when_its_caller_says_so() {
+    let (patterns, _) = Patterns::parse(["*a", "*b", "P", "*c"]);
+    let search = |name: &str, most: usize| {
+        let mut left = most;
+        patterns.try_position(name, || {
+            left = left.checked_sub(1).ok_or("too many")?;
+            Ok(())
+        })
+    };
+    for (name, most, expected) in [
+        ("P", 0, Ok(Some(2))),
+        ("Qc", 0, Err("too many")),
+        ("Qc", 1, Ok(Some(3))),
+        ("Qa", 2, Err("too many")),
+        ("Qa", 3, Ok(Some(0))),
+        ("Q", 3, Ok(None)),
+    ] {
+        assert_eq!(search(name, most), expected, "{name} {most}");
+    }
+}
+
 /// How many cases a property is tried on: a few, or as many as `PROPTEST_CASES` says.
 fn cases() -> ProptestConfig {
     let wanted = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());

@@ -1,12 +1,13 @@
 //! The body of an answer: notes the status that ends it, and does not wait for its reader for ever (rule service-29).
 //!
-//! The transport asks for more only when the caller has read what it got. It asks for nothing at all while a caller
-//! does not read, so a body cannot end such a call by itself: a task beside it takes away what the answer holds.
+//! The transport asks for more only when what it got was sent. It asks for nothing at all while a caller does not read,
+//! so a body cannot end such a call by itself: a task beside it takes away what the answer holds, and has the transport
+//! end the stream.
 //!
 //! Knows: HTTP bodies, what an answer holds. Must not know: messages, why an answer is as it is.
 //!
-//! Invariants: what an answer holds is given back as soon as it is read, its caller has gone, its deadline has passed,
-//! or nothing of it was read for some time. The transport has little of an answer at a time.
+//! Invariants: what an answer holds is given back as soon as it was sent, its caller has gone, its deadline has passed,
+//! or nothing of it was read for some time. Its memory is, besides, kept as long as the transport has a byte of it.
 
 use super::admission::Ticket;
 use super::errors::Failure;
@@ -19,6 +20,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use streams_process::http2::Clock;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -26,7 +28,7 @@ use tonic::{Code, Status};
 
 /// How long after its deadline a caller may still read its answer.
 const LATE: Duration = Duration::from_secs(2);
-/// Most bytes that the transport gets at once: it keeps them until the caller reads.
+/// Most bytes that are passed on at once: a caller who reads so few in time is not too slow.
 const PIECE: usize = 64 << 10;
 
 /// What an answer holds until it is read.
@@ -80,14 +82,14 @@ impl<O: Observer> AnswerBody<O> {
         let at_once = http_body::Body::is_end_stream(&held.body);
         let held = Arc::new(Mutex::new(Some(held)));
         if !at_once {
-            tokio::spawn(watch(Arc::downgrade(&held), patience, ended));
+            tokio::spawn(watch(Arc::downgrade(&held), patience, ended, Clock::current()));
         }
         Self { held, told: false, observer }
     }
 }
 
-/// Takes away what an answer holds when it was not read in time.
-async fn watch(held: Weak<Mutex<Option<Held>>>, patience: Patience, ended: CancellationToken) {
+/// Takes away what an answer holds when it was not read in time, and ends its stream.
+async fn watch(held: Weak<Mutex<Option<Held>>>, patience: Patience, ended: CancellationToken, stream: Clock) {
     let end = patience.deadline.map(|deadline| deadline + LATE);
     loop {
         let read_at = held.upgrade().and_then(|held| {
@@ -102,6 +104,7 @@ async fn watch(held: Weak<Mutex<Option<Held>>>, patience: Patience, ended: Cance
                 tracing::warn!("an answer was not read");
                 drop(unread);
             }
+            stream.end_now();
             return;
         }
         tokio::select! {

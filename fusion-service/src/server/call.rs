@@ -26,6 +26,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use streams_compiler::budget::Limits;
 use streams_compiler::error::Error;
+use streams_process::http2::{self, Clock};
 use streams_process::telemetry;
 use streams_proto::fusion::v1::fusion_service_server::SERVICE_NAME;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -231,6 +232,7 @@ struct PendingAnswer {
     /// Not set before the status was sent.
     code: Option<Code>,
     patience: Patience,
+    stream: Clock,
     ticket: Option<Ticket>,
     memory: Option<Arc<Share>>,
     cancellation: DropGuard,
@@ -258,6 +260,7 @@ impl PendingAnswer {
             metrics: Arc::clone(&calls.metrics),
             code: None,
             patience: Patience { deadline: None, stall: calls.stall },
+            stream: Clock::current(),
             ticket: None,
             memory: None,
             cancellation: calls.shutdown.child_token().drop_guard(),
@@ -266,8 +269,11 @@ impl PendingAnswer {
     }
 
     /// Follows the answer to its end.
-    fn observe(mut self, response: http::Response<Body>) -> http::Response<Body> {
+    fn observe(mut self, mut response: http::Response<Body>) -> http::Response<Body> {
         self.note(response.headers());
+        if let Some(memory) = self.memory.clone() {
+            http2::hold(response.extensions_mut(), memory);
+        }
         response.map(|body| {
             let (ticket, memory) = (self.ticket.take(), self.memory.take());
             let ended = self.cancellation.token().clone();
@@ -290,8 +296,9 @@ impl Observer for PendingAnswer {
 
 impl Drop for PendingAnswer {
     fn drop(&mut self) {
-        // Without a status the caller went away.
-        let code = self.code.unwrap_or(Code::Cancelled);
+        // Without a status the caller went away, or did not read.
+        let unsaid = if self.stream.is_over() { Code::DeadlineExceeded } else { Code::Cancelled };
+        let code = self.code.unwrap_or(unsaid);
         let took = self.began.elapsed();
         self.metrics.call_ended(self.method, name(code), took);
         self.span.record("rpc.grpc.status_code", code as i32);

@@ -12,6 +12,7 @@
 //!
 //! Invariant: the bytes of a large answer are in memory once.
 
+use super::errors::Failure;
 use super::memory::{Denied, Share};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderMap;
@@ -21,6 +22,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use streams_process::http2;
 use tokio::sync::OnceCell;
 use tonic::body::Body;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
@@ -76,9 +78,12 @@ impl Encoded {
 /// many.
 pub(crate) fn shared(mut response: http::Response<Body>) -> http::Response<Body> {
     let Some(encoded) = response.extensions_mut().remove::<Encoded>() else { return response };
-    let Ok(length) = u32::try_from(encoded.bytes.len()) else {
-        return Status::resource_exhausted("the answer has more than 4 GiB").into_http();
+    let length = match framed_length(encoded.bytes.len()) {
+        Ok(length) => length,
+        Err(failure) => return failure.status().into_http(),
     };
+    // The transport may have its bytes for longer than the body.
+    http2::hold(response.extensions_mut(), Arc::clone(&encoded.memory));
     // Whoever waits for a large answer has it sooner without, in a cluster, and no thread that serves others compresses
     // it for each of its readers.
     response.headers_mut().remove("grpc-encoding");
@@ -86,6 +91,17 @@ pub(crate) fn shared(mut response: http::Response<Body>) -> http::Response<Body>
     prefix.put_u8(0);
     prefix.put_u32(length);
     response.map(|_| Body::new(SharedBody { parts: Parts::Prefix(prefix.freeze()), encoded }))
+}
+
+/// The length of an answer, as it is written before it.
+///
+/// # Errors
+///
+/// No frame has room for it: every call with this request would fail, so nobody should repeat it (rule service-27).
+fn framed_length(bytes: usize) -> Result<u32, Failure> {
+    u32::try_from(bytes).map_err(|_| {
+        Failure::malformed("", format!("has an answer of {bytes} bytes; at most {} can be sent", u32::MAX))
+    })
 }
 
 /// The body of a large answer.
@@ -171,6 +187,7 @@ mod tests {
     use http_body::Body as _;
     use std::future;
     use streams_proto::fusion::v1 as pb;
+    use tonic_types::StatusExt;
 
     fn as_tonic_does(mut response: Response<Encoded>) -> http::Response<Body> {
         let mut http = http::Response::new(Body::empty());
@@ -190,6 +207,16 @@ mod tests {
         }
         assert!(body.is_end_stream());
         (data, code)
+    }
+
+    #[test]
+    fn an_answer_that_no_frame_has_room_for_is_no_reason_to_come_again() {
+        let most = u32::MAX as usize;
+        assert_eq!(framed_length(most).unwrap(), u32::MAX);
+        let status = framed_length(most + 1).unwrap_err().status();
+        assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        assert!(status.get_details_retry_info().is_none());
+        assert!(status.message().contains("4294967296 bytes"), "{status}");
     }
 
     #[tokio::test]

@@ -44,6 +44,8 @@ pub(crate) enum Failure {
     SlowRequest,
     /// The answer was not read for longer than it may be kept.
     UnreadAnswer,
+    /// The call has been open for as long as it may be.
+    OpenTooLong,
     /// The server is shutting down. The caller should use another replica.
     ShuttingDown,
     /// A defect of the compiler: it panicked, or its results contradict each other (rule service-17). Details are in
@@ -105,6 +107,7 @@ impl Failure {
             | Self::Overloaded(_)
             | Self::SlowRequest
             | Self::UnreadAnswer
+            | Self::OpenTooLong
             | Self::ShuttingDown
             | Self::Defect(_) => None,
         }
@@ -138,6 +141,7 @@ impl Failure {
             }
             Self::SlowRequest => Status::deadline_exceeded("the request arrives too slowly"),
             Self::UnreadAnswer => Status::deadline_exceeded("the answer was not read in time"),
+            Self::OpenTooLong => Status::deadline_exceeded("the call was open for as long as it may be"),
             Self::ShuttingDown => {
                 let mut details = ErrorDetails::new();
                 details.set_retry_info(Some(Duration::ZERO));
@@ -320,6 +324,7 @@ mod tests {
             (Failure::Overloaded(overloaded), Code::ResourceExhausted, Some("OVERLOADED")),
             (Failure::SlowRequest, Code::DeadlineExceeded, None),
             (Failure::UnreadAnswer, Code::DeadlineExceeded, None),
+            (Failure::OpenTooLong, Code::DeadlineExceeded, None),
             (Failure::ShuttingDown, Code::Unavailable, None),
             (Failure::Defect(""), Code::Internal, None),
         ];

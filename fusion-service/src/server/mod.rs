@@ -21,7 +21,7 @@
 //!   compiler runs on workers, never on the threads of the runtime.
 //! * `direct` answers messages without a server, for programs that test the contract.
 //! * `health` tells load balancers and the kubelet whether the server takes calls, `metrics` counts what it does;
-//!   `settings` are the values that a server starts with.
+//!   `questions` bounds the calls about health and reflection; `settings` are the values that a server starts with.
 //!
 //! Knows: tonic, the library's surface. Must not know: Kubernetes, anything that outlives the process.
 //!
@@ -50,6 +50,7 @@ mod memory;
 mod methods;
 mod metrics;
 mod place;
+mod questions;
 mod render;
 mod request;
 mod service;
@@ -74,6 +75,7 @@ use library::Library;
 use memory::Memory;
 use methods::Methods;
 use metrics::Metrics;
+use questions::QuestionLayer;
 use service::Service;
 use std::fs;
 use std::net::SocketAddr;
@@ -82,6 +84,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use steps::Steps;
 use streams_process::connections;
+use streams_process::http2::{self, Patience};
 use streams_process::pages::{Pages, Readiness};
 use streams_process::tls::Acceptor;
 use streams_proto::fusion::v1::fusion_service_server::SERVICE_NAME;
@@ -91,10 +94,7 @@ use tokio::task::JoinHandle;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::body::Body;
-use tonic::service::LayerExt;
-use tonic::transport::Server as Transport;
-use tower::util::MapRequestLayer;
+use tonic::service::{LayerExt, Routes};
 
 /// Bytes of the largest request: an ADL and a layout of the largest size each, and the other fields.
 const LARGEST_REQUEST: usize = 192 << 20;
@@ -179,25 +179,29 @@ impl Server {
         let steps = Arc::new(Steps::new(methods, calls.admission.clone(), settings.longest_call));
         let stop_accepting = CancellationToken::new();
         let incoming = connections::accept(listener, settings.max_clients.get());
-        // Health and reflection are in no budget: what they read is small, and may not come slowly.
-        let arrival = settings.arrival;
-        let prompt = MapRequestLayer::new(move |request: http::Request<Body>| intake::prompt(request, arrival));
-        let router = transport(settings)
+        // Health and reflection are in no budget: what they read is small, and they are few.
+        let about_health = QuestionLayer::new(questions::HEALTH, settings);
+        let about_services = QuestionLayer::new(questions::REFLECTION, settings);
+        let v1 = reflection().build_v1()?.max_decoding_message_size(LARGEST_QUESTION);
+        // grpcurl before 1.9.
+        let v1alpha = reflection().build_v1alpha()?.max_decoding_message_size(LARGEST_QUESTION);
+        let routes = Routes::default()
             .add_service(CallLayer(calls.clone()).named_layer(Service::new(steps)))
-            .add_service(prompt.named_layer(health.service().max_decoding_message_size(LARGEST_QUESTION)))
-            .add_service(prompt.named_layer(reflection().build_v1()?.max_decoding_message_size(LARGEST_QUESTION)))
-            // grpcurl before 1.9.
-            .add_service(prompt.named_layer(reflection().build_v1alpha()?.max_decoding_message_size(LARGEST_QUESTION)));
+            .add_service(about_health.named_layer(health.service().max_decoding_message_size(LARGEST_QUESTION)))
+            .add_service(about_services.named_layer(v1))
+            .add_service(about_services.named_layer(v1alpha))
+            .prepare();
+        let transport = transport(settings);
         let stop = stop_accepting.clone().cancelled_owned();
         let grpc = tokio::spawn(async move {
-            let served = match tls {
-                None => router.serve_with_incoming_shutdown(connections::greeted(incoming), stop).await,
+            match tls {
+                None => transport.serve(connections::greeted(incoming), |_| Some(routes.clone()), stop).await,
                 Some(tls) => {
                     let incoming = connections::greeted(tls.accept(incoming));
-                    router.serve_with_incoming_shutdown(incoming, stop).await
+                    transport.serve(incoming, |_| Some(routes.clone()), stop).await;
                 }
-            };
-            served.context("gRPC")
+            }
+            Ok(())
         });
 
         let stop_http = CancellationToken::new();
@@ -277,17 +281,19 @@ fn readiness(serving: bool) -> Readiness {
     Readiness { ready: serving, text: if serving { "ready\n" } else { "draining\n" }.to_owned() }
 }
 
-fn transport(settings: &Settings) -> Transport {
-    Transport::builder()
+fn transport(settings: &Settings) -> http2::Server {
+    // Whoever takes a request in says how fast it has to come.
+    let mut transport = http2::Server::new(Patience { request: None, unread: settings.stall });
+    transport
+        .http2()
         .max_concurrent_streams(256)
-        .http2_max_header_list_size(16 << 10)
+        .max_header_list_size(16 << 10)
         // An ADL should not crawl in by 64 KiB a round trip.
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20)
-        .http2_keepalive_interval(Some(Duration::from_secs(30)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(20)))
-        // For health and reflection; calls of the service itself have ended before.
-        .timeout(settings.longest_call + Duration::from_secs(1))
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20));
+    transport
 }
 
 /// Only what is served here: the descriptor set has the whole contract.

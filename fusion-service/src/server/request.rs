@@ -7,8 +7,8 @@
 //! Knows: the contract. Must not know: the compiler.
 //!
 //! Invariants: in a message that was checked, digests have 32 bytes; content is within its limit and apart from the
-//! message; enumerations have known values; lists and texts are bounded; no name occurs twice where it must have one
-//! meaning.
+//! message; enumerations have known values; lists and texts are bounded; no name and no id occurs twice where it must
+//! have one meaning.
 
 use super::digest::Digest;
 use super::errors::{Failure, Malformed};
@@ -29,6 +29,8 @@ const VALUES: usize = 16 << 20;
 const JOB_NAME: usize = 253;
 /// Entries of one list: as many as a job can have operators.
 const ENTRIES: usize = 200_000;
+/// What is wrong with a value that was there before.
+const TWICE: &str = "occurs twice";
 
 /// A blob of a message: a digest, and the content if the caller sent it (rule service-2). The two have not been
 /// compared yet.
@@ -112,9 +114,17 @@ fn resize_of(message: pb::ResizeRequest, problems: &mut Malformed) -> Resize {
         }
     };
     entries(message.pe_ids_in_use.len(), "pe_ids_in_use", problems);
+    once(message.pe_ids_in_use.iter(), "pe_ids_in_use", "", problems);
     let ports = message.ports_in_use.iter().map(|p| p.input_port_ids.len() + p.output_port_ids.len() + 1).sum();
     entries(ports, "ports_in_use", problems);
     once(message.ports_in_use.iter().map(|ports| ports.pe_id), "ports_in_use", "pe_id", problems);
+    for (position, ports) in message.ports_in_use.iter().take(ENTRIES).enumerate() {
+        for (ids, part) in [(&ports.input_port_ids, "input_port_ids"), (&ports.output_port_ids, "output_port_ids")] {
+            if let Some(twice) = repeated(ids.iter()) {
+                problems.add(format!("ports_in_use[{position}].{part}[{twice}]"), TWICE);
+            }
+        }
+    }
     Resize { widths: message.widths, policy, pe_ids_in_use: message.pe_ids_in_use, ports_in_use: message.ports_in_use }
 }
 
@@ -314,12 +324,16 @@ fn entries(count: usize, field: &str, problems: &mut Malformed) {
 
 /// Reports the first value that occurs twice.
 fn once<T: Eq + Hash>(values: impl Iterator<Item = T>, field: &str, part: &str, problems: &mut Malformed) {
-    let mut seen = HashSet::new();
-    let repeated = values.take(ENTRIES).position(|value| !seen.insert(value));
-    if let Some(position) = repeated {
+    if let Some(position) = repeated(values) {
         let dot = if part.is_empty() { "" } else { "." };
-        problems.add(format!("{field}[{position}]{dot}{part}"), "occurs twice");
+        problems.add(format!("{field}[{position}]{dot}{part}"), TWICE);
     }
+}
+
+/// The position of the first value that was there before.
+fn repeated<T: Eq + Hash>(values: impl Iterator<Item = T>) -> Option<usize> {
+    let mut seen = HashSet::new();
+    values.take(ENTRIES).position(|value| !seen.insert(value))
 }
 
 #[cfg(test)]
@@ -440,11 +454,23 @@ mod tests {
             ("widths[1].region", |r| r.widths.push(width("Q*", 1))),
             ("widths[1].region", |r| r.widths.push(width("P", 4))),
             ("policy", |r| r.policy = 17),
-            ("pe_ids_in_use", |r| r.pe_ids_in_use = vec![7; ENTRIES + 1]),
+            ("pe_ids_in_use", |r| r.pe_ids_in_use = (0..=ENTRIES as u64).collect()),
+            ("pe_ids_in_use[2]", |r| r.pe_ids_in_use = vec![7, 8, 7, 8]),
             ("ports_in_use", |r| {
-                r.ports_in_use = vec![PortsInUse { input_port_ids: vec![0; ENTRIES], ..Default::default() }];
+                let input_port_ids = (0..ENTRIES as u32).collect();
+                r.ports_in_use = vec![PortsInUse { input_port_ids, ..Default::default() }];
             }),
             ("ports_in_use[1].pe_id", |r| r.ports_in_use = vec![PortsInUse::default(); 2]),
+            ("ports_in_use[0].input_port_ids[1]", |r| {
+                r.ports_in_use = vec![PortsInUse { input_port_ids: vec![3, 3], ..Default::default() }];
+            }),
+            ("ports_in_use[1].output_port_ids[3]", |r| {
+                let ports = |pe_id| PortsInUse { pe_id, ..Default::default() };
+                // The same id may be that of an input and of an output, and of ports of two PEs.
+                let (input_port_ids, output_port_ids) = (vec![1, 2], vec![1, 2]);
+                let first = PortsInUse { input_port_ids, output_port_ids, ..ports(1) };
+                r.ports_in_use = vec![first, PortsInUse { output_port_ids: vec![1, 2, 3, 2], ..ports(2) }];
+            }),
         ];
         for (field, change) in cases {
             let mut request = resize_request();

@@ -6,7 +6,8 @@
 //!
 //! It is there to be read and to be copied, and to make load (`--swing`). Whoever asks with the width that they have
 //! seen as a precondition overwrites nobody's wish; whoever got no answer asks again with the same key; whoever hears
-//! `RetryInfo` waits that long; every other trouble is over with the next look.
+//! `RetryInfo` waits that long; every other trouble is over with the next look. Where the API asks who calls, it shows
+//! a token, which it reads anew for each call: a token of a pod is replaced before it expires.
 //!
 //! Knows: the contract in `proto/streams/elasticity/v1`. Must not know: Kubernetes, this project's programs.
 
@@ -16,6 +17,7 @@ pub mod metric;
 use anyhow::{Context as _, Result};
 use decision::{History, Wish};
 use metric::Metric;
+use std::path::PathBuf;
 use std::time::Duration;
 use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
 use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
@@ -43,6 +45,7 @@ pub enum Source {
 #[derive(Debug)]
 pub struct Balancer {
     api: ElasticityServiceClient<Channel>,
+    token_file: Option<PathBuf>,
     http: reqwest::Client,
     region: GetRegionRequest,
     source: Source,
@@ -69,12 +72,14 @@ pub enum Outcome {
 }
 
 impl Balancer {
-    /// A balancer of this region, at an API that need not be there yet.
+    /// A balancer of this region, at an API that need not be there yet. It shows the token in this file, if there is
+    /// one.
     ///
     /// # Errors
     /// The address is none.
     pub fn new(
         api: &str,
+        token_file: Option<PathBuf>,
         region: GetRegionRequest,
         source: Source,
         wish: Wish,
@@ -85,6 +90,7 @@ impl Balancer {
         let endpoint = tonic::transport::Endpoint::from_shared(api.to_owned()).with_context(|| api.to_owned())?;
         Ok(Self {
             api: ElasticityServiceClient::new(endpoint.connect_timeout(LOOK_WITHIN).connect_lazy()),
+            token_file,
             http: reqwest::Client::builder().no_proxy().timeout(LOOK_WITHIN).build()?,
             region,
             source,
@@ -99,8 +105,10 @@ impl Balancer {
 
     /// Looks once, and asks for another width if need be.
     pub async fn look(&mut self) -> Outcome {
-        let mut request = Request::new(self.region.clone());
-        request.set_timeout(LOOK_WITHIN);
+        let request = match self.signed(self.region.clone(), LOOK_WITHIN) {
+            Ok(request) => request,
+            Err(error) => return Outcome::NotNow(format!("{error:#}"), None),
+        };
         let region = match self.api.get_region(request).await {
             Ok(region) => region.into_inner(),
             Err(status) => return self.not_now(&status),
@@ -150,21 +158,34 @@ impl Balancer {
         };
         let again = self.unanswered.take().filter(|(asked, _)| *asked == width);
         let key = again.map_or_else(|| format!("balancer-{:032x}", fastrand::u128(..)), |(_, key)| key);
-        let mut request = Request::new(ResizeRequest {
+        let request = ResizeRequest {
             namespace: region.namespace.clone(),
             job: region.job.clone(),
             regions: vec![desired],
             wait_for: WaitFor::Committed.into(),
             idempotency_key: key.clone(),
             ..ResizeRequest::default()
-        });
-        request.set_timeout(self.resize_within);
+        };
+        let signed = self.signed(request, self.resize_within);
+        let request = signed.map_err(|error| Status::unauthenticated(format!("{error:#}")))?;
         let answer = self.api.resize(request).await;
         let is_open = |status: &Status| {
             matches!(status.code(), Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled | Code::Unknown)
         };
         self.unanswered = answer.as_ref().err().filter(|status| is_open(status)).map(|_| (width, key));
         answer.map(tonic::Response::into_inner)
+    }
+
+    /// A call with this message, which is answered in this time.
+    fn signed<T>(&self, message: T, within: Duration) -> Result<Request<T>> {
+        let mut request = Request::new(message);
+        request.set_timeout(within);
+        if let Some(file) = &self.token_file {
+            let token = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+            let value = format!("Bearer {}", token.trim()).parse().context("that is no token")?;
+            request.metadata_mut().insert("authorization", value);
+        }
+        Ok(request)
     }
 
     fn not_now(&self, status: &Status) -> Outcome {

@@ -5,6 +5,7 @@ use clap::Parser;
 use integration_tests::balancer::decision::Wish;
 use integration_tests::balancer::metric::Metric;
 use integration_tests::balancer::{Balancer, Outcome, Source};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use streams_control_plane::stop;
@@ -18,12 +19,20 @@ use streams_proto::elasticity::v1::GetRegionRequest;
       --metrics http://sensors-exporter:8080/metrics --metric 'sensors_backlog{region=\"Clean\"}' \\
       --per-channel 1000 --min 2 --max 10 --narrower-after-seconds 300
 
+  The same where the frontend asks who calls: the token of the pod's service account for the audience streams-frontend,
+  from a projected volume (deploy/samples/caller.yaml):
+    balancer --api http://streams-frontend.streams-system:50052 --token-file /var/run/streams/token --job sensors \\
+      --region Clean --metrics http://sensors-exporter:8080/metrics --metric 'sensors_backlog{region=\"Clean\"}'
+
   Load: as many resizes one after another as there are in a minute, and how long they took:
     balancer --job sensors --region Clean --swing --min 2 --max 8 --every-seconds 0 --for-seconds 60")]
 struct Arguments {
     /// The elasticity API.
     #[arg(long, default_value = "http://localhost:50052", value_name = "URL")]
     api: String,
+    /// A file with a token to show where the elasticity API asks who calls. It is read for each call.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// Namespace of the job.
     #[arg(long, default_value = "default")]
     namespace: String,
@@ -95,7 +104,7 @@ async fn balance(arguments: Arguments) -> Result<()> {
         narrower_after: Duration::from_secs(arguments.narrower_after_seconds),
     };
     let resize_within = Duration::from_secs(arguments.resize_seconds);
-    let mut balancer = Balancer::new(&arguments.api, region, source, wish, resize_within)?;
+    let mut balancer = Balancer::new(&arguments.api, arguments.token_file, region, source, wish, resize_within)?;
     let every = Duration::from_secs(arguments.every_seconds);
     let mut times = Vec::new();
     let balancing = async {
@@ -155,7 +164,7 @@ mod tests {
         Arguments::command().debug_assert();
         let help = Arguments::command().get_after_help().map(ToString::to_string).unwrap_or_default();
         let commands: Vec<_> = help.replace("\\\n", " ").lines().map(str::trim).filter_map(command).collect();
-        assert_eq!(commands.len(), 2, "{help}");
+        assert_eq!(commands.len(), 3, "{help}");
         for command in commands {
             Arguments::try_parse_from(&command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
         }

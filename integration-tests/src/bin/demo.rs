@@ -1,10 +1,11 @@
 //! `cargo demo`: the whole system on one machine, doing its main job.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Parser;
 use integration_tests::demo::report;
 use integration_tests::demo::run::{Demo, DemoOptions};
-use std::path::PathBuf;
+use integration_tests::sample;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use streams_control_plane::process::{Supervisor, supervise_if_asked};
 use streams_control_plane::stop;
@@ -26,7 +27,9 @@ use streams_control_plane::stop;
   cargo demo --keep                                leave it running, with lines to go on with, until Ctrl-C
   cargo demo --rate 1000                           ten times as many tuples, where the pods are processes
   cargo demo --keep --env-file /tmp/demo.env       write addresses and programs as shell variables
-  cargo demo --context kwok-kwok                   use an existing cluster, with fake nodes")]
+  cargo demo --context kwok-kwok                   use an existing cluster, with fake nodes
+  cargo demo --write-bundle demo.sensors.Sensors.sab
+                                                   only the bundle of the sample application, to submit it elsewhere")]
 struct Arguments {
     /// Leave everything running at the end, until Ctrl-C or SIGTERM.
     #[arg(long)]
@@ -48,6 +51,9 @@ struct Arguments {
     /// Tuples a second that the source of the application makes, where the pods are processes.
     #[arg(long, default_value_t = 100.0, value_name = "NUMBER", value_parser = rate, conflicts_with = "context")]
     rate: f64,
+    /// Write the bundle of the sample application to this file, and do nothing else.
+    #[arg(long, value_name = "PATH", exclusive = true)]
+    write_bundle: Option<PathBuf>,
 }
 
 /// A rate that is neither too low to be measured nor more than a machine can do.
@@ -60,13 +66,24 @@ fn main() -> ExitCode {
     if let Some(code) = supervise_if_asked() {
         return code;
     }
-    match demo(Arguments::parse()) {
+    let arguments = Arguments::parse();
+    let done = match &arguments.write_bundle {
+        Some(path) => write_bundle(path),
+        None => demo(arguments),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn write_bundle(path: &Path) -> Result<()> {
+    std::fs::write(path, sample::bundle()?).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("{}", path.display());
+    Ok(())
 }
 
 #[tokio::main]

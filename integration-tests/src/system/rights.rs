@@ -1,4 +1,4 @@
-//! The rights of the frontend: those of its manifest, and no others.
+//! The rights of the frontend and of users: those of the manifest, and no others.
 //!
 //! Whoever follows the manifests gives the service account of the frontend what `deploy/base/rbac.yaml` says. So what
 //! is started here talks to the API server as that service account, not as administrator: a right that the manifest
@@ -25,6 +25,8 @@ const LEASE: &str = "streams-frontend-lease";
 const ENDPOINTS: &str = "streams-frontend-endpoints";
 const BUNDLE_SECRETS: &str = "streams-frontend-bundle-secrets";
 const TRANSPORT_SECRETS: &str = "streams-frontend-transport-secrets";
+/// A role of every cluster, to which the manifest adds.
+const EDIT: &str = "edit";
 const FIELD_MANAGER: &str = "streams-integration-tests";
 
 /// The rights of the frontend, given in a cluster.
@@ -101,24 +103,43 @@ impl Secrets {
             Self::OfBundles => BUNDLE_SECRETS,
             Self::OfTransport => TRANSPORT_SECRETS,
         };
-        let binding = RoleBinding {
-            metadata: ObjectMeta { name: Some(role.to_owned()), ..ObjectMeta::default() },
-            role_ref: RoleRef {
-                api_group: ClusterRole::group(&()).into_owned(),
-                kind: ClusterRole::kind(&()).into_owned(),
-                name: role.to_owned(),
-            },
-            subjects: Some(vec![Subject {
-                kind: "ServiceAccount".to_owned(),
-                name: FRONTEND.to_owned(),
-                namespace: Some(SYSTEM.to_owned()),
-                ..Subject::default()
-            }]),
+        let frontend = Subject {
+            kind: "ServiceAccount".to_owned(),
+            name: FRONTEND.to_owned(),
+            namespace: Some(SYSTEM.to_owned()),
+            ..Subject::default()
         };
-        let api = Api::<RoleBinding>::namespaced(client.clone(), namespace);
-        api.create(&PostParams::default(), &binding).await.with_context(|| format!("cannot bind {role}"))?;
-        Ok(())
+        bind(client, namespace, role, frontend).await
     }
+}
+
+/// Gives a user the built-in role `edit` in `namespace`, with what the manifest adds to it.
+///
+/// # Errors
+/// When the API server refuses it.
+pub async fn let_edit(client: &Client, namespace: &str, user: &str) -> Result<()> {
+    let subject = Subject {
+        api_group: Some(ClusterRole::group(&()).into_owned()),
+        kind: "User".to_owned(),
+        name: user.to_owned(),
+        ..Subject::default()
+    };
+    bind(client, namespace, EDIT, subject).await
+}
+
+async fn bind(client: &Client, namespace: &str, role: &str, subject: Subject) -> Result<()> {
+    let binding = RoleBinding {
+        metadata: ObjectMeta { name: Some(role.to_owned()), ..ObjectMeta::default() },
+        role_ref: RoleRef {
+            api_group: ClusterRole::group(&()).into_owned(),
+            kind: ClusterRole::kind(&()).into_owned(),
+            name: role.to_owned(),
+        },
+        subjects: Some(vec![subject]),
+    };
+    let api = Api::<RoleBinding>::namespaced(client.clone(), namespace);
+    api.create(&PostParams::default(), &binding).await.with_context(|| format!("cannot bind {role}"))?;
+    Ok(())
 }
 
 /// Applies an object of a manifest, in `namespace` if it belongs in one.

@@ -126,6 +126,23 @@ fn images_are_built_as_the_documents_say() {
 }
 
 #[test]
+fn images_expose_the_ports_that_containers_have() {
+    let dockerfile = std::fs::read_to_string(root().join(DOCKERFILE)).unwrap();
+    for stage in ["frontend", "fusion-service"] {
+        let of_stage = dockerfile.split(&format!("AS {stage}\n")).nth(1).unwrap();
+        let of_stage = of_stage.split("\nFROM ").next().unwrap();
+        let exposed = of_stage.lines().find_map(|line| line.strip_prefix("EXPOSE ")).unwrap();
+        let exposed: BTreeSet<u64> = exposed.split(' ').map(|port| port.parse().unwrap()).collect();
+        let manifests = manifests(file(&format!("deploy/base/{stage}.yaml")));
+        let deployment = manifests.iter().find(|manifest| manifest["kind"] == "Deployment").unwrap();
+        let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+        let ports = containers.iter().flat_map(|container| container["ports"].as_array().into_iter().flatten());
+        let ports: BTreeSet<u64> = ports.map(|port| port["containerPort"].as_u64().unwrap()).collect();
+        assert_eq!(exposed, ports, "{stage}");
+    }
+}
+
+#[test]
 fn paths_in_documents_lead_somewhere() {
     // Not what comes of a build, and not what is to be put in: `fusion-service/fuzzing/regressions/TARGET/`.
     let path = r"`((?:\.ci|deploy|docs|frontend|fusion-service|fuzz|integration-tests|proto)/[a-z0-9._/-]*)";

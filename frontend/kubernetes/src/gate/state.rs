@@ -64,9 +64,9 @@ impl Priority {
 pub struct Limits {
     /// All of them.
     pub all: usize,
-    /// Of a namespace that is alone.
+    /// Of a namespace that is alone, or the only one that makes calls for which somebody waits: those.
     pub alone: usize,
-    /// Of a namespace while others make calls, too.
+    /// Of a namespace while others make such calls, too.
     pub beside_others: usize,
     /// That nobody waits for while others are going on and take no longer than usual. If they do: one. So many urgent
     /// ones are there while awaited ones are going on and take longer than usual, unless they wait for long.
@@ -90,6 +90,8 @@ pub(super) struct State<W> {
     waiting: [Turns<W>; 5],
     /// Namespaces that make calls, or did a moment ago.
     namespaces: HashMap<Arc<str>, Calls>,
+    /// How many of them make calls that somebody waits for.
+    impatient: usize,
     under_way: usize,
     patient: usize,
     urgent: usize,
@@ -113,7 +115,17 @@ pub(super) struct State<W> {
 struct Calls {
     waiting: usize,
     under_way: usize,
+    /// Of both, those that somebody waits for.
+    impatient: usize,
     until: Instant,
+    impatient_until: Option<Instant>,
+}
+
+impl Calls {
+    /// Whether it makes calls that somebody waits for, or did a moment ago.
+    fn is_impatient(&self, now: Instant) -> bool {
+        self.impatient > 0 || self.impatient_until.is_some_and(|until| now < until)
+    }
 }
 
 impl<W> State<W> {
@@ -122,6 +134,7 @@ impl<W> State<W> {
             limits,
             waiting: std::array::from_fn(|_| Turns::new()),
             namespaces: HashMap::new(),
+            impatient: 0,
             under_way: 0,
             patient: 0,
             urgent: 0,
@@ -138,7 +151,9 @@ impl<W> State<W> {
 
     /// A call waits.
     pub(super) fn ask(&mut self, namespace: Arc<str>, priority: Priority, waiter: W, now: Instant) {
-        self.calls(&namespace, now).waiting += 1;
+        let calls = self.calls(&namespace, priority, now);
+        calls.waiting += 1;
+        calls.impatient += usize::from(!priority.is_patient());
         self.note_urgent(priority, now);
         if priority == Priority::Urgent {
             self.urgent_since.push_back(now);
@@ -209,7 +224,9 @@ impl<W> State<W> {
 
     fn next_of(&mut self, priority: Priority, now: Instant, counts: impl Fn(&W) -> bool) -> Option<W> {
         let patient = if self.pace.is_slow() { 1 } else { self.limits.patient };
-        let is_alone = self.namespaces.len() <= 1;
+        // Whoever is waited for shares with others that are; the calls of all the rest have their bound.
+        let beside = if priority.is_patient() { self.namespaces.len() } else { self.impatient };
+        let is_alone = beside <= 1;
         let awaited = if is_alone { self.limits.awaited.min(self.limits.alone / 2) } else { self.limits.awaited };
         let is_overdue = self.urgent_since.front().is_some_and(|since| now.duration_since(*since) >= OVERDUE);
         let yields = match priority {
@@ -247,10 +264,12 @@ impl<W> State<W> {
             drop(self.urgent_since.drain(..left));
         }
         for namespace in gone {
-            self.calls(&namespace, now).waiting -= 1;
+            let calls = self.calls(&namespace, priority, now);
+            calls.waiting -= 1;
+            calls.impatient -= usize::from(!priority.is_patient());
         }
         let (waiter, namespace) = (waiter?, popped?);
-        let calls = self.calls(&namespace, now);
+        let calls = self.calls(&namespace, priority, now);
         calls.waiting -= 1;
         calls.under_way += 1;
         self.under_way += 1;
@@ -285,7 +304,9 @@ impl<W> State<W> {
                 self.awaited_pace.note(took);
             }
         }
-        self.calls(namespace, now).under_way -= 1;
+        let calls = self.calls(namespace, priority, now);
+        calls.under_way -= 1;
+        calls.impatient -= usize::from(!priority.is_patient());
         self.under_way -= 1;
         self.patient -= usize::from(priority.is_patient());
         self.urgent -= usize::from(priority == Priority::Urgent);
@@ -301,16 +322,22 @@ impl<W> State<W> {
         }
     }
 
-    fn calls(&mut self, namespace: &Arc<str>, now: Instant) -> &mut Calls {
+    /// The calls of a namespace, which makes one of this priority now.
+    fn calls(&mut self, namespace: &Arc<str>, priority: Priority, now: Instant) -> &mut Calls {
         let until = now + GOING_ON;
         let calls = self.namespaces.entry(Arc::clone(namespace));
-        let calls = calls.or_insert(Calls { waiting: 0, under_way: 0, until });
+        let none = Calls { waiting: 0, under_way: 0, impatient: 0, until, impatient_until: None };
+        let calls = calls.or_insert(none);
         calls.until = until;
+        if !priority.is_patient() {
+            calls.impatient_until = Some(until);
+        }
         calls
     }
 
     fn forget_who_is_gone(&mut self, now: Instant) {
         self.namespaces.retain(|_, calls| calls.waiting + calls.under_way > 0 || now < calls.until);
+        self.impatient = self.namespaces.values().filter(|calls| calls.is_impatient(now)).count();
         let awaited = self.awaited() > 0 || self.waits(Priority::Awaited);
         let urgent = awaited || self.urgent > 0 || self.waits(Priority::Urgent);
         self.urgent_until = self.urgent_until.filter(|until| now < *until || urgent);
@@ -427,6 +454,30 @@ mod tests {
         state.leave(&"b".into(), Priority::Normal, now, None);
         assert_eq!(let_in(&mut state, now), [""; 0]);
         assert_eq!(let_in(&mut state, now + GOING_ON), ["a-normal-3", "a-normal-4"]);
+    }
+
+    #[test]
+    fn a_namespace_that_is_waited_for_has_its_part_beside_others_that_are() {
+        let now = Instant::now();
+        // calls of others -> how many awaited ones of a namespace go on
+        let table: [(&[&'static str], usize); 4] =
+            [(&[], 4), (&["b-normal", "c-telling"], 4), (&["b-awaited"], 2), (&["b-urgent"], 2)];
+        for (others, expected) in table {
+            let mut state = State::new(LIMITS);
+            ask(&mut state, others, now);
+            let_in(&mut state, now);
+            ask(&mut state, &["a-awaited"; 6], now);
+            assert_eq!(let_in(&mut state, now).len(), expected, "{others:?}");
+        }
+        // Others that were waited for are forgotten a moment later, although they go on with other calls.
+        let mut state = State::new(LIMITS);
+        ask(&mut state, &["b-awaited"], now);
+        let_in(&mut state, now);
+        state.leave(&"b".into(), Priority::Awaited, now, None);
+        let later = now + GOING_ON;
+        ask(&mut state, &["b-normal"], later);
+        ask(&mut state, &["a-awaited"; 6], later);
+        assert_eq!(let_in(&mut state, later), ["a-awaited", "a-awaited", "a-awaited", "a-awaited", "b-normal"]);
     }
 
     #[test]
@@ -621,7 +672,7 @@ mod tests {
             prop_assert_eq!(waiting, 0);
             prop_assert_eq!((state.patient, state.urgent), (0, 0));
             state.forget_who_is_gone(now + GOING_ON);
-            prop_assert!(state.namespaces.is_empty());
+            prop_assert!(state.namespaces.is_empty() && state.impatient == 0);
         }
     }
 }

@@ -11,7 +11,7 @@
 //! | [`flights`] | one download for all who wait for it |
 //!
 //! Knows: what is recorded of a submitted job, how its bundle is had again. Must not know: which pod has which address,
-//! the protocol.
+//! the protocol, what becomes of it that a pod is told why it does not get its bundle.
 //!
 //! Invariants: a pod gets no other bundle than that of its job. However many pods ask at once, a bundle is fetched once
 //! (rule repository-9), and the disk that is used has a bound (rule repository-10).
@@ -61,10 +61,19 @@ impl Default for RepositoryOptions {
     }
 }
 
-/// The bundles of submitted jobs, for their PEs. `J` is `Fn(IpAddr) -> Option<Arc<Job>>`: the job that has the pod with
-/// this address now.
-pub struct BundleRepository<J> {
-    job_at: J,
+/// The pods that ask.
+pub trait Pods: Send + Sync + 'static {
+    /// The job that has the pod with this address now.
+    fn job_at(&self, address: IpAddr) -> Option<Arc<Job>>;
+
+    /// The pod with this address asked for the bundle of its job, and was given it, or was told that it cannot be had,
+    /// for this reason (rule repository-11). It blocks nobody, and may be called as often as pods ask.
+    fn answered(&self, address: IpAddr, outcome: Result<(), &BundleError>);
+}
+
+/// The bundles of submitted jobs, for their PEs.
+pub struct BundleRepository<P> {
+    pods: P,
     sources: Arc<Sources>,
     options: RepositoryOptions,
 }
@@ -110,16 +119,13 @@ pub fn counters(metrics: &Metrics) -> Counters {
     counters
 }
 
-impl<J> BundleRepository<J>
-where
-    J: Fn(IpAddr) -> Option<Arc<Job>> + Send + Sync + 'static,
-{
-    /// What is served: bundles that this fetcher has or gets, with Secrets that `kubernetes` reads.
-    pub fn new(fetcher: Fetcher, kubernetes: kube::Client, options: RepositoryOptions, job_at: J) -> Self {
+impl<P: Pods> BundleRepository<P> {
+    /// What these pods are served: bundles that this fetcher has or gets, with Secrets that `kubernetes` reads.
+    pub fn new(fetcher: Fetcher, kubernetes: kube::Client, options: RepositoryOptions, pods: P) -> Self {
         let shelf = Shelf::new(options.directory.clone(), options.max_bytes);
         let (flights, digests) = (Flights::new(), Cache::new(DIGESTS));
         let sources = Arc::new(Sources { fetcher, kubernetes, shelf, flights, digests });
-        Self { job_at, sources, options }
+        Self { pods, sources, options }
     }
 
     /// Serves PEs until `stop` ends.
@@ -138,7 +144,7 @@ where
 
     /// What the job of a pod was submitted with (rule repository-2).
     fn submitted(&self, peer: IpAddr) -> Result<Submitted, Refusal> {
-        let job = (self.job_at)(peer)
+        let job = (self.pods.job_at(peer))
             .ok_or_else(|| Refusal::Forbidden(format!("no job is known to have a pod with the address {peer}")))?;
         Submitted::of(&job).ok_or_else(|| {
             let name = job.metadata.name.as_deref().unwrap_or_default();
@@ -146,14 +152,15 @@ where
         })
     }
 
-    /// The bundle of a job, on disk.
-    async fn bundle(&self, mut submitted: Submitted) -> Result<Arc<StoredBundle>, Refusal> {
+    /// The bundle of the job that has the pod with this address, on disk.
+    async fn bundle(&self, peer: IpAddr, mut submitted: Submitted) -> Result<Arc<StoredBundle>, Refusal> {
         if let Some(sha256) = self.sources.digests.get(&submitted.key()) {
             submitted.wanted = Wanted::Digest(sha256);
         }
         if let Wanted::Digest(sha256) = &submitted.wanted
             && let Some(bundle) = self.sources.shelf.get(sha256)
         {
+            self.pods.answered(peer, Ok(()));
             return Ok(bundle);
         }
         let shown = format!("{}/{}", submitted.namespace, submitted.job);
@@ -161,8 +168,11 @@ where
         let landing = self.sources.flights.join(key, || async move { sources.fetch(&submitted).await });
         let not_now = |why: String| Refusal::NotNow(format!("the bundle of job {shown} cannot be had now: {why}"));
         match timeout(self.options.patience, landing).await {
-            Ok(Ok(bundle)) => Ok(bundle),
-            Ok(Err(error)) => Err(not_now(error.to_string())),
+            Ok(outcome) => {
+                self.pods.answered(peer, outcome.as_ref().map(|_| ()));
+                outcome.map_err(|error| not_now(error.to_string()))
+            }
+            // It is not known yet whether it can be had.
             Err(_) => Err(not_now("it is being fetched".to_owned())),
         }
     }
@@ -204,12 +214,9 @@ impl Sources {
     }
 }
 
-impl<J> Repository for BundleRepository<J>
-where
-    J: Fn(IpAddr) -> Option<Arc<Job>> + Send + Sync + 'static,
-{
+impl<P: Pods> Repository for BundleRepository<P> {
     fn tenant(&self, peer: IpAddr) -> Tenant {
-        (self.job_at)(peer)?.metadata.namespace.as_deref().map(Arc::from)
+        self.pods.job_at(peer)?.metadata.namespace.as_deref().map(Arc::from)
     }
 
     async fn find(&self, peer: IpAddr, name: &str) -> Result<Found, Refusal> {
@@ -218,7 +225,7 @@ where
             let Submitted { namespace, job, .. } = &submitted;
             return Err(Refusal::Unknown(format!("job {namespace}/{job} has no bundle {name}")));
         }
-        let bundle = self.bundle(submitted).await?;
+        let bundle = self.bundle(peer, submitted).await?;
         Ok(Found::pieces(bundle.length(), bundle.read()))
     }
 

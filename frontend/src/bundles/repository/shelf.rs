@@ -6,7 +6,7 @@
 //! included. A bundle that somebody reads stays. A file has no name, so that nothing is left of it when the process
 //! ends, and nobody else can change it.
 
-use crate::bundles::contents::{Content, off_thread};
+use crate::bundles::contents::{Content, unreadable};
 use crate::bundles::error::BundleError;
 use bytes::Bytes;
 use futures::stream::try_unfold;
@@ -94,13 +94,13 @@ impl Shelf {
         }
         let space = self.take(content.bytes.len() as u64)?;
         let (directory, bytes) = (self.directory.clone(), content.bytes.clone());
-        let bundle = off_thread(move || {
+        let stored = spawn_blocking(move || {
             let file = write(&directory, &bytes).map_err(|error| {
                 BundleError::transient("BundleNotStored", format!("a bundle cannot be written to be served: {error}"))
             })?;
             Ok(Arc::new(StoredBundle { file, space }))
-        })
-        .await?;
+        });
+        let bundle = stored.await.map_err(unreadable)??;
         let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(other) = bundles.get(&content.sha256) {
             return Ok(other);
@@ -164,11 +164,12 @@ impl StoredBundle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bundles::place::Place;
     use proptest::prelude::*;
     use tokio::io::AsyncReadExt;
 
     async fn content(byte: u8, length: usize) -> Content {
-        Content::of(vec![byte; length].into()).await.unwrap()
+        Content::of(vec![byte; length].into(), &Place::new(())).await.unwrap()
     }
 
     async fn bytes(bundle: Arc<StoredBundle>) -> Vec<u8> {

@@ -2,10 +2,11 @@
 
 use super::site::{GIT, Seen, Site, content, loopback, options, status};
 use super::{kubernetes, private, sab, url};
+use crate::bundles::error::BundleError;
 use crate::bundles::fetcher::Fetcher;
 use crate::bundles::options::FetchOptions;
 use crate::bundles::proofs::PROVEN;
-use crate::bundles::repository::{BundleRepository, RepositoryOptions, counters};
+use crate::bundles::repository::{self, BundleRepository, RepositoryOptions, counters};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -47,9 +48,29 @@ fn job(name: &str, bundle: BundleReference, submitted_with: Option<&[u8]>) -> Jo
     job
 }
 
+/// A pod, and the words of why it has not got its bundle.
+type Answered = (IpAddr, Option<String>);
+
+/// The jobs of pods, and what pods were answered.
+struct Known {
+    jobs: Vec<(IpAddr, Arc<Job>)>,
+    answered: Arc<Mutex<Vec<Answered>>>,
+}
+
+impl repository::Pods for Known {
+    fn job_at(&self, peer: IpAddr) -> Option<Arc<Job>> {
+        self.jobs.iter().find(|(pod, _)| *pod == peer).map(|(_, job)| Arc::clone(job))
+    }
+
+    fn answered(&self, peer: IpAddr, outcome: Result<(), &BundleError>) {
+        self.answered.lock().unwrap().push((peer, outcome.err().map(ToString::to_string)));
+    }
+}
+
 /// A repository for pods with these jobs, and the directory that it writes.
 struct Pods {
-    repository: BundleRepository<Box<dyn Fn(IpAddr) -> Option<Arc<Job>> + Send + Sync>>,
+    repository: BundleRepository<Known>,
+    answered: Arc<Mutex<Vec<Answered>>>,
     _directory: TempDir,
 }
 
@@ -65,12 +86,18 @@ impl Pods {
         change: impl FnOnce(&mut RepositoryOptions),
     ) -> Self {
         let jobs: Vec<_> = jobs.into_iter().map(|(peer, job)| (peer, Arc::new(job))).collect();
-        let job_at = move |peer| jobs.iter().find(|(pod, _)| *pod == peer).map(|(_, job)| Arc::clone(job));
+        let answered = Arc::<Mutex<Vec<Answered>>>::default();
+        let known = Known { jobs, answered: Arc::clone(&answered) };
         let directory = tempfile::tempdir().unwrap();
         let mut options = RepositoryOptions { directory: directory.path().to_owned(), ..RepositoryOptions::default() };
         change(&mut options);
-        let job_at: Box<dyn Fn(IpAddr) -> Option<Arc<Job>> + Send + Sync> = Box::new(job_at);
-        Self { repository: BundleRepository::new(fetcher, kubernetes, options, job_at), _directory: directory }
+        let repository = BundleRepository::new(fetcher, kubernetes, options, known);
+        Self { repository, answered, _directory: directory }
+    }
+
+    /// What pods were answered since this was asked last.
+    fn answered(&self) -> Vec<Answered> {
+        std::mem::take(&mut self.answered.lock().unwrap())
     }
 
     async fn get(&self, peer: IpAddr, name: &str) -> Result<Vec<u8>, Refusal> {
@@ -124,6 +151,7 @@ async fn a_pod_gets_the_bundle_of_its_job_by_each_of_its_names() {
     assert_eq!(site.requests(), 1, "once for all, and for a job with the same bundle");
     assert_eq!(pods.repository.names(POD).await.unwrap(), [recorded.clone(), "demo.App.sab".to_owned()]);
     assert_eq!(pods.repository.names(OTHER_POD).await.unwrap(), [&recorded, "mine.sab", "demo.App.sab"]);
+    pods.answered();
     let unknown = |name: &str| Refusal::Unknown(format!("job a/first has no bundle {name}"));
     for name in ["mine.sab", "", "demo.App", "../demo.App.sab"] {
         assert_eq!(pods.get(POD, name).await.unwrap_err(), unknown(name));
@@ -131,6 +159,7 @@ async fn a_pod_gets_the_bundle_of_its_job_by_each_of_its_names() {
     let stranger = Refusal::Forbidden("no job is known to have a pod with the address 10.0.0.9".to_owned());
     assert_eq!(pods.get(NOBODY, &recorded).await.unwrap_err(), stranger);
     assert_eq!(pods.repository.names(NOBODY).await.unwrap_err(), stranger);
+    assert_eq!(pods.answered(), [], "nothing of that is about a bundle that cannot be had");
 }
 
 #[tokio::test]
@@ -158,8 +187,14 @@ async fn what_was_replaced_is_never_served() {
     assert_eq!(std::fs::read_dir(store.path()).unwrap().count(), 0, "what no job uses is not kept");
     assert_eq!(pods.not_now(POD, "demo.App.sab").await, expected);
     assert_eq!(site.requests(), 1, "nobody is asked again at once");
+    // Whoever is to know hears both digests each time, and that it is over.
+    let why = expected.strip_prefix("the bundle of job a/j cannot be had now: ").unwrap().to_owned();
+    assert_eq!(pods.answered(), [(POD, Some(why.clone())), (POD, Some(why))]);
     *there.lock().unwrap() = sab("Old");
     assert_eq!(pods.once_there(POD, "demo.App.sab").await, sab("Old"));
+    assert_eq!(pods.answered().last(), Some(&(POD, None)));
+    assert_eq!(pods.get(POD, "demo.App.sab").await.unwrap(), sab("Old"));
+    assert_eq!(pods.answered(), [(POD, None)], "also of what is at hand");
 }
 
 #[tokio::test]
@@ -240,6 +275,7 @@ async fn a_thousand_pes_cause_one_download_and_wait_within_their_patience() {
     });
     let waiting = "the bundle of job a/j cannot be had now: it is being fetched";
     assert_eq!(pods.not_now(POD, "a.sab").await, waiting);
+    assert_eq!(pods.answered(), [], "it is not known yet");
     let ask = || futures::future::join_all((0..1000).map(|_| pods.get(POD, "a.sab")));
     assert!(ask().await.into_iter().all(|got| got == Err(Refusal::NotNow(waiting.to_owned()))));
     gate.add_permits(1);

@@ -14,6 +14,7 @@ use super::drift::{self, region_fields};
 use super::generation::Generation;
 use super::memory::Entry;
 use super::observed::{DesiredGeneration, JobObservation};
+use super::off_thread::Thread;
 use super::outdated::UndeclaredField;
 use super::own_writes::{OwnWrite, WrittenPe};
 use super::pause::Pause;
@@ -349,7 +350,8 @@ impl<C: Cluster> Actor<'_, C> {
         }
         let held_back = &self.observed.children.held_back;
         let is_left_alone = |name: &str| held_back.contains_key(name);
-        match documents::write(&self.writer(), &document, &self.snapshot.owner, content, is_left_alone).await {
+        let (writer, owner) = (self.writer(), &self.snapshot.owner);
+        match documents::write(&writer, &document, owner, content, Thread::Awaited, is_left_alone).await {
             Ok(Written { changed, .. }) => {
                 let now = self.reconciler.cluster.now();
                 for (name, field) in changed {

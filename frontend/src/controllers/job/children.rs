@@ -292,13 +292,18 @@ pub(crate) enum StoredText {
 impl StoredText {
     /// The form of this text: compressed if it is large (rule job-11). `None` if it is not UTF-8.
     pub(crate) fn of(text: &[u8]) -> Option<Self> {
-        if text.len() as u64 <= COMPRESSED_ABOVE {
+        if Self::is_plain(text) {
             return String::from_utf8(text.to_vec()).ok().map(Self::Plain);
         }
         // Without a time: the same text gives the same bytes.
         let mut encoder = flate2::GzBuilder::new().mtime(0).write(Vec::new(), flate2::Compression::default());
         encoder.write_all(text).ok()?;
         encoder.finish().ok().map(Self::Compressed)
+    }
+
+    /// Whether this text is stored as it is.
+    pub(crate) fn is_plain(text: &[u8]) -> bool {
+        text.len() as u64 <= COMPRESSED_ABOVE
     }
 
     /// Bytes that it takes.

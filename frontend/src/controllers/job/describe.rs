@@ -162,6 +162,19 @@ fn connected(observed: &JobObservation) -> (usize, bool) {
     (count, count > 0 && count + completed == wanted.processing_elements.len())
 }
 
+/// PEs of the committed generation whose pods wait for the bundle of the job (rule job-43).
+fn without_bundle(observed: &JobObservation) -> Waits {
+    let mut waits = Waits::default();
+    let wanted = observed.committed.as_ref().and_then(Loaded::whole).filter(|_| !observed.suspended);
+    for id in wanted.into_iter().flat_map(|wanted| wanted.processing_elements.keys()) {
+        let current = observed.children.processing_elements.get(id).filter(|pe| !pe.object.deleting);
+        if let Some(words) = current.and_then(|pe| pe.lacks_bundle.as_ref()) {
+            waits.add(*id, words);
+        }
+    }
+    waits
+}
+
 /// What certificates say, or that there are none and are to be none (rule job-48).
 fn transport(observed: &JobObservation, status: &mut JobStatus) {
     let Some(Transport { wanted, days, sighting: Some(sighting) }) = &observed.transport else { return };
@@ -257,6 +270,7 @@ impl Conditions<'_> {
         let kind = condition::BUNDLE_UNAVAILABLE;
         let generation = self.observed.spec_generation;
         let before = condition::get(&self.status.conditions, kind);
+        let said_at = before.map(|said| said.last_transition_time.0);
         // Another spec may name another bundle.
         let since = before.filter(|said| said.observed_generation == Some(generation));
         let since = since.map(|said| said.last_transition_time.0);
@@ -264,6 +278,14 @@ impl Conditions<'_> {
         let trouble = trouble.filter(|_| !is_over);
         let is_asked_for = [FETCHING, COMPILING].contains(&report.preparing.as_str());
         let still = !is_over && report.trouble.is_none() && is_asked_for && since.is_some();
+        let waiting = without_bundle(self.observed);
+        if trouble.is_none() && !still && !waiting.is_empty() {
+            // Their bundle is that of the submission, whatever spec the job has by now.
+            let since = said_at.unwrap_or(self.observed.now);
+            let message = format!("pods wait for their bundle: {waiting}; so since {since:.0}");
+            self.set(kind, true, waiting.first_reason(), &message);
+            return (None, false);
+        }
         if since.is_none() || (trouble.is_none() && !still) {
             condition::remove(&mut self.status.conditions, kind);
         }

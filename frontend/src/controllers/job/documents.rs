@@ -3,7 +3,7 @@
 //! Knows: ConfigMaps and chunks. Must not know: the content of documents.
 
 use super::chunks::{Cut, Document, Incomplete, Packed, cut, join};
-use super::off_thread::off_thread;
+use super::off_thread::{Thread, off_thread};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -38,7 +38,7 @@ pub(crate) struct Written {
     pub(crate) changed: Vec<(String, String)>,
 }
 
-/// Writes a document as chunks. Chunks that exist already are kept; those that are to be left alone are not looked at.
+/// Writes a document, which is compressed on such a thread, as chunks. Chunks that exist already are kept; those that are to be left alone are not looked at.
 ///
 /// # Errors
 /// See [`WriteError`].
@@ -47,9 +47,10 @@ pub(crate) async fn write<C: Cluster>(
     document: &Document,
     owner: &OwnerReference,
     content: Bytes,
+    thread: Thread,
     is_left_alone: impl Fn(&str) -> bool,
 ) -> Result<Written, WriteError> {
-    let cut = off_thread(move || cut(&content)).await??;
+    let cut = thread.compute(move || cut(&content)).await??;
     let mut chunks = cut.config_maps(document, owner);
     chunks.retain(|chunk| !is_left_alone(&chunk.name_any()));
     // One of its name has other bytes if another version of the compressor wrote it and did not finish, or somebody

@@ -22,9 +22,8 @@ use streams_proto::fusion::v1::{
     ConsistentRegion as PlannedRegion, Export as PlannedExport, Fate, Import as PlannedImport, Plan,
 };
 
-/// Port of the consistent regions' API, and of its metrics: what the runtime uses.
+/// Port of the consistent regions' API: what the runtime uses.
 const API_PORT: i32 = 10_000;
-const METRICS_PORT: i32 = 9_696;
 /// Longest expression or value (schema).
 const EXPRESSION_MAX: usize = 65_536;
 /// Most items of a list or map (schema).
@@ -166,10 +165,10 @@ impl ChildBuilder<'_> {
     /// The Service that PEs of consistent regions talk to. It selects no pods: whoever drives the regions says where it
     /// is.
     pub(crate) fn consistent_region_service(&self, plan: &Plan) -> Service {
-        let port = |name: &str, port: i32| ServicePort {
-            name: Some(name.to_owned()),
+        let port = ServicePort {
+            name: Some("sys-api".to_owned()),
             protocol: Some("TCP".to_owned()),
-            port,
+            port: API_PORT,
             ..ServicePort::default()
         };
         let mut labels = names::job_labels(self.job());
@@ -178,7 +177,7 @@ impl ChildBuilder<'_> {
             metadata: self.described(plan, names::consistent_region_service(self.job()), labels),
             spec: Some(ServiceSpec {
                 cluster_ip: Some("None".to_owned()),
-                ports: Some(vec![port("sys-api", API_PORT), port("sys-metrics", METRICS_PORT)]),
+                ports: Some(vec![port]),
                 ..ServiceSpec::default()
             }),
             status: None,
@@ -363,13 +362,10 @@ mod tests {
     }
 
     #[test]
-    fn the_service_of_regions_has_the_name_and_ports_that_the_runtime_knows() {
+    fn the_service_of_regions_has_the_name_and_the_port_that_the_runtime_knows() {
         let service = built(|builder| builder.consistent_region_service(&plan()));
         assert_eq!(service["metadata"]["name"], "streams-flow-consistentregion-api");
-        let ports = json!([
-            {"name": "sys-api", "protocol": "TCP", "port": 10_000},
-            {"name": "sys-metrics", "protocol": "TCP", "port": 9_696},
-        ]);
+        let ports = json!([{"name": "sys-api", "protocol": "TCP", "port": 10_000}]);
         assert_eq!(service["spec"], json!({"clusterIP": "None", "ports": ports}));
     }
 

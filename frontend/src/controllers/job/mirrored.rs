@@ -325,6 +325,8 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
     let permits_no_pod = no_other_pod.filter(|words| needs_correction(&words.reason));
     let has_running_pod = status.phase == Some(PePhase::Running);
     let is_connected = has_running_pod && status.connectivity() == Connectivity::Full;
+    let lacks_bundle = status.bundle_unavailable.as_deref();
+    let lacks_bundle = lacks_bundle.map(|missing| Box::new(Words::of(&missing.reason, &missing.message)));
     let requested = pe.annotations().get(names::ANNOTATION_RESTART_REQUESTED);
     let is_requested = is_new(requested, status.restart_requested.as_ref());
     let next_pod = match status.phase {
@@ -358,6 +360,7 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         pod_placement_hash: status.placement_hash,
         interrupted_for: status.interrupted_for,
         is_connected,
+        lacks_bundle,
         says,
         permits_no_pod,
     }

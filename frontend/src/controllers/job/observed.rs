@@ -411,6 +411,8 @@ pub(crate) struct ObservedPe {
     pub(crate) interrupted_for: Option<u64>,
     /// Its pod, which runs, has told that it has all of its connections.
     pub(crate) is_connected: bool,
+    /// Why a pod of it has not got the bundle that it asks for, if that is so.
+    pub(crate) lacks_bundle: Option<Box<Words>>,
     /// What it says of itself, unless it runs.
     pub(crate) says: Words,
     /// What it says of its options, if its pod lives and they permit no other one (rule pe-12).

@@ -90,6 +90,18 @@ impl Waits {
         if self.is_empty() { message.to_owned() } else { format!("{message}; {what}: {self}") }
     }
 
+    /// The reason that is given first; empty if nothing waits.
+    pub(crate) fn first_reason(&self) -> &str {
+        self.in_order().first().map_or("", |(reason, _)| reason.as_str())
+    }
+
+    /// Those come first that need a correction, then by id; those that wait for others come last.
+    fn in_order(&self) -> Vec<(&String, &Group)> {
+        let mut groups: Vec<_> = self.by_reason.iter().collect();
+        groups.sort_by_key(|(reason, group)| (*reason == LATER, !needs_correction(reason), group.ids.first().copied()));
+        groups
+    }
+
     /// The reason of the PEs that only a correction of the spec or of the cluster helps, and all that is waited for.
     pub(crate) fn refused(&self) -> Option<Words> {
         let reason = self.by_reason.keys().find(|reason| needs_correction(reason))?;
@@ -97,11 +109,9 @@ impl Waits {
     }
 }
 
-/// Those come first that need a correction, then by id; those that wait for others come last.
 impl fmt::Display for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut groups: Vec<_> = self.by_reason.iter().collect();
-        groups.sort_by_key(|(reason, group)| (*reason == LATER, !needs_correction(reason), group.ids.first().copied()));
+        let groups = self.in_order();
         for (number, (reason, group)) in groups.iter().take(REASONS).enumerate() {
             let separator = if number == 0 { "" } else { "; " };
             write!(f, "{separator}{group}")?;

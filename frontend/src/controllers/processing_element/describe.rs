@@ -3,8 +3,8 @@
 //! The phase is `Running`, and the condition `Ready` is true, once the pod has been running for `--min-ready-seconds`.
 
 use super::facts::{
-    LEFT_BEHIND, STOPPED, SUSPENDED, blocking, current, how_it_ended, is_orphaned, is_restart_permitted, obstacle,
-    recorded, was_created,
+    LEFT_BEHIND, STOPPED, SUSPENDED, blocking, current, how_it_ended, is_orphaned, is_restart_permitted, lacks_bundle,
+    obstacle, recorded, was_created,
 };
 use super::observed::{Explanation, ObservedPod, Obstacle, PeObservation, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -58,6 +58,9 @@ pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementSt
     }
     let Some(PhaseSummary { phase, reason, message }) = what(observed, &status, pod) else { return status };
     status.phase = Some(phase);
+    if !status.may_wait_for_bundle(observed.now) {
+        status.bundle_unavailable = None;
+    }
     let ready = phase == PePhase::Running;
     condition::set(&mut status.conditions, condition::READY, ready, &reason, &message, generation, observed.now);
     if let Some((reason, message)) = outdated(observed, &status, pod) {
@@ -120,6 +123,10 @@ fn what(observed: &PeObservation, status: &ProcessingElementStatus, pod: Option<
             Some(doing(PePhase::Starting, reason, message))
         }
         Stage::Running(since) => {
+            if let Some(missing) = lacks_bundle(observed, status) {
+                let message = format!("the pod waits for its bundle: {}", missing.message);
+                return Some(doing(PePhase::Starting, &*missing.reason, message));
+            }
             let since = since.or(status.running_since.as_ref().map(|since| since.0));
             let settled = since.is_none_or(|since| observed.has_settled(since));
             Some(if settled {

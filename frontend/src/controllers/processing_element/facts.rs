@@ -4,7 +4,7 @@
 //! Knows: names, hashes, states. Must not know: actions.
 
 use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObservation, Policies};
-use streams_api::{DeletedBy, ProcessingElementStatus, Termination, TerminationOutcome, condition};
+use streams_api::{DeletedBy, ProcessingElementStatus, Termination, TerminationOutcome, UnavailableBundle, condition};
 
 /// Why no pod may run while the job is suspended.
 pub(super) const SUSPENDED: &str = "JobSuspended";
@@ -81,6 +81,14 @@ pub(super) fn recorded(status: &ProcessingElementStatus) -> Option<&Termination>
 /// Whether the pod of the launch count was created (rule pe-2).
 pub(super) fn was_created(status: &ProcessingElementStatus) -> bool {
     status.launch_count > 0 && status.created_launch_count >= status.launch_count
+}
+
+/// Why the pod, which runs, does not get the bundle that it waits for (rule pe-24).
+pub(super) fn lacks_bundle<'a>(
+    observed: &PeObservation,
+    status: &'a ProcessingElementStatus,
+) -> Option<&'a UnavailableBundle> {
+    status.bundle_unavailable.as_deref().filter(|_| status.may_wait_for_bundle(observed.now))
 }
 
 /// Older pods, and those of an earlier PE of the name, that may still run: the new pod would share their Service and

@@ -6,14 +6,14 @@
 //!
 //! Knows: boards, addresses of pods. Must not know: what matches what.
 //!
-//! Invariants: nobody is told anything before the boards have all that there is, and know what of it matches; nothing
-//! is kept of PEs that are gone.
+//! Invariants: nobody is told anything before the boards have all that there is, and know what of it matches; until
+//! then nothing is read of a PE, however often it is looked at. Nothing is kept of PEs that are gone.
 
 #[cfg(test)]
 mod tests;
 
-use crate::broker::Boards;
 use crate::broker::answers::{Message, Untold};
+use crate::broker::{Boards, UntilSettled};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::{Mirrors, address_of, pe_of};
@@ -23,18 +23,20 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use streams_api::ProcessingElement;
-use streams_broker::Pe;
+use streams_broker::{Pe, TooManyRoutes};
 use streams_kubernetes::queue::{Outcome, Queue};
 use streams_kubernetes::{Error, Key};
 
 /// How soon a message is sent again that could not be sent.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How soon to look again for boards that are not filled, or not settled.
-const SOON: Duration = Duration::from_millis(200);
+/// How soon to look again for boards that are not filled.
+const UNFILLED: Duration = Duration::from_millis(200);
+/// How soon to look again for a board that is not settled. Whoever settles it says so; this is in case nobody does.
+const UNSETTLED: Duration = Duration::from_secs(60);
 
 /// Queues every PE whose routes, or the addresses of whose pods, may be others; and all that export or import, at the
-/// beginning.
-pub(crate) fn subscribe(mirrors: &Mirrors, boards: &Boards, queue: &Queue<Key>) {
+/// beginning. Those that wait for their boards are queued when these are settled.
+pub(crate) fn subscribe(mirrors: &Mirrors, boards: &Boards, queue: &Queue<Key>) -> UntilSettled {
     let to = queue.clone();
     boards.subscribe(move |pe| to.add(pe.clone()));
     let (to, known) = (queue.clone(), boards.clone());
@@ -45,9 +47,12 @@ pub(crate) fn subscribe(mirrors: &Mirrors, boards: &Boards, queue: &Queue<Key>) 
     });
     let to = queue.clone();
     mirrors.processing_elements.subscribe_to_departures(move |pe: &ProcessingElement, _| to.add(Key::of(pe)));
+    let to = queue.clone();
+    let until_settled = UntilSettled::new(boards, move |pe| to.add(pe));
     for pe in boards.pes() {
         queue.add(pe);
     }
+    until_settled
 }
 
 /// What a PE was told last, and where.
@@ -62,14 +67,15 @@ struct Told {
 pub(crate) struct RoutesReconciler<M> {
     mirrors: Mirrors,
     boards: Boards,
+    until_settled: UntilSettled,
     messenger: M,
     told: Mutex<BTreeMap<Key, Told>>,
 }
 
 impl<M> RoutesReconciler<M> {
-    /// Tells the PEs of these mirrors what the boards say.
-    pub(crate) fn new(mirrors: Mirrors, boards: Boards, messenger: M) -> Self {
-        Self { mirrors, boards, messenger, told: Mutex::new(BTreeMap::new()) }
+    /// Tells the PEs of these mirrors what the boards say. Those whose boards are not settled wait there.
+    pub(crate) fn new(mirrors: Mirrors, boards: Boards, until_settled: UntilSettled, messenger: M) -> Self {
+        Self { mirrors, boards, until_settled, messenger, told: Mutex::new(BTreeMap::new()) }
     }
 
     fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Told>> {
@@ -77,20 +83,31 @@ impl<M> RoutesReconciler<M> {
     }
 }
 
+/// What is known of a PE.
+pub(crate) enum RoutesObservation {
+    /// The boards do not have everything yet.
+    Unfilled,
+    /// What matches in its namespace is being found out.
+    Unsettled,
+    /// What it is to be told.
+    Known(KnownRoutes),
+}
+
 /// What a PE is to be told, and what it was told.
-pub(crate) struct RoutesObservation {
-    are_filled: bool,
+pub(crate) struct KnownRoutes {
     is_on_board: bool,
     addresses: BTreeSet<IpAddr>,
-    message: Result<Message, Untold>,
+    message: Result<Message, TooManyRoutes>,
     told: Option<Told>,
 }
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RoutesDecision {
-    /// The boards do not have everything yet, or do not know yet what of it matches.
-    Wait,
+    /// Wait until the boards have everything.
+    Fill,
+    /// Wait until it is known what matches.
+    Settle,
     /// Whoever is there knows already, or cannot be told.
     Nothing,
     /// These addresses do not know this.
@@ -103,34 +120,44 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
     type Decision = RoutesDecision;
 
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<RoutesObservation>, Error> {
-        let Some(element) = self.mirrors.processing_elements.get(key) else {
+        let Some(kept) = self.mirrors.processing_elements.kept(key) else {
             self.told().remove(key);
+            self.until_settled.forget(key);
             return Ok(None);
         };
+        if !self.boards.are_filled() {
+            return Ok(Some(RoutesObservation::Unfilled));
+        }
+        if !self.boards.is_settled(&key.namespace) {
+            return Ok(Some(RoutesObservation::Unsettled));
+        }
+        let Some(element) = kept.read() else { return Ok(None) };
         let pe = Pe { job: Arc::from(&*element.spec.job_name), id: element.spec.id };
-        Ok(Some(RoutesObservation {
-            are_filled: self.boards.are_filled(),
+        let message = match self.boards.message(&key.namespace, &pe) {
+            Ok(message) => Ok(message),
+            Err(Untold::TooMany(too_many)) => Err(too_many),
+            Err(Untold::Unsettled) => return Ok(Some(RoutesObservation::Unsettled)),
+        };
+        Ok(Some(RoutesObservation::Known(KnownRoutes {
             is_on_board: self.boards.knows(key),
             addresses: self.mirrors.pods_of_pe(key).filter_map(|pod| address_of(&pod)).collect(),
-            message: self.boards.message(&key.namespace, &pe),
+            message,
             told: self.told().get(key).cloned(),
-        }))
+        })))
     }
 
     fn decide(observed: &RoutesObservation) -> RoutesDecision {
-        if !observed.are_filled {
-            return RoutesDecision::Wait;
-        }
+        let observed = match observed {
+            RoutesObservation::Unfilled => return RoutesDecision::Fill,
+            RoutesObservation::Unsettled => return RoutesDecision::Settle,
+            RoutesObservation::Known(known) => known,
+        };
         // It asks by itself when it starts; that was before, if it is on the board no more.
         if !observed.is_on_board && observed.told.is_none() {
             return RoutesDecision::Nothing;
         }
-        let message = match &observed.message {
-            Ok(message) => message,
-            Err(Untold::Unsettled) => return RoutesDecision::Wait,
-            // Its exports and imports say so.
-            Err(Untold::TooMany(_)) => return RoutesDecision::Nothing,
-        };
+        // Its exports and imports say so.
+        let Ok(message) = &observed.message else { return RoutesDecision::Nothing };
         let knows = |address: &IpAddr| {
             let told = observed.told.as_ref().filter(|told| told.version == message.version);
             told.is_some_and(|told| told.addresses.contains(address))
@@ -146,10 +173,15 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
         observed: RoutesObservation,
         decision: RoutesDecision,
     ) -> Result<Next, Error> {
-        let (message, ignorant) = match decision {
-            RoutesDecision::Wait => return Ok(Next::Rest(Outcome::Again(SOON))),
-            RoutesDecision::Nothing => return Ok(Next::Rest(Outcome::Done)),
-            RoutesDecision::Tell(message, ignorant) => (message, ignorant),
+        let (known, message, ignorant) = match (observed, decision) {
+            (RoutesObservation::Known(known), RoutesDecision::Tell(message, ignorant)) => (known, message, ignorant),
+            (_, RoutesDecision::Fill) => return Ok(Next::Rest(Outcome::Again(UNFILLED))),
+            (_, RoutesDecision::Settle) if self.until_settled.wait(key) => {
+                return Ok(Next::Rest(Outcome::Again(UNSETTLED)));
+            }
+            // It has been settled meanwhile.
+            (_, RoutesDecision::Settle) => return Ok(Next::Observe),
+            (_, RoutesDecision::Nothing | RoutesDecision::Tell(..)) => return Ok(Next::Rest(Outcome::Done)),
         };
         let mut failed = BTreeSet::new();
         for address in ignorant {
@@ -158,7 +190,7 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
                 failed.insert(address);
             }
         }
-        let RoutesObservation { addresses, is_on_board, .. } = observed;
+        let KnownRoutes { addresses, is_on_board, .. } = known;
         let is_all = failed.is_empty();
         if is_all && !is_on_board {
             self.told().remove(key);

@@ -1,8 +1,9 @@
 //! Who is told what, and when.
 
-use super::{RoutesDecision, RoutesObservation, RoutesReconciler, Told};
-use crate::broker::Boards;
-use crate::broker::answers::{Message, Untold};
+use super::{KnownRoutes, RoutesDecision, RoutesObservation, RoutesReconciler, Told};
+use crate::broker::answers::Message;
+use crate::broker::testing::costly_namespace;
+use crate::broker::{Boards, UntilSettled};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{Reconciler, reconcile};
 use crate::controllers::tests::LateMirrors;
@@ -15,7 +16,8 @@ use std::sync::{Arc, Mutex};
 use streams_api::{Export, Import, Job, ProcessingElement};
 use streams_broker::{Pe, TooManyRoutes};
 use streams_kubernetes::Key;
-use streams_kubernetes::queue::Outcome;
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::queue::{BackOff, Outcome, Queue, Sharing};
 use streams_kubernetes_fake::Server;
 
 const EMPTY: &str = r#"{"exports":{},"imports":{}}"#;
@@ -26,35 +28,35 @@ fn addresses(of: &[&str]) -> BTreeSet<IpAddr> {
 
 #[test]
 fn who_does_not_know_is_told() {
-    use RoutesDecision::{Nothing, Tell, Wait};
+    use RoutesDecision::{Fill, Nothing, Settle, Tell};
     let told = |of: &[&str], version| Some(Told { addresses: addresses(of), version });
     let message = || Message { text: "routes".to_owned(), version: 1 };
     let tell = |addresses| Tell(message(), addresses);
     let (a, b, both) =
         (|| addresses(&["10.0.0.1"]), || addresses(&["10.0.0.2"]), || addresses(&["10.0.0.1", "10.0.0.2"]));
-    // filled, on board, addresses, told -> decision; the version is 1
+    // on board, addresses, told -> decision; the version is 1
     let table = [
-        (false, true, a(), None, Wait),
-        (true, true, a(), None, tell(a())),
-        (true, true, a(), told(&["10.0.0.1"], 1), Nothing),
-        (true, true, a(), told(&["10.0.0.1"], 2), tell(a())),
-        (true, true, both(), told(&["10.0.0.1"], 1), tell(b())),
-        (true, true, both(), told(&["10.0.0.1"], 2), tell(both())),
-        (true, true, addresses(&[]), told(&["10.0.0.1"], 2), Nothing),
-        (true, false, a(), None, Nothing),
-        (true, false, a(), told(&["10.0.0.1"], 2), tell(a())),
+        (true, a(), None, tell(a())),
+        (true, a(), told(&["10.0.0.1"], 1), Nothing),
+        (true, a(), told(&["10.0.0.1"], 2), tell(a())),
+        (true, both(), told(&["10.0.0.1"], 1), tell(b())),
+        (true, both(), told(&["10.0.0.1"], 2), tell(both())),
+        (true, addresses(&[]), told(&["10.0.0.1"], 2), Nothing),
+        (false, a(), None, Nothing),
+        (false, a(), told(&["10.0.0.1"], 2), tell(a())),
     ];
-    for (are_filled, is_on_board, addresses, told, expected) in table {
-        let said = format!("{are_filled} {is_on_board} {addresses:?} {told:?}");
-        let observed = RoutesObservation { are_filled, is_on_board, addresses, message: Ok(message()), told };
-        assert_eq!(<RoutesReconciler<Recorder> as Reconciler>::decide(&observed), expected, "{said}");
+    let decide = <RoutesReconciler<Recorder> as Reconciler>::decide;
+    for (is_on_board, addresses, told, expected) in table {
+        let said = format!("{is_on_board} {addresses:?} {told:?}");
+        let known = KnownRoutes { is_on_board, addresses, message: Ok(message()), told };
+        assert_eq!(decide(&RoutesObservation::Known(known)), expected, "{said}");
     }
     let too_many = TooManyRoutes { pe: Pe { job: "out".into(), id: 0 } };
-    for (why, expected) in [(Untold::Unsettled, Wait), (Untold::TooMany(too_many), Nothing)] {
-        let (message, told) = (Err(why), told(&["10.0.0.1"], 2));
-        let observed = RoutesObservation { are_filled: true, is_on_board: true, addresses: a(), message, told };
-        assert_eq!(<RoutesReconciler<Recorder> as Reconciler>::decide(&observed), expected);
-    }
+    let (message, told) = (Err(too_many), told(&["10.0.0.1"], 2));
+    let known = KnownRoutes { is_on_board: true, addresses: a(), message, told };
+    assert_eq!(decide(&RoutesObservation::Known(known)), Nothing);
+    assert_eq!(decide(&RoutesObservation::Unfilled), Fill);
+    assert_eq!(decide(&RoutesObservation::Unsettled), Settle);
 }
 
 /// Remembers what is sent; fails while it is told to.
@@ -148,7 +150,8 @@ async fn pes_are_told_once_and_of_the_end_and_nothing_is_kept() {
     let mut late = LateMirrors::of(&server);
     let boards = Boards::of(&late.mirrors);
     let recorder = Recorder::default();
-    let reconciler = RoutesReconciler::new(late.mirrors.clone(), boards, recorder.clone());
+    let until_settled = UntilSettled::new(&boards, |_| ());
+    let reconciler = RoutesReconciler::new(late.mirrors.clone(), boards, until_settled, recorder.clone());
     let (from, to) = (Key::new("n", "out-0"), Key::new("n", "in-0"));
     *recorder.fails.lock().unwrap() = true;
     assert_eq!(reconcile(&reconciler, &from).await.unwrap(), Outcome::Again(super::AGAIN));
@@ -178,4 +181,44 @@ async fn pes_are_told_once_and_of_the_end_and_nothing_is_kept() {
         reconcile(&reconciler, pe).await.unwrap();
     }
     assert!(reconciler.told().is_empty());
+}
+
+#[tokio::test]
+async fn a_pe_whose_board_is_not_settled_is_looked_at_again_when_it_is() {
+    let server = Server::new();
+    let element: ProcessingElement = serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement",
+        "metadata": {"name": "out-0", "namespace": "m"},
+        "spec": {
+            "jobName": "out", "jobId": 1, "id": 0, "generation": 1, "contentId": "c", "runtimeId": "r",
+            "configMap": {"name": "m"}, "operatorCount": 1, "operators": ["o"], "image": "i",
+        },
+    }))
+    .unwrap();
+    server.create(&element);
+    let mut late = LateMirrors::of(&server);
+    let boards = Boards::of(&late.mirrors);
+    costly_namespace(&late.mirrors, "m", 20);
+    let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+    let until_settled = super::subscribe(&late.mirrors, &boards, &queue);
+    let pe = Key::new("m", "out-0");
+    let reconciler = RoutesReconciler::new(late.mirrors.clone(), boards.clone(), until_settled, Recorder::default());
+    let begun = queue.depth();
+    for _ in 0..2 {
+        assert_eq!(reconcile(&reconciler, &pe).await.unwrap(), Outcome::Again(super::UNSETTLED));
+    }
+    while !boards.is_settled("m") {
+        assert_eq!((queue.depth(), reconciler.until_settled.waiting()), (begun, 1));
+        boards.settle_a_slice();
+    }
+    assert_eq!(reconciler.until_settled.waiting(), 0);
+    assert_eq!(reconcile(&reconciler, &pe).await.unwrap(), Outcome::Done);
+    // Nothing is kept of a PE that goes before.
+    late.mirrors.jobs.remove(&Key::new("m", "out"));
+    costly_namespace(&late.mirrors, "m", 20);
+    assert_eq!(reconcile(&reconciler, &pe).await.unwrap(), Outcome::Again(super::UNSETTLED));
+    server.remove::<ProcessingElement>(&pe);
+    late.deliver_all();
+    assert_eq!(reconcile(&reconciler, &pe).await.unwrap(), Outcome::Done);
+    assert_eq!(reconciler.until_settled.waiting(), 0);
 }

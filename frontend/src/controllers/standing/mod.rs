@@ -3,12 +3,15 @@
 //! The job controller creates them from the plan. Their condition `Ready` says how they stand on the board.
 //!
 //! Knows: these two kinds. Must not know: jobs, plans, how PEs are told.
+//!
+//! Invariant: of an object of a namespace that is not settled nothing is read, however many of them there are and
+//! however often they change.
 
 #[cfg(test)]
 mod tests;
 
-use crate::broker::Boards;
 use crate::broker::answers::{Limit, Standing};
+use crate::broker::{Boards, UntilSettled};
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::Mirrors;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -25,8 +28,8 @@ use streams_kubernetes::{Error, Key};
 
 /// Field manager of this controller.
 const MANAGER: Manager = Manager("streams-standing-controller");
-/// How soon to look again for a board that is not settled.
-const SOON: Duration = Duration::from_secs(1);
+/// How soon to look again for a board that is not settled. Whoever settles it says so; this is in case nobody does.
+const UNSETTLED: Duration = Duration::from_secs(60);
 
 /// What the condition says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,12 +109,14 @@ impl Stands for Import {
 }
 
 /// Queues the key of every object of the kind that changes, or whose PE has other routes. They are not in a hurry: what
-/// they say changes nothing.
-pub(crate) fn subscribe<K: Stands>(mirrors: &Mirrors, boards: &Boards, queue: &Queue<Key>) {
+/// they say changes nothing. Those that wait for their boards are queued when these are settled.
+pub(crate) fn subscribe<K: Stands>(mirrors: &Mirrors, boards: &Boards, queue: &Queue<Key>) -> UntilSettled {
     let to = queue.clone();
     K::mirror(mirrors).subscribe(move |object| to.add_patient(Key::of(object)));
     let (to, of) = (queue.clone(), boards.clone());
     boards.subscribe(move |pe| of.objects_of(pe).into_iter().for_each(|object| to.add_patient(object)));
+    let to = queue.clone();
+    UntilSettled::new(boards, move |object| to.add_patient(object))
 }
 
 /// Writes the status of objects of a kind.
@@ -119,46 +124,61 @@ pub(crate) struct StandingReconciler<C, K> {
     cluster: C,
     mirrors: Mirrors,
     boards: Boards,
+    until_settled: UntilSettled,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<C, K> StandingReconciler<C, K> {
-    /// A reconciler of the objects of these mirrors.
-    pub(crate) fn new(cluster: C, mirrors: Mirrors, boards: Boards) -> Self {
-        Self { cluster, mirrors, boards, kind: PhantomData }
+    /// A reconciler of the objects of these mirrors. Those whose boards are not settled wait there.
+    pub(crate) fn new(cluster: C, mirrors: Mirrors, boards: Boards, until_settled: UntilSettled) -> Self {
+        Self { cluster, mirrors, boards, until_settled, kind: PhantomData }
     }
 }
 
-/// The object, what is to be said of it, whether that is known, and the time.
-pub(crate) struct StandingObservation<K> {
-    object: Arc<K>,
-    is_settled: bool,
-    said: Said,
-    now: Timestamp,
+/// How an object stands.
+pub(crate) enum StandingObservation<K> {
+    /// What matches in its namespace is being found out.
+    Unsettled,
+    /// The object, what is to be said of it, and the time.
+    Known { object: Arc<K>, said: Said, now: Timestamp },
+}
+
+/// What to do.
+pub(crate) enum StandingDecision<K> {
+    /// Say nothing until the board is settled.
+    Wait,
+    /// All is said.
+    Nothing,
+    /// The object with this status.
+    Write(Box<K>),
 }
 
 impl<C: Cluster, K: Stands> reconciler::Reconciler for StandingReconciler<C, K> {
     type Answers = ();
     type Observation = StandingObservation<K>;
-    /// The object with its status, if that is to be written.
-    type Decision = Option<K>;
+    type Decision = StandingDecision<K>;
 
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<StandingObservation<K>>, Error> {
-        let object = K::mirror(&self.mirrors).get(key);
+        let Some(kept) = K::mirror(&self.mirrors).kept(key) else {
+            self.until_settled.forget(key);
+            return Ok(None);
+        };
         // First: what is found out meanwhile is told.
-        let is_settled = self.boards.is_settled(&key.namespace);
-        Ok(object.map(|object| StandingObservation {
-            is_settled,
+        if !self.boards.is_settled(&key.namespace) {
+            return Ok(Some(StandingObservation::Unsettled));
+        }
+        Ok(kept.read().map(|object| StandingObservation::Known {
             said: object.said(&self.boards),
             object,
             now: self.cluster.now(),
         }))
     }
 
-    fn decide(StandingObservation { object, is_settled, said, now }: &StandingObservation<K>) -> Option<K> {
+    fn decide(observed: &StandingObservation<K>) -> StandingDecision<K> {
+        let StandingObservation::Known { object, said, now } = observed else { return StandingDecision::Wait };
         let meta = object.meta();
-        if meta.deletion_timestamp.is_some() || !is_settled {
-            return None;
+        if meta.deletion_timestamp.is_some() {
+            return StandingDecision::Nothing;
         }
         let generation = meta.generation;
         let mut after = (**object).clone();
@@ -168,23 +188,26 @@ impl<C: Cluster, K: Stands> reconciler::Reconciler for StandingReconciler<C, K> 
         let Said { is_ready, reason, message } = said;
         condition::set(conditions, condition::READY, *is_ready, reason, message, generation, *now);
         let is_new = before != (*observed, conditions.clone());
-        is_new.then_some(after)
+        if is_new { StandingDecision::Write(Box::new(after)) } else { StandingDecision::Nothing }
     }
 
     async fn act(
         &self,
         key: &Key,
         (): &mut (),
-        observed: StandingObservation<K>,
-        decision: Option<K>,
+        _: StandingObservation<K>,
+        decision: StandingDecision<K>,
     ) -> Result<Next, Error> {
-        if !observed.is_settled {
-            return Ok(Next::Rest(Outcome::Again(SOON)));
+        match decision {
+            StandingDecision::Wait if self.until_settled.wait(key) => Ok(Next::Rest(Outcome::Patiently(UNSETTLED))),
+            // It has been settled meanwhile.
+            StandingDecision::Wait => Ok(Next::Observe),
+            StandingDecision::Nothing => Ok(Next::Rest(Outcome::Done)),
+            StandingDecision::Write(written) => {
+                let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
+                writer.replace_status_if_unchanged(&*written).await?;
+                Ok(Next::Rest(Outcome::Done))
+            }
         }
-        if let Some(written) = decision {
-            let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
-            writer.replace_status_if_unchanged(&written).await?;
-        }
-        Ok(Next::Rest(Outcome::Done))
     }
 }

@@ -1,13 +1,16 @@
 //! What is said of exports and imports, once.
 
-use super::{Limit, Said, Standing, StandingReconciler, Stands};
-use crate::broker::Boards;
+use super::{Limit, Said, Standing, StandingObservation, StandingReconciler, Stands};
 use crate::broker::facts::Problem;
-use crate::controllers::reconciler::reconcile;
+use crate::broker::testing::costly_namespace;
+use crate::broker::{Boards, UntilSettled};
+use crate::controllers::reconciler::{Reconciler as _, reconcile};
 use crate::controllers::tests::LateMirrors;
 use streams_api::{Export, ExportSpec, Import, ImportSpec};
 use streams_broker::{Pe, Port, TooCostly, TooManyRoutes};
 use streams_kubernetes::Key;
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::queue::{BackOff, Outcome, Queue, Sharing};
 use streams_kubernetes_fake::{Connection, Server};
 
 /// Reconciles twice: says how often something was written, and gives the object.
@@ -18,7 +21,9 @@ async fn reconciled<K: Stands>(mut object: K) -> (usize, K) {
     let mut mirrors = LateMirrors::of(&server);
     let connection: Connection = server.connect();
     let boards = Boards::of(&mirrors.mirrors);
-    let reconciler = StandingReconciler::<_, K>::new(connection.clone(), mirrors.mirrors.clone(), boards);
+    let until_settled = UntilSettled::new(&boards, |_| ());
+    let reconciler =
+        StandingReconciler::<_, K>::new(connection.clone(), mirrors.mirrors.clone(), boards, until_settled);
     let key = Key::new("n", "a");
     for _ in 0..2 {
         reconcile(&reconciler, &key).await.unwrap();
@@ -83,7 +88,38 @@ async fn what_is_being_deleted_is_left_alone() {
     let mirrors = LateMirrors::of(&server);
     let connection = server.connect();
     let boards = Boards::of(&mirrors.mirrors);
-    let reconciler = StandingReconciler::<_, Export>::new(connection.clone(), mirrors.mirrors.clone(), boards);
+    let until_settled = UntilSettled::new(&boards, |_| ());
+    let reconciler =
+        StandingReconciler::<_, Export>::new(connection.clone(), mirrors.mirrors.clone(), boards, until_settled);
     reconcile(&reconciler, &Key::new("n", "a")).await.unwrap();
     assert_eq!(connection.writes(), 0);
+}
+
+#[tokio::test]
+async fn of_what_is_not_settled_nothing_is_read_or_said_until_it_is() {
+    let server = Server::new();
+    let mirrors = LateMirrors::of(&server).mirrors;
+    let connection = server.connect();
+    let boards = Boards::of(&mirrors);
+    costly_namespace(&mirrors, "m", 20);
+    let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+    let until_settled = super::subscribe::<Export>(&mirrors, &boards, &queue);
+    let reconciler =
+        StandingReconciler::<_, Export>::new(connection.clone(), mirrors.clone(), boards.clone(), until_settled);
+    let (export, gone) = (Key::new("m", "out-3-0"), Key::new("m", "out-4-0"));
+    for key in [&export, &gone, &export] {
+        let observed = reconciler.observe(key, &mut ()).await.unwrap();
+        assert!(matches!(observed, Some(StandingObservation::Unsettled)));
+        assert_eq!(reconcile(&reconciler, key).await.unwrap(), Outcome::Patiently(super::UNSETTLED));
+    }
+    assert_eq!(reconciler.until_settled.waiting(), 2);
+    mirrors.exports.remove(&gone);
+    assert_eq!(reconcile(&reconciler, &gone).await.unwrap(), Outcome::Done);
+    assert_eq!((reconciler.until_settled.waiting(), connection.writes()), (1, 0));
+    while !boards.is_settled("m") {
+        boards.settle_a_slice();
+    }
+    assert_eq!(reconciler.until_settled.waiting(), 0);
+    let observed = reconciler.observe(&export, &mut ()).await.unwrap();
+    assert!(matches!(observed, Some(StandingObservation::Known { .. })));
 }

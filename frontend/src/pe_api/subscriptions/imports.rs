@@ -121,7 +121,7 @@ fn found(api: &PeApi, caller: &Caller, Path((job, pe, port)): &PortPath) -> Resu
 async fn change(api: &PeApi, caller: &Caller, path: &PortPath, change: ImportChange) -> Result<StatusCode, Refusal> {
     let (key, _) = found(api, caller, path)?;
     caller.speaks_for(&path.0.0)?;
-    let forbids = |import: &Import| api.boards.forbids_filters(import);
+    let forbids = |import: &streams_broker::Import| api.boards.forbids_filters(&key.namespace, import);
     api.changes.import(&key, &|import: &Import| Ok(imports::changed(import, &change, forbids)?)).await?;
     api.boards.look_at_import(&key);
     Ok(StatusCode::NO_CONTENT)

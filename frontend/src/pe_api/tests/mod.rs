@@ -1,5 +1,6 @@
 //! The exchanges with PEs, over a fake API server.
 
+mod bundle_waits;
 mod regions;
 mod reports;
 
@@ -44,6 +45,7 @@ struct Cluster {
     mirrors: LateMirrors,
     regions: ConsistentRegions,
     reports: Reports,
+    api: PeApi,
     /// Whether PEs are led to another replica.
     are_led_away: Arc<AtomicBool>,
     router: Router,
@@ -92,7 +94,7 @@ impl Cluster {
         let (own, shared) = (connection.clone(), connection.clone());
         let api = PeApi::new(own, shared, boards, callers, regions.clone(), led_away, &metrics);
         let reports = api.reports.clone();
-        Self { server, connection, mirrors, regions, reports, are_led_away, router: router(api) }
+        Self { server, connection, mirrors, regions, reports, are_led_away, router: router(api.clone()), api }
     }
 
     /// Sends a request; the mirrors show what it has written while it waits.
@@ -646,6 +648,31 @@ async fn routes_are_those_of_the_board_and_follow_a_change_before_it_is_answered
     // The export forbids filters, and sends to the port.
     let path = format!("{importer}/import/0/filter");
     cluster.expect(Exchange { from: STRANGER, ..send(Method::PUT, &path, "a == 1") }, 400, "forbids filters").await;
+}
+
+#[tokio::test]
+async fn a_filter_is_forbidden_by_what_sends_to_the_port_after_the_change() {
+    let of_export = "\"a\" in prop0";
+    // what is asked for before; with a filter at the same time -> status. The export forbids filters.
+    let table = [
+        ("prop0 == 1", of_export, 400),
+        (of_export, "prop0 == 1", 204),
+        (of_export, of_export, 400),
+        ("prop0 == 1", "prop0 == 2", 204),
+    ];
+    for (before, after, status) in table {
+        let mut cluster = Cluster::with(|server| {
+            by_properties(server);
+            importing(server, "dstjob-0-0", "dstjob", 0, 0, &subscribed(before));
+        });
+        let after = after.replace('"', "&quot;");
+        let after = format!(r#"<propertyBasedImport subscription="{after}"/>"#);
+        let streams = format!(r#"<importedStreams filter="b == 1">{after}</importedStreams>"#);
+        let path = "/api/subscriptions/job/dstjob/pe/0/import/0/streams";
+        let part = if status == 400 { "export srcjob-1-10, which sends to the port, forbids filters" } else { "" };
+        cluster.expect(Exchange { from: STRANGER, ..send(Method::PUT, path, &streams) }, status, part).await;
+        assert_eq!(cluster.connection.writes(), usize::from(status == 204), "{before}: {after}");
+    }
 }
 
 #[tokio::test]

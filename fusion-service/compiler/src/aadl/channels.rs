@@ -7,6 +7,7 @@
 use super::element::{Element, ElementAttribute};
 use super::escape::unwritable;
 use super::hashing_writer::{Fragment, HashingWriter, StartTag};
+use super::size::FragmentSize;
 use super::vocabulary::{
     Annotation as AnnotationElement, AnnotationAttribute, AnnotationList, AnnotationListEntry, AnnotationTuple,
     CoLocation, EVENT_TIME, ExLocation, HostLocation, PoolLocation, Resources as ResourcesElement, RuntimeConstant,
@@ -39,14 +40,15 @@ impl ChannelFragments {
     ///
     /// # Errors
     ///
-    /// Stage `aadl`: XML cannot hold a text.
+    /// Stage `aadl`: XML cannot hold a text. Stage `topology`: the fragments are too large.
     pub(super) fn new(
         topology: &Topology,
         before: Option<(&Self, &Generations<'_>)>,
         budget: &Budget,
     ) -> Result<Self, Error> {
         let before = before.filter(|_| !names_distant_operators(&topology.application));
-        let mut pieces = Vec::new();
+        let mut pieces: Vec<Shared<Fragment>> = Vec::new();
+        let mut size = FragmentSize::new(&budget.limits);
         let copies = OperatorIndexes::new(topology);
         let mut of = PrimaryMap::with_capacity(topology.operators.len());
         // By fragment of the generation before: its position in this one, if it was taken over.
@@ -59,12 +61,15 @@ impl ChannelFragments {
             pace.steps(4)?;
             let known = before.and_then(|(before, generations)| Some((before, generations.same(node)?)));
             if let Some((before, earlier)) = known {
+                let mut more = 0;
                 of.push(before.of[earlier].map(|piece| {
                     *taken[piece as usize].get_or_insert_with(|| {
+                        more += before.pieces[piece as usize].len();
                         pieces.push(before.pieces[piece as usize].clone());
                         pieces.len() as u32 - 1
                     })
                 }));
+                size.add(more)?;
                 continue;
             }
             let mut own = [0; 3];
@@ -84,9 +89,11 @@ impl ChannelFragments {
                                 1 => runtime_constants(&operator.runtime_constants),
                                 _ => annotations(&operator.annotations, &copies),
                             };
-                            pieces.push(Shared::new(piece.map_err(|illegal| {
+                            let piece = piece.map_err(|illegal| {
                                 unwritable(&format!("operator {}", excerpt(&operator.name)), illegal)
-                            })?));
+                            })?;
+                            size.add(piece.len())?;
+                            pieces.push(Shared::new(piece));
                             let number = pieces.len() as u32 - 1;
                             numbers.insert(address, number);
                             number

@@ -5,6 +5,7 @@ use super::fragments::Fragments;
 use super::hashing_writer::{HashingWriter, StartTag};
 use super::operator;
 use super::operator_fragments::{OperatorFragments, PortFragments};
+use super::size::too_much_text;
 use super::value::OnlyWord;
 use super::vocabulary::{
     Arguments, AugmentedPe, CurrentTracing, CustomMetrics, Dependencies, Executable, ExecutableUri, ExportedStream,
@@ -153,14 +154,6 @@ fn within<const O: bool>(w: &HashingWriter<'_, O>, most: u64) -> Result<(), Writ
     Ok(())
 }
 
-/// The limit on all documents of a job (rule aadl-21).
-pub(super) fn too_much_text() -> Problem {
-    Problem::new(
-        Stage::Topology,
-        "the AADL documents of the job are too large: widths are too large, or there are too many PEs",
-    )
-}
-
 /// What a document says about all operators of the PE together (rule element-14).
 struct MemberSummary<'a> {
     optimized: bool,
@@ -198,7 +191,7 @@ impl<'a> MemberSummary<'a> {
             all.restartable &= primitive.restartable;
             all.relocatable &= primitive.relocatable;
             all.trace_level = all.trace_level.max(operator.trace_level);
-            if all.wrapper == "none" && WRAPPERS.contains(&primitive.wrapper.as_str()) {
+            if all.wrapper == "none" && WRAPPERS.contains(&&*primitive.wrapper) {
                 all.wrapper = &primitive.wrapper;
             }
             if !std::mem::replace(&mut seen[pieces.definition], true) {

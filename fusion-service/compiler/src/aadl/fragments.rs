@@ -8,6 +8,7 @@ use super::channels::ChannelFragments;
 use super::escape::unwritable;
 use super::hashing_writer::{Fragment, HashingWriter};
 use super::operator_fragments::OperatorFragments;
+use super::size::FragmentSize;
 use super::tuple_type;
 use super::value::Word;
 use super::vocabulary::{
@@ -63,7 +64,7 @@ impl Fragments {
     ///
     /// # Errors
     ///
-    /// Stage `aadl`: XML cannot hold a text.
+    /// Stage `aadl`: XML cannot hold a text. Stage `topology`: the fragments are too large.
     pub(super) fn new(
         topology: &Topology,
         job_name: &str,
@@ -123,6 +124,7 @@ impl JobFragments {
             .map_err(whole("a tuple type"))?;
         let mut pace = budget.pace();
         let mut operators = PrimaryMap::with_capacity(application.operators.len());
+        let mut size = FragmentSize::new(&budget.limits);
         for operator in application.operators.values() {
             pace.steps(16)?;
             let pieces = match &operator.kind {
@@ -130,6 +132,9 @@ impl JobFragments {
                     .map_err(|c| unwritable(&format!("operator {}", excerpt(&operator.logical_name)), c))?,
                 _ => None,
             };
+            let bytes = pieces.as_ref().map_or(0, OperatorFragments::len);
+            pace.steps(u32::try_from(bytes / 1024).unwrap_or(u32::MAX))?;
+            size.add(bytes)?;
             operators.push(pieces.map(Box::new));
         }
         Ok(Self {

@@ -10,7 +10,7 @@
 //! * `fragments` are parts of the text that documents have in common: those of the job, of operators
 //!   (`operator_fragments`), and of their channels (`channels`);
 //! * `measuring` makes ids of many documents on several threads;
-//! * `hashing_writer` makes both ids while it passes text on; `value` is what it can write;
+//! * `hashing_writer` makes both ids while it passes text on; `value` is what it can write; `size` bounds it;
 //! * `escape` is text inside XML;
 //! * `difference` finds where two documents differ, and whether a running PE can observe it.
 //!
@@ -30,6 +30,7 @@ mod hashing_writer;
 mod measuring;
 mod operator;
 mod operator_fragments;
+mod size;
 mod tuple_type;
 mod value;
 mod vocabulary;
@@ -46,6 +47,7 @@ use crate::topology::{Generations, PhysicalOperator};
 use fragments::Fragments;
 use get_size2::GetSize;
 use hashing_writer::HashingWriter;
+use size::too_much_text;
 use std::io;
 
 /// Ids and size of one document.
@@ -87,7 +89,7 @@ impl Writer {
             + e.topology().connections.len() as u64 * BYTES_PER_CONNECTION
             + e.topology().operators.len() as u64 * BYTES_PER_OPERATOR;
         if least > budget.limits.aadl_bytes {
-            return Err(document::too_much_text().into());
+            return Err(too_much_text().into());
         }
         Ok(Self { fragments })
     }
@@ -131,7 +133,7 @@ impl Writer {
                     },
                 },
             };
-            left = left.checked_sub(measure.bytes).ok_or_else(document::too_much_text)?;
+            left = left.checked_sub(measure.bytes).ok_or_else(too_much_text)?;
             measures.push(measure);
         }
         problems.into_result().map(|()| measures)

@@ -77,8 +77,8 @@ impl OperatorFragments {
         })?;
         let shared_object = Fragment::new(|w| {
             w.open(SharedObject);
-            w.leaf(Wrapper, &primitive.wrapper);
-            w.leaf(SharedObjectUri, &primitive.shared_object);
+            w.leaf(Wrapper, &*primitive.wrapper);
+            w.leaf(SharedObjectUri, &*primitive.shared_object);
             w.end(SharedObject);
         })?;
         let inputs = primitive
@@ -112,6 +112,18 @@ impl OperatorFragments {
             outputs,
             definition: position,
         }))
+    }
+}
+
+impl OperatorFragments {
+    /// Bytes of text of all of them.
+    pub(super) fn len(&self) -> usize {
+        let own = [&self.attributes, &self.shared_object, &self.checkpointing, &self.jvm_arguments];
+        let ports = self.inputs.iter().chain(&self.outputs).flat_map(|port| {
+            let PortFragments { attributes, pe_port, tuple_type: _, threaded } = port;
+            [attributes, pe_port].into_iter().chain(threaded)
+        });
+        own.into_iter().chain(ports).map(Fragment::len).sum()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::logical::{
 };
 use cranelift_entity::PrimaryMap;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The composites of an application.
 #[derive(Default)]
@@ -222,11 +223,13 @@ impl Composites {
     /// and of their primitives (rule expansion-21), and drops what only reading needed.
     pub(crate) fn finish(&mut self) -> Option<OperatorId> {
         let definitions = std::mem::take(&mut self.definitions).sorted(|(index, _)| *index);
-        let threading: BTreeMap<u64, Option<Annotation>> = definitions.into_iter().collect();
+        // One definition may have very many instances, and its annotation be large.
+        let shared = |(index, annotation): (u64, Option<Annotation>)| (index, annotation.map(Arc::new));
+        let threading: BTreeMap<u64, Option<Arc<Annotation>>> = definitions.into_iter().map(shared).collect();
         for (id, definition) in std::mem::take(&mut self.instances) {
             if let OperatorKind::Composite(composite) = &mut self.operators[id].kind {
                 composite.definition_threading = match threading.get(&definition) {
-                    Some(Some(annotation)) => DefinitionThreading::Model(annotation.clone()),
+                    Some(Some(annotation)) => DefinitionThreading::Model(Arc::clone(annotation)),
                     Some(None) => DefinitionThreading::Unset,
                     None => DefinitionThreading::Undefined(definition),
                 };

@@ -79,7 +79,7 @@ pub fn read(document: &[u8], budget: &Budget) -> Result<Reading, Error> {
     let Some(mut reader) = problems.keep(Reader::new(document, budget))? else { return refused(problems) };
     let draft = problems.keep(draft(&mut reader))?;
     let values_coherent = draft.as_ref().is_some_and(|draft| draft.values_coherent);
-    let application = draft.and_then(|draft| draft.finish(&mut reader));
+    let application = draft.map(|draft| draft.finish(&mut reader, budget)).transpose()?.flatten();
     // The problem that ended the reading comes first: the document is not well-formed, or no ADL.
     let coherent = problems.is_empty() && reader.coherent;
     problems.extend(std::mem::take(&mut reader.problems));
@@ -189,8 +189,8 @@ impl Draft {
         }
     }
 
-    /// Puts the parts together and notes what is missing.
-    fn finish(self, reader: &mut Reader<'_>) -> Option<Application> {
+    /// Puts the parts together and notes what is missing. Fails if the budget ends.
+    fn finish(self, reader: &mut Reader<'_>, budget: &Budget) -> Result<Option<Application>, Error> {
         let Self { mut application, place, element, mut composites, .. } = self;
         let (definitions, pes) = match application.dialect {
             Dialect::V4200 => ("primitiveOperDefinitions", true),
@@ -219,16 +219,16 @@ impl Draft {
         application.regions = self.regions.sorted(|row| row.index);
         application.submission_values = self.submission_values.sorted(|row| row.index);
         if application.dialect == Dialect::V4000 {
-            v4000::merge(reader, self.pes.into_rows(), &mut composites, &mut application.definitions);
+            v4000::merge(reader, self.pes.into_rows(), &mut composites, &mut application.definitions, budget)?;
         }
         let main = composites.finish();
         if main.is_none() && composites.present {
             reader.problem(place, "there is no main composite: <compositeOperInstances> is empty".to_owned());
         }
+        budget.check()?;
         check_names(reader, &composites.operators);
         application.operators = composites.operators;
-        application.main = main?;
-        Some(application)
+        Ok(main.map(|main| Application { main, ..application }))
     }
 }
 

@@ -4,10 +4,11 @@ use super::parse;
 use crate::budget::Budget;
 use crate::error::{Error, Stage};
 use crate::logical::{
-    Application, Checkpointing, DefinitionThreading, ImportedStreams, OperatorKind, PortKind, Primitive, SplitterKind,
-    TraceLevel, Type, Width,
+    Application, Checkpointing, Composite, DefinitionThreading, ImportedStreams, OperatorKind, PortKind, Primitive,
+    SplitterKind, TraceLevel, Type, Width,
 };
 use proptest::prelude::*;
+use std::sync::Arc;
 
 /// A document with one of everything of the current dialect.
 const CURRENT: &str = include_str!("../../../tests/applications/everything.adl");
@@ -67,14 +68,14 @@ fn everything_of_the_current_dialect_is_read() {
     let model =
         |annotation: &Option<crate::logical::Annotation>| annotation.as_ref().map(|a| a.values[0].1.literal.clone());
     let DefinitionThreading::Model(of_definition) = main.definition_threading.clone() else { panic!() };
-    assert_eq!((model(&main.threading), model(&Some(of_definition))), (None, Some("dynamic".to_owned())));
+    assert_eq!((model(&main.threading), model(&Some((*of_definition).clone()))), (None, Some("dynamic".to_owned())));
     let composite = &application.operators[main.composites[0]];
     let OperatorKind::Composite(composite) = &composite.kind else { panic!() };
     assert_eq!(model(&composite.threading).as_deref(), Some("dedicated"), "of a primitive in it");
 
     let sink = primitive(&application, "C.Snk");
     assert!(sink.restartable && !sink.relocatable && sink.partition.isolation && !sink.resources.isolation);
-    assert_eq!((sink.wrapper.as_str(), sink.trace_level), ("gdb", TraceLevel::Debug));
+    assert_eq!((&*sink.wrapper, sink.trace_level), ("gdb", TraceLevel::Debug));
     assert_eq!(
         (sink.checkpointing.as_ref(), sink.jvm_arguments.as_ref()),
         (Some(&Checkpointing::Periodic(Some(2.5))), Some(&Vec::new()))
@@ -122,7 +123,7 @@ fn the_older_dialect_is_merged_from_its_two_parts() {
     let (source, sink) = (primitive(&application, "S"), primitive(&application, "T"));
     assert!(!source.restartable && sink.restartable && sink.relocatable);
     assert_eq!(source.partition.co_locations, ["pe7"]);
-    assert_eq!((source.shared_object.as_str(), source.class.as_str()), ("bin/pe.so", "S"));
+    assert_eq!((&*source.shared_object, source.class.as_str()), ("bin/pe.so", "S"));
     assert_eq!((source.outputs[0].port.encoding.as_str(), sink.inputs[0].port.encoding.as_str()), ("NBO", "BE"));
     assert_eq!((source.outputs[0].stream_name.as_str(), source.outputs[0].viewable), ("S", false));
     assert!(sink.inputs[0].control && !sink.single_threaded_on_outputs);
@@ -142,6 +143,52 @@ fn the_older_dialect_is_merged_from_its_two_parts() {
     let ImportedStreams::ByName(names) = streams[0] else { panic!() };
     assert_eq!(names.iter().map(|name| name.stream_name.as_str()).collect::<Vec<_>>(), ["s1", "s2"], "by their index");
     assert!(matches!(streams[1], ImportedStreams::ByProperties { index: 3, .. }));
+}
+
+/// A small document may name a text of a megabyte for each of many operators. None of them gets a copy of its own.
+#[test]
+fn what_a_document_says_once_is_there_once() {
+    let application = read(
+        &CURRENT
+            .replace("name=\"C\" index=\"4\" definitionIndex=\"9\"", "name=\"C\" index=\"4\" definitionIndex=\"4\""),
+    );
+    let of_definitions: Vec<_> = (application.operators.values())
+        .filter_map(|operator| match &operator.kind {
+            OperatorKind::Composite(Composite { definition_threading: DefinitionThreading::Model(model), .. }) => {
+                Some(model)
+            }
+            _ => None,
+        })
+        .collect();
+    let [main, inner] = of_definitions[..] else { panic!("{of_definitions:?}") };
+    assert!(Arc::ptr_eq(main, inner), "instances of one definition");
+
+    let application = read(OLDER);
+    let (source, sink) = (primitive(&application, "S"), primitive(&application, "T"));
+    assert!(Arc::ptr_eq(&source.shared_object, &sink.shared_object), "operators of one PE");
+    assert!(Arc::ptr_eq(&source.wrapper, &sink.wrapper), "operators of one PE");
+    let filters: Vec<_> = (application.operators.values())
+        .filter_map(|operator| match &operator.kind {
+            OperatorKind::Import(import) => import.filter.as_ref(),
+            _ => None,
+        })
+        .collect();
+    let [one, other] = filters[..] else { panic!("{filters:?}") };
+    assert!(Arc::ptr_eq(one, other), "imports of one port");
+}
+
+#[test]
+fn a_port_of_a_pe_leads_to_the_first_port_of_its_index() {
+    let port = "<port index=\"0\"/></inputPorts><splAnnotation";
+    assert!(OLDER.contains(port));
+    let document = OLDER.replace(
+        port,
+        &port.replacen("<port index=\"0\"/>", "<port index=\"7\"/><port index=\"0\"/><port index=\"0\"/>", 1),
+    );
+    let application = read(&document);
+    let encodings: Vec<_> =
+        primitive(&application, "T").inputs.iter().map(|port| port.port.encoding.as_str()).collect();
+    assert_eq!(encodings, ["LE", "BE", "LE"]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::logical::{
     ConnectionEnd, Export, Import, ImportedStreams, InputPort, NameImport, OperatorDefinition, OperatorKind,
     OutputPort, PartitionConstraints, Port, Primitive, Resources, Runtime, TraceLevel,
 };
+use std::sync::Arc;
 
 /// `primitiveOperDefinition`.
 pub(crate) fn definition<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<OperatorDefinition, Error> {
@@ -105,8 +106,8 @@ pub(crate) fn empty_primitive() -> Primitive {
     Primitive {
         definition: 0,
         class: String::new(),
-        shared_object: String::new(),
-        wrapper: String::new(),
+        shared_object: Arc::default(),
+        wrapper: Arc::default(),
         optimized: false,
         restartable: false,
         relocatable: false,
@@ -146,8 +147,8 @@ fn shared_object<'a>(
     if uri.is_none() {
         reader.lacks(element.place, element.name, "uri");
     }
-    primitive.wrapper = wrapper.unwrap_or_default();
-    primitive.shared_object = uri.unwrap_or_default();
+    primitive.wrapper = wrapper.unwrap_or_default().into();
+    primitive.shared_object = uri.unwrap_or_default().into();
     Ok(())
 }
 
@@ -261,7 +262,7 @@ fn import<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<Leaf,
             ImportedStreams::ByName(Vec::new())
         }
     };
-    let import = Import { streams, filter: element.optional_text("filter"), outputs };
+    let import = Import { streams, filter: element.optional_text("filter").map(Arc::from), outputs };
     Ok(Leaf { kind: OperatorKind::Import(Box::new(import)), annotations, toolkit: None })
 }
 

@@ -107,8 +107,17 @@ impl Elements {
     ///
     /// The partition must be one of the topology's operators, and all ids must differ. Operators and ports of
     /// connections exist, as [`Topology`] promises.
-    pub fn new(topology: Arc<Topology>, partition: Partition, ids: PrimaryMap<Pe, PeId>) -> Self {
-        Self::make(topology, partition, ids, None)
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    pub fn new(
+        topology: Arc<Topology>,
+        partition: Partition,
+        ids: PrimaryMap<Pe, PeId>,
+        budget: &Budget,
+    ) -> Result<Self, Error> {
+        Self::make(topology, partition, ids, None, budget)
     }
 
     /// Makes the PEs of the next generation. `generations` compares the topology of `before` with the new one. Port ids
@@ -119,8 +128,9 @@ impl Elements {
         topology: Arc<Topology>,
         partition: Partition,
         ids: PrimaryMap<Pe, PeId>,
-    ) -> Self {
-        Self::make(topology, partition, ids, Some((before, generations)))
+        budget: &Budget,
+    ) -> Result<Self, Error> {
+        Self::make(topology, partition, ids, Some((before, generations)), budget)
     }
 
     fn make(
@@ -128,15 +138,19 @@ impl Elements {
         partition: Partition,
         ids: PrimaryMap<Pe, PeId>,
         before: Option<(&Self, &Generations<'_>)>,
-    ) -> Self {
+        budget: &Budget,
+    ) -> Result<Self, Error> {
         let mut by_id: Vec<Pe> = partition.pes().collect();
         by_id.sort_unstable_by_key(|&pe| ids[pe]);
         let mut rows = Rows::with_capacity(topology.operators.len());
+        let mut pace = budget.pace();
         for (node, operator) in &topology.operators {
+            let slots = rows.slots.len();
             match before.and_then(|(before, generations)| Some((before, generations.same(node)?))) {
-                Some((before, earlier)) => rows.copy(before, earlier),
-                None => rows.add(operator, &topology.application),
+                Some((before, earlier)) => rows.copy(before, earlier)?,
+                None => rows.add(operator, &topology.application)?,
             }
+            pace.steps(u32::try_from((rows.slots.len() - slots) / 16 + 1).unwrap_or(u32::MAX))?;
         }
         let Rows { flags, mut first_input, inputs, mut first_output, outputs, splitters, slots } = rows;
         first_input.push(inputs.len() as u32);
@@ -159,16 +173,18 @@ impl Elements {
             outgoing: Vec::new(),
             topology,
         };
-        elements.index_connections();
-        elements
+        elements.index_connections(budget)?;
+        Ok(elements)
     }
 
     /// Counting sort of the connections by input port and by slot; both keep their order.
-    fn index_connections(&mut self) {
+    fn index_connections(&mut self, budget: &Budget) -> Result<(), Error> {
+        let mut pace = budget.pace();
         let connections = &self.topology.connections;
         let mut into = vec![0_u32; self.inputs.len() + 1];
         let mut out_of = vec![0_u32; self.slots.len() + 1];
         for connection in connections {
+            pace.step()?;
             into[self.input(connection.target, connection.target_port) + 1] += 1;
             out_of[self.slot_of(connection).0 as usize + 1] += 1;
         }
@@ -183,6 +199,7 @@ impl Elements {
         let mut incoming = vec![0_u32; connections.len()];
         let mut outgoing = vec![0_u32; connections.len()];
         for (number, connection) in (0_u32..).zip(connections) {
+            pace.step()?;
             let next = &mut next_into[self.input(connection.target, connection.target_port)];
             incoming[*next as usize] = number;
             *next += 1;
@@ -192,6 +209,7 @@ impl Elements {
         }
         (self.incoming_start, self.incoming) = (into, incoming);
         (self.outgoing_start, self.outgoing) = (out_of, outgoing);
+        Ok(())
     }
 
     /// Gives the ports of these PEs their ids, and computes their threads. A port keeps the id that `prior` has for it.

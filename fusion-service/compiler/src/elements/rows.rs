@@ -2,6 +2,7 @@
 //! from another generation.
 
 use super::{Elements, Input, NONE, OperatorFlags, Output, SplitterSlots};
+use crate::error::{Problem, Stage};
 use crate::logical::Application;
 use crate::topology::{Node, PhysicalOperator, Splitter};
 use cranelift_entity::PrimaryMap;
@@ -32,7 +33,11 @@ impl Rows {
     }
 
     /// Adds the rows of an operator without port ids and threads.
-    pub(super) fn add(&mut self, operator: &PhysicalOperator, application: &Application) {
+    ///
+    /// # Errors
+    ///
+    /// There are more slots than positions have bits for. The expansion refuses that long before.
+    pub(super) fn add(&mut self, operator: &PhysicalOperator, application: &Application) -> Result<(), Problem> {
         self.flags.push(OperatorFlags::default());
         self.first_input.push(self.inputs.len() as u32);
         self.first_output.push(self.outputs.len() as u32);
@@ -43,33 +48,39 @@ impl Rows {
             Input { index, pe_port: NONE, threaded: None }
         }));
         for (port, output) in (0_u32..).zip(&operator.outputs) {
-            let first_slot = self.slots.len() as u32;
             let first_splitter = self.splitters.len();
-            let mut next = first_slot + 1;
             for splitter in &output.splitters {
                 collect_splitters(splitter, &mut self.splitters);
             }
             let own = self.splitters.get_mut(first_splitter..).unwrap_or_default();
             own.sort_unstable_by_key(|s: &SplitterSlots| s.index);
+            let first_slot = position(self.slots.len())?;
+            let mut next = first_slot.checked_add(1).ok_or_else(too_many_slots)?;
             for splitter in own.iter_mut() {
                 splitter.first_slot = next;
-                next += splitter.width;
+                next = next.checked_add(splitter.width).ok_or_else(too_many_slots)?;
             }
             let splitters = own.len() as u32;
             self.slots.resize(next as usize, NONE);
             let index = written.and_then(|w| w.outputs.get(port as usize)).map_or(u64::from(port), |w| w.port.index);
             self.outputs.push(Output { index, first_slot, first_splitter: first_splitter as u32, splitters });
         }
+        Ok(())
     }
 
     /// Adds the rows that the same operator had in another generation.
-    pub(super) fn copy(&mut self, from: &Elements, operator: Node) {
+    ///
+    /// # Errors
+    ///
+    /// As for [`Rows::add`].
+    pub(super) fn copy(&mut self, from: &Elements, operator: Node) -> Result<(), Problem> {
         self.flags.push(from.flags[operator]);
         self.first_input.push(self.inputs.len() as u32);
         self.inputs.extend_from_slice(&from.inputs[from.input_range(operator)]);
         self.first_output.push(self.outputs.len() as u32);
         let slots = from.slot_range(operator);
-        let (was, is) = (slots.start as u32, self.slots.len() as u32);
+        let (was, is) = (position(slots.start)?, position(self.slots.len())?);
+        position(self.slots.len() + slots.len())?;
         for output in &from.outputs[from.output_range(operator)] {
             let first_splitter = self.splitters.len() as u32;
             let moved =
@@ -78,7 +89,17 @@ impl Rows {
             self.outputs.push(Output { first_slot: output.first_slot - was + is, first_splitter, ..*output });
         }
         self.slots.extend_from_slice(&from.slots[slots]);
+        Ok(())
     }
+}
+
+/// A position among the slots.
+fn position(slot: usize) -> Result<u32, Problem> {
+    u32::try_from(slot).map_err(|_| too_many_slots())
+}
+
+fn too_many_slots() -> Problem {
+    Problem::new(Stage::Topology, "the output ports and splitters of the application have too many channels")
 }
 
 /// A splitter and those under its channels. The nesting is that of parallel regions, which the depth of the ADL bounds.

@@ -5,12 +5,13 @@ use super::account::{
     Totals, WarningAccount, WidthOrigin,
 };
 use super::names::Names;
-use crate::error::excerpt;
+use crate::budget::{Budget, Pace};
+use crate::error::{Error, excerpt};
 use crate::fuser::{self, AutomaticFusion, Decisions};
 use crate::logical::{self, SplitterKind};
 use crate::phrase::counted;
 use crate::plan::{Compiled, Fate, FusionOption};
-use crate::topology::{WidthSource, width_source};
+use crate::topology::{Region, Topology, WidthSource, WidthSources};
 use cranelift_entity::SecondaryMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,7 +118,7 @@ fn difference_from_wanted(wanted: u64, pes: usize, decisions: &Decisions) -> Opt
     None
 }
 
-pub(super) fn regions(now: &Compiled, prior: Option<&Compiled>) -> Vec<RegionAccount> {
+pub(super) fn regions(now: &Compiled, prior: Option<&Compiled>, budget: &Budget) -> Result<Vec<RegionAccount>, Error> {
     let topology = now.topology();
     let mut around: BTreeMap<u64, u64> = BTreeMap::new();
     for operator in topology.operators.values() {
@@ -125,38 +126,55 @@ pub(super) fn regions(now: &Compiled, prior: Option<&Compiled>) -> Vec<RegionAcc
             around.insert(pair[0].region, pair[1].region);
         }
     }
-    let name = |index: u64| topology.regions.iter().find(|region| region.index == index).map(|r| excerpt(&r.name));
+    let name = |index: u64| in_force(topology, index).map(|region| excerpt(&region.name));
+    let sources = WidthSources::new(&now.request().widths, now.bindings());
+    let mut pace = budget.pace();
     let region = |planned: &crate::plan::PlannedRegion| {
         let region = &planned.region;
-        let written = topology.application.regions.iter().find(|written| written.index == region.index);
-        let before = prior.and_then(|prior| prior.topology().regions.iter().find(|r| r.index == region.index));
-        RegionAccount {
+        let written = topology.application.region(region.index);
+        let before = prior.and_then(|prior| in_force(prior.topology(), region.index));
+        Ok(RegionAccount {
             index: region.index,
             name: excerpt(&region.name),
             nested_in: around.get(&region.index).and_then(|&outer| name(outer)),
             width: region.width,
             width_before: before.map(|before| before.width),
             channels: region.global_max,
-            origin: origin(now, written, region),
+            origin: origin(now, written, region, &sources, &mut pace)?,
             splitters: written.map_or_else(Vec::new, |written| written.splitters.iter().map(splitter).collect()),
             channels_have_own_pes: planned.channels_have_own_pes,
             touches_consistent_region: planned.touches_consistent_region,
             channel_count: region.channel_count,
-        }
+        })
     };
     now.plan().regions.iter().map(region).collect()
 }
 
-fn origin(now: &Compiled, written: Option<&logical::ParallelRegion>, region: &crate::topology::Region) -> WidthOrigin {
-    let (request, application) = (now.request(), &now.topology().application);
-    let found = written.and_then(|written| width_source(written, &region.name, &request.widths, now.bindings()));
-    match found {
+/// The region of an index.
+fn in_force(topology: &Topology, index: u64) -> Option<&Region> {
+    let position = topology.regions.binary_search_by_key(&index, |region| region.index).ok()?;
+    topology.regions.get(position)
+}
+
+fn origin(
+    now: &Compiled,
+    written: Option<&logical::ParallelRegion>,
+    region: &Region,
+    sources: &WidthSources<'_>,
+    pace: &mut Pace<'_>,
+) -> Result<WidthOrigin, Error> {
+    let application = &now.topology().application;
+    let found = match written {
+        Some(written) => sources.of(written, &region.name, pace)?,
+        None => None,
+    };
+    Ok(match found {
         Some((source, width)) if width == i128::from(region.width) => {
             let (kind, name) = match source {
                 WidthSource::Job(pattern) => ("job", Some(excerpt(pattern))),
                 WidthSource::Constant => ("adl", None),
                 WidthSource::SubmissionValue(index) => {
-                    let declared = application.submission_values.iter().find(|value| value.index == index);
+                    let declared = application.submission_value(index);
                     ("submissionValue", declared.map(|value| excerpt(&format!("{}.{}", value.composite, value.name))))
                 }
             };
@@ -166,7 +184,7 @@ fn origin(now: &Compiled, written: Option<&logical::ParallelRegion>, region: &cr
             let submitted = other.and_then(|(_, width)| u64::try_from(width).ok());
             WidthOrigin { kind: "resize", name: None, submitted }
         }
-    }
+    })
 }
 
 fn splitter(splitter: &logical::LogicalSplitter) -> RegionSplitter {

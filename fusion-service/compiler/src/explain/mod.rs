@@ -68,7 +68,7 @@ pub fn explain(now: &Compiled, prior: Option<&Compiled>, budget: &Budget) -> Res
         compiler: now.plan().compiler.clone(),
         totals: job::totals(now),
         fusion: job::fusion(now, fusion, &decisions),
-        regions: job::regions(now, prior),
+        regions: job::regions(now, prior, budget)?,
         host_pools: job::host_pools(now),
         consistent_regions: job::consistent_regions(now),
         causes: names.all(now, &decisions),

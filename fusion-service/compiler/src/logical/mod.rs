@@ -244,6 +244,20 @@ pub struct Annotation {
     pub place: Place,
 }
 
+impl Application {
+    /// The submission-time value of an index.
+    pub fn submission_value(&self, index: u64) -> Option<&SubmissionValue> {
+        let position = self.submission_values.binary_search_by_key(&index, |value| value.index).ok()?;
+        self.submission_values.get(position)
+    }
+
+    /// The parallel region of an index.
+    pub fn region(&self, index: u64) -> Option<&ParallelRegion> {
+        let position = self.regions.binary_search_by_key(&index, |region| region.index).ok()?;
+        self.regions.get(position)
+    }
+}
+
 impl Annotation {
     /// The value of the key `index`, which the annotations of consistent regions have; of several the last.
     pub fn index(&self) -> Option<u64> {

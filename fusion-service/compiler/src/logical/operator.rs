@@ -3,9 +3,10 @@
 use super::{Annotation, OperatorId, Text};
 use crate::error::Place;
 use get_size2::GetSize;
+use std::sync::Arc;
 
 /// The kind of port that a connection ends at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, GetSize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, GetSize)]
 pub enum PortKind {
     /// Input port.
     Input,
@@ -81,8 +82,8 @@ pub enum DefinitionThreading {
     /// It sets none.
     #[default]
     Unset,
-    /// Its annotation.
-    Model(Annotation),
+    /// Its annotation, which all instances of the definition share.
+    Model(Arc<Annotation>),
     /// There is no definition with this index: an error where a threading model is looked up in it.
     Undefined(u64),
 }
@@ -105,10 +106,10 @@ pub struct Primitive {
     pub definition: u64,
     /// `sharedObject/@class`.
     pub class: String,
-    /// `sharedObject/uri`.
-    pub shared_object: String,
-    /// `sharedObject/wrapper`.
-    pub wrapper: String,
+    /// `sharedObject/uri`. In the older dialect, the operators of a PE share it.
+    pub shared_object: Arc<str>,
+    /// `sharedObject/wrapper`. In the older dialect, the operators of a PE share it.
+    pub wrapper: Arc<str>,
     /// Compiled with optimization.
     pub optimized: bool,
     /// May be restarted.
@@ -293,8 +294,8 @@ pub struct OutputPort {
 pub struct Import {
     /// What is imported.
     pub streams: ImportedStreams,
-    /// Filter expression.
-    pub filter: Option<String>,
+    /// Filter expression. In the older dialect, all Imports of a PE's port share it.
+    pub filter: Option<Arc<str>>,
     /// Connections of its output ports, in ADL order.
     pub outputs: Vec<Vec<ConnectionEnd>>,
 }

@@ -2,16 +2,18 @@
 
 use super::change::Prior;
 use super::element::{PodNeeds, pod_needs, processing_elements};
+use super::plan_texts::{PlanTexts, bytes_of};
 use super::request::{BoundRequest, CheckedFusion, Request, ResolvedFusion, Source, warnings};
-use super::{COMPILER, Compiled, Plan, PlannedConsistentRegion, PlannedRegion, consistent, placement};
+use super::{COMPILER, Compiled, Plan, PlannedConsistentRegion, PlannedRegion, ResizeChange, consistent, placement};
 use crate::aadl::{Measure, Measuring, Writer};
-use crate::budget::Budget;
+use crate::budget::{Budget, Limits};
 use crate::elements::{Elements, InUse, PriorPorts};
-use crate::error::{Error, Problems};
+use crate::error::{Error, Problem, Problems};
 use crate::fuser::{self, AutomaticFusion, Graph, Partition, Pe, PeId};
-use crate::topology::Topology;
+use crate::logical::HostPool;
+use crate::topology::{ChangedOperatorNames, Topology};
 use cranelift_entity::{EntityRef, PrimaryMap};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -65,7 +67,7 @@ impl Grouping {
         budget: &Budget,
     ) -> Result<Assembled<'b>, Error> {
         let Self { partition, ids, automatic_count, automatic } = self;
-        let mut elements = Elements::new(Arc::clone(topology), partition, ids);
+        let mut elements = Elements::new(Arc::clone(topology), partition, ids, budget)?;
         elements.number(&prior.open(&elements), graph, ports, &InUse::default(), budget)?;
         Ok(Assembled { bound, elements, automatic_count, automatic, prior })
     }
@@ -90,7 +92,7 @@ impl Assembled<'_> {
                     let begun = AtomicBool::new(false);
                     budget.share(&|may_go_on| {
                         if !begun.swap(true, Ordering::Relaxed) {
-                            let _ = needs.set(self.consistent_regions_and_needs());
+                            let _ = needs.set(self.consistent_regions_and_needs(&budget.limits));
                         }
                         measuring.work(may_go_on);
                     });
@@ -99,7 +101,7 @@ impl Assembled<'_> {
             };
             Ok((writer, measures))
         });
-        let needs = needs.into_inner().unwrap_or_else(|| self.consistent_regions_and_needs());
+        let needs = needs.into_inner().unwrap_or_else(|| self.consistent_regions_and_needs(&budget.limits));
         let mut problems = Problems::default();
         match problems.keep(measured)? {
             Some((writer, measures)) => self.complete(source, request, writer, &measures, needs?, budget),
@@ -111,10 +113,10 @@ impl Assembled<'_> {
     }
 
     /// The parts of the plan besides the documents: consistent regions, and what the pods of PEs need.
-    fn consistent_regions_and_needs(&self) -> Result<ConsistentRegionsAndNeeds, Error> {
+    fn consistent_regions_and_needs(&self, limits: &Limits) -> Result<ConsistentRegionsAndNeeds, Error> {
         let mut problems = Problems::default();
         let regions = problems.keep(consistent::consistent_regions(&self.elements, &self.bound.bindings))?;
-        let needs = problems.keep(pod_needs(&self.elements, &self.prior.open(&self.elements)))?;
+        let needs = problems.keep(pod_needs(&self.elements, &self.prior.open(&self.elements), limits))?;
         problems.into_result()?;
         Ok((regions.unwrap_or_default(), needs.unwrap_or_default()))
     }
@@ -128,7 +130,7 @@ impl Assembled<'_> {
         measures: &[Measure],
         budget: &Budget,
     ) -> Result<Compiled, Error> {
-        let needs = self.consistent_regions_and_needs()?;
+        let needs = self.consistent_regions_and_needs(&budget.limits)?;
         self.complete(source, request, writer, measures, needs, budget)
     }
 
@@ -146,20 +148,21 @@ impl Assembled<'_> {
         let mut list = processing_elements(&elements, unchanged, measures, needs, budget)?;
         let topology = Arc::clone(elements.topology());
         let change = prior.change(&elements, &mut list);
+        check_texts(&topology, &consistent_regions, change.as_ref(), &budget.limits)?;
         let plan = Plan {
             compiler: COMPILER.to_owned(),
             adl: source.digest,
             dialect: topology.application.dialect,
             application_name: topology.application.name.clone(),
             application_scope: topology.application.scope.clone(),
-            regions: regions(&elements),
+            regions: regions(&elements, budget)?,
             host_pools: topology.host_pools.clone(),
             consistent_regions,
             isolated: placement::isolated(&elements, &budget.limits)?,
             elements: list,
             automatic,
             change,
-            warnings: warnings(request, &bound.bindings, Some(&topology)),
+            warnings: warnings(request, &bound.bindings, Some(&topology), budget)?,
         };
         Ok(Compiled {
             source: source.clone(),
@@ -173,12 +176,37 @@ impl Assembled<'_> {
     }
 }
 
-fn regions(elements: &Elements) -> Vec<PlannedRegion> {
+/// Bounds the texts of a plan that are not those of its PEs.
+fn check_texts(
+    topology: &Topology,
+    consistent_regions: &[PlannedConsistentRegion],
+    change: Option<&ResizeChange>,
+    limits: &Limits,
+) -> Result<(), Problem> {
+    let mut texts = PlanTexts::new(limits);
+    for HostPool { name, hosts, tags, .. } in &topology.host_pools {
+        texts.add(bytes_of([name].into_iter().chain(hosts).chain(tags).map(String::as_str)))?;
+    }
+    texts.add(bytes_of(topology.regions.iter().map(|region| region.name.as_str())))?;
+    let members = consistent_regions.iter().flat_map(|region| &region.members);
+    texts.add(bytes_of(members.map(|member| member.operator.as_str())))?;
+    if let Some(ResizeChange { operators: ChangedOperatorNames { added, changed, removed }, .. }) = change {
+        texts.add(bytes_of([added, changed, removed].into_iter().flatten().map(String::as_str)))?;
+    }
+    Ok(())
+}
+
+fn regions(elements: &Elements, budget: &Budget) -> Result<Vec<PlannedRegion>, Error> {
+    /// So many regions are looked through, the last first: neighbours are mostly in the same.
+    const NEAR: usize = 8;
     let topology = elements.topology();
     let touching = regions_touching_consistent_ones(topology);
     let mut shared: BTreeSet<u64> = BTreeSet::new();
     // By region: one of its channels, and the number of operators in that channel.
     let mut channels: Vec<(u64, u32, usize)> = Vec::new();
+    // Where each region is there: one PE may have operators of very many.
+    let mut positions: HashMap<u64, usize> = HashMap::new();
+    let mut pace = budget.pace();
     for &pe in elements.pes() {
         let members = elements.members(pe);
         // A PE with one operator shares nothing.
@@ -186,11 +214,18 @@ fn regions(elements: &Elements) -> Vec<PlannedRegion> {
             continue;
         }
         channels.clear();
+        positions.clear();
         for channel in members.iter().flat_map(|&node| &topology.operators[node].channels) {
-            // Neighbours are mostly in the same regions.
-            match channels.iter_mut().rev().find(|(region, _, _)| *region == channel.region) {
+            pace.step()?;
+            let far = channels.len().saturating_sub(NEAR);
+            let near = channels.iter().skip(far).rposition(|(region, _, _)| *region == channel.region);
+            let known = near.map(|near| far + near).or_else(|| positions.get(&channel.region).copied());
+            match known.and_then(|known| channels.get_mut(known)) {
                 Some((_, global, count)) => *count += usize::from(*global == channel.global),
-                None => channels.push((channel.region, channel.global, 1)),
+                None => {
+                    positions.insert(channel.region, channels.len());
+                    channels.push((channel.region, channel.global, 1));
+                }
             }
         }
         shared.extend(channels.iter().filter(|(_, _, count)| *count < members.len()).map(|(region, _, _)| *region));
@@ -200,7 +235,7 @@ fn regions(elements: &Elements) -> Vec<PlannedRegion> {
         channels_have_own_pes: !shared.contains(&region.index),
         touches_consistent_region: touching.contains(&region.index),
     });
-    planned.collect()
+    Ok(planned.collect())
 }
 
 /// Parallel regions with operators of a consistent region inside, or connected to one that is.

@@ -59,7 +59,7 @@ pub fn check(document: &[u8], request: &Arc<Request>, budget: &Budget) -> Result
     let compiled = compiled.filter(|_| found.0.is_empty());
     let warnings = match (&compiled, &bindings) {
         (Some(compiled), _) => compiled.plan().warnings.clone(),
-        (None, Some(bindings)) => warnings(request, bindings, None),
+        (None, Some(bindings)) => warnings(request, bindings, None, budget)?,
         (None, None) => Vec::new(),
     };
     Ok(Checked { compiled, problems: found.0, warnings })

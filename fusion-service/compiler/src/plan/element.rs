@@ -1,15 +1,17 @@
 //! One PE of a plan: what the PE controller needs besides the document.
 
 use super::placement::{self, Placement};
+use super::plan_texts::{PlanTexts, bytes_of, bytes_of_export, bytes_of_imports};
 use super::reason::Reason;
 use crate::aadl::Measure;
-use crate::budget::Budget;
+use crate::budget::{Budget, Limits};
 use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
-use crate::fuser::Pe;
+use crate::fuser::{Pe, PeInput, PeOutput};
 use crate::heap::sorted_map;
+use crate::logical::OperatorId;
 use crate::shared::Shared;
-use crate::topology::{EvaluatedExport, EvaluatedImports, Via};
+use crate::topology::{EvaluatedExport, EvaluatedImports, PhysicalOperator, Via};
 use get_size2::GetSize;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,6 +66,8 @@ pub struct ProcessingElement {
     pub environment: BTreeMap<String, String>,
     /// Indexes of the consistent regions that it takes part in.
     pub consistent_regions: Vec<u64>,
+    /// What its texts count for.
+    text_bytes: u64,
 }
 
 impl PlannedElement {
@@ -150,11 +154,14 @@ pub(super) struct PodNeeds {
 /// # Errors
 ///
 /// Stages `host-placement` and `host-pool-location`: operators of a PE have different placements. Stage `aadl`:
-/// operators of a PE ask for different values of an environment variable.
-pub(super) fn pod_needs(elements: &Elements, pes: &[Pe]) -> Result<Vec<PodNeeds>, Error> {
+/// operators of a PE ask for different values of an environment variable. Stage `topology`: the texts are too many.
+pub(super) fn pod_needs(elements: &Elements, pes: &[Pe], limits: &Limits) -> Result<Vec<PodNeeds>, Error> {
     let mut problems = Problems::default();
-    let placements = problems.keep(placement::placements(elements, pes))?.unwrap_or_default();
-    let environments: Vec<_> = pes.iter().map(|&pe| environment(elements, pe, &mut problems)).collect();
+    let mut texts = PlanTexts::new(limits);
+    let placements = problems.keep(placement::placements(elements, pes, &mut texts))?.unwrap_or_default();
+    let environments = pes.iter().map(|&pe| environment(elements, pe, &mut texts, &mut problems));
+    let environments = environments.collect::<Result<Vec<_>, Problem>>();
+    let environments = problems.keep(environments.map_err(Error::from))?.unwrap_or_default();
     problems.into_result()?;
     let needs = |(placement, environment)| PodNeeds { placement, environment };
     Ok(placements.into_iter().zip(environments).map(needs).collect())
@@ -162,6 +169,11 @@ pub(super) fn pod_needs(elements: &Elements, pes: &[Pe]) -> Result<Vec<PodNeeds>
 
 /// Makes the entries of all PEs, ascending id. A PE for which `unchanged` has an entry keeps that entry. The others
 /// count as added; `needs` has what their pods get, in order.
+///
+/// # Errors
+///
+/// Stage `topology`: the texts of all PEs are too many. Those of PEs that keep their entry count as well, because no
+/// answer depends on what is known already.
 pub(super) fn processing_elements<'b>(
     elements: &Elements,
     unchanged: impl Fn(usize) -> Option<&'b PlannedElement>,
@@ -173,14 +185,21 @@ pub(super) fn processing_elements<'b>(
     let mut pace = budget.pace();
     let mut list = Vec::with_capacity(measures.len());
     let mut needs = needs.into_iter();
+    let mut texts = PlanTexts::new(&budget.limits);
     for (position, (&pe, measure)) in elements.pes().iter().zip(measures).enumerate() {
         if let Some(known) = unchanged(position) {
+            texts.add(known.text_bytes)?;
             list.push(PlannedElement { fate: Fate::Kept, reason: None, element: known.element.clone(), ..*known });
             continue;
         }
         let PodNeeds { placement, environment } = needs.next().unwrap_or_default();
         let members = elements.members(pe);
         pace.steps(u32::try_from(members.len() * 8).unwrap_or(u32::MAX))?;
+        let names = bytes_of(members.iter().map(|&node| topology.operators[node].name.as_str()));
+        let environment_bytes = environment.iter().map(|(name, value)| bytes_of([name.as_str(), value.as_str()]));
+        let needs_bytes = placement.text_bytes() + environment_bytes.sum::<u64>();
+        let text_bytes = names + needs_bytes + bytes_of_streams(elements, pe);
+        texts.add(text_bytes)?;
         let mut operators: Vec<String> = members.iter().map(|&node| topology.operators[node].name.clone()).collect();
         operators.sort_unstable();
         let regions: BTreeSet<u64> =
@@ -198,6 +217,7 @@ pub(super) fn processing_elements<'b>(
             placement,
             environment,
             consistent_regions: regions.into_iter().collect(),
+            text_bytes,
         });
         let Measure { content_id, runtime_id, bytes } = *measure;
         let (id, fate, reason) = (elements.id(pe), Fate::Added, None);
@@ -213,8 +233,7 @@ fn inputs(elements: &Elements, pe: Pe) -> (Vec<PortLabel>, Vec<ImportedPort>) {
         let operator = &topology.operators[port.operator];
         let (operator_index, operator_port) = (operator.index, elements.input_index(port.operator, port.port));
         labels.push(PortLabel { port_id, operator_index, operator_port });
-        let imports = operator.inputs.get(port.port as usize).and_then(|input| input.imports.as_deref());
-        if let Some(imports) = imports.filter(|i| !i.by_name.is_empty() || i.by_properties.is_some()) {
+        if let Some(imports) = imports_of(operator, port) {
             imported.push(ImportedPort { port_id, operator_index, operator_port, imports: imports.clone() });
         }
     }
@@ -223,40 +242,65 @@ fn inputs(elements: &Elements, pe: Pe) -> (Vec<PortLabel>, Vec<ImportedPort>) {
     (labels, imported)
 }
 
+/// The imports of a port, if it has any.
+fn imports_of(operator: &PhysicalOperator, port: PeInput) -> Option<&EvaluatedImports> {
+    let imports = operator.inputs.get(port.port as usize)?.imports.as_deref()?;
+    Some(imports).filter(|imports| !imports.by_name.is_empty() || imports.by_properties.is_some())
+}
+
 fn exports(elements: &Elements, pe: Pe) -> Vec<ExportedPort> {
     let topology = elements.topology();
-    let exporting = elements
-        .members(pe)
-        .iter()
-        .any(|&node| topology.operators[node].outputs.iter().any(|output| output.export.is_some()));
-    if !exporting {
-        return Vec::new();
-    }
     // Channel ports of an exported port carry the export too (rule element-16).
-    let mut exports: Vec<ExportedPort> = (elements.output_ports(pe))
-        .filter_map(|(port_id, port)| {
-            let operator = &topology.operators[port.operator];
-            let export = operator.outputs.get(port.port as usize)?.export.as_deref()?;
-            Some(ExportedPort {
-                port_id,
-                operator_index: operator.index,
-                operator_port: elements.output_index(port.operator, port.port),
-                via: port.via,
-                export: export.clone(),
-            })
+    let mut exports: Vec<ExportedPort> = exporting(elements, pe)
+        .map(|(port_id, port, export)| ExportedPort {
+            port_id,
+            operator_index: topology.operators[port.operator].index,
+            operator_port: elements.output_index(port.operator, port.port),
+            via: port.via,
+            export: export.clone(),
         })
         .collect();
     exports.sort_unstable_by_key(|port| port.port_id);
     exports
 }
 
+/// The output ports of a PE with an exported stream, and their ids.
+fn exporting(elements: &Elements, pe: Pe) -> impl Iterator<Item = (u32, PeOutput, &EvaluatedExport)> {
+    let topology = elements.topology();
+    let members = elements.members(pe).iter();
+    // Most PEs have none. Then their ports need not be gone through.
+    let some = members.flat_map(|&node| &topology.operators[node].outputs).any(|output| output.export.is_some());
+    some.then(|| elements.output_ports(pe)).into_iter().flatten().filter_map(|(port_id, port)| {
+        let output = topology.operators[port.operator].outputs.get(port.port as usize)?;
+        Some((port_id, port, output.export.as_deref()?))
+    })
+}
+
+/// What the texts of the exports and imports of a PE count for.
+fn bytes_of_streams(elements: &Elements, pe: Pe) -> u64 {
+    let operators = &elements.topology().operators;
+    let imports = elements.input_ports(pe).filter_map(|(_, port)| imports_of(&operators[port.operator], port));
+    let exports = exporting(elements, pe).map(|(_, _, export)| bytes_of_export(export));
+    imports.map(bytes_of_imports).chain(exports).sum()
+}
+
 /// Variables of all operators of a PE (rule element-18).
-fn environment(elements: &Elements, pe: Pe, problems: &mut Problems) -> BTreeMap<String, String> {
+fn environment(
+    elements: &Elements,
+    pe: Pe,
+    texts: &mut PlanTexts,
+    problems: &mut Problems,
+) -> Result<BTreeMap<String, String>, Problem> {
     let topology = elements.topology();
     let mut environment: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
+    // All channels of an operator ask for the same.
+    let mut seen: BTreeSet<OperatorId> = BTreeSet::new();
     for &node in elements.members(pe) {
         let operator = &topology.operators[node];
         let Some(primitive) = operator.primitive(&topology.application) else { continue };
+        if primitive.environment.is_empty() || !seen.insert(operator.logical) {
+            continue;
+        }
         for (name, value) in &primitive.environment {
             let (known, by) = environment.entry(name).or_insert((value, &operator.name));
             if known != value {
@@ -272,5 +316,6 @@ fn environment(elements: &Elements, pe: Pe, problems: &mut Problems) -> BTreeMap
             }
         }
     }
-    environment.into_iter().map(|(name, (value, _))| (name.to_owned(), value.to_owned())).collect()
+    texts.add(bytes_of(environment.iter().flat_map(|(name, (value, _))| [*name, *value])))?;
+    Ok(environment.into_iter().map(|(name, (value, _))| (name.to_owned(), value.to_owned())).collect())
 }

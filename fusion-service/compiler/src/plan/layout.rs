@@ -10,8 +10,9 @@
 //! elements ascend by id and each has an operator; every operator is in an element that exists; ports ascend by what
 //! they stand for and their ids are unique per element and direction; splitters name operators that exist.
 
+use crate::budget::Budget;
+use crate::error::Error;
 use crate::topology::{Numbering, Via};
-use std::collections::BTreeSet;
 
 /// SHA-256.
 pub type Digest = [u8; 32];
@@ -106,6 +107,17 @@ pub enum LayoutError {
     Foreign(String),
 }
 
+/// Why a job cannot be restored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    /// The layout is damaged or belongs to another job.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The application or the request has problems, or the budget ended.
+    #[error(transparent)]
+    Compilation(#[from] Error),
+}
+
 /// Version that is written and read (rule layout-4). There is no earlier one yet.
 pub(super) const VERSION: u8 = 1;
 
@@ -126,23 +138,27 @@ impl Layout {
     }
 
     /// Checks the invariants that the encoding does not guarantee.
-    pub(super) fn verify(&self) -> Result<(), LayoutError> {
+    ///
+    /// # Errors
+    ///
+    /// One does not hold, or the budget ends.
+    pub(super) fn verify(&self, budget: &Budget) -> Result<(), RestoreError> {
         use LayoutError::Damaged;
         let ensure = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(Damaged(what)) };
         let numbering = &self.numbering;
         ensure(numbering.operators.is_sorted_by(|a, b| a.0 < b.0), "an operator is there twice")?;
-        let indexes: BTreeSet<u32> = numbering.operators.iter().map(|(_, index)| *index).collect();
-        ensure(indexes.len() == numbering.operators.len(), "an operator index is there twice")?;
         ensure(self.widths.is_sorted_by(|a, b| a.0 < b.0), "a region is there twice")?;
         ensure(self.elements.is_sorted_by(|a, b| a.id < b.id), "a PE is there twice")?;
-        let mut placed = BTreeSet::new();
+        ensure(numbering.splitters.is_sorted_by(|a, b| a < b), "splitters are out of order")?;
+        ensure(numbering.host_pools.is_sorted_by(|a, b| a < b), "host pools are out of order")?;
+        let of_tree = |tree: &SplitterTree| (tree.operator, tree.port);
+        ensure(self.splitter_trees.is_sorted_by(|a, b| of_tree(a) < of_tree(b)), "splitter trees are out of order")?;
+        let mut pace = budget.pace();
         for element in &self.elements {
+            let parts = element.operators.len() + element.inputs.len() + element.outputs.len();
+            pace.steps(u32::try_from(parts).unwrap_or(u32::MAX))?;
             ensure(!element.operators.is_empty(), "a PE has no operator")?;
             ensure(element.operators.is_sorted_by(|a, b| a < b), "operators of a PE are out of order")?;
-            for index in &element.operators {
-                ensure(indexes.contains(index), "a PE has an unknown operator")?;
-                ensure(placed.insert(*index), "an operator is in two PEs")?;
-            }
             let key = |o: &LayoutOutputPort| (o.operator, o.port, o.via);
             ensure(element.inputs.is_sorted_by(|a, b| (a.operator, a.port) < (b.operator, b.port)), "input ports")?;
             ensure(element.outputs.is_sorted_by(|a, b| key(a) < key(b)), "output ports")?;
@@ -152,16 +168,22 @@ impl Layout {
             ensure(unique(element.inputs.iter().map(|port| port.id)), "an input port id is there twice")?;
             ensure(unique(element.outputs.iter().map(|port| port.id)), "an output port id is there twice")?;
         }
-        ensure(placed.len() == indexes.len(), "an operator is in no PE")?;
-        ensure(numbering.splitters.is_sorted_by(|a, b| a < b), "splitters are out of order")?;
-        ensure(numbering.host_pools.is_sorted_by(|a, b| a < b), "host pools are out of order")?;
-        let of_tree = |tree: &SplitterTree| (tree.operator, tree.port);
-        ensure(self.splitter_trees.is_sorted_by(|a, b| of_tree(a) < of_tree(b)), "splitter trees are out of order")
+        budget.check()?;
+        let indexes = sorted(numbering.operators.iter().map(|(_, index)| *index));
+        ensure(indexes.is_sorted_by(|a, b| a < b), "an operator index is there twice")?;
+        let placed = sorted(self.elements.iter().flat_map(|element| element.operators.iter().copied()));
+        ensure(placed.is_sorted_by(|a, b| a < b), "an operator is in two PEs")?;
+        ensure(placed == indexes, "an operator is in no PE, or a PE has an unknown operator")?;
+        Ok(())
     }
 }
 
+fn sorted(numbers: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut numbers: Vec<u32> = numbers.collect();
+    numbers.sort_unstable();
+    numbers
+}
+
 fn unique(ids: impl Iterator<Item = u32>) -> bool {
-    let mut ids: Vec<u32> = ids.collect();
-    ids.sort_unstable();
-    ids.is_sorted_by(|a, b| a < b)
+    sorted(ids).is_sorted_by(|a, b| a < b)
 }

@@ -2,11 +2,14 @@
 //!
 //! The message stores numbers by column, as differences where neighbours are alike, and stores PE ports with
 //! consecutive ids as one entry. So the layout of a job with millions of ports stays small. The same layout always
-//! gives the same bytes. Reading trusts no length or number in the bytes.
+//! gives the same bytes. Reading trusts no length or number in the bytes: [`super::layout_counts`] compares them with
+//! the limits first.
 
 use super::layout::{
-    Digest, Layout, LayoutElement, LayoutError, LayoutInputPort, LayoutOutputPort, SplitterTree, VERSION,
+    Digest, Layout, LayoutElement, LayoutError, LayoutInputPort, LayoutOutputPort, RestoreError, SplitterTree, VERSION,
 };
+use super::layout_counts::{MOST_PORTS, Outline};
+use crate::budget::Budget;
 use crate::topology::{Identity, NumberedSplitter, Numbering, Via};
 use prost::Message as _;
 use std::io::Read as _;
@@ -16,6 +19,8 @@ const MAGIC: &[u8; 4] = b"SPLL";
 const LEVEL: i32 = 3;
 /// Unpacked size that is accepted. The largest job that is supported needs less.
 const MOST: u64 = 96 << 20;
+/// Logarithm of the window of the compression that is accepted: 8 MiB. [`LEVEL`] needs less.
+const WINDOW: u32 = 23;
 
 /// Version 1. Fields are only added.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -122,24 +127,10 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// The bytes are no layout of a version that this compiler reads, or break an invariant.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, LayoutError> {
-        let damaged = LayoutError::Damaged;
-        let rest = bytes.strip_prefix(MAGIC).ok_or(damaged("it does not begin like one"))?;
-        let (&version, packed) = rest.split_first().ok_or(damaged("it ends early"))?;
-        if version != VERSION {
-            return Err(LayoutError::Version(version));
-        }
-        let decoder = zstd::Decoder::new(packed).map_err(|_| damaged("it cannot be unpacked"))?;
-        let mut message = Vec::new();
-        decoder.take(MOST + 1).read_to_end(&mut message).map_err(|_| damaged("it cannot be unpacked"))?;
-        if message.len() as u64 > MOST {
-            return Err(damaged("it is too large"));
-        }
-        let message = Version1::decode(message.as_slice()).map_err(|_| damaged("it is no message"))?;
-        let layout = from_message(message).ok_or(damaged("its parts do not fit together"))?;
-        layout.verify()?;
-        Ok(layout)
+    /// The bytes are no layout of a version that this compiler reads, have more than a job within the limits, or break
+    /// an invariant; or the budget ends.
+    pub fn from_bytes(bytes: &[u8], budget: &Budget) -> Result<Self, RestoreError> {
+        PackedLayout::open(bytes, budget)?.read(budget)
     }
 
     fn to_message(&self) -> Version1 {
@@ -183,17 +174,13 @@ impl Layout {
             message.index.push(index.to(u64::from(*number)));
             message.element.push(element.to(element_of(*number)));
         }
-        let position = |identity: &Identity| {
-            let found = self.numbering.operators.binary_search_by(|(known, _)| known.cmp(identity));
-            found.map_or(u32::MAX, |position| position as u32)
-        };
         message.splitters = (self.numbering.splitters.iter())
-            .map(|s| Splitter1 {
-                source: position(&s.source),
-                source_port: s.source_port,
-                target: position(&s.target),
-                target_port: s.target_port,
-                index: s.index,
+            .map(|&NumberedSplitter { source, source_port, target, target_port, index }| Splitter1 {
+                source,
+                source_port,
+                target,
+                target_port,
+                index,
             })
             .collect();
         message.trees = (self.splitter_trees.iter())
@@ -213,6 +200,67 @@ impl Layout {
             message.outputs.push(output_runs(&element.outputs, &mut message.output));
         }
         message
+    }
+}
+
+/// A layout of which only the outline has been read. All that it has is within the limits.
+pub(super) struct PackedLayout {
+    message: Vec<u8>,
+    outline: Outline,
+}
+
+impl PackedLayout {
+    /// Unpacks the message and reads its outline.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no layout of a version that this compiler reads, or have more than a job within the limits; or the
+    /// budget ends.
+    pub(super) fn open(bytes: &[u8], budget: &Budget) -> Result<Self, RestoreError> {
+        let damaged = LayoutError::Damaged;
+        let rest = bytes.strip_prefix(MAGIC).ok_or(damaged("it does not begin like one"))?;
+        let (&version, packed) = rest.split_first().ok_or(damaged("it ends early"))?;
+        if version != VERSION {
+            return Err(LayoutError::Version(version).into());
+        }
+        let mut decoder = zstd::Decoder::new(packed).map_err(|_| damaged("it cannot be unpacked"))?;
+        decoder.window_log_max(WINDOW).map_err(|_| damaged("it cannot be unpacked"))?;
+        let mut message = Vec::new();
+        decoder.take(MOST + 1).read_to_end(&mut message).map_err(|_| damaged("it cannot be unpacked"))?;
+        if message.len() as u64 > MOST {
+            return Err(damaged("it is too large").into());
+        }
+        budget.check()?;
+        let outline = Outline::of(&message).ok_or(damaged("it is no message"))?;
+        outline.check(&budget.limits)?;
+        Ok(Self { message, outline })
+    }
+
+    /// SHA-256 of the ADL that it was made from.
+    pub(super) fn adl(&self) -> Digest {
+        self.outline.adl
+    }
+
+    /// Digest of the request that it was made for.
+    pub(super) fn request(&self) -> Digest {
+        self.outline.request
+    }
+
+    /// Reads the whole layout.
+    ///
+    /// # Errors
+    ///
+    /// It breaks an invariant, or the budget ends.
+    pub(super) fn read(self, budget: &Budget) -> Result<Layout, RestoreError> {
+        let damaged = LayoutError::Damaged;
+        budget.check()?;
+        let decoded = Version1::decode(self.message.as_slice()).map_err(|_| damaged("it is no message"))?;
+        drop(self.message);
+        budget.check()?;
+        let depth = budget.limits.depth;
+        let layout = from_message(decoded, depth).ok_or(damaged("its parts do not fit together"))?;
+        layout.verify(budget)?;
+        Ok(layout)
     }
 }
 
@@ -271,7 +319,9 @@ fn output_runs(ports: &[LayoutOutputPort], runs: &mut Vec<u32>) -> u32 {
     number
 }
 
-fn from_message(message: Version1) -> Option<Layout> {
+/// Makes a layout of a message whose numbers of entries are within the limits. Regions nest as elements of the ADL do,
+/// so at most `most_depth` are around an operator.
+fn from_message(mut message: Version1, most_depth: u32) -> Option<Layout> {
     let count = message.index.len();
     let alike = [message.logical_index.len(), message.depth.len(), message.element.len()];
     let elements = message.id.len();
@@ -283,6 +333,8 @@ fn from_message(message: Version1) -> Option<Layout> {
         return None;
     }
     let mut layout_elements = elements_of(&message)?;
+    // The columns of ports may be large, and are not needed any more.
+    (message.input, message.output) = (Vec::new(), Vec::new());
     let (mut logical, mut index, mut element) =
         (DeltaDecoder::default(), DeltaDecoder::default(), DeltaDecoder::default());
     let mut levels: Vec<DeltaDecoder> = Vec::new();
@@ -290,10 +342,11 @@ fn from_message(message: Version1) -> Option<Layout> {
     let mut operators = Vec::with_capacity(count);
     for at in 0..count {
         let logical_index = logical.add(*message.logical_index.get(at)?)?;
-        let depth = *message.depth.get(at)? as usize;
-        if depth > channels.len() {
+        let depth = *message.depth.get(at)?;
+        if depth > most_depth || depth as usize > channels.len() {
             return None;
         }
+        let depth = depth as usize;
         levels.resize(levels.len().max(depth), DeltaDecoder::default());
         let channels = levels
             .iter_mut()
@@ -311,16 +364,11 @@ fn from_message(message: Version1) -> Option<Layout> {
     for element in &mut layout_elements {
         element.operators.sort_unstable();
     }
-    let identity = |position: u32| Some(operators.get(position as usize)?.0.clone());
-    let splitters = (message.splitters.iter())
-        .map(|s| {
-            Some(NumberedSplitter {
-                source: identity(s.source)?,
-                source_port: s.source_port,
-                target: identity(s.target)?,
-                target_port: s.target_port,
-                index: s.index,
-            })
+    let known = |position: u32| (position as usize) < operators.len();
+    let splitters = (message.splitters.into_iter())
+        .map(|Splitter1 { source, source_port, target, target_port, index }| {
+            let splitter = NumberedSplitter { source, source_port, target, target_port, index };
+            (known(source) && known(target)).then_some(splitter)
         })
         .collect::<Option<_>>()?;
     Some(Layout {
@@ -393,9 +441,6 @@ fn elements_of(message: &Version1) -> Option<Vec<LayoutElement>> {
     }
     (inputs.next().is_none() && outputs.next().is_none()).then_some(elements)
 }
-
-/// PE ports that a layout may have. Each takes several hundred bytes of AADL, which is limited to a few gigabytes.
-const MOST_PORTS: u32 = 10_000_000;
 
 /// Numbers as differences.
 #[derive(Clone, Copy, Default)]

@@ -14,9 +14,11 @@
 //! * `request` is the input; `assemble` is the common second half of these functions: a topology and its PEs become a
 //!   compiled job;
 //! * `resize` (with [`replay()`]) and `restore` start from a job that exists; `check` goes on past problems;
-//! * `element` is a PE of a plan, with its `placement`; `consistent` has the consistent regions of a plan;
+//! * `element` is a PE of a plan, with its `placement`; `plan_texts` bounds their texts; `consistent` has
+//!   the consistent regions of a plan;
 //! * `change` decides what a resize does to each PE, `reason` explains why;
-//! * `layout` is the type; `record` makes one from a compiled job; `layout_bytes` encodes and decodes it.
+//! * `layout` is the type; `record` makes one from a compiled job; `layout_bytes` encodes and decodes it,
+//!   and `layout_counts` bounds what is decoded.
 //!
 //! Knows: all stages. Must not know: gRPC, files, Kubernetes, anything about a job that is not in its arguments.
 //!
@@ -31,7 +33,9 @@ mod consistent;
 mod element;
 mod layout;
 mod layout_bytes;
+mod layout_counts;
 mod placement;
+mod plan_texts;
 mod reason;
 mod record;
 mod request;
@@ -44,12 +48,14 @@ pub use crate::elements::{InUse, PortsInUse};
 pub use check::{Checked, check};
 pub use consistent::{PlannedConsistentRegion, RegionMember, Trigger};
 pub use element::{ExportedPort, Fate, ImportedPort, PlannedElement, PortLabel, ProcessingElement};
-pub use layout::{Digest, Layout, LayoutElement, LayoutError, LayoutInputPort, LayoutOutputPort, SplitterTree};
+pub use layout::{
+    Digest, Layout, LayoutElement, LayoutError, LayoutInputPort, LayoutOutputPort, RestoreError, SplitterTree,
+};
 pub use placement::Placement;
 pub use reason::{Reason, SomeOperators};
 pub use request::{FusionOption, Request, Source};
 pub use resize::{Policy, Replay, replay, resize};
-pub use restore::{RestoreError, restore};
+pub use restore::restore;
 
 use crate::aadl::{WriteError, Writer};
 use crate::budget::Budget;

@@ -1,13 +1,15 @@
 //! Where the pod of a PE may run, from the placement of its operators (rule element-17).
 
+use super::plan_texts::{PlanTexts, bytes_of};
 use crate::budget::Limits;
 use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::fuser::Pe;
-use crate::logical::{HostPool, OperatorKind, PoolLocation};
+use crate::logical::{HostPool, OperatorKind, PoolLocation, Resources};
 use crate::topology::PhysicalOperator;
 use get_size2::GetSize;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The SPL compiler puts operators without a host pool into this one.
 const DEFAULT_POOL: &str = "$default";
@@ -32,7 +34,8 @@ pub struct Placement {
 /// # Errors
 ///
 /// Stages `host-placement` and `host-pool-location`, in this order: operators of a PE ask for different hosts or pools.
-pub(super) fn placements(elements: &Elements, pes: &[Pe]) -> Result<Vec<Placement>, Error> {
+/// Stage `topology`: the texts are too many.
+pub(super) fn placements(elements: &Elements, pes: &[Pe], texts: &mut PlanTexts) -> Result<Vec<Placement>, Error> {
     let topology = elements.topology();
     let (mut hosts, mut pools) = (Problems::default(), Problems::default());
     // Channels of two operators have the same problem. It is reported once.
@@ -53,28 +56,45 @@ pub(super) fn placements(elements: &Elements, pes: &[Pe]) -> Result<Vec<Placemen
                 }
                 None
             });
-        let ids = |of: fn(&PhysicalOperator) -> &[String]| {
-            let ids: BTreeSet<&String> = operators().flat_map(of).collect();
-            ids.into_iter().cloned().collect()
+        // Channels mostly share their resources. Each is looked at once.
+        let mut resources: Vec<&Arc<Resources>> = operators().map(|operator| &operator.resources).collect();
+        resources.sort_unstable_by_key(|resources| Arc::as_ptr(resources));
+        resources.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let ids = |of: fn(&Resources) -> &[String]| -> BTreeSet<&str> {
+            resources.iter().flat_map(|resources| of(resources)).map(String::as_str).collect()
         };
-        Placement {
+        let (co_locations, ex_locations) = (ids(|r| &r.co_locations), ids(|r| &r.ex_locations));
+        let isolation = operators().find(|o| o.resources.isolation).map(|o| o.name.as_str());
+        let all = host.into_iter().chain(isolation).chain(co_locations.iter().copied());
+        texts.add(bytes_of(all.chain(ex_locations.iter().copied())))?;
+        let owned = |ids: BTreeSet<&str>| ids.into_iter().map(str::to_owned).collect();
+        Ok(Placement {
             host: host.map(str::to_owned),
-            co_locations: ids(|o| &o.resources.co_locations),
-            ex_locations: ids(|o| &o.resources.ex_locations),
-            isolation: operators().find(|o| o.resources.isolation).map(|o| o.name.clone()),
+            co_locations: owned(co_locations),
+            ex_locations: owned(ex_locations),
+            isolation: isolation.map(str::to_owned),
             pool,
-        }
+        })
     });
-    let placements = placements.collect();
+    let placements = placements.collect::<Result<_, Problem>>()?;
     hosts.extend(pools.into_vec());
     hosts.into_result().map(|()| placements)
+}
+
+impl Placement {
+    /// What its texts count for.
+    pub(super) fn text_bytes(&self) -> u64 {
+        let Self { host, co_locations, ex_locations, isolation, pool: _ } = self;
+        bytes_of(host.iter().chain(co_locations).chain(ex_locations).chain(isolation).map(String::as_str))
+    }
 }
 
 /// Operators that want a host for their PE alone, with the id of that PE, sorted.
 ///
 /// # Errors
 ///
-/// Stage `host-isolation`: the PEs would have more isolation labels than the limit allows (rule service-13).
+/// Stage `host-isolation`: the PEs would have more isolation labels, or longer ones, than the limits allow
+/// (rule service-13).
 pub(super) fn isolated(elements: &Elements, limits: &Limits) -> Result<Vec<(String, u64)>, Error> {
     let topology = elements.topology();
     // Most applications have no such operator. Then the channels need not be searched.
@@ -83,15 +103,24 @@ pub(super) fn isolated(elements: &Elements, limits: &Limits) -> Result<Vec<(Stri
     if !topology.application.operators.values().any(|written| isolates(&written.kind)) {
         return Ok(Vec::new());
     }
-    let mut isolated: Vec<(String, u64)> = (topology.operators.iter())
-        .filter(|(_, operator)| operator.resources.isolation)
-        .map(|(node, operator)| (operator.name.clone(), elements.id(elements.partition().pe(node))))
-        .collect();
-    let (operators, pes) = (isolated.len(), elements.pes().len());
-    if (operators as u64).saturating_mul(pes as u64) > limits.isolation_labels {
+    let isolated = || topology.operators.iter().filter(|(_, operator)| operator.resources.isolation);
+    let (mut operators, mut bytes) = (0_u64, 0_u64);
+    for (_, operator) in isolated() {
+        operators += 1;
+        bytes = bytes.saturating_add(operator.name.len() as u64);
+    }
+    let pes = elements.pes().len() as u64;
+    if operators.saturating_mul(pes) > limits.isolation_labels {
         let message = format!("{operators} isolated operators in {pes} PEs are too many");
         return Err(Problem::new(Stage::HostIsolation, message).into());
     }
+    if bytes.saturating_mul(pes) > limits.isolation_label_bytes() {
+        let message = format!("the names of {operators} isolated operators, {bytes} bytes, are too long for {pes} PEs");
+        return Err(Problem::new(Stage::HostIsolation, message).into());
+    }
+    let mut isolated: Vec<(String, u64)> = isolated()
+        .map(|(node, operator)| (operator.name.clone(), elements.id(elements.partition().pe(node))))
+        .collect();
     isolated.sort_unstable();
     Ok(isolated)
 }

@@ -7,11 +7,10 @@ use crate::error::{Error, excerpt};
 use crate::fuser::{AutomaticFusion, Cpus, Fusion, FusionType, Graph, automatic};
 use crate::logical::Application;
 use crate::logical::submission::{Bindings, bind};
-use crate::topology::{self, ChannelCount, Configuration, Parameters, Topology};
+use crate::topology::{self, ChannelCount, Configuration, Parameters, RegionsByName, Topology};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use streams_region_names::Pattern;
 
 /// An application with the digest of its ADL.
 #[derive(Clone, Debug)]
@@ -238,27 +237,62 @@ impl BoundRequest {
 }
 
 /// Warns of parts of the request without effect. Without a topology, it does not check regions (rule layout-16).
-pub(super) fn warnings(request: &Request, bindings: &Bindings, topology: Option<&Topology>) -> Vec<Warning> {
+///
+/// # Errors
+///
+/// The budget ends.
+pub(super) fn warnings(
+    request: &Request,
+    bindings: &Bindings,
+    topology: Option<&Topology>,
+    budget: &Budget,
+) -> Result<Vec<Warning>, Error> {
     let mut warnings = Vec::new();
+    let mut pace = budget.pace();
     for name in bindings.ignored() {
+        pace.step()?;
         let message = format!("the application has no submission-time value {}", excerpt(name));
         warnings.push(Warning { reason: "UnknownSubmissionValue", message });
     }
-    let counts = request.channel_counts.iter().map(|(pattern, _)| pattern);
-    let mut known = HashSet::new();
-    let patterns = request.widths.iter().map(|(pattern, _)| pattern).chain(counts);
-    let patterns = patterns.filter(|pattern| known.insert(pattern.as_str()));
-    for (pattern, topology) in patterns.filter_map(|pattern| Some((pattern, topology?))) {
-        let parsed = Pattern::parse(pattern).ok();
-        let matches = |name: &str| parsed.as_ref().is_some_and(|pattern| pattern.matches(name));
-        if !topology.regions.iter().any(|region| matches(&region.name)) {
-            let message = format!("no parallel region matches \"{}\"", excerpt(pattern));
-            warnings.push(Warning { reason: "UnmatchedRegion", message });
+    if let Some(topology) = topology {
+        let regions = RegionsByName::new(&topology.regions);
+        let counts = request.channel_counts.iter().map(|(pattern, _)| pattern);
+        let mut known = HashSet::new();
+        for pattern in request.widths.iter().map(|(pattern, _)| pattern).chain(counts) {
+            if known.insert(pattern.as_str()) && !regions.has_match(pattern, &mut pace)? {
+                let message = format!("no parallel region matches \"{}\"", excerpt(pattern));
+                warnings.push(Warning { reason: "UnmatchedRegion", message });
+            }
         }
     }
     if request.fusion == FusionOption::Legacy && request.fusion_type != FusionType::NoChannelInfluence {
         let message = format!("the fusion type {} has no effect on legacy fusion", request.fusion_type.name());
         warnings.push(Warning { reason: "FusionTypeWithoutEffect", message });
     }
-    warnings
+    Ok(warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::submit;
+    use streams_test_support::application::Sketch;
+
+    #[test]
+    fn patterns_without_effect_are_found_within_the_budget() {
+        let adl = Sketch::row(&["S", "P", "T"]).parallel("P", 2).adl();
+        let source = Source::parse(adl.as_bytes(), &Budget::default()).unwrap();
+        let job = submit(&source, &Arc::new(Request::default()), &Budget::default()).unwrap();
+        let widths = ["P", "*", "Q", "Q", "R*", "?"].map(|pattern| (pattern.to_owned(), 2));
+        let warned = |widths: &[(String, i128)], budget: &Budget| {
+            let channel_counts = vec![("Q".to_owned(), ChannelCount::Ignored), ("U".to_owned(), ChannelCount::Ignored)];
+            let request = Request { widths: widths.to_vec(), channel_counts, ..Request::default() };
+            let warnings = warnings(&request, job.bindings(), Some(job.topology()), budget)?;
+            Ok(warnings.into_iter().map(|warning| warning.message).collect::<Vec<_>>())
+        };
+        let expected = ["Q", "R*", "?", "U"].map(|pattern| format!("no parallel region matches \"{pattern}\""));
+        assert_eq!(warned(&widths, &Budget::default()), Ok(expected.to_vec()));
+        let many: Vec<_> = (0..10_000).map(|number| (format!("*x{number}"), 2)).collect();
+        assert_eq!(warned(&many, &Budget::cancelled()), Err(Error::Cancelled));
+    }
 }

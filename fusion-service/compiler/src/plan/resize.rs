@@ -8,7 +8,7 @@ use crate::budget::Budget;
 use crate::elements::{Elements, InUse, KeptPorts};
 use crate::error::{Error, Problems};
 use crate::fuser::{self, Graph, PartitionWithIds, RunningJob};
-use crate::topology::{self, Generations, Numbering, find_region, relabel};
+use crate::topology::{self, Generations, Numbering, RegionsByName, find_region, relabel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -41,14 +41,12 @@ pub fn resize(
     let mut wanted: Vec<(String, i128)> =
         before.regions.iter().map(|region| (region.name.clone(), i128::from(region.width))).collect();
     let mut problems = Problems::default();
+    let regions = RegionsByName::new(&before.regions);
+    let mut pace = budget.pace();
     for (pattern, width) in widths {
-        let Some(index) = problems.keep(find_region(&before.regions, pattern))?.map(|region| region.index) else {
-            continue;
-        };
-        for (region, entry) in before.regions.iter().zip(&mut wanted) {
-            if region.index == index {
-                entry.1 = *width;
-            }
+        let found = problems.keep(regions.find(pattern, &mut pace))?;
+        if let Some(entry) = found.and_then(|position| wanted.get_mut(position)) {
+            entry.1 = *width;
         }
     }
     problems.into_result()?;
@@ -80,7 +78,7 @@ pub fn resize(
         }
     };
     let Grouping { partition, ids, automatic_count, automatic } = grouping;
-    let mut elements = Elements::after(&prior.elements, &generations, Arc::clone(&topology), partition, ids);
+    let mut elements = Elements::after(&prior.elements, &generations, Arc::clone(&topology), partition, ids, budget)?;
     let predecessor = Predecessor::new(prior, &generations, changes, &elements, budget)?;
     let open = predecessor.unchanged.others(&elements);
     let ports = KeptPorts { before: &prior.elements, generations: &generations };

@@ -3,7 +3,8 @@
 use super::Compiled;
 use super::assemble::Grouping;
 use super::change::Prior;
-use super::layout::{Layout, LayoutError};
+use super::layout::{Layout, LayoutError, RestoreError};
+use super::layout_bytes::PackedLayout;
 use super::record::pre_order;
 use super::request::{BoundRequest, Request, Source};
 use crate::aadl::{Measure, Writer};
@@ -18,17 +19,6 @@ use cranelift_entity::{EntityRef, PrimaryMap};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why a job cannot be restored.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RestoreError {
-    /// The layout is damaged or belongs to another job.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// The application or the request has problems, or the budget ended.
-    #[error(transparent)]
-    Compilation(#[from] Error),
-}
-
 /// Restores the job that a layout was made from. Its documents are the same to the byte if the request and the version
 /// of the compiler are the same. Their ids and sizes come from the layout. In the plan, every PE counts as added
 /// (rule layout-6).
@@ -42,13 +32,15 @@ pub fn restore(
     layout: &[u8],
     budget: &Budget,
 ) -> Result<Compiled, RestoreError> {
-    let layout = Layout::from_bytes(layout)?;
-    if layout.adl != source.digest {
+    let packed = PackedLayout::open(layout, budget)?;
+    // What belongs to something else is not read any further.
+    if packed.adl() != source.digest {
         return Err(foreign("it was made from another ADL"));
     }
-    if layout.request != request.digest() {
+    if packed.request() != request.digest() {
         return Err(foreign("it was made for another job, or with other submission-time values or settings"));
     }
+    let layout = packed.read(budget)?;
     request.check()?;
     let bound = BoundRequest::new(source, request)?;
     let names = region_names(&source.application);

@@ -9,18 +9,30 @@ use super::annotation_text::resolve;
 use super::consistent::Membership;
 use super::shape::Shape;
 use super::texts::TextBudget;
-use super::{AnnotationValue, Channel, Parameters, ResolvedAnnotation, names, threading};
+use super::threading::{ThreadingModel, ThreadingModels};
+use super::{AnnotationValue, Channel, Parameters, ResolvedAnnotation, names};
+use crate::budget::Pace;
 use crate::error::{Error, Problems};
-use crate::logical::OperatorId;
+use crate::heap::share_if_any;
+use crate::logical::{OperatorId, Text};
 use get_size2::GetSize;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// The key of a view's name, and the key of the same name without channels.
+const NAME: &str = "name";
+const LOGICAL_NAME: &str = "logicalName";
+/// Bytes of an annotation besides its texts.
+const PER_ANNOTATION: usize = size_of::<ResolvedAnnotation>();
+/// Bytes of a key and a value besides their texts.
+const PER_VALUE: usize = size_of::<(String, AnnotationValue)>();
 
 /// The annotations of one operator, apart from that of its consistent region.
 #[derive(Debug, GetSize)]
 pub(super) struct Annotations {
     own: Vec<OwnAnnotation>,
-    threading: Option<ResolvedAnnotation>,
+    #[get_size(size_fn = share_if_any)]
+    threading: Option<Arc<ThreadingModel>>,
     varies: bool,
 }
 
@@ -42,12 +54,21 @@ enum OwnAnnotation {
 impl Annotations {
     /// Resolves everything that does not depend on the channel. Returns nothing if there are problems, and adds all of
     /// them to `problems`.
+    ///
+    /// Literals are not charged for: each is in the document once.
+    ///
+    /// # Errors
+    ///
+    /// The texts of all operators are too long, or the budget ends.
     pub(super) fn of(
         shape: &Shape<'_>,
         id: OperatorId,
         parameters: &Parameters,
+        models: &mut ThreadingModels<'_>,
+        texts: &mut TextBudget,
+        pace: &mut Pace<'_>,
         problems: &mut Problems,
-    ) -> Option<Self> {
+    ) -> Result<Option<Self>, Error> {
         let mut whole = true;
         let operator = &shape.application.operators[id];
         let bindings = &parameters.bindings;
@@ -57,19 +78,32 @@ impl Annotations {
             let is_view = annotation.tag == "view";
             let mut values = Vec::with_capacity(annotation.values.len());
             for (key, text) in &annotation.values {
+                pace.step()?;
                 let value = match key.as_str() {
-                    "filter" if is_view => view_filter(&text.literal),
-                    "attributes" if is_view => view_attributes(&text.literal),
-                    _ => AnnotationValue::Text(resolve(bindings, text, annotation).unwrap_or_else(|problem| {
-                        problems.push(problem);
-                        whole = false;
-                        String::new()
-                    })),
+                    "filter" if is_view => {
+                        charge_entries(text, texts)?;
+                        view_filter(&text.literal)
+                    }
+                    "attributes" if is_view => {
+                        charge_entries(text, texts)?;
+                        view_attributes(&text.literal)
+                    }
+                    _ => {
+                        let resolved = resolve(bindings, text, annotation).unwrap_or_else(|problem| {
+                            problems.push(problem);
+                            whole = false;
+                            ""
+                        });
+                        if text.submission_value.is_some() {
+                            texts.charge(resolved.len())?;
+                        }
+                        AnnotationValue::Text(resolved.to_owned())
+                    }
                 };
                 values.push((key.clone(), value));
             }
             let tag = annotation.tag.clone();
-            let name = values.iter().position(|(key, _)| key == "name").filter(|_| is_view);
+            let name = values.iter().position(|(key, _)| key == NAME).filter(|_| is_view);
             own.push(match name {
                 Some(at) => {
                     varies = true;
@@ -84,17 +118,18 @@ impl Annotations {
                 None => OwnAnnotation::Same(ResolvedAnnotation { tag, values }),
             });
         }
-        let threading = threading::model(shape, id, parameters).map_err(|problem| problems.push(problem)).ok()?;
-        whole.then_some(Self { own, threading, varies })
+        Ok(match models.of(operator, texts, pace)? {
+            Ok(threading) => whole.then_some(Self { own, threading, varies }),
+            Err(problem) => {
+                problems.push(problem);
+                None
+            }
+        })
     }
 
     /// The value of the key `model` of the threading annotation.
-    pub(super) fn threading_model(&self) -> Option<&str> {
-        let (_, value) = self.threading.as_ref()?.values.iter().find(|(key, _)| key == "model")?;
-        match value {
-            AnnotationValue::Text(model) => Some(model),
-            _ => None,
-        }
+    pub(super) fn threading_model(&self) -> Option<Arc<str>> {
+        self.threading.as_ref()?.name.clone()
     }
 
     /// Whether they differ between channels.
@@ -122,28 +157,62 @@ impl Annotations {
             made.last = Some((key, known.clone()));
             return Ok(known.clone());
         }
-        let mut all = Vec::with_capacity(self.own.len() + 2);
-        for own in &self.own {
-            all.push(match own {
-                OwnAnnotation::Same(annotation) => annotation.clone(),
-                OwnAnnotation::View { before, name, after, tag } => {
-                    let scope = names::scope_of(shape, id).fill(channels);
-                    let logical = names::logical_scope_of(shape.application, id);
-                    let mut values = before.clone();
-                    values.push(("name".to_owned(), AnnotationValue::Text(format!("{scope}{name}"))));
-                    values.push(("logicalName".to_owned(), AnnotationValue::Text(format!("{logical}{name}"))));
-                    values.extend(after.iter().cloned());
-                    ResolvedAnnotation { tag: tag.clone(), values }
-                }
-            });
-        }
-        all.extend(membership.map(|membership| membership.annotation.clone()));
-        all.extend(self.threading.clone());
-        charge(&all, texts)?;
-        let all: Arc<[ResolvedAnnotation]> = all.into();
+        let scopes = if self.varies { ViewScopes::of(shape, id, channels) } else { ViewScopes::default() };
+        let others = [
+            membership.map(|membership| &membership.annotation),
+            self.threading.as_ref().map(|threading| &threading.annotation),
+        ];
+        let others = others.into_iter().flatten();
+        let own = self.own.iter().map(|own| own.size(&scopes)).sum::<usize>();
+        texts.charge(own + others.clone().map(size).sum::<usize>())?;
+        let own = self.own.iter().map(|own| own.fill(&scopes));
+        let all: Arc<[ResolvedAnnotation]> = own.chain(others.cloned()).collect();
         made.all.insert(key, all.clone());
         made.last = Some((key, all.clone()));
         Ok(all)
+    }
+}
+
+/// What the names of views begin with in one channel.
+#[derive(Default)]
+struct ViewScopes {
+    physical: String,
+    logical: String,
+}
+
+impl ViewScopes {
+    fn of(shape: &Shape<'_>, id: OperatorId, channels: &[Channel]) -> Self {
+        let physical = names::scope_of(shape, id).fill(channels);
+        Self { physical, logical: names::logical_scope_of(shape.application, id) }
+    }
+}
+
+impl OwnAnnotation {
+    /// Bytes of the annotation in one channel, as [`size()`] would count them.
+    fn size(&self, scopes: &ViewScopes) -> usize {
+        match self {
+            Self::Same(annotation) => size(annotation),
+            Self::View { before, name, after, tag } => {
+                let names = [(NAME, &scopes.physical), (LOGICAL_NAME, &scopes.logical)];
+                let names = names.map(|(key, scope)| PER_VALUE + key.len() + scope.len() + name.len());
+                let values = names.iter().sum::<usize>() + values_size(before) + values_size(after);
+                PER_ANNOTATION + tag.len() + values
+            }
+        }
+    }
+
+    fn fill(&self, ViewScopes { physical, logical }: &ViewScopes) -> ResolvedAnnotation {
+        match self {
+            Self::Same(annotation) => annotation.clone(),
+            Self::View { before, name, after, tag } => {
+                let mut values = Vec::with_capacity(before.len() + 2 + after.len());
+                values.extend_from_slice(before);
+                values.push((NAME.to_owned(), AnnotationValue::Text(format!("{physical}{name}"))));
+                values.push((LOGICAL_NAME.to_owned(), AnnotationValue::Text(format!("{logical}{name}"))));
+                values.extend_from_slice(after);
+                ResolvedAnnotation { tag: tag.clone(), values }
+            }
+        }
     }
 }
 
@@ -167,17 +236,28 @@ fn charge(annotations: &[ResolvedAnnotation], texts: &mut TextBudget) -> Result<
     annotations.iter().try_for_each(|annotation| texts.charge(size(annotation)))
 }
 
+/// Charges for the list or tuple that is made of a text, before it is: many entries may have no text at all.
+fn charge_entries(text: &Text, texts: &mut TextBudget) -> Result<(), Error> {
+    let entries = memchr::memchr_iter(b',', text.literal.as_bytes()).count() + 1;
+    texts.charge(entries.saturating_mul(TextBudget::PER_TEXT))
+}
+
 /// Bytes of an annotation, roughly.
 fn size(annotation: &ResolvedAnnotation) -> usize {
+    PER_ANNOTATION + annotation.tag.len() + values_size(&annotation.values)
+}
+
+/// Bytes of keys and values, roughly.
+fn values_size(values: &[(String, AnnotationValue)]) -> usize {
     fn of(value: &AnnotationValue) -> usize {
         match value {
             AnnotationValue::Text(text) => text.len(),
             // Annotation values have at most two levels.
-            AnnotationValue::List(list) => list.iter().map(of).sum(),
-            AnnotationValue::Tuple(values) => values.iter().map(|(key, value)| key.len() + of(value)).sum(),
+            AnnotationValue::List(list) => list.iter().map(|value| PER_VALUE + of(value)).sum(),
+            AnnotationValue::Tuple(values) => values_size(values),
         }
     }
-    annotation.tag.len() + annotation.values.iter().map(|(key, value)| key.len() + of(value)).sum::<usize>()
+    values.iter().map(|(key, value)| PER_VALUE + key.len() + of(value)).sum()
 }
 
 /// `["a","b"]` as a list of its entries, quotes taken off.

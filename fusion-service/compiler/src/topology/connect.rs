@@ -32,8 +32,8 @@ pub(super) struct ReachedPorts {
 }
 
 impl ReachedPorts {
-    /// Follows all ports of primitive operators that have copies, and counts their connections and splitters. Adds
-    /// connections that cannot be followed, and counts above the limit, to the problems.
+    /// Follows all ports of primitive operators that have copies, and counts their connections, splitters and channels
+    /// of splitters. Adds connections that cannot be followed, and counts above the limit, to the problems.
     pub(super) fn follow(
         shape: &Shape<'_>,
         links: &mut Links<'_, '_>,
@@ -46,7 +46,7 @@ impl ReachedPorts {
             drop_window_punctuation: SecondaryMap::new(),
             connections: 0,
         };
-        let (mut splitters, most) = (0_u64, budget.limits.connections);
+        let (mut splitters, mut channels) = (0_u64, 0_u64);
         let mut pace = budget.pace();
         for (id, operator) in shape.application.operators.iter() {
             pace.step()?;
@@ -56,12 +56,18 @@ impl ReachedPorts {
                 let reached = problems.keep(links.follow_output(id, position, budget))?.unwrap_or_default();
                 for reach in &reached {
                     ports.connections = ports.connections.saturating_add(reach.connections.saturating_mul(copies));
-                    splitters = splitters.saturating_add(reach.splitters.saturating_mul(copies));
+                    splitters = splitters.saturating_add(reach.nested_splitters.saturating_mul(copies));
+                    channels = channels.saturating_add(reach.channels.saturating_mul(copies));
                 }
                 ports.outputs[id].push(reached);
             }
         }
-        for (count, what) in [(ports.connections, "connections"), (splitters, "splitters")] {
+        let limits = &budget.limits;
+        for (count, what, most) in [
+            (ports.connections, "connections", limits.connections),
+            (splitters, "splitters, with those that they are under,", limits.splitters()),
+            (channels, "channels of splitters", limits.channels()),
+        ] {
             if count > most {
                 let message =
                     format!("the application has {count} {what} at these widths; at most {most} are supported");

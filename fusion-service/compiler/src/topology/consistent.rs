@@ -16,6 +16,7 @@ use super::copies::Copies;
 use super::links::{End, Links};
 use super::order::{Numbered, Order};
 use super::shape::Shape;
+use super::texts::TextBudget;
 use super::{AnnotationValue, Connection, ConsistentRegion, Node, Parameters, ResolvedAnnotation};
 use crate::budget::{Budget, Pace};
 use crate::error::{Error, Place, Problem, Problems, Stage, code, excerpt};
@@ -96,6 +97,7 @@ pub(super) fn find(
     order: &Order,
     parameters: &Parameters,
     graph: &SearchGraph<'_, '_, '_>,
+    texts: &mut TextBudget,
     budget: &Budget,
 ) -> Result<ConsistentRegions, Error> {
     let SearchGraph { copies, numbered, connections, .. } = *graph;
@@ -152,8 +154,13 @@ pub(super) fn find(
         }
     }
     search.check_triggers();
-    let regions = search.describe(numbered, &region_of);
+    let regions = search.describe(numbered, &region_of, texts, &mut pace)?;
     search.problems.into_result().map(|()| regions)
+}
+
+/// The value of a step. Keeps its problem if it has none.
+fn kept<T>(result: Result<T, Problem>, problems: &mut Problems) -> Option<T> {
+    result.map_err(|problem| problems.push(problem)).ok()
 }
 
 /// The region of every splitter and merger that the search has passed, by the global channel outside of it.
@@ -344,16 +351,18 @@ impl<'a> RegionSearch<'_, 'a> {
 
     /// An operator-driven region may have one logical start operator, in any number of channels (rule expansion-30).
     fn check_triggers(&mut self) {
+        let is_driven = |declaration| self.value(declaration, "trigger").is_some_and(|text| text == "operatorDriven");
+        // Once for each declaration: channels are many, and so may be the values of its annotation.
+        let driven: Vec<bool> = (0..self.declarations.len()).map(is_driven).collect();
         let mut starts: BTreeMap<(bool, u64), (BTreeSet<OperatorId>, bool, usize)> = BTreeMap::new();
         for at in 0..self.found.len() {
             let root = self.root(at);
             let declaration = self.found[at].declaration;
-            let driven = self.value(declaration, "trigger").is_some_and(|trigger| trigger == "operatorDriven");
             // Counts the start operators of all merged regions, and those of all channels of the same declaration.
             for key in [(false, root as u64), (true, self.declarations[declaration].index)] {
                 let (all, any_driven, _) = starts.entry(key).or_insert((BTreeSet::new(), false, declaration));
                 all.extend(&self.found[at].starts);
-                *any_driven |= driven;
+                *any_driven |= driven.get(declaration).copied().unwrap_or_default();
             }
         }
         let mut reported = BTreeSet::new();
@@ -378,15 +387,22 @@ impl<'a> RegionSearch<'_, 'a> {
     fn value(&self, declaration: usize, key: &str) -> Option<String> {
         let annotation = self.declarations[declaration].annotation;
         let (_, text) = annotation.values.iter().rev().find(|(other, _)| other == key)?;
-        resolve(&self.parameters.bindings, text, annotation).ok()
+        resolve(&self.parameters.bindings, text, annotation).ok().map(str::to_owned)
     }
 
-    fn describe(&mut self, numbered: &Numbered, region_of: &SecondaryMap<Node, Option<usize>>) -> ConsistentRegions {
+    fn describe(
+        &mut self,
+        numbered: &Numbered,
+        region_of: &SecondaryMap<Node, Option<usize>>,
+        texts: &mut TextBudget,
+        pace: &mut Pace<'_>,
+    ) -> Result<ConsistentRegions, Error> {
         let mut regions: BTreeMap<u64, ConsistentRegion> = BTreeMap::new();
         let mut members: SecondaryMap<Node, Option<Arc<Membership>>> = SecondaryMap::new();
         let mut known: HashMap<(OperatorId, usize), Option<Arc<Membership>>> = HashMap::new();
         let mut timeouts: HashMap<usize, Option<[String; 2]>> = HashMap::new();
         for (at, (_, id, _)) in numbered.iter().enumerate() {
+            pace.step()?;
             let node = Node::new(at);
             let Some(region) = region_of.get(node).copied().flatten().map(|region| self.root(region)) else { continue };
             let membership = match known.get(&(*id, region)) {
@@ -401,7 +417,10 @@ impl<'a> RegionSearch<'_, 'a> {
                             read
                         }
                     };
-                    let membership = timeouts.and_then(|timeouts| self.membership(*id, region, timeouts)).map(Arc::new);
+                    let membership = match timeouts {
+                        Some(timeouts) => self.membership((*id, region), timeouts, texts, pace)?.map(Arc::new),
+                        None => None,
+                    };
                     known.insert((*id, region), membership.clone());
                     membership
                 }
@@ -417,7 +436,7 @@ impl<'a> RegionSearch<'_, 'a> {
             described.members.push((node, membership.is_start, membership.is_trigger));
             members[node] = Some(membership);
         }
-        ConsistentRegions { regions: regions.into_values().collect(), members }
+        Ok(ConsistentRegions { regions: regions.into_values().collect(), members })
     }
 
     /// `drainTimeout` and `resetTimeout` as Java writes 32-bit floats. They may be submission-time values.
@@ -438,8 +457,14 @@ impl<'a> RegionSearch<'_, 'a> {
     }
 
     /// The annotation of an operator in a region (rule expansion-31).
-    fn membership(&mut self, id: OperatorId, region: usize, timeouts: [String; 2]) -> Option<Membership> {
-        let entry = entry(self.shape, id)?;
+    fn membership(
+        &mut self,
+        (id, region): (OperatorId, usize),
+        timeouts: [String; 2],
+        texts: &mut TextBudget,
+        pace: &mut Pace<'_>,
+    ) -> Result<Option<Membership>, Error> {
+        let Some(entry) = entry(self.shape, id) else { return Ok(None) };
         let annotation =
             logical::Annotation { tag: "consistentRegionEntry".to_owned(), values: Vec::new(), place: entry.place };
         let index = self.found[region].index;
@@ -456,20 +481,25 @@ impl<'a> RegionSearch<'_, 'a> {
         values.extend(entry.is_end.then(|| ("isEndOfRegion".to_owned(), text("true"))));
         let bindings = &self.parameters.bindings;
         let mut is_trigger = false;
-        let mut resolved = |text: &logical::Text| {
-            resolve(bindings, text, &annotation).map_err(|problem| self.problems.push(problem)).ok()
-        };
+        let problems = &mut self.problems;
         for (key, value) in &entry.values {
-            let value = resolved(value)?;
+            pace.step()?;
+            let Some(value) = kept(resolve(bindings, value, &annotation), problems) else { return Ok(None) };
             is_trigger |= key == "isTriggerOperator" && value == "true";
-            values.push((key.clone(), AnnotationValue::Text(value)));
+            texts.charge(key.len() + value.len() + TextBudget::PER_TEXT)?;
+            values.push((key.clone(), AnnotationValue::Text(value.to_owned())));
         }
         if !entry.autonomous_inputs.is_empty() {
-            let ports: Option<Vec<_>> =
-                entry.autonomous_inputs.iter().map(|port| resolved(port).map(AnnotationValue::Text)).collect();
-            values.push(("autonomousInputPort".to_owned(), AnnotationValue::List(ports?)));
+            let mut ports = Vec::with_capacity(entry.autonomous_inputs.len());
+            for port in &entry.autonomous_inputs {
+                pace.step()?;
+                let Some(port) = kept(resolve(bindings, port, &annotation), problems) else { return Ok(None) };
+                texts.charge(port.len() + TextBudget::PER_TEXT)?;
+                ports.push(AnnotationValue::Text(port.to_owned()));
+            }
+            values.push(("autonomousInputPort".to_owned(), AnnotationValue::List(ports)));
         }
         let annotation = ResolvedAnnotation { tag: annotation.tag, values };
-        Some(Membership { region: index, annotation, is_start: entry.is_start, is_trigger })
+        Ok(Some(Membership { region: index, annotation, is_start: entry.is_start, is_trigger }))
     }
 }

@@ -23,9 +23,9 @@ use super::shape::{ScopeId, Shape};
 use super::texts::TextBudget;
 use super::widths::Overrides;
 use super::{ChannelCount, Connection, Node, Parameters, PhysicalOperator, Region, Topology, WidthIndependent};
-use crate::budget::Budget;
+use crate::budget::{Budget, Limits};
 use crate::error::{Error, Problem, Problems, Stage};
-use crate::logical::{Application, HostPool, OperatorId, Resources};
+use crate::logical::{Application, HostPool, OperatorId, OperatorKind, Resources};
 use crate::shared::Shared;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::sync::Arc;
@@ -61,26 +61,31 @@ fn make(
     let channel_counts = Overrides::parse(&parameters.channel_counts, &mut problems);
     let width_independent = before.map(|before| &before.width_independent);
     let wiring = width_independent.map(|width_independent| Arc::clone(&width_independent.wiring));
-    let shape = Shape::build(application, wiring, &overrides, &parameters.bindings, &budget.limits, &mut problems);
+    let shape = Shape::build(application, wiring, &overrides, &parameters.bindings, &mut problems, budget)?;
     let mut texts = TextBudget::new(&budget.limits);
-    let order = if problems.is_empty() { problems.keep(Order::new(&shape, &budget.limits))? } else { None };
-    let Some(order) = order else { return Err(refuse(&shape, parameters, texts, problems)) };
+    let order = if problems.is_empty() {
+        let order = Order::new(&shape, &budget.limits);
+        problems.keep(order.and_then(|order| Ok(check_ports(&shape, &budget.limits).map(|()| order)?)))?
+    } else {
+        None
+    };
+    let Some(order) = order else { return Err(refuse(&shape, parameters, texts, problems, budget)) };
     let mut links = Links::new(&shape, &budget.limits);
     let ports = ReachedPorts::follow(&shape, &mut links, budget, &mut problems)?;
     let numbered = if problems.is_empty() { problems.keep(order.numbered(&shape))? } else { None };
-    let Some(mut numbered) = numbered else { return Err(refuse(&shape, parameters, texts, problems)) };
+    let Some(mut numbered) = numbered else { return Err(refuse(&shape, parameters, texts, problems, budget)) };
     let mut running = before.and_then(|before| Previous::new(&shape, before, &mut numbered));
     let copies = Copies::new(&numbered);
     let imported = imports::imports(&shape, &order, &mut links, &copies, &mut texts, budget, &mut problems)?;
     let resolved = match width_independent {
         Some(WidthIndependent { resolved, .. }) => resolved.charge(&mut texts).map(|()| Arc::clone(resolved)),
-        None => ResolvedPrimitives::new(&shape, parameters, &mut texts, &mut problems).map(Arc::new),
+        None => ResolvedPrimitives::new(&shape, parameters, &mut texts, &mut problems, budget).map(Arc::new),
     };
     let Some(resolved) = problems.keep(resolved)?.filter(|_| problems.is_empty()) else {
         consistent::check(&shape, &mut problems);
         return Err(Error::Rejected(problems.into_vec()));
     };
-    check_names(&shape, &resolved, budget)?;
+    check_names(&shape, &resolved, &budget.limits)?;
 
     let counted = CheckedApplication {
         shape: &shape,
@@ -104,14 +109,14 @@ fn make(
         numbered: &numbered,
         connections: &connections,
     };
-    let regions = consistent::find(&shape, &order, parameters, &graph, budget)?;
+    let regions = consistent::find(&shape, &order, parameters, &graph, &mut texts, budget)?;
     let had_regions = before.is_some_and(|before| !before.consistent_regions.is_empty());
     // Without consistent regions before and now, operators that were taken over have their annotations already.
     let complete = if regions.regions.is_empty() && !had_regions { Some(&taken_over) } else { None };
     counted.annotate(&mut operators, &regions, complete, &mut texts)?;
     drop(links);
 
-    let regions_in_force = regions_in_force(&shape, &channel_counts);
+    let regions_in_force = regions_in_force(&shape, &channel_counts, budget)?;
     let topology = Topology {
         application: application.clone(),
         data_directory: parameters.configuration.data_directory.clone().or_else(|| application.data_directory.clone()),
@@ -233,9 +238,15 @@ impl<'s, 'a> CheckedApplication<'_, 's, 'a> {
 
 /// Makes the error for an application whose parts do not fit together. It also has the problems of each part in itself
 /// (rule expansion-32).
-fn refuse(shape: &Shape<'_>, parameters: &Parameters, mut texts: TextBudget, mut problems: Problems) -> Error {
+fn refuse(
+    shape: &Shape<'_>,
+    parameters: &Parameters,
+    mut texts: TextBudget,
+    mut problems: Problems,
+    budget: &Budget,
+) -> Error {
     imports::check_expressions(shape.application, &mut problems);
-    let resolved = ResolvedPrimitives::new(shape, parameters, &mut texts, &mut problems);
+    let resolved = ResolvedPrimitives::new(shape, parameters, &mut texts, &mut problems, budget);
     match problems.keep(resolved) {
         Ok(_) => consistent::check(shape, &mut problems),
         Err(ended) => return ended,
@@ -243,38 +254,77 @@ fn refuse(shape: &Shape<'_>, parameters: &Parameters, mut texts: TextBudget, mut
     Error::Rejected(problems.into_vec())
 }
 
-/// Refuses an application whose names alone are more than all documents may have, before the names are made
+/// Refuses an application whose operators have too many ports or are in too many regions, before anything is made for
+/// each of these (rule expansion-33).
+fn check_ports(shape: &Shape<'_>, limits: &Limits) -> Result<(), Problem> {
+    // By scope: the regions around its operators. A scope comes after the one around it.
+    let mut depths: SecondaryMap<ScopeId, u64> = SecondaryMap::new();
+    for (id, scope) in shape.scopes.iter().filter(|(_, scope)| scope.region.is_some()) {
+        depths[id] = depths[scope.parent] + 1;
+    }
+    let (mut ports, mut around, mut in_names) = (0_u64, 0_u64, 0_u64);
+    let add = |sum: &mut u64, each: u64, times: u64| *sum = sum.saturating_add(each.saturating_mul(times));
+    for (id, operator) in shape.application.operators.iter() {
+        let (inputs, outputs) = match &operator.kind {
+            OperatorKind::Primitive(primitive) => (primitive.inputs.len(), primitive.outputs.len()),
+            OperatorKind::Import(_) | OperatorKind::Export(_) => (0, 0),
+            OperatorKind::Composite(_) => continue,
+        };
+        let (depth, copies) = (depths[shape.scope_of[id]], u64::from(shape.scopes[shape.scope_of[id]].channels));
+        add(&mut ports, inputs as u64 + outputs as u64, copies);
+        add(&mut around, depth, copies);
+        // A name is kept once for all copies, with a place for the channel of each region.
+        add(&mut in_names, depth, outputs as u64 + 1);
+    }
+    for (count, most, what) in [
+        (ports, limits.ports(), "ports of operators"),
+        (around.max(in_names), limits.regions_around_operators(), "parallel regions around operators"),
+    ] {
+        if count > most {
+            let message = format!("the application has {count} {what} at these widths; at most {most} are supported");
+            return Err(Problem::new(Stage::Topology, message));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses an application whose names alone would take much of the memory of a worker, before the names are made
 /// (rule expansion-33).
-fn check_names(shape: &Shape<'_>, resolved: &ResolvedPrimitives, budget: &Budget) -> Result<(), Error> {
+fn check_names(shape: &Shape<'_>, resolved: &ResolvedPrimitives, limits: &Limits) -> Result<(), Problem> {
     let mut bytes = 0_u64;
     for (id, written) in resolved.iter() {
         let copies = u64::from(shape.scopes[shape.scope_of[id]].channels);
         bytes = bytes.saturating_add(written.name_bytes().saturating_mul(copies));
     }
-    if bytes <= budget.limits.aadl_bytes {
+    let most = limits.name_bytes();
+    if bytes <= most {
         return Ok(());
     }
-    let most = budget.limits.aadl_bytes;
-    let message = format!("the names of all operators have {bytes} bytes; at most {most} are supported");
-    Err(Problem::new(Stage::Topology, message).into())
+    let message = format!("the names of all operators and streams have {bytes} bytes; at most {most} are supported");
+    Err(Problem::new(Stage::Topology, message))
 }
 
 /// Regions with their widths, ascending index.
-fn regions_in_force(shape: &Shape<'_>, channel_counts: &Overrides<ChannelCount>) -> Vec<Region> {
+fn regions_in_force(
+    shape: &Shape<'_>,
+    channel_counts: &Overrides<ChannelCount>,
+    budget: &Budget,
+) -> Result<Vec<Region>, Error> {
+    let mut pace = budget.pace();
     // A scope begins with the operator that introduces it.
     let mut first: SecondaryMap<ScopeId, Option<OperatorId>> = SecondaryMap::new();
     for id in shape.application.operators.keys() {
         first[shape.scope_of[id]].get_or_insert(id);
     }
-    let named = |(position, region): (usize, &crate::logical::ParallelRegion)| {
-        let scope = shape.scope_of_region.get(position).copied().flatten()?;
-        let id = first[scope]?;
+    let mut named = |(position, region): (usize, &crate::logical::ParallelRegion)| -> Result<_, Error> {
+        let Some(scope) = shape.scope_of_region.get(position).copied().flatten() else { return Ok(None) };
+        let Some(id) = first[scope] else { return Ok(None) };
         let scope = &shape.scopes[scope];
         let name = shape.application.operators[id].logical_name.clone();
-        let channel_count = channel_counts.of(&name).unwrap_or_default();
-        Some(Region { index: region.index, name, width: scope.width, global_max: scope.channels, channel_count })
+        let channel_count = channel_counts.of(&name, &mut pace)?.unwrap_or_default();
+        Ok(Some(Region { index: region.index, name, width: scope.width, global_max: scope.channels, channel_count }))
     };
-    shape.application.regions.iter().enumerate().filter_map(named).collect()
+    shape.application.regions.iter().enumerate().filter_map(|region| named(region).transpose()).collect()
 }
 
 /// Gives operators the copies of host pools that their channels need, in the order of the walk (rule expansion-24).

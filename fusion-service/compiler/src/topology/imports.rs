@@ -3,7 +3,10 @@
 //! An Import is no node of the topology: its subscription goes to every input port that it reaches. An Export is none
 //! either: its properties go to the output port that feeds it. Channel functions in names and property values are
 //! replaced as text. Subscriptions and filters are expressions: channel functions become numbers in them, and constants
-//! are folded.
+//! are folded. An expression without channel functions is the same in all channels, so it is folded once.
+//!
+//! Invariant: a text is charged for before it is made. Replacing a channel function makes no text longer: no channel
+//! has more digits than the shortest of them has letters.
 
 use super::copies::Copies;
 use super::links::{End, Links};
@@ -19,6 +22,8 @@ use crate::logical::{ImportedStreams, OperatorId, OperatorKind};
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 use spl_expression::{Expression, Intrinsics, Limits, substitute_intrinsics};
+use std::borrow::Cow;
+use std::cell::OnceCell;
 
 /// Scope of an import that names none.
 const DEFAULT_SCOPE: &str = "Default";
@@ -58,23 +63,32 @@ pub(super) fn imports(
     walk.sort_unstable();
     let mut imported: std::collections::BTreeMap<(Node, u32), EvaluatedImports> = std::collections::BTreeMap::new();
     let mut pace = budget.pace();
+    let mut failed: SecondaryMap<OperatorId, bool> = SecondaryMap::new();
     for (_, id, channel) in walk {
-        let Some(import) = &written[id] else { continue };
-        let evaluated = match import.evaluate(shape, id, channel) {
+        pace.step()?;
+        let Some(import) = written[id].as_ref().filter(|_| !failed[id]) else { continue };
+        // Also of an Import that is connected to nothing: its expressions may have problems in some channel.
+        pace.steps(import.folding_steps())?;
+        let channels = shape.channels_of(id, channel);
+        let evaluated = match import.evaluate(&shape.application.operators[id], &channels) {
             Ok(evaluated) => evaluated,
             Err(problem) => {
                 problems.push(problem);
                 // Other channels would only report the same problem.
-                written[id] = None;
+                failed[id] = true;
                 continue;
             }
         };
-        let bytes = evaluated.bytes();
+        if import.targets.is_empty() {
+            continue;
+        }
+        let operator_name = import.name.fill(&channels);
+        let bytes = evaluated.bytes(&operator_name);
         for (target, port) in &import.targets {
-            pace.step()?;
+            pace.steps(evaluated.name_count())?;
             texts.charge(bytes)?;
             if let Some(target) = copies.node(*target, channel) {
-                evaluated.add_to(imported.entry((target, *port)).or_default());
+                evaluated.add_to(imported.entry((target, *port)).or_default(), &operator_name);
             }
         }
     }
@@ -106,17 +120,53 @@ fn parse(
 #[derive(Clone)]
 struct ParsedImport<'a> {
     import: &'a logical::Import,
-    subscription: Option<Expression>,
-    filter: Option<Expression>,
+    subscription: ParsedExpression,
+    filter: ParsedExpression,
     name: names::Template,
     targets: Vec<(OperatorId, u32)>,
 }
 
-/// An Import in one channel.
-struct EvaluatedImport {
-    filter: Option<String>,
-    by_name: Vec<EvaluatedNameImport>,
-    by_properties: Option<EvaluatedPropertyImport>,
+/// An expression of an Import. An empty text is none.
+#[derive(Clone)]
+struct ParsedExpression {
+    expression: Option<Expression>,
+    /// What it is folded to in all channels, once that is known. An expression that varies has none.
+    same: OnceCell<String>,
+}
+
+impl ParsedExpression {
+    fn new(expression: Option<Expression>) -> Self {
+        Self { expression, same: OnceCell::new() }
+    }
+
+    /// How long folding takes, in steps of a [`crate::budget::Pace`].
+    fn folding_steps(&self) -> u32 {
+        match &self.expression {
+            Some(expression) if self.same.get().is_none() => u32::try_from(expression.length()).unwrap_or(u32::MAX),
+            _ => 1,
+        }
+    }
+
+    /// Its text with the channels put in, folded.
+    fn fold(&self, intrinsics: &Intrinsics) -> Result<Cow<'_, str>, spl_expression::Error> {
+        let Some(expression) = &self.expression else { return Ok(Cow::Borrowed("")) };
+        if let Some(same) = self.same.get() {
+            return Ok(Cow::Borrowed(same.as_str()));
+        }
+        let folded = expression.substitute_and_fold(intrinsics)?.to_string();
+        if expression.varies() {
+            return Ok(Cow::Owned(folded));
+        }
+        Ok(Cow::Borrowed(self.same.get_or_init(|| folded).as_str()))
+    }
+}
+
+/// An Import in one channel, without its name.
+struct EvaluatedImport<'i> {
+    import: &'i logical::Import,
+    intrinsics: Intrinsics,
+    filter: Option<Cow<'i, str>>,
+    subscription: Cow<'i, str>,
 }
 
 impl<'a> ParsedImport<'a> {
@@ -150,48 +200,24 @@ impl<'a> ParsedImport<'a> {
         let [subscription, filter] = expressions(import).map(|(text, what)| parse(operator, text, what, problems));
         let (Some(subscription), Some(filter), true) = (subscription, filter, whole) else { return Ok(None) };
         let name = names::operator(shape, id, 0);
+        let [subscription, filter] = [subscription, filter].map(ParsedExpression::new);
         Ok(Some(Self { import, subscription, filter, name, targets }))
     }
 
-    fn evaluate(&self, shape: &Shape<'_>, id: OperatorId, channel: u32) -> Result<EvaluatedImport, Problem> {
-        let operator = &shape.application.operators[id];
-        let channels = shape.channels_of(id, channel);
-        let intrinsics = intrinsics(&channels);
-        let fold = |expression: &Option<Expression>, what: &str| match expression {
-            Some(expression) => expression
-                .substitute_and_fold(&intrinsics)
-                .map(|folded| folded.to_string())
-                .map_err(|error| bad_expression(operator, what, &error)),
-            None => Ok(String::new()),
+    fn folding_steps(&self) -> u32 {
+        self.subscription.folding_steps().saturating_add(self.filter.folding_steps())
+    }
+
+    /// Folds its expressions in one channel.
+    fn evaluate(&self, operator: &logical::Operator, channels: &[Channel]) -> Result<EvaluatedImport<'_>, Problem> {
+        let intrinsics = intrinsics(channels);
+        let bad = |what: &'static str| move |error: spl_expression::Error| bad_expression(operator, what, &error);
+        let filter = match self.import.filter {
+            Some(_) => Some(self.filter.fold(&intrinsics).map_err(bad("filter"))?),
+            None => None,
         };
-        let operator_name = self.name.fill(&channels);
-        let scope = |scope: &Option<String>| scope.clone().unwrap_or_else(|| DEFAULT_SCOPE.to_owned());
-        let mut evaluated = EvaluatedImport { filter: None, by_name: Vec::new(), by_properties: None };
-        if self.import.filter.is_some() {
-            evaluated.filter = Some(fold(&self.filter, "filter")?);
-        }
-        match &self.import.streams {
-            ImportedStreams::ByName(names) => {
-                evaluated.by_name = names
-                    .iter()
-                    .map(|name| EvaluatedNameImport {
-                        operator_name: operator_name.clone(),
-                        application_name: name.application_name.clone(),
-                        application_scope: scope(&name.application_scope),
-                        stream_name: substitute_intrinsics(&name.stream_name, &intrinsics).into_owned(),
-                    })
-                    .collect();
-            }
-            ImportedStreams::ByProperties { application_scope, index, .. } => {
-                evaluated.by_properties = Some(EvaluatedPropertyImport {
-                    operator_name,
-                    application_scope: scope(application_scope),
-                    subscription: fold(&self.subscription, "subscription")?,
-                    index: *index,
-                });
-            }
-        }
-        Ok(evaluated)
+        let subscription = self.subscription.fold(&intrinsics).map_err(bad("subscription"))?;
+        Ok(EvaluatedImport { import: self.import, intrinsics, filter, subscription })
     }
 }
 
@@ -201,27 +227,61 @@ fn bad_expression(operator: &logical::Operator, what: &str, error: &spl_expressi
     Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(operator.place)
 }
 
-impl EvaluatedImport {
-    fn bytes(&self) -> usize {
-        let names = self.by_name.iter().map(|import| {
-            let EvaluatedNameImport { operator_name, application_name, application_scope, stream_name } = import;
-            operator_name.len() + application_name.len() + application_scope.len() + stream_name.len()
-        });
-        let properties = self.by_properties.iter().map(|import| import.subscription.len() + import.operator_name.len());
-        names.chain(properties).sum::<usize>() + self.filter.as_ref().map_or(0, String::len)
+impl EvaluatedImport<'_> {
+    /// Number of imports by name, at least 1.
+    fn name_count(&self) -> u32 {
+        match &self.import.streams {
+            ImportedStreams::ByName(names) => u32::try_from(names.len()).unwrap_or(u32::MAX).max(1),
+            ImportedStreams::ByProperties { .. } => 1,
+        }
+    }
+
+    /// Bytes that a port takes for it, at least.
+    fn bytes(&self, operator_name: &str) -> usize {
+        let imports = match &self.import.streams {
+            ImportedStreams::ByName(names) => {
+                let size = |name: &logical::NameImport| {
+                    let texts =
+                        [operator_name, &name.application_name, scope(&name.application_scope), &name.stream_name];
+                    size_of::<EvaluatedNameImport>() + texts.map(str::len).iter().sum::<usize>()
+                };
+                names.iter().map(size).sum()
+            }
+            ImportedStreams::ByProperties { application_scope, .. } => {
+                operator_name.len() + scope(application_scope).len() + self.subscription.len()
+            }
+        };
+        size_of::<EvaluatedImports>() + imports + self.filter.as_ref().map_or(0, |filter| filter.len())
     }
 
     /// Imports by name accumulate, the last one by properties wins, and so does the last filter; an Import without
     /// filter clears none (rule expansion-26).
-    fn add_to(&self, imports: &mut EvaluatedImports) {
-        imports.by_name.extend(self.by_name.iter().cloned());
-        if self.by_properties.is_some() {
-            imports.by_properties.clone_from(&self.by_properties);
+    fn add_to(&self, imports: &mut EvaluatedImports, operator_name: &str) {
+        match &self.import.streams {
+            ImportedStreams::ByName(names) => imports.by_name.extend(names.iter().map(|name| EvaluatedNameImport {
+                operator_name: operator_name.to_owned(),
+                application_name: name.application_name.clone(),
+                application_scope: scope(&name.application_scope).to_owned(),
+                stream_name: substitute_intrinsics(&name.stream_name, &self.intrinsics).into_owned(),
+            })),
+            ImportedStreams::ByProperties { application_scope, index, .. } => {
+                imports.by_properties = Some(EvaluatedPropertyImport {
+                    operator_name: operator_name.to_owned(),
+                    application_scope: scope(application_scope).to_owned(),
+                    subscription: self.subscription.clone().into_owned(),
+                    index: *index,
+                });
+            }
         }
-        if self.filter.is_some() {
-            imports.filter.clone_from(&self.filter);
+        if let Some(filter) = &self.filter {
+            imports.filter = Some(filter.clone().into_owned());
         }
     }
+}
+
+/// The scope that an import asks for.
+fn scope(written: &Option<String>) -> &str {
+    written.as_deref().unwrap_or(DEFAULT_SCOPE)
 }
 
 /// The Export of an operator in a global channel.
@@ -233,29 +293,26 @@ pub(super) fn export(
 ) -> Result<Option<EvaluatedExport>, Error> {
     let OperatorKind::Export(export) = &shape.application.operators[id].kind else { return Ok(None) };
     let channels = shape.channels_of(id, channel);
+    let operator_name = names::operator(shape, id, 0).fill(&channels);
+    let properties = || export.properties.iter().flatten();
+    let written =
+        properties().flat_map(|property| [&property.name, &property.r#type].into_iter().chain(&property.values));
+    let written = written.chain([&operator_name]).chain(&export.stream_name);
+    texts.charge(written.map(|text| text.len() + TextBudget::PER_TEXT).sum())?;
     let intrinsics = intrinsics(&channels);
     let text = |text: &String| substitute_intrinsics(text, &intrinsics).into_owned();
-    let properties = export.properties.as_ref().map(|properties| {
-        properties
-            .iter()
-            .map(|property| logical::Property {
-                name: property.name.clone(),
-                r#type: property.r#type.clone(),
-                values: property.values.iter().map(&text).collect(),
-            })
-            .collect::<Vec<_>>()
-    });
-    let evaluated = EvaluatedExport {
-        operator_name: names::operator(shape, id, 0).fill(&channels),
+    let evaluated = |property: &logical::Property| logical::Property {
+        name: property.name.clone(),
+        r#type: property.r#type.clone(),
+        values: property.values.iter().map(&text).collect(),
+    };
+    Ok(Some(EvaluatedExport {
+        operator_name,
         name: export.stream_name.as_ref().map(&text),
         allow_filter: export.allow_filter,
         drop_connection: export.drop_connection,
-        properties,
-    };
-    let values = evaluated.properties.iter().flatten().flat_map(|property| &property.values);
-    let names = [Some(&evaluated.operator_name), evaluated.name.as_ref()].into_iter().flatten();
-    texts.charge(values.chain(names).map(|text| text.len() + TextBudget::PER_TEXT).sum())?;
-    Ok(Some(evaluated))
+        properties: export.properties.as_ref().map(|_| properties().map(evaluated).collect()),
+    }))
 }
 
 fn intrinsics(channels: &[Channel]) -> Intrinsics {

@@ -39,6 +39,10 @@ pub(super) struct Reach {
     pub(super) destinations: u64,
     /// Splitters of the topology, nested ones too.
     pub(super) splitters: u64,
+    /// The same, each counted as often as there are splitters that it is under, itself included.
+    pub(super) nested_splitters: u64,
+    /// Channels of these splitters, with or without connections.
+    pub(super) channels: u64,
     /// Splitters below each other.
     pub(super) depth: u32,
     /// Whether an Export is reached without a splitter.
@@ -283,10 +287,10 @@ impl<'s, 'a> Links<'s, 'a> {
                 }
                 reach.ends.push(End::Splitter(id));
                 let broadcast = splitter.kind == SplitterKind::Broadcast;
-                reach.merge(behind, shape.width(splitter.region), broadcast);
+                let width = shape.width(splitter.region);
+                reach.merge(behind, width, broadcast);
                 if !broadcast {
-                    reach.splitters = reach.splitters.saturating_add(1);
-                    reach.depth = reach.depth.max(behind.depth + 1);
+                    reach.add_splitter(behind, width);
                 }
             }
         }
@@ -360,11 +364,23 @@ impl Reach {
         let add = |to: &mut u64, from: u64| *to = to.saturating_add(from.saturating_mul(times));
         add(&mut self.connections, behind.connections);
         add(&mut self.splitters, behind.splitters);
+        add(&mut self.nested_splitters, behind.nested_splitters);
+        add(&mut self.channels, behind.channels);
         self.depth = self.depth.max(behind.depth);
         if transparent {
             add(&mut self.destinations, behind.destinations);
             self.exports |= behind.exports;
         }
+    }
+
+    /// Adds a splitter that has what is behind in each of its channels. Those splitters were added before.
+    fn add_splitter(&mut self, behind: &Self, width: u32) {
+        let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
+        add(&mut self.splitters, 1);
+        // Each splitter behind is now under one more.
+        add(&mut self.nested_splitters, behind.splitters.saturating_mul(width.into()).saturating_add(1));
+        add(&mut self.channels, width.into());
+        self.depth = self.depth.max(behind.depth + 1);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::heap::share;
 use crate::logical::{HostPool, OperatorId, PartitionConstraints, PoolLocation, Primitive, Resources};
 use get_size2::GetSize;
 use spl_expression::{RegionChannel, substitute_location};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -52,14 +52,13 @@ impl Locations {
             return Ok(Ok((self.resources.clone(), self.partition.clone())));
         }
         let regions: Vec<RegionChannel> = channels.iter().map(region_channel).collect();
-        let mut bytes = 0;
         let mut fill = || {
             let mut text = |text: &String| {
-                let text = substitute_location(text, &regions).map_err(|e| e.to_string())?.into_owned();
-                bytes += text.len();
-                Ok::<String, String>(text)
+                let text = substitute_location(text, &regions).map_err(|e| Unfilled::Placeholder(e.to_string()))?;
+                texts.charge(text.len() + TextBudget::PER_TEXT).map_err(Unfilled::TooLong)?;
+                Ok::<String, Unfilled>(text.into_owned())
             };
-            let mut all = |texts: &[String]| texts.iter().map(&mut text).collect::<Result<Vec<String>, String>>();
+            let mut all = |texts: &[String]| texts.iter().map(&mut text).collect::<Result<Vec<String>, Unfilled>>();
             let (mut resources, mut partition) = (self.resources.clone(), self.partition.clone());
             if self.partition_varies {
                 partition = Arc::new(PartitionConstraints {
@@ -78,10 +77,20 @@ impl Locations {
             }
             Ok((resources, partition))
         };
-        let filled = fill();
-        texts.charge(bytes)?;
-        Ok(filled)
+        match fill() {
+            Ok(filled) => Ok(Ok(filled)),
+            Err(Unfilled::Placeholder(message)) => Ok(Err(message)),
+            Err(Unfilled::TooLong(error)) => Err(error),
+        }
     }
+}
+
+/// Why locations were not filled in.
+enum Unfilled {
+    /// What is wrong with a placeholder.
+    Placeholder(String),
+    /// The texts of all operators are too long.
+    TooLong(Error),
 }
 
 /// The channel of an operator as the expression language sees it.
@@ -95,7 +104,7 @@ pub(super) fn region_channel(channel: &Channel) -> RegionChannel {
 }
 
 /// The host pools of an application with the copies that its channels need.
-pub(super) struct HostPools {
+pub(super) struct HostPools<'a> {
     /// Pools of the ADL, then copies in the order in which channels first needed them.
     pub(super) pools: Vec<HostPool>,
     /// Number of pools of the ADL.
@@ -104,18 +113,21 @@ pub(super) struct HostPools {
     next: u64,
     /// (pool, region, global channels) -> index of the copy.
     copies: HashMap<(u64, u64, Vec<u32>), u64>,
+    /// (pool, region) -> the tags of the pool that the region replicates. Many operators ask for them.
+    replicated: HashMap<(u64, u64), HashSet<&'a str>>,
 }
 
-impl HostPools {
+impl<'a> HostPools<'a> {
     pub(super) fn new(declared: &[HostPool]) -> Self {
-        Self { pools: declared.to_vec(), declared: declared.len(), next: declared.len() as u64, copies: HashMap::new() }
+        let (copies, replicated) = (HashMap::new(), HashMap::new());
+        Self { pools: declared.to_vec(), declared: declared.len(), next: declared.len() as u64, copies, replicated }
     }
 
     /// The pool of an operator in a channel: a copy if a tag of the pool is replicated by the innermost region. Copies
     /// are numbered in the order of the calls, which is that of the walk (rule expansion-24).
     pub(super) fn replicate(
         &mut self,
-        shape: &Shape<'_>,
+        shape: &Shape<'a>,
         id: OperatorId,
         location: PoolLocation,
         channels: &[Channel],
@@ -130,11 +142,12 @@ impl HostPools {
             problems.push(Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(operator.place));
             return Ok(location);
         };
-        let (tags, Some(pool), Some(innermost)) = (replicated_tags(shape, id), declared.get(at), channels.first())
-        else {
-            return Ok(location);
-        };
-        if !pool.tags.iter().any(|tag| tags.contains(tag)) {
+        let (Some(pool), Some(innermost)) = (declared.get(at), channels.first()) else { return Ok(location) };
+        let tags = self.replicated.entry((location.pool, innermost.region)).or_insert_with(|| {
+            let of_pool: HashSet<&str> = pool.tags.iter().map(String::as_str).collect();
+            replicated_tags(shape, id).iter().map(String::as_str).filter(|tag| of_pool.contains(tag)).collect()
+        });
+        if tags.is_empty() {
             return Ok(location);
         }
         let globals: Vec<u32> = channels.iter().map(|channel| channel.global).collect();
@@ -151,7 +164,7 @@ impl HostPools {
             // Writing to a string cannot fail.
             let _ = write!(suffix, "_{global}");
         }
-        let copied = |tag: &String| if tags.contains(tag) { format!("{tag}{suffix}") } else { tag.clone() };
+        let copied = |tag: &String| if tags.contains(tag.as_str()) { format!("{tag}{suffix}") } else { tag.clone() };
         let copy = HostPool {
             index: next,
             name: format!("{}_{}{suffix}", pool.name, innermost.region),

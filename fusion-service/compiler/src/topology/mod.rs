@@ -78,7 +78,8 @@ pub use generations::Generations;
 pub use parameters::{Configuration, Parameters};
 pub use relabel::{NumberedSplitter, Numbering, relabel};
 pub use verify::verify;
-pub use widths::{WidthSource, find_region, width_source};
+pub(crate) use widths::RegionsByName;
+pub use widths::{WidthSource, WidthSources, find_region};
 
 use crate::heap::{primary_map, share, share_if_any};
 use crate::logical;

@@ -6,7 +6,9 @@ use super::locations::Locations;
 use super::names::{self, Template};
 use super::shape::Shape;
 use super::texts::TextBudget;
+use super::threading::ThreadingModels;
 use super::{Parameters, PhysicalInputPort, PhysicalOperator, PhysicalOutputPort};
+use crate::budget::{Budget, Pace};
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::heap::{primary_map, share_if_any};
 use crate::logical::submission::Literal;
@@ -50,14 +52,21 @@ impl ResolvedPrimitives {
         parameters: &Parameters,
         texts: &mut TextBudget,
         problems: &mut Problems,
+        budget: &Budget,
     ) -> Result<Self, Error> {
         let before = texts.charged();
+        let mut models = ThreadingModels::new(shape, parameters);
+        let mut pace = budget.pace();
         let mut operators = PrimaryMap::with_capacity(shape.application.operators.len());
         for (id, operator) in shape.application.operators.iter() {
+            pace.step()?;
             let mut one = None;
             if let OperatorKind::Primitive(primitive) = &operator.kind {
-                let constants = constants(shape, id, primitive, parameters, texts, problems)?;
-                one = ResolvedPrimitive::of(shape, id, primitive, parameters, constants, problems);
+                let constants = constants(shape, id, primitive, parameters, texts, &mut pace, problems)?;
+                let annotations = |problems: &mut Problems| {
+                    Annotations::of(shape, id, parameters, &mut models, texts, &mut pace, problems)
+                };
+                one = ResolvedPrimitive::of(shape, id, primitive, parameters, constants, annotations, problems)?;
             }
             operators.push(one);
         }
@@ -81,15 +90,17 @@ impl ResolvedPrimitives {
 }
 
 impl ResolvedPrimitive {
-    /// Resolves a primitive. Returns nothing if there are problems, and adds all of them to `problems`.
+    /// Resolves a primitive, and its `annotations` when it is their turn. Returns nothing if there are problems, and
+    /// adds all of them to `problems`.
     fn of(
         shape: &Shape<'_>,
         id: OperatorId,
         primitive: &Primitive,
         parameters: &Parameters,
         runtime_constants: Constants,
+        annotations: impl FnOnce(&mut Problems) -> Result<Option<Annotations>, Error>,
         problems: &mut Problems,
-    ) -> Option<Self> {
+    ) -> Result<Option<Self>, Error> {
         let application = shape.application;
         let operator = &application.operators[id];
         if application.definitions.binary_search_by_key(&primitive.definition, |definition| definition.index).is_err() {
@@ -97,7 +108,7 @@ impl ResolvedPrimitive {
             let message = format!("{name}: there is no operator definition {}", primitive.definition);
             problems.push(Problem::new(Stage::Topology, message).at(operator.place));
         }
-        let annotations = Annotations::of(shape, id, parameters, problems);
+        let annotations = annotations(problems)?;
         let streams = primitive.outputs.iter().map(|port| names::stream(shape, id, &port.stream_name));
         let streams: Option<Vec<Template>> = streams
             .map(|stream| stream.map_err(|problem| problems.push(problem)).ok())
@@ -105,17 +116,17 @@ impl ResolvedPrimitive {
             .collect::<Vec<_>>()
             .into_iter()
             .collect();
-        let annotations = annotations?;
-        Some(Self {
+        let (Some(annotations), Some(streams)) = (annotations, streams) else { return Ok(None) };
+        Ok(Some(Self {
             name: names::operator(shape, id, 0),
-            streams: streams?,
+            streams,
             inputs: primitive.inputs.len(),
             locations: Locations::of(primitive),
-            threading_model: annotations.threading_model().map(Arc::from),
+            threading_model: annotations.threading_model(),
             annotations,
             trace_level: parameters.configuration.trace_level.unwrap_or(primitive.trace_level),
             runtime_constants,
-        })
+        }))
     }
 
     /// Bytes of the names that a document has of each copy, at least.
@@ -175,10 +186,12 @@ fn constants(
     primitive: &Primitive,
     parameters: &Parameters,
     texts: &mut TextBudget,
+    pace: &mut Pace<'_>,
     problems: &mut Problems,
 ) -> Result<Constants, Error> {
     let mut constants = Vec::with_capacity(primitive.runtime_constants.len());
     for (name, text) in &primitive.runtime_constants {
+        pace.step()?;
         let literal = text.submission_value.map_or(Literal::Text(&text.literal), |i| parameters.bindings.literal(i));
         let value = match literal {
             Literal::Text(text) => Some(text),

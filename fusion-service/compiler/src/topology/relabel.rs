@@ -10,6 +10,7 @@ use super::splitter_numbers::{SplitterEnd, ends_of, renumber_splitters};
 use super::{Channel, Identity, Node, PhysicalOperator, Topology};
 use crate::logical::{self, OperatorId};
 use crate::shared::Shared;
+use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,14 +28,17 @@ pub struct Numbering {
 
 /// The number of a splitter. A splitter is recognised by the end of a connection through it. Of all ends, the one with
 /// the lowest channels is recorded, because it exists as long as the splitter does, whatever the widths.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+///
+/// Operators are positions in [`Numbering::operators`], which is sorted by identity: there may be very many splitters,
+/// and an identity may be long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NumberedSplitter {
     /// Operator that the splitter is on.
-    pub source: Identity,
+    pub source: u32,
     /// Its output port.
     pub source_port: u32,
     /// Operator that the connection ends at.
-    pub target: Identity,
+    pub target: u32,
     /// Its input port.
     pub target_port: u32,
     /// Number of the splitter on its port.
@@ -45,27 +49,32 @@ impl Numbering {
     /// The numbers of a topology.
     pub fn of(topology: &Topology) -> Self {
         let application = &topology.application;
-        let identities: PrimaryMap<Node, Identity> =
-            topology.operators.values().map(|operator| operator.identity(application)).collect();
         // Copies by channel are nearly sorted, which makes sorting them cheap.
-        let mut operators = Vec::with_capacity(identities.len());
+        let mut operators: Vec<(Identity, u32, Node)> = Vec::with_capacity(topology.operators.len());
         let copies = Copies::new(&topology.numbered);
         for (_, id) in by_adl_index(application) {
-            operators.extend(copies.all(id).map(|node| (identities[node].clone(), topology.operators[node].index)));
+            let copy =
+                |node: Node| (topology.operators[node].identity(application), topology.operators[node].index, node);
+            operators.extend(copies.all(id).map(copy));
         }
         operators.sort_unstable();
+        let mut position_of: SecondaryMap<Node, u32> = SecondaryMap::with_capacity(operators.len());
+        for (position, (_, _, node)) in (0..).zip(&operators) {
+            position_of[*node] = position;
+        }
 
         let mut splitters = Vec::new();
         for run in topology.connections.chunk_by(|a, b| (a.source, a.source_port) == (b.source, b.source_port)) {
             splitters.extend(ends_of(topology, run).map(|end| NumberedSplitter {
-                source: identities[end.source].clone(),
+                source: position_of[end.source],
                 source_port: end.source_port,
-                target: identities[end.target].clone(),
+                target: position_of[end.target],
                 target_port: end.target_port,
                 index: end.index,
             }));
         }
         splitters.sort_unstable();
+        let operators = operators.into_iter().map(|(identity, index, _)| (identity, index)).collect();
         Self { operators, splitters, host_pools: host_pools(topology) }
     }
 }
@@ -103,10 +112,6 @@ impl<'t> ByIdentity<'t> {
         // All copies are in the same regions.
         let one = &self.topology.operators[self.copies.all(id).next()?];
         Some(CopiesOf { copies: &self.copies, id, channels: &one.channels })
-    }
-
-    fn node(&self, identity: &Identity) -> Option<Node> {
-        self.copies(identity)?.node(identity)
     }
 }
 
@@ -163,26 +168,31 @@ impl NewIndexes {
 /// operator gets an index that no operator had.
 pub fn relabel(mut fresh: Topology, prior: &Numbering) -> Topology {
     let known = ByIdentity::new(&fresh);
+    // The operators of `prior`, in its order.
+    let mut nodes: Vec<PackedOption<Node>> = Vec::with_capacity(prior.operators.len());
+    for same in prior.operators.chunk_by(|(a, _), (b, _)| a.logical_index == b.logical_index) {
+        let copies = same.first().and_then(|(identity, _)| known.copies(identity));
+        let node = |identity: &Identity| copies.as_ref().and_then(|copies| copies.node(identity));
+        nodes.extend(same.iter().map(|(identity, _)| PackedOption::from(node(identity))));
+    }
+    // Operators that were there keep their index (rule expansion-10).
+    let mut index_of: SecondaryMap<Node, Option<u32>> = SecondaryMap::with_capacity(fresh.operators.len());
+    for (node, (_, index)) in nodes.iter().zip(&prior.operators) {
+        if let Some(node) = node.expand() {
+            index_of[node] = Some(*index);
+        }
+    }
+    let node = |position: u32| nodes.get(position as usize)?.expand();
     let splitters = prior.splitters.iter().filter_map(|splitter| {
         Some(SplitterEnd {
-            source: known.node(&splitter.source)?,
+            source: node(splitter.source)?,
             source_port: splitter.source_port,
-            target: known.node(&splitter.target)?,
+            target: node(splitter.target)?,
             target_port: splitter.target_port,
             index: splitter.index,
         })
     });
     let splitters: Vec<SplitterEnd> = splitters.collect();
-    // Operators that were there keep their index (rule expansion-10).
-    let mut index_of: SecondaryMap<Node, Option<u32>> = SecondaryMap::with_capacity(fresh.operators.len());
-    for same in prior.operators.chunk_by(|(a, _), (b, _)| a.logical_index == b.logical_index) {
-        let Some(copies) = same.first().and_then(|(identity, _)| known.copies(identity)) else { continue };
-        for (identity, index) in same {
-            if let Some(node) = copies.node(identity) {
-                index_of[node] = Some(*index);
-            }
-        }
-    }
     renumber_splitters(&mut fresh, &splitters);
     renumber_host_pools(&mut fresh, &prior.host_pools);
     let mut taken: Vec<u32> = prior.operators.iter().map(|(_, index)| *index).collect();

@@ -12,8 +12,8 @@
 use super::Channel;
 use super::widths::{self, Overrides};
 use super::wiring::{ListId, Side, Wiring};
-use crate::budget::Limits;
-use crate::error::{Problem, Problems, Stage, excerpt};
+use crate::budget::Budget;
+use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::logical::submission::Bindings;
 use crate::logical::{Application, OperatorId, PortKind};
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
@@ -67,32 +67,39 @@ impl<'a> Shape<'a> {
     /// Builds the shape for the widths in force. It reuses the wiring of an earlier expansion that had no problems, if
     /// there is one. It adds all problems of indexes, connections, regions and widths. A shape with problems has the
     /// names and contexts of operators, but its links must not be followed.
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
     pub(super) fn build(
         application: &'a Application,
         wiring: Option<Arc<Wiring>>,
         overrides: &Overrides<i128>,
         bindings: &Bindings,
-        limits: &Limits,
         problems: &mut Problems,
-    ) -> Self {
+        budget: &Budget,
+    ) -> Result<Self, Error> {
         // Problems that the walk finds are reported before those of links (rule expansion-32).
         let mut found = Problems::default();
         let mut resolved: Vec<Option<u32>> = vec![None; application.regions.len()];
-        let mut resolve = |id: OperatorId, position: usize, problems: &mut Problems| {
+        let mut pace = budget.pace();
+        let mut resolve = |id: OperatorId, position: usize, problems: &mut Problems| -> Result<(), Error> {
             let (region, name) = (&application.regions[position], &application.operators[id].logical_name);
-            match widths::resolve(region, name, application, overrides, bindings, limits) {
+            let said = overrides.of(name, &mut pace)?;
+            match widths::resolve(region, name, application, said, bindings, &budget.limits) {
                 Ok(width) => resolved[position] = Some(width),
                 Err(problem) => problems.push(problem),
             }
+            Ok(())
         };
         let wiring = match wiring {
             Some(wiring) => {
                 for (id, position) in wiring.parallel_regions() {
-                    resolve(id, position, problems);
+                    resolve(id, position, problems)?;
                 }
                 wiring
             }
-            None => Arc::new(Wiring::new(application, problems, &mut found, resolve)),
+            None => Arc::new(Wiring::new(application, problems, &mut found, budget, resolve)?),
         };
         let root = Scope { region: None, parent: ScopeId::ROOT, width: 1, channels: 1 };
         let mut shape = Self {
@@ -104,7 +111,7 @@ impl<'a> Shape<'a> {
         };
         shape.enter_scopes(&resolved, problems);
         problems.extend(found.into_vec());
-        shape
+        Ok(shape)
     }
 
     /// The links of one side of a port.

@@ -1,7 +1,8 @@
 //! Bounds the texts that an expansion makes (rule expansion-33).
 //!
-//! Constants, subscriptions, locations and views exist once per channel, so a small document can need a lot of memory.
-//! The expansion charges for each such text when it makes it. (Names are counted before any is made.)
+//! Constants, subscriptions, locations and views exist once per channel, and many operators may refer to one
+//! submission-time value or definition. So a small document can need a lot of memory. The expansion charges for each
+//! such text before it makes it. (Names are counted before any is made.)
 
 use crate::budget::Limits;
 use crate::error::{Error, Problem, Stage};

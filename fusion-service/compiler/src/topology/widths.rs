@@ -1,34 +1,100 @@
 //! Widths of parallel regions (rules expansion-1 and expansion-2).
 
 use super::Region;
-use crate::budget::Limits;
+use crate::budget::{Budget, Limits, Pace};
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical::submission::{Bindings, Literal};
 use crate::logical::{Application, ParallelRegion, Width};
+use smallvec::SmallVec;
+use std::collections::HashMap;
 use streams_region_names::{Pattern, Patterns, UnexpectedCharacter, is_name_character};
 
 /// The one region that a resize names (rule expansion-3).
 ///
 /// # Errors
 ///
-/// Stage `topology`: the pattern has other characters. Stage `transfer`: no region matches (CDISR1411E), or several
-/// (CDISR1405E).
+/// As for [`RegionsByName::find`], without a budget.
 pub fn find_region<'a>(regions: &'a [Region], pattern: &str) -> Result<&'a Region, Error> {
-    let parsed = Pattern::parse(pattern).map_err(|unexpected| refused(&unexpected))?;
-    let matching: Vec<&Region> = regions.iter().filter(|region| parsed.matches(&region.name)).collect();
-    match matching.as_slice() {
-        [region] => Ok(region),
-        [] => {
-            let message = format!("no parallel region matches \"{}\"", excerpt(pattern));
-            Err(Problem::new(Stage::Transfer, message).code(code::NO_REGION).into())
+    let position = RegionsByName::new(regions).find(pattern, &mut Budget::default().pace())?;
+    Ok(&regions[position])
+}
+
+/// Finds the regions of patterns: those of a job may be very many, and so may the patterns.
+pub(crate) struct RegionsByName<'a> {
+    regions: &'a [Region],
+    /// The positions of the regions with each name.
+    positions: HashMap<&'a str, SmallVec<[usize; 1]>>,
+}
+
+impl<'a> RegionsByName<'a> {
+    pub(crate) fn new(regions: &'a [Region]) -> Self {
+        let mut positions: HashMap<&str, SmallVec<[usize; 1]>> = HashMap::with_capacity(regions.len());
+        for (position, region) in regions.iter().enumerate() {
+            positions.entry(&region.name).or_default().push(position);
         }
-        several => {
-            let names: Vec<&str> = several.iter().map(|region| region.name.as_str()).collect();
-            let message =
-                format!("\"{}\" matches several parallel regions: {}", excerpt(pattern), excerpt(&names.join(", ")));
-            Err(Problem::new(Stage::Transfer, message).code(code::SEVERAL_REGIONS).into())
+        Self { regions, positions }
+    }
+
+    /// The position of the one region that a pattern of a resize matches (rule expansion-3).
+    ///
+    /// # Errors
+    ///
+    /// Stage `topology`: the pattern has other characters. Stage `transfer`: no region matches (CDISR1411E), or several
+    /// (CDISR1405E). Or the budget ends.
+    pub(crate) fn find(&self, pattern: &str, pace: &mut Pace<'_>) -> Result<usize, Error> {
+        /// More names than a message has room for.
+        const TOLD: usize = 100;
+        let parsed = Pattern::parse(pattern).map_err(|unexpected| refused(&unexpected))?;
+        match self.matching(&parsed, TOLD, pace)?.as_slice() {
+            [position] => Ok(*position),
+            [] => {
+                let message = format!("no parallel region matches \"{}\"", excerpt(pattern));
+                Err(Problem::new(Stage::Transfer, message).code(code::NO_REGION).into())
+            }
+            several => {
+                let names: Vec<&str> = several.iter().map(|position| self.regions[*position].name.as_str()).collect();
+                let message = format!(
+                    "\"{}\" matches several parallel regions: {}",
+                    excerpt(pattern),
+                    excerpt(&names.join(", "))
+                );
+                Err(Problem::new(Stage::Transfer, message).code(code::SEVERAL_REGIONS).into())
+            }
         }
     }
+
+    /// Whether any region matches a pattern. None matches what is no pattern.
+    pub(crate) fn has_match(&self, pattern: &str, pace: &mut Pace<'_>) -> Result<bool, Error> {
+        match Pattern::parse(pattern) {
+            Ok(parsed) => Ok(!self.matching(&parsed, 1, pace)?.is_empty()),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// The positions of the regions that match, `most` of them.
+    fn matching(&self, pattern: &Pattern, most: usize, pace: &mut Pace<'_>) -> Result<SmallVec<[usize; 1]>, Error> {
+        pace.step()?;
+        if let Some(name) = pattern.exact_name() {
+            return Ok(self.positions.get(name).cloned().unwrap_or_default());
+        }
+        let mut matching = SmallVec::new();
+        for (position, region) in self.regions.iter().enumerate() {
+            pace.steps(matching_steps(&region.name))?;
+            if pattern.matches(&region.name) {
+                matching.push(position);
+                if matching.len() >= most {
+                    break;
+                }
+            }
+        }
+        Ok(matching)
+    }
+}
+
+/// How long comparing a name with a pattern takes, in steps of a [`Pace`].
+fn matching_steps(name: &str) -> u32 {
+    const BYTES_A_STEP: usize = 64;
+    u32::try_from(1 + name.len() / BYTES_A_STEP).unwrap_or(u32::MAX)
 }
 
 /// The problem of a pattern with another character.
@@ -55,12 +121,17 @@ impl<T: Copy> Overrides<T> {
     }
 
     /// What the pattern says that counts for a region (rule expansion-2).
-    pub(super) fn of(&self, name: &str) -> Option<T> {
-        self.position(name).and_then(|position| self.values.get(position)).copied()
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    pub(super) fn of(&self, name: &str, pace: &mut Pace<'_>) -> Result<Option<T>, Error> {
+        Ok(self.position(name, pace)?.and_then(|position| self.values.get(position)).copied())
     }
 
-    fn position(&self, name: &str) -> Option<usize> {
-        self.patterns.position(name)
+    fn position(&self, name: &str, pace: &mut Pace<'_>) -> Result<Option<usize>, Error> {
+        let steps = matching_steps(name);
+        self.patterns.try_position(name, || pace.steps(steps))
     }
 }
 
@@ -75,37 +146,54 @@ pub enum WidthSource<'a> {
     SubmissionValue(u64),
 }
 
-/// Where the width of a region comes from at a submission with these widths, and the width. Nothing if a submission
-/// would fail.
-pub fn width_source<'a>(
-    region: &ParallelRegion,
-    name: &str,
+/// Says where the widths of regions come from at a submission.
+pub struct WidthSources<'a> {
     widths: &'a [(String, i128)],
-    bindings: &Bindings,
-) -> Option<(WidthSource<'a>, i128)> {
-    let mut problems = Problems::default();
-    let overrides = Overrides::parse(widths, &mut problems);
-    if !problems.is_empty() {
-        return None;
+    /// Nothing if a submission would fail.
+    overrides: Option<Overrides<i128>>,
+    bindings: &'a Bindings,
+}
+
+impl<'a> WidthSources<'a> {
+    /// At a submission with these widths and values.
+    pub fn new(widths: &'a [(String, i128)], bindings: &'a Bindings) -> Self {
+        let mut problems = Problems::default();
+        let overrides = Overrides::parse(widths, &mut problems);
+        Self { widths, overrides: problems.is_empty().then_some(overrides), bindings }
     }
-    if let Some((pattern, width)) = overrides.position(name).and_then(|position| widths.get(position)) {
-        return Some((WidthSource::Job(pattern), *width));
-    }
-    match region.width {
-        Width::Absent => None,
-        Width::Constant(width) => Some((WidthSource::Constant, i128::from(width))),
-        Width::SubmissionValue(index) => {
-            Some((WidthSource::SubmissionValue(index), integer(bindings.literal(index).unquoted()?)?))
+
+    /// Where the width of a region comes from, and the width. Nothing if a submission would fail.
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    pub fn of(
+        &self,
+        region: &ParallelRegion,
+        name: &str,
+        pace: &mut Pace<'_>,
+    ) -> Result<Option<(WidthSource<'a>, i128)>, Error> {
+        let Some(overrides) = &self.overrides else { return Ok(None) };
+        if let Some((pattern, width)) = overrides.position(name, pace)?.and_then(|position| self.widths.get(position)) {
+            return Ok(Some((WidthSource::Job(pattern), *width)));
         }
+        Ok(match region.width {
+            Width::Absent => None,
+            Width::Constant(width) => Some((WidthSource::Constant, i128::from(width))),
+            Width::SubmissionValue(index) => {
+                let width = self.bindings.literal(index).unquoted().and_then(integer);
+                width.map(|width| (WidthSource::SubmissionValue(index), width))
+            }
+        })
     }
 }
 
-/// The width in force: override, else submission-time value, else constant.
+/// The width in force: `said` by the job, else submission-time value, else constant.
 pub(super) fn resolve(
     region: &ParallelRegion,
     name: &str,
     application: &Application,
-    overrides: &Overrides<i128>,
+    said: Option<i128>,
     bindings: &Bindings,
     limits: &Limits,
 ) -> Result<u32, Problem> {
@@ -115,13 +203,13 @@ pub(super) fn resolve(
     if let Some(character) = name.chars().find(|character| !is_name_character(*character)) {
         return Err(problem(format!("its name has the character {character:?}")));
     }
-    let width = match (overrides.of(name), &region.width) {
+    let width = match (said, &region.width) {
         (Some(width), _) => width,
         (None, Width::Constant(width)) => i128::from(*width),
         (None, Width::Absent) => return Err(problem("it has no width".to_owned())),
         (None, Width::SubmissionValue(index)) => {
             let literal = bindings.literal(*index);
-            let declared = application.submission_values.iter().find(|value| value.index == *index);
+            let declared = application.submission_value(*index);
             match (literal, declared) {
                 (Literal::Undeclared, _) | (_, None) => {
                     return Err(problem(format!("its width is the unknown submission-time value {index}")));
@@ -196,8 +284,64 @@ mod tests {
             (&[("P", 1), (" P", 4)], Some(4)),
             (&[("Q", 1)], None),
         ] {
-            assert_eq!(overrides(widths).of("P"), expected, "{widths:?}");
+            let budget = Budget::default();
+            assert_eq!(overrides(widths).of("P", &mut budget.pace()), Ok(expected), "{widths:?}");
         }
+    }
+
+    /// Regions `P0`, `P1` and so on.
+    fn regions(count: u32) -> Vec<Region> {
+        let name = |number| format!("P{number}");
+        let region =
+            |index, name| Region { index, name, width: 1, global_max: 1, channel_count: ChannelCount::Observed };
+        (0..count).map(|number| region(number.into(), name(number))).collect()
+    }
+
+    #[test]
+    fn patterns_are_tried_within_the_budget() {
+        let cancelled = Budget::cancelled();
+        let widths: Vec<(String, i128)> = (0..10_000).map(|number| (format!("*x{number}"), 1)).collect();
+        let overrides = Overrides::parse(&widths, &mut Problems::default());
+        assert_eq!(overrides.of("P", &mut cancelled.pace()), Err(Error::Cancelled));
+        let bindings = Bindings::default();
+        let region = ParallelRegion {
+            index: 0,
+            operator: 0,
+            width: Width::Constant(1),
+            splitters: Vec::new(),
+            replicate_tags: Vec::new(),
+            place: crate::error::Place { line: 1, column: 1 },
+        };
+        let sources = WidthSources::new(&widths, &bindings);
+        assert_eq!(sources.of(&region, "P", &mut cancelled.pace()), Err(Error::Cancelled));
+        assert_eq!(sources.of(&region, "P", &mut Budget::default().pace()), Ok(Some((WidthSource::Constant, 1))));
+        let regions = regions(10_000);
+        let regions = RegionsByName::new(&regions);
+        assert_eq!(regions.find("*x", &mut cancelled.pace()), Err(Error::Cancelled));
+        assert_eq!(regions.has_match("*x", &mut cancelled.pace()), Err(Error::Cancelled));
+        // A long name counts for more.
+        assert_eq!(overrides_of_long_name(&widths[..10], &cancelled), Err(Error::Cancelled));
+    }
+
+    fn overrides_of_long_name(widths: &[(String, i128)], budget: &Budget) -> Result<Option<i128>, Error> {
+        let overrides = Overrides::parse(widths, &mut Problems::default());
+        overrides.of(&"P".repeat(1 << 20), &mut budget.pace())
+    }
+
+    /// A name is looked up: for each of them, not one other region is looked at.
+    #[test]
+    fn names_are_looked_up() {
+        let regions = regions(5_000);
+        let (by_name, cancelled) = (RegionsByName::new(&regions), Budget::cancelled());
+        let mut pace = cancelled.pace();
+        for (position, region) in regions.iter().enumerate() {
+            assert_eq!(by_name.find(&format!(" {}", region.name), &mut pace), Ok(position));
+        }
+        for (pattern, expected) in [("P1", true), ("P*9", true), ("Q", false), ("*Q", false), ("P?", false)] {
+            assert_eq!(by_name.has_match(pattern, &mut Budget::default().pace()), Ok(expected), "{pattern}");
+        }
+        let several = by_name.find("P*", &mut Budget::default().pace()).unwrap_err();
+        assert!(several.to_string().contains("matches several parallel regions: P0, P1, P2, "), "{several}");
     }
 
     #[test]

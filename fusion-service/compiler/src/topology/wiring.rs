@@ -6,9 +6,12 @@
 //! the border of a region goes through a splitter or merger.
 
 use super::lookup::{PortLookup, operators_by_index};
-use crate::error::{Problem, Problems, Stage, code, excerpt};
+use crate::budget::{Budget, Pace};
+use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::heap::{flat_secondary_map, primary_map, share};
-use crate::logical::{Application, ConnectionEnd, OperatorId, OperatorKind, PortKind, SplitterKind};
+use crate::logical::{
+    Application, ConnectionEnd, LogicalSplitter, OperatorId, OperatorKind, ParallelRegion, PortKind, SplitterKind,
+};
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
 use get_size2::GetSize;
 use std::collections::HashMap;
@@ -110,12 +113,18 @@ impl Wiring {
     /// Reads the links. Calls `visit` for each parallel operator with the position of its region, before it puts
     /// splitters and mergers around the operator. Adds all problems of indexes and connections. Those of `found` come
     /// after all others.
+    ///
+    /// # Errors
+    ///
+    /// The budget ends, or the error of `visit`.
     pub(super) fn new(
         application: &Application,
         problems: &mut Problems,
         found: &mut Problems,
-        mut visit: impl FnMut(OperatorId, usize, &mut Problems),
-    ) -> Self {
+        budget: &Budget,
+        mut visit: impl FnMut(OperatorId, usize, &mut Problems) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let mut pace = budget.pace();
         let index = operators_by_index(application, found);
         let mut wiring = Self {
             region_of: SecondaryMap::with_default(None),
@@ -136,13 +145,14 @@ impl Wiring {
                 }
             }
         }
-        wiring.read_links(application, &index, found);
+        wiring.read_links(application, &index, found, &mut pace)?;
         wiring.parallel = wiring.walk(application);
+        let mut far = FarEnds::default();
         for (id, position) in wiring.parallel_regions().collect::<Vec<_>>() {
-            visit(id, position, problems);
-            wiring.insert(application, (id, position), problems, found);
+            visit(id, position, problems)?;
+            wiring.insert(application, (id, position), &mut far, problems, found, &mut pace)?;
         }
-        wiring
+        Ok(wiring)
     }
 
     /// Parallel operators in the order of the walk, with the positions of their regions.
@@ -190,44 +200,59 @@ impl Wiring {
         owners
     }
 
-    fn read_links(&mut self, application: &Application, index: &HashMap<u64, OperatorId>, problems: &mut Problems) {
+    fn read_links(
+        &mut self,
+        application: &Application,
+        index: &HashMap<u64, OperatorId>,
+        problems: &mut Problems,
+        pace: &mut Pace<'_>,
+    ) -> Result<(), Error> {
         let index = &mut PortLookup::new(application, index);
         for (id, operator) in application.operators.iter() {
+            pace.step()?;
             self.first_list[id] = u32::try_from(self.lists.len()).unwrap_or(u32::MAX);
             match &operator.kind {
                 OperatorKind::Composite(composite) => {
                     for port in &composite.inputs {
-                        self.read_list(&port.incoming, index, problems);
-                        self.read_list(&port.outgoing, index, problems);
+                        self.read_list(&port.incoming, index, problems, pace)?;
+                        self.read_list(&port.outgoing, index, problems, pace)?;
                     }
                     for port in &composite.outputs {
-                        self.read_list(&port.outgoing, index, problems);
-                        self.read_list(&port.incoming, index, problems);
+                        self.read_list(&port.outgoing, index, problems, pace)?;
+                        self.read_list(&port.incoming, index, problems, pace)?;
                     }
                 }
                 OperatorKind::Primitive(primitive) => {
                     let inputs = primitive.inputs.iter().map(|port| &port.port);
                     for port in inputs.chain(primitive.outputs.iter().map(|port| &port.port)) {
-                        self.read_list(&port.connections, index, problems);
+                        self.read_list(&port.connections, index, problems, pace)?;
                     }
                 }
                 OperatorKind::Import(import) => {
                     for port in &import.outputs {
-                        self.read_list(port, index, problems);
+                        self.read_list(port, index, problems, pace)?;
                     }
                 }
                 OperatorKind::Export(export) => {
                     for port in &export.inputs {
-                        self.read_list(port, index, problems);
+                        self.read_list(port, index, problems, pace)?;
                     }
                 }
             }
         }
+        Ok(())
     }
 
-    fn read_list(&mut self, list: &[ConnectionEnd], index: &mut PortLookup<'_>, problems: &mut Problems) {
+    fn read_list(
+        &mut self,
+        list: &[ConnectionEnd],
+        index: &mut PortLookup<'_>,
+        problems: &mut Problems,
+        pace: &mut Pace<'_>,
+    ) -> Result<(), Error> {
         let start = self.links.len();
         for connection in list {
+            pace.step()?;
             let ConnectionEnd { operator, port, kind, place } = *connection;
             let Some(id) = index.operators.get(&operator) else {
                 let message = format!("a connection leads to operator {operator}, which does not exist");
@@ -245,6 +270,7 @@ impl Wiring {
             }
         }
         self.lists.push(start..self.links.len());
+        Ok(())
     }
 
     /// Parallel operators in the order in which they are processed (rule expansion-8): per composite its parallel
@@ -273,9 +299,11 @@ impl Wiring {
         &mut self,
         application: &Application,
         (id, region): (OperatorId, usize),
+        far: &mut FarEnds,
         problems: &mut Problems,
         missing: &mut Problems,
-    ) {
+        pace: &mut Pace<'_>,
+    ) -> Result<(), Error> {
         let operator = &application.operators[id];
         let (inputs, outputs): (Vec<u64>, usize) = match &operator.kind {
             OperatorKind::Composite(composite) => {
@@ -287,46 +315,50 @@ impl Wiring {
             OperatorKind::Import(_) | OperatorKind::Export(_) => {
                 let message = format!("{}: an Import or Export cannot be parallel", excerpt(&operator.logical_name));
                 problems.push(Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(operator.place));
-                return;
+                return Ok(());
             }
         };
+        let declared = DeclaredSplitters::of(&application.regions[region], pace)?;
         for (position, input_port) in inputs.into_iter().enumerate() {
             let range = self.lists[self.list(application, (id, PortKind::Input, position), Side::Outside)].clone();
             let port = u32::try_from(position).unwrap_or(u32::MAX);
-            let declared = application.regions[region].splitters.iter().find(|s| s.input_port == input_port);
+            pace.step()?;
+            let declared = declared.at(input_port);
             if declared.is_none() && !range.is_empty() {
                 let name = excerpt(&operator.logical_name);
                 let message =
                     format!("parallel region {name}: input port {input_port} is connected, but has no splitter");
                 missing.push(Problem::new(Stage::Topology, message).at(application.regions[region].place));
             }
-            let attributes: Arc<[String]> = declared.map_or_else(Default::default, |s| s.attributes.as_slice().into());
             for at in range {
+                pace.step()?;
                 let input = self.links[at];
                 let splitter = self.splitters.push(WiredSplitter {
                     region,
                     input_port,
-                    kind: declared.map_or(SplitterKind::RoundRobin, |s| s.kind),
-                    attributes: attributes.clone(),
+                    kind: declared.map_or(SplitterKind::RoundRobin, |(kind, _)| *kind),
+                    attributes: declared.map_or_else(Default::default, |(_, attributes)| Arc::clone(attributes)),
                     input,
                     output: Link { to: LinkTarget::Operator(id), port, kind: PortKind::Input },
                 });
                 let new = Link { to: LinkTarget::Splitter(splitter), port: 0, kind: PortKind::Input };
-                self.relink(application, input, (id, port), new, problems);
+                self.relink(application, input, (id, port), new, far, problems);
                 self.links[at] = Link { to: LinkTarget::Splitter(splitter), port: 0, kind: PortKind::Output };
             }
         }
         for position in 0..outputs {
             let port = u32::try_from(position).unwrap_or(u32::MAX);
             for at in self.lists[self.list(application, (id, PortKind::Output, position), Side::Outside)].clone() {
+                pace.step()?;
                 let output = self.links[at];
                 let input = Link { to: LinkTarget::Operator(id), port, kind: PortKind::Output };
                 let merger = self.mergers.push(WiredMerger { region, input, output });
                 let new = Link { to: LinkTarget::Merger(merger), port: 0, kind: PortKind::Output };
-                self.relink(application, output, (id, port), new, problems);
+                self.relink(application, output, (id, port), new, far, problems);
                 self.links[at] = Link { to: LinkTarget::Merger(merger), port: 0, kind: PortKind::Input };
             }
         }
+        Ok(())
     }
 
     /// Makes the far end of a connection lead to the splitter or merger that was put into the connection.
@@ -336,6 +368,7 @@ impl Wiring {
         end: Link,
         old: (OperatorId, u32),
         new: Link,
+        ends: &mut FarEnds,
         problems: &mut Problems,
     ) {
         let is_old = |link: &Link| link.to == LinkTarget::Operator(old.0) && link.port == old.1;
@@ -360,7 +393,7 @@ impl Wiring {
             LinkTarget::Operator(id) => Some(id),
         };
         let operator = &application.operators[old.0];
-        let name = excerpt(&operator.logical_name);
+        let name = || excerpt(&operator.logical_name);
         let mut inconsistent = |message: String| {
             problems.push(Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(operator.place));
         };
@@ -368,18 +401,84 @@ impl Wiring {
             match &application.operators[id].kind {
                 OperatorKind::Import(_) | OperatorKind::Export(_) => {
                     let far = excerpt(&application.operators[id].logical_name);
+                    let name = name();
                     return inconsistent(format!("{far} is connected directly to the parallel operator {name}"));
                 }
                 OperatorKind::Primitive(_) | OperatorKind::Composite(_) => {}
             }
             let side = if end.kind == new.kind { Side::Inside } else { Side::Outside };
-            let range = self.lists[self.list(application, (id, end.kind, end.port as usize), side)].clone();
-            if let Some(link) = self.links.get_mut(range).and_then(|links| links.iter_mut().find(|link| is_old(link))) {
+            let list = self.list(application, (id, end.kind, end.port as usize), side);
+            let links = self.links.get_mut(self.lists[list].clone()).unwrap_or_default();
+            if let Some(link) = ends.find(list, links, old) {
                 *link = new;
                 return;
             }
         }
+        let name = name();
         inconsistent(format!("a connection of the parallel operator {name} is not known at its other end"));
+    }
+}
+
+/// The splitters that a region declares, by input port; of several for one port the first.
+struct DeclaredSplitters(HashMap<u64, (SplitterKind, Arc<[String]>)>);
+
+impl DeclaredSplitters {
+    fn of(region: &ParallelRegion, pace: &mut Pace<'_>) -> Result<Self, Error> {
+        let mut splitters = HashMap::with_capacity(region.splitters.len());
+        for LogicalSplitter { input_port, kind, attributes } in &region.splitters {
+            pace.step()?;
+            splitters.entry(*input_port).or_insert_with(|| (*kind, Arc::from(attributes.as_slice())));
+        }
+        Ok(Self(splitters))
+    }
+
+    fn at(&self, input_port: u64) -> Option<&(SplitterKind, Arc<[String]>)> {
+        self.0.get(&input_port)
+    }
+}
+
+/// Finds the far ends of connections, also in lists with very many links.
+///
+/// Relies on this: the links of a list may become links to splitters and mergers, but none comes to lead to a port.
+#[derive(Default)]
+struct FarEnds(HashMap<ListId, FarList>);
+
+/// The links of a list that lead to ports, by port.
+struct FarList {
+    /// The first of each port that may still lead there.
+    first: HashMap<(OperatorId, u32), usize>,
+    /// By position: the next of the same port.
+    next: Vec<Option<usize>>,
+}
+
+impl FarEnds {
+    /// Links of a list that is searched from its beginning each time.
+    const FEW: usize = 32;
+
+    /// The first of the `links` of a list that leads to a port.
+    fn find<'l>(&mut self, list: ListId, links: &'l mut [Link], port: (OperatorId, u32)) -> Option<&'l mut Link> {
+        let leads_there = |link: &Link| link.to == LinkTarget::Operator(port.0) && link.port == port.1;
+        if links.len() <= Self::FEW {
+            return links.iter_mut().find(|link| leads_there(link));
+        }
+        let FarList { first, next } = self.0.entry(list).or_insert_with(|| FarList::of(links));
+        let at = first.get_mut(&port)?;
+        while !links.get(*at).is_some_and(leads_there) {
+            *at = next.get(*at).copied().flatten()?;
+        }
+        links.get_mut(*at)
+    }
+}
+
+impl FarList {
+    fn of(links: &[Link]) -> Self {
+        let (mut first, mut next) = (HashMap::new(), vec![None; links.len()]);
+        for (at, link) in links.iter().enumerate().rev() {
+            if let LinkTarget::Operator(id) = link.to {
+                next[at] = first.insert((id, link.port), at);
+            }
+        }
+        Self { first, next }
     }
 }
 
@@ -394,5 +493,69 @@ impl MergerId {
     /// Its number.
     pub(super) fn number(self) -> usize {
         self.index()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever is looked for, and in whatever order: a list with an index gives what looking through it gives.
+    #[test]
+    fn far_ends_are_found_in_their_order() {
+        let port = |number: usize| (OperatorId::new(number % 3), u32::try_from(number / 3 % 2).unwrap_or_default());
+        for length in [0, 1, FarEnds::FEW, FarEnds::FEW + 1, 200] {
+            let link = |number: usize| {
+                let (operator, port) = port(number);
+                Link { to: LinkTarget::Operator(operator), port, kind: PortKind::Input }
+            };
+            let mut links: Vec<Link> = (0..length).map(|at| link(at * at + at / 5)).collect();
+            let (mut ends, mut splitters) = (FarEnds::default(), 0);
+            for step in 0..2 * length + 10 {
+                let port = port(step * 7);
+                let expected =
+                    links.iter().position(|link| link.to == LinkTarget::Operator(port.0) && link.port == port.1);
+                let before = links.clone();
+                let found = ends.find(0, &mut links, port).map(|link| {
+                    splitters += 1;
+                    *link = Link { to: LinkTarget::Splitter(SplitterId(splitters)), ..*link };
+                });
+                assert_eq!(found.is_some(), expected.is_some(), "{length} {step}");
+                let changed = links.iter().zip(&before).position(|(now, before)| now != before);
+                assert_eq!(changed, expected, "{length} {step}");
+                // The operator of the list is parallel itself.
+                if step % 5 == 0
+                    && let Some(link) = links.get_mut(step % length.max(1))
+                {
+                    link.to = LinkTarget::Merger(MergerId(0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_several_splitters_of_a_port_the_first_counts() {
+        let splitter = |input_port, kind, attribute: &str| LogicalSplitter {
+            input_port,
+            kind,
+            attributes: vec![attribute.to_owned()],
+        };
+        let region = ParallelRegion {
+            index: 0,
+            operator: 0,
+            width: crate::logical::Width::Absent,
+            splitters: vec![
+                splitter(1, SplitterKind::Hash, "a"),
+                splitter(0, SplitterKind::Broadcast, "b"),
+                splitter(1, SplitterKind::RoundRobin, "c"),
+            ],
+            replicate_tags: Vec::new(),
+            place: crate::error::Place { line: 1, column: 1 },
+        };
+        let declared = DeclaredSplitters::of(&region, &mut Budget::default().pace()).unwrap();
+        let at = |port| declared.at(port).map(|(kind, attributes)| (*kind, attributes[0].as_str()));
+        assert_eq!(at(0), Some((SplitterKind::Broadcast, "b")));
+        assert_eq!(at(1), Some((SplitterKind::Hash, "a")));
+        assert_eq!(at(2), None);
     }
 }

@@ -58,18 +58,17 @@ async fn send(replica: &Replica, body: Sent) -> Status {
 
 /// The answer to a message of which nothing was read.
 fn unread(
-    replica: &Replica,
+    endpoint: tonic::transport::Endpoint,
     method: &str,
     message: &[u8],
 ) -> impl Future<Output = http::Response<tonic::body::Body>> + use<> {
     let mut framed = vec![0];
     framed.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
     framed.extend_from_slice(message);
-    let url = format!("http://{}/streams.fusion.v1.FusionService/{method}", replica.server.address);
+    let url = format!("{}streams.fusion.v1.FusionService/{method}", endpoint.uri());
     let request = http::Request::post(&url).header("content-type", "application/grpc").header("te", "trailers");
     let body = tonic::body::Body::new(Sent { bytes: Some(framed.into()), ends: true });
     let request = request.body(body).unwrap();
-    let endpoint = tonic::transport::Endpoint::from_shared(url).unwrap().initial_stream_window_size(64 << 10);
     async move { soon(endpoint.connect().await.unwrap().oneshot(request)).await.unwrap() }
 }
 
@@ -324,7 +323,9 @@ async fn an_answer_has_memory_until_the_last_of_its_readers_has_it() {
     let replica = replica(Settings { workers: count(2), ..settings() }).await;
     replica.gate.hold("submit");
     let request = submit_request("job", "25000 1").encode_to_vec();
-    let calls: Vec<_> = (0..8).map(|_| unread(&replica, "Submit", &request)).collect();
+    let url = format!("http://{}", replica.server.address);
+    let endpoint = tonic::transport::Endpoint::from_shared(url).unwrap().initial_stream_window_size(64 << 10);
+    let calls: Vec<_> = (0..8).map(|_| unread(endpoint.clone(), "Submit", &request)).collect();
     let calls = tokio::spawn(futures::future::join_all(calls));
     eventually("all share it", || replica.server.calls.metrics.rides("submit") == 7).await;
     let requests = replica.server.calls.memory.taken().0;
@@ -410,7 +411,24 @@ async fn an_answer_that_nobody_reads_holds_nothing_for_long() {
             }
         }
     });
-    assert_eq!(end.await.unwrap_err().code(), Code::DeadlineExceeded);
+    // The stream is reset.
+    assert_eq!(end.await.unwrap_err().code(), Code::Cancelled);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_leaves_the_end_of_an_answer_unread_has_not_read_it() {
+    let stall = Duration::from_millis(100);
+    let replica = replica(Settings { stall, ..settings() }).await;
+    // Room for a byte, which is enough for the transport to take all of a small answer.
+    let url = format!("http://{}", replica.server.address);
+    let endpoint = tonic::transport::Endpoint::from_shared(url).unwrap().initial_stream_window_size(1);
+    let answer = unread(endpoint, "Submit", &submit_request("job", "1 10").encode_to_vec()).await;
+    eventually("the call has ended", || replica.server.calls.in_flight.is_empty()).await;
+    let (_, metrics) = replica.page("/metrics").await;
+    let line = r#"fusion_calls_total{method="Submit",code="DEADLINE_EXCEEDED"} 1"#;
+    assert!(metrics.lines().any(|l| l == line), "no '{line}' in\n{metrics}");
+    released(&replica).await;
+    drop(answer);
 }
 
 #[tokio::test(flavor = "multi_thread")]

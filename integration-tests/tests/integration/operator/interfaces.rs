@@ -4,6 +4,7 @@ use super::fixture::{Fixture, JOB, WITHIN, with_system};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample;
 use integration_tests::system::job::ObservedJob;
+use integration_tests::system::rights::let_edit;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::DeleteParams;
 use kube::core::NamespaceResourceScope;
@@ -20,6 +21,8 @@ use streams_control_plane::wait::eventually;
 /// Sensors in a consistent region, lanes that import and export, alarms.
 const TELEMETRY: &str = include_str!("../../../../fusion-service/tests/applications/telemetry.adl");
 const LANE: &str = "Lane";
+/// A user with the role `edit`.
+const EDITOR: &str = "editor";
 
 /// A job of the application, on nodes without tags; without a consistent region its lanes can be resized.
 pub(super) async fn telemetry(it: &Fixture, is_consistent: bool) -> Result<ObservedJob> {
@@ -102,7 +105,7 @@ async fn they_say_what_the_application_says_and_come_back() -> Result<()> {
         let service = job.api::<Service>().get(&names::consistent_region_service(JOB)).await?;
         let spec = service.spec.clone().unwrap_or_default();
         let ports: Vec<_> = spec.ports.iter().flatten().map(|port| (port.name.as_deref(), port.port)).collect();
-        ensure!(ports == [(Some("sys-api"), 10_000), (Some("sys-metrics"), 9_696)], "{spec:?}");
+        ensure!(ports == [(Some("sys-api"), 10_000)], "{spec:?}");
         ensure!(spec.cluster_ip.as_deref() == Some("None") && spec.selector.is_none(), "{spec:?}");
 
         // All objects of the job say which application they were made for.
@@ -140,8 +143,18 @@ async fn they_say_what_the_application_says_and_come_back() -> Result<()> {
         let table = it.kubectl(&["get", "stx,sti,stcr"]).await?;
         ensure!(table.contains("STARTED") && table.contains("TRIGGER") && table.contains("SUBSCRIPTION"), "{table}");
 
-        // People change at run time what a stream is like, as the documents say (rule import-5).
+        // People change at run time what a stream is like, as the documents say (rule import-5). They may edit what is
+        // in the namespace, and are no administrators.
+        let_edit(&it.client, &it.namespace, EDITOR).await?;
         let export = exports[0].name_any();
+        let as_editor = async |arguments: &[&str]| it.kubectl(&[&["--as", EDITOR][..], arguments].concat()).await;
+        eventually("the role edit has what the manifest adds", WITHIN, || async {
+            as_editor(&["auth", "can-i", "patch", "streamsexports", "--subresource=status"]).await
+        })
+        .await?;
+        let of_spec = ["patch", "streamsexports", &export, "--type=merge", "-p", r#"{"spec": {"peId": 7}}"#];
+        let refused = as_editor(&of_spec).await.err().context("the spec is the operator's")?;
+        ensure!(format!("{refused:#}").contains("orbidden"), "{refused:#}");
         let at_run_time =
             |properties: &str| format!(r#"{{"status": {{"runTime": {{"properties": [{properties}]}}}}}}"#);
         let back = r#"[{"op": "remove", "path": "/status/runTime"}]"#.to_owned();
@@ -154,7 +167,7 @@ async fn they_say_what_the_application_says_and_come_back() -> Result<()> {
         ];
         for (kind, patch, expected) in rows {
             let kind = format!("--type={kind}");
-            it.kubectl(&["patch", "streamsexports", &export, "--subresource=status", &kind, "-p", &patch]).await?;
+            as_editor(&["patch", "streamsexports", &export, "--subresource=status", &kind, "-p", &patch]).await?;
             eventually("the export says how it stands now", WITHIN, || async {
                 let object = job.api::<Export>().get(&export).await?;
                 let conditions = object.status.unwrap_or_default().conditions;

@@ -1,12 +1,11 @@
 //! Compiles the pinned ADL with the desired widths, and stores the plan in chunks.
 
-use super::{Assignment, LongWork, WorkError, check, fetch, hosts, redis};
+use super::{Assignment, LongWork, WorkError, check, fetch, hosts, redis, thread_for};
 use crate::controllers::job::chunks::{Document, digest};
 use crate::controllers::job::compilation::{self, automatic, compilation, repeated};
 use crate::controllers::job::documents;
 use crate::controllers::job::generation::{Generation, GenerationDetails, Settled, Target};
 use crate::controllers::job::in_force::redis_of;
-use crate::controllers::job::off_thread::off_thread;
 use crate::controllers::job::plans::Sources;
 use crate::controllers::job::tasks::{CompileRequest, Compiled, Slot, TaskKind, Tasks};
 use crate::controllers::traces;
@@ -15,7 +14,7 @@ use bytes::Bytes;
 use kube::Resource as _;
 use kube::core::ObjectMeta;
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use streams_api::{FusionMode, Job, ProcessingElement, RequestedWidths, Resize, StoredPlan, names};
 use streams_kubernetes::Key;
@@ -196,7 +195,9 @@ async fn submit<C: Cluster>(
     // Thousandths of a number between 0 and 1.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
     let share = (reconciler.settings.cpu_share.clamp(0.0, 1.0) * 1000.0).round() as u32;
-    let sha256 = Bytes::from(hex::decode(digest(&adl)).unwrap_or_default());
+    // The pinned one, which was hashed when it was read: a large one would take its time on this thread.
+    let sha256 = job.status.as_ref().and_then(|status| status.adl.as_ref()).map(|adl| hex::decode(&adl.sha256));
+    let sha256 = Bytes::from(sha256.and_then(Result::ok).unwrap_or_default());
     let compilation = compilation(job, job_id, sha256, automatic(&job.spec, free, share));
     let request = SubmitRequest { compilation: Some(with_content(&compilation, adl)) };
     let response = reconciler.fusion.submit(request).await?;
@@ -323,7 +324,9 @@ fn ids_and_ports(
         let inputs: Vec<u32> = planned.port_labels.iter().map(|label| label.port_id).collect();
         let outputs: Vec<u32> = planned.exports.iter().map(|export| export.port_id).collect();
         let only_in = |existing: &[u32], planned: &[u32]| {
-            existing.iter().copied().filter(|port| !planned.contains(port)).collect::<Vec<_>>()
+            // The fusion service refuses an id that is there twice, and users can write into a PE.
+            let ports: BTreeSet<u32> = existing.iter().copied().filter(|port| !planned.contains(port)).collect();
+            ports.into_iter().collect::<Vec<_>>()
         };
         let input_port_ids = only_in(&pe.spec.input_ports, &inputs);
         let output_port_ids = only_in(&pe.spec.exported_ports, &outputs);
@@ -340,15 +343,17 @@ fn ids_and_ports(
 async fn store<C: Cluster>(assignment: &Assignment<'_, C>, generation: Generation) -> Result<Compiled, WorkError> {
     let Assignment { reconciler, key, job, uid } = assignment;
     let generation = Arc::new(generation);
+    let thread = thread_for(&generation.target);
     let encoded = {
         let generation = Arc::clone(&generation);
-        off_thread(move || Bytes::from(generation.encode())).await
+        thread.compute(move || Bytes::from(generation.encode())).await
     };
     let encoded = encoded.map_err(|error| WorkError::transient("Internal", error.to_string()))?;
     let size = encoded.len();
     check::fits(size, &reconciler.settings)?;
     let document = Document::Plan { generation: generation.number };
-    let written = documents::write(&assignment.writer(), &document, &controlled_by(*job), encoded, |_| false).await?;
+    let writer = assignment.writer();
+    let written = documents::write(&writer, &document, &controlled_by(*job), encoded, thread, |_| false).await?;
     let cut = written.cut;
     let plan = StoredPlan {
         generation: generation.number,
@@ -394,7 +399,8 @@ mod tests {
             processing_elements: vec![planned_pe(0, Fate::Kept, &[0]), exporting, planned_pe(2, Fate::Removed, &[])],
             ..Plan::default()
         };
-        let objects = [object(7, &[0], &[]), object(2, &[0], &[]), object(0, &[0], &[]), object(1, &[0, 2], &[4, 5])];
+        let objects =
+            [object(7, &[0], &[]), object(2, &[0], &[]), object(0, &[0], &[]), object(1, &[0, 2, 2], &[5, 4, 5])];
         // Of PEs that are gone, of one that goes, and of one that stays.
         let pods = [9, 5, 9, 2, 0];
         let in_use = ids_and_ports(objects.iter(), pods.into_iter(), &plan);

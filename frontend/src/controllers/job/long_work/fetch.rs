@@ -4,6 +4,7 @@ use super::{Assignment, LongWork, WorkError};
 use crate::bundles::Application;
 use crate::controllers::job::chunks::Document;
 use crate::controllers::job::documents;
+use crate::controllers::job::off_thread::Thread;
 use crate::controllers::job::tasks::{Slot, TaskKind, Tasks};
 use bytes::Bytes;
 use streams_api::StoredAdl;
@@ -55,8 +56,8 @@ async fn store<C: Cluster>(assignment: &Assignment<'_, C>, application: Applicat
     let Assignment { reconciler, job, .. } = assignment;
     let size = application.adl.len() as u64;
     let (writer, owner) = (assignment.writer(), controlled_by(*job));
-    let written = documents::write(&writer, &Document::Adl, &owner, application.adl.clone(), |_| false).await?;
-    let cut = written.cut;
+    let (adl, thread) = (application.adl.clone(), Thread::Background);
+    let cut = documents::write(&writer, &Document::Adl, &owner, adl, thread, |_| false).await?.cut;
     reconciler.memory.keep_adl(cut.sha256.clone(), application.adl);
     Ok(StoredAdl {
         chunks: cut.count(),

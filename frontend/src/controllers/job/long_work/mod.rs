@@ -36,8 +36,9 @@ use self::fetch::Fetch;
 use self::publish::{Publish, Repair};
 use self::renew::Renew;
 use super::MANAGER;
-use super::generation::Generation;
+use super::generation::{Generation, Target};
 use super::memory::elapsed;
+use super::off_thread::Thread;
 use super::reconciler::JobReconciler;
 use super::tasks::{Slot, Task, TaskKind, Tasks, WorkItem};
 use futures::future;
@@ -54,6 +55,14 @@ use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{self, Key};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
+
+/// The kind of thread that computes for a generation of this target.
+fn thread_for(target: &Target) -> Thread {
+    match target {
+        Target::Submission { .. } => Thread::Background,
+        Target::Resize { .. } => Thread::Awaited,
+    }
+}
 
 /// One kind of long work.
 trait LongWork {

@@ -4,11 +4,11 @@
 //! any is written, so that a generation which cannot be stored leaves nothing.
 
 use super::compile::is_repair;
-use super::{Assignment, LongWork, WorkError, fetch};
+use super::{Assignment, LongWork, WorkError, fetch, thread_for};
 use crate::controllers::job::children::{ChildBuilder, OBJECT_BYTES, StoredText};
 use crate::controllers::job::chunks::digest;
 use crate::controllers::job::generation::Generation;
-use crate::controllers::job::off_thread::off_thread;
+use crate::controllers::job::off_thread::Thread;
 use crate::controllers::job::owned::Owned;
 use crate::controllers::job::services::Fusion;
 use crate::controllers::job::tasks::{PublishRequest, Slot, TaskKind, Tasks};
@@ -129,14 +129,11 @@ pub(super) async fn publish<C: Cluster>(
     let render = Render { fusion: &*assignment.reconciler.fusion, generation: &generation, planned: &planned, adl };
     let is_large = |id: &&u64| planned.get(*id).is_some_and(|pe| pe.size > OBJECT_BYTES as u64);
     let large: Vec<u64> = request.pe_ids.iter().filter(is_large).copied().collect();
-    let kept = measure(&render, &large).await?;
+    let thread = thread_for(&generation.target);
+    let kept = measure(&render, &large, thread).await?;
     let rest: Vec<u64> = request.pe_ids.iter().filter(|id| !kept.contains_key(id)).copied().collect();
     let measured = stream::iter(kept).map(|(id, text)| Ok((id, text)));
-    let rendered = render.texts(&rest).map(|text| {
-        let text = text?;
-        let stored = StoredText::of(&text.text).ok_or_else(|| unreadable(text.pe_id))?;
-        Ok((text.pe_id, stored))
-    });
+    let rendered = render.texts(&rest).and_then(|text| async move { Ok((text.pe_id, stored(text, thread).await?)) });
     let planned = &planned;
     let written = measured.chain(rendered).map_ok(|(id, text)| async move {
         let content_id = planned.get(&id).map_or("", |pe| pe.content_id.as_str());
@@ -157,22 +154,28 @@ fn is_of_one_object(error: &Error) -> bool {
     matches!(error, Error::Foreign { .. } | Error::Terminating { .. } | Error::Conflict { .. })
 }
 
-fn unreadable(pe_id: u64) -> WorkError {
-    WorkError::transient("FusionFailed", format!("the text of PE {pe_id} is not UTF-8"))
+/// A text in the form in which a ConfigMap holds it. Compressing takes its time, on such a thread.
+async fn stored(text: RenderedText, thread: Thread) -> Result<StoredText, WorkError> {
+    let pe_id = text.pe_id;
+    let stored = if StoredText::is_plain(&text.text) {
+        StoredText::of(&text.text)
+    } else {
+        thread.compute(move || StoredText::of(&text.text)).await.ok().flatten()
+    };
+    stored.ok_or_else(|| WorkError::transient("FusionFailed", format!("the text of PE {pe_id} is not UTF-8")))
 }
 
 /// Renders large texts and refuses those that do not fit. Returns some of them, compressed.
 ///
 /// # Errors
 /// A text does not fit an object, or could not be rendered.
-async fn measure(render: &Render<'_>, large: &[u64]) -> Result<BTreeMap<u64, StoredText>, WorkError> {
+async fn measure(render: &Render<'_>, large: &[u64], thread: Thread) -> Result<BTreeMap<u64, StoredText>, WorkError> {
     let mut kept = BTreeMap::new();
     let mut bytes = 0_usize;
     let mut texts = std::pin::pin!(render.texts(large));
     while let Some(text) = texts.try_next().await? {
         let (pe_id, size) = (text.pe_id, text.text.len());
-        let stored = off_thread(move || StoredText::of(&text.text)).await;
-        let stored = stored.ok().flatten().ok_or_else(|| unreadable(pe_id))?;
+        let stored = stored(text, thread).await?;
         if stored.len() > OBJECT_BYTES {
             let pes = render.planned.len();
             return Err(WorkError::permanent("TooLarge", too_large(pe_id, size, stored.len(), pes)));

@@ -11,7 +11,7 @@
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
 //! * [`drift`] — what others change of objects; [`spoilt_texts`]: of texts and chunks, again and again;
 //! * [`counts`] — what Events count; [`warnings`]: PEs that could get no other pod;
-//! * [`connectivity`] — what PEs tell of their connections;
+//! * [`connectivity`] — what PEs tell of their connections; [`missing_bundles`]: that they wait for their bundles;
 //! * [`user_ports`] — ports that operators open under a name;
 //! * [`memories`] — what is remembered ends;
 //! * [`orphans`] — objects that a deleted job has left behind;
@@ -28,6 +28,7 @@ mod dry_runs;
 mod interleavings;
 mod leaders;
 mod memories;
+mod missing_bundles;
 mod newest_texts;
 mod orphans;
 mod outdated;

@@ -1,6 +1,6 @@
 //! Decides whether another pod is needed, and why (rule pe-3).
 
-use super::super::facts::{current, is_restart_permitted, is_stopped, obstacle, recorded, was_created};
+use super::super::facts::{current, is_restart_permitted, is_stopped, lacks_bundle, obstacle, recorded, was_created};
 use super::super::observed::{ObservedPod, OwnerJob, PeObservation, Stage, TemplateHashes};
 use super::super::pod;
 use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
@@ -199,7 +199,9 @@ impl DecisionBuilder<'_> {
             || observed.template.as_ref().is_ok_and(is_elsewhere)
             || (status.launch_count > 0 && status.runtime_id.as_ref() != Some(&observed.wanted.runtime_id));
         let runs = match &pod.stage {
-            Stage::Running(since) => since.is_none_or(|since| observed.has_settled(since)),
+            Stage::Running(since) => {
+                lacks_bundle(observed, status).is_none() && since.is_none_or(|since| observed.has_settled(since))
+            }
             Stage::Pending(_) | Stage::Unknown | Stage::Ended(_) => false,
         };
         let OwnerJob::There { generation, .. } = observed.job else { return None };

@@ -47,6 +47,7 @@ use super::facts::{blocking, current, is_orphaned, is_uncommitted, obstacle, was
 use super::observed::{AbsentPod, Explanation, ObservedPod, OwnerJob, PeObservation, Stage, after};
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
+use streams_api::processing_element::ASKS_FOR_BUNDLE_WITHIN;
 use streams_api::{DeletedBy, PePhase, ProcessingElementStatus, condition};
 use streams_kubernetes::events::Notice;
 
@@ -328,6 +329,11 @@ impl<'a> DecisionBuilder<'a> {
             if ready_at > observed.now {
                 self.wake(ready_at);
             }
+        }
+        // By then the pod has its bundle, whatever nobody has come to say.
+        let since = self.status.running_since.as_ref().filter(|_| self.status.bundle_unavailable.is_some());
+        if let Some(asked_by) = since.and_then(|since| since.0.checked_add(ASKS_FOR_BUNDLE_WITHIN).ok()) {
+            self.wake(asked_by);
         }
     }
 }

@@ -1,19 +1,31 @@
 //! Merges the physical part of an application of the older dialect into the tree of operators (rule language-18).
+//!
+//! Invariants: it takes time linear in the document, but for searches in sorted tables. What a PE says once for all its
+//! operators, and a port for all its imports, is shared and not copied.
 
 use super::{Exported, ImportSource, Pe, PeOperator, PePort, PhysicalPort};
 use crate::adl::composites::Composites;
 use crate::adl::xml::Reader;
-use crate::error::excerpt;
-use crate::logical::{Export, ImportedStreams, NameImport, OperatorDefinition, OperatorId, OperatorKind, Port};
+use crate::budget::Budget;
+use crate::error::{Error, excerpt};
+use crate::logical::{
+    Export, ImportedStreams, NameImport, OperatorDefinition, OperatorId, OperatorKind, Port, PortKind,
+};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Puts the physical part into the operators of the tree (rule language-18).
+///
+/// # Errors
+///
+/// The budget ends.
 pub(crate) fn merge(
     reader: &mut Reader<'_>,
     pes: Vec<Pe>,
     composites: &mut Composites,
     definitions: &mut [OperatorDefinition],
-) {
+    budget: &Budget,
+) -> Result<(), Error> {
     let toolkits = std::mem::take(&mut composites.toolkits);
     let mut left: BTreeMap<u64, OperatorId> = BTreeMap::new();
     let mut imports_and_exports: BTreeMap<String, OperatorId> = BTreeMap::new();
@@ -25,10 +37,13 @@ pub(crate) fn merge(
         };
     }
     let primitives = left.clone();
+    let ports = PortPositions::new(composites);
     let mut specified = PortSpecifications::default();
+    let mut pace = budget.pace();
     for pe in pes {
         let together = (pe.operators.len() > 1).then(|| format!("pe{}", pe.index));
         for physical in &pe.operators {
+            pace.steps(16)?;
             let Some(&id) = primitives.get(&physical.index) else {
                 let message = format!("<operInstance>: there is no operator {}", physical.index);
                 reader.problem(physical.place, message);
@@ -40,14 +55,19 @@ pub(crate) fn merge(
             }
             merge_operator(composites, id, &pe, physical, together.as_deref());
         }
-        for (ports, input) in [(&pe.inputs, true), (&pe.outputs, false)] {
-            for port in ports {
-                if let Some(id) = port.operator.and_then(|(operator, _)| primitives.get(&operator)) {
-                    merge_wire(composites, *id, port, input);
+        for (pe_ports, kind) in [(&pe.inputs, PortKind::Input), (&pe.outputs, PortKind::Output)] {
+            for pe_port in pe_ports {
+                pace.steps(16)?;
+                let Some((operator, index)) = pe_port.operator else { continue };
+                if let Some(&id) = primitives.get(&operator)
+                    && let Some(port) = ports.port(composites, (id, kind, index))
+                {
+                    merge_wire(port, pe_port);
                 }
             }
         }
         for port in pe.inputs {
+            pace.steps(u32::try_from(port.imports.len()).unwrap_or(u32::MAX))?;
             specified.imports(reader, &imports_and_exports, port, composites);
         }
         for port in pe.outputs {
@@ -65,14 +85,15 @@ pub(crate) fn merge(
             reader.problem(operator.place, message);
         }
     }
+    Ok(())
 }
 
 fn merge_operator(composites: &mut Composites, id: OperatorId, pe: &Pe, physical: &PeOperator, together: Option<&str>) {
     let OperatorKind::Primitive(primitive) = &mut composites.operators[id].kind else { return };
     primitive.definition = physical.definition;
     primitive.class.clone_from(&physical.class);
-    primitive.wrapper.clone_from(&pe.wrapper);
-    primitive.shared_object.clone_from(&pe.uri);
+    primitive.wrapper = Arc::clone(&pe.wrapper);
+    primitive.shared_object = Arc::clone(&pe.uri);
     primitive.optimized = pe.optimized;
     primitive.restartable = physical.restartable.unwrap_or(pe.restartable);
     primitive.relocatable = physical.relocatable.unwrap_or(pe.relocatable);
@@ -101,17 +122,38 @@ fn merge_port(port: &mut Port, physical: &PhysicalPort) {
 }
 
 /// Encoding and transport are those of the PE port that the operator's port is connected to.
-fn merge_wire(composites: &mut Composites, id: OperatorId, pe_port: &PePort, input: bool) {
-    let OperatorKind::Primitive(primitive) = &mut composites.operators[id].kind else { return };
-    let Some((_, index)) = pe_port.operator else { return };
-    let found = if input {
-        primitive.inputs.iter_mut().map(|port| &mut port.port).find(|port| port.index == index)
-    } else {
-        primitive.outputs.iter_mut().map(|port| &mut port.port).find(|port| port.index == index)
-    };
-    if let Some(port) = found {
-        port.encoding.clone_from(&pe_port.encoding);
-        port.transport.clone_from(&pe_port.transport);
+fn merge_wire(port: &mut Port, pe_port: &PePort) {
+    port.encoding.clone_from(&pe_port.encoding);
+    port.transport.clone_from(&pe_port.transport);
+}
+
+/// The positions of the ports of all primitives, by operator, kind and ADL index. Without this, each port of a PE would
+/// search all ports of its operator.
+struct PortPositions(Vec<((OperatorId, PortKind, u64), usize)>);
+
+impl PortPositions {
+    fn new(composites: &Composites) -> Self {
+        let mut positions = Vec::new();
+        for (id, operator) in composites.operators.iter() {
+            let OperatorKind::Primitive(primitive) = &operator.kind else { continue };
+            let inputs = primitive.inputs.iter().map(|port| port.port.index).enumerate();
+            positions.extend(inputs.map(|(at, index)| ((id, PortKind::Input, index), at)));
+            let outputs = primitive.outputs.iter().map(|port| port.port.index).enumerate();
+            positions.extend(outputs.map(|(at, index)| ((id, PortKind::Output, index), at)));
+        }
+        positions.sort_unstable();
+        Self(positions)
+    }
+
+    /// The port; of several with this index the first.
+    fn port<'c>(&self, composites: &'c mut Composites, key: (OperatorId, PortKind, u64)) -> Option<&'c mut Port> {
+        let at = self.0.partition_point(|(known, _)| *known < key);
+        let &(_, position) = self.0.get(at).filter(|(known, _)| *known == key)?;
+        let OperatorKind::Primitive(primitive) = &mut composites.operators[key.0].kind else { return None };
+        match key.1 {
+            PortKind::Input => primitive.inputs.get_mut(position).map(|port| &mut port.port),
+            PortKind::Output => primitive.outputs.get_mut(position).map(|port| &mut port.port),
+        }
     }
 }
 

@@ -13,13 +13,14 @@ use super::parts::{checkpointing, properties, resources, runtime_constants, thre
 use super::ports::ports;
 use super::tables::{annotation, connections};
 use super::v4200::{definition_children, empty_primitive, name_import, plain_ports};
-use super::values::{owned, token};
+use super::values::token;
 use super::xml::{Reader, Vocabulary, XmlElement};
 use crate::error::{Error, Place};
 use crate::logical::{
     Checkpointing, Export, Import, ImportedStreams, InputPort, NameImport, OperatorDefinition, OperatorKind,
     OutputPort, Port, Resources, Runtime, Text, ThreadedPortSettings, TraceLevel,
 };
+use std::sync::Arc;
 
 /// `operDefinition`. Its runtime is ignored; its toolkit is that of an instance.
 pub(crate) fn definition<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<OperatorDefinition, Error> {
@@ -114,8 +115,8 @@ pub(crate) struct Pe {
     optimized: bool,
     restartable: bool,
     relocatable: bool,
-    wrapper: String,
-    uri: String,
+    wrapper: Arc<str>,
+    uri: Arc<str>,
     trace_level: TraceLevel,
     operators: Vec<PeOperator>,
     inputs: Vec<PePort>,
@@ -153,7 +154,7 @@ struct PePort {
     /// Operator and port behind it.
     operator: Option<(u64, u64)>,
     imports: Vec<Imported>,
-    filter: Option<String>,
+    filter: Option<Arc<str>>,
     export: Option<Exported>,
 }
 
@@ -183,8 +184,8 @@ pub(crate) fn pe<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Resul
         optimized: element.boolean("optimized"),
         restartable: element.boolean("restartable"),
         relocatable: element.boolean("relocatable"),
-        wrapper: String::new(),
-        uri: String::new(),
+        wrapper: Arc::default(),
+        uri: Arc::default(),
         trace_level: TraceLevel::Error,
         operators: Vec::new(),
         inputs: Vec::new(),
@@ -197,8 +198,8 @@ pub(crate) fn pe<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Resul
                 executable = true;
                 reader.children_of(vocabulary, |reader, child| {
                     match child.name {
-                        "wrapper" => pe.wrapper = token(&reader.text()?),
-                        "executableUri" => pe.uri = owned(reader.text()?),
+                        "wrapper" => pe.wrapper = token(&reader.text()?).into(),
+                        "executableUri" => pe.uri = reader.text()?.into(),
                         _ => {}
                     }
                     Ok(())
@@ -304,7 +305,7 @@ fn pe_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary, name: &str) -> Resu
         |reader, child, port| {
             match child.name {
                 "importedStreams" => {
-                    port.filter = child.optional_text("filter");
+                    port.filter = child.optional_text("filter").map(Arc::from);
                     port.imports = imported_streams(reader, vocabulary)?;
                 }
                 "exportedStream" => port.export = Some(exported_stream(reader, child)?),

@@ -321,6 +321,9 @@ impl<'a> Reader<'a> {
                 Event::Decl(declaration) => self.declaration(offset, &declaration)?,
                 Event::PI(instruction) => {
                     let target = instruction.target();
+                    if target.len() > self.limits.text_bytes {
+                        return Err(self.too_long());
+                    }
                     if !is_name(target) || target.eq_ignore_ascii_case("xml") {
                         return Err(self.malformed(offset, "a processing instruction with a bad name"));
                     }
@@ -369,6 +372,9 @@ impl<'a> Reader<'a> {
         let place = self.lines.place(offset);
         if self.depth == 0 && std::mem::replace(&mut self.rooted, true) {
             return Err(self.malformed(offset, "a second root element"));
+        }
+        if name_length > self.limits.text_bytes {
+            return Err(self.too_long());
         }
         if !is_qualified_name(name) {
             return Err(self.malformed(offset, "an element with a bad name"));

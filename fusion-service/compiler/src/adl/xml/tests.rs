@@ -129,4 +129,9 @@ fn limits_hold() {
     assert!(read("<a>12345678901</a>").is_err());
     assert!(read("<a>1234567&lt;90<![CDATA[1]]></a>").is_err());
     assert!(read("<a b='12345678901'/>").is_err());
+    for document in ["<a234567890/>", "<a><b234567890/></a>", "<a b234567890=''/>", "<a><?b234567890 ?></a>"] {
+        assert!(read(document).is_ok(), "{document}");
+        let error = read(&document.replace("90", "901")).expect_err(document).to_string();
+        assert!(error.contains("more than 10 bytes"), "{document}: {error}");
+    }
 }

@@ -1,6 +1,6 @@
 //! Placement, environment and other properties that a PE takes from its operators.
 
-use super::super::{FusionOption, submit};
+use super::super::{FusionOption, InUse, Policy, resize, submit};
 use super::{request, source, submitted};
 use crate::budget::{Budget, Limits};
 use crate::error::Stage;
@@ -36,6 +36,68 @@ fn isolation_labels_have_a_limit() {
         let result = submit(&source, &request(FusionOption::Legacy), &budget);
         let problem = result.as_ref().err().map(|error| (error.problems()[0].stage, error.to_string()));
         assert_eq!(problem, expected.map(|message| (Stage::HostIsolation, message.to_owned())));
+    }
+}
+
+/// What PEs share in the application, a plan has of each of them.
+#[test]
+fn texts_of_a_plan_have_a_limit() {
+    // With 600 channels: texts of 2,400 bytes make more than a MiB, of 100 bytes they do not.
+    let row = |length: usize| (Sketch::row(&["S", "P"]).parallel("P", 600).of("P"), "x".repeat(length));
+    let of_channels = |make: fn(Sketch, String) -> Sketch| {
+        [2_400, 100].map(|length| {
+            let (row, text) = row(length);
+            // The documents are far smaller than that; a plan may have a 32nd part of it.
+            let budget = Budget::with_limits(Limits { aadl_bytes: 32 << 20, ..Limits::default() });
+            let result = submit(&source(&make(row, text)), &request(FusionOption::Legacy), &budget);
+            result.err().map(|error| (error.problems()[0].stage, error.to_string()))
+        })
+    };
+    let cases: [(&str, fn(Sketch, String) -> Sketch); 5] = [
+        ("environment", |row, text| row.with(&variables(&variable("X", &text)))),
+        ("host", |row, text| row.resources(&host(&text))),
+        ("co-location", |row, text| row.resources(&format!("<coLocation colocId='{text}'/>"))),
+        ("ex-location", |row, text| row.resources(&format!("<exLocation exlocId='{text}'/>"))),
+        ("export", |row, text| {
+            // The port of the source is split into all channels, and each of its PE ports has the export.
+            let property =
+                format!("<properties><property name='p' type='rstring'><value>{text}</value></property></properties>");
+            row.export("E", &property, "").chain(&["S", "E"])
+        }),
+    ];
+    for (what, make) in cases {
+        let [refused, accepted] = of_channels(make);
+        let (stage, message) = refused.expect(what);
+        assert_eq!(stage, Stage::Topology, "{what}: {message}");
+        assert!(message.contains("more than 1048576 bytes"), "{what}: {message}");
+        assert_eq!(accepted, None, "{what}");
+    }
+}
+
+/// Whether a resize is refused does not depend on what is known of the job already.
+#[test]
+fn texts_of_pes_that_a_resize_keeps_count() {
+    let sketch =
+        Sketch::row(&["S", "P"]).parallel("P", 400).of("P").with(&variables(&variable("X", &"x".repeat(2_400))));
+    let budget = Budget::with_limits(Limits { aadl_bytes: 32 << 20, ..Limits::default() });
+    let job = submit(&source(&sketch), &request(FusionOption::Legacy), &budget).unwrap();
+    let wider = |width| resize(&job, &[("P".to_owned(), width)], Policy::Sticky, &InUse::default(), &budget);
+    assert!(wider(401).is_ok());
+    let error = wider(450).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("more than 1048576 bytes"), "{error}");
+}
+
+#[test]
+fn isolation_labels_may_not_be_long() {
+    let name = "n".repeat(4_096);
+    let isolated = Sketch::new().op(&name, 0, 0).parallel(&name, 32);
+    let isolated = isolated.adl().replace("<resources>", "<resources isolation='true'>");
+    let source = super::Source::parse(isolated.as_bytes(), &Budget::default()).unwrap();
+    // 128 KiB of names, in each of 32 PEs.
+    for (aadl_bytes, expected) in [(64 << 20, Some(Stage::HostIsolation)), (256 << 20, None)] {
+        let budget = Budget::with_limits(Limits { aadl_bytes, ..Limits::default() });
+        let result = submit(&source, &request(FusionOption::Legacy), &budget);
+        assert_eq!(result.err().map(|error| error.problems()[0].stage), expected);
     }
 }
 
@@ -109,9 +171,23 @@ fn the_automatic_number_is_found_once() {
     let found = job.plan().automatic.expect("it was found now");
     assert_eq!(job.plan().elements.len() as u32, found.count);
     let widths = [("P".to_owned(), 9)];
-    let policy = super::super::Policy::Rebalance;
-    let after = super::super::resize(&job, &widths, policy, &Default::default(), &Budget::default()).unwrap();
+    let policy = Policy::Rebalance;
+    let after = resize(&job, &widths, policy, &Default::default(), &Budget::default()).unwrap();
     assert_eq!(after.plan().automatic, None);
     assert_eq!(after.layout().automatic_count, Some(found.count));
     assert_eq!(after.plan().elements.len() as u32, found.count);
+}
+
+/// All operators of the PE are in the outer region, and each but the first in one of its own besides: more regions than
+/// are near.
+#[test]
+fn a_region_is_found_again_behind_many_others() {
+    let names: Vec<String> = (0..20).map(|number| format!("C.P{number}")).collect();
+    let sketch = Sketch::new().composite("C", 0, 0).parallel("C", 1).op("C.A", 0, 0);
+    let sketch = names.iter().fold(sketch, |sketch, name| sketch.op(name, 0, 0).parallel(name, 1));
+    let job = submitted(&sketch, FusionOption::Manual(1));
+    assert_eq!(job.plan().elements.len(), 1);
+    for planned in &job.plan().regions {
+        assert_eq!(planned.channels_have_own_pes, planned.region.name == "C", "{}", planned.region.name);
+    }
 }

@@ -2,7 +2,7 @@
 //! without using that memory.
 
 use super::sketch::Expand;
-use crate::budget::Budget;
+use crate::budget::{Budget, Limits};
 use crate::error::{Error, Stage};
 use std::time::{Duration, Instant};
 use streams_test_support::application::Sketch;
@@ -36,6 +36,74 @@ fn products_of_widths() {
     let all_to_all =
         Sketch::new().op("A", 0, 1).op("B", 1, 0).chain(&["A", "B"]).parallel("A", 10_000).parallel("B", 10_000);
     refused("connections", &all_to_all, None);
+}
+
+/// Refused within these limits, with a message that has this text; accepted within the other ones.
+#[track_caller]
+fn bounded(what: &str, sketch: &Sketch, refused: Limits, message: &str, accepted: Limits) {
+    let error = sketch.expand_within(&Budget::with_limits(refused)).map(|_| ()).expect_err(what);
+    assert_eq!(error.problems().first().map(|problem| problem.stage), Some(Stage::Topology), "{what}: {error}");
+    assert!(error.to_string().contains(message), "{what}: {error}");
+    if let Err(error) = sketch.expand_within(&Budget::with_limits(accepted)) {
+        panic!("{what}: {error}");
+    }
+}
+
+/// In each of 10 channels an operator feeds 4 regions of 25 channels, in which nothing is connected.
+fn splitters_to_nowhere() -> Sketch {
+    let mut sketch = Sketch::new().composite("C", 0, 0).op("C.S", 0, 1).parallel("C", 10);
+    for number in 0..4 {
+        let name = format!("C.E{number}");
+        sketch = sketch.composite(&name, 1, 0).parallel(&name, 25).connect("C.S:0", &format!("{name}:0"));
+    }
+    sketch
+}
+
+#[test]
+fn channels_without_connections() {
+    let connections = |connections| Limits { connections, ..Limits::default() };
+    bounded("channels", &splitters_to_nowhere(), connections(499), "1000 channels of splitters", connections(500));
+    let slots = |connections| Limits { connections, ..Limits::default() }.channels();
+    assert_eq!((slots(7), slots(8_000), slots(u64::MAX)), (14, 9_000, 1 << 31), "positions have 32 bits");
+}
+
+#[test]
+fn splitters_below_each_other() {
+    // A port feeds the outermost of 100 regions of one channel each. All 100 splitters are on it.
+    let mut sketch = Sketch::new().op("S", 0, 1);
+    let (mut name, mut last) = (String::new(), "S:0".to_owned());
+    for level in 0..100 {
+        name = if level == 0 { "C".to_owned() } else { format!("{name}.C") };
+        sketch = sketch.composite(&name, 1, 0).parallel(&name, 1).connect(&last, &format!("{name}:0"));
+        last = format!("{name}:0");
+    }
+    let connections = |connections| Limits { connections, ..Limits::default() };
+    bounded("splitters", &sketch, connections(5_049), "5050 splitters", connections(5_050 * 8));
+}
+
+#[test]
+fn ports_and_regions_of_many_channels() {
+    let operators = |operators| Limits { operators, ..Limits::default() };
+    // An operator within the limit may have very many ports, and be in very many regions.
+    let ports = Sketch::new().op("A", 20, 13).parallel("A", 2);
+    bounded("ports", &ports, operators(4), "66 ports", operators(5));
+    let regions = |outputs| {
+        let sketch = tower(33, 1, false);
+        sketch.op(&format!("{}.A", ["C"; 33].join(".")), 0, outputs)
+    };
+    bounded("regions", &regions(0), operators(2), "33 parallel regions", operators(3));
+    bounded("regions in names", &regions(1), operators(4), "66 parallel regions", operators(5));
+}
+
+#[test]
+fn long_names_of_many_channels() {
+    let aadl_bytes = |aadl_bytes| Limits { aadl_bytes, ..Limits::default() };
+    let name = "n".repeat(4_096);
+    // 2 MiB of names. All documents together may have eight times as much, or 32 times.
+    let operator = Sketch::new().op(&name, 0, 0).parallel(&name, 512);
+    bounded("operators", &operator, aadl_bytes(16 << 20), "the names of all operators", aadl_bytes(64 << 20));
+    let stream = Sketch::new().op("A", 0, 1).stream(0, &name).parallel("A", 512);
+    bounded("streams", &stream, aadl_bytes(16 << 20), "the names of all operators", aadl_bytes(64 << 20));
 }
 
 #[test]

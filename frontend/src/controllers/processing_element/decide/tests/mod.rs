@@ -1,5 +1,6 @@
 //! The table, row by row.
 
+mod bundles;
 mod outdated;
 mod policies;
 mod rows;

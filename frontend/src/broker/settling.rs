@@ -1,0 +1,274 @@
+//! Finds out what matches, namespace by namespace, where whoever was told of a change has not (rule import-10).
+//!
+//! ```text
+//!  line ─► turn: trials of a namespace ─► tried, on a thread that makes way ─► learnt ─┬─► not settled: line
+//!                                                                                      └─► settled: told
+//! ```
+//!
+//! Knows: what is to be tried, whose turn it is. Must not know: who is told, what was changed.
+//!
+//! Invariants:
+//! * A thread that makes way for others has no lock: nobody waits for it. It has copies of what it tries.
+//! * The lock of a namespace is held for about [`LEARNT_AT_A_TIME`] outcomes, or to take [`TRIALS`].
+//! * Whoever waits for a namespace is told in a turn of it that finds it settled. So a namespace that was not settled
+//!   has such a turn, whoever settled it.
+
+use crate::broker::boards::{Boards, SLICE};
+use crate::broker::namespace::SharedNamespace;
+use std::sync::Arc;
+use streams_broker::{Trial, Tried};
+use streams_process::background;
+use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
+
+/// Pairs that are taken at a time.
+const TRIALS: usize = 512;
+/// Outcomes that a board learns at a time: it takes some 50 µs.
+const LEARNT_AT_A_TIME: usize = 64;
+
+/// A namespace whose turn it is.
+struct Turn {
+    name: Arc<str>,
+    /// `None`: it is gone.
+    namespace: Option<Arc<SharedNamespace>>,
+}
+
+impl Boards {
+    /// Settles namespaces, one slice of each at a time, until it is stopped. It ends before only if something is wrong
+    /// with this program.
+    pub(crate) async fn settle(&self, stop: &CancellationToken) {
+        loop {
+            while !stop.is_cancelled()
+                && let Some((turn, trials)) = self.next_turn()
+            {
+                let tried = background::spawn(move || tried_in_a_slice(trials)).await;
+                let boards = self.clone();
+                let told = match tried.map(|tried| self.is_settled_by(&turn, tried)) {
+                    Ok(true) => spawn_blocking(move || boards.tell_all(&turn)).await,
+                    Ok(false) => Ok(()),
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = told {
+                    tracing::error!(%error, "boards are not settled any more");
+                    return;
+                }
+            }
+            tokio::select! {
+                () = self.shared.is_any_unsettled.notified() => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// The namespace whose turn it is, and what is to be tried there.
+    fn next_turn(&self) -> Option<(Turn, Vec<Trial>)> {
+        let name = self.line().next()?;
+        let namespace = self.namespaces().get(&name).cloned();
+        let trials = namespace.as_ref().map(|namespace| namespace.lock().board.trials(TRIALS));
+        Some((Turn { name, namespace }, trials.unwrap_or_default()))
+    }
+
+    /// Takes over what came of a turn. Whether all is known now; if not, the namespace will have another turn.
+    fn is_settled_by(&self, turn: &Turn, tried: Vec<Tried>) -> bool {
+        let Some(namespace) = &turn.namespace else { return true };
+        let mut tried = tried.into_iter().peekable();
+        while tried.peek().is_some() {
+            let mut namespace = namespace.lock();
+            let changes = namespace.board.learn(tried.by_ref().take(LEARNT_AT_A_TIME));
+            let touched = namespace.numbered(changes, &self.shared.last_version);
+            namespace.untold.extend(touched);
+        }
+        let is_settled = namespace.is_settled();
+        if !is_settled {
+            self.line().join(&turn.name);
+        }
+        is_settled
+    }
+
+    /// Tells all that have waited for the namespace.
+    fn tell_all(&self, turn: &Turn) {
+        if let Some(namespace) = &turn.namespace {
+            // If it is not settled any more, it has another turn.
+            let untold = std::mem::take(&mut namespace.lock().untold);
+            self.tell(&turn.name, untold);
+        }
+        self.tell_settled(&turn.name);
+    }
+}
+
+/// What comes of the first of these, as many as a slice has room for.
+fn tried_in_a_slice(trials: Vec<Trial>) -> Vec<Tried> {
+    let mut steps = 0;
+    let each = trials.into_iter().map_while(|trial| {
+        let tried = (steps < SLICE).then(|| trial.run())?;
+        steps += tried.steps();
+        Some(tried)
+    });
+    each.collect()
+}
+
+#[cfg(test)]
+impl Boards {
+    /// The turn of one namespace.
+    pub(crate) fn settle_a_slice(&self) {
+        let Some((turn, trials)) = self.next_turn() else { return };
+        if self.is_settled_by(&turn, tried_in_a_slice(trials)) {
+            self.tell_all(&turn);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::answers::{Standing, Untold};
+    use crate::broker::testing::{Followed, costly_namespace, export, import, job};
+    use serde_json::json;
+    use streams_api::Import;
+    use streams_broker::{Pe, Routes};
+    use streams_kubernetes::Key;
+
+    fn pe(job: &str, id: u64) -> Pe {
+        Pe { job: job.into(), id }
+    }
+
+    #[test]
+    fn what_a_namespace_asks_for_is_tried_a_little_at_a_time_and_told_when_all_is_known() {
+        let followed = Followed::new();
+        let boards = &followed.boards;
+        costly_namespace(&followed.mirrors, "m", 100);
+        // Whoever was told of the changes has tried a slice, and no more.
+        assert!(!boards.is_settled("m"));
+        assert_eq!(boards.routes("m", &pe("out", 0)), Err(Untold::Unsettled));
+        assert_eq!(boards.message("m", &pe("out", 0)), Err(Untold::Unsettled));
+        let mut slices = 0;
+        while !boards.is_settled("m") {
+            boards.settle_a_slice();
+            slices += 1;
+        }
+        assert!(slices > 20, "{slices}");
+        assert_eq!(boards.routes("m", &pe("out", 0)), Ok(Routes::default()));
+        assert!(boards.line().waiting().is_empty());
+        let key = Key::new("m", "out-0-0");
+        let Standing::Limited { is_connected: false, limit } =
+            boards.import(&followed.mirrors.imports.get(&key).unwrap())
+        else {
+            panic!("nothing is said of the cost");
+        };
+        let words = "the subscription costs too much to evaluate for the properties of out-0-0 and 99 more exports";
+        assert!(limit.to_string().starts_with(words), "{limit}");
+        // What has not changed is not tried again.
+        let mut same = Import::clone(&followed.mirrors.imports.get(&key).unwrap());
+        same.status = serde_json::from_value(json!({"observedGeneration": 7})).unwrap();
+        followed.mirrors.imports.insert(same);
+        assert!(boards.is_settled("m"));
+    }
+
+    #[test]
+    fn namespaces_that_are_not_settled_have_turns_and_whoever_is_is_not_held_up() {
+        let followed = Followed::new();
+        let boards = &followed.boards;
+        costly_namespace(&followed.mirrors, "l", 20);
+        costly_namespace(&followed.mirrors, "m", 20);
+        let mut turns = String::new();
+        for _ in 0..6 {
+            turns.extend(boards.line().waiting().chars().next());
+            boards.settle_a_slice();
+        }
+        assert_eq!(turns, "lmlmlm");
+        followed.mirrors.jobs.insert(job("out", "u1", Some(1)));
+        followed.mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+        followed.mirrors.imports.insert(import("in-0-0", "in", "u2", 2));
+        followed.mirrors.jobs.insert(job("in", "u2", Some(2)));
+        assert_eq!((boards.is_settled("n"), followed.receivers(), boards.is_settled("m")), (true, 1, false));
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_namespace_hears_when_it_is_settled() {
+        let followed = Followed::new();
+        let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
+        followed.boards.subscribe(move |pe| _ = told.send(pe.clone()));
+        let stop = CancellationToken::new();
+        let settling = tokio::spawn({
+            let (boards, stop) = (followed.boards.clone(), stop.clone());
+            async move { boards.settle(&stop).await }
+        });
+        costly_namespace(&followed.mirrors, "m", 20);
+        while !followed.boards.is_settled("m") {
+            hears.recv().await.unwrap();
+        }
+        stop.cancel();
+        settling.await.unwrap();
+    }
+
+    #[test]
+    fn a_namespace_is_there_for_others_while_it_is_tried() {
+        let followed = Followed::new();
+        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+        costly_namespace(mirrors, "m", 20);
+        let (turn, trials) = boards.next_turn().unwrap();
+        assert!(!trials.is_empty());
+        // Nobody is waited for: this thread has the lock, if anybody has.
+        let asked = mirrors.imports.get(&Key::new("m", "out-0-0")).unwrap();
+        assert!(matches!(boards.import(&asked), Standing::Limited { is_connected: false, .. }));
+        let mut other = Import::clone(&asked);
+        other.spec.streams.property_based_import.as_mut().unwrap().subscription = "a != \"y\"".to_owned();
+        mirrors.imports.insert(other.clone());
+        // What was tried counts no more: the import asks for something else now.
+        boards.is_settled_by(&turn, tried_in_a_slice(trials));
+        while !boards.is_settled("m") {
+            boards.settle_a_slice();
+        }
+        assert_eq!(boards.exporters(&other, 0).1, 20);
+    }
+
+    #[test]
+    fn all_are_told_together_when_all_is_known() {
+        let followed = Followed::new();
+        let boards = &followed.boards;
+        costly_namespace(&followed.mirrors, "m", 20);
+        assert_eq!(followed.told().len(), 20, "the exports were there before the import");
+        boards.settle_a_slice();
+        assert_eq!((followed.told(), boards.is_settled("m")), (Vec::new(), false));
+        // A PE that the board does not know any more needs no routes.
+        followed.mirrors.exports.remove(&Key::new("m", "out-7-0"));
+        assert_eq!(followed.told(), ["out-7"]);
+        while !boards.is_settled("m") {
+            boards.settle_a_slice();
+        }
+        assert_eq!(followed.told().len(), 19);
+        assert_eq!(followed.told(), [""; 0]);
+    }
+
+    #[test]
+    fn whoever_settles_a_namespace_all_hear_of_it() {
+        let followed = Followed::new();
+        let boards = &followed.boards;
+        costly_namespace(&followed.mirrors, "m", 20);
+        followed.told();
+        // Without the import nothing is left to be tried.
+        followed.mirrors.imports.remove(&Key::new("m", "out-0-0"));
+        assert_eq!((followed.told(), boards.is_settled("m")), (Vec::new(), true));
+        boards.settle_a_slice();
+        assert!(followed.told().contains(&"out-0".to_owned()));
+        assert!(boards.line().waiting().is_empty());
+    }
+
+    #[test]
+    fn a_namespace_that_goes_and_comes_back_has_one_turn() {
+        let followed = Followed::new();
+        let boards = &followed.boards;
+        costly_namespace(&followed.mirrors, "l", 20);
+        for _ in 0..3 {
+            costly_namespace(&followed.mirrors, "m", 20);
+            followed.mirrors.jobs.remove(&Key::new("m", "out"));
+            assert!(!boards.namespaces().contains_key("m"));
+        }
+        costly_namespace(&followed.mirrors, "m", 20);
+        assert_eq!(boards.line().waiting(), "lm");
+        for _ in 0..4 {
+            boards.settle_a_slice();
+        }
+        assert_eq!(boards.line().waiting(), "lm");
+    }
+}

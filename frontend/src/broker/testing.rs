@@ -1,0 +1,115 @@
+//! Objects for tests of boards, and of whoever asks them.
+
+use crate::broker::boards::Boards;
+use crate::mirrors::Mirrors;
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+use streams_api::{Export, ExportType, Import, Job};
+use streams_broker::Pe;
+use streams_kubernetes::metrics::Metrics;
+
+/// A job of namespace `n`, with a number if it has one.
+pub(crate) fn job(name: &str, uid: &str, id: Option<u64>) -> Job {
+    let status = id.map(|id| json!({"jobId": id}));
+    serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "Job",
+        "metadata": {"name": name, "namespace": "n", "uid": uid},
+        "spec": {"bundle": {"file": "a.sab"}}, "status": status,
+    }))
+    .unwrap()
+}
+
+/// The metadata of an object of a job.
+pub(crate) fn metadata(name: &str, job: &str, uid: &str) -> serde_json::Value {
+    json!({
+        "name": name, "namespace": "n", "uid": format!("of-{name}"), "labels": {"streams.ibm.com/job": job},
+        "ownerReferences": [{
+            "apiVersion": "streams.ibm.com/v1", "kind": "Job", "name": job, "uid": uid, "controller": true,
+        }],
+    })
+}
+
+/// An export of stream `s`.
+pub(crate) fn export(name: &str, job: &str, uid: &str, id: u64) -> Export {
+    serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "Export", "metadata": metadata(name, job, uid),
+        "spec": {
+            "jobName": job, "jobId": id, "applicationName": "A", "applicationScope": "Default", "peId": 0,
+            "portId": 0, "type": "ByName", "stream": {"exportOperName": "Out", "name": "s", "allowFilter": true},
+        },
+    }))
+    .unwrap()
+}
+
+/// An import that asks for stream `s`.
+pub(crate) fn import(name: &str, job: &str, uid: &str, id: u64) -> Import {
+    let named = json!({
+        "applicationName": "A", "applicationScope": "Default", "streamName": "s", "importOperName": "In",
+    });
+    serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "Import", "metadata": metadata(name, job, uid),
+        "spec": {
+            "jobName": job, "jobId": id, "applicationName": "B", "applicationScope": "Default", "peId": 0,
+            "portId": 0, "portIndex": 0, "streams": {"nameBasedImports": {"0": named}},
+        },
+    }))
+    .unwrap()
+}
+
+/// Another namespace, in which a subscription is to be tried with so many exports that cost as much as they can.
+pub(crate) fn costly_namespace(mirrors: &Mirrors, namespace: &str, exports: u64) {
+    let mut exporter = job("out", "u1", Some(1));
+    exporter.metadata.namespace = Some(namespace.to_owned());
+    let long = json!([{"name": "a", "type": "rstring", "values": [format!("\"{}\"", "x".repeat(60_000))]}]);
+    for pe in 0..exports {
+        let mut export = export(&format!("out-{pe}-0"), "out", "u1", 1);
+        export.metadata.namespace = Some(namespace.to_owned());
+        export.spec.pe_id = pe;
+        export.spec.export_type = ExportType::ByProperties;
+        export.spec.stream.properties = serde_json::from_value(long.clone()).unwrap();
+        mirrors.exports.insert(export);
+    }
+    let mut import = import("out-0-0", "out", "u1", 1);
+    import.metadata.namespace = Some(namespace.to_owned());
+    let subscription = ["hash(a) == 1"; 1_000].join(" || ");
+    import.spec.streams.name_based_imports.clear();
+    import.spec.streams.property_based_import = serde_json::from_value(json!({
+        "subscription": subscription, "applicationScope": "Default", "importOperName": "In", "index": 0,
+    }))
+    .unwrap();
+    mirrors.imports.insert(import);
+    mirrors.jobs.insert(exporter);
+}
+
+/// Boards that follow mirrors, and who was told of changes.
+pub(crate) struct Followed {
+    pub(crate) mirrors: Mirrors,
+    pub(crate) boards: Boards,
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+impl Followed {
+    /// Nothing is there, and nobody was told anything.
+    pub(crate) fn new() -> Self {
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        let boards = Boards::of(&mirrors);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let list = Arc::clone(&told);
+        boards.subscribe(move |pe| list.lock().unwrap().push(pe.name.to_string()));
+        Self { mirrors, boards, told }
+    }
+
+    /// The PEs that were told of since this was asked last.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let mut told = std::mem::take(&mut *self.told.lock().unwrap());
+        told.sort();
+        told.dedup();
+        told
+    }
+
+    /// How many imports get what PE 0 of job `out` exports.
+    pub(crate) fn receivers(&self) -> usize {
+        let routes = self.boards.routes("n", &Pe { job: "out".into(), id: 0 }).unwrap();
+        routes.exports.values().map(|published| published.entries.len()).sum()
+    }
+}

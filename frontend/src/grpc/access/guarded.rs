@@ -1,0 +1,81 @@
+//! A service behind its guard: it is reached only by saying which right a call takes.
+
+use super::reviewer::{Right, Subject};
+use super::{Access, Reviews, errors, in_time, token};
+use crate::grpc::deadline;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use tonic::{Request, Status};
+
+/// Longest name of a namespace, or of an object.
+const NAME_MAX: usize = 253;
+
+/// The service. Whoever implements the methods of its contract for it has to ask the guard first.
+pub(crate) struct Guarded<S> {
+    service: S,
+    access: Access,
+    domain: &'static str,
+}
+
+/// What a right for single objects is worth nothing for, such as a list.
+pub(crate) fn of_all<S>(_: &S) -> Ready<Result<Vec<String>, Status>> {
+    ready(Ok(Vec::new()))
+}
+
+impl<S: Sync> Guarded<S> {
+    /// This service, for callers that have the rights. `domain` is that of the details of its errors.
+    pub(crate) fn new(service: S, access: Access, domain: &'static str) -> Self {
+        Self { service, access, domain }
+    }
+
+    /// The service, for a call whose caller has this right: for all objects of the namespace, or for each of those that
+    /// the call is about, whose names `named` finds; it finds none if not all of them are there.
+    ///
+    /// # Errors
+    /// The caller has not, or that is not known now.
+    pub(crate) async fn admit<'a, T: Sync, F>(
+        &'a self,
+        call: &Request<T>,
+        right: Right,
+        named: impl FnOnce(&'a S) -> F + Send,
+    ) -> Result<&'a S, Status>
+    where
+        F: Future<Output = Result<Vec<String>, Status>> + Send,
+    {
+        let Access::Reviewed(reviews) = &self.access else { return Ok(&self.service) };
+        // Without one, rights would be those in the whole cluster.
+        if right.namespace.is_empty() || right.namespace.len() > NAME_MAX {
+            return Err(errors::no_namespace(self.domain));
+        }
+        let unknown = || errors::unauthenticated(self.domain, token::Unusable::Missing, reviews.reviewer.audiences());
+        let subject = call.extensions().get::<Arc<Subject>>().ok_or_else(unknown)?;
+        if self.has(reviews, call, subject, &right).await? {
+            return Ok(&self.service);
+        }
+        let named = named(&self.service);
+        let names = in_time(deadline::wait_of(call), async { Ok(named.await) }).await;
+        let names = names.map_err(|why| errors::unanswered(self.domain, "what the call is about", &why))??;
+        if names.is_empty() || names.iter().any(|name| name.len() > NAME_MAX) {
+            return Err(errors::access_denied(self.domain, subject, &right));
+        }
+        for name in names {
+            let right = right.for_one(name);
+            if !self.has(reviews, call, subject, &right).await? {
+                return Err(errors::access_denied(self.domain, subject, &right));
+            }
+        }
+        Ok(&self.service)
+    }
+
+    async fn has<T: Sync>(
+        &self,
+        reviews: &Reviews,
+        call: &Request<T>,
+        subject: &Arc<Subject>,
+        right: &Right,
+    ) -> Result<bool, Status> {
+        let what = "the API server to say what the caller may";
+        let answer = reviews.may(subject, right, deadline::wait_of(call)).await;
+        answer.map_err(|why| errors::unanswered(self.domain, what, &why))
+    }
+}

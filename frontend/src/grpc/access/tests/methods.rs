@@ -1,0 +1,270 @@
+//! No method of any service is carried out for whoever has no token, or no right: all that the contract has are tried.
+
+use super::{Fake, reason};
+use crate::elasticity::tests::a_service;
+use crate::grpc::access::Access;
+use crate::grpc::access::guarded::Guarded;
+use crate::grpc::access::reviewer::Subject;
+use crate::grpc::server::{self, Services};
+use crate::subscription::tests::an_api;
+use axum::body::Body as AnyBody;
+use http::HeaderValue;
+use http::header::AUTHORIZATION;
+use prost::Message as _;
+use prost_types::field_descriptor_proto::Type;
+use prost_types::{DescriptorProto, FileDescriptorSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService;
+use streams_proto::elasticity::v1::resize_request::DesiredWidth;
+use streams_proto::elasticity::v1::{
+    CancelRequest, GetRegionRequest, GetResizeRequest, ListRegionsRequest, ResizeName, ResizeRequest,
+    WatchResizeRequest,
+};
+use streams_proto::{DESCRIPTOR_SET, elasticity, subscription};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::transport::Endpoint;
+use tonic::{Code, Request, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_types::StatusExt as _;
+use tower::ServiceExt as _;
+
+/// Services of the contract that the frontend does not serve.
+const OF_OTHERS: &str = "streams.fusion.v1.FusionService";
+
+/// All methods of the frontend, and which right each takes.
+const RIGHTS: [(&str, &str, &str); 14] = [
+    ("streams.elasticity.v1.ElasticityService/Cancel", "update", "streamsprs/scale"),
+    ("streams.elasticity.v1.ElasticityService/GetRegion", "get", "streamsprs"),
+    ("streams.elasticity.v1.ElasticityService/GetResize", "get", "streamsresizes"),
+    ("streams.elasticity.v1.ElasticityService/ListRegions", "list", "streamsprs"),
+    ("streams.elasticity.v1.ElasticityService/ListResizes", "list", "streamsresizes"),
+    ("streams.elasticity.v1.ElasticityService/Resize", "update", "streamsprs/scale"),
+    ("streams.elasticity.v1.ElasticityService/WatchRegions", "watch", "streamsprs"),
+    ("streams.elasticity.v1.ElasticityService/WatchResize", "watch", "streamsresizes"),
+    ("streams.subscription.v1.SubscriptionService/GetExport", "get", "streamsexports"),
+    ("streams.subscription.v1.SubscriptionService/GetImport", "get", "streamsimports"),
+    ("streams.subscription.v1.SubscriptionService/ListExports", "list", "streamsexports"),
+    ("streams.subscription.v1.SubscriptionService/ListImports", "list", "streamsimports"),
+    ("streams.subscription.v1.SubscriptionService/UpdateExport", "patch", "streamsexports/status"),
+    ("streams.subscription.v1.SubscriptionService/UpdateImport", "patch", "streamsimports/status"),
+];
+
+/// The services of the frontend over a job and what it exports, for callers that this reviewer knows.
+fn services(access: &Access) -> Services {
+    Services::new(access.clone())
+        .with(a_service().into_server(access.clone()), elasticity::ERROR_DOMAIN)
+        .with(an_api().into_server(access.clone()), subscription::ERROR_DOMAIN)
+}
+
+/// The methods of the contract, each with a message whose texts are all `n`.
+fn methods() -> BTreeMap<String, Vec<u8>> {
+    let set = FileDescriptorSet::decode(DESCRIPTOR_SET).unwrap();
+    let mut messages = BTreeMap::new();
+    for file in &set.file {
+        collect(&mut messages, &format!(".{}", file.package()), &file.message_type);
+    }
+    let mut methods = BTreeMap::new();
+    for file in &set.file {
+        for service in &file.service {
+            for method in &service.method {
+                let path = format!("{}.{}/{}", file.package(), service.name(), method.name());
+                methods.insert(path, filled(&messages, method.input_type(), 3));
+            }
+        }
+    }
+    methods.retain(|path, _| !path.starts_with(OF_OTHERS));
+    methods
+}
+
+fn collect<'a>(all: &mut BTreeMap<String, &'a DescriptorProto>, scope: &str, messages: &'a [DescriptorProto]) {
+    for message in messages {
+        let name = format!("{scope}.{}", message.name());
+        collect(all, &name, &message.nested_type);
+        all.insert(name, message);
+    }
+}
+
+/// A message of this type, encoded.
+fn filled(messages: &BTreeMap<String, &DescriptorProto>, name: &str, depth: usize) -> Vec<u8> {
+    let Some(message) = messages.get(name) else { return Vec::new() };
+    let mut bytes = Vec::new();
+    for field in message.field.iter().filter(|field| field.oneof_index.is_none()) {
+        let value = match field.r#type() {
+            Type::String => b"n".to_vec(),
+            Type::Message if depth > 0 => filled(messages, field.type_name(), depth - 1),
+            _ => continue,
+        };
+        let (number, length) = (u8::try_from(field.number()).unwrap(), u8::try_from(value.len()).unwrap());
+        assert!(number < 16 && length < 128, "{name}.{}", field.name());
+        // Tag and length are a byte each.
+        bytes.extend([number << 3 | 2, length]);
+        bytes.extend(value);
+    }
+    bytes
+}
+
+/// How a call ends whose message is this.
+async fn call(services: &Services, path: &str, token: Option<&str>, message: &[u8]) -> Option<Status> {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    let frame = [&[0], &length[..], message].concat();
+    let mut request = http::Request::post(format!("/{path}")).body(Body::new(AnyBody::from(frame))).unwrap();
+    request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+    if let Some(token) = token {
+        request.headers_mut().insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+    }
+    let answer = services.routes.clone().oneshot(request).await.unwrap();
+    // An error has no message before it: it is in the headers.
+    Status::from_header_map(answer.headers())
+}
+
+#[tokio::test]
+async fn no_method_is_for_whoever_has_no_token_or_not_the_right() {
+    let rights: BTreeMap<_, _> = RIGHTS.iter().map(|(path, verb, resource)| (*path, (*verb, *resource))).collect();
+    let methods = methods();
+    assert_eq!(methods.keys().map(String::as_str).collect::<BTreeSet<_>>(), rights.keys().copied().collect());
+    let all: Vec<_> = RIGHTS.iter().map(|(_, verb, resource)| format!("me {verb} {resource} n")).collect();
+    let fake = Fake::new(&all.iter().map(String::as_str).collect::<Vec<_>>());
+    let services = services(&fake.access());
+    for (path, message) in &methods {
+        let (verb, resource) = rights[path.as_str()];
+        let name = path.split('.').nth(1).unwrap();
+        // token, message -> code, reason
+        let table: [(Option<&str>, &[u8], Code, &str); 5] = [
+            (None, message, Code::Unauthenticated, "NO_TOKEN"),
+            (None, b"no message", Code::Unauthenticated, "NO_TOKEN"),
+            (Some("bad"), message, Code::Unauthenticated, "INVALID_TOKEN"),
+            (Some("you"), message, Code::PermissionDenied, "ACCESS_DENIED"),
+            (Some("me"), &[], Code::InvalidArgument, "INVALID_REQUEST"),
+        ];
+        for (token, message, code, expected) in table {
+            let status = call(&services, path, token, message).await.unwrap();
+            assert_eq!((status.code(), reason(&status).as_str()), (code, expected), "{path} {token:?}");
+            let details = status.get_error_details();
+            let info = details.error_info().unwrap();
+            assert_eq!(info.domain, format!("{name}.streams.ibm.com"), "{path}");
+            if code == Code::PermissionDenied {
+                let said = |key: &str| info.metadata.get(key).map(String::as_str);
+                assert_eq!((said("verb"), said("resource")), (Some(verb), Some(resource)), "{path}");
+                assert_eq!((said("user"), said("namespace")), (Some("you"), Some("n")), "{path}");
+            }
+            if token.is_none() {
+                assert_eq!(info.metadata["audience"], "us");
+            }
+        }
+        let status = call(&services, path, Some("me"), message).await;
+        let is_refused = status.as_ref().is_some_and(|status| {
+            matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied | Code::Unimplemented)
+        });
+        assert!(!is_refused, "{path}: {status:?}");
+    }
+    // Whoever does not ask for tokens asks for nothing.
+    let open = super::Fake::new(&[]);
+    let services = self::services(&Access::Open);
+    for (path, message) in &methods {
+        for token in [None, Some("bad")] {
+            let status = call(&services, path, token, message).await;
+            let code = status.as_ref().map(Status::code);
+            assert!(!matches!(code, Some(Code::Unauthenticated | Code::PermissionDenied)), "{path}: {status:?}");
+        }
+    }
+    assert!(open.asked().is_empty());
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_has_authenticated_is_refused_by_the_guard_as_well() {
+    let fake = Fake::new(&[]);
+    let guarded = Guarded::new(a_service(), fake.access(), elasticity::ERROR_DOMAIN);
+    let request = ListRegionsRequest { namespace: "n".to_owned(), ..ListRegionsRequest::default() };
+    let status = guarded.list_regions(Request::new(request)).await.unwrap_err();
+    assert_eq!((status.code(), fake.asked().len()), (Code::Unauthenticated, 0));
+}
+
+#[tokio::test]
+async fn health_and_reflection_are_for_everybody() {
+    let fake = Fake::new(&[]);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (services, stop) = (services(&fake.access()), std::future::pending());
+    tokio::spawn(server::serve(listener, services, || None, CancellationToken::new(), stop, Duration::ZERO));
+    let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+    HealthClient::new(channel.clone()).check(HealthCheckRequest::default()).await.unwrap();
+    let request = ServerReflectionRequest::default();
+    let asked = tokio_stream::iter([request]);
+    ServerReflectionClient::new(channel.clone()).server_reflection_info(asked).await.unwrap();
+    let mut client = elasticity::v1::elasticity_service_client::ElasticityServiceClient::new(channel);
+    let region = GetRegionRequest { namespace: "n".to_owned(), ..GetRegionRequest::default() };
+    assert_eq!(client.get_region(region).await.unwrap_err().code(), Code::Unauthenticated);
+    assert!(fake.asked().is_empty());
+}
+
+/// The job `flow` has the regions R0, R1 and R2, which are the objects flow-0, flow-1 and flow-2, and a request for R0,
+/// flow-x.
+#[tokio::test]
+async fn a_right_for_single_objects_is_for_calls_about_these() {
+    let rights = [
+        "me update streamsprs/scale n flow-0",
+        "me update streamsprs/scale n flow-2",
+        "me get streamsprs n flow-0",
+        "me get streamsresizes n flow-x",
+        "me watch streamsresizes n flow-x",
+    ];
+    let resize = |regions: &[&str], dry_run| {
+        let regions =
+            regions.iter().map(|region| DesiredWidth { region: (*region).to_owned(), width: 3, expected_width: None });
+        let (namespace, job) = ("n".to_owned(), "flow".to_owned());
+        ResizeRequest { namespace, job, regions: regions.collect(), dry_run, ..ResizeRequest::default() }
+    };
+    let named = |request: &str, key: &str| {
+        let (namespace, job) = ("n".to_owned(), "flow".to_owned());
+        Some(ResizeName { namespace, job, request: request.to_owned(), idempotency_key: key.to_owned() })
+    };
+    let region = |name: &str| {
+        let (namespace, job) = ("n".to_owned(), "flow".to_owned());
+        GetRegionRequest { namespace, job, region: name.to_owned() }
+    };
+    for user in ["me", "you"] {
+        let fake = Fake::new(&rights);
+        let guarded = Guarded::new(a_service(), fake.access(), elasticity::ERROR_DOMAIN);
+        let mut heard = Vec::new();
+        macro_rules! call {
+            ($method:ident($request:expr)) => {{
+                let mut call = Request::new($request);
+                call.extensions_mut().insert(Arc::new(Subject::called(user)));
+                heard.push(match guarded.$method(call).await {
+                    Ok(_) => "OK".to_owned(),
+                    Err(status) => reason(&status),
+                });
+            }};
+        }
+        // Nobody answers calls that write, and nobody foresees.
+        call!(resize(resize(&["R0"], false)));
+        call!(resize(resize(&["R0", "R2"], false)));
+        call!(resize(resize(&["R0"], true)));
+        call!(get_region(region("R0")));
+        call!(get_resize(GetResizeRequest { name: named("flow-x", "") }));
+        call!(watch_resize(WatchResizeRequest { name: named("flow-x", "") }));
+        call!(cancel(CancelRequest { name: named("flow-x", "") }));
+        let expected = ["NOT_TAKEN", "NOT_TAKEN", "NOT_FORESEEN", "OK", "OK", "OK", "NOT_TAKEN"];
+        let refused = ["ACCESS_DENIED"; 7];
+        assert_eq!(heard, if user == "me" { expected } else { refused }, "{user}");
+        heard.clear();
+        // One of several is missing; there is no such thing, which only those hear who could see it; a list.
+        call!(resize(resize(&["R0", "R1"], false)));
+        call!(resize(resize(&["R0", "R9"], false)));
+        call!(resize(resize(&[], false)));
+        call!(get_region(region("R1")));
+        call!(get_region(region("R9")));
+        call!(get_resize(GetResizeRequest { name: named("flow-y", "") }));
+        call!(get_resize(GetResizeRequest { name: named("", "key") }));
+        call!(list_regions(ListRegionsRequest { namespace: "n".to_owned(), ..ListRegionsRequest::default() }));
+        assert_eq!(heard, ["ACCESS_DENIED"; 8], "{user}");
+    }
+}

@@ -1,0 +1,201 @@
+//! What pods were answered that asked for their bundles, as the statuses of PEs have it (rule repository-11).
+
+use super::{Cluster, NEIGHBOUR, PE, STRANGER, TOOL, element, jobs};
+use crate::bundles::BundleError;
+use crate::bundles::repository::Pods as _;
+use k8s_openapi::api::core::v1::Pod;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use streams_api::{Connectivity, PePhase, ProcessingElement, ReportedConnectivity, UnavailableBundle};
+use streams_kubernetes::Key;
+use tokio::time::sleep;
+
+const REPLACED: &str = "demo.sab was replaced: the job was submitted with the bundle 12 (SHA-256), now it is 34";
+
+impl Cluster {
+    /// The pod with this address has asked for its bundle; it cannot be had for this reason, or is given.
+    fn is_answered(&self, from: &str, unavailable: Option<&str>) {
+        let error = unavailable.map(|why| BundleError::transient("BundleUnavailable", why));
+        self.api.answered(from.parse().unwrap(), error.as_ref().map_or(Ok(()), Err));
+    }
+
+    /// The same once a second, as a bootstrap asks.
+    async fn is_answered_for(&mut self, seconds: u64, from: &str, unavailable: Option<&str>) {
+        for _ in 0..seconds {
+            self.is_answered(from, unavailable);
+            self.passes(1).await;
+        }
+    }
+
+    async fn passes(&mut self, seconds: u64) {
+        for _ in 0..20 * seconds {
+            sleep(Duration::from_millis(50)).await;
+            self.mirrors.deliver_all();
+        }
+    }
+
+    /// What the API server has of a PE.
+    fn unavailable(&self, pe: &str) -> Option<UnavailableBundle> {
+        let pe = self.server.get::<ProcessingElement>(&Key::new("n", pe)).unwrap();
+        pe.status.unwrap_or_default().bundle_unavailable.map(|unavailable| *unavailable)
+    }
+
+    fn message(&self, pe: &str) -> Option<String> {
+        self.unavailable(pe).map(|unavailable| unavailable.message)
+    }
+}
+
+fn connected(launch_count: u64) -> Option<ReportedConnectivity> {
+    Some(ReportedConnectivity { state: Connectivity::Full, launch_count })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pe_says_why_it_has_not_got_its_bundle_until_it_has_with_two_writes() {
+    let mut cluster = Cluster::with(jobs);
+    cluster.is_answered_for(1, PE, Some(REPLACED)).await;
+    assert_eq!(cluster.unavailable("srcjob-1"), Some(UnavailableBundle::new("BundleUnavailable", REPLACED)));
+    assert_eq!(cluster.unavailable("srcjob-0"), None, "of this PE only");
+    cluster.is_answered_for(30, PE, Some(REPLACED)).await;
+    assert_eq!(cluster.connection.writes(), 1, "nothing has changed");
+    // Another replica gives it.
+    let mut other = cluster.another();
+    other.is_answered_for(1, PE, None).await;
+    assert_eq!((cluster.unavailable("srcjob-1"), other.connection.writes()), (None, 1));
+    other.is_answered_for(10, PE, None).await;
+    cluster.passes(10).await;
+    assert_eq!((cluster.connection.writes(), other.connection.writes()), (1, 1));
+    assert_eq!((cluster.api.bundle_waits.known(), other.api.bundle_waits.known()), (0, 0), "nothing is kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_often_it_is_otherwise_a_pe_is_written_every_five_seconds_and_the_last_counts() {
+    let mut cluster = Cluster::with(jobs);
+    for number in 0..60 {
+        let other = format!("it is {number}");
+        cluster.is_answered_for(1, PE, [Some(&*other), None][number % 2]).await;
+    }
+    let writes = cluster.connection.writes();
+    assert!((2..=13).contains(&writes), "{writes}");
+    cluster.is_answered(PE, None);
+    cluster.is_answered(PE, Some("the last"));
+    cluster.passes(10).await;
+    assert_eq!(cluster.message("srcjob-1").as_deref(), Some("the last"));
+    cluster.is_answered(PE, Some("no"));
+    cluster.is_answered(PE, None);
+    cluster.passes(10).await;
+    assert_eq!((cluster.message("srcjob-1"), cluster.api.bundle_waits.known()), (None, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_to_others_than_a_pod_that_may_wait_is_not_written() {
+    type Edit = fn(&mut ProcessingElement);
+    let later: Edit = |pe| pe.status.as_mut().unwrap().launch_count = 3;
+    let completed: Edit = |pe| pe.status.as_mut().unwrap().phase = Some(PePhase::Completed);
+    let running: Edit = |pe| pe.status.as_mut().unwrap().connectivity = connected(2);
+    let earlier: Edit = |pe| pe.status.as_mut().unwrap().connectivity = connected(1);
+    // who was told so, what the PE has besides -> whether it is written. The pod is that of launch 2.
+    let table: [(&str, &str, Edit, bool); 6] = [
+        ("its pod", PE, |_| {}, true),
+        ("its pod, and an earlier one was connected", PE, earlier, true),
+        ("no pod", TOOL, |_| {}, false),
+        ("an earlier pod", PE, later, false),
+        ("a pod that is connected", PE, running, false),
+        ("a pod that has completed", PE, completed, false),
+    ];
+    for (what, from, edit, expected) in table {
+        let mut cluster = Cluster::with(jobs);
+        cluster.server.edit::<ProcessingElement>(&Key::new("n", "srcjob-1"), edit);
+        cluster.mirrors.deliver_all();
+        cluster.is_answered_for(3, from, Some(REPLACED)).await;
+        cluster.passes(10).await;
+        assert_eq!(cluster.unavailable("srcjob-1").is_some(), expected, "{what}");
+        assert_eq!(cluster.connection.writes(), usize::from(expected), "{what}");
+        assert_eq!(cluster.api.bundle_waits.known(), 0, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_pods_that_share_an_address_nobody_knows_which_one_asks() {
+    let mut cluster = Cluster::with(|server| {
+        jobs(server);
+        element(server, "srcjob", 2, PE);
+    });
+    cluster.is_answered_for(3, PE, Some(REPLACED)).await;
+    cluster.passes(5).await;
+    assert_eq!((cluster.connection.writes(), cluster.api.bundle_waits.known()), (0, 0));
+    // Now there is one.
+    cluster.server.remove::<Pod>(&Key::new("n", "srcjob-2-x"));
+    cluster.mirrors.deliver_all();
+    cluster.is_answered_for(3, PE, Some(REPLACED)).await;
+    assert_eq!(cluster.message("srcjob-1").as_deref(), Some(REPLACED));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_written_is_when_the_api_server_is_back_if_it_still_counts() {
+    // seconds for which the API server refuses, answers by then -> what is written when it is back
+    let table: [(u64, &[Option<&str>], Option<&str>); 4] = [
+        (20, &[Some(REPLACED)], Some(REPLACED)),
+        // Nobody has asked again: perhaps another replica has given it.
+        (200, &[Some(REPLACED)], None),
+        (20, &[Some(REPLACED), None], None),
+        (20, &[None, Some(REPLACED)], Some(REPLACED)),
+    ];
+    for (seconds, answers, expected) in table {
+        let mut cluster = Cluster::with(jobs);
+        let refuses = Arc::new(AtomicBool::new(true));
+        cluster.server.refuse({
+            let refuses = Arc::clone(&refuses);
+            move |call| {
+                let refuses = call.verb.is_write() && refuses.load(Ordering::SeqCst);
+                refuses.then(|| kube::core::Status::failure("etcd does not answer", "InternalError").with_code(500))
+            }
+        });
+        for answer in answers {
+            cluster.is_answered_for(1, PE, *answer).await;
+        }
+        cluster.passes(seconds).await;
+        refuses.store(false, Ordering::SeqCst);
+        cluster.passes(200).await;
+        assert_eq!(cluster.message("srcjob-1").as_deref(), expected, "{seconds} {answers:?}");
+        assert_eq!(cluster.api.bundle_waits.known(), 0, "{seconds} {answers:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_pods_wait_all_at_once_costs_one_write_of_each_and_holds_up_no_other() {
+    let address = |pe: u64| format!("10.0.1.{pe}");
+    let mut cluster = Cluster::with(|server| {
+        jobs(server);
+        (2..40).for_each(|pe| element(server, "srcjob", pe, &address(pe)));
+    });
+    let slow = Duration::from_millis(400);
+    cluster.connection.meanwhile(move |call| {
+        let takes = if call.verb.is_write() { slow } else { Duration::ZERO };
+        Box::pin(sleep(takes))
+    });
+    for _ in 0..20 {
+        for pe in 2..40 {
+            cluster.is_answered(&address(pe), Some(REPLACED));
+        }
+        cluster.is_answered(STRANGER, Some(REPLACED));
+        cluster.is_answered(NEIGHBOUR, None);
+        cluster.passes(1).await;
+        if cluster.unavailable("srcjob-39").is_none() {
+            assert!(cluster.connection.writes() < 40, "it is not written again");
+        }
+    }
+    assert!((2..40).all(|pe| cluster.message(&format!("srcjob-{pe}")).as_deref() == Some(REPLACED)));
+    assert_eq!(cluster.message("dstjob-0").as_deref(), Some(REPLACED));
+    assert_eq!(cluster.connection.writes(), 39);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pe_that_is_gone_is_forgotten() {
+    let mut cluster = Cluster::with(jobs);
+    cluster.connection.meanwhile(|_| Box::pin(sleep(Duration::from_millis(100))));
+    cluster.is_answered(PE, Some(REPLACED));
+    cluster.server.remove::<ProcessingElement>(&Key::new("n", "srcjob-1"));
+    cluster.passes(10).await;
+    assert_eq!(cluster.api.bundle_waits.known(), 0);
+}

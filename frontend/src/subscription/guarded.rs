@@ -1,0 +1,67 @@
+//! Which rights the methods of the subscription API take (rule elasticity-29): those that `kubectl get` and `kubectl
+//! patch --subresource=status` take.
+//!
+//! Knows: which objects a call is about. Must not know: how it is known who calls.
+
+use super::SubscriptionApi;
+use crate::grpc::access::guarded::{Guarded, of_all};
+use crate::grpc::access::reviewer::Right;
+use std::future::{Ready, ready};
+use streams_api::{Export, Import};
+use streams_kubernetes::cluster::Cluster;
+use streams_proto::subscription::v1::subscription_service_server::SubscriptionService;
+use streams_proto::subscription::v1::{
+    GetExportRequest, GetExportResponse, GetImportRequest, GetImportResponse, ListExportsRequest, ListExportsResponse,
+    ListImportsRequest, ListImportsResponse, UpdateExportRequest, UpdateExportResponse, UpdateImportRequest,
+    UpdateImportResponse,
+};
+use tonic::{Request, Response, Status};
+
+/// The object that a call names, whether it is there or not.
+fn one<S>(name: &str) -> impl FnOnce(&S) -> Ready<Result<Vec<String>, Status>> + use<S> {
+    let names = if name.is_empty() { Vec::new() } else { vec![name.to_owned()] };
+    move |_| ready(Ok(names))
+}
+
+#[tonic::async_trait]
+impl<C: Cluster> SubscriptionService for Guarded<SubscriptionApi<C>> {
+    async fn get_export(&self, call: Request<GetExportRequest>) -> Result<Response<GetExportResponse>, Status> {
+        let GetExportRequest { namespace, name } = call.get_ref();
+        let right = Right::to::<Export>("get", "", namespace);
+        self.admit(&call, right, one(name)).await?.get_export(call).await
+    }
+
+    async fn list_exports(&self, call: Request<ListExportsRequest>) -> Result<Response<ListExportsResponse>, Status> {
+        let right = Right::to::<Export>("list", "", &call.get_ref().namespace);
+        self.admit(&call, right, of_all).await?.list_exports(call).await
+    }
+
+    async fn update_export(
+        &self,
+        call: Request<UpdateExportRequest>,
+    ) -> Result<Response<UpdateExportResponse>, Status> {
+        let UpdateExportRequest { namespace, name, .. } = call.get_ref();
+        let right = Right::to::<Export>("patch", "status", namespace);
+        self.admit(&call, right, one(name)).await?.update_export(call).await
+    }
+
+    async fn get_import(&self, call: Request<GetImportRequest>) -> Result<Response<GetImportResponse>, Status> {
+        let GetImportRequest { namespace, name } = call.get_ref();
+        let right = Right::to::<Import>("get", "", namespace);
+        self.admit(&call, right, one(name)).await?.get_import(call).await
+    }
+
+    async fn list_imports(&self, call: Request<ListImportsRequest>) -> Result<Response<ListImportsResponse>, Status> {
+        let right = Right::to::<Import>("list", "", &call.get_ref().namespace);
+        self.admit(&call, right, of_all).await?.list_imports(call).await
+    }
+
+    async fn update_import(
+        &self,
+        call: Request<UpdateImportRequest>,
+    ) -> Result<Response<UpdateImportResponse>, Status> {
+        let UpdateImportRequest { namespace, name, .. } = call.get_ref();
+        let right = Right::to::<Import>("patch", "status", namespace);
+        self.admit(&call, right, one(name)).await?.update_import(call).await
+    }
+}

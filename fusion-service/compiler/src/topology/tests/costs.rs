@@ -1,0 +1,226 @@
+//! What an expansion spends is counted before it is spent: time between two looks at the budget, and bytes of texts.
+
+use super::sketch::Expand;
+use crate::budget::{Budget, Cancellation, Limits};
+use crate::error::{Error, Problems};
+use crate::heap;
+use crate::logical::OperatorId;
+use crate::logical::submission::bind;
+use crate::topology::annotations::AnnotationCache;
+use crate::topology::operators::ResolvedPrimitives;
+use crate::topology::shape::Shape;
+use crate::topology::texts::TextBudget;
+use crate::topology::widths::Overrides;
+use crate::topology::wiring::Wiring;
+use crate::topology::{Configuration, Parameters};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use streams_test_support::application::Sketch;
+
+/// Counts how often somebody asks whether the work should go on.
+#[derive(Debug, Default)]
+struct Looks(AtomicUsize);
+
+impl Cancellation for Looks {
+    fn is_cancelled(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+}
+
+fn looks(sketch: &Sketch) -> usize {
+    let looks = Arc::new(Looks::default());
+    let budget = Budget { cancellation: Some(Arc::<Looks>::clone(&looks)), ..Budget::default() };
+    sketch.expand_within(&budget).unwrap();
+    looks.0.load(Ordering::Relaxed)
+}
+
+/// A budget for so many bytes of texts.
+fn texts(bytes: u64) -> Budget {
+    Budget::with_limits(Limits { aadl_bytes: 8 * bytes, ..Limits::default() })
+}
+
+fn is_about_texts(error: &Error) -> bool {
+    error.problems().first().is_some_and(|problem| problem.message.starts_with("texts that differ"))
+}
+
+/// What `look` makes of the resolved primitives of a sketch.
+fn resolve<T>(
+    sketch: &Sketch,
+    configuration: Configuration,
+    budget: &Budget,
+    look: impl FnOnce(&Shape<'_>, &ResolvedPrimitives, &mut TextBudget) -> T,
+) -> Result<T, Error> {
+    let application = sketch.application()?;
+    let bindings = bind(&application, &sketch.given)?;
+    let parameters = Parameters { bindings, configuration, ..Parameters::default() };
+    let mut problems = Problems::default();
+    let overrides = Overrides::parse(&parameters.widths, &mut problems);
+    let shape = Shape::build(&application, None, &overrides, &parameters.bindings, &mut problems, budget)?;
+    let mut texts = TextBudget::new(&budget.limits);
+    let resolved = ResolvedPrimitives::new(&shape, &parameters, &mut texts, &mut problems, budget)?;
+    problems.into_result()?;
+    Ok(look(&shape, &resolved, &mut texts))
+}
+
+fn annotation(tag: &str, values: &str) -> String {
+    format!("<splAnnotation tag='{tag}'>{values}</splAnnotation>")
+}
+
+fn value(key: &str, text: &str) -> String {
+    format!("<value key='{key}' type=''>{text}</value>")
+}
+
+#[test]
+fn an_import_that_is_connected_to_nothing_asks_its_budget_in_each_channel() {
+    let long = "a == 1 || ".repeat(1000);
+    let import = |filter: &str, channels: u32| {
+        let name = "<nameBasedImport applicationName='a' streamName='s'/>";
+        let filter = format!("filter='{long}{filter}'");
+        Sketch::new().composite("C", 0, 0).import("C.Imp", name, &filter).parallel("C", channels)
+    };
+    let more = |filter: &str| looks(&import(filter, 60)) - looks(&import(filter, 10));
+    let varies = more("b == getChannel()");
+    assert!(varies >= 50, "{varies}");
+    // What is the same in all channels is folded once.
+    let same = more("b == 1");
+    assert!(same < 10, "{same}");
+}
+
+#[test]
+fn links_are_read_within_the_budget() {
+    let adl = Sketch::row(&["A", "B"]).adl();
+    let start = adl.find("<connection ").unwrap();
+    let connection = adl[start..=start + adl[start..].find("/>").unwrap() + 1].to_owned();
+    let many = adl.replacen(&connection, &connection.repeat(10_000), 1);
+    let application = crate::adl::parse(many.as_bytes(), &Budget::default()).unwrap();
+    let (mut problems, mut found) = (Problems::default(), Problems::default());
+    let wiring = Wiring::new(&application, &mut problems, &mut found, &Budget::cancelled(), |_, _, _| Ok(()));
+    assert_eq!(wiring.map(|_| ()), Err(Error::Cancelled));
+}
+
+#[test]
+fn annotations_are_resolved_within_the_budget() {
+    let values = value("k", "v").repeat(10_000);
+    let sketch = Sketch::new().op("A", 0, 0).with(&annotation("t", &values));
+    let resolved = resolve(&sketch, Configuration::default(), &Budget::cancelled(), |_, _, _| ());
+    assert_eq!(resolved, Err(Error::Cancelled));
+}
+
+#[test]
+fn operators_share_their_threading_model() {
+    let long = "m".repeat(100_000);
+    let operators = |sketch: Sketch| (0..100).fold(sketch, |sketch, number| sketch.op(&format!("A{number}"), 0, 0));
+    let on_main = operators(Sketch::new().main(&annotation("threading", &value("model", &long))));
+    let of_job = Configuration { threading_model: Some(long.clone()), ..Configuration::default() };
+    for (what, sketch, configuration) in
+        [("main composite", on_main, Configuration::default()), ("job", operators(Sketch::new()), of_job)]
+    {
+        let bytes = resolve(&sketch, configuration, &Budget::default(), |_, resolved, _| {
+            assert_eq!(resolved.iter().filter_map(|(_, one)| one.annotations.threading_model()).count(), 100);
+            heap::size(resolved)
+        });
+        let bytes = bytes.unwrap();
+        assert!((100_000..1_000_000).contains(&bytes), "{what}: {bytes}");
+    }
+}
+
+#[test]
+fn the_nearest_composite_decides_the_threading_model() {
+    let threading = |model: &str| annotation("threading", &value("model", model));
+    let sketch = Sketch::new()
+        .main(&threading("main"))
+        .op("A", 0, 0)
+        .composite("C", 0, 0)
+        .with(&threading("c"))
+        .op("C.A", 0, 0)
+        .composite("C.D", 0, 0)
+        .op("C.D.A", 0, 0)
+        .composite("E", 0, 0)
+        .op("E.A", 0, 0);
+    let topology = sketch.expand().unwrap();
+    let models =
+        topology.operators.values().map(|operator| (operator.name.as_str(), operator.threading_model.as_deref()));
+    let mut models: Vec<_> = models.collect();
+    models.sort_unstable();
+    let expected = [("A", Some("main")), ("C.A", Some("c")), ("C.D.A", Some("c")), ("E.A", Some("main"))];
+    assert_eq!(models, expected);
+}
+
+#[test]
+fn values_that_refer_to_a_long_text_are_counted_before_they_are_made() {
+    let reference = "<value key='k' type='' submissionTimeValueIndex='4'/>".repeat(20);
+    let long = format!("defaultValue='\"{}\"'", "x".repeat(10_000));
+    let sketch = |tag: &str| {
+        let sketch = Sketch::new().op("A", 0, 0).with(&annotation(tag, &reference)).value(4, "v", &long);
+        sketch.main(&annotation("threading", ""))
+    };
+    let resolved = |bytes| resolve(&sketch("t"), Configuration::default(), &texts(bytes), |_, _, _| ());
+    assert!(resolved(201_000).is_ok());
+    assert!(is_about_texts(&resolved(199_000).unwrap_err()));
+}
+
+#[test]
+fn lists_of_views_count_for_their_entries() {
+    for key in ["filter", "attributes"] {
+        let view = annotation("view", &(value("name", "v") + &value(key, &",".repeat(10_000))));
+        let sketch = Sketch::new().op("A", 0, 0).with(&view);
+        let resolved = |bytes| resolve(&sketch, Configuration::default(), &texts(bytes), |_, _, _| ());
+        assert!(is_about_texts(&resolved(100_000).unwrap_err()), "{key}");
+        assert!(resolved(1_000_000).is_ok(), "{key}");
+    }
+}
+
+#[test]
+fn views_are_counted_before_they_are_made() {
+    let name = "C".repeat(10_000);
+    let views = annotation("view", &value("name", "v")).repeat(20);
+    let sketch = Sketch::new().composite(&name, 0, 0).op(&format!("{name}.A"), 0, 0).with(&views);
+    let filled = |bytes| {
+        resolve(&sketch, Configuration::default(), &texts(bytes), |shape, resolved, texts| {
+            let (id, one): (OperatorId, _) = resolved.iter().next().unwrap();
+            let before = texts.charged();
+            let filled = one.annotations.fill(shape, id, &[], None, &mut AnnotationCache::default(), texts);
+            (filled.map(|all| all.len()).map_err(|error| is_about_texts(&error)), texts.charged() - before)
+        })
+        .unwrap()
+    };
+    // Nothing is left of those that there was room for.
+    assert_eq!(filled(300_000), (Err(true), 0));
+    assert_eq!(filled(500_000).0, Ok(20));
+}
+
+#[test]
+fn all_texts_of_channels_are_counted() {
+    let [short, long] = ["x".to_owned(), "x".repeat(10_000)];
+    let inside = || Sketch::new().composite("C", 0, 0).parallel("C", 100);
+    let import = |scope: &str| {
+        let what = format!("<propertyBasedImport subscription='a == 1' applicationScope='{scope}'/>");
+        inside().import("C.Imp", &what, "").op("C.P", 1, 0).chain(&["C.Imp", "C.P"])
+    };
+    let export = |property: &str| {
+        let what = format!("<properties><property {property}/></properties>");
+        inside().op("C.P", 0, 1).export("C.Exp", &what, "").chain(&["C.P", "C.Exp"])
+    };
+    let locations = |count: usize| {
+        let ids = "<coLocation colocId=''/>".repeat(count) + "<coLocation colocId='getChannel()'/>";
+        inside().op("C.P", 0, 0).resources(&ids)
+    };
+    let consistent = |text: &str| {
+        let entry = value("index", "0") + &value("isStartOfRegion", "true") + &value("x", text);
+        inside().declare(0, "periodic").op("C.P", 0, 0).with(&annotation("consistentRegionEntry", &entry))
+    };
+    for (what, few, many) in [
+        ("scope of an import", import(&short), import(&long)),
+        ("name of a property", export("name='x' type='t'"), export(&format!("name='{long}' type='t'"))),
+        ("type of a property", export("name='x' type='t'"), export(&format!("name='x' type='{long}'"))),
+        ("places", locations(1), locations(1000)),
+        // Once in the region, once for the document: each is less than there is room for.
+        ("annotations of consistent regions", consistent(&short), consistent(&"x".repeat(3_500))),
+    ] {
+        let expand = |sketch: &Sketch| sketch.expand_within(&texts(500_000)).map(|_| ());
+        assert_eq!(expand(&few), Ok(()), "{what}");
+        let error = expand(&many).expect_err(what);
+        assert!(is_about_texts(&error), "{what}: {error}");
+    }
+}
