@@ -49,7 +49,7 @@ use self::view::ClusterView;
 use crate::controllers::job::long_work::dry_run::Foresee;
 use crate::grpc::access::Access;
 use crate::grpc::access::guarded::Guarded;
-use crate::grpc::places::Places;
+use crate::grpc::places::{CallerName, Full, Place, Places};
 use crate::grpc::server::REQUEST_MAX;
 use kube::Client;
 use std::sync::Arc;
@@ -122,6 +122,21 @@ impl<V: ClusterView> Elasticity<V> {
     /// Cancelled when no request may wait any more.
     pub(crate) fn stopping(&self) -> CancellationToken {
         self.stopping.clone()
+    }
+
+    /// A place for something of a job, or of a namespace as a whole, which the caller names as it likes.
+    fn place_among(
+        &self,
+        places: &Places,
+        namespace: &str,
+        job: Option<&str>,
+        caller: Option<&CallerName>,
+    ) -> Result<Place, Full> {
+        if self.view.has_jobs(namespace) {
+            places.take(namespace, job, caller)
+        } else {
+            places.take_for_nothing(caller)
+        }
     }
 
     /// What answers calls of those who may make them.

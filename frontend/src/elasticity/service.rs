@@ -285,7 +285,8 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
         // A page is bounded by itself.
         let is_whole = request.page_size == 0;
         let job = (!request.job.is_empty()).then_some(request.job.as_str());
-        let place = is_whole.then(|| self.lists.take(&request.namespace, job, caller.as_ref())).transpose();
+        let place = || self.place_among(&self.lists, &request.namespace, job, caller.as_ref());
+        let place = is_whole.then(place).transpose();
         let place = place.map_err(|full| errors::too_many_lists(&full))?;
         let namespace = request.namespace.clone();
         let list = self.look_off_thread(&namespace, move |service| service.regions_in_pages(request)).await?;

@@ -434,6 +434,10 @@ impl ClusterView for Watched {
         self.mirrors.job(namespace, name)
     }
 
+    fn has_jobs(&self, namespace: &str) -> bool {
+        self.mirrors.has_jobs(namespace)
+    }
+
     fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>> {
         self.reads.regions.fetch_add(1, Ordering::SeqCst);
         if namespace == "held" {

@@ -11,6 +11,9 @@ pub trait ClusterView: Send + Sync + 'static {
     /// The job of this name.
     fn job(&self, namespace: &str, name: &str) -> Option<Arc<Job>>;
 
+    /// Whether the namespace has any job.
+    fn has_jobs(&self, namespace: &str) -> bool;
+
     /// The regions of a job, or of all jobs of the namespace, in any order.
     fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>>;
 
@@ -42,6 +45,10 @@ pub trait ClusterView: Send + Sync + 'static {
 impl ClusterView for Mirrors {
     fn job(&self, namespace: &str, name: &str) -> Option<Arc<Job>> {
         self.jobs.get(&Key::new(namespace, name))
+    }
+
+    fn has_jobs(&self, namespace: &str) -> bool {
+        self.jobs.has_namespace(namespace)
     }
 
     fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>> {

@@ -153,7 +153,7 @@ impl<V: ClusterView> Elasticity<V> {
 
     /// A place for a stream.
     fn watches(&self, namespace: &str, job: Option<&str>, caller: Option<&CallerName>) -> Result<Place, Status> {
-        self.watching.take(namespace, job, caller).map_err(|full| errors::too_many_watching(&full))
+        self.place_among(&self.watching, namespace, job, caller).map_err(|full| errors::too_many_watching(&full))
     }
 
     fn waits(&self, place: Place, deadline: Instant, changes: watch::Receiver<u64>) -> Waits {

@@ -1,6 +1,9 @@
 //! How much may go on at the same time: in all, of one namespace, of one job, and for one caller of it, so that no
 //! neighbour takes all of it.
 //!
+//! Callers choose which namespace they ask about. All namespaces that have nothing are one: made-up names take no places
+//! of others.
+//!
 //! Callers are told apart only if they have said who they are (rule elasticity-29): through a proxy many come from one
 //! address.
 //!
@@ -9,6 +12,9 @@
 use std::sync::Arc;
 use streams_kubernetes::Key;
 use streams_places as places;
+
+/// Stands for all namespaces that have nothing; no namespace may be called like this.
+const NOTHING: &str = "*";
 
 /// The name that a caller has shown to be its own.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -68,6 +74,19 @@ impl Places {
         let place = self.0.take_for(&one.namespace, &one, caller);
         place.map_err(|full| Full::new(full, namespace, of_one, caller))
     }
+
+    /// A place for something of a namespace that has nothing.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn take_for_nothing(&self, caller: Option<&CallerName>) -> Result<Place, Full> {
+        let place = self.0.take_for(&NOTHING.into(), &Key::new(NOTHING, ""), caller);
+        let of = "of namespaces that have nothing".to_owned();
+        place.map_err(|full| match full {
+            places::Full::InAll(most) => Full { most, of: "in all".to_owned() },
+            places::Full::OfGroup(most) | places::Full::OfOne(most) | places::Full::OfUser(most) => Full { most, of },
+        })
+    }
 }
 
 #[cfg(test)]
@@ -99,6 +118,16 @@ mod tests {
         assert_eq!(places.take("x", Some("d"), None).err(), full(16, "in all"));
         drop((of_a, of_all, others));
         assert!(places.take("x", Some("d"), None).is_ok());
+    }
+
+    #[test]
+    fn namespaces_that_have_nothing_share_what_one_may_have() {
+        let places = Places::new(16, 8);
+        let made_up: Vec<Place> = std::iter::from_fn(|| places.take_for_nothing(None).ok()).collect();
+        assert_eq!(made_up.len(), 4, "a quarter of all");
+        let full = Full { most: 4, of: "of namespaces that have nothing".to_owned() };
+        assert_eq!(places.take_for_nothing(None).err(), Some(full));
+        assert!(places.take("n", None, None).is_ok());
     }
 
     #[test]

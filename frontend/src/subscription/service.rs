@@ -56,7 +56,10 @@ impl<C: Cluster> SubscriptionApi<C> {
     /// A place among the calls that need the API server. Those of one namespace leave some to the others, and so do
     /// those of one caller of it.
     fn place(&self, key: &Key, caller: Option<&CallerName>) -> Result<Place, Status> {
-        self.shared.calls.take(&key.namespace, None, caller).map_err(|full| errors::too_many_calls(&full))
+        let (calls, mirrors) = (&self.shared.calls, &self.shared.mirrors);
+        let has_any = mirrors.exports.has_namespace(&key.namespace) || mirrors.imports.has_namespace(&key.namespace);
+        let place = if has_any { calls.take(&key.namespace, None, caller) } else { calls.take_for_nothing(caller) };
+        place.map_err(|full| errors::too_many_calls(&full))
     }
 
     /// The object of this name: what the mirror shows; if it shows none, what the API server has: another frontend may

@@ -179,6 +179,11 @@ impl<K: Mirrored> Watch<K> {
         objects.into_iter().filter_map(|object| object.read())
     }
 
+    /// Whether there is any object in a namespace.
+    pub fn has_namespace(&self, namespace: &str) -> bool {
+        self.store().has_namespace(namespace)
+    }
+
     /// The objects of a namespace, by name. Each is read when it is its turn.
     pub fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = Arc<K>> + use<K> {
         let objects = self.store().of_namespace(namespace);

@@ -85,6 +85,10 @@ impl<K: Mirrored> Store<K> {
         self.objects.values().map(|entry| entry.object.clone()).collect()
     }
 
+    pub(super) fn has_namespace(&self, namespace: &str) -> bool {
+        from(&self.objects, namespace).next().is_some_and(|(key, _)| &*key.namespace == namespace)
+    }
+
     pub(super) fn of_namespace(&self, namespace: &str) -> Vec<Kept<K>> {
         from(&self.objects, namespace)
             .take_while(|(key, _)| &*key.namespace == namespace)

@@ -17,10 +17,12 @@
 //! (rule repository-9), and the disk that is used has a bound (rule repository-10).
 
 mod flights;
+mod reading;
 mod shelf;
 mod submitted;
 
 use self::flights::Flights;
+use self::reading::Reading;
 use self::shelf::{Shelf, StoredBundle};
 use self::submitted::Submitted;
 use super::error::BundleError;
@@ -83,6 +85,7 @@ struct Sources {
     fetcher: Fetcher,
     kubernetes: kube::Client,
     shelf: Shelf,
+    reading: Reading,
     flights: Flights<FlightKey, Arc<StoredBundle>>,
     /// Digests of bundles that were found by their ADL.
     digests: Cache<FlightKey, String>,
@@ -123,8 +126,8 @@ impl<P: Pods> BundleRepository<P> {
     /// What these pods are served: bundles that this fetcher has or gets, with Secrets that `kubernetes` reads.
     pub fn new(fetcher: Fetcher, kubernetes: kube::Client, options: RepositoryOptions, pods: P) -> Self {
         let shelf = Shelf::new(options.directory.clone(), options.max_bytes);
-        let (flights, digests) = (Flights::new(), Cache::new(DIGESTS));
-        let sources = Arc::new(Sources { fetcher, kubernetes, shelf, flights, digests });
+        let (reading, flights, digests) = (Reading::new(options.max_bytes), Flights::new(), Cache::new(DIGESTS));
+        let sources = Arc::new(Sources { fetcher, kubernetes, shelf, reading, flights, digests });
         Self { pods, sources, options }
     }
 
@@ -225,8 +228,11 @@ impl<P: Pods> Repository for BundleRepository<P> {
             let Submitted { namespace, job, .. } = &submitted;
             return Err(Refusal::Unknown(format!("job {namespace}/{job} has no bundle {name}")));
         }
+        let namespace = submitted.namespace.clone();
         let bundle = self.bundle(peer, submitted).await?;
-        Ok(Found::pieces(bundle.length(), bundle.read()))
+        let reader = self.sources.reading.begin(&namespace, bundle.sha256(), bundle.length());
+        let reader = reader.map_err(|too_much| Refusal::NotNow(too_much.to_string()))?;
+        Ok(Found::pieces(bundle.length(), bundle.read(reader)))
     }
 
     async fn names(&self, peer: IpAddr) -> Result<Vec<String>, Refusal> {

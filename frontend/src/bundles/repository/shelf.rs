@@ -57,6 +57,7 @@ impl Bundles {
 
 /// A bundle on disk. Its file goes with the last who has it.
 pub(super) struct StoredBundle {
+    sha256: String,
     file: File,
     space: Space,
 }
@@ -93,12 +94,12 @@ impl Shelf {
             return Ok(bundle);
         }
         let space = self.take(content.bytes.len() as u64)?;
-        let (directory, bytes) = (self.directory.clone(), content.bytes.clone());
+        let (directory, bytes, sha256) = (self.directory.clone(), content.bytes.clone(), content.sha256.clone());
         let stored = spawn_blocking(move || {
             let file = write(&directory, &bytes).map_err(|error| {
                 BundleError::transient("BundleNotStored", format!("a bundle cannot be written to be served: {error}"))
             })?;
-            Ok(Arc::new(StoredBundle { file, space }))
+            Ok(Arc::new(StoredBundle { sha256, file, space }))
         });
         let bundle = stored.await.map_err(unreadable)??;
         let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,14 +135,19 @@ fn write(directory: &Path, bytes: &[u8]) -> io::Result<File> {
 }
 
 impl StoredBundle {
+    /// SHA-256, lower-case hexadecimal.
+    pub(super) fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
     /// The number of bytes.
     pub(super) fn length(&self) -> u64 {
         self.space.bytes
     }
 
-    /// The bytes, read as they are asked for. The bundle stays at least as long as the reader.
-    pub(super) fn read(self: Arc<Self>) -> impl AsyncRead + Send + 'static {
-        StreamReader::new(Box::pin(try_unfold(0, move |at| {
+    /// The bytes, read as they are asked for. The bundle, and what is `held`, stay at least as long as the reader.
+    pub(super) fn read<H: Send + 'static>(self: Arc<Self>, held: H) -> impl AsyncRead + Send + 'static {
+        StreamReader::new(Box::pin(try_unfold((0, held), move |(at, held)| {
             let bundle = Arc::clone(&self);
             async move {
                 let length = PIECE.min(bundle.length() - at);
@@ -149,7 +155,7 @@ impl StoredBundle {
                     return Ok(None);
                 }
                 let piece = spawn_blocking(move || bundle.piece(at, length)).await.map_err(io::Error::other)??;
-                Ok::<_, io::Error>(Some((piece, at + length)))
+                Ok::<_, io::Error>(Some((piece, (at + length, held))))
             }
         })))
     }
@@ -174,7 +180,7 @@ mod tests {
 
     async fn bytes(bundle: Arc<StoredBundle>) -> Vec<u8> {
         let mut bytes = Vec::new();
-        bundle.read().read_to_end(&mut bytes).await.unwrap();
+        bundle.read(()).read_to_end(&mut bytes).await.unwrap();
         bytes
     }
 
@@ -191,7 +197,7 @@ mod tests {
         let third = shelf.put(&c).await.unwrap();
         assert!(shelf.get(&b.sha256).is_none() && shelf.get(&a.sha256).is_some(), "b was not asked for longest");
         let first = shelf.get(&a.sha256).unwrap();
-        let reader = third.read();
+        let reader = third.read(());
         let error = shelf.put(&b).await.err().unwrap();
         assert_eq!((error.reason(), error.is_transient()), ("BundleNotStored", true), "both are in use");
         drop(reader);
