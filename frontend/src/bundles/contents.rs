@@ -15,7 +15,6 @@ use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use tokio::task::JoinError;
 
 /// A bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,11 +146,6 @@ fn write(directory: &Path, path: &Path, content: &Content) -> std::io::Result<()
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
     file.persist(path).map(drop).map_err(|error| error.error)
-}
-
-/// A thread ended before it had read a bundle.
-pub(super) fn unreadable(error: JoinError) -> BundleError {
-    BundleError::transient("BundleUnreadable", format!("a bundle could not be read: {error}"))
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //!
 //! Knows: reasons and sentences. Must not know: when something is tried again.
 
+use tokio::task::JoinError;
+
 /// Why a bundle could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
@@ -35,6 +37,11 @@ impl BundleError {
 
     pub(crate) fn transient(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Transient { reason, message: message.into() }
+    }
+
+    /// A thread ended before it had read a bundle.
+    pub(super) fn unread(error: &JoinError) -> Self {
+        Self::transient("BundleUnreadable", format!("a bundle could not be read: {error}"))
     }
 
     /// The bundle is not where the job says; it may appear there.

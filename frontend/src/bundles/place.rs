@@ -6,7 +6,6 @@
 //!
 //! Knows: threads. Must not know: what they do, who shares places.
 
-use super::contents::unreadable;
 use super::error::BundleError;
 use std::any::Any;
 use std::sync::Arc;
@@ -30,7 +29,7 @@ impl Place {
     ) -> Result<T, BundleError> {
         let place = self.clone();
         let done = spawn_blocking(move || place.hold_during(work)).await;
-        done.map_err(unreadable)?
+        done.map_err(|error| BundleError::unread(&error))?
     }
 
     /// The same on a thread that makes way for others, for what nobody waits for but a submission.
@@ -40,7 +39,7 @@ impl Place {
     ) -> Result<T, BundleError> {
         let place = self.clone();
         let done = background::spawn(move || place.hold_during(work)).await;
-        done.map_err(unreadable)?
+        done.map_err(|error| BundleError::unread(&error))?
     }
 
     fn hold_during<T>(self, work: impl FnOnce() -> T) -> T {

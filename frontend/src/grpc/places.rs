@@ -1,8 +1,8 @@
 //! How much may go on at the same time: in all, of one namespace, of one job, and for one caller of it, so that no
 //! neighbour takes all of it.
 //!
-//! Callers choose which namespace they ask about. All namespaces that have nothing are one: made-up names take no places
-//! of others.
+//! Callers choose which namespace they ask about. All namespaces that have nothing are one: made-up names take no
+//! places of others.
 //!
 //! Callers are told apart only if they have said who they are (rule elasticity-29): through a proxy many come from one
 //! address.

@@ -7,8 +7,8 @@
 //!
 //! Knows: addresses, how long a caller waits. Must not know: services.
 //!
-//! Invariants: an address leaves connections, calls and memory for what is sent to others; what an answer holds is given
-//! back when it was sent, when its caller has gone, or when the clock of its stream says so.
+//! Invariants: an address leaves connections, calls and memory for what is sent to others; what an answer holds is
+//! given back when it was sent, when its caller has gone, or when the clock of its stream says so.
 
 use super::arrival::Arrival;
 use super::deadline;

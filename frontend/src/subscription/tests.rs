@@ -407,7 +407,8 @@ async fn streams_that_cannot_be_are_refused_with_their_place_and_nothing_is_writ
 #[tokio::test(start_paused = true)]
 async fn a_filter_is_forbidden_by_what_sends_to_the_port_after_the_change() {
     let (a, b) = ("kind == \"a\"", "kind == \"b\"");
-    // changes, of which the last sets a filter -> whether it is forbidden. The export, whose kind is "a", forbids filters.
+    // changes, of which the last sets a filter -> whether it is forbidden. The export, whose kind is "a", forbids
+    // filters.
     let table: [(&[Option<OfImport>], bool); 8] = [
         (&[edit_streams(None, Some("x"))], true),
         (&[edit_streams(subscribe(b), Some("x"))], false),

@@ -6,7 +6,7 @@
 //! included. A bundle that somebody reads stays. A file has no name, so that nothing is left of it when the process
 //! ends, and nobody else can change it.
 
-use crate::bundles::contents::{Content, unreadable};
+use crate::bundles::contents::Content;
 use crate::bundles::error::BundleError;
 use bytes::Bytes;
 use futures::stream::try_unfold;
@@ -101,7 +101,7 @@ impl Shelf {
             })?;
             Ok(Arc::new(StoredBundle { sha256, file, space }))
         });
-        let bundle = stored.await.map_err(unreadable)??;
+        let bundle = stored.await.map_err(|error| BundleError::unread(&error))??;
         let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(other) = bundles.get(&content.sha256) {
             return Ok(other);

@@ -38,7 +38,8 @@ pub(crate) struct Written {
     pub(crate) changed: Vec<(String, String)>,
 }
 
-/// Writes a document, which is compressed on such a thread, as chunks. Chunks that exist already are kept; those that are to be left alone are not looked at.
+/// Writes a document, which is compressed on such a thread, as chunks. Chunks that exist already are kept; those that
+/// are to be left alone are not looked at.
 ///
 /// # Errors
 /// See [`WriteError`].

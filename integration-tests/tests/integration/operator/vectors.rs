@@ -2,7 +2,7 @@
 //! objects, widths, which PEs a resize leaves alone. The applications are in the conformance corpus; without it the
 //! tests say so and pass.
 
-use super::fixture::{Fixture, WITHIN, with_system};
+use super::fixture::{Fixture, WITHIN, with, with_system};
 use anyhow::{Context as _, Result, bail, ensure};
 use integration_tests::sample;
 use integration_tests::system::inventory::Inventory;
@@ -284,7 +284,7 @@ async fn operators_go_where_the_application_wants_them() -> Result<()> {
 #[tokio::test]
 async fn a_consistent_region_has_an_object() -> Result<()> {
     let Some(adl) = application("apps.consistent.ConsistentRegion")? else { return Ok(()) };
-    with_system("vectors", async |it| {
+    with("vectors", 1, &["--checkpoint-path=/checkpoints"], async |it| {
         let checkpoints = json!({"processingElement": serde_json::to_value(sample::checkpoints())?});
         let job = submit(it, &adl, "consistent", manual(1), &checkpoints).await?;
         eventually("the job has its region", WITHIN, || async {
