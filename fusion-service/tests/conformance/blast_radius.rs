@@ -321,6 +321,10 @@ fn report(radii: &Radii) -> String {
         said(percent <= STICKY)
     )
     .unwrap();
+    let [ours, reference] = radii.get(&("manual", 0)).map_or([0; 2], |radius| radius.restarted);
+    let kept = format!("{}: {ours} instead of {reference}", said(ours * 100 <= STICKY * reference));
+    writeln!(text, "| the same of PEs that keep their ids alone, as `peDiff` of the reference has it | {kept} |")
+        .unwrap();
     for (policy, channels) in ["sticky", "rebalance"].into_iter().zip(channels) {
         let goal = format!("with `Ignored` no channel of an outermost region restarts: {policy}");
         writeln!(text, "| {goal} | {}: {channels} do |", said(channels == 0)).unwrap();
