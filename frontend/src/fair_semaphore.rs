@@ -4,19 +4,24 @@
 //! the permits at most, and namespaces that wait take turns.
 //!
 //! Who waits belongs to a namespace here; callers of the gRPC APIs, and their addresses, share permits in the same way
-//! (rule elasticity-29).
+//! (rule elasticity-29). Several within a namespace may take turns, too, such as the connections of an address.
 //!
 //! Knows: namespaces. Must not know: what a permit is for.
 //!
 //! Invariants: there are never more permits than in all, nor more of one namespace than its part. Of namespaces that
 //! wait, and may, each gets a permit before one of them gets its second; within a namespace the first that waits is the
-//! first that gets one. Whoever waits no more costs nobody a permit. Nothing is kept of a namespace that has no permit
-//! and waits for none.
+//! first that gets one, unless several of it are told apart. Whoever waits no more costs nobody a permit. No more is
+//! kept of those who have left than of those who wait, but for a few.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use streams_kubernetes::queue::{Owner, Turns};
+use streams_kubernetes::stopwatch;
 use tokio::sync::oneshot;
+
+/// So many may have left, beside one for each that waits, before what is kept of them is dropped: it takes as long as
+/// there are of both.
+const LEFT_MAX: usize = 8;
 
 /// The semaphore. Cheap to clone; all clones are the same.
 #[derive(Clone)]
@@ -37,6 +42,10 @@ struct State {
     given: usize,
     namespaces: HashMap<Arc<str>, Counts>,
     waiting: Turns<Waiting>,
+    /// How many wait, of all namespaces.
+    waiting_in_all: usize,
+    /// How many have left without a permit since what is kept of them was dropped.
+    left: usize,
 }
 
 /// What a namespace has.
@@ -55,6 +64,7 @@ struct Waiting {
 struct Line<'a> {
     semaphore: &'a FairSemaphore,
     namespace: Arc<str>,
+    has_permit: bool,
 }
 
 impl FairSemaphore {
@@ -62,17 +72,25 @@ impl FairSemaphore {
     pub(crate) fn new(most: usize, most_of_one: usize) -> Self {
         let (most, most_of_one) = (most.max(1), most_of_one.max(1));
         let (namespaces, waiting) = (HashMap::new(), Turns::default());
-        Self { state: Arc::new(Mutex::new(State { most, most_of_one, given: 0, namespaces, waiting })) }
+        let state = State { most, most_of_one, given: 0, namespaces, waiting, waiting_in_all: 0, left: 0 };
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 
     /// Waits for a permit for this namespace.
     pub(crate) async fn acquire(&self, namespace: &str) -> FairPermit {
-        let namespace: Arc<str> = namespace.into();
+        self.acquire_for(Owner { namespace: namespace.into(), object: Arc::default() }).await
+    }
+
+    /// The same for one of several within a namespace, which take turns.
+    pub(crate) async fn acquire_for(&self, owner: Owner) -> FairPermit {
         let (wake, woken) = oneshot::channel();
-        let _line = self.line_up(Waiting { namespace: Arc::clone(&namespace), wake });
+        let mut line = self.line_up(owner, wake);
         self.let_in();
         // A sender is dropped without a permit only when nobody waits for it.
-        woken.await.unwrap_or_else(|_| FairPermit { semaphore: self.clone(), of: None })
+        let nobodys = |_| FairPermit { semaphore: self.clone(), of: None };
+        let permit = stopwatch::aside(woken).await.unwrap_or_else(nobodys);
+        line.has_permit = true;
+        permit
     }
 
     /// How many wait for a permit for this namespace.
@@ -80,12 +98,13 @@ impl FairSemaphore {
         self.state().namespaces.get(namespace).map_or(0, |counts| counts.waiting)
     }
 
-    fn line_up(&self, waiting: Waiting) -> Line<'_> {
-        let namespace = Arc::clone(&waiting.namespace);
+    fn line_up(&self, owner: Owner, wake: oneshot::Sender<FairPermit>) -> Line<'_> {
+        let namespace = Arc::clone(&owner.namespace);
         let mut state = self.state();
         state.namespaces.entry(Arc::clone(&namespace)).or_default().waiting += 1;
-        state.waiting.push(Owner { namespace: Arc::clone(&namespace), object: Arc::default() }, waiting);
-        Line { semaphore: self, namespace }
+        state.waiting_in_all += 1;
+        state.waiting.push(owner, Waiting { namespace: Arc::clone(&namespace), wake });
+        Line { semaphore: self, namespace, has_permit: false }
     }
 
     /// Gives permits to whoever may have one.
@@ -122,6 +141,20 @@ impl State {
         Some(next)
     }
 
+    /// Somebody waits no more.
+    fn leave(&mut self, namespace: &Arc<str>, has_permit: bool) {
+        self.change(namespace, |counts| counts.waiting -= 1);
+        self.waiting_in_all -= 1;
+        if has_permit {
+            return;
+        }
+        self.left += 1;
+        if self.left > self.waiting_in_all + LEFT_MAX {
+            self.left = 0;
+            self.waiting.retain(|waiting| !waiting.wake.is_closed());
+        }
+    }
+
     fn change(&mut self, namespace: &Arc<str>, change: impl FnOnce(&mut Counts)) {
         let counts = self.namespaces.entry(Arc::clone(namespace)).or_default();
         let before = counts.given;
@@ -135,7 +168,7 @@ impl State {
 
 impl Drop for Line<'_> {
     fn drop(&mut self) {
-        self.semaphore.state().change(&self.namespace, |counts| counts.waiting -= 1);
+        self.semaphore.state().leave(&self.namespace, self.has_permit);
     }
 }
 
@@ -214,6 +247,45 @@ mod tests {
         }
         assert_eq!(order, "aabcab");
         assert!(semaphore.state().namespaces.is_empty() && semaphore.state().given == 0, "nothing is kept");
+    }
+
+    #[test]
+    fn several_of_a_namespace_take_turns_where_they_are_told_apart() {
+        let semaphore = FairSemaphore::new(1, 1);
+        let first = semaphore.acquire("a").now_or_never();
+        let owner = |object: &str| Owner { namespace: "a".into(), object: object.into() };
+        let mut all: Vec<_> =
+            ["x", "x", "x", "y", "z"].map(|one| (one, semaphore.acquire_for(owner(one)).boxed())).into();
+        assert!(all.iter_mut().all(|(_, waits)| waits.now_or_never().is_none()));
+        drop(first);
+        let mut order = String::new();
+        while let Some(at) = all.iter_mut().position(|(_, waits)| waits.now_or_never().is_some()) {
+            order.push_str(all.remove(at).0);
+        }
+        assert_eq!(order, "xyzxx");
+    }
+
+    #[test]
+    fn of_those_who_have_left_little_is_kept_while_nobody_gets_a_permit() {
+        let semaphore = FairSemaphore::new(1, 1);
+        let _held = semaphore.acquire("a").now_or_never().unwrap();
+        let owner = Owner { namespace: "b".into(), object: Arc::default() };
+        let mut stays: Vec<_> = (0..10).map(|_| semaphore.acquire_for(owner.clone()).boxed()).collect();
+        assert!(stays.iter_mut().all(|waits| waits.now_or_never().is_none()));
+        let before = Arc::strong_count(&owner.namespace);
+        for _ in 0..1_000 {
+            assert!(semaphore.acquire_for(owner.clone()).now_or_never().is_none());
+            let of_others = Arc::strong_count(&owner.namespace) - before;
+            assert!(of_others <= stays.len() + LEFT_MAX, "{of_others}");
+        }
+        // Of namespaces that nobody waits for, too.
+        for number in 0..1_000 {
+            assert!(semaphore.acquire(&number.to_string()).now_or_never().is_none());
+        }
+        drop(stays);
+        assert_eq!(semaphore.state().namespaces.len(), 1);
+        let rest = Arc::strong_count(&owner.namespace);
+        assert!(rest <= 3 + LEFT_MAX, "{rest}");
     }
 
     #[test]

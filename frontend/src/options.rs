@@ -19,6 +19,7 @@ use streams_kubernetes::leadership::LeaseOptions;
 use streams_kubernetes::watch::Scope;
 use streams_process::telemetry;
 use streams_process::tls::{ClientFiles, Connector, Pair};
+use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -307,13 +308,15 @@ impl RunOptions {
         CallOptions { deadline, attempt: deadline / 2, ..CallOptions::default() }
     }
 
-    /// Who may call the gRPC APIs, by what the API server of this client says.
-    pub(crate) fn access(&self, client: &Client) -> Access {
+    /// Who may call the gRPC APIs, by what the API server of this client says. Once `stopping` is cancelled, no call
+    /// waits for that any more.
+    pub(crate) fn access(&self, client: &Client, stopping: CancellationToken) -> Access {
         let CallerOptions { authenticate, token_audiences } = &self.callers;
         match authenticate {
             Authenticate::None => Access::Open,
             Authenticate::Token => {
-                Access::reviewed(Arc::new(ApiServerReviewer::new(client.clone(), token_audiences.clone())))
+                let reviewer = ApiServerReviewer::new(client.clone(), token_audiences.clone());
+                Access::reviewed(Arc::new(reviewer), stopping)
             }
         }
     }
@@ -474,7 +477,10 @@ mod tests {
         assert_eq!(run(&deployed).fusion_services, ["fusion-service:50051"]);
         let defaults = run(&[]);
         let seconds = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
-        assert!(Duration::from_secs(seconds) > defaults.time_outs.grace_seconds);
+        // A replica serves until PEs are led to others, and is asked to stop then (rule repository-7).
+        let sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap();
+        let time_outs = &defaults.time_outs;
+        assert!(Duration::from_secs(seconds - sleep) > time_outs.grace_seconds + time_outs.call_seconds);
         // What users submit takes three quarters of the memory at most (rules fetch-6 and job-8).
         let bundles = &defaults.bundles;
         let fetched = u64::from(defaults.jobs.download_workers) * bundles.max_bundle_mib + 2 * bundles.max_adl_mib;

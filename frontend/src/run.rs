@@ -163,7 +163,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let cluster = cluster(Gate::new(Limits::of(SUBSCRIPTION_CALLS), &metrics));
     let (stopping, turns) = (service.stopping(), pe_api.turns());
     let subscriptions = SubscriptionApi::new(cluster, mirrors.clone(), boards.clone(), turns, stopping.clone());
-    let access = options.access(&client);
+    let access = options.access(&client, stopping.clone());
     let services = Services::new(access.clone())
         .with(service.into_server(access.clone()), elasticity::ERROR_DOMAIN)
         .with(subscriptions.into_server(access), subscription::ERROR_DOMAIN);

@@ -2,7 +2,8 @@
 //! pe-api-3 and import-8).
 //!
 //! The write is made only if nobody has written the object since it was read; else it is read again and decided again.
-//! Then the mirror is waited for. A write whose caller has gone goes on without it, and the next change of the object
+//! So it is if nothing is to be written, or the change is refused, by what the mirror shows: another replica may have
+//! written what it does not show yet. Then the mirror is waited for. A write whose caller has gone goes on without it, and the next change of the object
 //! waits for its end: it could have its effect after that.
 //!
 //! Knows: clusters, mirrors. Must not know: who asks, what is changed, HTTP, gRPC.
@@ -32,6 +33,8 @@ pub(crate) enum Unchanged<E> {
     Refused(E),
     /// There is no such object, or not any more.
     Gone,
+    /// The object cannot be read. Nothing was written.
+    Unread(Error),
     /// The API server does not take it. Whether it had an effect is not known if it has not answered.
     Failed(Error),
     /// It was, but the mirror does not show it.
@@ -43,7 +46,7 @@ pub(crate) enum Unchanged<E> {
 /// What is read before the first decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Basis {
-    /// What the mirror shows: enough for who asks the same replica about its own object.
+    /// What the mirror shows: enough for a write, which the API server refuses if that is not the newest.
     Mirror,
     /// What the API server has: for who may have seen what another replica has written.
     ApiServer,
@@ -55,7 +58,7 @@ pub(crate) enum Basis {
 pub(crate) struct Turns(Arc<Mutex<HashMap<(String, Key), Weak<tokio::sync::Mutex<()>>>>>);
 
 /// The turn of one change. It lasts until what was written is known.
-type Turn = OwnedMutexGuard<()>;
+pub(crate) type Turn = OwnedMutexGuard<()>;
 
 impl Turns {
     /// Waits until it is this change's turn.
@@ -106,15 +109,43 @@ impl<C: Cluster> StatusChanges<C> {
         key: &Key,
         change: Change<'_, K, E>,
     ) -> Result<K, Unchanged<E>> {
-        let mut turn = self.turns.take(&K::kind(&()), key).await;
+        let turn = self.turn::<K>(key).await;
+        self.make_in(turn, mirror, key, change).await
+    }
+
+    /// Waits for the turn to change an object.
+    pub(crate) async fn turn<K: Object>(&self, key: &Key) -> Turn {
+        self.turns.take(&K::kind(&()), key).await
+    }
+
+    /// The same as [`Self::make`], by somebody whose turn it is.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub(crate) async fn make_in<K: Object + Mirrored, E>(
+        &self,
+        mut turn: Turn,
+        mirror: &Watch<K>,
+        key: &Key,
+        change: Change<'_, K, E>,
+    ) -> Result<K, Unchanged<E>> {
+        let mut may_be_old = self.basis == Basis::Mirror;
         let mut object = match self.basis {
             Basis::Mirror => mirror.get(key).map(|object| K::clone(&object)),
             Basis::ApiServer => self.read(key).await?,
         }
         .ok_or(Unchanged::Gone)?;
         loop {
-            let Some(wanted) = change(&object).map_err(Unchanged::Refused)? else {
-                return if is_shown(mirror, &object).await { Ok(object) } else { Err(Unchanged::Unseen) };
+            let wanted = match change(&object) {
+                Ok(Some(wanted)) => wanted,
+                Ok(None) | Err(_) if may_be_old => {
+                    object = self.newest(key, &object).await?;
+                    may_be_old = false;
+                    continue;
+                }
+                Ok(None) if is_shown(mirror, &object).await => return Ok(object),
+                Ok(None) => return Err(Unchanged::Unseen),
+                Err(refusal) => return Err(Unchanged::Refused(refusal)),
             };
             let writer = (self.cluster.clone(), self.manager);
             // The priority of the work around does not go along into a task.
@@ -126,18 +157,23 @@ impl<C: Cluster> StatusChanges<C> {
                 Ok(written) if is_shown => return Ok(written),
                 Ok(_) => return Err(Unchanged::Unseen),
                 Err(Error::Conflict { .. }) => {
-                    let is_same = |now: &K| now.meta().uid == object.meta().uid;
-                    object = self.read(key).await?.filter(is_same).ok_or(Unchanged::Gone)?;
-                    turn = back;
+                    object = self.newest(key, &object).await?;
+                    (may_be_old, turn) = (false, back);
                 }
                 Err(error) => return Err(Unchanged::Failed(error)),
             }
         }
     }
 
+    /// The object as the API server has it now. Another one of its name is none.
+    async fn newest<K: Object, E>(&self, key: &Key, object: &K) -> Result<K, Unchanged<E>> {
+        let is_same = |now: &K| now.meta().uid == object.meta().uid;
+        self.read(key).await?.filter(is_same).ok_or(Unchanged::Gone)
+    }
+
     async fn read<K: Object, E>(&self, key: &Key) -> Result<Option<K>, Unchanged<E>> {
         let read = self.priority.of(self.cluster.get::<K>(key)).await;
-        read.map_err(|error| Unchanged::Failed(error.into()))
+        read.map_err(|error| Unchanged::Unread(error.into()))
     }
 }
 

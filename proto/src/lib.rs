@@ -16,6 +16,9 @@ pub mod fusion {
 
     /// `google.rpc.ErrorInfo.domain` of the errors of this service.
     pub const ERROR_DOMAIN: &str = "fusion.streams.ibm.com";
+
+    /// Metadata of an answer: how long workers have worked on the call, in milliseconds (rule service-33).
+    pub const WORKED: &str = "streams-worked-milliseconds";
 }
 
 /// Changing widths from outside: `streams.elasticity.v1`.

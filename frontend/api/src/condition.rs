@@ -33,12 +33,15 @@ pub const CONTENDED: &str = "Contended";
 pub const DEFINITIONS_OUTDATED: &str = "DefinitionsOutdated";
 /// Something a user should know although it stops nothing.
 pub const WARNING: &str = "Warning";
-/// The job of the PE was deleted and left the PE behind: its pod runs on, and nobody replaces it.
+/// No job controls the PE any more: the job was deleted without it, or its owner reference was removed. Its pod runs
+/// on, and nobody replaces it. Likewise of a consistent region, which goes on with such PEs.
 pub const ORPHANED: &str = "Orphaned";
 /// The pod was made from other options than the PE has now, or cannot be replaced although it should be.
 pub const OUTDATED: &str = "Outdated";
 /// Reason of [`OUTDATED`], unless no other pod could be created.
 pub const OPTIONS_CHANGED: &str = "OptionsChanged";
+/// Reason of [`READY`] of a PE: its pod runs, and has not been running for long enough.
+pub const SETTLING: &str = "Settling";
 
 /// Longest message of a condition; longer ones are cut.
 const MESSAGE_MAX: usize = 4096;

@@ -27,6 +27,7 @@
 //! | Module | What it has |
 //! |---|---|
 //! | [`names`] | names of objects, labels and annotations |
+//! | [`mounts`] | where PEs see their volumes |
 //! | [`condition`] | conditions of a status |
 //! | [`requested_widths`] | a request for widths of several regions, kept as an annotation |
 //! | [`crds`] | the manifests |
@@ -55,6 +56,7 @@ pub mod host_pool;
 pub mod import;
 pub mod job;
 pub mod job_status;
+pub mod mounts;
 pub mod names;
 pub mod parallel_region;
 pub mod pe_options;

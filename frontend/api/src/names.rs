@@ -169,7 +169,12 @@ pub fn transport_secret(job: &str) -> String {
     format!("{job}-transport")
 }
 
-/// Key of that Secret: the certificate, and the authority that has signed it. The runtime knows it.
+/// Name of the Secret that keeps what is in that one while it is made again.
+pub fn transport_copy(job: &str) -> String {
+    format!("{}-copy", transport_secret(job))
+}
+
+/// Key of [`transport_secret`]: the certificate, and the authority that has signed it. The runtime knows it.
 pub const TRANSPORT_CERTIFICATE: &str = "transport.cert";
 /// Key of that Secret: the key of the certificate. The runtime knows it.
 pub const TRANSPORT_KEY: &str = "transport.key";
@@ -236,6 +241,7 @@ mod tests {
             (consistent_region_service("flow"), "streams-flow-consistentregion-api"),
             (job_config_map("flow"), "flow"),
             (transport_secret("flow"), "flow-transport"),
+            (transport_copy("flow"), "flow-transport-copy"),
             (endpoint_reservation("flow", "web"), "flow.usr-web"),
             (aadl_config_map("flow", 3, digest), "flow-3-0123456789"),
             (aadl_config_map("flow", 3, "short"), "flow-3-short"),

@@ -1,7 +1,7 @@
 //! Options of processing elements that users set on the job (`spec.processingElement`) and that every PE of the job
 //! carries.
 
-use super::schema;
+use super::{mounts, schema};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -290,7 +290,10 @@ pub struct CheckpointRepository {
 pub struct FileSystemCheckpoints {
     /// Where PEs see it.
     #[schemars(length(min = 1, max = 4096), regex(pattern = "^/"))]
-    #[x_kube(validation = Rule::new(schema::MOUNT_PATH).message(schema::MOUNT_PATH_SAYS))]
+    #[x_kube(
+        validation = Rule::new(schema::MOUNT_PATH).message(schema::MOUNT_PATH_SAYS),
+        validation = Rule::new(mounts::free()).message(mounts::free_says())
+    )]
     pub path: String,
     /// The volume. Default: an option of the frontend.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -16,6 +16,8 @@ use std::time::Duration;
 pub const RESIZES_MAX: usize = 1_000;
 /// How long a request is kept after it ended, and how long it waits for its job (rule elasticity-18).
 pub const RESIZES_KEPT: Duration = Duration::from_secs(600);
+/// How often it is looked whether a request is still waited for whose roll-out does not end.
+pub const RESIZES_LOOKED_AT: Duration = Duration::from_secs(60);
 
 /// Longest idempotency key, in bytes (rule elasticity-10).
 pub const KEY_MAX: usize = 256;
@@ -172,6 +174,9 @@ pub struct ResizeStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub code: Option<String>,
+    /// When its widths were in force and in the specs of its regions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_at: Option<Time>,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,

@@ -46,15 +46,43 @@ const REQUESTS_WITHIN_LIMITS: &str = "!has(self.limits) || !has(self.requests) |
      !(name in self.limits) || !isQuantity(string(self.limits[name])) || !isQuantity(string(self.requests[name])) || \
      !quantity(string(self.requests[name])).isGreaterThan(quantity(string(self.limits[name]))))";
 
+/// Devices and huge pages only come whole. A value is compared as a floating-point number, because the API server takes
+/// `1000m` for no integer; it is exact as far as anybody has as many.
+const WHOLE: &str = "self.all(name, !(name.contains('/') || name.startsWith('hugepages-')) || \
+     !isQuantity(string(self[name])) || quantity(string(self[name])).asApproximateFloat() >= 9.0e18 || \
+     double(int(quantity(string(self[name])).asApproximateFloat())) == quantity(string(self[name])).asApproximateFloat())";
+
+/// Huge pages come in pages of the size that is in the name.
+const WHOLE_PAGES: &str = "self.all(name, !name.startsWith('hugepages-') || !isQuantity(string(self[name])) || \
+     !isQuantity(name.substring(10)) || quantity(string(self[name])).asApproximateFloat() >= 9.0e18 || \
+     (quantity(name.substring(10)).asApproximateFloat() >= 1.0 && \
+     quantity(name.substring(10)).asApproximateFloat() < 9.0e18 && \
+     int(quantity(string(self[name])).asApproximateFloat()) % int(quantity(name.substring(10)).asApproximateFloat()) == 0))";
+
+/// Of what cannot be shared with others, everything that is requested is the limit.
+const NOT_OVERCOMMITTED: &str = "!has(self.requests) || self.requests.all(name, \
+     !(name.contains('/') || name.startsWith('hugepages-')) || (has(self.limits) && name in self.limits && \
+     (!isQuantity(string(self.limits[name])) || !isQuantity(string(self.requests[name])) || \
+     quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) == 0)))";
+
+const PAGES_WITH_MEMORY: &str = "!((has(self.limits) && self.limits.exists(name, name.startsWith('hugepages-'))) || \
+     (has(self.requests) && self.requests.exists(name, name.startsWith('hugepages-')))) || \
+     (has(self.limits) && ('cpu' in self.limits || 'memory' in self.limits)) || \
+     (has(self.requests) && ('cpu' in self.requests || 'memory' in self.requests))";
+
 fn quantities(description: &str) -> Schema {
     json_schema!({
         "description": description,
         "type": "object",
         "maxProperties": 32,
-        "x-kubernetes-validations": [{
-            "rule": RESOURCE_NAMES,
-            "message": "must be names of resources, such as cpu, memory or example.com/device"
-        }],
+        "x-kubernetes-validations": [
+            {
+                "rule": RESOURCE_NAMES,
+                "message": "must be names of resources, such as cpu, memory or example.com/device"
+            },
+            { "rule": WHOLE, "message": "devices and huge pages must be whole numbers" },
+            { "rule": WHOLE_PAGES, "message": "huge pages must be a multiple of the size in their name" }
+        ],
         "additionalProperties": {
             "x-kubernetes-int-or-string": true,
             "anyOf": [{ "type": "integer" }, { "type": "string" }],
@@ -75,9 +103,14 @@ pub(super) fn resources(_: &mut SchemaGenerator) -> Schema {
             "limits": quantities("The most of each resource that may be used."),
             "requests": quantities("What is set aside of each resource.")
         },
-        "x-kubernetes-validations": [{
-            "rule": REQUESTS_WITHIN_LIMITS, "message": "requests must not be greater than limits"
-        }]
+        "x-kubernetes-validations": [
+            { "rule": REQUESTS_WITHIN_LIMITS, "message": "requests must not be greater than limits" },
+            {
+                "rule": NOT_OVERCOMMITTED,
+                "message": "requests of devices and huge pages need limits that are equal to them"
+            },
+            { "rule": PAGES_WITH_MEMORY, "message": "huge pages need cpu or memory beside them" }
+        ]
     })
 }
 

@@ -3,13 +3,15 @@
 //! Knows: the order in which things happen on a connection. Must not know: how connections are accepted.
 //!
 //! Invariants: a request is read when the one before is answered, so that what waits, waits in the kernel. Whatever a
-//! client does or does not do, each step has a time by which it ends.
+//! client does or does not do, each step has a time by which it ends. Who asks for a bundle and does not get it is left
+//! without a reply; who only looks is told why.
 
 use crate::command::{Action, Session, decide};
 use crate::counters::{Counted, Counters};
 use crate::reply::Reply;
 use crate::repository::{Found, Refusal, Repository};
 use crate::request::{Limits, Malformed, next};
+use crate::seats::{Seat, Seats};
 use crate::settings::Settings;
 use crate::transfer::{send, send_bundle};
 use crate::turns::Turns;
@@ -17,6 +19,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use streams_places::Places;
@@ -36,11 +39,23 @@ pub(crate) struct Shared<R> {
     pub(crate) repository: R,
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
+    /// Connections of each client.
+    pub(crate) seats: Seats,
     /// Turns to be sent a bundle.
     turns: Turns,
     /// Those of each address that have a turn or wait for one.
     transfers_of_peers: Places<(), IpAddr>,
     ids: AtomicI64,
+}
+
+/// One client.
+struct Client<S> {
+    stream: S,
+    peer: IpAddr,
+    session: Session,
+    /// What it has sent and was not looked at yet.
+    buffer: BytesMut,
+    seat: Option<Seat>,
 }
 
 /// Why a connection ends.
@@ -53,11 +68,20 @@ enum End {
     Stopped,
 }
 
+/// Why a request has no answer of the repository.
+enum Unanswered {
+    /// The repository refuses, or takes too long.
+    Refused(Refusal),
+    /// The client has gone meanwhile.
+    Gone,
+}
+
 impl<R: Repository> Shared<R> {
     pub(crate) fn new(repository: R, settings: Settings, counters: Counters) -> Self {
         Self {
             repository,
             counters,
+            seats: Seats::new(&settings),
             turns: Turns::new(settings.max_transfers),
             transfers_of_peers: Places::new(usize::MAX, settings.max_transfers_per_peer),
             ids: AtomicI64::new(1),
@@ -66,37 +90,41 @@ impl<R: Repository> Shared<R> {
     }
 
     /// Answers one client until it is gone, or the server stops between two requests.
-    pub(crate) async fn converse<S>(&self, mut stream: S, peer: IpAddr, stop: &CancellationToken)
+    pub(crate) async fn converse<S>(&self, stream: S, peer: IpAddr, seat: Option<Seat>, stop: &CancellationToken)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin,
     {
         let _counted = Counted::new(&self.counters.connections);
-        let mut session = Session::new(self.ids.fetch_add(1, Ordering::Relaxed));
-        let mut buffer = BytesMut::new();
+        let session = Session::new(self.ids.fetch_add(1, Ordering::Relaxed));
+        let mut client = Client { stream, peer, session, buffer: BytesMut::new(), seat };
         loop {
-            let arguments = match self.request(&mut stream, &mut buffer, stop).await {
+            let arguments = match self.request(&mut client.stream, &mut client.buffer, stop).await {
                 Ok(arguments) => arguments,
                 Err(End::Gone | End::Stopped) => return,
                 Err(End::Malformed(Malformed(text))) => {
                     self.counters.request("malformed");
                     tracing::debug!(%peer, error = text, "what a client sent is no request");
-                    let reply = Reply::Error(format!("ERR {text}")).bytes(session.protocol);
-                    if send(&mut stream, &reply, &self.settings).await.is_ok() {
-                        part(stream).await;
+                    let reply = Reply::Error(format!("ERR {text}")).bytes(client.session.protocol);
+                    if send(&mut client.stream, &reply, &self.settings).await.is_ok() {
+                        part(client.stream).await;
                     }
                     return;
                 }
             };
-            let action = decide(&arguments, &mut session);
+            let action = decide(&arguments, &mut client.session);
             // The arguments keep the buffer that the next request is to be read into.
             drop(arguments);
             let closes = matches!(action, Action::Close(_));
-            if let Err(error) = self.act(&mut stream, peer, action, &session).await {
-                tracing::debug!(%peer, %error, "a client did not take its reply");
-                return;
+            match self.act(&mut client, action).await {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => return,
+                Err(error) => {
+                    tracing::debug!(%peer, %error, "a client did not take its reply");
+                    return;
+                }
             }
             if closes {
-                part(stream).await;
+                part(client.stream).await;
                 return;
             }
         }
@@ -109,7 +137,7 @@ impl<R: Repository> Shared<R> {
         buffer: &mut BytesMut,
         stop: &CancellationToken,
     ) -> Result<Vec<Bytes>, End> {
-        let limits = Limits { bytes: self.settings.max_request_bytes.max(1), arguments: self.settings.max_arguments };
+        let limits = Limits { bytes: self.most(), arguments: self.settings.max_arguments };
         let read = async {
             loop {
                 if let Some(arguments) = next(buffer, &limits).map_err(End::Malformed)? {
@@ -131,81 +159,120 @@ impl<R: Repository> Shared<R> {
         }
     }
 
-    /// Does what a request asks for, and replies.
-    async fn act(
-        &self,
-        stream: &mut (impl AsyncWrite + Unpin),
-        peer: IpAddr,
-        action: Action,
-        session: &Session,
-    ) -> io::Result<()> {
+    /// Most bytes of a request.
+    fn most(&self) -> usize {
+        self.settings.max_request_bytes.max(1)
+    }
+
+    /// Does what a request asks for, and replies; breaks off, if the client is to be left.
+    async fn act<S>(&self, client: &mut Client<S>, action: Action) -> io::Result<ControlFlow<()>>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin,
+    {
+        let repository = &self.repository;
+        let peer = client.peer;
         let reply = match action {
-            Action::Reply(reply) | Action::Close(reply) => reply,
-            Action::Send(name) => match self.find(peer, &name).await {
-                Ok(found) => return self.transfer(stream, peer, &name, found, session).await,
-                Err(reply) => reply,
-            },
-            Action::Length(name) => match self.find(peer, &name).await {
-                Ok(found) => Reply::Integer(i64::try_from(found.length).unwrap_or(i64::MAX)),
-                Err(reply) => reply,
-            },
+            Action::Reply(reply) | Action::Close(reply) => Ok(reply),
+            Action::Send(name) => {
+                return match self.ask(client, repository.find(peer, &name)).await {
+                    Ok(found) => self.transfer(client, &name, found).await,
+                    Err(unanswered) => Ok(self.leave(client, &name, unanswered)),
+                };
+            }
+            Action::Length(name) => self
+                .ask(client, repository.find(peer, &name))
+                .await
+                .map(|found| Reply::Integer(i64::try_from(found.length).unwrap_or(i64::MAX))),
             Action::Has(name) => {
-                self.names(peer).await.map_or_else(|reply| reply, |names| Reply::Integer(names.contains(&name).into()))
+                self.ask(client, repository.names(peer)).await.map(|names| Reply::Integer(names.contains(&name).into()))
             }
             Action::Names => self
-                .names(peer)
+                .ask(client, repository.names(peer))
                 .await
-                .map_or_else(|reply| reply, |names| Reply::Array(names.into_iter().map(Reply::text).collect())),
+                .map(|names| Reply::Array(names.into_iter().map(Reply::text).collect())),
             Action::Count => self
-                .names(peer)
+                .ask(client, repository.names(peer))
                 .await
-                .map_or_else(|reply| reply, |names| Reply::Integer(i64::try_from(names.len()).unwrap_or(i64::MAX))),
+                .map(|names| Reply::Integer(i64::try_from(names.len()).unwrap_or(i64::MAX))),
         };
-        self.reply(stream, reply, session).await
-    }
-
-    async fn reply(&self, stream: &mut (impl AsyncWrite + Unpin), reply: Reply, session: &Session) -> io::Result<()> {
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(Unanswered::Gone) => return Ok(ControlFlow::Break(())),
+            Err(Unanswered::Refused(refusal)) => {
+                let (word, text) = refusal.parts();
+                tracing::debug!(%peer, word, text, "a client is refused");
+                Reply::Error(format!("{word} {text}"))
+            }
+        };
         self.counters.request(if matches!(reply, Reply::Error(_)) { "refused" } else { "answered" });
-        send(stream, &reply.bytes(session.protocol), &self.settings).await
+        send(&mut client.stream, &reply.bytes(client.session.protocol), &self.settings).await?;
+        Ok(ControlFlow::Continue(()))
     }
 
-    async fn find(&self, peer: IpAddr, name: &str) -> Result<Found, Reply> {
-        self.ask(peer, self.repository.find(peer, name)).await
+    /// What the repository answers in time, when it is known whose client asks.
+    async fn ask<S, T>(
+        &self,
+        client: &mut Client<S>,
+        answer: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Unanswered>
+    where
+        S: AsyncRead + Unpin,
+    {
+        let Client { stream, buffer, seat, peer, .. } = client;
+        let answered = async {
+            // If it is not known in time, the repository says what becomes of it.
+            let _ = timeout(self.settings.known, self.repository.known(*peer)).await;
+            let has_seat = seat.as_mut().is_none_or(|seat| self.seats.move_to(seat, self.repository.tenant(*peer)));
+            if !has_seat {
+                return Err(Refusal::NotNow("there are too many connections of this namespace".to_owned()));
+            }
+            let late = || Refusal::NotNow("the repository does not answer, try again".to_owned());
+            timeout(self.settings.answer, answer).await.unwrap_or_else(|_| Err(late()))
+        };
+        tokio::select! {
+            biased;
+            answered = answered => answered.map_err(Unanswered::Refused),
+            () = gone(stream, buffer, self.most()) => Err(Unanswered::Gone),
+        }
     }
 
-    async fn names(&self, peer: IpAddr) -> Result<Vec<String>, Reply> {
-        self.ask(peer, self.repository.names(peer)).await
-    }
-
-    /// What the repository answers in time, or the error that the client gets.
-    async fn ask<T>(&self, peer: IpAddr, answer: impl Future<Output = Result<T, Refusal>>) -> Result<T, Reply> {
-        let late = || Refusal::NotNow("the repository does not answer, try again".to_owned());
-        timeout(self.settings.answer, answer).await.unwrap_or_else(|_| Err(late())).map_err(|refusal| {
-            let (word, text) = refusal.parts();
-            tracing::debug!(%peer, word, text, "a client is refused");
-            Reply::Error(format!("{word} {text}"))
-        })
+    /// A client that asked for a bundle does not get it, and gets no reply either: a bootstrap would take the words for
+    /// its bundle. Without a reply it ends, and its log says that the connection was closed.
+    fn leave<S>(&self, client: &Client<S>, name: &str, unanswered: Unanswered) -> ControlFlow<()> {
+        match unanswered {
+            Unanswered::Gone => tracing::debug!(peer = %client.peer, bundle = name, "a client waits no longer"),
+            Unanswered::Refused(refusal) => {
+                self.counters.request("refused");
+                let (word, why) = refusal.parts();
+                tracing::info!(peer = %client.peer, bundle = name, word, why, "a client is left without its bundle");
+            }
+        }
+        ControlFlow::Break(())
     }
 
     /// Sends a bundle as soon as there are not too many others.
-    async fn transfer(
-        &self,
-        stream: &mut (impl AsyncWrite + Unpin),
-        peer: IpAddr,
-        name: &str,
-        found: Found,
-        session: &Session,
-    ) -> io::Result<()> {
-        let busy = |whose: &str| Reply::Error(format!("TRYAGAIN too many bundles are sent {whose}, try again"));
+    async fn transfer<S>(&self, client: &mut Client<S>, name: &str, found: Found) -> io::Result<ControlFlow<()>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let peer = client.peer;
+        let busy =
+            |whose: &str| Unanswered::Refused(Refusal::NotNow(format!("too many bundles are sent {whose}, try again")));
         let Ok(_place) = self.transfers_of_peers.take(&(), &peer) else {
-            return self.reply(stream, busy("to this address"), session).await;
+            return Ok(self.leave(client, name, busy("to this address")));
         };
         let tenant = self.repository.tenant(peer);
-        let Ok(_turn) = timeout(self.settings.transfer_wait, self.turns.wait(&tenant)).await else {
-            return self.reply(stream, busy("now"), session).await;
+        let turn = tokio::select! {
+            biased;
+            turn = timeout(self.settings.transfer_wait, self.turns.wait(&tenant)) => turn.map_err(|_| busy("now")),
+            () = gone(&mut client.stream, &mut client.buffer, self.most()) => Err(Unanswered::Gone),
+        };
+        let _turn = match turn {
+            Ok(turn) => turn,
+            Err(unanswered) => return Ok(self.leave(client, name, unanswered)),
         };
         let _counted = Counted::new(&self.counters.running_transfers);
-        let sent = send_bundle(stream, found, &self.settings).await;
+        let sent = send_bundle(&mut client.stream, found, &self.settings).await;
         match &sent {
             Ok(bytes) => {
                 self.counters.request("answered");
@@ -218,7 +285,23 @@ impl<R: Repository> Shared<R> {
                 tracing::info!(%peer, bundle = name, %error, "a bundle was not sent to its end");
             }
         }
-        sent.map(drop)
+        sent.map(|_| ControlFlow::Continue(()))
+    }
+}
+
+/// Waits until a client that waits for its reply closes the connection. What it sends meanwhile is for later; when that
+/// is as much as a request may have, nothing more is read, and nobody sees it going.
+async fn gone(stream: &mut (impl AsyncRead + Unpin), buffer: &mut BytesMut, most: usize) {
+    loop {
+        let room = most.saturating_sub(buffer.len()).min(READ);
+        if room == 0 {
+            return std::future::pending().await;
+        }
+        buffer.reserve(room);
+        match stream.read_buf(&mut (&mut *buffer).limit(room)).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
     }
 }
 

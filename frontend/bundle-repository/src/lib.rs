@@ -14,6 +14,7 @@
 //! | `command` | what each command means |
 //! | [`reply`] | from a reply to bytes |
 //! | `connection` | one client, from its first byte to its last |
+//! | `seats` | who has how many connections |
 //! | `turns` | whose turn it is to be sent a bundle |
 //! | `transfer` | sending a bundle piece by piece |
 //! | [`counters`] | figures |
@@ -22,7 +23,8 @@
 //! Knows: the protocol, sockets, bounds. Must not know: Kubernetes, jobs, where bundles come from.
 //!
 //! Invariants: no byte of a client is believed before memory is spent on it. A connection has one request and one piece
-//! of a bundle in memory, however fast or slow its client is. Nothing that a client sends changes anything.
+//! of a bundle in memory, however fast or slow its client is. Nothing that a client sends changes anything. Who asks
+//! for a bundle gets that bundle, or the end of the connection: a bootstrap takes whatever it is sent for the bundle.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
@@ -33,6 +35,7 @@ mod inline;
 pub mod reply;
 pub mod repository;
 pub mod request;
+mod seats;
 pub mod server;
 pub mod settings;
 #[cfg(test)]

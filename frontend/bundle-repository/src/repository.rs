@@ -19,6 +19,12 @@ pub trait Repository: Send + Sync + 'static {
     /// Whose client this is: clients of one tenant leave most of what there is to others.
     fn tenant(&self, peer: IpAddr) -> Tenant;
 
+    /// Waits until it is known whose client this is: a pod may be faster than the news of its address. It may last for
+    /// ever.
+    fn known(&self, _peer: IpAddr) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
     /// The bundle that this client knows by this name.
     ///
     /// # Errors
@@ -77,7 +83,7 @@ impl fmt::Debug for Found {
     }
 }
 
-/// Why a client does not get a bundle. The text is one sentence, and is sent to the client.
+/// Why a client does not get a bundle. The text is one sentence. A client that only looks is sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// It may not have it.

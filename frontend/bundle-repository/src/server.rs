@@ -4,8 +4,8 @@
 
 use crate::connection::Shared;
 use crate::counters::Counters;
-use crate::reply::{Protocol, Reply};
-use crate::repository::{Repository, Tenant};
+use crate::repository::Repository;
+use crate::seats::Seat;
 use crate::settings::Settings;
 use socket2::{SockRef, TcpKeepalive};
 use std::future::Future;
@@ -13,7 +13,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use streams_places::{Place, Places};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -42,7 +41,6 @@ impl<R: Repository> Server<R> {
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send) -> io::Result<()> {
         tracing::info!(address = %listener.local_addr()?, "serving bundles to PEs");
         let settings = &self.0.settings;
-        let places = Places::new(settings.max_connections, settings.max_connections_per_peer);
         let (stopped, mut connections) = (CancellationToken::new(), JoinSet::new());
         let mut stop = std::pin::pin!(stop);
         loop {
@@ -51,7 +49,7 @@ impl<R: Repository> Server<R> {
                 () = &mut stop => break,
                 Some(_) = connections.join_next() => {}
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, address)) => self.accept(stream, address, &places, &stopped, &mut connections),
+                    Ok((stream, address)) => self.accept(stream, address, &stopped, &mut connections),
                     Err(error) => {
                         tracing::debug!(%error, "a connection could not be accepted");
                         sleep(PAUSE).await;
@@ -71,31 +69,28 @@ impl<R: Repository> Server<R> {
 
     /// Answers one client on a connection of any kind until it is gone.
     pub async fn converse(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin, peer: IpAddr) {
-        self.0.converse(stream, peer, &CancellationToken::new()).await;
+        self.0.converse(stream, peer, None, &CancellationToken::new()).await;
     }
 
     fn accept(
         &self,
         stream: TcpStream,
         address: SocketAddr,
-        places: &Places<Tenant, IpAddr>,
         stopped: &CancellationToken,
         connections: &mut JoinSet<()>,
     ) {
         let peer = address.ip().to_canonical();
-        let Ok(place) = places.take(&self.0.repository.tenant(peer), &peer) else {
+        let Some(seat) = self.0.seats.take(self.0.repository.tenant(peer), peer) else {
             self.0.counters.refused_connections.inc();
-            tracing::debug!(%peer, "too many connections");
-            // A new connection has room for it, and nobody waits if not.
-            let _ =
-                stream.try_write(&Reply::Error("ERR max number of clients reached".to_owned()).bytes(Protocol::Two));
+            // Without a word: a bootstrap would take it for its bundle.
+            tracing::info!(%peer, "a client is left, because there are too many connections");
             return;
         };
         if let Err(error) = prepare(&stream, &self.0.settings) {
             tracing::debug!(%peer, %error, "a connection could not be prepared");
             return;
         }
-        connections.spawn(converse(Arc::clone(&self.0), stream, peer, place, stopped.clone()));
+        connections.spawn(converse(Arc::clone(&self.0), stream, peer, seat, stopped.clone()));
     }
 }
 
@@ -103,10 +98,10 @@ async fn converse<R: Repository>(
     shared: Arc<Shared<R>>,
     stream: TcpStream,
     peer: IpAddr,
-    _place: Place<Tenant, IpAddr>,
+    seat: Seat,
     stopped: CancellationToken,
 ) {
-    shared.converse(stream, peer, &stopped).await;
+    shared.converse(stream, peer, Some(seat), &stopped).await;
 }
 
 fn prepare(stream: &TcpStream, settings: &Settings) -> io::Result<()> {

@@ -55,6 +55,7 @@ async fn until(holds: impl Fn() -> bool) {
 async fn clients_take_a_bounded_amount_of_memory() {
     let settings = Settings {
         max_connections_per_peer: 1000,
+        max_connections_per_stranger: 1000,
         max_transfers: 1000,
         max_transfers_per_peer: 1000,
         ..Settings::default()

@@ -1,6 +1,7 @@
 //! What can happen to a region, and why nothing comes of it.
 
 use crate::health::Health;
+use crate::time::Time;
 use std::fmt;
 
 /// Something that happened.
@@ -26,6 +27,8 @@ pub enum Event {
         /// Whether attempts are counted anew.
         is_forced: bool,
     },
+    /// Every PE of the region has got the message of this state for an answer.
+    SeenByAll,
     /// Time has passed.
     Time,
     /// Somebody else drives the region from now on, such as a new leader.
@@ -95,6 +98,13 @@ pub enum Ignored {
     NotATrigger,
     /// The region is reset anyway as soon as it is healthy.
     ResetsWhenHealthy,
+    /// The region is being reset, or is about to be.
+    IsBeingReset,
+    /// The last reset began a moment ago.
+    TooSoon {
+        /// When the next one may begin.
+        until: Time,
+    },
     /// No attempt to reset is left; only a forced reset is accepted.
     NoAttemptsLeft,
 }
@@ -112,6 +122,8 @@ impl fmt::Display for Ignored {
             Self::AlreadyReported => write!(formatter, "already reported"),
             Self::NotATrigger => write!(formatter, "the operator may not ask for it"),
             Self::ResetsWhenHealthy => write!(formatter, "it is reset when it is healthy"),
+            Self::IsBeingReset => write!(formatter, "it is being reset"),
+            Self::TooSoon { .. } => write!(formatter, "the last reset began a moment ago"),
             Self::NoAttemptsLeft => write!(formatter, "no attempts are left"),
         }
     }

@@ -11,9 +11,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// A PE asks for its messages when it has not heard of any for 5 seconds, and a call takes a second at most. So every
-/// PE has seen a message that stood for this long (rule consistent-region-8).
-pub const SEEN_AFTER: Duration = Duration::from_secs(6);
+/// A PE asks for its messages when it has not heard of any for 5 seconds, and a call takes a second at most. So a PE
+/// that can ask has tried three times within this time (rule consistent-region-8).
+pub(crate) const SEEN_WITHIN: Duration = Duration::from_secs(20);
+/// Least time from the beginning of a reset to that of the next one (rule consistent-region-10).
+pub(crate) const RESET_PAUSE: Duration = Duration::from_secs(1);
+/// PEs read sequence ids as signed numbers of 64 bits. A report with a higher one than this is none.
+pub(crate) const SEQUENCE_MAX: u64 = 1 << 62;
+/// The beginning of 2020. PEs read attempts as signed numbers of 32 bits, so their seconds are counted from here.
+const ATTEMPTS_EPOCH: u64 = 1_577_836_800;
 
 /// What is known of a region. As JSON it is what is stored (rule consistent-region-3).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,6 +41,16 @@ pub struct State {
     /// How many of them came before the last reset that was completed, or forced. They do not count for the limit.
     #[serde(default)]
     pub(crate) attempts_before: u32,
+    /// What is added to the attempts that PEs are told: these may know numbers of a state that was lost. None, once a
+    /// checkpoint is completed.
+    #[serde(default, skip_serializing_if = "is_no_attempt")]
+    pub(crate) attempts_told: u32,
+    /// When the last reset began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reset_begun: Option<Time>,
+    /// Somebody has asked for a reset a moment after one had begun. It begins when the moment has passed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_reset_wanted: bool,
     /// Where the region is.
     pub(crate) phase: Phase,
     #[serde(default)]
@@ -134,6 +150,17 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_no_attempt(number: &u32) -> bool {
+    *number == 0
+}
+
+/// An attempt that no PE has been told: there is at most one in a second ([`RESET_PAUSE`]).
+pub(crate) fn unheard_attempt(now: Time) -> u32 {
+    let seconds = (now.0 / 1_000).saturating_sub(ATTEMPTS_EPOCH);
+    u32::try_from(seconds).unwrap_or(u32::MAX).min(u32::MAX / 4)
+}
+
 impl Default for State {
     fn default() -> Self {
         Self::new()
@@ -151,9 +178,25 @@ impl State {
             superseded: VecDeque::new(),
             attempts: 0,
             attempts_before: 0,
+            attempts_told: 0,
+            reset_begun: None,
+            is_reset_wanted: false,
             phase: Phase::Started { must_reset: false },
             measured: Measured::default(),
         }
+    }
+
+    /// A region whose PEs were driven before, by a state that is lost. It is reset as soon as it is healthy, under
+    /// numbers that no PE can have been told: they are made of the time, and count faster than any region does (rule
+    /// consistent-region-13).
+    #[must_use]
+    pub fn of_driven_before(now: Time) -> Self {
+        Self::after_lost(now.0.clamp(1, SEQUENCE_MAX), unheard_attempt(now))
+    }
+
+    /// The same, with these numbers.
+    pub(crate) fn after_lost(sequence: u64, attempts_told: u32) -> Self {
+        Self { sequence, attempts_told, phase: Phase::Started { must_reset: true }, ..Self::new() }
     }
 
     /// The sequence id in use: number of the next checkpoint, or of the one being taken.
@@ -241,6 +284,10 @@ impl State {
     /// consistent-region-5).
     #[must_use]
     pub fn deadline(&self, settings: &Settings) -> Option<Time> {
+        let next_reset = self.next_reset();
+        if self.is_reset_wanted && self.launches().is_some() {
+            return Some(next_reset);
+        }
         match &self.phase {
             Phase::Started { .. } | Phase::Unhealthy {} | Phase::MaximumResetAttemptsReached { .. } => None,
             Phase::Processing { since, .. } => match settings.trigger {
@@ -248,10 +295,29 @@ impl State {
                 Trigger::OperatorDriven { .. } => None,
             },
             Phase::Draining { since, .. } | Phase::CheckpointPending { since, complete: None, .. } => {
-                Some(since.after(settings.drain_timeout))
+                Some(since.after(settings.drain_timeout).max(next_reset))
             }
-            Phase::CheckpointPending { resumed, complete: Some(_), .. } => Some(resumed.after(SEEN_AFTER)),
-            Phase::Resetting { since, .. } => Some(since.after(settings.reset_timeout)),
+            Phase::CheckpointPending { since, resumed, complete: Some(_), .. } => {
+                Some(since.after(settings.drain_timeout).max(resumed.after(SEEN_WITHIN)).max(next_reset))
+            }
+            Phase::Resetting { since, .. } => Some(since.after(settings.reset_timeout).max(next_reset)),
+        }
+    }
+
+    /// When the next reset may begin.
+    pub(crate) fn next_reset(&self) -> Time {
+        self.reset_begun.map_or(Time(0), |begun| begun.after(RESET_PAUSE))
+    }
+
+    /// What each PE of these launches must have got for an answer before the region goes on ([`Event::SeenByAll`]);
+    /// nothing if the region does not wait for that.
+    ///
+    /// [`Event::SeenByAll`]: crate::Event::SeenByAll
+    #[must_use]
+    pub fn to_be_seen(&self) -> Option<(Message, &Launches)> {
+        match &self.phase {
+            Phase::CheckpointPending { launches, complete: Some(_), .. } => Some((self.message()?, launches)),
+            _ => None,
         }
     }
 
@@ -271,7 +337,7 @@ impl State {
 
     /// The attempt to reset that PEs are told, from 0. Meant while the region is reset.
     pub(crate) fn attempt(&self) -> u32 {
-        self.attempts.saturating_sub(1)
+        self.attempts_told.saturating_add(self.attempts.saturating_sub(1))
     }
 
     /// The figures for the metrics (rule consistent-region-12).

@@ -4,7 +4,7 @@ use crate::event::{Event, Ignored, Member, Progress};
 use crate::health::{Health, Launches};
 use crate::message::Message;
 use crate::settings::{Settings, Trigger};
-use crate::state::{Phase, Reports, SEEN_AFTER, State, Told};
+use crate::state::{Phase, Reports, SEQUENCE_MAX, State, Told, unheard_attempt};
 use crate::time::Time;
 use std::collections::BTreeSet;
 
@@ -45,6 +45,7 @@ pub fn step(settings: &Settings, state: &State, event: &Event, now: Time) -> Ste
 /// Moments that would lie in the future are now: a clock that was put back makes nothing late (rule
 /// consistent-region-5).
 fn not_after(state: &mut State, now: Time) {
+    state.reset_begun = state.reset_begun.map(|begun| now.min(begun));
     match &mut state.phase {
         Phase::Started { .. } | Phase::Unhealthy {} | Phase::MaximumResetAttemptsReached { .. } => {}
         Phase::Processing { since, .. } | Phase::Draining { since, .. } | Phase::Resetting { since, .. } => {
@@ -111,6 +112,7 @@ impl Transition<'_> {
             }
             Event::Drain { by, operator, sequence } => self.drain(*by, operator, *sequence),
             Event::Reset { by, is_forced } => self.asked_to_reset(*by, *is_forced),
+            Event::SeenByAll => self.seen_by_all(),
             Event::Time => self.time(),
             Event::TakenOver => self.taken_over(),
         }
@@ -122,7 +124,10 @@ impl Transition<'_> {
                 self.state.phase =
                     Phase::Processing { launches: launches.clone(), told: Told::Nothing, since: self.now };
             }
-            Phase::Started { .. } | Phase::Unhealthy {} => self.reset(launches.clone()),
+            Phase::Started { .. } | Phase::Unhealthy {} => {
+                self.is_not_too_soon()?;
+                self.reset(launches.clone());
+            }
             Phase::MaximumResetAttemptsReached { launches: known } => {
                 if known.as_ref() == Some(launches) {
                     return Err(Ignored::NothingNew);
@@ -136,6 +141,7 @@ impl Transition<'_> {
                 if known == launches {
                     return Err(Ignored::NothingNew);
                 }
+                self.is_not_too_soon()?;
                 // A PE was launched again, or came or went, and nobody has noticed that the region was unhealthy.
                 self.reset(launches.clone());
             }
@@ -157,6 +163,7 @@ impl Transition<'_> {
             | Phase::Resetting { .. }
             | Phase::CheckpointPending { .. } => {
                 self.state.phase = Phase::Unhealthy {};
+                self.state.is_reset_wanted = false;
                 Ok(())
             }
         }
@@ -164,6 +171,9 @@ impl Transition<'_> {
 
     /// A PE has written checkpoints (rules consistent-region-8 and consistent-region-9).
     fn written(&mut self, member: Member, sequence: u64, written: Written) -> Result<(), Ignored> {
+        if self.is_unheard_of(sequence) {
+            return self.drained_under_lost_state(member, sequence);
+        }
         let is_operator_driven = matches!(self.settings.trigger, Trigger::OperatorDriven { .. });
         match &mut self.state.phase {
             Phase::Draining { launches, reports, .. } => {
@@ -178,7 +188,6 @@ impl Transition<'_> {
                 reports.note(member.pe, written)?;
                 if reports.not_done(launches) == 0 {
                     complete.get_or_insert(self.now);
-                    self.finish_pending();
                 }
             }
             // The request for the drain was lost, or is still on its way. This report says that it was made.
@@ -220,15 +229,15 @@ impl Transition<'_> {
         }
     }
 
-    /// Completes a checkpoint that was written while tuples were processed, if every PE has seen that it should go on.
-    fn finish_pending(&mut self) {
-        if let Phase::CheckpointPending { launches, since, resumed, complete: Some(complete), .. } = &self.state.phase
-            && self.now >= resumed.after(SEEN_AFTER)
-        {
-            let (launches, since, complete) = (launches.clone(), *since, *complete);
-            self.complete(self.state.sequence.saturating_sub(1), since, complete);
-            self.state.phase = Phase::Processing { launches, told: Told::Drained, since: self.now };
-        }
+    /// Every PE has seen that it should go on: a checkpoint that was written while tuples were processed is complete.
+    fn seen_by_all(&mut self) -> Result<(), Ignored> {
+        let Phase::CheckpointPending { launches, since, complete: Some(complete), .. } = &self.state.phase else {
+            return Err(Ignored::NotExpected);
+        };
+        let (launches, since, complete) = (launches.clone(), *since, *complete);
+        self.complete(self.state.sequence.saturating_sub(1), since, complete);
+        self.state.phase = Phase::Processing { launches, told: Told::Drained, since: self.now };
+        Ok(())
     }
 
     /// A checkpoint is complete: resets go back to it from now on.
@@ -239,6 +248,7 @@ impl Transition<'_> {
         self.state.last_completed = sequence;
         self.state.attempts = 0;
         self.state.attempts_before = 0;
+        self.state.attempts_told = 0;
         self.state.measured.drains.add(sequence, since, at);
     }
 
@@ -252,12 +262,35 @@ impl Transition<'_> {
     /// Begins a reset, or gives up (rule consistent-region-10).
     fn reset(&mut self, launches: Launches) {
         let failed = self.state.attempts.saturating_sub(self.state.attempts_before);
-        self.state.phase = if failed >= self.settings.max_consecutive_reset_attempts {
-            Phase::MaximumResetAttemptsReached { launches: Some(launches) }
+        if failed >= self.settings.max_consecutive_reset_attempts {
+            self.state.is_reset_wanted = false;
+            self.state.phase = Phase::MaximumResetAttemptsReached { launches: Some(launches) };
         } else {
-            self.state.attempts = self.state.attempts.saturating_add(1);
-            Phase::Resetting { launches, since: self.now, done: BTreeSet::new() }
-        };
+            self.begin_reset(launches);
+        }
+    }
+
+    /// Begins a reset, whatever has failed before.
+    fn begin_reset(&mut self, launches: Launches) {
+        self.state.attempts = self.state.attempts.saturating_add(1);
+        self.state.reset_begun = Some(self.now);
+        self.state.is_reset_wanted = false;
+        self.state.phase = Phase::Resetting { launches, since: self.now, done: BTreeSet::new() };
+    }
+
+    /// Does what somebody asks for as soon as the last reset did not begin a moment ago.
+    fn reset_soon(&mut self, launches: Launches) {
+        if self.is_not_too_soon().is_ok() {
+            self.reset(launches);
+        } else {
+            self.state.is_reset_wanted = true;
+        }
+    }
+
+    /// The last reset did not begin a moment ago.
+    fn is_not_too_soon(&self) -> Result<(), Ignored> {
+        let until = self.state.next_reset();
+        if self.now < until { Err(Ignored::TooSoon { until }) } else { Ok(()) }
     }
 
     /// A PE has gone back.
@@ -274,7 +307,8 @@ impl Transition<'_> {
         if !done.insert(member.pe) {
             return Err(Ignored::AlreadyReported);
         }
-        if launches.pes().all(|pe| done.contains(&pe)) {
+        // Who has asked for another reset meanwhile gets it.
+        if launches.pes().all(|pe| done.contains(&pe)) && !self.state.is_reset_wanted {
             self.state.measured.resets.add(self.state.last_completed, *since, self.now);
             self.state.phase = Phase::Processing { launches: launches.clone(), told: Told::Resumed, since: self.now };
             self.state.attempts_before = self.state.attempts;
@@ -292,6 +326,9 @@ impl Transition<'_> {
         };
         if !may_ask {
             return Err(Ignored::NotATrigger);
+        }
+        if self.is_unheard_of(sequence) {
+            return self.drained_under_lost_state(by, sequence);
         }
         match &mut self.state.phase {
             Phase::Processing { launches, told, .. } => {
@@ -322,6 +359,37 @@ impl Transition<'_> {
         }
     }
 
+    /// No PE can know this sequence id from the state.
+    fn is_unheard_of(&self, sequence: u64) -> bool {
+        sequence > self.state.sequence && sequence <= SEQUENCE_MAX
+    }
+
+    /// A PE has drained with a sequence id of a state that is lost. Nobody would tell it to go on, and it would take
+    /// what it is told under smaller numbers for something else (rule consistent-region-9).
+    fn drained_under_lost_state(&mut self, by: Member, sequence: u64) -> Result<(), Ignored> {
+        let launches = match &mut self.state.phase {
+            Phase::Started { must_reset } => {
+                *must_reset = true;
+                None
+            }
+            Phase::Processing { launches, .. }
+            | Phase::Draining { launches, .. }
+            | Phase::CheckpointPending { launches, .. } => {
+                is_member(launches, by)?;
+                Some(launches.clone())
+            }
+            Phase::Unhealthy {} | Phase::Resetting { .. } | Phase::MaximumResetAttemptsReached { .. } => {
+                return Err(Ignored::NotExpected);
+            }
+        };
+        self.state.sequence = sequence;
+        self.state.attempts_told = self.state.attempts_told.max(unheard_attempt(self.now));
+        if let Some(launches) = launches {
+            self.reset_soon(launches);
+        }
+        Ok(())
+    }
+
     /// Somebody asks for a reset (rule consistent-region-10).
     fn asked_to_reset(&mut self, by: Option<Member>, is_forced: bool) -> Result<(), Ignored> {
         if let (Some(by), Some(launches)) = (by, self.state.launches()) {
@@ -331,27 +399,48 @@ impl Transition<'_> {
         if is_forced {
             self.state.attempts_before = self.state.attempts;
         }
-        match &mut self.state.phase {
-            Phase::Started { must_reset } => *must_reset = true,
-            Phase::Unhealthy {} => {}
+        let ignored = match &mut self.state.phase {
+            Phase::Started { must_reset } => {
+                *must_reset = true;
+                Ignored::ResetsWhenHealthy
+            }
+            Phase::Unhealthy {} => Ignored::ResetsWhenHealthy,
             Phase::MaximumResetAttemptsReached { .. } if !is_forced => return Err(Ignored::NoAttemptsLeft),
-            Phase::MaximumResetAttemptsReached { launches: None } => self.state.phase = Phase::Unhealthy {},
+            Phase::MaximumResetAttemptsReached { launches: None } => {
+                self.state.phase = Phase::Unhealthy {};
+                Ignored::ResetsWhenHealthy
+            }
+            // No PE has gone back: this reset is the one that is asked for, and the first one of those that count.
+            Phase::Resetting { done, .. } if done.is_empty() => {
+                if is_forced {
+                    self.state.attempts_before = self.state.attempts.saturating_sub(1);
+                }
+                Ignored::IsBeingReset
+            }
             Phase::MaximumResetAttemptsReached { launches: Some(launches) }
             | Phase::Processing { launches, .. }
             | Phase::Draining { launches, .. }
             | Phase::Resetting { launches, .. }
             | Phase::CheckpointPending { launches, .. } => {
                 let launches = launches.clone();
-                self.reset(launches);
+                self.reset_soon(launches);
+                Ignored::IsBeingReset
             }
-        }
-        if self.state == before { Err(Ignored::ResetsWhenHealthy) } else { Ok(()) }
+        };
+        if self.state == before { Err(ignored) } else { Ok(()) }
     }
 
     fn time(&mut self) -> Result<(), Ignored> {
         let Some(deadline) = self.state.deadline(self.settings) else { return Err(Ignored::NotExpected) };
         if self.now < deadline {
             return Err(Ignored::NotDue);
+        }
+        if self.state.is_reset_wanted
+            && let Some(launches) = self.state.launches()
+        {
+            let launches = launches.clone();
+            self.reset(launches);
+            return Ok(());
         }
         match &self.state.phase {
             Phase::Processing { launches, .. } => {
@@ -362,7 +451,6 @@ impl Transition<'_> {
                     reports: Reports::default(),
                 };
             }
-            Phase::CheckpointPending { complete: Some(_), .. } => self.finish_pending(),
             Phase::Draining { launches, .. }
             | Phase::Resetting { launches, .. }
             | Phase::CheckpointPending { launches, .. } => self.reset(launches.clone()),
@@ -371,26 +459,33 @@ impl Transition<'_> {
         Ok(())
     }
 
-    /// PEs could not ask for their messages while nobody drove the region, so it is not known what they have seen. Nor
-    /// could an operator say that it had begun to drain the region: nobody would tell it to go on (rule
+    /// What PEs have reported while nobody drove the region is lost: they do not report again. So a reset begins at once
+    /// where the region waits for reports, or may have been drained by an operator, which nobody would tell to go on.
+    /// It is no attempt that has failed. Nor could PEs ask for their messages meanwhile (rules consistent-region-3 and
     /// consistent-region-9).
     fn taken_over(&mut self) -> Result<(), Ignored> {
         let is_operator_driven = matches!(self.settings.trigger, Trigger::OperatorDriven { .. });
-        match &mut self.state.phase {
+        let launches = match &mut self.state.phase {
             Phase::Started { must_reset } if is_operator_driven && !*must_reset => {
                 *must_reset = true;
-                Ok(())
+                return Ok(());
             }
-            Phase::Processing { launches, .. } if is_operator_driven => {
-                let launches = launches.clone();
-                self.reset(launches);
-                Ok(())
-            }
-            Phase::CheckpointPending { resumed, .. } => {
+            Phase::CheckpointPending { resumed, complete: Some(_), .. } => {
                 *resumed = self.now;
-                Ok(())
+                return Ok(());
             }
-            _ => Err(Ignored::NothingNew),
-        }
+            Phase::Resetting { launches, .. } => {
+                self.state.attempts_before = self.state.attempts_before.saturating_add(1);
+                launches.clone()
+            }
+            Phase::Processing { launches, .. } if is_operator_driven => launches.clone(),
+            Phase::Draining { launches, .. } | Phase::CheckpointPending { launches, .. } => launches.clone(),
+            Phase::Started { .. }
+            | Phase::Processing { .. }
+            | Phase::Unhealthy {}
+            | Phase::MaximumResetAttemptsReached { .. } => return Err(Ignored::NothingNew),
+        };
+        self.begin_reset(launches);
+        Ok(())
     }
 }

@@ -7,7 +7,8 @@
 //! | Place | What agrees |
 //! |---|---|
 //! | maps and objects | every desired key is there with its value; other keys are of no concern |
-//! | the selector of a Service | exactly the desired keys: another one selects other pods |
+//! | the selector of a Service | exactly the desired keys, or none at all: another one selects other pods |
+//! | the external name of a Service | exactly the desired one, or none: it would stand for another host |
 //! | the spec of a custom resource | exactly the desired fields: it is the controller's alone |
 //! | owner references, finalizers | every desired item is there; other items are of no concern |
 //! | ports of a Service | exactly the desired items, told by number and protocol, each with its desired fields |
@@ -22,13 +23,19 @@
 
 use super::cluster::{Manager, Object};
 use super::error::{Error, is_custom};
+use kube::core::ObjectMeta;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// Fields of `metadata` that name the object.
 const NAMES: [&str; 2] = ["name", "namespace"];
 /// What of a ConfigMap is not mirrored.
 const CONTENT: [&str; 3] = ["data", "binaryData", "immutable"];
+/// What is removed from the spec of a Service that is to have none.
+const NOT_OF_OTHERS: [&str; 2] = ["selector", "externalName"];
+/// What the API server lets nobody change of a Service, or not from every value to every other.
+const OF_A_NEW_SERVICE: [&str; 2] = ["type", "clusterIP"];
 
 /// The first field that `desired` sets and `existing`, the object as it is mirrored, has otherwise. `None` if they
 /// agree.
@@ -67,22 +74,96 @@ pub(crate) fn removal_of_surplus<K: Object, M: Serialize>(desired: &K, existing:
     let (desired, existing) = (value(desired)?, value(existing)?);
     let Some(wanted) = desired["spec"]["ports"].as_array() else { return Ok(None) };
     let ports = existing["spec"]["ports"].as_array().cloned().unwrap_or_default();
-    let wanted: Vec<String> = wanted.iter().map(port).collect();
-    let kept: Vec<Value> = ports.iter().filter(|item| wanted.contains(&port(item))).cloned().collect();
-    Ok((kept.len() < ports.len()).then(|| json!({"spec": {"ports": kept}})))
+    let wanted_keys: Vec<String> = wanted.iter().map(port).collect();
+    let mut kept: Vec<Value> = ports.iter().filter(|item| wanted_keys.contains(&port(item))).cloned().collect();
+    let has_surplus = kept.len() < ports.len();
+    if kept.is_empty() {
+        // The API server refuses a Service with an address that has no port at all.
+        kept.clone_from(wanted);
+    }
+    Ok(has_surplus.then(|| json!({"spec": {"ports": kept}})))
 }
 
-/// A merge patch that removes from `existing` the fields that an apply leaves in the spec of a custom resource because
-/// others own them. `None` if there are none.
+/// A merge patch that removes from `existing` the fields that an apply leaves in the spec of a custom resource or of a
+/// Service because others own them. `None` if there are none.
 ///
 /// # Errors
 /// As [`difference`].
 pub(crate) fn removal_of_others<K: Object>(desired: &K, existing: &K) -> Result<Option<Value>, Error> {
-    if !is_custom::<K>() {
+    let is_service = K::kind(&()) == "Service";
+    if !is_service && !is_custom::<K>() {
         return Ok(None);
     }
     let (desired, existing) = (value(desired)?, value(existing)?);
-    Ok(removal(&desired["spec"], &existing["spec"]).map(|spec| json!({ "spec": spec })))
+    let (desired, mut existing) = (&desired["spec"], existing["spec"].clone());
+    if is_service && let Some(fields) = existing.as_object_mut() {
+        fields.retain(|name, _| NOT_OF_OTHERS.contains(&name.as_str()) && desired[name].is_null());
+    }
+    Ok(removal(desired, &existing).map(|spec| json!({ "spec": spec })))
+}
+
+/// The object as it is made again if others have made `existing` such that it cannot become `desired`: an immutable
+/// ConfigMap or Secret that is to be another one, a Service of another type or with another address. It keeps what
+/// others have added of metadata and content. `None`: nothing of the kind keeps it from being changed.
+///
+/// # Errors
+/// As [`difference`].
+pub(crate) fn made_again<K: Object>(desired: &K, existing: &K) -> Result<Option<K>, Error> {
+    let (mut object, had) = (value(desired)?, value(existing)?);
+    let cannot_change = match &*K::kind(&()) {
+        "ConfigMap" | "Secret" => had["immutable"] == json!(true) && object["immutable"] != json!(true),
+        "Service" => OF_A_NEW_SERVICE.iter().any(|field| {
+            let wanted = &object["spec"][field];
+            !wanted.is_null() && *wanted != had["spec"][field]
+        }),
+        _ => false,
+    };
+    if !cannot_change {
+        return Ok(None);
+    }
+    for part in ["data", "binaryData"] {
+        let Some(content) = had[part].as_object() else { continue };
+        if object[part].is_null() {
+            object[part] = json!({});
+        }
+        let Some(wanted) = object[part].as_object_mut() else { continue };
+        for (key, value) in content {
+            wanted.entry(key.as_str()).or_insert_with(|| value.clone());
+        }
+    }
+    let mut again: K = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+    *again.meta_mut() = with_additions(desired.meta(), existing.meta());
+    Ok(Some(again))
+}
+
+/// The desired metadata with what others have added.
+fn with_additions(desired: &ObjectMeta, existing: &ObjectMeta) -> ObjectMeta {
+    type Texts = Option<BTreeMap<String, String>>;
+    fn texts(desired: &Texts, existing: &Texts) -> Texts {
+        let mut all = existing.clone().unwrap_or_default();
+        all.extend(desired.clone().unwrap_or_default());
+        Some(all).filter(|all| !all.is_empty())
+    }
+    fn items<T: Clone>(
+        desired: &Option<Vec<T>>,
+        existing: &Option<Vec<T>>,
+        same: fn(&T, &T) -> bool,
+    ) -> Option<Vec<T>> {
+        let mut all = desired.clone().unwrap_or_default();
+        for item in existing.iter().flatten() {
+            if !all.iter().any(|wanted| same(wanted, item)) {
+                all.push(item.clone());
+            }
+        }
+        Some(all).filter(|all| !all.is_empty())
+    }
+    ObjectMeta {
+        labels: texts(&desired.labels, &existing.labels),
+        annotations: texts(&desired.annotations, &existing.annotations),
+        owner_references: items(&desired.owner_references, &existing.owner_references, |a, b| a.uid == b.uid),
+        finalizers: items(&desired.finalizers, &existing.finalizers, |a, b| a == b),
+        ..desired.clone()
+    }
 }
 
 /// A merge patch that removes what only `existing` has; lists are values.
@@ -150,6 +231,24 @@ struct Comparison<'a> {
     exact_spec: bool,
 }
 
+/// Which fields of an object differ although nothing is desired of them.
+#[derive(Clone, Copy)]
+enum Surplus {
+    None,
+    Any,
+    Of(&'static [&'static str]),
+}
+
+impl Surplus {
+    fn has(self, name: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::Any => true,
+            Self::Of(names) => names.contains(&name),
+        }
+    }
+}
+
 impl Comparison<'_> {
     fn object(&self, desired: &Value, existing: &Value) -> Option<String> {
         let fields = desired.as_object()?;
@@ -158,7 +257,7 @@ impl Comparison<'_> {
             ("metadata", Value::Object(metadata)) => {
                 let mut metadata = metadata.clone();
                 metadata.retain(|name, _| !NAMES.contains(&name.as_str()));
-                self.fields("metadata", &metadata, existing.get(name).unwrap_or(&Value::Null), false)
+                self.fields("metadata", &metadata, existing.get(name).unwrap_or(&Value::Null), Surplus::None)
             }
             (name, value) if self.kind == "ConfigMap" && CONTENT.contains(&name) => {
                 self.content(name, value, &existing["metadata"]["managedFields"])
@@ -174,23 +273,29 @@ impl Comparison<'_> {
             Value::Null => None,
             Value::Object(fields) => {
                 let is_of_spec = path == "spec" || path.starts_with("spec.");
-                let exact = (self.exact_spec && is_of_spec) || (self.kind == "Service" && path == "spec.selector");
-                self.fields(path, fields, existing, exact)
+                let surplus = match (self.kind, path) {
+                    _ if self.exact_spec && is_of_spec => Surplus::Any,
+                    ("Service", "spec") => Surplus::Of(&NOT_OF_OTHERS),
+                    ("Service", "spec.selector") => Surplus::Any,
+                    _ => Surplus::None,
+                };
+                self.fields(path, fields, existing, surplus)
             }
             Value::Array(items) => self.list(path, items, existing.as_array().map_or(&[], Vec::as_slice)),
             _ => (desired != existing).then(|| path.to_owned()),
         }
     }
 
-    fn fields(&self, path: &str, desired: &Map<String, Value>, existing: &Value, exact: bool) -> Option<String> {
+    fn fields(&self, path: &str, desired: &Map<String, Value>, existing: &Value, surplus: Surplus) -> Option<String> {
         let differs = desired.iter().find_map(|(name, value)| {
             let inner = format!("{path}.{name}");
             self.value(&inner, value, existing.get(name))
         });
         differs.or_else(|| {
-            let existing = existing.as_object().filter(|_| exact)?;
-            let surplus = existing.iter().find(|(name, value)| !value.is_null() && !desired.contains_key(*name));
-            surplus.map(|(name, _)| format!("{path}.{name}"))
+            let is_surplus =
+                |name: &str, value: &Value| surplus.has(name) && !value.is_null() && !desired.contains_key(name);
+            let found = existing.as_object()?.iter().find(|(name, value)| is_surplus(name, value));
+            found.map(|(name, _)| format!("{path}.{name}"))
         })
     }
 
@@ -330,6 +435,91 @@ mod tests {
         let (ours, other) = (json!({"name": "z", "port": 1, "protocol": "TCP"}), json!({"name": "c", "port": 2}));
         assert_eq!(surplus(json!([ours])), None);
         assert_eq!(surplus(json!([other, ours])), Some(json!({"spec": {"ports": [ours]}})));
+        // None of them is left, and a Service with an address has ports.
+        assert_eq!(surplus(json!([other])), Some(json!({"spec": {"ports": desired()["spec"]["ports"]}})));
+    }
+
+    #[test]
+    fn a_service_selects_nothing_and_stands_for_nobody_else_unless_that_is_desired() {
+        let of = |spec: Value| service(json!({"metadata": {"name": "s"}, "spec": spec}));
+        let selector = json!({"app": "x"});
+        // desired, existing -> field that differs, what is removed after the apply
+        let table = [
+            (json!({"clusterIP": "None"}), json!({"clusterIP": "None"}), None, None),
+            (
+                json!({"clusterIP": "None"}),
+                json!({"clusterIP": "None", "selector": selector}),
+                Some("spec.selector"),
+                Some(json!({"spec": {"selector": null}})),
+            ),
+            (
+                json!({"type": "ClusterIP"}),
+                json!({"type": "ClusterIP", "externalName": "h", "internalTrafficPolicy": "Local"}),
+                Some("spec.externalName"),
+                Some(json!({"spec": {"externalName": null}})),
+            ),
+            (
+                json!({"type": "ClusterIP"}),
+                json!({"type": "ExternalName", "externalName": "h", "selector": selector}),
+                Some("spec.type"),
+                Some(json!({"spec": {"externalName": null, "selector": null}})),
+            ),
+            // An apply replaces a selector as a whole.
+            (json!({"selector": selector}), json!({"selector": {"app": "x", "b": "y"}}), Some("spec.selector.b"), None),
+        ];
+        for (desired, existing, field, removed) in table {
+            let (desired, existing) = (of(desired), of(existing));
+            assert_eq!(difference(US, &desired, &existing).unwrap().as_deref(), field, "{existing:?}");
+            assert_eq!(removal_of_others(&desired, &existing).unwrap(), removed, "{existing:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_changed_any_more_is_made_again_with_what_others_have_added() {
+        let map = |fields: Value| -> ConfigMap { serde_json::from_value(fields).unwrap() };
+        let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "K", "name": "o", "uid": uid});
+        let desired = map(json!({
+            "metadata": {"name": "m", "namespace": "n", "labels": {"app": "x"}, "ownerReferences": [owner("u")]},
+            "data": {"a": "1"}, "immutable": false,
+        }));
+        let existing = |immutable: Value| {
+            map(json!({
+                "metadata": {
+                    "name": "m", "namespace": "n", "uid": "1", "resourceVersion": "7",
+                    "labels": {"app": "y", "mesh": "on"}, "annotations": {"note": "mine"},
+                    "ownerReferences": [owner("u"), owner("v")],
+                },
+                "data": {"a": "2", "b": "3"}, "immutable": immutable,
+            }))
+        };
+        let again = map(json!({
+            "metadata": {
+                "name": "m", "namespace": "n", "labels": {"app": "x", "mesh": "on"}, "annotations": {"note": "mine"},
+                "ownerReferences": [owner("u"), owner("v")],
+            },
+            "data": {"a": "1", "b": "3"}, "immutable": false,
+        }));
+        assert_eq!(made_again(&desired, &existing(json!(true))).unwrap(), Some(again));
+        for immutable in [json!(false), json!(null)] {
+            assert_eq!(made_again(&desired, &existing(immutable)).unwrap(), None);
+        }
+        let never_changes = ConfigMap { immutable: Some(true), ..desired };
+        assert_eq!(made_again(&never_changes, &existing(json!(true))).unwrap(), None);
+
+        let headless = |more: Value| {
+            let mut spec = json!({"clusterIP": "None", "type": "ClusterIP"});
+            spec.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+            service(json!({"metadata": {"name": "s"}, "spec": spec}))
+        };
+        let desired = headless(json!({}));
+        for (existing, is_made) in [
+            (json!({"ipFamilies": ["IPv4"]}), false),
+            (json!({"clusterIP": "10.0.0.1"}), true),
+            (json!({"clusterIP": null, "type": "ExternalName"}), true),
+        ] {
+            let again = made_again(&desired, &headless(existing.clone())).unwrap();
+            assert_eq!(again, is_made.then(|| desired.clone()), "{existing}");
+        }
     }
 
     fn map(managed_fields: Value) -> kube::core::PartialObjectMeta<ConfigMap> {

@@ -12,6 +12,7 @@
 //! | [`queue`] | keyed queues with bounded workers: nothing lost, never two workers on a key | rule call-7 |
 //! | [`gate`] | how many calls there are at the same time, and which go first | rules call-22 and call-23 |
 //! | [`wait`] | waits that are worth a span | rule name-11 |
+//! | [`stopwatch`] | how long work was worked on, without its waits | rule job-18 |
 //! | [`leadership`] | one replica leads, by a Lease | rules call-12 and call-13 |
 //! | [`events`] | Kubernetes Events, in the background | rule call-14 |
 //! | [`metrics`] | counters of all of these | |
@@ -31,6 +32,7 @@ pub mod leadership;
 pub mod metrics;
 pub mod ownership;
 pub mod queue;
+pub mod stopwatch;
 pub mod wait;
 pub mod watch;
 pub mod writer;

@@ -64,8 +64,8 @@ impl<C: Cluster> Writer<'_, C> {
     ///
     /// # Errors
     /// [`Error::Terminating`] and [`Error::Foreign`] from the object that is there, before anything is written to it;
-    /// [`Error::Conflict`]: somebody wrote the object while ports or fields were removed from it, or it vanished;
-    /// [`Error::Refused`]; failures of the call.
+    /// [`Error::Conflict`]: somebody wrote the object while ports or fields were removed from it, or it vanished, or
+    /// was made by somebody else while it was made again; [`Error::Refused`]; failures of the call.
     pub async fn apply<K: Object, M: Resource + Serialize>(
         &self,
         applied_hash: &str,
@@ -100,11 +100,16 @@ impl<C: Cluster> Writer<'_, C> {
         self.force(desired).await
     }
 
-    /// Applies, and removes what others own in the spec of a custom resource. If somebody writes it in between, that is
-    /// left to the next comparison.
+    /// Applies, and removes what others own in the spec of a custom resource or of a Service. If somebody writes it in
+    /// between, that is left to the next comparison. What others have made such that it cannot be changed any more is
+    /// made again.
     async fn force<K: Object>(&self, desired: &K) -> Result<Applied<K>, Error> {
         let result = self.cluster.apply(self.namespace, self.manager, desired, Conflicts::Force).await;
-        let mut object = result.map_err(|error| written(desired, error))?;
+        let mut object = match result.map_err(|error| written(desired, error)) {
+            Ok(object) => object,
+            Err(refusal @ Error::Refused { .. }) => return self.make_again(desired, refusal).await,
+            Err(error) => return Err(error),
+        };
         if let Some(mut patch) = drift::removal_of_others(desired, &object)? {
             patch["metadata"] = json!({"uid": object.meta().uid, "resourceVersion": object.meta().resource_version});
             let key = Key::new(self.namespace, &desired.name_any());
@@ -112,6 +117,25 @@ impl<C: Cluster> Writer<'_, C> {
             object = merged.map_err(|error| written(desired, error))?;
         }
         Ok(Applied::Written(Box::new(object)))
+    }
+
+    /// Deletes an object that cannot be changed to what is desired because of what others have made of it, and makes it
+    /// again (rule call-19). If the process ends in between, the object is missing, and is made again for that. One
+    /// that can be changed was refused for something else.
+    async fn make_again<K: Object>(&self, desired: &K, refusal: Error) -> Result<Applied<K>, Error> {
+        let name = desired.name_any();
+        let Some(existing) = self.cluster.get::<K>(&Key::new(self.namespace, &name)).await? else {
+            return Err(refusal);
+        };
+        ensure_writable::<K>(existing.meta(), controller(desired.meta()))?;
+        let Some(again) = drift::made_again(desired, &existing)? else { return Err(refusal) };
+        self.delete::<K>(&name, existing.meta().uid.as_deref(), PropagationPolicy::Background).await?;
+        match self.cluster.create(self.namespace, self.manager, &again).await {
+            Ok(created) => Ok(Applied::Written(Box::new(created))),
+            // It is still being deleted, or somebody was faster.
+            Err(error) if is_already_exists(&error) => Err(Error::Conflict { kind: K::kind(&()).into_owned(), name }),
+            Err(error) => Err(written(desired, error)),
+        }
     }
 
     /// Removes what an apply would leave in lists that are to have exactly the desired items, by what the API server

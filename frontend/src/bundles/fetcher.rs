@@ -25,6 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{BundleReference, PullPolicy};
+use streams_kubernetes::stopwatch;
 use tokio::sync::Semaphore;
 use url::Url;
 
@@ -219,7 +220,7 @@ impl Fetcher {
         place: &Place,
     ) -> Result<Application, BundleError> {
         // Closed by nobody.
-        let turn = Arc::clone(&self.unpacking).acquire_owned().await;
+        let turn = stopwatch::aside(Arc::clone(&self.unpacking).acquire_owned()).await;
         Application::of(bundle, content, self.options.max_adl_bytes, &Place::new((turn, place.clone()))).await
     }
 

@@ -1,33 +1,86 @@
 //! What a PE is told by all of its regions (rules consistent-region-6 and consistent-region-7).
+//!
+//! Knows: regions as the mirror shows them. Must not know: how PEs are reached.
+//!
+//! Invariant: a document has what the mirror shows when it is made, also if states were read before.
 
 use super::ConsistentRegions;
+use super::answered::was_answered;
 use super::members::Member;
 use super::stored;
 use std::collections::BTreeMap;
-use streams_api::names;
+use streams_api::{ConsistentRegion, names};
 use streams_consistent_region::{Document, State};
 use streams_kubernetes::Key;
+use streams_kubernetes::ownership::controller;
+use streams_kubernetes::watch::Kept;
 
-/// States of regions of one namespace, each read once.
+/// States of regions of one namespace, each read once as long as the mirror shows the same.
 #[derive(Default)]
-pub(crate) struct States(BTreeMap<Key, Option<State>>);
+pub(crate) struct States(BTreeMap<Key, Read>);
+
+/// What was read of a region.
+struct Read {
+    kept: Kept<ConsistentRegion>,
+    /// Uid of the job that controls it; empty if none does.
+    job_uid: String,
+    state: Option<State>,
+}
+
+impl Read {
+    fn of(kept: Kept<ConsistentRegion>) -> Self {
+        let region = kept.read();
+        let job_uid = region.as_ref().and_then(|region| controller(&region.metadata)).map(|job| job.uid.clone());
+        let state = region.and_then(|region| stored::state(&region).ok());
+        Self { kept, job_uid: job_uid.unwrap_or_default(), state }
+    }
+}
 
 impl ConsistentRegions {
     /// What a PE is told in a launch.
     pub(crate) fn document(&self, pe: &Key, member: &Member, launch: u32, read: &mut States) -> Document {
         let message = |region: &u64| {
             let key = pe.sibling(&names::consistent_region(&member.job, *region));
-            let state = read.0.entry(key.clone()).or_insert_with(|| self.state(&key, member));
-            (*region, state.as_ref().and_then(|state| state.message_for(member.pe, launch)))
+            let state = self.state(&key, member, read);
+            (*region, state.and_then(|state| state.message_for(member.pe, launch)))
         };
         Document::of(member.regions.iter().map(message))
     }
 
-    /// The state of a region of the job that controls the member.
-    fn state(&self, region: &Key, member: &Member) -> Option<State> {
-        let region = self.mirrors.consistent_regions.get(region)?;
-        let mut owners = region.metadata.owner_references.iter().flatten();
-        let is_of_job = owners.any(|owner| owner.controller == Some(true) && owner.uid == member.job_uid);
-        is_of_job.then(|| stored::state(&region).ok())?
+    /// Another region of the PE than this one waits until the PE has asked, which it does when it has heard nothing for
+    /// some seconds.
+    pub(crate) fn must_ask(&self, pe: &Key, member: &Member, launch: u32, but: &Key, read: &mut States) -> bool {
+        let others = member.regions.iter().map(|region| pe.sibling(&names::consistent_region(&member.job, *region)));
+        let mut others = others.filter(|region| region != but);
+        others.any(|region| {
+            let waits_for = self.state(&region, member, read).and_then(State::to_be_seen);
+            waits_for.is_some_and(|(message, launches)| {
+                let is_of_launch = launches.of(member.pe) == Some(launch);
+                is_of_launch && !was_answered(&self.answered.of(&region), member.pe, Some(launch), message)
+            })
+        })
+    }
+
+    /// The pod of a PE has got this document for an answer.
+    pub(crate) fn has_answered(&self, pe: &Key, member: &Member, launch: u32, document: &Document) {
+        for region in &member.regions {
+            if let Some(message) = document.message(*region) {
+                let region = pe.sibling(&names::consistent_region(&member.job, *region));
+                self.answered.note(&region, member.pe, launch, message);
+            }
+        }
+    }
+
+    /// The state of a region of the job that controls the member. A job that was deleted alone has left both behind.
+    fn state<'a>(&self, region: &Key, member: &Member, States(read): &'a mut States) -> Option<&'a State> {
+        let Some(kept) = self.mirrors.consistent_regions.kept(region) else {
+            read.remove(region);
+            return None;
+        };
+        if !read.get(region).is_some_and(|known| known.kept.is_identical(&kept)) {
+            read.insert(region.clone(), Read::of(kept));
+        }
+        let known = read.get(region).filter(|known| known.job_uid == member.job_uid)?;
+        known.state.as_ref()
     }
 }

@@ -8,6 +8,7 @@
 
 use crate::mirrors::{Mirrors, pe_of};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,7 +17,7 @@ use streams_api::{Connectivity, ProcessingElement, names};
 use streams_consistent_region::PeFacts;
 use streams_consistent_region::health::PodFacts;
 use streams_kubernetes::Key;
-use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::ownership::{controller, is_controlled_by};
 
 /// A PE that is in regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub(crate) struct Member {
     pub(crate) facts: PeFacts,
     /// Where the pod of its launch is.
     pub(crate) address: Option<IpAddr>,
+    /// When its pod was created.
+    pub(crate) pod_created: Option<Timestamp>,
 }
 
 type Subscriber = Box<dyn Fn(&Key) + Send + Sync>;
@@ -84,6 +87,22 @@ impl Members {
         pes.into_iter().filter_map(facts).collect()
     }
 
+    /// Whether the pod of one of these PEs of a job is older than this moment.
+    pub(crate) fn ran_before(
+        &self,
+        job: &Key,
+        job_uid: &str,
+        pes: impl IntoIterator<Item = u64>,
+        at: Timestamp,
+    ) -> bool {
+        let known = self.known();
+        pes.into_iter().any(|pe| {
+            let member = known.get(&job.sibling(&names::processing_element(&job.name, pe)));
+            let member = member.filter(|member| member.job_uid == job_uid && member.pe == pe);
+            member.and_then(|member| member.pod_created).is_some_and(|created| created < at)
+        })
+    }
+
     fn knows(&self, pe: &Key) -> bool {
         self.known().contains_key(pe)
     }
@@ -130,9 +149,9 @@ fn member(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement) -> Option<Member
     let full = reported.filter(|reported| reported.state == Connectivity::Full);
     let pods = mirrors.pods_of_pe(key).filter(|pod| is_controlled_by(&pod.metadata, pe));
     let pod = pods.filter_map(|pod| Some((launch_of(&pod)?, pod))).max_by_key(|(of, _)| (*of == now, *of));
-    let owners = pe.metadata.owner_references.iter().flatten();
-    let job_uid = owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).next();
+    let job_uid = controller(&pe.metadata).map(|job| job.uid.clone());
     let address = pod.as_ref().filter(|(of, _)| *of == now).and_then(|(_, pod)| crate::mirrors::address_of(pod));
+    let pod_created = pod.as_ref().and_then(|(_, pod)| pod.metadata.creation_timestamp.as_ref()).map(|at| at.0);
     Some(Member {
         job_uid: job_uid.unwrap_or_default(),
         job: pe.spec.job_name.clone(),
@@ -144,6 +163,7 @@ fn member(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement) -> Option<Member
             pod: pod.map(|(launch, pod)| PodFacts { launch, is_running: is_running(&pod) }),
         },
         address,
+        pod_created,
     })
 }
 

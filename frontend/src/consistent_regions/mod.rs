@@ -14,6 +14,7 @@
 //! | [`stored`] | between the object and the machine of the crate `streams-consistent-region` |
 //! | [`reports`] | what PEs report until it is stored |
 //! | [`documents`] | what a PE is told by all of its regions |
+//! | [`answered`] | which PEs have been told what their region waits for them to see |
 //!
 //! Only the replica that drives the regions answers for them (rule consistent-region-14): PEs take an older document
 //! for news. So it says nothing before its mirrors have caught up with the leader before, and nothing once its term has
@@ -23,11 +24,13 @@
 //!
 //! Invariants: what is told follows from a state that is stored; memory beside the mirrors ends with what it describes.
 
+pub(crate) mod answered;
 pub(crate) mod documents;
 pub(crate) mod members;
 pub(crate) mod reports;
 pub(crate) mod stored;
 
+use self::answered::Answered;
 use self::members::Members;
 use self::reports::Reports;
 use crate::mirrors::Mirrors;
@@ -42,6 +45,8 @@ pub(crate) struct ConsistentRegions {
     pub(crate) members: Members,
     /// What PEs have reported.
     pub(crate) reports: Reports,
+    /// What PEs have got for an answer.
+    pub(crate) answered: Answered,
     /// Whether this replica drives the regions.
     pub(crate) term: Term,
 }
@@ -49,7 +54,13 @@ pub(crate) struct ConsistentRegions {
 impl ConsistentRegions {
     /// The regions of these mirrors, which this replica drives as long as its term lasts.
     pub(crate) fn of(mirrors: &Mirrors, term: Term) -> Self {
-        Self { mirrors: mirrors.clone(), members: Members::of(mirrors), reports: Reports::default(), term }
+        Self {
+            mirrors: mirrors.clone(),
+            members: Members::of(mirrors),
+            reports: Reports::default(),
+            answered: Answered::default(),
+            term,
+        }
     }
 
     /// Whether this replica drives the regions now, so that nobody knows more of them.

@@ -11,22 +11,41 @@ use streams_api::consistent_region::RegionTrigger;
 use streams_api::{ConsistentRegion, ConsistentRegionSpec, ConsistentRegionStatus};
 use streams_consistent_region::{Settings, State, Time, Trigger};
 
-/// What an application says about a region.
+/// Shortest period and time-outs. With shorter ones a region would be written again and again, and get nowhere.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// What an application says about a region, as it is in force (rule consistent-region-5).
 pub(crate) fn settings(spec: &ConsistentRegionSpec) -> Settings {
+    let in_force = |milliseconds| Duration::from_millis(milliseconds).max(SHORTEST);
     let trigger = match spec.trigger {
-        RegionTrigger::Periodic => {
-            Trigger::Periodic { period: Duration::from_millis(spec.period_milliseconds.unwrap_or_default()) }
-        }
+        RegionTrigger::Periodic => Trigger::Periodic { period: in_force(spec.period_milliseconds.unwrap_or_default()) },
         RegionTrigger::OperatorDriven => {
             Trigger::OperatorDriven { operators: spec.trigger_operators.iter().cloned().collect() }
         }
     };
     Settings {
         trigger,
-        drain_timeout: Duration::from_millis(spec.drain_timeout_milliseconds),
-        reset_timeout: Duration::from_millis(spec.reset_timeout_milliseconds),
+        drain_timeout: in_force(spec.drain_timeout_milliseconds),
+        reset_timeout: in_force(spec.reset_timeout_milliseconds),
         max_consecutive_reset_attempts: spec.max_consecutive_reset_attempts,
     }
+}
+
+/// Which of the times that an application says are not in force, in words; nothing if all are.
+pub(crate) fn too_short(spec: &ConsistentRegionSpec) -> Option<String> {
+    let is_periodic = spec.trigger == RegionTrigger::Periodic;
+    let times = [
+        ("the period", is_periodic.then(|| spec.period_milliseconds.unwrap_or_default())),
+        ("drainTimeout", Some(spec.drain_timeout_milliseconds)),
+        ("resetTimeout", Some(spec.reset_timeout_milliseconds)),
+    ];
+    let short = times.into_iter().filter_map(|(name, time)| {
+        let time = time.filter(|time| Duration::from_millis(*time) < SHORTEST)?;
+        Some(format!("{name} ({time} ms)"))
+    });
+    let short: Vec<String> = short.collect();
+    let words = || format!("shorter than a second, which is what counts: {}", short.join(", "));
+    (!short.is_empty()).then(words)
 }
 
 /// The state of a region; that of a new one if nothing is stored.
@@ -83,6 +102,36 @@ mod tests {
         let shown = (status.state.as_deref(), status.last_completed_checkpoint, status.reset_attempts);
         assert_eq!(shown, (Some("PROCESSING"), Some(2), Some(1)));
         assert_eq!(status.last_completed_time.map(|time| time.0.as_second()), Some(38));
+    }
+
+    #[test]
+    fn times_that_are_too_short_are_a_second_and_told() {
+        let spec = |trigger, period, drain, reset| ConsistentRegionSpec {
+            trigger,
+            period_milliseconds: period,
+            drain_timeout_milliseconds: drain,
+            reset_timeout_milliseconds: reset,
+            ..ConsistentRegionSpec::default()
+        };
+        let (periodic, driven) = (RegionTrigger::Periodic, RegionTrigger::OperatorDriven);
+        let words = |which: &str| Some(format!("shorter than a second, which is what counts: {which}"));
+        // trigger, period, drain and reset time-outs -> words
+        let table = [
+            (spec(periodic, Some(1_000), 1_000, 1_000), None),
+            (spec(driven, None, 1_000, 1_000), None),
+            (spec(periodic, Some(0), 1_000, 999), words("the period (0 ms), resetTimeout (999 ms)")),
+            (spec(periodic, None, 1_000, 1_000), words("the period (0 ms)")),
+            (spec(driven, None, 0, 0), words("drainTimeout (0 ms), resetTimeout (0 ms)")),
+        ];
+        for (spec, expected) in table {
+            assert_eq!(too_short(&spec), expected);
+            let settings = settings(&spec);
+            assert_eq!((settings.drain_timeout, settings.reset_timeout), (SHORTEST, SHORTEST));
+            assert!(matches!(
+                settings.trigger,
+                Trigger::OperatorDriven { .. } | Trigger::Periodic { period: SHORTEST }
+            ));
+        }
     }
 
     #[test]

@@ -26,11 +26,19 @@ pub(crate) fn continue_context(span: &Span, context: &TraceContext) {
     }
 }
 
-/// The context of the request that this object was made or changed for.
+/// The context of the request that this object was made or changed for. Anybody may have written it, and it goes into
+/// other objects: what has another form is none.
 pub(crate) fn carried_by(object: &impl ResourceExt) -> Option<TraceContext> {
     let annotations = object.annotations();
     let state = annotations.get(names::ANNOTATION_TRACE_STATE).cloned();
-    annotations.get(names::ANNOTATION_TRACE_PARENT).map(|parent| TraceContext { parent: parent.clone(), state })
+    let parent = annotations.get(names::ANNOTATION_TRACE_PARENT).filter(|parent| is_trace_parent(parent))?;
+    Some(TraceContext { parent: parent.clone(), state })
+}
+
+/// Whether this is a `traceparent` of W3C's Trace Context: a version, a trace, a span and flags, in hexadecimal digits.
+fn is_trace_parent(text: &str) -> bool {
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(part.len());
+    text.split('-').map(digits).eq([2, 32, 16, 2].map(Some))
 }
 
 /// What began at this time and is over now took so long, in the form of the field `took_ns`.

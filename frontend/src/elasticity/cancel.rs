@@ -13,18 +13,29 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::resize::name_of_key;
 use streams_api::{Resize, names};
+use streams_kubernetes::watch::version;
 use streams_proto::elasticity::v1::{ResizeName, ResizePhase, ResizeState};
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
+/// How long to wait after a request was written between a look at it and the write that asks to cancel it.
+const PAUSE: Duration = Duration::from_millis(100);
+
 impl<V: ClusterView> Elasticity<V> {
-    /// The request of this name or key: what the mirror shows; if it shows none, what the API server has.
+    /// The request of this name or key: what the mirror shows; if it shows none, what the API server has, for which
+    /// this caller waits until `deadline` at most.
     ///
     /// # Errors
-    /// There is none, or the name is none.
-    pub(super) async fn named(&self, name: Option<ResizeName>) -> Result<Arc<Resize>, Status> {
+    /// There is none, or the name is none; or it is not known now.
+    pub(super) async fn named(
+        &self,
+        name: Option<ResizeName>,
+        caller: Option<&CallerName>,
+        deadline: Instant,
+    ) -> Result<Arc<Resize>, Status> {
         let name = name.ok_or_else(|| errors::invalid_request("name", "a request is to be named"))?;
         let ResizeName { namespace, job, request, idempotency_key } = name;
         super::service::check_name("name.namespace", &namespace)?;
@@ -46,7 +57,7 @@ impl<V: ClusterView> Elasticity<V> {
         let found = match self.view.resize(&namespace, &request) {
             Some(found) => Some(found),
             // Another frontend may have made it just now.
-            None => requests::get(&self.client, &namespace, &request).await?.map(Arc::new),
+            None => self.look_up(&namespace, &request, caller, deadline).await?.map(Arc::new),
         };
         let is_it = |found: &Arc<Resize>| job.is_empty() || found.spec.job_name == job;
         found.filter(is_it).ok_or_else(|| errors::resize_not_found(&namespace, &request))
@@ -82,6 +93,8 @@ impl<V: ClusterView> Elasticity<V> {
                 return Err(errors::resize_not_found(&namespace, &name));
             }
             is_seen |= shown.is_some();
+            // The mirror may be older than what the API server has answered.
+            let shown = shown.filter(|shown| version(&shown.metadata) >= version(&latest.metadata));
             let request = shown.unwrap_or_else(|| Arc::clone(&latest));
             let job = self.view.job(&namespace, &request.spec.job_name);
             match phase(&request, job.as_deref()) {
@@ -97,10 +110,18 @@ impl<V: ClusterView> Elasticity<V> {
                 }
                 ResizePhase::Unspecified | ResizePhase::Pending | ResizePhase::Planned => {}
             }
-            if !request.is_withdrawn() && !latest.is_withdrawn() {
+            if !request.is_withdrawn() {
+                let asked = async {
+                    let asked = self.ask_to_cancel(&request).await;
+                    if asked.as_ref().is_ok_and(|asked| !asked.is_withdrawn()) {
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    asked
+                };
                 latest = tokio::select! {
                     biased;
-                    asked = self.ask_to_cancel(&request) => asked?,
+                    asked = asked => asked?,
+                    () = self.stopping.cancelled() => return Err(errors::shutting_down_while(waiting_for)),
                     () = tokio::time::sleep_until(deadline) => return Err(errors::still_waiting_to(waiting_for)),
                 };
                 continue;

@@ -2,9 +2,10 @@
 //! request, as a status that a program can act on.
 
 use super::errors;
+use k8s_openapi::jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::resize::{RESIZES_KEPT, RESIZES_MAX};
+use streams_api::resize::{RESIZES_KEPT, RESIZES_LOOKED_AT, RESIZES_MAX};
 use streams_api::{ParallelRegion, Resize, ResizePhase, SupersededBy};
 use streams_kubernetes::Key;
 use tonic::Status;
@@ -21,7 +22,10 @@ pub(super) fn why(job: &Key, request: &Resize, regions: &[Arc<ParallelRegion>]) 
         (ResizePhase::Refused, "WidthMismatch") => errors::mismatch("WIDTH_MISMATCH", name, message),
         (ResizePhase::Refused, "GenerationMismatch") => errors::mismatch("GENERATION_MISMATCH", name, message),
         (ResizePhase::Refused, "TooManyRequests") => errors::too_many_requests(&job.name, RESIZES_MAX, RESIZES_KEPT),
-        (ResizePhase::Refused, "RegionNotFound") => not_found(job, regions, gone.map_or("", |gone| &gone.name)),
+        (ResizePhase::Refused, "RegionNotFound") => match gone {
+            Some(gone) => not_found(job, regions, &gone.name),
+            None => errors::region_missed(&job.namespace, &job.name, message),
+        },
         (ResizePhase::Superseded, _) => {
             let by = status.superseded_by.clone().unwrap_or_default();
             let is_known = status.superseded_by.is_some();
@@ -58,17 +62,25 @@ fn by_whom(reason: &str, by: SupersededBy) -> Vec<(&'static str, String)> {
 }
 
 /// When somebody may come back whose job has as many requests as are kept: when the first of them goes.
-pub(super) fn room_after(requests: &[Arc<Resize>], now: k8s_openapi::jiff::Timestamp) -> Duration {
-    let ends = requests.iter().filter_map(|request| request.status.as_ref()?.finished_at.as_ref().map(|at| at.0));
-    let since = ends.min().map(|first| Duration::try_from(now.duration_since(first)).unwrap_or_default());
-    RESIZES_KEPT.saturating_sub(since.unwrap_or_default()).max(Duration::from_secs(1))
+pub(super) fn room_after(requests: &[Arc<Resize>], now: Timestamp) -> Duration {
+    let left = |since: Timestamp| {
+        RESIZES_KEPT.saturating_sub(Duration::try_from(now.duration_since(since)).unwrap_or_default())
+    };
+    let goes = |request: &Arc<Resize>| {
+        let status = request.status.as_ref()?;
+        let ended = status.finished_at.as_ref().map(|at| left(at.0));
+        // One that is written goes once nobody waits for its roll-out, which is looked at now and then.
+        let written = status.written_at.as_ref().filter(|_| request.phase() == ResizePhase::Written);
+        let written = written.map(|at| left(at.0));
+        ended.or(written.map(|left| if left.is_zero() { RESIZES_LOOKED_AT } else { left }))
+    };
+    requests.iter().filter_map(goes).min().unwrap_or(RESIZES_KEPT).max(Duration::from_secs(1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use k8s_openapi::jiff::Timestamp;
     use std::collections::BTreeMap;
     use streams_api::{DesiredWidth, ResizeSpec, ResizeStatus};
     use tonic::Code;
@@ -166,6 +178,13 @@ mod tests {
         let open = Arc::new(request(ResizePhase::Pending, ""));
         assert_eq!(room_after(&[ended(400), ended(300), Arc::clone(&open)], at(500)), Duration::from_secs(400));
         assert_eq!(room_after(&[ended(1)], at(5_000)), Duration::from_secs(1));
+        let written = |second| {
+            let mut request = request(ResizePhase::Written, "");
+            request.status.as_mut().unwrap().written_at = Some(Time(at(second)));
+            Arc::new(request)
+        };
+        assert_eq!(room_after(&[ended(400), written(300), Arc::clone(&open)], at(500)), Duration::from_secs(400));
+        assert_eq!(room_after(&[written(300)], at(5_000)), RESIZES_LOOKED_AT);
         assert_eq!(room_after(&[open], at(5_000)), RESIZES_KEPT);
     }
 }

@@ -39,24 +39,36 @@ fn invalid(reason: &str, field: &str, message: &str) -> Status {
 
 /// No such job.
 pub fn job_not_found(namespace: &str, job: &str) -> Status {
-    let message = format!("there is no job {job} in namespace {namespace}");
+    job_missing(namespace, job, &format!("there is no job {job} in namespace {namespace}"))
+}
+
+/// The job is being deleted: to who wants something of it, it is not there any more.
+pub fn job_goes(namespace: &str, job: &str) -> Status {
+    job_missing(namespace, job, &format!("job {job} in namespace {namespace} is being deleted"))
+}
+
+fn job_missing(namespace: &str, job: &str, message: &str) -> Status {
     let mut details = details("JOB_NOT_FOUND", &[]);
-    details.set_resource_info("streams.ibm.com/v1, Kind=Job", format!("{namespace}/{job}"), "", bounded(&message));
-    status(Code::NotFound, &message, details)
+    details.set_resource_info("streams.ibm.com/v1, Kind=Job", format!("{namespace}/{job}"), "", bounded(message));
+    status(Code::NotFound, message, details)
 }
 
 /// No such region in the job; `known` are those there are.
 pub fn region_not_found(namespace: &str, job: &str, region: &str, known: &[&str]) -> Status {
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     let message = format!("job {job} has no parallel region {region}; it has: {known}");
+    region_missing(&format!("{namespace}/{job}/{region}"), &message)
+}
+
+/// A region was not in the job when a request for it was looked at, as `message` says; it may be there by now.
+pub fn region_missed(namespace: &str, job: &str, message: &str) -> Status {
+    region_missing(&format!("{namespace}/{job}"), message)
+}
+
+fn region_missing(resource: &str, message: &str) -> Status {
     let mut details = details("REGION_NOT_FOUND", &[]);
-    details.set_resource_info(
-        "streams.ibm.com/v1, Kind=ParallelRegion",
-        format!("{namespace}/{job}/{region}"),
-        "",
-        bounded(&message),
-    );
-    status(Code::NotFound, &message, details)
+    details.set_resource_info("streams.ibm.com/v1, Kind=ParallelRegion", resource, "", bounded(message));
+    status(Code::NotFound, message, details)
 }
 
 /// A precondition of the request does not hold.
@@ -169,6 +181,14 @@ pub(crate) fn too_many_lists(full: &Full) -> Status {
     details.set_retry_info(Some(LATER));
     let message = format!("{} lists of regions {} are being sent as a whole already", full.most, full.of);
     status(Code::ResourceExhausted, &format!("{message}; with page_size there are pages"), details)
+}
+
+/// As many requests are being asked for by name as may be.
+pub(crate) fn too_many_lookups(full: &Full) -> Status {
+    let mut details = details("TOO_MANY_LOOKUPS", &[]);
+    details.set_retry_info(Some(LATER));
+    let message = format!("{} requests {} that this frontend does not see are being asked for", full.most, full.of);
+    status(Code::ResourceExhausted, &message, details)
 }
 
 /// There are as many dry runs as may be.

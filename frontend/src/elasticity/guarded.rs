@@ -74,12 +74,8 @@ impl<V: ClusterView> Elasticity<V> {
         caller: Option<CallerName>,
         name: Option<&ResizeName>,
     ) -> Result<Vec<String>, Status> {
-        let found = {
-            // It may have to be asked for, for somebody who perhaps has no right.
-            let _turn = self.turn_of(caller.as_ref()).await;
-            self.named(name.cloned()).await
-        };
-        let found = match found {
+        // It may have to be asked for, for somebody who perhaps has no right: callers take turns then.
+        let found = match self.named(name.cloned(), caller.as_ref(), self.deadline(None)).await {
             Ok(found) => found,
             Err(status) if matches!(status.code(), Code::NotFound | Code::InvalidArgument) => return Ok(Vec::new()),
             Err(status) => return Err(status),

@@ -93,13 +93,8 @@ impl<V: ClusterView> Elasticity<V> {
         caller: Option<&CallerName>,
         look: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Status> {
-        let turn = self.turn_of(caller).await;
+        let turn = self.looks.of_callers.acquire(caller.map_or("", |CallerName(name)| name)).await;
         self.look_in(turn, look).await
-    }
-
-    /// The turn of somebody who perhaps has no right in a namespace.
-    pub(super) async fn turn_of(&self, caller: Option<&CallerName>) -> FairPermit {
-        self.looks.of_callers.acquire(caller.map_or("", |CallerName(name)| name)).await
     }
 
     async fn look_in<T: Send + 'static>(

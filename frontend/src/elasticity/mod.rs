@@ -9,6 +9,7 @@
 //! * `state` — pure: a request as it is shown; `times`: points in time.
 //! * `lists` — regions and requests in pages.
 //! * `looks` — reads of many objects, apart from what serves others.
+//! * `lookups` — asks for requests that the mirror does not show, a few at a time.
 //! * `cancel` — withdraws requests.
 //! * `dry_run` — what a request would come to.
 //! * `watch` — streams that follow requests and regions.
@@ -31,6 +32,7 @@ pub mod errors;
 mod guarded;
 mod lists;
 mod looks;
+mod lookups;
 pub mod outcome;
 pub mod ready;
 pub mod region;
@@ -45,12 +47,13 @@ mod watch;
 
 use self::backlog::Backlog;
 use self::looks::{KeptReadyWidths, Looks};
+use self::lookups::Lookups;
 use self::view::ClusterView;
 use crate::controllers::job::long_work::dry_run::Foresee;
 use crate::grpc::access::Access;
 use crate::grpc::access::guarded::Guarded;
 use crate::grpc::places::{CallerName, Full, Place, Places};
-use crate::grpc::server::REQUEST_MAX;
+use crate::grpc::transport::REQUEST_MAX;
 use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,6 +88,7 @@ pub struct Elasticity<V> {
     watching: Places,
     lists: Places,
     looks: Looks,
+    lookups: Lookups,
     ready: KeptReadyWidths,
     dry_runs: Arc<dyn Foresee>,
     stopping: CancellationToken,
@@ -101,6 +105,7 @@ impl<V> Clone for Elasticity<V> {
             watching: self.watching.clone(),
             lists: self.lists.clone(),
             looks: self.looks.clone(),
+            lookups: self.lookups.clone(),
             ready: self.ready.clone(),
             dry_runs: Arc::clone(&self.dry_runs),
             stopping: self.stopping.clone(),
@@ -115,8 +120,21 @@ impl<V: ClusterView> Elasticity<V> {
         let (waiting, stopping) = (Places::new(WAITING_MAX, WAITING_OF_ONE_MAX), CancellationToken::new());
         let (looks, ready) = (Looks::new(), KeptReadyWidths::new());
         let (backlog, watching) = (Backlog::default(), Places::new(STREAMS_MAX, STREAMS_OF_ONE_MAX));
-        let lists = Places::new(LISTS_MAX, LISTS_OF_ONE_MAX);
-        Self { client, view, longest_wait, waiting, backlog, watching, lists, looks, ready, dry_runs, stopping }
+        let (lists, lookups) = (Places::new(LISTS_MAX, LISTS_OF_ONE_MAX), Lookups::new());
+        Self {
+            client,
+            view,
+            longest_wait,
+            waiting,
+            backlog,
+            watching,
+            lists,
+            looks,
+            lookups,
+            ready,
+            dry_runs,
+            stopping,
+        }
     }
 
     /// Cancelled when no request may wait any more.

@@ -9,13 +9,13 @@
 use super::ready::ReadyWidths;
 use super::times;
 use crate::controllers::job::cool_down::CoolDown;
-use crate::controllers::job::widths::RegionEntries;
+use crate::controllers::job::widths::{Bounds, RegionEntries};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 use streams_api::parallel_region::WIDTH_MAX;
 use streams_api::{
-    CommittedRegion, InitialWidth, Job, ParallelRegion, ParallelRegionSpec, RequestedWidths, Resize, UnwrittenWidth,
+    CommittedRegion, Job, ParallelRegion, ParallelRegionSpec, RequestedWidths, Resize, UnwrittenWidth,
     WidthOfResize,
 };
 use streams_proto::elasticity::v1::{LastResize, Region};
@@ -104,8 +104,12 @@ impl JobOfRegions {
         self.applied.get(region).copied()
     }
 
-    fn entry(&self, region: &str) -> Option<&InitialWidth> {
-        self.entries.find(&self.job.spec, region)
+    fn bounds(&self, region: &str) -> Bounds {
+        self.entries.bounds(&self.job.spec, region)
+    }
+
+    fn cool_down_seconds(&self, region: &str) -> Option<u32> {
+        self.entries.cool_down_seconds(&self.job.spec, region)
     }
 
     fn committed(&self, region: &ParallelRegion) -> Option<&CommittedRegion> {
@@ -125,11 +129,12 @@ pub fn region(object: &ParallelRegion, job: Option<&JobOfRegions>, wanted: &Want
     let width = &wanted.width(object, job);
     let status = object.status.clone().unwrap_or_default();
     let applied = job.map_or(status.width, |job| job.applied(name));
-    let bounds = job.and_then(|job| job.entry(name));
+    let bounds = job.map(|job| job.bounds(name)).unwrap_or_default();
+    let cool_down_seconds = job.and_then(|job| job.cool_down_seconds(name));
     let committed = job.and_then(|job| job.committed(object));
     let job = job.and_then(|job| job.job.status.as_ref());
-    let cool_down = bounds.zip(applied).zip(job);
-    let cool_down = cool_down.and_then(|((entry, applied), job)| CoolDown::by(entry, applied, job, object));
+    let cool_down = applied.zip(job);
+    let cool_down = cool_down.and_then(|(applied, job)| CoolDown::by(cool_down_seconds, applied, job, object));
     let cool_down = cool_down.map(|cool_down| cool_down.until);
     let finished = job.and_then(|j| j.rollout.as_ref()).is_some_and(|r| r.finished_at.is_some());
     let known = status.generation.filter(|_| status.width == applied);
@@ -148,12 +153,12 @@ pub fn region(object: &ParallelRegion, job: Option<&JobOfRegions>, wanted: &Want
         rejection_reason: rejected.reason,
         rejection_stage: rejected.stage.unwrap_or_default(),
         rejection_code: rejected.code.unwrap_or_default(),
-        min_width: bounds.and_then(|bounds| bounds.min_width).unwrap_or(1),
-        max_width: bounds.and_then(|bounds| bounds.max_width).unwrap_or(WIDTH_MAX),
+        min_width: bounds.min_width.unwrap_or(1),
+        max_width: bounds.max_width.unwrap_or(WIDTH_MAX),
         fixed: committed.is_some_and(|committed| committed.touches_consistent_region),
         ready_width: applied.and_then(|_| ready.get(name)),
         last_resize: last.map(last_resize),
-        cool_down_seconds: bounds.and_then(|bounds| bounds.cool_down_seconds).unwrap_or_default(),
+        cool_down_seconds: cool_down_seconds.unwrap_or_default(),
         cools_until: cool_down.map(times::timestamp),
     }
 }
@@ -176,7 +181,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
     use streams_api::{
-        AdmittedRegion, BundleReference, DesiredWidth, JobSpec, JobStatus, ParallelRegionStatus, RegionWidth,
+        AdmittedRegion, BundleReference, DesiredWidth, InitialWidth, JobSpec, JobStatus, ParallelRegionStatus, RegionWidth,
         RejectedWidth, ResizePhase, ResizeSpec, ResizeStatus, Rollout, condition,
     };
 

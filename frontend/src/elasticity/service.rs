@@ -39,7 +39,11 @@ pub(super) const MAX_REGIONS: usize = 256;
 
 impl<V: ClusterView> Elasticity<V> {
     pub(super) fn job(&self, namespace: &str, name: &str) -> Result<Arc<Job>, Status> {
-        self.view.job(namespace, name).ok_or_else(|| errors::job_not_found(namespace, name))
+        let job = self.view.job(namespace, name).ok_or_else(|| errors::job_not_found(namespace, name))?;
+        match job.metadata.deletion_timestamp {
+            None => Ok(job),
+            Some(_) => Err(errors::job_goes(namespace, name)),
+        }
     }
 
     /// When to answer at last somebody who waits so long (rule elasticity-11).
@@ -132,6 +136,10 @@ impl<V: ClusterView> Elasticity<V> {
             }
             let job = self.view.job(namespace, name).filter(|job| is_controlled_by(&made.metadata, &**job));
             let Some(job) = job else { return Err(errors::job_not_found(namespace, name)) };
+            if job.metadata.deletion_timestamp.is_some() {
+                // Nobody looks at its requests any more.
+                return Err(errors::job_goes(namespace, name));
+            }
             let none = JobStatus::default();
             let status = job.status.as_ref().unwrap_or(&none);
             let outcome = outcome::assess(request, wait_for, status);
@@ -296,7 +304,8 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
     }
 
     async fn get_resize(&self, request: Request<GetResizeRequest>) -> Result<Response<GetResizeResponse>, Status> {
-        let found = self.named(request.into_inner().name).await?;
+        let (caller, deadline) = (caller_of(&request), self.deadline(deadline::wait_of(&request)));
+        let found = self.named(request.into_inner().name, caller.as_ref(), deadline).await?;
         Ok(Response::new(GetResizeResponse { resize: Some(self.state_of(&found)) }))
     }
 
@@ -312,7 +321,7 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
         let (caller, deadline) = (caller_of(&request), self.deadline(deadline::wait_of(&request)));
-        let found = self.named(request.into_inner().name).await?;
+        let found = self.named(request.into_inner().name, caller.as_ref(), deadline).await?;
         let cancelled = self.withdraw(found, caller.as_ref(), deadline).await?;
         Ok(Response::new(CancelResponse { resize: Some(cancelled) }))
     }
@@ -322,7 +331,7 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
         request: Request<WatchResizeRequest>,
     ) -> Result<Response<Self::WatchResizeStream>, Status> {
         let (caller, deadline) = (caller_of(&request), self.deadline(deadline::wait_of(&request)));
-        let found = self.named(request.into_inner().name).await?;
+        let found = self.named(request.into_inner().name, caller.as_ref(), deadline).await?;
         Ok(Response::new(self.follow_resize(found, caller.as_ref(), deadline)?.boxed()))
     }
 

@@ -1,6 +1,7 @@
 //! Where the elasticity API sees jobs, regions and requests.
 
 use crate::mirrors::{ByOwner as _, Mirrors};
+use kube::{Resource as _, ResourceExt as _};
 use std::sync::Arc;
 use streams_api::{Job, ParallelRegion, ProcessingElement, Resize};
 use streams_kubernetes::Key;
@@ -52,9 +53,14 @@ impl ClusterView for Mirrors {
     }
 
     fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>> {
+        // Anybody may make one that names the job.
+        let is_of_job = |region: &Arc<ParallelRegion>| {
+            let owner = region.owner_references().iter().find(|owner| owner.controller == Some(true));
+            owner.is_some_and(|owner| owner.kind == Job::kind(&()) && job.is_none_or(|job| owner.name == job))
+        };
         match job {
-            Some(job) => self.parallel_regions.of_job(&Key::new(namespace, job)).collect(),
-            None => self.parallel_regions.of_namespace(namespace).collect(),
+            Some(job) => self.parallel_regions.of_job(&Key::new(namespace, job)).filter(is_of_job).collect(),
+            None => self.parallel_regions.of_namespace(namespace).filter(is_of_job).collect(),
         }
     }
 

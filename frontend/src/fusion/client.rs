@@ -6,15 +6,17 @@ use super::tries::{Call, answer_of};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
+use streams_kubernetes::stopwatch;
 use streams_process::telemetry::{self, TraceContext};
 use streams_process::tls::Connector;
+use streams_proto::fusion::WORKED;
 use streams_proto::fusion::v1::plan_request::What;
 use streams_proto::fusion::v1::{
     Blob, Compilation, PlanRequest, PlanResponse, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse,
 };
 use tokio::time::Instant;
-use tonic::Request;
 use tonic::metadata::MetadataValue;
+use tonic::{Request, Response};
 
 /// Content up to this size is sent at once; above it, only when a replica asks.
 const INLINE: usize = 16 << 10;
@@ -85,11 +87,22 @@ impl Client {
             hedge_after: None,
             is_stream: false,
         };
-        answer_of(&self.replicas, &call, |mut client, full, until| {
+        // Replicas that do not answer, and those that have others to serve first, are waited for.
+        let pause = stopwatch::pause();
+        let answered = answer_of(&self.replicas, &call, |mut client, full, until| {
             let request = traced(if full { request.clone() } else { lean.clone() }, until);
-            async move { client.submit(request).await.map(tonic::Response::into_inner) }
+            let begun = Instant::now();
+            async move {
+                let answer = client.submit(request).await?;
+                let worked = worked(&answer, begun.elapsed());
+                Ok((answer.into_inner(), worked))
+            }
         })
-        .await
+        .await;
+        drop(pause);
+        let (answer, worked) = answered?;
+        stopwatch::has_worked(worked);
+        Ok(answer)
     }
 
     /// Compiles a running job for other widths. Contents of ADL and layout must be in the request.
@@ -110,7 +123,7 @@ impl Client {
         };
         answer_of(&self.replicas, &call, |mut client, full, until| {
             let request = traced(if full { request.clone() } else { lean.clone() }, until);
-            async move { client.resize(request).await.map(tonic::Response::into_inner) }
+            async move { client.resize(request).await.map(Response::into_inner) }
         })
         .await
     }
@@ -141,7 +154,7 @@ impl Client {
         };
         answer_of(&self.replicas, &call, |mut client, full, until| {
             let request = traced(if full { request.clone() } else { lean.clone() }, until);
-            async move { client.plan(request).await.map(tonic::Response::into_inner) }
+            async move { client.plan(request).await.map(Response::into_inner) }
         })
         .await
     }
@@ -170,6 +183,12 @@ pub(super) fn traced<T>(message: T, deadline: Instant) -> Request<T> {
     request
 }
 
+/// How long a replica has worked for this answer, which `took` so long; all of that, if it does not say.
+fn worked<T>(answer: &Response<T>, took: Duration) -> Duration {
+    let told = answer.metadata().get(WORKED).and_then(|told| told.to_str().ok()?.parse().ok());
+    told.map_or(took, |told| Duration::from_millis(told).min(took))
+}
+
 pub(super) fn lean_blob(blob: Blob) -> Blob {
     let content = blob.content.filter(|content| content.len() <= INLINE);
     Blob { content, ..blob }
@@ -189,6 +208,19 @@ pub(super) fn application(compilation: Option<&Compilation>) -> Bytes {
 mod tests {
     use super::*;
     use streams_process::telemetry::testing;
+
+    #[test]
+    fn a_call_was_worked_on_as_long_as_the_replica_says_and_never_longer_than_it_took() {
+        // what the replica says -> seconds, of an answer that took 5 s
+        let table = [(None, 5), (Some("2000"), 2), (Some("0"), 0), (Some("90000"), 5), (Some("-1"), 5), (Some("x"), 5)];
+        for (told, expected) in table {
+            let mut answer = Response::new(());
+            if let Some(told) = told {
+                answer.metadata_mut().insert(WORKED, MetadataValue::from_static(told));
+            }
+            assert_eq!(worked(&answer, Duration::from_secs(5)), Duration::from_secs(expected), "{told:?}");
+        }
+    }
 
     #[test]
     fn a_call_carries_what_other_systems_keep_of_the_trace() {

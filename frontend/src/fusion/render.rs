@@ -9,12 +9,14 @@ use sha2::{Digest, Sha256};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use streams_kubernetes::stopwatch;
 use streams_proto::fusion::v1::render_response::Part;
 use streams_proto::fusion::v1::{RenderRequest, RenderResponse};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
+use tracing::Instrument;
 
 /// How long a replica may say nothing between two parts of its answer: the largest application compiles in a part of
 /// that.
@@ -39,19 +41,17 @@ impl Client {
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
         let client = self.clone();
         let span = tracing::Span::current();
-        tokio::spawn(tracing::Instrument::instrument(
-            async move {
-                tokio::select! {
-                    () = sender.closed() => {}
-                    result = render(&client, request, &sender) => {
-                        if let Err(error) = result {
-                            let _ = sender.send(Err(error)).await;
-                        }
+        let rendering = async move {
+            tokio::select! {
+                () = sender.closed() => {}
+                result = render(&client, request, &sender) => {
+                    if let Err(error) = result {
+                        let _ = sender.send(Err(error)).await;
                     }
                 }
-            },
-            span,
-        ));
+            }
+        };
+        tokio::spawn(stopwatch::part(rendering).instrument(span));
         ReceiverStream::new(receiver)
     }
 }

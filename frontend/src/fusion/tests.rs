@@ -6,12 +6,14 @@ use super::replicas::REST;
 use super::{Client, ClientOptions, FusionError, RenderedText};
 use bytes::Bytes;
 use futures::StreamExt;
+use k8s_openapi::jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use streams_kubernetes::stopwatch;
 use streams_process::telemetry::testing;
 use streams_process::tls::{Acceptor, ClientFiles, Connector, Pair, ServerFiles};
 use streams_proto::fusion::v1::fusion_service_server::{FusionService, FusionServiceServer};
@@ -261,9 +263,13 @@ async fn another_replica_answers_for_one_that_cannot() {
 async fn a_submission_goes_on_elsewhere_when_a_replica_is_silent() {
     let (client, calls, application) =
         client_of_first(&[Behaviour::Silent, Behaviour::Good], Duration::from_secs(10)).await;
-    client.submit(SubmitRequest { compilation: compilation_of(application) }).await.unwrap();
+    let begun = Instant::now();
+    let submitted = client.submit(SubmitRequest { compilation: compilation_of(application) });
+    let (answer, worked) = stopwatch::measure(Timestamp::now, submitted).await;
+    answer.unwrap();
     let calls: Vec<_> = calls.iter().map(|calls| calls.load(Ordering::SeqCst)).collect();
     assert_eq!(calls, [1, 1]);
+    assert!(worked < begun.elapsed() / 2, "{worked:?}: the silent one was only waited for");
 }
 
 #[tokio::test]

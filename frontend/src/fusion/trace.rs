@@ -6,6 +6,7 @@
 
 use super::error::Verdict;
 use std::net::SocketAddr;
+use streams_kubernetes::stopwatch::{self, Pause};
 use streams_kubernetes::wait;
 use tokio::time::Instant;
 use tracing::{Span, field};
@@ -25,18 +26,21 @@ pub(super) enum Ask {
 }
 
 /// Time in which no replica works on a call, because none is known, or all of them have enough to do. It is a span when
-/// it is over, also if the call ends meanwhile.
-pub(super) struct IdleTime(Instant);
+/// it is over, also if the call ends meanwhile. Whoever measures the work hears that it waits.
+pub(super) struct IdleTime {
+    begun: Instant,
+    _pause: Pause,
+}
 
 impl IdleTime {
     pub(super) fn begin() -> Self {
-        Self(Instant::now())
+        Self { begun: Instant::now(), _pause: stopwatch::pause() }
     }
 }
 
 impl Drop for IdleTime {
     fn drop(&mut self) {
-        if let Some(took_ns) = wait::nanoseconds(self.0.elapsed()) {
+        if let Some(took_ns) = wait::nanoseconds(self.begun.elapsed()) {
             drop(tracing::debug_span!("wait for replica", took_ns));
         }
     }

@@ -10,4 +10,6 @@ pub(crate) struct Arrival {
     pub(crate) at: Instant,
     /// The address at the other end of its connection: the caller's, or that of a proxy.
     pub(crate) from: IpAddr,
+    /// The number of its connection, which no other one of the listener has.
+    pub(crate) connection: u64,
 }

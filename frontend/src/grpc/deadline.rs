@@ -82,7 +82,7 @@ mod tests {
             assert_eq!(wait_of(&call).map(|wait| wait.as_millis()), expected, "{header}");
             // What was done with it before has taken so long.
             let at = Instant::now();
-            call.extensions_mut().insert(Arrival { at, from: Ipv4Addr::LOCALHOST.into() });
+            call.extensions_mut().insert(Arrival { at, from: Ipv4Addr::LOCALHOST.into(), connection: 1 });
             tokio::time::advance(Duration::from_millis(200)).await;
             let expected = expected.map(|expected: u128| expected.saturating_sub(200));
             assert_eq!(wait_of(&call).map(|wait| wait.as_millis()), expected, "{header}");

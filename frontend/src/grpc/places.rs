@@ -14,7 +14,7 @@ use streams_kubernetes::Key;
 use streams_places as places;
 
 /// Stands for all namespaces that have nothing; no namespace may be called like this.
-const NOTHING: &str = "*";
+pub(crate) const NOTHING: &str = "*";
 
 /// The name that a caller has shown to be its own.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

@@ -23,9 +23,6 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower::Service;
 
-/// Longest request. Services say it to their messages, which are read before a service sees them.
-pub(crate) const REQUEST_MAX: usize = 1 << 20;
-
 /// How often is looked whether what the services see is still fresh.
 const LOOK: Duration = Duration::from_secs(1);
 

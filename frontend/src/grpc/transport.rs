@@ -7,8 +7,9 @@
 //!
 //! Knows: addresses, how long a caller waits. Must not know: services.
 //!
-//! Invariants: an address leaves connections, calls and memory for what is sent to others; what an answer holds is
-//! given back when it was sent, when its caller has gone, or when the clock of its stream says so.
+//! Invariants: an address leaves connections, calls and memory to others, for what has arrived of requests, their heads
+//! as well, and for what is sent. What an answer holds is given back when it was sent, when its caller has gone, or
+//! when the clock of its stream says so.
 
 use super::arrival::Arrival;
 use super::deadline;
@@ -35,14 +36,25 @@ use tonic::{Code, Status};
 use tonic_types::ErrorDetails;
 use tower::Service as _;
 
+/// Longest request. Services say it to their messages, which are read before a service sees them.
+pub(crate) const REQUEST_MAX: usize = 1 << 20;
 /// Calls at a time on one connection. Those that wait for something are counted in all by their service, so that they
 /// are not in front of others.
 const CONCURRENCY: u32 = 1024;
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long after its time a caller may still read its answer.
 const LATE: Duration = Duration::from_secs(2);
-/// Bytes for which a message takes a place, and for each of its further ones.
+/// Bytes for which a message takes a place, and for each of its further ones; so does the head of a call.
 const BLOCK: usize = 16 << 10;
+/// Longest head of a call, as HTTP/2 counts it: a token may have 8 KiB, and there is what callers, proxies and traces
+/// add.
+const HEAD_MAX: u32 = 16 << 10;
+/// Bytes that a field of a head takes beside those of its name and value, at most: 104 of an entry and 5 of the index
+/// of the map, which may have twice as many as there are fields.
+const FIELD: usize = 224;
+/// Bytes that may have arrived on a connection, and were not read yet. Requests are read as they arrive, so that longer
+/// ones are not held up.
+const WINDOW: u32 = 256 << 10;
 
 /// What callers may take. An address has a quarter of all at most.
 #[derive(Clone, Copy, Debug)]
@@ -82,8 +94,10 @@ pub(crate) async fn serve(listener: TcpListener, routes: Routes, bounds: Bounds,
     let blocks = Places::new(bounds.blocks, bounds.blocks);
     let routes = routes.prepare();
     let mut server = Server::new(Patience { request: Some(bounds.request), unread: bounds.unread });
-    server.http2().max_concurrent_streams(CONCURRENCY).keep_alive_interval(KEEP_ALIVE);
+    let http2 = server.http2().max_concurrent_streams(CONCURRENCY).keep_alive_interval(KEEP_ALIVE);
+    http2.max_header_list_size(HEAD_MAX).initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
     let incoming = connections::greeted(connections::accept(listener, bounds.connections));
+    let mut number = 0;
     let admit = move |socket: &Greeted<Connection>| {
         // Whoever has no address any more has gone.
         let address = socket.connect_info().remote_addr()?.ip().to_canonical();
@@ -91,8 +105,9 @@ pub(crate) async fn serve(listener: TcpListener, routes: Routes, bounds: Bounds,
             tracing::debug!(%address, "too many connections");
             return None;
         };
-        let caller =
-            Arc::new(Caller { address, calls: calls.clone(), blocks: blocks.clone(), _connection: connection });
+        number += 1;
+        let (calls, blocks) = (calls.clone(), blocks.clone());
+        let caller = Arc::new(Caller { address, number, calls, blocks, _connection: connection });
         let routes = routes.clone();
         Some(tower::service_fn(move |request| answer(routes.clone(), Arc::clone(&caller), request)))
     };
@@ -109,11 +124,12 @@ async fn answer(
     caller: Arc<Caller>,
     mut request: Request<Body>,
 ) -> Result<Response<Body>, Infallible> {
-    let call = match caller.call() {
+    let call = match caller.call(request.headers()) {
         Ok(call) => call,
         Err(full) => return Ok(full.into_http()),
     };
-    request.extensions_mut().insert(Arrival { at: Instant::now(), from: caller.address });
+    let arrival = Arrival { at: Instant::now(), from: caller.address, connection: caller.number };
+    request.extensions_mut().insert(arrival);
     let within = deadline::time_of(request.headers());
     Clock::current().set_end(within.and_then(|within| Instant::now().checked_add(within + LATE)));
     let of = Arc::clone(&caller);
@@ -132,6 +148,8 @@ async fn answer(
 /// Who is at the other end of a connection, and what it may take with others of its address.
 struct Caller {
     address: IpAddr,
+    /// Of the connection.
+    number: u64,
     calls: Places<IpAddr, ()>,
     blocks: Places<IpAddr, ()>,
     _connection: Taken,
@@ -140,8 +158,11 @@ struct Caller {
 type Taken = Place<IpAddr, ()>;
 
 impl Caller {
-    fn call(&self) -> Result<Taken, Status> {
-        self.calls.take(&self.address, &()).map_err(|full| refused("calls are under way", full))
+    /// The places of a call with this head: its own, and those of the head, which services may keep as long as the call
+    /// lasts.
+    fn call(&self, head: &HeaderMap) -> Result<(Taken, Vec<Taken>), Status> {
+        let call = self.calls.take(&self.address, &()).map_err(|full| refused("calls are under way", full))?;
+        Ok((call, self.blocks(size_of_head(head).div_ceil(BLOCK))?))
     }
 
     fn blocks(&self, blocks: usize) -> Result<Vec<Taken>, Status> {
@@ -149,6 +170,11 @@ impl Caller {
         let taken: Result<_, _> = (0..blocks).map(block).collect();
         taken.map_err(|full| refused("blocks of 16 KiB are not read yet", full))
     }
+}
+
+/// Bytes that the head of a call takes.
+fn size_of_head(head: &HeaderMap) -> usize {
+    head.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD).sum()
 }
 
 fn refused(what: &str, full: Full) -> Status {
@@ -161,7 +187,8 @@ fn refused(what: &str, full: Full) -> Status {
     status::status(Code::ResourceExhausted, &message, ErrorDetails::with_retry_info(Some(LATER)))
 }
 
-/// The body of a request. Nobody has much of it before all is there, but many together may.
+/// The body of a request. Nobody has much of it before all is there, but many together may. No service has use for
+/// trailers, so that nobody keeps them.
 struct Received {
     body: Body,
     bytes: usize,
@@ -174,17 +201,17 @@ impl http_body::Body for Received {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        if let Some(Ok(frame)) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            self.bytes += data.len();
-            match self.of.blocks(self.bytes.div_ceil(BLOCK) - self.blocks.len()) {
-                Ok(more) => self.blocks.extend(more),
-                Err(full) => return Poll::Ready(Some(Err(full))),
-            }
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            Some(Ok(frame)) => frame,
+            end => return Poll::Ready(end),
+        };
+        let Ok(data) = frame.into_data() else { return Poll::Ready(None) };
+        self.bytes += data.len();
+        match self.of.blocks(self.bytes.div_ceil(BLOCK) - self.blocks.len()) {
+            Ok(more) => self.blocks.extend(more),
+            Err(full) => return Poll::Ready(Some(Err(full))),
         }
-        Poll::Ready(frame)
+        Poll::Ready(Some(Ok(Frame::data(data))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -301,7 +328,13 @@ mod tests {
     fn caller(calls: usize, blocks: usize) -> Arc<Caller> {
         let address = IpAddr::from([10, 0, 0, 1]);
         let [connections, calls, blocks] = [1, calls, blocks].map(|most| Places::new(most, most));
-        Arc::new(Caller { address, calls, blocks, _connection: connections.take(&address, &()).ok().unwrap() })
+        Arc::new(Caller {
+            address,
+            number: 1,
+            calls,
+            blocks,
+            _connection: connections.take(&address, &()).ok().unwrap(),
+        })
     }
 
     /// All at once, in parts.
@@ -365,10 +398,90 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn trailers_of_a_request_are_not_for_services() {
+        struct Trailers(Option<HeaderMap>);
+        impl http_body::Body for Trailers {
+            type Data = Bytes;
+            type Error = Status;
+
+            fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+                Poll::Ready(self.0.take().map(|trailers| Ok(Frame::trailers(trailers))))
+            }
+        }
+        let body = Body::new(Trailers(Some(head(400, 1))));
+        let mut request = Received { body, bytes: 0, blocks: Vec::new(), of: caller(100, 12) };
+        let read = std::future::poll_fn(|context| http_body::Body::poll_frame(Pin::new(&mut request), context));
+        assert!(read.await.is_none());
+    }
+
+    /// A head with so many fields, whose values have so many bytes.
+    fn head(fields: usize, bytes: usize) -> HeaderMap {
+        let value = http::HeaderValue::from_bytes(&vec![b'v'; bytes]).unwrap();
+        (0..fields).map(|field| (http::HeaderName::try_from(format!("h{field}")).unwrap(), value.clone())).collect()
+    }
+
+    #[test]
+    fn the_head_of_a_call_is_counted_as_it_lies_in_memory() {
+        // fields, bytes of a value -> blocks
+        let table = [(0, 0, 0), (1, 1, 1), (30, 40, 1), (1, 8 << 10, 1), (70, 1, 1), (80, 1, 2), (490, 1, 7)];
+        for (fields, bytes, expected) in table {
+            let caller = caller(100, 1_000);
+            let (_call, blocks) = caller.call(&head(fields, bytes)).unwrap();
+            assert_eq!(blocks.len(), expected, "{fields} {bytes}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_heads_of_the_calls_of_an_address_are_bounded() {
+        // A quarter of it; the message of a call takes one as well.
+        let caller = caller(100, 20);
+        let routes = Routes::new(tonic_health::server::health_reporter().1).prepare();
+        let ask = async |fields| {
+            let body = Body::new(Parts(vec![vec![0; 5]]));
+            let mut request = Request::post("/grpc.health.v1.Health/Check").body(body).unwrap();
+            *request.headers_mut() = head(fields, 1);
+            answer(routes.clone(), Arc::clone(&caller), request).await.unwrap()
+        };
+        let first = ask(180).await;
+        assert!(Status::from_header_map(first.headers()).is_none());
+        assert_eq!((caller.calls.taken(), caller.blocks.taken()), (1, 3));
+        let refused = Status::from_header_map(ask(180).await.headers()).unwrap();
+        assert_eq!((refused.code(), caller.calls.taken()), (Code::ResourceExhausted, 1));
+        assert!(Status::from_header_map(ask(10).await.headers()).is_none());
+        drop(first);
+        assert!(Status::from_header_map(ask(180).await.headers()).is_none());
+        assert_eq!((caller.calls.taken(), caller.blocks.taken()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_connection_says_how_much_it_takes() {
+        const WINDOW_UPDATE: u8 = 8;
+        let address = start(Bounds::default()).await;
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        // What HTTP/2 begins with, and settings of which all are as usual.
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+        let window = async {
+            loop {
+                let mut frame = [0; 9];
+                stream.read_exact(&mut frame).await.unwrap();
+                let [_, high, low, kind, _, stream_number @ ..] = frame;
+                let mut content = vec![0; usize::from(u16::from_be_bytes([high, low]))];
+                stream.read_exact(&mut content).await.unwrap();
+                if (kind, stream_number) == (WINDOW_UPDATE, [0; 4]) {
+                    return u32::from_be_bytes(content.try_into().unwrap());
+                }
+            }
+        };
+        let more = timeout(LATEST, window).await.expect("the window is the usual one");
+        assert_eq!(more + 65_535, WINDOW);
+    }
+
+    #[tokio::test]
     async fn an_address_has_so_many_calls() {
         let caller = caller(12, 100);
-        let calls: Vec<_> = (0..3).map(|_| caller.call().unwrap()).collect();
-        assert_eq!(caller.call().err().unwrap().code(), Code::ResourceExhausted);
+        let none = HeaderMap::new();
+        let calls: Vec<_> = (0..3).map(|_| caller.call(&none).unwrap()).collect();
+        assert_eq!(caller.call(&none).err().unwrap().code(), Code::ResourceExhausted);
         let routes = Routes::new(tonic_health::server::health_reporter().1).prepare();
         let ask = async || {
             let request =

@@ -1,11 +1,10 @@
-//! Bodies of requests and answers, and numbers in paths, in the form of the runtime (rule pe-api-2).
+//! What bodies of requests and answers say, and numbers in paths, in the form of the runtime (rule pe-api-2).
 //!
 //! Elements are told by their local names: the runtime has prefixes of its own.
 
+use super::arriving::{Media, Share, Unread};
 use super::refusal::Refusal;
 use crate::run_time::imports::{DEFAULT_SCOPE, in_order};
-use axum::body::Bytes;
-use axum::extract::{FromRequest, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
@@ -32,24 +31,23 @@ impl Number {
     }
 }
 
-/// An XML document, of a request or an answer.
+/// An XML document of an answer.
 #[derive(Debug)]
 pub(super) struct Xml<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Xml<T> {
-    type Rejection = Response;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
-        let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("application/xml");
-        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        if !matches!(&*kind, "application/xml" | "text/xml") {
-            return Err(Refusal::Media("application/xml").into_response());
+impl Unread {
+    /// What the XML document says, and the memory that it takes.
+    ///
+    /// # Errors
+    /// The body cannot be had as [`Unread::document`] says, or is no such document.
+    pub(super) async fn xml<T: DeserializeOwned>(self) -> Result<(T, Share), Refusal> {
+        if self.media() == Media::Other {
+            return Err(Refusal::Media("application/xml"));
         }
-        let body = Bytes::from_request(request, state).await.map_err(IntoResponse::into_response)?;
-        let text = std::str::from_utf8(&body)
-            .map_err(|_| Refusal::Invalid("the body is not UTF-8".to_owned()).into_response())?;
-        let read = quick_xml::de::from_str(text);
-        read.map(Self).map_err(|error| Refusal::Invalid(format!("the body cannot be read: {error}")).into_response())
+        let (text, share) = self.document().await?;
+        let read = quick_xml::de::from_str(&text);
+        let read = read.map_err(|error| Refusal::Invalid(format!("the body cannot be read: {error}")))?;
+        Ok((read, share))
     }
 }
 

@@ -1,11 +1,11 @@
 //! Which PEs have not got the bundle that they ask for, until it is written (rule repository-11).
 //!
-//! The bootstrap of a pod asks any replica, again and again, and can tell nobody else that it waits. So the replica
-//! that was asked writes into the status of the PE why the bundle cannot be had, and removes that when it is given.
-//! What becomes of that is up to the controllers, of whichever replica leads.
+//! The bootstrap of a pod asks one replica, waits, and can tell nobody else that it does. So the replica that was asked
+//! writes into the status of the PE why the bundle cannot be had, and removes that when it is given. What becomes of
+//! that is up to the controllers, of whichever replica leads.
 //!
-//! Many pods may ask at once, and a hostile one as often as it can. So what was answered last waits here for its turn,
-//! jobs and namespaces take turns, and what is written is decided then: nothing, if the status says so already.
+//! Many pods may wait at once, and a hostile one asks as often as it can. So what was found out last waits here for its
+//! turn, jobs and namespaces take turns, and what is written is decided then: nothing, if the status says so already.
 //!
 //! Knows: PEs, and what the mirror shows of them. Must not know: how bundles are had, who asks.
 //!
@@ -32,7 +32,7 @@ use streams_kubernetes::gate::Priority;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Outcome, Queue, Sharing};
 use streams_kubernetes::watch::Watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Answers that are written at the same time, and those of one namespace.
@@ -40,8 +40,11 @@ const AT_A_TIME: usize = 4;
 const OF_NAMESPACE: usize = 2;
 /// How soon another answer to the same PE is written.
 const PAUSE: Duration = Duration::from_secs(5);
-/// By then the pod has asked again, perhaps another replica.
+/// By then it was tried again for a pod that still waits, or the pod's successor has asked, perhaps another replica.
 const KEPT_FOR: Duration = Duration::from_secs(60);
+
+/// How soon it is looked again whose pod has an address: the mirrors of PEs and jobs may be behind that of pods.
+const LOOKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Answers by PE. Cheap to clone; all clones are the same.
 #[derive(Clone)]
@@ -134,6 +137,21 @@ impl BundleWaits {
 }
 
 impl Pods for PeApi {
+    async fn known(&self, address: IpAddr) {
+        let mut changes = self.callers.changes();
+        self.mirrors.pods.synced().await;
+        self.mirrors.processing_elements.synced().await;
+        self.mirrors.jobs.synced().await;
+        loop {
+            changes.mark_unchanged();
+            if self.job_of_pod_at(address).is_some() {
+                return;
+            }
+            // Late or not, it is looked again.
+            let _ = timeout(LOOKED_AGAIN_AFTER, changes.changed()).await;
+        }
+    }
+
     fn job_at(&self, address: IpAddr) -> Option<Arc<Job>> {
         self.job_of_pod_at(address)
     }

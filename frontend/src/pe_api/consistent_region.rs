@@ -3,8 +3,10 @@
 //! The paths name no job: it is that of the Service by which the caller came here, or that of the calling pod.
 
 use super::PeApi;
+use super::arriving::{SHORT, Unread};
 use super::bodies::Number;
 use super::caller::{Caller, Speaker};
+use super::left_behind::is_left_behind;
 use super::refusal::Refusal;
 use super::write::WITHIN;
 use crate::consistent_regions::documents::States;
@@ -184,10 +186,10 @@ pub(super) async fn checkpoint(
     State(api): State<PeApi>,
     caller: Caller,
     Path((region, pe)): Path<(String, String)>,
-    body: String,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
-    let sequence = sequence(&body)?;
-    api.progress(&caller, &region, &pe, Progress::CheckpointDone { sequence }).await
+    let done = |text: &str| Ok(Progress::CheckpointDone { sequence: sequence(text)? });
+    api.progress(&caller, &region, &pe, body, done).await
 }
 
 /// What is missing of a PE's checkpoint can be written while tuples are processed.
@@ -205,10 +207,10 @@ pub(super) async fn blocking_checkpoint(
     State(api): State<PeApi>,
     caller: Caller,
     Path((region, pe)): Path<(String, String)>,
-    body: String,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
-    let sequence = sequence(&body)?;
-    api.progress(&caller, &region, &pe, Progress::BlockingCheckpointDone { sequence }).await
+    let done = |text: &str| Ok(Progress::BlockingCheckpointDone { sequence: sequence(text)? });
+    api.progress(&caller, &region, &pe, body, done).await
 }
 
 /// That all operators of a PE have gone back.
@@ -241,13 +243,15 @@ pub(super) async fn reset_done(
     State(api): State<PeApi>,
     caller: Caller,
     Path((region, pe)): Path<(String, String)>,
-    body: String,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
-    let ResetDone { progress } = read(&body)?;
-    let attempt = progress.reset_attempt.parse();
-    let attempt = attempt.map_err(|_| Refusal::Invalid("resetAttempt is a number in quotes".to_owned()))?;
-    let progress = Progress::ResetDone { sequence: sequence(&progress.seq_id)?, attempt };
-    api.progress(&caller, &region, &pe, progress).await
+    let done = |text: &str| {
+        let ResetDone { progress } = read(text)?;
+        let attempt = progress.reset_attempt.parse();
+        let attempt = attempt.map_err(|_| Refusal::Invalid("resetAttempt is a number in quotes".to_owned()))?;
+        Ok(Progress::ResetDone { sequence: sequence(&progress.seq_id)?, attempt })
+    };
+    api.progress(&caller, &region, &pe, body, done).await
 }
 
 /// That an operator has begun to drain its region.
@@ -280,11 +284,13 @@ pub(super) async fn drain(
     State(api): State<PeApi>,
     caller: Caller,
     Path(region): Path<String>,
-    body: String,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
-    let DrainRequest { request } = read(&body)?;
-    let (sequence, operator) = (sequence(&request.seq_id)?, name(request.operator)?);
-    api.requested(&caller, &region, |by| Event::Drain { by, operator, sequence }).await
+    let drain = |by, text: &str| {
+        let DrainRequest { request } = read(text)?;
+        Ok(Event::Drain { by, operator: name(request.operator)?, sequence: sequence(&request.seq_id)? })
+    };
+    api.requested(&caller, &region, body, drain).await
 }
 
 /// That an operator asks for a reset.
@@ -316,31 +322,38 @@ pub(super) async fn reset(
     State(api): State<PeApi>,
     caller: Caller,
     Path(region): Path<String>,
-    body: String,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
-    let ResetRequest { request } = read(&body)?;
-    name(request.operator)?;
-    let is_forced = match request.force.as_str() {
-        "true" => true,
-        "false" => false,
-        _ => return Err(Refusal::Invalid("force is \"true\" or \"false\"".to_owned())),
+    let reset = |by, text: &str| {
+        let ResetRequest { request } = read(text)?;
+        name(request.operator)?;
+        let is_forced = match request.force.as_str() {
+            "true" => true,
+            "false" => false,
+            _ => return Err(Refusal::Invalid("force is \"true\" or \"false\"".to_owned())),
+        };
+        Ok(Event::Reset { by: Some(by), is_forced })
     };
-    api.requested(&caller, &region, |by| Event::Reset { by: Some(by), is_forced }).await
+    api.requested(&caller, &region, body, reset).await
 }
 
 impl PeApi {
-    /// A region of the job that the request is about: its index, its key and itself.
+    /// A region of the job that the request is about, which may have left it behind: its index, its key and itself.
     ///
     /// # Errors
     /// There is no such job or region, or nothing says which job is meant.
     fn consistent_region(&self, caller: &Caller, index: &str) -> Result<(u64, Key, Arc<ConsistentRegion>), Refusal> {
         let job = caller.job_of_regions()?;
-        self.job(caller, job)?;
+        let found = index.parse::<u64>().ok().and_then(|index| {
+            let key = Key::new(&caller.namespace, &names::consistent_region(job, index));
+            let region = self.mirrors.consistent_regions.get(&key).filter(|region| region.spec.job_name == job)?;
+            Some((index, key, region))
+        });
+        if !found.as_ref().is_some_and(|(_, _, region)| is_left_behind(&region.metadata)) {
+            self.job(caller, job)?;
+        }
         let absent = || Refusal::Absent(format!("job {job} has no consistent region {}", index.escape_debug()));
-        let index = index.parse::<u64>().map_err(|_| absent())?;
-        let key = Key::new(&caller.namespace, &names::consistent_region(job, index));
-        let region = self.mirrors.consistent_regions.get(&key).filter(|region| region.spec.job_name == job);
-        region.map(|region| (index, key, region)).ok_or_else(absent)
+        found.ok_or_else(absent)
     }
 
     /// The state of a region.
@@ -356,13 +369,15 @@ impl PeApi {
         let member = self.regions.members.get(&key);
         let member = member.ok_or_else(|| Refusal::Absent(format!("PE {pe} of job {job} is in no region")))?;
         let of_pod = caller.speaks_as(job, element.spec.id).map(|speaker| launch(speaker.launch_count));
-        let launch = of_pod.unwrap_or(member.facts.launch);
+        let (is_pod, launch) = (of_pod.is_ok(), of_pod.unwrap_or(member.facts.launch));
         let document = self.regions.document(&key, &member, launch, &mut States::default());
-        if self.regions.are_driven_here() {
-            Ok(document)
-        } else {
-            Err(Refusal::Later("another replica drives the consistent regions".to_owned()))
+        if !self.regions.are_driven_here() {
+            return Err(Refusal::Later("another replica drives the consistent regions".to_owned()));
         }
+        if is_pod {
+            self.regions.has_answered(&key, &member, launch, &document);
+        }
+        Ok(document)
     }
 
     /// A PE reports how far it is.
@@ -371,13 +386,14 @@ impl PeApi {
         caller: &Caller,
         region: &str,
         pe: &str,
-        progress: Progress,
+        body: Unread,
+        progress: impl FnOnce(&str) -> Result<Progress, Refusal>,
     ) -> Result<StatusCode, Refusal> {
         let since = Instant::now();
         let (_, region, _) = self.consistent_region(caller, region)?;
         let pe = Number::of_path_or_absent(pe)?;
         let speaker = caller.speaks_as(caller.job_of_regions()?, pe);
-        self.report(since, &region, speaker, |by| Event::Report(by, progress)).await
+        self.report(since, &region, speaker, body, |by, text| Ok(Event::Report(by, progress(text)?))).await
     }
 
     /// A PE asks for something.
@@ -385,29 +401,36 @@ impl PeApi {
         &self,
         caller: &Caller,
         region: &str,
-        event: impl FnOnce(Member) -> Event,
+        body: Unread,
+        event: impl FnOnce(Member, &str) -> Result<Event, Refusal>,
     ) -> Result<StatusCode, Refusal> {
         let since = Instant::now();
         let (_, key, region) = self.consistent_region(caller, region)?;
         let speaker = caller.speaks_as_one_of(caller.job_of_regions()?, &region.spec.pe_ids);
-        self.report(since, &key, speaker, event).await
+        self.report(since, &key, speaker, body, event).await
     }
 
-    /// Waits until what comes of a report is stored. The runtime repeats what it hears nothing of.
+    /// Waits until what comes of a report is stored. The runtime reports once: what is not stored then is lost, and the
+    /// region makes up for it by a reset.
     async fn report(
         &self,
         since: Instant,
         region: &Key,
         speaker: Result<&Speaker, Refusal>,
-        event: impl FnOnce(Member) -> Event,
+        body: Unread,
+        event: impl FnOnce(Member, &str) -> Result<Event, Refusal>,
     ) -> Result<StatusCode, Refusal> {
         let speaker = match speaker {
             Ok(speaker) => speaker,
             // It may be the pod, and only this replica does not know yet.
             Err(refusal) => return Err(refusal.unheard(since).await),
         };
+        let (text, _memory) = match body.text(SHORT).await {
+            Ok(read) => read,
+            Err(refusal) => return Err(refusal.unheard_if_it_passes(since).await),
+        };
         let by = Member { pe: speaker.pe, launch: launch(speaker.launch_count) };
-        let stored = timeout(WITHIN, self.regions.reports.report(region, by.pe, event(by))).await;
+        let stored = timeout(WITHIN, self.regions.reports.report(region, by.pe, event(by, &text)?)).await;
         let refusal = match stored {
             Ok(Ok(())) => return Ok(StatusCode::NO_CONTENT),
             Ok(Err(not_taken)) => Refusal::Later(not_taken.to_string()),

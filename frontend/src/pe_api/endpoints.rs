@@ -1,6 +1,7 @@
 //! Ports that operators open under a name (rule pe-api-5).
 
 use super::PeApi;
+use super::arriving::{SHORT, Unread};
 use super::bodies::Number;
 use super::caller::Caller;
 use super::refusal::Refusal;
@@ -12,12 +13,12 @@ use k8s_openapi::api::core::v1::ServicePort;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use streams_api::{ProcessingElement, UserEndpoint, names};
+use streams_api::{ProcessingElement, ProcessingElementSpec, UserEndpoint, names};
 use streams_kubernetes::Key;
 use utoipa::ToSchema;
 
 /// What a PE of the runtime may have at most.
-const ENDPOINTS_MAX: usize = 100;
+pub(super) const ENDPOINTS_MAX: usize = 100;
 
 /// Where an endpoint is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -79,7 +80,7 @@ pub(super) async fn of_job(
     caller: Caller,
     Path((job, name)): Path<(String, String)>,
 ) -> Result<Json<Endpoint>, Refusal> {
-    api.job(&caller, &job)?;
+    api.job_or_rest(&caller, &job)?;
     let found = registered(&api, &caller, &job, &name);
     let (element, endpoint) = found.ok_or_else(|| Refusal::Absent(format!("job {job} has no endpoint {name}")))?;
     Ok(Json(Endpoint {
@@ -103,22 +104,47 @@ pub(super) async fn register(
     State(api): State<PeApi>,
     caller: Caller,
     Path((job, pe, name)): Path<(String, String, String)>,
-    body: String,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
-    let (key, element) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
+    let (key, mut element) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
     caller.speaks_for(&job)?;
+    let (text, _memory) = body.text(SHORT).await?;
     let asked: Endpoint =
-        serde_json::from_str(&body).map_err(|error| Refusal::Invalid(format!("the body is no endpoint: {error}")))?;
+        serde_json::from_str(&text).map_err(|error| Refusal::Invalid(format!("the body is no endpoint: {error}")))?;
     let endpoint = endpoint(&name, &asked)?;
     if let Some((other, _)) = registered(&api, &caller, &job, &name)
         && other.spec.id != element.spec.id
+        && still_has(&api, &other, &name).await?
     {
         return Err(Refusal::Invalid(format!("PE {} of job {job} has endpoint {name} already", other.spec.id)));
     }
-    let has_name = element.status.iter().flat_map(|status| &status.endpoints).any(|other| other.name == endpoint.name);
-    let change = |before: &ProcessingElement| {
-        if before.metadata.uid != element.metadata.uid {
-            return Err(Refusal::Absent(format!("PE {pe} of job {job} is another one by now")));
+    // What is so already, or is refused, may be so only in the mirror.
+    if !matches!(registration(&element, &endpoint)(&element), Ok(Some(_))) {
+        element = Arc::new(api.changes.newest(&key).await?);
+    }
+    let change = registration(&element, &endpoint);
+    if has(&element, &name) {
+        api.changes.processing_element(&key, &change).await?;
+    } else {
+        // What is refused anyway reserves nothing.
+        change(&element)?;
+        api.changes.add_endpoint(&element, &endpoint.name, Arc::new(change)).await?;
+    }
+    // The mirror has it; whoever asks next finds it, too.
+    api.endpoint_names.look_at(&key);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What becomes of this PE, as it was found, when it registers an endpoint.
+fn registration(
+    found: &ProcessingElement,
+    endpoint: &UserEndpoint,
+) -> impl Fn(&ProcessingElement) -> Result<Option<ProcessingElement>, Refusal> + Send + Sync + 'static {
+    let (uid, has_name, endpoint) = (found.metadata.uid.clone(), has(found, &endpoint.name), endpoint.clone());
+    move |before| {
+        if before.metadata.uid != uid {
+            let ProcessingElementSpec { id, job_name, .. } = &before.spec;
+            return Err(Refusal::Absent(format!("PE {id} of job {job_name} is another one by now")));
         }
         if let Some(taken) = taken(before, &endpoint) {
             return Err(Refusal::Invalid(format!("port {} is {taken}", endpoint.port)));
@@ -137,19 +163,21 @@ pub(super) async fn register(
             None => endpoints.push(endpoint.clone()),
         }
         Ok(Some(ProcessingElement { status: Some(status), ..before.clone() }))
-    };
-    // What is refused anyway, or is so already, reserves nothing.
-    if change(&element)?.is_none() {
-        return Ok(StatusCode::NO_CONTENT);
     }
-    if has_name {
-        api.changes.processing_element(&key, &change).await?;
-    } else {
-        api.changes.add_endpoint(&element, &endpoint.name, &change).await?;
+}
+
+/// Whether a PE has an endpoint of this name.
+fn has(element: &ProcessingElement, name: &str) -> bool {
+    element.status.iter().flat_map(|status| &status.endpoints).any(|endpoint| endpoint.name == name)
+}
+
+/// Whether a PE that the mirror shows with an endpoint of this name has it.
+async fn still_has(api: &PeApi, element: &ProcessingElement, name: &str) -> Result<bool, Refusal> {
+    match api.changes.newest(&Key::of(element)).await {
+        Ok(now) => Ok(has(&now, name)),
+        Err(Refusal::Absent(_)) => Ok(false),
+        Err(refusal) => Err(refusal),
     }
-    // The mirror has it; whoever asks next finds it, too.
-    api.endpoint_names.look_at(&key);
-    Ok(StatusCode::NO_CONTENT)
 }
 
 /// A PE closes a port that it has opened under a name.
@@ -167,20 +195,25 @@ pub(super) async fn unregister(
     caller: Caller,
     Path((job, pe, name)): Path<(String, String, String)>,
 ) -> Result<StatusCode, Refusal> {
-    let (_, element) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
+    let (key, mut element) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
     caller.speaks_for(&job)?;
-    let change = |before: &ProcessingElement| {
+    // The mirror may not show yet what another replica has written.
+    if !has(&element, &name) {
+        element = Arc::new(api.changes.newest(&key).await?);
+    }
+    let (uid, of_task) = (element.metadata.uid.clone(), name.clone());
+    let change = move |before: &ProcessingElement| {
         let mut status = before.status.clone().unwrap_or_default();
         let count = status.endpoints.len();
-        status.endpoints.retain(|endpoint| endpoint.name != name);
-        if status.endpoints.len() == count {
-            return Err(Refusal::Invalid(format!("PE {pe} of job {job} has no endpoint {name}")));
+        status.endpoints.retain(|endpoint| endpoint.name != of_task);
+        if status.endpoints.len() == count || before.metadata.uid != uid {
+            return Err(Refusal::Invalid(format!("PE {pe} of job {job} has no endpoint {of_task}")));
         }
         Ok(Some(ProcessingElement { status: Some(status), ..before.clone() }))
     };
-    // What is refused anyway costs no call.
+    // What is refused anyway costs no more calls.
     change(&element)?;
-    api.changes.remove_endpoint(&element, &name, &change).await?;
+    api.changes.remove_endpoint(&element, &name, Arc::new(change)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

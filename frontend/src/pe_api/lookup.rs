@@ -1,8 +1,9 @@
 //! Finds what a path names (rule pe-api-2): a job that is not there is an invalid request; whatever else is missing of
-//! a job that is there is absent.
+//! a job that is there is absent. Of a job that was deleted alone, its PEs and its endpoints are still there.
 
 use super::PeApi;
 use super::caller::Caller;
+use super::left_behind::is_left_behind;
 use super::refusal::Refusal;
 use crate::mirrors::ByOwner;
 use std::sync::Arc;
@@ -19,15 +20,26 @@ impl PeApi {
         job.filter(|job| job.metadata.deletion_timestamp.is_none()).ok_or_else(|| Refusal::no_job(name))
     }
 
-    /// A PE of a job.
+    /// There is a job of this name, or one has left PEs behind.
+    ///
+    /// # Errors
+    /// Neither is so.
+    pub(super) fn job_or_rest(&self, caller: &Caller, name: &str) -> Result<(), Refusal> {
+        let job = self.job(caller, name).map(|_| ());
+        job.or_else(|refusal| if self.left_behind.has(&caller.namespace, name) { Ok(()) } else { Err(refusal) })
+    }
+
+    /// A PE of a job, which may have left it behind.
     ///
     /// # Errors
     /// There is no such job or PE.
     pub(super) fn pe(&self, caller: &Caller, job: &str, pe: u64) -> Result<(Key, Arc<ProcessingElement>), Refusal> {
-        self.job(caller, job)?;
         let key = Key::new(&caller.namespace, &names::processing_element(job, pe));
         let found = self.mirrors.processing_elements.get(&key);
         let found = found.filter(|element| element.spec.job_name == job && element.spec.id == pe);
+        if !found.as_ref().is_some_and(|element| is_left_behind(&element.metadata)) {
+            self.job(caller, job)?;
+        }
         let absent = || Refusal::Absent(format!("job {job} has no PE {pe}"));
         found.map(|element| (key, element)).ok_or_else(absent)
     }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  connection ── server ──► caller ──► handler ──┬─► reads: mirrors, boards
-//!                bounds     who asks             └─► writes: status of one object, then waits until the mirror has it
+//!                bounds     who asks             └─► body ─► writes: status of one object, until the mirror has it
 //! ```
 //!
 //! | Module | What it does |
@@ -13,8 +13,10 @@
 //! | [`server`] | the listener, and its bounds |
 //! | [`callers`] | which pod an address belongs to |
 //! | [`caller`] | who asks, and what it may do |
+//! | [`arriving`] | bodies of requests, and the memory that they take |
 //! | [`refusal`] | why something is not done, as a status code |
 //! | [`lookup`] | finds what a path names |
+//! | [`left_behind`] | PEs whose job was deleted without them |
 //! | [`write`] | changes a status so that the next read sees it |
 //! | [`reports`] | what PEs tell of their connections, until it is written |
 //! | [`bundle_waits`] | which PEs have not got their bundles, until it is written |
@@ -22,11 +24,12 @@
 //! | [`endpoints`] | ports that operators open under a name |
 //! | [`endpoint_names`] | which PE has an endpoint of a name |
 //! | [`reservations`] | of two PEs that register a name, one has it |
+//! | [`unsettled`] | names that may be reserved for PEs that do not have them |
 //! | [`subscriptions`] | routes; properties of exports; subscriptions and filters of imports |
 //! | [`consistent_region`] | what PEs are told by their regions, and what they report |
 //! | [`instance`] | the state of the instance, piece by piece |
 //! | [`documents`] | that state as XML or JSON |
-//! | [`bodies`] | the XML of requests and answers |
+//! | [`bodies`] | what the XML of requests and answers says |
 //!
 //! Every replica serves it. Writes reach the controllers through the API server only.
 //!
@@ -35,6 +38,7 @@
 //! Invariants: nothing is answered from a mirror that is not filled; a write that was answered with 204 is in the
 //! mirror and on the board of this replica; nothing blocks a thread.
 
+mod arriving;
 mod bodies;
 mod bundle_waits;
 mod caller;
@@ -44,6 +48,7 @@ mod documents;
 mod endpoint_names;
 mod endpoints;
 mod instance;
+mod left_behind;
 mod lookup;
 mod refusal;
 mod reports;
@@ -53,12 +58,15 @@ mod state;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
+mod unsettled;
 mod write;
 
+use self::arriving::BodyMemory;
 use self::bundle_waits::BundleWaits;
 pub(crate) use self::callers::Callers;
 use self::endpoint_names::EndpointNames;
 use self::instance::Captures;
+use self::left_behind::LeftBehind;
 pub(crate) use self::reports::LedAway;
 use self::reports::Reports;
 use self::write::{Changes, ClusterChanges};
@@ -67,7 +75,6 @@ use crate::consistent_regions::ConsistentRegions;
 use crate::mirrors::Mirrors;
 use crate::status_changes::{Basis, StatusChanges, Turns};
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::response::Json;
 use axum::routing::get;
 use std::sync::Arc;
@@ -81,8 +88,6 @@ use utoipa_axum::routes;
 
 /// Field manager of what PEs tell.
 const MANAGER: Manager = Manager("streams-pe-api");
-/// Longest body of a request.
-const BODY_MAX: usize = 1 << 20;
 
 /// What the handlers need. Cheap to clone.
 #[derive(Clone)]
@@ -103,10 +108,14 @@ pub(crate) struct PeApi {
     callers: Callers,
     /// Who has which endpoint.
     endpoint_names: EndpointNames,
+    /// PEs without a job.
+    left_behind: LeftBehind,
     /// Consistent regions.
     regions: ConsistentRegions,
     /// How many captures of the state go on.
     captures: Captures,
+    /// The memory of bodies.
+    memory: BodyMemory,
 }
 
 impl PeApi {
@@ -133,7 +142,21 @@ impl PeApi {
         let reports = Reports::new(shared, elements.clone(), are_led_away, metrics);
         let changes = Arc::new(ClusterChanges::new(mirrors.clone(), statuses(cluster)));
         let (endpoint_names, captures) = (EndpointNames::of(&mirrors.processing_elements), Captures::default());
-        Self { changes, reports, bundle_waits, turns, mirrors, boards, callers, endpoint_names, regions, captures }
+        let left_behind = LeftBehind::of(&mirrors.processing_elements);
+        Self {
+            changes,
+            reports,
+            bundle_waits,
+            turns,
+            mirrors,
+            boards,
+            callers,
+            endpoint_names,
+            left_behind,
+            regions,
+            captures,
+            memory: BodyMemory::default(),
+        }
     }
 
     /// The turns of its changes, for others that change the same objects.
@@ -201,5 +224,5 @@ fn router(api: PeApi) -> Router {
         .routes(routes!(consistent_region::reset))
         .with_state(api)
         .split_for_parts();
-    router.route("/openapi.json", get(async move || Json(document))).layer(DefaultBodyLimit::max(BODY_MAX))
+    router.route("/openapi.json", get(async move || Json(document)))
 }

@@ -23,6 +23,9 @@ pub(crate) enum Refusal {
     /// The job has no such thing: 404.
     #[error("{0}")]
     Absent(String),
+    /// The body has more bytes than this: 413.
+    #[error("the body has {0} bytes at most")]
+    TooLong(usize),
     /// The body has a form that nobody reads: 415.
     #[error("the body must be {0}")]
     Media(&'static str),
@@ -42,6 +45,11 @@ impl Refusal {
     pub(super) async fn unheard(self, since: Instant) -> Self {
         sleep_until(since + TOO_LATE).await;
         self
+    }
+
+    /// The same of what may pass; what will be refused again is told at once.
+    pub(super) async fn unheard_if_it_passes(self, since: Instant) -> Self {
+        if matches!(self, Self::Later(_)) { self.unheard(since).await } else { self }
     }
 
     /// How the API server's answer to a write is told.
@@ -65,6 +73,7 @@ impl IntoResponse for Refusal {
             Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Absent(_) => StatusCode::NOT_FOUND,
+            Self::TooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Media(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Later(_) => StatusCode::SERVICE_UNAVAILABLE,
         };

@@ -5,12 +5,15 @@
 //! else is to be written waits beside them. So the last word of each PE waits here for its turn, jobs and namespaces
 //! take turns, and what is written is decided then: nothing, if all is as it was before.
 //!
+//! What the mirror shows may be older than what a PE has told another replica. So a report that is as the mirror shows
+//! is no news only if this replica has written that, or has asked the API server; else it is asked when it is its turn.
+//!
 //! Knows: PEs, and what the mirror shows of them. Must not know: HTTP, who may tell.
 //!
-//! Invariants: a PE has one report here at most, which is its last; few are written at the same time; who is answered
-//! without an error has told what the mirror shows, or has told something else since; what nobody waits for is not
-//! written [`KEPT_FOR`] after it was told, nor when PEs are led to another replica: they may have told that one
-//! something else.
+//! Invariants: a PE has one report here at most, which is its last; few are written at the same time, and of a PE that
+//! tells something else again and again one after each pause; who is answered without an error has told what is stored,
+//! or has told something else since; what nobody waits for is not written [`KEPT_FOR`] after it was told, nor when PEs
+//! are led to another replica: they may have told that one something else. Nothing is kept of PEs that are gone.
 
 use super::refusal::Refusal;
 use super::write::{WITHIN, refusal_of, too_long};
@@ -37,16 +40,48 @@ const OF_NAMESPACE: usize = 4;
 /// The longest pause that the runtime makes before it tells again.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
+/// How fast what a PE has told is paid off: one report in this time costs nobody anything.
+const EACH: Duration = Duration::from_secs(5);
+/// Reports of a PE in a row that are written at once: it has lost connections, and has them again.
+const AT_ONCE: u32 = 6;
+/// Those after which it has the longest pause.
+const MANY: u32 = 18;
+/// The pause in between. What is written after it is answered before the runtime gives up.
+const PAUSE: Duration = Duration::from_millis(500);
+
 /// Whether PEs are led to other replicas, because this one ends or sees too little.
 pub(crate) type LedAway = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Reports by PE. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(super) struct Reports {
-    waiting: Arc<Mutex<HashMap<Key, Waiting>>>,
+    inner: Arc<Mutex<Inner>>,
     mirror: Watch<ProcessingElement>,
     queue: Queue<Key>,
     _workers: Arc<AbortOnDropHandle<()>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    waiting: HashMap<Key, Waiting>,
+    known: HashMap<Key, Known>,
+}
+
+/// What is known of a PE that has told something.
+#[derive(Default)]
+struct Known {
+    /// What this replica has written, or has found in the API server, unless the mirror has shown something else since.
+    stored: Option<ReportedConnectivity>,
+    pace: Pace,
+}
+
+/// How fast a PE tells.
+#[derive(Default)]
+struct Pace {
+    /// When all that it has told is paid off.
+    paid_off: Option<Instant>,
+    /// Nothing is written before.
+    quiet_until: Option<Instant>,
 }
 
 /// The last word of a PE.
@@ -59,9 +94,16 @@ struct Waiting {
     answers: Vec<oneshot::Sender<Result<(), Refusal>>>,
 }
 
+/// What a worker finds.
+enum Turn {
+    Nothing,
+    Later(Duration),
+    Write(ReportedConnectivity),
+}
+
 /// What workers write with.
 struct Work<C> {
-    waiting: Arc<Mutex<HashMap<Key, Waiting>>>,
+    inner: Arc<Mutex<Inner>>,
     mirror: Watch<ProcessingElement>,
     statuses: StatusChanges<C>,
     are_led_away: LedAway,
@@ -83,17 +125,18 @@ impl Reports {
             not_urgent_per_namespace: OF_NAMESPACE,
         };
         let queue = Queue::new("connectivity", BackOff::default(), sharing, metrics);
-        let waiting = Arc::default();
-        let work = Arc::new(Work { waiting: Arc::clone(&waiting), mirror: mirror.clone(), statuses, are_led_away });
+        let inner = Arc::<Mutex<Inner>>::default();
+        follow(&inner, &mirror);
+        let work = Arc::new(Work { inner: Arc::clone(&inner), mirror: mirror.clone(), statuses, are_led_away });
         let workers = queue::run(queue.clone(), AT_A_TIME, move |key: Key| {
             let work = Arc::clone(&work);
             async move { work.write(&key).await }
         });
-        Self { waiting, mirror, queue, _workers: Arc::new(AbortOnDropHandle::new(tokio::spawn(workers))) }
+        Self { inner, mirror, queue, _workers: Arc::new(AbortOnDropHandle::new(tokio::spawn(workers))) }
     }
 
-    /// Waits until the mirror shows what the PE has told, or the PE tells something else. Who stops waiting has told it
-    /// nevertheless.
+    /// Waits until what the PE has told is stored and the mirror shows it, or the PE tells something else. Who stops
+    /// waiting has told it nevertheless.
     ///
     /// # Errors
     /// The PE is gone; the API server refuses; nothing comes of it in time.
@@ -111,18 +154,19 @@ impl Reports {
     fn put(&self, pe: &Key, report: ReportedConnectivity) -> Option<oneshot::Receiver<Result<(), Refusal>>> {
         let (answer, answered) = oneshot::channel();
         // While this is locked no write begins.
-        let mut all = lock(&self.waiting);
-        let is_shown = || {
-            let shown = self.mirror.get(pe).and_then(|pe| pe.status.as_ref()?.connectivity.clone());
-            shown.as_ref() == Some(&report)
+        let mut inner = lock(&self.inner);
+        let Inner { waiting, known } = &mut *inner;
+        let is_stored = || {
+            let is_ours = known.get(pe).is_some_and(|known| known.stored.as_ref() == Some(&report));
+            is_ours && self.mirror.get(pe).is_some_and(|pe| connectivity(&pe) == Some(&report))
         };
-        match all.entry(pe.clone()) {
+        match waiting.entry(pe.clone()) {
             Entry::Occupied(before) if before.get().report.launch_count > report.launch_count => return None,
-            Entry::Occupied(before) if !before.get().is_being_written && is_shown() => {
+            Entry::Occupied(before) if !before.get().is_being_written && is_stored() => {
                 before.remove().answer(&Ok(()));
                 return None;
             }
-            Entry::Vacant(_) if is_shown() => return None,
+            Entry::Vacant(_) if is_stored() => return None,
             Entry::Occupied(mut before) => {
                 let waiting = before.get_mut();
                 waiting.report = report;
@@ -141,7 +185,42 @@ impl Reports {
     /// Reports that wait or are being written.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        lock(&self.waiting).len()
+        lock(&self.inner).waiting.len()
+    }
+}
+
+/// What is known of PEs follows the mirror.
+fn follow(inner: &Arc<Mutex<Inner>>, mirror: &Watch<ProcessingElement>) {
+    let following = Arc::clone(inner);
+    mirror.subscribe(move |pe| {
+        let mut inner = lock(&following);
+        if let Some(known) = inner.known.get_mut(&Key::of(pe)) {
+            known.stored.take_if(|stored| connectivity(pe) != Some(&*stored));
+        }
+    });
+    let following = Arc::clone(inner);
+    mirror.subscribe_to_departures(move |pe, _| drop(lock(&following).known.remove(&Key::of(pe))));
+}
+
+fn connectivity(pe: &ProcessingElement) -> Option<&ReportedConnectivity> {
+    pe.status.as_ref()?.connectivity.as_ref()
+}
+
+impl Pace {
+    /// Something was written just now, or turned out to be so already.
+    fn count(&mut self, now: Instant) {
+        let paid_off = self.paid_off.map_or(now, |until| until.max(now)) + EACH;
+        let pause = match paid_off.duration_since(now) {
+            owed if owed <= EACH * AT_ONCE => Duration::ZERO,
+            owed if owed <= EACH * MANY => PAUSE,
+            _ => EACH,
+        };
+        (self.paid_off, self.quiet_until) = (Some(paid_off), Some(now + pause));
+    }
+
+    /// How long nothing is written.
+    fn rest(&self, now: Instant) -> Duration {
+        self.quiet_until.map(|until| until.saturating_duration_since(now)).unwrap_or_default()
     }
 }
 
@@ -151,7 +230,11 @@ impl<C: Cluster> Work<C> {
     /// # Errors
     /// It could not be written, and may be later.
     async fn write(&self, pe: &Key) -> Result<Outcome, Refusal> {
-        let Some(report) = self.begin(pe) else { return Ok(Outcome::Done) };
+        let report = match self.begin(pe) {
+            Turn::Nothing => return Ok(Outcome::Done),
+            Turn::Later(rest) => return Ok(Outcome::Again(rest)),
+            Turn::Write(report) => report,
+        };
         let change = |before: &ProcessingElement| Ok(changed(before, &report));
         let made = self.statuses.of(self.priority(pe)).make(&self.mirror, pe, &change).await;
         self.end(pe, &report, made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(pe, why)))
@@ -163,23 +246,36 @@ impl<C: Cluster> Work<C> {
         if is_waited_for { Priority::Normal } else { Priority::Telling }
     }
 
-    /// What is to be written; nothing, if that is no news any more.
-    fn begin(&self, pe: &Key) -> Option<ReportedConnectivity> {
-        let are_led_away = (self.are_led_away)();
-        let mut all = lock(&self.waiting);
-        let waiting = all.get_mut(pe)?;
+    /// What is to be done with a PE now: nothing, if it has told no news.
+    fn begin(&self, pe: &Key) -> Turn {
+        let (are_led_away, now) = ((self.are_led_away)(), Instant::now());
+        let mut inner = lock(&self.inner);
+        let Inner { waiting: all, known } = &mut *inner;
+        let Some(waiting) = all.get_mut(pe) else { return Turn::Nothing };
         let is_awaited = waiting.answers.iter().any(|answer| !answer.is_closed());
         if !is_awaited && (are_led_away || waiting.told.elapsed() > KEPT_FOR) {
             all.remove(pe);
-            return None;
+            return Turn::Nothing;
+        }
+        let rest = known.get(pe).map(|known| known.pace.rest(now)).unwrap_or_default();
+        if !rest.is_zero() {
+            return Turn::Later(rest);
         }
         waiting.is_being_written = true;
-        Some(waiting.report.clone())
+        Turn::Write(waiting.report.clone())
     }
 
     /// Says what has come of it, unless the PE has told something else meanwhile: that is in the queue again.
     fn end(&self, pe: &Key, written: &ReportedConnectivity, result: Result<(), Refusal>) -> Result<Outcome, Refusal> {
-        let mut all = lock(&self.waiting);
+        let mut inner = lock(&self.inner);
+        let Inner { waiting: all, known } = &mut *inner;
+        if self.mirror.contains(pe) {
+            let known = known.entry(pe.clone()).or_default();
+            if !matches!(&result, Err(Refusal::Later(_))) {
+                known.pace.count(Instant::now());
+            }
+            known.stored = result.is_ok().then(|| written.clone());
+        }
         let Entry::Occupied(mut entry) = all.entry(pe.clone()) else { return Ok(Outcome::Done) };
         let waiting = entry.get_mut();
         waiting.is_being_written = false;
@@ -211,14 +307,14 @@ impl Waiting {
 fn changed(before: &ProcessingElement, report: &ReportedConnectivity) -> Option<ProcessingElement> {
     let mut status = before.status.clone().unwrap_or_default();
     let is_outlived = status.launch_count > report.launch_count;
-    if is_outlived || status.connectivity.as_ref() == Some(report) {
+    if is_outlived || connectivity(before) == Some(report) {
         return None;
     }
     status.connectivity = Some(report.clone());
     Some(ProcessingElement { status: Some(status), ..before.clone() })
 }
 
-fn lock(waiting: &Mutex<HashMap<Key, Waiting>>) -> MutexGuard<'_, HashMap<Key, Waiting>> {
+fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
     // Nothing that may panic comes between two changes that belong together.
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    inner.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -105,12 +105,17 @@ impl Reservation {
         Self { key, seen: Preconditions { uid, resource_version } }
     }
 
-    /// Gives it back, unless somebody has renewed it or taken it over since: that one needs it. What is left over if
-    /// the call fails does not count for long, and goes with the PE.
-    pub(super) async fn release<C: Cluster>(self, cluster: &C) {
+    /// Gives it back, unless somebody has renewed it or taken it over since: that one needs it. False if the call
+    /// fails; what is left over then does not count for long, and goes with the PE.
+    pub(super) async fn release<C: Cluster>(self, cluster: &C) -> bool {
         let parameters = DeleteParams { preconditions: Some(self.seen), ..DeleteParams::default() };
-        if let Err(error) = cluster.delete::<ConfigMap>(&self.key, &parameters).await {
-            tracing::debug!(reservation = %self.key, error = %error, "not given back");
+        match cluster.delete::<ConfigMap>(&self.key, &parameters).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::debug!(reservation = %self.key, error = %error, "not given back");
+                // Somebody else has it.
+                is_conflict(&error) || is_not_found(&error)
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Names of jobs, connectivity of PEs, widths of parallel regions.
 
 use super::PeApi;
+use super::arriving::{SHORT, Unread};
 use super::bodies::Number;
 use super::caller::Caller;
 use super::refusal::Refusal;
@@ -30,6 +31,8 @@ pub(super) async fn job_name(
     let mut jobs = api.mirrors.jobs.of_namespace(&caller.namespace);
     let found = jobs.find(|job| number.is_some() && job.status.as_ref().and_then(|status| status.job_id) == number);
     let name = found.and_then(|job| job.metadata.name.clone());
+    // PEs that the job has left behind run on, and connect again.
+    let name = name.or_else(|| api.left_behind.name(&caller.namespace, number?));
     name.ok_or_else(|| Refusal::Invalid(format!("there is no job with the number {id}")))
 }
 
@@ -69,7 +72,7 @@ pub(super) async fn set_connectivity(
     State(api): State<PeApi>,
     caller: Caller,
     Path((job, pe)): Path<(String, String)>,
-    body: String,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
     let since = Instant::now();
     let (key, element) = api.pe(&caller, &job, Number::of_path(&pe)?)?;
@@ -78,12 +81,15 @@ pub(super) async fn set_connectivity(
         // It may be the pod, and only this replica does not know yet.
         Err(refusal) => return Err(refusal.unheard(since).await),
     };
-    let state: Connectivity = serde_json::from_str(&body)
+    let (text, _memory) = match body.text(SHORT).await {
+        Ok(read) => read,
+        Err(refusal) => return Err(refusal.unheard_if_it_passes(since).await),
+    };
+    let state: Connectivity = serde_json::from_str(&text)
         .map_err(|_| Refusal::Invalid("connectivity is \"None\", \"Partial\" or \"Full\"".to_owned()))?;
     match api.reports.tell(&key, ReportedConnectivity { state, launch_count }).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(refusal @ Refusal::Later(_)) => Err(refusal.unheard(since).await),
-        Err(refusal) => Err(refusal),
+        Err(refusal) => Err(refusal.unheard_if_it_passes(since).await),
     }
 }
 
@@ -118,14 +124,13 @@ pub(super) async fn set_width(
     State(api): State<PeApi>,
     caller: Caller,
     Path((job, name)): Path<(String, String)>,
-    body: String,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
     let region = api.region(&caller, &job, &name)?;
     caller.speaks_for(&job)?;
-    let width = body.trim().parse::<u32>().ok().filter(|width| (1..=WIDTH_MAX).contains(width));
+    let (text, _memory) = body.text(SHORT).await?;
+    let width = text.trim().parse::<u32>().ok().filter(|width| (1..=WIDTH_MAX).contains(width));
     let width = width.ok_or_else(|| Refusal::Invalid(format!("a width is a number from 1 to {WIDTH_MAX}")))?;
-    if region.spec.width != width {
-        api.changes.width(&region, width).await?;
-    }
+    api.changes.width(&region, width).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,20 +1,25 @@
 //! Changes the status of an object, so that the next read of this replica sees it (rule pe-api-3).
 //!
 //! How a status is changed is the business of [`status_changes`]. All of it has less time than the runtime waits; a
-//! write that takes longer goes on without whoever has asked for it.
+//! write that takes longer goes on without whoever has asked for it. So does all that is done with the name of an
+//! endpoint, from its reservation to its release: whoever goes away in between leaves nothing behind.
 
+use super::endpoints::ENDPOINTS_MAX;
 use super::refusal::Refusal;
+use super::unsettled::Unsettled;
 use super::{MANAGER, reservations};
 use crate::mirrors::Mirrors;
-use crate::status_changes::{self, StatusChanges, Unchanged};
+use crate::status_changes::{self, StatusChanges, Turn, Unchanged};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Export, Import, ParallelRegion, ProcessingElement};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, Object};
 use streams_kubernetes::watch::{Mirrored, Watch};
 use tokio::time::timeout;
+use tracing::Instrument as _;
 
 /// How long a write may take, until the mirror has it: the runtime waits for a second.
 pub(super) const WITHIN: Duration = Duration::from_millis(900);
@@ -22,10 +27,17 @@ pub(super) const WITHIN: Duration = Duration::from_millis(900);
 /// What becomes of an object; nothing, if nothing is to change.
 pub(super) type Change<'a, K> = status_changes::Change<'a, K, Refusal>;
 
+/// The same of a PE, for work that goes on although whoever has asked for it has given up.
+pub(super) type ElementChange =
+    Arc<dyn Fn(&ProcessingElement) -> Result<Option<ProcessingElement>, Refusal> + Send + Sync>;
+
 /// Writes objects of any cluster, and waits until the mirror shows them.
 ///
 /// All methods fail if the object is gone, the change is refused, or nothing comes of it in time.
 pub(super) trait Changes: Send + Sync {
+    /// A PE as the API server has it now: the mirror may not show yet what another replica has written.
+    fn newest<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<ProcessingElement, Refusal>>;
+
     /// Changes the status of a PE.
     fn processing_element<'a>(
         &'a self,
@@ -33,12 +45,13 @@ pub(super) trait Changes: Send + Sync {
         change: Change<'a, ProcessingElement>,
     ) -> BoxFuture<'a, Result<(), Refusal>>;
 
-    /// Changes the status of a PE so that it has an endpoint of this name, after the name was reserved for it.
+    /// Changes the status of a PE so that it has an endpoint of this name, after the name was reserved for it. Of a PE,
+    /// one is registered or given up at a time; nothing is reserved for the others.
     fn add_endpoint<'a>(
         &'a self,
         pe: &'a ProcessingElement,
         endpoint: &'a str,
-        change: Change<'a, ProcessingElement>,
+        change: ElementChange,
     ) -> BoxFuture<'a, Result<(), Refusal>>;
 
     /// Changes the status of a PE so that it has no endpoint of this name, and gives the name back.
@@ -46,7 +59,7 @@ pub(super) trait Changes: Send + Sync {
         &'a self,
         pe: &'a ProcessingElement,
         endpoint: &'a str,
-        change: Change<'a, ProcessingElement>,
+        change: ElementChange,
     ) -> BoxFuture<'a, Result<(), Refusal>>;
 
     /// Changes the status of an export.
@@ -64,16 +77,27 @@ pub(super) struct ClusterChanges<C> {
     cluster: C,
     mirrors: Mirrors,
     statuses: StatusChanges<C>,
+    unsettled: Unsettled,
 }
 
 impl<C: Cluster> ClusterChanges<C> {
     /// Writes to the cluster of these changes, of which these mirrors are.
     pub(super) fn new(mirrors: Mirrors, statuses: StatusChanges<C>) -> Self {
-        Self { cluster: statuses.cluster.clone(), mirrors, statuses }
+        let unsettled = Unsettled::new(ENDPOINTS_MAX, &mirrors.processing_elements);
+        Self { cluster: statuses.cluster.clone(), mirrors, statuses, unsettled }
     }
 }
 
 impl<C: Cluster> Changes for ClusterChanges<C> {
+    fn newest<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<ProcessingElement, Refusal>> {
+        let work = async move {
+            let found = self.cluster.get::<ProcessingElement>(key).await;
+            let found = found.map_err(|error| Refusal::of(&error.into()))?;
+            found.ok_or_else(|| Refusal::Absent(format!("ProcessingElement {} is gone", key.name)))
+        };
+        Box::pin(async move { timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long())) })
+    }
+
     fn processing_element<'a>(
         &'a self,
         key: &'a Key,
@@ -86,16 +110,11 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
         &'a self,
         pe: &'a ProcessingElement,
         endpoint: &'a str,
-        change: Change<'a, ProcessingElement>,
+        change: ElementChange,
     ) -> BoxFuture<'a, Result<(), Refusal>> {
         let work = async move {
-            let reservation = reservations::reserve(&self.cluster, pe, endpoint).await?;
-            let changed = self.change_status(&self.mirrors.processing_elements, &Key::of(pe), change).await;
-            // A write without an answer may still have its effect.
-            if matches!(&changed, Err(refusal) if !matches!(refusal, Refusal::Later(_))) {
-                reservation.release(&self.cluster).await;
-            }
-            changed
+            let task = self.endpoint_task(pe, endpoint, change).await;
+            to_its_end(task.register()).await
         };
         Box::pin(async move { timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long())) })
     }
@@ -104,16 +123,11 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
         &'a self,
         pe: &'a ProcessingElement,
         endpoint: &'a str,
-        change: Change<'a, ProcessingElement>,
+        change: ElementChange,
     ) -> BoxFuture<'a, Result<(), Refusal>> {
         let work = async move {
-            // As it was before: one that is renewed while the endpoint is removed is needed for the next one.
-            let reservation = reservations::find(&self.cluster, pe, endpoint).await?;
-            self.change_status(&self.mirrors.processing_elements, &Key::of(pe), change).await?;
-            if let Some(reservation) = reservation {
-                reservation.release(&self.cluster).await;
-            }
-            Ok(())
+            let task = self.endpoint_task(pe, endpoint, change).await;
+            to_its_end(task.unregister()).await
         };
         Box::pin(async move { timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long())) })
     }
@@ -128,11 +142,129 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
 
     fn width<'a>(&'a self, region: &'a ParallelRegion, width: u32) -> BoxFuture<'a, Result<(), Refusal>> {
         let patch = json!({"metadata": {"uid": region.metadata.uid}, "spec": {"width": width}});
-        Box::pin(async move { self.merged(&self.mirrors.parallel_regions, &Key::of(region), &patch).await })
+        let work = async move {
+            if region.spec.width == width && self.has_width(region, width).await? {
+                return Ok(());
+            }
+            self.merged(&self.mirrors.parallel_regions, &Key::of(region), &patch).await
+        };
+        Box::pin(async move { timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long())) })
     }
 }
 
+/// What is done with the name of an endpoint of a PE, whose turn it is.
+struct EndpointTask<C> {
+    cluster: C,
+    elements: Watch<ProcessingElement>,
+    statuses: StatusChanges<C>,
+    unsettled: Unsettled,
+    turn: Turn,
+    key: Key,
+    pe: ProcessingElement,
+    endpoint: String,
+    change: ElementChange,
+}
+
+impl<C: Cluster> EndpointTask<C> {
+    /// Reserves the name and writes the endpoint. If it was not written, the name is given back.
+    async fn register(self) -> Result<(), Refusal> {
+        let Self { cluster, elements, statuses, unsettled, turn, key, pe, endpoint, change } = self;
+        let endpoints = pe.status.as_ref().map_or(0, |status| status.endpoints.len());
+        if !unsettled.begin(&key, &endpoint, endpoints) {
+            let words = format!("too many names are reserved for PE {} that it does not have", pe.spec.id);
+            return Err(Refusal::Later(words));
+        }
+        let reserved = reservations::reserve(&cluster, &pe, &endpoint).await;
+        let reservation = match reserved {
+            Ok(reservation) => reservation,
+            // It may have been reserved.
+            Err(refusal @ Refusal::Later(_)) => return Err(refusal),
+            Err(refusal) => {
+                unsettled.settle(&key, &endpoint);
+                return Err(refusal);
+            }
+        };
+        let made = statuses.make_in(turn, &elements, &key, &*change).await;
+        match &made {
+            Ok(_) | Err(Unchanged::Unseen) => unsettled.settle(&key, &endpoint),
+            Err(why) if is_unwritten(why) => {
+                if reservation.release(&cluster).await {
+                    unsettled.settle(&key, &endpoint);
+                }
+            }
+            // A write without an answer may still have its effect.
+            Err(_) => {}
+        }
+        made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(&key, why))
+    }
+
+    /// Removes the endpoint and gives the name back.
+    async fn unregister(self) -> Result<(), Refusal> {
+        let Self { cluster, elements, statuses, unsettled, turn, key, pe, endpoint, change } = self;
+        // As it was before: one that is renewed while the endpoint is removed is needed for the next one.
+        let reservation = reservations::find(&cluster, &pe, &endpoint).await?;
+        let made = statuses.make_in(turn, &elements, &key, &*change).await;
+        match &made {
+            Ok(_) | Err(Unchanged::Unseen) => {
+                let is_released = match reservation {
+                    Some(reservation) => reservation.release(&cluster).await,
+                    None => true,
+                };
+                if is_released {
+                    unsettled.settle(&key, &endpoint);
+                } else {
+                    unsettled.add(&key, &endpoint);
+                }
+            }
+            Err(why) if is_unwritten(why) => {}
+            Err(_) => unsettled.add(&key, &endpoint),
+        }
+        made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(&key, why))
+    }
+}
+
+/// Whether it is certain that the status was not written.
+fn is_unwritten(why: &Unchanged<Refusal>) -> bool {
+    match why {
+        Unchanged::Refused(_) | Unchanged::Gone | Unchanged::Unread(_) => true,
+        Unchanged::Failed(error) => !matches!(Refusal::of(error), Refusal::Later(_)),
+        Unchanged::Unseen | Unchanged::Unknown => false,
+    }
+}
+
+/// Waits for work that goes on if nobody waits for it any more.
+async fn to_its_end(work: impl Future<Output = Result<(), Refusal>> + Send + 'static) -> Result<(), Refusal> {
+    tokio::spawn(work.in_current_span()).await.unwrap_or_else(|_| Err(too_long()))
+}
+
 impl<C: Cluster> ClusterChanges<C> {
+    /// Waits until it is the turn of a PE. Until then nothing is done that would have to be undone.
+    async fn endpoint_task(&self, pe: &ProcessingElement, endpoint: &str, change: ElementChange) -> EndpointTask<C> {
+        let key = Key::of(pe);
+        let turn = self.statuses.turn::<ProcessingElement>(&key).await;
+        EndpointTask {
+            cluster: self.cluster.clone(),
+            elements: self.mirrors.processing_elements.clone(),
+            statuses: self.statuses.clone(),
+            unsettled: self.unsettled.clone(),
+            turn,
+            key,
+            pe: pe.clone(),
+            endpoint: endpoint.to_owned(),
+            change,
+        }
+    }
+
+    /// Whether the API server has this width of a region, too; then the mirror shows what it has.
+    async fn has_width(&self, region: &ParallelRegion, width: u32) -> Result<bool, Refusal> {
+        let now = self.cluster.get::<ParallelRegion>(&Key::of(region)).await;
+        let now = now.map_err(|error| Refusal::of(&error.into()))?;
+        let now = now.filter(|now| now.metadata.uid == region.metadata.uid);
+        let Some(now) = now.filter(|now| now.spec.width == width) else { return Ok(false) };
+        self.mirrors.parallel_regions.shows(&now).await;
+        Ok(true)
+    }
+
     /// Writes the object that `change` makes of the one that is there, with another status; nothing, if it makes none.
     ///
     /// # Errors
@@ -172,7 +304,7 @@ pub(super) fn refusal_of<K: Object>(key: &Key, why: Unchanged<Refusal>) -> Refus
     match why {
         Unchanged::Refused(refusal) => refusal,
         Unchanged::Gone => Refusal::Absent(format!("{} {} is gone", K::kind(&()), key.name)),
-        Unchanged::Failed(error) => Refusal::of(&error),
+        Unchanged::Unread(error) | Unchanged::Failed(error) => Refusal::of(&error),
         Unchanged::Unseen | Unchanged::Unknown => too_long(),
     }
 }

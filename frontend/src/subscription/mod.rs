@@ -41,7 +41,7 @@ use crate::fair_semaphore::FairSemaphore;
 use crate::grpc::access::Access;
 use crate::grpc::access::guarded::Guarded;
 use crate::grpc::places::Places;
-use crate::grpc::server::REQUEST_MAX;
+use crate::grpc::transport::REQUEST_MAX;
 use crate::mirrors::Mirrors;
 use crate::status_changes::{Basis, StatusChanges, Turns};
 use std::sync::Arc;

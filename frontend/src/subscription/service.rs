@@ -112,7 +112,7 @@ impl<C: Cluster> SubscriptionApi<C> {
             Unchanged::Refused(Refused::Another(etag)) => errors::etag_mismatch(&key.name, &etag),
             Unchanged::Refused(Refused::Problem(problem)) => errors::refused(&problem, &field(Some(&problem))),
             Unchanged::Refused(Refused::Going) | Unchanged::Gone => absent(&key.namespace, &key.name),
-            Unchanged::Failed(error) => errors::from_kubernetes(&error, &field(None)),
+            Unchanged::Unread(error) | Unchanged::Failed(error) => errors::from_kubernetes(&error, &field(None)),
             Unchanged::Unseen => errors::still_waiting("this frontend to see the change, which is stored"),
             Unchanged::Unknown => errors::shutting_down(),
         })?;

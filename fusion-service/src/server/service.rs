@@ -22,6 +22,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use streams_proto::fusion::WORKED;
 use streams_proto::fusion::v1 as pb;
 use streams_proto::fusion::v1::fusion_service_server::SERVICE_NAME;
 use tokio::sync::{mpsc, oneshot};
@@ -113,10 +114,20 @@ where
                 Ok(encoded) => held(&steps, &call, encoded).await,
                 Err(failure) => Err(failure),
             };
-            answered.map(Encoded::response).map_err(|failure| call.status(&failure))
+            answered.map(|encoded| told(&call, encoded)).map_err(|failure| call.status(&failure))
         }
     });
     Box::pin(async move { Ok(encoded::shared(grpc(EncodedAnswers::new()).unary(answer, request).await)) })
+}
+
+/// The answer, which says how long the call was worked on (rule service-33).
+fn told(call: &Call, encoded: Encoded) -> Response<Encoded> {
+    let mut response = encoded.response();
+    if let Some(work) = &call.budget.work {
+        let milliseconds = u64::try_from(work.worked().as_millis()).unwrap_or(u64::MAX);
+        response.metadata_mut().insert(WORKED, milliseconds.into());
+    }
+    response
 }
 
 /// The answer with the memory that it needs until it is read.

@@ -126,6 +126,11 @@ impl ShareOfWork {
         self.lock().pause(time, keeps, now);
     }
 
+    /// How long workers have worked on the call until now.
+    pub(crate) fn worked(&self) -> Duration {
+        self.lock().time.unwrap_or_default()
+    }
+
     /// Until the result is dropped, the call waits for an answer that another one computes.
     pub(crate) fn rides(&self) -> Passenger {
         *self.load.lock().passengers.of_mut(self.class) += 1;

@@ -1,4 +1,15 @@
-//! Fetches the bundle of the job, as the runtime's bootstrap does: `HGET apps NAME` from the bundle server.
+//! Fetches the bundle of the job, as the runtime's bootstrap does: `HGET apps NAME` from the bundle server, once.
+//!
+//! The bootstrap is a shell script that ends at the first command that fails (`set -e`). Its loop of 30 tries is never
+//! gone through twice, because `redis-cli` ends with another code than 0 only if the name has no address, nobody
+//! listens, or the connection ends without a reply: then the script ends as well. An error is a reply; `redis-cli`
+//! writes its words where the bundle should be, and ends with 0. The script ends when it unpacks that.
+//!
+//! | what the server does | what becomes of the pod |
+//! |---|---|
+//! | it sends a bundle | it starts |
+//! | it lets the request wait | it waits, for as long as that takes |
+//! | anything else | it ends with 1 |
 
 use crate::api::CALL;
 use crate::resolver::Resolver;
@@ -7,16 +18,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufStream};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// The port of the bundle server.
 pub const BUNDLE_PORT: u16 = 6379;
 /// The hash that has all bundles.
 const HASH: &str = "apps";
-/// Between two tries.
-const PAUSE: Duration = Duration::from_secs(1);
-/// How long a bundle may take.
-const TRANSFER: Duration = Duration::from_secs(30);
+/// How long an answer may take. A bootstrap waits for ever; this is so that a test ends.
+const ANSWER: Duration = Duration::from_secs(900);
 /// Largest bundle.
 const LARGEST: usize = 512 * 1024 * 1024;
 /// Longest line of an answer.
@@ -25,26 +34,14 @@ const LINE: u64 = 1024;
 /// Fetches the bundle `name` from the Service `host`.
 ///
 /// # Errors
-/// When all tries failed: with the failure of the last one.
-pub(crate) async fn fetch(resolver: &Resolver, from: IpAddr, host: &str, name: &str, tries: u32) -> Result<Vec<u8>> {
-    let mut last = anyhow::anyhow!("it was not asked for");
-    for attempt in 0..tries {
-        if attempt > 0 {
-            sleep(PAUSE).await;
-        }
-        match timeout(TRANSFER, once(resolver, from, host, name)).await {
-            Ok(Ok(bundle)) => return Ok(bundle),
-            Ok(Err(error)) => last = error,
-            Err(_) => last = anyhow::anyhow!("not within {TRANSFER:?}"),
-        }
-    }
-    Err(last).with_context(|| format!("the bundle {name:?} cannot be had from {host}:{BUNDLE_PORT}"))
-}
-
-async fn once(resolver: &Resolver, from: IpAddr, host: &str, name: &str) -> Result<Vec<u8>> {
-    let address = SocketAddr::new(resolver.address(host).await?, BUNDLE_PORT);
-    let stream = timeout(CALL, connect(from, address)).await.context("no connection in time")??;
-    ask(stream, name).await
+/// When the bootstrap would end.
+pub(crate) async fn fetch(resolver: &Resolver, from: IpAddr, host: &str, name: &str) -> Result<Vec<u8>> {
+    let asked = async {
+        let address = SocketAddr::new(resolver.address(host).await?, BUNDLE_PORT);
+        let stream = timeout(CALL, connect(from, address)).await.context("no connection in time")??;
+        timeout(ANSWER, ask(stream, name)).await.with_context(|| format!("not within {ANSWER:?}"))?
+    };
+    asked.await.with_context(|| format!("the bundle {name:?} cannot be had from {host}:{BUNDLE_PORT}"))
 }
 
 /// Connects to `to` from `from`.
@@ -64,11 +61,12 @@ async fn ask(stream: TcpStream, name: &str) -> Result<Vec<u8>> {
     stream.flush().await?;
     let mut line = Vec::new();
     (&mut stream).take(LINE).read_until(b'\n', &mut line).await?;
+    ensure!(!line.is_empty(), "the server closed the connection");
     let line = std::str::from_utf8(&line).ok().and_then(|line| line.strip_suffix("\r\n"));
     let length = match line.and_then(|line| line.split_at_checked(1)) {
         Some(("$", "-1")) => bail!("it is not there"),
         Some(("$", length)) => length.parse::<usize>().context("an answer without a length")?,
-        Some(("-", error)) => bail!("the server says: {error}"),
+        Some(("-", error)) => bail!("what came is no bundle: {error}"),
         _ => bail!("the server answers {line:?}"),
     };
     ensure!(length <= LARGEST, "it has {length} bytes");

@@ -88,13 +88,12 @@ impl Double {
             (None, None) => anyhow::bail!("neither a DNS server nor a file of names is given"),
         });
         let service = format!("streams-api.{}", options.namespace);
-        let bundle = match options.bundle_tries {
-            0 => None,
-            tries => {
-                let (from, name) = (options.address, &options.sab);
-                let bytes = bundle::fetch(&resolver, from, &service, name, tries).await?.len();
-                Some(status::BundleStatus { name: name.clone(), bytes })
-            }
+        let bundle = if options.without_bundle {
+            None
+        } else {
+            let (from, name) = (options.address, &options.sab);
+            let bytes = bundle::fetch(&resolver, from, &service, name).await?.len();
+            Some(status::BundleStatus { name: name.clone(), bytes })
         };
         let api = api::Api::new(Arc::clone(&resolver), options.address, service)?;
         Self::connect(options, pe, resolver, api, bundle).await

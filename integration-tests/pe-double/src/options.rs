@@ -30,9 +30,9 @@ pub struct Options {
     /// Port of its status page, `/status`.
     #[arg(long, env = "PE_DOUBLE_STATUS_PORT", default_value_t = 9696)]
     pub status_port: u16,
-    /// How often it asks for its bundle before it gives up; 0: it does without.
-    #[arg(long, env = "PE_DOUBLE_BUNDLE_TRIES", default_value_t = 30)]
-    pub bundle_tries: u32,
+    /// It does without its bundle.
+    #[arg(long, env = "PE_DOUBLE_WITHOUT_BUNDLE")]
+    pub without_bundle: bool,
     /// How long names, addresses and labels of ports are believed, in milliseconds.
     #[arg(long, env = "PE_DOUBLE_CACHE_MS", default_value_t = 10_000)]
     pub cache_ms: u64,

@@ -2,7 +2,7 @@
 //!
 //! As in the runtime, a message of more than 128 bytes is cut, what was said last is forgotten with the next document,
 //! a message that equals the last one is dropped, and only a PE in which a region starts acts. The others follow the
-//! markers between tuples.
+//! markers between tuples. A report is sent once: one that is not taken is lost.
 
 use crate::api::Api;
 use crate::connections::Connections;
@@ -23,8 +23,6 @@ use tokio::time::{Instant, sleep, timeout_at};
 pub const REGIONS_PORT: u16 = 10_001;
 /// Longest message.
 const MESSAGE: usize = 128;
-/// How often a report is tried, and the pause after the first try. It doubles.
-const TRIES: (u32, Duration) = (6, Duration::from_millis(200));
 /// With checkpoints in two steps: the time between both.
 const WRITING: Duration = Duration::from_millis(100);
 
@@ -54,7 +52,11 @@ impl Regions {
         let mut next_poll = Instant::now();
         loop {
             let document = match timeout_at(next_poll, socket.recv(&mut message)).await {
-                Ok(Ok(length)) => message.get(..length).map(<[u8]>::to_vec),
+                Ok(Ok(length)) => {
+                    // Whoever hears something does not ask.
+                    next_poll = Instant::now() + self.poll;
+                    message.get(..length).map(<[u8]>::to_vec)
+                }
                 Ok(Err(error)) => {
                     self.connections.problem(format!("no messages about regions: {error}"));
                     sleep(self.poll).await;
@@ -180,23 +182,17 @@ impl Reporter {
     }
 
     async fn put(&self, region: u32, what: &str, path: &str, body: String) {
-        let path = format!("/api/consistentregion/{path}");
-        let (tries, mut pause) = TRIES;
-        let mut taken = false;
-        for attempt in 0..tries {
-            if attempt > 0 {
-                sleep(pause).await;
-                pause *= 2;
+        let taken = match self.api.put(&format!("/api/consistentregion/{path}"), body).await {
+            Ok(answer) if answer.status == 204 => true,
+            Ok(answer) => {
+                self.connections.problem(format!("{what} of region {region}: {}", answer.status));
+                false
             }
-            match self.api.put(&path, body.clone()).await {
-                Ok(answer) if answer.status == 204 => {
-                    taken = true;
-                    break;
-                }
-                Ok(answer) => self.connections.problem(format!("{what} of region {region}: {}", answer.status)),
-                Err(error) => self.connections.problem(format!("{what} of region {region}: {error:#}")),
+            Err(error) => {
+                self.connections.problem(format!("{what} of region {region}: {error:#}"));
+                false
             }
-        }
+        };
         let _ = self.control.send(Control::Reported { region, taken }).await;
     }
 }

@@ -9,9 +9,15 @@ const DOCKERFILE: &str = "deploy/Dockerfile";
 /// Folders with a kustomization, which lists all that is in them.
 const KUSTOMIZATIONS: [&str; 2] = ["deploy/base", "deploy/crds"];
 /// Documents that tell people what to type.
-const DOCUMENTS: [&str; 3] = ["README.md", "CONTRIBUTING.md", "deploy/README.md"];
+const DOCUMENTS: [&str; 4] = ["README.md", "CONTRIBUTING.md", "deploy/README.md", OPERATIONS];
+/// The document that says what is worth an alert.
+const OPERATIONS: &str = "docs/operations.md";
+/// Chapters that list figures.
+const FIGURES: [&str; 4] =
+    ["docs/rules/call.md", "docs/rules/consistent-region.md", "docs/rules/repository.md", "docs/rules/service.md"];
 /// Documents whose words for paths are paths from the root.
-const MAPS: [&str; 5] = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md", "deploy/README.md"];
+const MAPS: [&str; 6] =
+    ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md", "deploy/README.md", OPERATIONS];
 
 fn file(path: &str) -> &'static File {
     read().iter().find(|file| file.path == path).unwrap()
@@ -140,6 +146,26 @@ fn images_expose_the_ports_that_containers_have() {
         let ports: BTreeSet<u64> = ports.map(|port| port["containerPort"].as_u64().unwrap()).collect();
         assert_eq!(exposed, ports, "{stage}");
     }
+}
+
+#[test]
+fn figures_that_are_worth_an_alert_are_in_the_rules() {
+    let figure = Regex::new(r"\b(?:streams_frontend|fusion)_[a-z_]*[a-z]\b").unwrap();
+    let operations = file(OPERATIONS);
+    let words: BTreeSet<&str> = documents(&FIGURES).flat_map(|chapter| chapter.text.split('`')).collect();
+    // Tables leave out what all names in them begin with.
+    let beginnings = ["", "streams_frontend_", "streams_frontend_consistent_region_", "fusion_"];
+    let (mut problems, mut count) = (Vec::new(), 0);
+    for found in figure.find_iter(&operations.text) {
+        count += 1;
+        let name = found.as_str().trim_end_matches("_bucket");
+        let mut in_tables = beginnings.iter().filter_map(|beginning| name.strip_prefix(*beginning));
+        if !in_tables.any(|name| words.contains(name)) {
+            problems.push(format!("{}: {name}", operations.place(line_at(&operations.text, found.start()))));
+        }
+    }
+    assert!(count > 10, "only {count} figures");
+    assert_none("figures that no rule has", problems);
 }
 
 #[test]

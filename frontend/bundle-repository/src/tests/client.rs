@@ -27,7 +27,8 @@ async fn a_client_library_reads_bundles() {
         let (has, has_not): (bool, bool) =
             (connection.hexists("apps", "a.sab").await.unwrap(), connection.hexists("apps", "x").await.unwrap());
         assert!(has && !has_not);
-        let late: RedisResult<Vec<u8>> = connection.hget("apps", "late.sab").await;
+        let late: RedisResult<u64> =
+            redis::cmd("HSTRLEN").arg("apps").arg("late.sab").query_async(&mut connection).await;
         assert_eq!(late.unwrap_err().code(), Some("TRYAGAIN"));
         let none: Option<Vec<u8>> = connection.hget("other", "a.sab").await.unwrap();
         assert_eq!(none, None);
@@ -35,6 +36,9 @@ async fn a_client_library_reads_bundles() {
         assert_eq!(written.unwrap_err().code(), Some("READONLY"));
         let unknown: RedisResult<()> = redis::cmd("FOO").query_async(&mut connection).await;
         assert!(matches!(unknown.unwrap_err().kind(), ErrorKind::Server(_)));
+        // What is no bundle would be taken for one.
+        let left: RedisResult<Vec<u8>> = connection.hget("apps", "late.sab").await;
+        assert!(left.unwrap_err().is_connection_dropped());
         running.stop().await;
     }
 }

@@ -1,6 +1,6 @@
 //! Requests and replies byte for byte, as clients write and read them.
 
-use super::{POD, STRANGER, server};
+use super::{FORBIDDEN, POD, server};
 use crate::Settings;
 use std::net::IpAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -53,16 +53,19 @@ async fn a_bootstrap_gets_its_bundle() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_an_error() {
+async fn who_asks_for_a_bundle_gets_it_or_the_end_of_the_connection_and_who_looks_is_told_why() {
     let late = "-TRYAGAIN late.sab is being fetched\r\n";
     check(
         POD,
         &[
-            ("*3\r\n$4\r\nHGET\r\n$4\r\napps\r\n$8\r\nlate.sab\r\n", late),
+            // A bootstrap would take words for its bundle.
+            ("*3\r\n$4\r\nHGET\r\n$4\r\napps\r\n$8\r\nlate.sab\r\n", ""),
+            ("HGET apps late.sab\r\nPING\r\n", ""),
+            ("HGET apps x.sab\r\nPING\r\n", ""),
             ("HELLO\r\n", HELLO_2),
-            ("HSTRLEN apps late.sab\r\n", late),
-            ("HGET apps x.sab\r\n", "-ERR there is no bundle x.sab\r\n"),
-            ("HGET apps \"x\\r\\n+OK\"\r\n", "-ERR there is no bundle x  +OK\r\n"),
+            ("HSTRLEN apps late.sab\r\nPING\r\n", &[late, "+PONG\r\n"].concat()),
+            ("HSTRLEN apps x.sab\r\n", "-ERR there is no bundle x.sab\r\n"),
+            ("HSTRLEN apps \"x\\r\\n+OK\"\r\n", "-ERR there is no bundle x  +OK\r\n"),
             // Sent as far as it goes, then the connection breaks.
             ("HGET apps short.sab\r\nPING\r\n", "$10\r\n123"),
             ("HGET apps long.sab\r\nPING\r\n", "$3\r\n123\r\n+PONG\r\n"),
@@ -71,9 +74,10 @@ async fn what_is_not_there_is_an_error() {
     .await;
     let refused = "-NOPERM no bundles are for this address\r\n";
     check(
-        STRANGER,
+        FORBIDDEN,
         &[
-            ("HGET apps a.sab\r\n", refused),
+            ("HGET apps a.sab\r\n", ""),
+            ("HSTRLEN apps a.sab\r\n", refused),
             ("HEXISTS apps a.sab\r\n", refused),
             ("HKEYS apps\r\n", refused),
             ("HLEN apps\r\n", refused),

@@ -9,6 +9,7 @@ use crate::{Counters, Found, Refusal, Repository, Server, Settings, Tenant};
 use bytes::Bytes;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +17,12 @@ use tokio_util::sync::CancellationToken;
 /// A pod that may have bundles.
 const POD: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// One that may not.
+const FORBIDDEN: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 8));
+/// One of which nothing is ever known.
 const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
+/// One of which is known only after [`KNOWN_AFTER`] that it may.
+const SOON_KNOWN: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 10));
+const KNOWN_AFTER: Duration = Duration::from_secs(30);
 
 /// The bundle `a.sab`, which is `pieces.sab` as well; `late.sab`, which is not there yet; `never.sab`, for which nobody
 /// answers; `short.sab`, which ends before its end; `long.sab`, which does not end there.
@@ -31,8 +37,16 @@ impl Repository for Bundles {
         Some(if name.starts_with("127.0.1.") { "crowd".into() } else { name.into() })
     }
 
+    async fn known(&self, peer: IpAddr) {
+        match peer {
+            STRANGER => std::future::pending().await,
+            SOON_KNOWN => tokio::time::sleep(KNOWN_AFTER).await,
+            _ => {}
+        }
+    }
+
     async fn find(&self, peer: IpAddr, name: &str) -> Result<Found, Refusal> {
-        if peer == STRANGER {
+        if matches!(peer, FORBIDDEN | STRANGER) {
             return Err(Refusal::Forbidden("no bundles are for this address".to_owned()));
         }
         match name {
@@ -48,7 +62,7 @@ impl Repository for Bundles {
 
     async fn names(&self, peer: IpAddr) -> Result<Vec<String>, Refusal> {
         match peer {
-            STRANGER => Err(Refusal::Forbidden("no bundles are for this address".to_owned())),
+            FORBIDDEN | STRANGER => Err(Refusal::Forbidden("no bundles are for this address".to_owned())),
             _ => Ok(vec!["a.sab".to_owned(), "late.sab".to_owned()]),
         }
     }
@@ -103,7 +117,7 @@ impl Running {
 async fn until(what: &str, holds: impl Fn() -> bool) {
     let mut waited = 0;
     while !holds() {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
         waited += 1;
         assert!(waited < 4000, "{what}");
     }

@@ -1,14 +1,14 @@
 //! Whole histories of a region, step by step: what is stored, what is told, and when.
 
 use super::{
-    DRAIN_TIMEOUT, PERIOD, RESET_TIMEOUT, blocking_done, done, healthy, launches, member, periodic, reset, unhealthy,
-    went_back,
+    PERIOD, RESET_TIMEOUT, blocking_done, done, drain, forced_reset, healthy, launches, member, operator_driven,
+    periodic, reset, unhealthy, went_back,
 };
 use crate::event::{Event, Ignored, Progress};
 use crate::health::Health;
 use crate::message::{Document, Message};
 use crate::settings::Settings;
-use crate::state::{SEEN_AFTER, State};
+use crate::state::{SEEN_WITHIN, State, unheard_attempt};
 use crate::time::Time;
 use crate::transition::{Step, step};
 use std::time::Duration;
@@ -28,9 +28,17 @@ impl Driven {
         serde_json::from_str(&self.stored).unwrap()
     }
 
+    fn from(state: &State, settings: Settings) -> Self {
+        Self { settings, stored: serde_json::to_string(state).unwrap() }
+    }
+
     /// Tells it something so many seconds after the beginning.
     fn at(&mut self, second: u64, event: &Event) -> Step {
-        let step = step(&self.settings, &self.state(), event, Time(second * 1_000));
+        self.at_millisecond(second * 1_000, event)
+    }
+
+    fn at_millisecond(&mut self, now: u64, event: &Event) -> Step {
+        let step = step(&self.settings, &self.state(), event, Time(now));
         if step.has_changed {
             self.stored = serde_json::to_string(&step.state).unwrap();
         }
@@ -69,7 +77,7 @@ fn a_region_is_stored_in_few_words() {
         r#"{"sequence":2,"lastCompleted":0,"attempts":0,"attemptsBefore":0,"phase":{"checkpointPending":{"launches":{"1":[0,1]},"since":31000,"resumed":33000,"reports":{"done":[1],"blocking":[0]}}},"measured":{}}"#
     );
     region.takes(34, &done(0, 1));
-    region.takes(39, &Event::Time);
+    region.takes(39, &Event::SeenByAll);
     assert_eq!(
         region.stored,
         r#"{"sequence":2,"lastCompleted":1,"attempts":0,"attemptsBefore":0,"phase":{"processing":{"launches":{"1":[0,1]},"told":"drained","since":39000}},"measured":{"drains":{"samples":[3000],"last":{"sequence":1,"at":34000}}}}"#
@@ -80,7 +88,7 @@ fn a_region_is_stored_in_few_words() {
 fn checkpoints_are_given_up_one_by_one() {
     let mut region = Driven::new();
     region.takes(0, &healthy());
-    let (period, seen) = (seconds(PERIOD), seconds(SEEN_AFTER));
+    let period = seconds(PERIOD);
     let mut now = 0;
     // whether tuples wait for all checkpoints -> what PEs are told, the checkpoint that they delete
     let table = [
@@ -99,8 +107,8 @@ fn checkpoints_are_given_up_one_by_one() {
         assert_eq!(region.takes(now, &done(1, sequence)).as_deref(), Some(expected));
         if !waits {
             assert_eq!(region.takes(now, &done(0, sequence)), None);
-            now += seen;
-            assert_eq!(region.takes(now, &Event::Time), Some(format!("seqId={sequence}")));
+            now += 4;
+            assert_eq!(region.takes(now, &Event::SeenByAll), Some(format!("seqId={sequence}")));
         }
         assert_eq!((region.state().last_completed(), region.state().name()), (sequence, "PROCESSING"));
     }
@@ -145,30 +153,160 @@ fn attempts_to_reset_count_until_one_succeeds_and_their_numbers_go_on() {
 }
 
 #[test]
-fn who_takes_over_sends_again_and_finds_the_timers() {
+fn who_takes_over_does_not_wait_for_reports_that_may_be_lost() {
+    let table: [&[(u64, Event)]; 3] = [
+        &[(30, Event::Time)],
+        &[(30, Event::Time), (31, done(0, 1))],
+        &[(30, Event::Time), (31, blocking_done(0, 1)), (32, blocking_done(1, 1)), (33, done(1, 1))],
+    ];
+    for events in table {
+        let mut region = Driven::new();
+        region.takes(0, &healthy());
+        for (second, event) in events {
+            region.takes(*second, event);
+        }
+        assert_eq!(region.takes(40, &Event::TakenOver).as_deref(), Some("seqId=0;resetAttempt=0"), "{events:?}");
+        assert_eq!(region.at(40, &Event::Time).deadline, Some(Time(40_000).after(RESET_TIMEOUT)));
+    }
+}
+
+#[test]
+fn resets_that_are_taken_over_begin_again_and_use_up_no_attempts() {
     let mut region = Driven::new();
     region.takes(0, &healthy());
-    region.takes(30, &Event::Time);
-    let step = region.at(40, &Event::TakenOver);
-    assert!(!step.has_changed);
-    assert_eq!(step.send, Some(Message::TriggerDrain { sequence: 1 }));
-    assert_eq!(step.deadline, Some(Time(30_000).after(DRAIN_TIMEOUT)));
-    // A report was lost while nobody was there.
-    region.takes(41, &done(0, 1));
-    assert_eq!(region.takes(500, &Event::Time).as_deref(), Some("seqId=0;resetAttempt=0"));
+    region.takes(1, &reset());
+    // Also a moment after the one before.
+    for attempt in 1..=5 {
+        assert_eq!(region.takes(2, &Event::TakenOver), Some(format!("seqId=0;resetAttempt={attempt}")));
+    }
+    assert_eq!(region.at(3, &went_back(0, 0, 0)).ignored, Some(Ignored::AnotherAttempt { expected: 5 }));
+    assert_eq!(region.takes(100, &Event::Time).as_deref(), Some("seqId=0;resetAttempt=6"));
+    assert_eq!(region.takes(200, &Event::Time).as_deref(), Some("seqId=0"), "two have failed");
+    // Who drives it next finds it where it was.
+    assert!(!region.at(201, &Event::TakenOver).has_changed);
 }
 
 #[test]
 fn who_takes_over_waits_until_all_have_seen_that_they_should_go_on() {
     let mut region = Driven::new();
     region.takes(0, &healthy());
+    region.settings.drain_timeout = Duration::from_secs(5);
+    for (second, event) in [(30, Event::Time), (31, blocking_done(0, 1)), (32, done(1, 1))] {
+        region.takes(second, &event);
+        assert!(region.state().to_be_seen().is_none() && region.at(second, &Event::SeenByAll).ignored.is_some());
+    }
+    region.takes(33, &done(0, 1));
+    assert_eq!(region.at(100, &Event::TakenOver).deadline, Some(Time(100_000).after(SEEN_WITHIN)));
+    assert_eq!(region.at(101, &Event::Time).ignored, Some(Ignored::NotDue));
+    let message = Message::ResumeSubmission { sequence: 2, retired: 0, is_pending: true };
+    assert_eq!(region.state().to_be_seen(), Some((message, &launches([(0, 1), (1, 1)]))));
+    assert_eq!(region.takes(106, &Event::SeenByAll).as_deref(), Some("seqId=1"));
+    assert_eq!(region.state().figures().average_drain_time_milliseconds, 3_000);
+}
+
+#[test]
+fn a_checkpoint_that_some_pe_may_not_know_to_have_gone_on_from_is_not_complete() {
+    let mut region = Driven::new();
+    region.takes(0, &healthy());
     for (second, event) in [(30, Event::Time), (31, blocking_done(0, 1)), (32, done(1, 1)), (33, done(0, 1))] {
         region.takes(second, &event);
     }
-    assert_eq!(region.at(100, &Event::TakenOver).deadline, Some(Time(100_000).after(SEEN_AFTER)));
-    assert_eq!(region.at(101, &Event::Time).ignored, Some(Ignored::NotDue));
-    assert_eq!(region.takes(106, &Event::Time).as_deref(), Some("seqId=1"));
-    assert_eq!(region.state().figures().average_drain_time_milliseconds, 3_000);
+    assert_eq!(region.takes(210, &Event::Time).as_deref(), Some("seqId=0;resetAttempt=0"));
+}
+
+#[test]
+fn resets_that_are_asked_for_begin_once_a_second_and_all_who_ask_get_one() {
+    for ask in [reset(), forced_reset()] {
+        let mut region = Driven::new();
+        region.settings.max_consecutive_reset_attempts = 5;
+        region.takes(0, &healthy());
+        assert!(region.at_millisecond(10_000, &ask).send.is_some());
+        // As long as no PE has gone back, this is the reset that others ask for.
+        region.at_millisecond(10_010, &ask);
+        let again = region.at_millisecond(10_020, &ask);
+        assert_eq!((again.has_changed, again.ignored), (false, Some(Ignored::IsBeingReset)));
+        region.at_millisecond(10_100, &went_back(0, 0, 0));
+        region.at_millisecond(10_110, &went_back(1, 0, 0));
+        assert_eq!(region.state().name(), "PROCESSING");
+        let later = region.at_millisecond(10_200, &ask);
+        assert_eq!((later.has_changed, later.send, later.deadline), (true, None, Some(Time(11_000))));
+        for _ in 0..3 {
+            assert!(!region.at_millisecond(10_300, &ask).has_changed);
+        }
+        assert_eq!(region.at_millisecond(10_999, &Event::Time).ignored, Some(Ignored::NotDue));
+        let begun = region.at_millisecond(11_000, &Event::Time);
+        assert_eq!(begun.send, Some(Message::TriggerReset { sequence: 0, attempt: 1 }));
+        // A PE has gone back, and finds that it has to do so again.
+        region.at_millisecond(11_100, &went_back(0, 0, 1));
+        assert!(region.at_millisecond(11_200, &ask).has_changed);
+        region.at_millisecond(11_300, &went_back(1, 0, 1));
+        assert_eq!((region.state().name(), region.state().missing_reports()), ("RESETTING", 0));
+        let begun = region.at_millisecond(12_000, &Event::Time);
+        assert_eq!(begun.send, Some(Message::TriggerReset { sequence: 0, attempt: 2 }));
+    }
+}
+
+#[test]
+fn a_region_that_is_healthy_again_and_again_is_reset_once_a_second() {
+    let mut region = Driven::new();
+    region.settings.max_consecutive_reset_attempts = 5;
+    region.takes(0, &healthy());
+    region.at_millisecond(100, &unhealthy());
+    region.at_millisecond(200, &healthy());
+    assert_eq!(region.state().name(), "RESETTING");
+    region.at_millisecond(300, &unhealthy());
+    for now in [400, 600] {
+        let step = region.at_millisecond(now, &healthy());
+        assert_eq!((step.has_changed, step.ignored), (false, Some(Ignored::TooSoon { until: Time(1_200) })));
+        assert!(!region.at_millisecond(now + 100, &unhealthy()).has_changed);
+    }
+    assert!(region.at_millisecond(1_200, &healthy()).send.is_some());
+}
+
+#[test]
+fn a_region_whose_state_is_lost_is_reset_under_numbers_that_no_pe_has_heard() {
+    // A day in 2026.
+    let now = 1_790_000_000;
+    let state = State::of_driven_before(Time(now * 1_000));
+    let mut region = Driven::from(&state, periodic());
+    let first = format!("seqId=0;resetAttempt={}", 1_790_000_000 - 1_577_836_800);
+    assert_eq!(region.takes(now + 1, &healthy()), Some(first));
+    region.takes(now + 2, &went_back(0, 0, 212_163_200));
+    let resumed = region.takes(now + 3, &went_back(1, 0, 212_163_200));
+    assert_eq!(resumed.as_deref(), Some("seqId=1790000000001;retId=0;pendCkpt=0"));
+    assert_eq!(region.state().figures().n_current_reset_attempts, 1);
+    region.takes(now + 33, &Event::Time);
+    region.takes(now + 34, &done(0, 1_790_000_000_001));
+    region.takes(now + 35, &done(1, 1_790_000_000_001));
+    // From then on PEs count attempts anew.
+    assert_eq!(region.takes(now + 36, &reset()).as_deref(), Some("seqId=1790000000001;resetAttempt=0"));
+}
+
+#[test]
+fn a_pe_that_drains_under_a_number_of_a_lost_state_is_told_to_go_on() {
+    let now = 1_790_000_000;
+    let attempt = unheard_attempt(Time((now + 1) * 1_000));
+    let table = [(operator_driven(), drain(57)), (operator_driven(), done(0, 57)), (periodic(), done(0, 57))];
+    for (settings, report) in table {
+        let mut region = Driven::from(&State::new(), settings);
+        region.takes(now, &healthy());
+        assert_eq!(region.at(now + 1, &done(0, u64::MAX)).send, None, "no sequence id");
+        assert_eq!(region.takes(now + 1, &report), Some(format!("seqId=0;resetAttempt={attempt}")), "{report:?}");
+        region.takes(now + 2, &went_back(0, 0, attempt));
+        let resumed = region.takes(now + 2, &went_back(1, 0, attempt));
+        assert_eq!(resumed.as_deref(), Some("seqId=58;retId=0;pendCkpt=0"));
+        // Before the region was healthy.
+        let mut region = Driven::from(&State::new(), region.settings);
+        region.takes(now, &report);
+        assert!(region.takes(now, &healthy()).is_some_and(|told| told.starts_with("seqId=0;resetAttempt=")));
+        assert_eq!(region.state().sequence(), 57);
+        // Of a launch that is gone.
+        let mut region = Driven::from(&State::new(), region.settings);
+        region.takes(now, &Event::Health(Health::Healthy(launches([(0, 2), (1, 1)]))));
+        region.takes(now, &went_back(1, 0, 0));
+        assert!(region.at(now, &report).ignored.is_some());
+        assert_eq!(region.state().sequence(), 1);
+    }
 }
 
 #[test]
@@ -182,7 +320,7 @@ fn settings_hold_from_the_next_step_on() {
     region.settings.drain_timeout = Duration::from_secs(1);
     assert_eq!(region.takes(300, &Event::Time).as_deref(), Some("seqId=0;resetAttempt=0"));
     region.settings.max_consecutive_reset_attempts = 1;
-    assert_eq!(region.takes(301, &reset()).as_deref(), Some("seqId=0"));
+    assert_eq!(region.takes(400, &Event::Time).as_deref(), Some("seqId=0"));
     assert_eq!(region.state().name(), "MAXIMUM_RESET_ATTEMPTS_REACHED");
 }
 

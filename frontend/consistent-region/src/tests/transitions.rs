@@ -9,12 +9,13 @@ use super::{
 use crate::event::{Event, Ignored, Progress};
 use crate::health::Health;
 use crate::settings::Settings;
-use crate::state::{SEEN_AFTER, State};
+use crate::state::State;
 use crate::time::Time;
 use crate::transition::{Step, step};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
+use std::time::Duration;
 
 const CHAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rules/consistent-region.md");
 const BEGIN: &str = "<!-- Written by a test, see consistent-region-4. -->\n";
@@ -29,6 +30,8 @@ struct Example {
 
 /// When the events of the tables happen: before anything is due.
 const NOW: Time = Time(1_001_000);
+/// When others happen: a moment after the examples came about.
+const SOON: Time = Time(1_000_500);
 /// When the examples came about.
 const BEFORE: Time = Time(1_000_000);
 
@@ -70,12 +73,14 @@ fn examples() -> Vec<Example> {
         state: after(&operator_driven(), from, events),
     };
     let pending = [Event::Time, blocking_done(0, 3), blocking_done(1, 3)];
+    let given_up = [reset(), Event::Time, Event::Time, unhealthy()];
     let all_written = [&pending[..], &[done(0, 3), done(1, 3)]].concat();
     vec![
         example("STARTED, periodic", &new, &[]),
         by_request("STARTED, operator driven", &new, &[]),
         example("STARTED, must be reset", &new, &[reset()]),
         example("PROCESSING, periodic", &processing, &[]),
+        example("PROCESSING, reset before", &processing, &[reset(), went_back(0, 2, 0), went_back(1, 2, 0)]),
         by_request("PROCESSING, operator driven", &requested, &[]),
         example("DRAINING, no reports", &processing, &[Event::Time]),
         example("DRAINING, all others done", &processing, &[Event::Time, done(0, 3)]),
@@ -85,11 +90,12 @@ fn examples() -> Vec<Example> {
         example("CHECKPOINT_PENDING, all others done", &processing, &[&pending[..], &[done(0, 3)]].concat()),
         example("CHECKPOINT_PENDING, all done", &processing, &all_written),
         example("UNHEALTHY", &processing, &[unhealthy()]),
+        example("UNHEALTHY, reset before", &processing, &[reset(), unhealthy()]),
         example("RESETTING, nobody done", &processing, &[reset()]),
         example("RESETTING, all others done", &processing, &[reset(), went_back(0, 2, 0)]),
         example("RESETTING, last attempt", &processing, &[reset(), Event::Time]),
-        example("MAXIMUM_RESET_ATTEMPTS_REACHED, healthy", &processing, &[reset(), reset(), reset()]),
-        example("MAXIMUM_RESET_ATTEMPTS_REACHED, unhealthy", &processing, &[reset(), reset(), reset(), unhealthy()]),
+        example("MAXIMUM_RESET_ATTEMPTS_REACHED, healthy", &processing, &[reset(), Event::Time, Event::Time]),
+        example("MAXIMUM_RESET_ATTEMPTS_REACHED, unhealthy", &processing, &given_up),
     ]
 }
 
@@ -113,7 +119,8 @@ fn events(example: &Example) -> Vec<(&'static str, Event, Time)> {
         ("unhealthy", unhealthy(), NOW),
         ("CheckpointDone", report(1, 1), NOW),
         ("CheckpointDone again", report(0, 1), NOW),
-        ("CheckpointDone, another sequence id", done(1, sequence + 5), NOW),
+        ("CheckpointDone, a smaller sequence id", done(1, sequence - 1), NOW),
+        ("CheckpointDone, a sequence id that was never in use", done(1, sequence + 5), NOW),
         ("CheckpointDone, another launch", report(1, 2), NOW),
         ("CheckpointDone, another PE", report(2, 1), NOW),
         ("BlockingCheckpointDone", blocking_done(1, sequence), NOW),
@@ -126,11 +133,16 @@ fn events(example: &Example) -> Vec<(&'static str, Event, Time)> {
         ("ResetDone, another PE", reset_report(2, 1), NOW),
         ("drain by a trigger operator", drain_by(OPERATOR, member(0, 1)), NOW),
         ("drain by another operator", drain_by("Sink", member(0, 1)), NOW),
-        ("drain, another sequence id", drain(sequence + 5), NOW),
+        ("drain, a smaller sequence id", drain(sequence - 1), NOW),
+        ("drain, a sequence id that was never in use", drain(sequence + 5), NOW),
         ("drain, another launch", drain_by(OPERATOR, member(0, 2)), NOW),
+        ("healthy, a moment after a reset began", health(1), SOON),
         ("reset", reset(), NOW),
+        ("reset, a moment after another began", reset(), SOON),
         ("reset by a PE in another launch", by_earlier_launch, NOW),
         ("forced reset", forced_reset(), NOW),
+        ("forced reset, a moment after another began", forced_reset(), SOON),
+        ("seen by all", Event::SeenByAll, NOW),
         ("time, not yet due", Event::Time, NOW),
         ("time, due", Event::Time, due),
         ("taken over", Event::TakenOver, NOW),
@@ -151,8 +163,8 @@ fn is_another_first(example: &Example, event: &str) -> bool {
 fn timer(deadline: Option<Time>, now: Time) -> &'static str {
     let Some(deadline) = deadline else { return "none" };
     let table = [(PERIOD, "period"), (DRAIN_TIMEOUT, "drain timeout"), (RESET_TIMEOUT, "reset timeout")];
-    let seen = [(SEEN_AFTER, "seen")];
-    let found = table.into_iter().chain(seen).find(|(duration, _)| now.after(*duration) == deadline);
+    let rest = [(Duration::from_millis(500), "the rest of a second")];
+    let found = table.into_iter().chain(rest).find(|(duration, _)| now.after(*duration) == deadline);
     found.map_or("as before", |(_, name)| name)
 }
 
@@ -170,7 +182,8 @@ fn tables() -> String {
         // Events with the same result share a row.
         let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
         for (index, (name, event, now)) in events(example).into_iter().enumerate() {
-            if is_another_first(example, name) || (name == "time, due" && now == NOW) {
+            let is_no_moment_later = name.contains("a moment after") && example.state.reset_begun.is_none();
+            if is_another_first(example, name) || is_no_moment_later || (name == "time, due" && now == NOW) {
                 continue;
             }
             let step = step(&example.settings, &example.state, &event, now);

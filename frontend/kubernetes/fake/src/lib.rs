@@ -44,7 +44,7 @@
 //!
 //! * Namespaces, permissions, schemas, CEL rules, defaults and admission do not exist; [`Server::refuse`] stands for
 //!   all refusals but that of fields that a definition does not declare ([`Server::does_not_declare`]). Only immutable
-//!   ConfigMaps are checked.
+//!   ConfigMaps and Secrets are checked.
 //! * No `generateName`, dry run, JSON or strategic merge patch, deletion of collections, or sub-resources other than
 //!   `status`.
 //! * No watches over the wire: a [`Mirror`] takes the place of the connection that delivers them.

@@ -247,7 +247,7 @@ fn check(id: &Id, before: &Value, after: &Value) -> Result<(), kube::Error> {
             return Err(invalid(id, "no finalizer can be added while the object is being deleted"));
         }
     }
-    if id.kind.name == "ConfigMap" && before["immutable"] == json!(true) {
+    if matches!(id.kind.name.as_str(), "ConfigMap" | "Secret") && before["immutable"] == json!(true) {
         let content =
             |object: &Value| (object["data"].clone(), object["binaryData"].clone(), object["immutable"].clone());
         if content(before) != content(after) {

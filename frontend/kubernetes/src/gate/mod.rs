@@ -4,7 +4,7 @@
 //! So calls wait here instead: a call begins when it has a [`Pass`], and gives it back at its end.
 //!
 //! Who calls says what for, once for everything that a piece of work does ([`Priority::of`]); the calls themselves know
-//! nothing of it.
+//! nothing of it. Whoever measures the work ([`stopwatch`]) is told how long its calls waited.
 //!
 //! Knows: namespaces, priorities. Must not know: what a call does, any kind of objects.
 //!
@@ -19,6 +19,7 @@ mod state;
 use self::state::State;
 pub use self::state::{Limits, Priority};
 use crate::metrics::{Metrics, PriorityLabels, as_seconds};
+use crate::stopwatch::{self, UnderWay};
 use crate::wait;
 use std::fmt;
 use std::future::Future;
@@ -74,6 +75,8 @@ pub struct Pass {
     gate: Gate,
     of: Option<PassOf>,
     begun: Instant,
+    /// For whoever measures the work that the call is made for.
+    _call: Option<UnderWay>,
 }
 
 impl fmt::Debug for Gate {
@@ -98,7 +101,9 @@ impl Gate {
         self.state().ask(Arc::clone(&of.namespace), priority, Waiting { pass: of.clone(), wake }, begun);
         self.let_in();
         // The sender is dropped only when nobody waits any more.
-        let pass = woken.await.unwrap_or_else(|_| Pass { gate: self.clone(), of: None, begun });
+        let woken = stopwatch::aside(woken).await;
+        let mut pass = woken.unwrap_or_else(|_| Pass { gate: self.clone(), of: None, begun, _call: None });
+        pass._call = Some(stopwatch::under_way());
         let label = PriorityLabels { priority: priority.name() };
         let took = begun.elapsed();
         self.shared.metrics.call_wait_seconds.get_or_create(&label).observe(as_seconds(took));
@@ -124,7 +129,7 @@ impl Gate {
             // The lock ends with the statement: a pass that nobody waits for any more takes it again.
             let next = self.state().next(Instant::now(), |waiting| !waiting.wake.is_closed());
             let Some(Waiting { pass, wake }) = next else { return };
-            let pass = Pass { gate: self.clone(), of: Some(pass), begun: Instant::now() };
+            let pass = Pass { gate: self.clone(), of: Some(pass), begun: Instant::now(), _call: None };
             if let Err(mut unwanted) = wake.send(pass)
                 && let Some(of) = unwanted.of.take()
             {
@@ -167,6 +172,7 @@ impl Drop for Pass {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::jiff::Timestamp;
     use streams_process::telemetry::testing;
     use tokio::task::yield_now;
     use tokio::time::timeout;
@@ -255,6 +261,23 @@ mod tests {
         );
         assert_eq!(wait.attribute("priority"), Some("urgent"));
         assert!(wait.took >= Duration::from_millis(250), "{wait:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_is_measured_without_the_time_that_its_calls_wait_for_others() {
+        let gate = gate(1);
+        let first = gate.pass("a").await;
+        let begun = Instant::now();
+        let work = async {
+            let calls = async { tokio::join!(call(&gate, Priority::Normal, 10), call(&gate, Priority::Normal, 10)) };
+            let others = async {
+                tokio::time::sleep(Duration::from_secs(100)).await;
+                drop(first);
+            };
+            tokio::join!(calls, others);
+        };
+        let (_, worked) = stopwatch::measure(move || Timestamp::UNIX_EPOCH + begun.elapsed(), work).await;
+        assert_eq!((begun.elapsed().as_millis(), worked.as_millis()), (100_020, 20));
     }
 
     #[tokio::test(start_paused = true)]

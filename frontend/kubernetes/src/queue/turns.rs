@@ -88,6 +88,18 @@ impl<T> Turns<T> {
         self.pop_of(may, |_, item| counts(item))
     }
 
+    /// Drops all items that do not count. What is left keeps its order.
+    pub fn retain(&mut self, mut counts: impl FnMut(&T) -> bool) {
+        let mut of_objects = |objects: &mut Ring<VecDeque<T>>| {
+            objects.retain(|items| items.retain(&mut counts), VecDeque::is_empty);
+        };
+        let of_namespace = |keys: &mut Namespace<T>| {
+            of_objects(&mut keys.usual);
+            of_objects(&mut keys.patient);
+        };
+        self.namespaces.retain(of_namespace, Namespace::is_empty);
+    }
+
     /// [`Turns::pop`]; `counts` hears of which namespace the item is.
     pub(crate) fn pop_of(
         &mut self,
@@ -138,6 +150,20 @@ impl<P: Default> Ring<P> {
 
     fn is_empty(&self) -> bool {
         self.order.is_empty()
+    }
+
+    /// Changes all parts, and removes those that are empty then.
+    fn retain(&mut self, mut change: impl FnMut(&mut P), is_empty: impl Fn(&P) -> bool) {
+        let parts = &mut self.parts;
+        self.order.retain(|name| {
+            let Some(part) = parts.get_mut(name) else { return false };
+            change(part);
+            let has_something = !is_empty(part);
+            if !has_something {
+                parts.remove(name);
+            }
+            has_something
+        });
     }
 
     /// Asks the parts in turn until one gives something. That one, if it has more, comes last from then on; those that
@@ -217,6 +243,19 @@ mod tests {
         assert_eq!(turns.pop(|_| true, |item| item % 2 == 0), Some(2));
         assert_eq!(turns.pop(|_| true, |item| item % 2 == 0), None);
         assert!(turns.namespaces.is_empty() && turns.namespaces.parts.is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_of_all_that_wait_comes_in_its_order_and_the_rest_leaves_nothing_behind() {
+        let of_all = [("a", "x", 1), ("a", "y", 2), ("a", "y", 4), ("b", "x", 3), ("c", "x", 6), ("c", "x", 8)];
+        let mut turns = turns(&of_all);
+        turns.push_patient(Owner { namespace: "a".into(), object: "z".into() }, 10);
+        turns.retain(|item| item % 2 == 0);
+        assert_eq!(turns.namespaces.parts.len(), 2);
+        assert_eq!(rest(&mut turns), [2, 6, 4, 8, 10]);
+        turns.push(Owner { namespace: "a".into(), object: "x".into() }, 1);
+        turns.retain(|_| false);
+        assert!(turns.is_empty() && turns.namespaces.parts.is_empty());
     }
 
     #[test]

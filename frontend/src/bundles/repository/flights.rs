@@ -88,6 +88,14 @@ where
     }
 }
 
+impl<K: Eq + Hash, T: Clone> Flights<K, T> {
+    /// When the work for this key may be tried again: what failed a moment ago is not before.
+    pub(super) fn free_at(&self, key: &K) -> Instant {
+        let flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        flights.get(key).and_then(|flight| flight.failed).unwrap_or_else(Instant::now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +137,7 @@ mod tests {
                 }
             });
             assert_eq!(outcome.await, Err(BundleError::unavailable("no")));
+            assert!(flights.free_at(&"a") > Instant::now());
             if tries.load(Ordering::SeqCst) > before {
                 times.push(begin.elapsed().as_secs());
             }
@@ -138,6 +147,7 @@ mod tests {
         advance(Duration::from_secs(60)).await;
         assert_eq!(flights.join("a", || async { Ok(()) }).await, Ok(()));
         assert!(flights.0.lock().unwrap().is_empty());
+        assert_eq!(flights.free_at(&"a"), Instant::now());
     }
 
     #[tokio::test(start_paused = true)]

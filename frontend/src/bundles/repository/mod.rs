@@ -1,8 +1,8 @@
 //! Serving PEs the bundles of their jobs (the rules of `docs/rules/repository.md`).
 //!
-//! The bootstrap of a PE asks for a bundle by name, at an address of the frontend. Whose pod asks is told by its
-//! address, and what the job was submitted with is recorded in its status: that bundle, with the same SHA-256, is what
-//! the pod gets, or an error.
+//! The bootstrap of a PE asks for a bundle by name, at an address of the frontend, once: whatever else it gets ends it.
+//! So a request waits here for what may pass. Whose pod asks is told by its address, and what the job was submitted with
+//! is recorded in its status: that bundle, with the same SHA-256, is what the pod gets.
 //!
 //! | Module | Subject |
 //! |---|---|
@@ -14,7 +14,8 @@
 //! the protocol, what becomes of it that a pod is told why it does not get its bundle.
 //!
 //! Invariants: a pod gets no other bundle than that of its job. However many pods ask at once, a bundle is fetched once
-//! (rule repository-9), and the disk that is used has a bound (rule repository-10).
+//! (rule repository-9), and the disk that is used has a bound (rule repository-10). A pod that asks waits no longer than
+//! [`RepositoryOptions::patience`].
 
 mod flights;
 mod reading;
@@ -37,7 +38,10 @@ use streams_api::Job;
 use streams_bundle_repository::{Counters, Found, Refusal, Repository, Server, Settings, Tenant};
 use streams_kubernetes::metrics::Metrics;
 use tokio::net::TcpListener;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+/// How soon it is looked again for what nobody tells of.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Bounds of what is served.
 #[derive(Clone, Debug)]
@@ -46,7 +50,7 @@ pub struct RepositoryOptions {
     pub directory: PathBuf,
     /// Bytes of bundles there.
     pub max_bytes: u64,
-    /// How long a PE waits for a bundle that is being fetched before it is told to ask again.
+    /// How long a PE waits for a bundle that is being fetched, or that cannot be had at first.
     pub patience: Duration,
     /// Bounds of connections.
     pub server: Settings,
@@ -57,14 +61,24 @@ impl Default for RepositoryOptions {
         Self {
             directory: std::env::temp_dir(),
             max_bytes: 1 << 30,
-            patience: Duration::from_secs(10),
+            patience: Duration::from_secs(600),
             server: Settings::default(),
         }
     }
 }
 
+impl RepositoryOptions {
+    /// How long it may take, from the request of a pod until it has its bundle or is left.
+    pub fn longest(&self) -> Duration {
+        self.server.longest()
+    }
+}
+
 /// The pods that ask.
 pub trait Pods: Send + Sync + 'static {
+    /// Waits until a job is known that has the pod with this address; for ever, if there is none.
+    fn known(&self, address: IpAddr) -> impl Future<Output = ()> + Send;
+
     /// The job that has the pod with this address now.
     fn job_at(&self, address: IpAddr) -> Option<Arc<Job>>;
 
@@ -89,6 +103,14 @@ struct Sources {
     flights: Flights<FlightKey, Arc<StoredBundle>>,
     /// Digests of bundles that were found by their ADL.
     digests: Cache<FlightKey, String>,
+}
+
+/// Why a pod has not got its bundle.
+enum Missed {
+    /// It does not get it.
+    Refused(Refusal),
+    /// It may get it from this time on. The words say what it waits for.
+    Until(Instant, String),
 }
 
 /// How many digests are known.
@@ -145,40 +167,62 @@ impl<P: Pods> BundleRepository<P> {
         Server::new(self, settings, counters).serve(listener, stop).await
     }
 
-    /// What the job of a pod was submitted with (rule repository-2).
-    fn submitted(&self, peer: IpAddr) -> Result<Submitted, Refusal> {
-        let job = (self.pods.job_at(peer))
-            .ok_or_else(|| Refusal::Forbidden(format!("no job is known to have a pod with the address {peer}")))?;
-        Submitted::of(&job).ok_or_else(|| {
-            let name = job.metadata.name.as_deref().unwrap_or_default();
-            Refusal::NotNow(format!("job {name} has no bundle yet"))
-        })
+    /// The job of a pod (rule repository-2).
+    fn job(&self, peer: IpAddr) -> Result<Arc<Job>, Refusal> {
+        let words = || Refusal::Forbidden(format!("no job is known to have a pod with the address {peer}"));
+        self.pods.job_at(peer).ok_or_else(words)
+    }
+
+    /// The bundle of this name, as it can be had now; what is being fetched is waited for.
+    async fn look(&self, peer: IpAddr, name: &str, deadline: Instant) -> Result<Found, Missed> {
+        let job = self.job(peer).map_err(Missed::Refused)?;
+        let submitted =
+            Submitted::of(&job).ok_or_else(|| Missed::Until(Instant::now() + AGAIN, not_submitted(&job)))?;
+        let Submitted { namespace, job, names, .. } = &submitted;
+        if !names.iter().any(|known| known == name) {
+            return Err(Missed::Refused(Refusal::Unknown(format!("job {namespace}/{job} has no bundle {name}"))));
+        }
+        let namespace = namespace.clone();
+        let bundle = self.bundle(peer, submitted, deadline).await?;
+        let reader = self.sources.reading.begin(&namespace, bundle.sha256(), bundle.length());
+        let reader = reader.map_err(|too_much| Missed::Until(Instant::now() + AGAIN, too_much.to_string()))?;
+        self.pods.answered(peer, Ok(()));
+        Ok(Found::pieces(bundle.length(), bundle.read(reader)))
     }
 
     /// The bundle of the job that has the pod with this address, on disk.
-    async fn bundle(&self, peer: IpAddr, mut submitted: Submitted) -> Result<Arc<StoredBundle>, Refusal> {
+    async fn bundle(
+        &self,
+        peer: IpAddr,
+        mut submitted: Submitted,
+        deadline: Instant,
+    ) -> Result<Arc<StoredBundle>, Missed> {
         if let Some(sha256) = self.sources.digests.get(&submitted.key()) {
             submitted.wanted = Wanted::Digest(sha256);
         }
         if let Wanted::Digest(sha256) = &submitted.wanted
             && let Some(bundle) = self.sources.shelf.get(sha256)
         {
-            self.pods.answered(peer, Ok(()));
             return Ok(bundle);
         }
         let shown = format!("{}/{}", submitted.namespace, submitted.job);
+        let not_now = |why: &str| format!("the bundle of job {shown} cannot be had now: {why}");
         let (key, sources) = (submitted.key(), Arc::clone(&self.sources));
-        let landing = self.sources.flights.join(key, || async move { sources.fetch(&submitted).await });
-        let not_now = |why: String| Refusal::NotNow(format!("the bundle of job {shown} cannot be had now: {why}"));
-        match timeout(self.options.patience, landing).await {
-            Ok(outcome) => {
-                self.pods.answered(peer, outcome.as_ref().map(|_| ()));
-                outcome.map_err(|error| not_now(error.to_string()))
+        let landing = self.sources.flights.join(key.clone(), || async move { sources.fetch(&submitted).await });
+        match timeout_at(deadline, landing).await {
+            Ok(Ok(bundle)) => Ok(bundle),
+            Ok(Err(error)) => {
+                self.pods.answered(peer, Err(&error));
+                Err(Missed::Until(self.sources.flights.free_at(&key), not_now(&error.to_string())))
             }
             // It is not known yet whether it can be had.
-            Err(_) => Err(not_now("it is being fetched".to_owned())),
+            Err(_) => Err(Missed::Until(deadline, not_now("it is being fetched"))),
         }
     }
+}
+
+fn not_submitted(job: &Job) -> String {
+    format!("job {} has no bundle yet", job.metadata.name.as_deref().unwrap_or_default())
 }
 
 impl Submitted {
@@ -222,20 +266,24 @@ impl<P: Pods> Repository for BundleRepository<P> {
         self.pods.job_at(peer)?.metadata.namespace.as_deref().map(Arc::from)
     }
 
+    async fn known(&self, peer: IpAddr) {
+        self.pods.known(peer).await;
+    }
+
     async fn find(&self, peer: IpAddr, name: &str) -> Result<Found, Refusal> {
-        let submitted = self.submitted(peer)?;
-        if !submitted.names.iter().any(|known| known == name) {
-            let Submitted { namespace, job, .. } = &submitted;
-            return Err(Refusal::Unknown(format!("job {namespace}/{job} has no bundle {name}")));
+        let deadline = Instant::now() + self.options.patience;
+        loop {
+            match self.look(peer, name, deadline).await {
+                Ok(found) => return Ok(found),
+                Err(Missed::Refused(refusal)) => return Err(refusal),
+                Err(Missed::Until(at, why)) if at >= deadline => return Err(Refusal::NotNow(why)),
+                Err(Missed::Until(at, _)) => sleep_until(at).await,
+            }
         }
-        let namespace = submitted.namespace.clone();
-        let bundle = self.bundle(peer, submitted).await?;
-        let reader = self.sources.reading.begin(&namespace, bundle.sha256(), bundle.length());
-        let reader = reader.map_err(|too_much| Refusal::NotNow(too_much.to_string()))?;
-        Ok(Found::pieces(bundle.length(), bundle.read(reader)))
     }
 
     async fn names(&self, peer: IpAddr) -> Result<Vec<String>, Refusal> {
-        Ok(self.submitted(peer)?.names)
+        let job = self.job(peer)?;
+        Submitted::of(&job).map(|submitted| submitted.names).ok_or_else(|| Refusal::NotNow(not_submitted(&job)))
     }
 }

@@ -30,6 +30,9 @@ const POD: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const OTHER_POD: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
 
+/// Shorter than what failed is not tried again.
+const IMPATIENT: Duration = Duration::from_millis(900);
+
 fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
@@ -58,6 +61,8 @@ struct Known {
 }
 
 impl repository::Pods for Known {
+    async fn known(&self, _: IpAddr) {}
+
     fn job_at(&self, peer: IpAddr) -> Option<Arc<Job>> {
         self.jobs.iter().find(|(pod, _)| *pod == peer).map(|(_, job)| Arc::clone(job))
     }
@@ -77,6 +82,11 @@ struct Pods {
 impl Pods {
     fn new(fetcher: Fetcher, jobs: Vec<(IpAddr, Job)>) -> Self {
         Self::with(fetcher, kubernetes(&[]), jobs, |_| {})
+    }
+
+    /// The same for pods that do not wait until what failed is tried again.
+    fn impatient(fetcher: Fetcher, jobs: Vec<(IpAddr, Job)>) -> Self {
+        Self::with(fetcher, kubernetes(&[]), jobs, |options| options.patience = IMPATIENT)
     }
 
     fn with(
@@ -165,7 +175,7 @@ async fn a_pod_gets_the_bundle_of_its_job_by_each_of_its_names() {
 #[tokio::test]
 async fn a_job_whose_bundle_is_not_fetched_yet_has_none() {
     let site = Site::start(|_| content(sab("App"), None)).await;
-    let pods = Pods::new(site.fetcher(), vec![(POD, job("early", url(&site.http(GIT, "/a.sab")), None))]);
+    let pods = Pods::impatient(site.fetcher(), vec![(POD, job("early", url(&site.http(GIT, "/a.sab")), None))]);
     assert_eq!(pods.not_now(POD, "a.sab").await, "job early has no bundle yet");
     assert_eq!(site.requests(), 0);
 }
@@ -175,7 +185,7 @@ async fn what_was_replaced_is_never_served() {
     let (site, there) = changing(sab("New")).await;
     let (store, bundle) = (tempfile::tempdir().unwrap(), url(&site.http(GIT, "/demo.App.sab")));
     let options = FetchOptions { store: Some(store.path().to_owned()), allowed: loopback(), ..options() };
-    let pods = Pods::new(site.fetcher_with(options, PROVEN), vec![(POD, job("j", bundle, Some(&sab("Old"))))]);
+    let pods = Pods::impatient(site.fetcher_with(options, PROVEN), vec![(POD, job("j", bundle, Some(&sab("Old"))))]);
     let said = pods.not_now(POD, "demo.App.sab").await;
     let expected = format!(
         "the bundle of job a/j cannot be had now: demo.App.sab was replaced: the job was submitted with the bundle {} \
@@ -195,6 +205,23 @@ async fn what_was_replaced_is_never_served() {
     assert_eq!(pods.answered().last(), Some(&(POD, None)));
     assert_eq!(pods.get(POD, "demo.App.sab").await.unwrap(), sab("Old"));
     assert_eq!(pods.answered(), [(POD, None)], "also of what is at hand");
+}
+
+/// A bootstrap asks once.
+#[tokio::test]
+async fn a_pod_that_asks_once_gets_a_bundle_that_cannot_be_had_at_first() {
+    let asked = AtomicUsize::new(0);
+    let site = Site::start(move |_| match asked.fetch_add(1, Ordering::SeqCst) {
+        0 => status(StatusCode::SERVICE_UNAVAILABLE),
+        _ => content(sab("App"), None),
+    })
+    .await;
+    let pods = Pods::new(site.fetcher(), vec![(POD, job("j", url(&site.http(GIT, "/a.sab")), Some(&sab("App"))))]);
+    assert_eq!(pods.get(POD, "a.sab").await.unwrap(), sab("App"));
+    let answered = pods.answered();
+    let [(POD, Some(why)), (POD, None)] = answered.as_slice() else { panic!("{answered:?}") };
+    assert!(why.contains("the server answers 503"), "{why}");
+    assert_eq!(site.requests(), 2);
 }
 
 #[tokio::test]
@@ -228,8 +255,8 @@ async fn a_private_bundle_is_fetched_with_the_secret_of_the_job() {
         (POD, job("right", private(&address, "s"), Some(&sab("Private")))),
         (OTHER_POD, job("wrong", private(&address, "wrong"), Some(&sab("Else")))),
     ];
-    let pods = Pods::with(site.fetcher(), cluster, jobs, |_| {});
-    assert_eq!(pods.get(POD, "demo.sab").await.unwrap(), sab("Private"));
+    let pods = Pods::with(site.fetcher(), cluster, jobs, |options| options.patience = IMPATIENT);
+    assert_eq!(pods.once_there(POD, "demo.sab").await, sab("Private"));
     let said = pods.not_now(OTHER_POD, "demo.sab").await;
     assert!(said.contains("the server answers 403") && !said.contains("t1"), "{said}");
 }
@@ -248,7 +275,7 @@ async fn an_earlier_job_gets_a_bundle_with_its_adl() {
     assert_eq!(pods.get(POD, "old.sab").await.unwrap(), sab("App"));
     assert_eq!(site.requests(), 1);
     *there.lock().unwrap() = sab("Other");
-    let pods = Pods::new(site.fetcher(), vec![(POD, earlier)]);
+    let pods = Pods::impatient(site.fetcher(), vec![(POD, earlier)]);
     let said = pods.not_now(POD, "old.sab").await;
     assert!(said.contains("old.sab was replaced: the job was submitted with the ADL "), "{said}");
 }
@@ -408,7 +435,9 @@ async fn failures_are_told_and_the_disk_has_a_bound() {
         (POD, job("gone", url(&site.http(GIT, "/gone.sab")), Some(b"x"))),
         (OTHER_POD, job("large", url(&site.http(GIT, "/a.sab")), Some(&sab("App")))),
     ];
-    let pods = Pods::with(site.fetcher(), kubernetes(&[]), jobs, |options| options.max_bytes = 100);
+    let pods = Pods::with(site.fetcher(), kubernetes(&[]), jobs, |options| {
+        (options.max_bytes, options.patience) = (100, IMPATIENT);
+    });
     let said = pods.not_now(POD, "gone.sab").await;
     assert!(said.contains("the server answers 404"), "{said}");
     let said = pods.not_now(OTHER_POD, "a.sab").await;

@@ -1,6 +1,7 @@
 //! What becomes of a region, and of its status. Pure.
 
 use super::Memory;
+use crate::consistent_regions::answered::{ByPe, were_all_answered};
 use crate::consistent_regions::reports::Waiting;
 use crate::consistent_regions::stored;
 use crate::controllers::start_hash::Starts as _;
@@ -9,12 +10,16 @@ use k8s_openapi::jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{ConsistentRegion, ConsistentRegionStatus, condition, names};
-use streams_consistent_region::{Event, Health, Settings, State, Time, step};
+use streams_consistent_region::{Event, Health, Ignored, Settings, State, Time, step};
 use streams_kubernetes::events::Notice;
+use streams_kubernetes::ownership::controller;
 
 /// How often the words of a condition are written, if nothing else is: while a thousand PEs start, another one is the
 /// missing one again and again.
 const SAY_AGAIN: Duration = Duration::from_secs(5);
+
+/// How soon a region is looked at again that waits until its PEs have asked.
+const ASKED_AGAIN: Duration = Duration::from_secs(1);
 
 /// Reason of the condition, and of the Event, when resets have failed too often.
 const EXHAUSTED: &str = "ResetAttemptsExhausted";
@@ -22,11 +27,19 @@ const EXHAUSTED: &str = "ResetAttemptsExhausted";
 const UNREADABLE: &str = "RecordUnreadable";
 /// Reason of the condition while the spec is not what the job controller has written.
 const CHANGED: &str = "ChangedByOthers";
+/// Reason of the condition, and of the Event, when times that the application says are too short.
+const TOO_SHORT: &str = "TimesTooShort";
+/// Reason of the condition of a region that its job has left behind.
+const JOB_DELETED: &str = "JobDeleted";
 
 /// What is known of a region.
 pub(crate) struct Observation {
     /// The region.
     pub(super) region: Arc<ConsistentRegion>,
+    /// No state is stored of it, though it had one, or its PEs ran before it was made.
+    pub(super) has_lost_record: bool,
+    /// PEs that have got a message of the region for an answer.
+    pub(super) answered: ByPe,
     /// Whether its PEs run and are connected.
     pub(super) health: Health,
     /// What PEs have reported.
@@ -58,12 +71,14 @@ pub(crate) struct Decision {
 pub(super) fn decide(observed: &Observation) -> Decision {
     let region = &observed.region;
     if region.metadata.deletion_timestamp.is_some() {
-        return Decision::default();
+        return Decision { is_put_off: true, ..Decision::default() };
     }
     if region.spec.is_changed_by_others(&region.metadata) {
         return changed_by_others(observed);
     }
     let before = match stored::state(region) {
+        // It was deleted while its PEs ran, and made again, or somebody has taken the record away.
+        Ok(_) if observed.has_lost_record => State::of_driven_before(stored::time(observed.now)),
         Ok(state) => state,
         Err(error) => return unreadable(observed, &error),
     };
@@ -71,7 +86,7 @@ pub(super) fn decide(observed: &Observation) -> Decision {
     let known = region.status.as_ref().and_then(|status| status.reset_requested.as_ref());
     let requested = requested.filter(|requested| user_requests::is_new(Some(requested), known));
     let settings = stored::settings(&region.spec);
-    let (state, ignored) = all_steps(observed, &settings, &before, requested.is_some());
+    let Steps { state, ignored, wait, .. } = all_steps(observed, &settings, &before, requested.is_some());
 
     let mut status = region.status.clone().unwrap_or_default();
     if let Some(requested) = requested {
@@ -82,45 +97,85 @@ pub(super) fn decide(observed: &Observation) -> Decision {
         // A state can always be written.
         let _ = stored::store(&mut status, &state);
     }
+    let short = warn(observed, &mut status);
     let is_other = region.status.as_ref() != Some(&status);
     let (is_ready, reason, message) = said(&state, &observed.health, settings.max_consecutive_reset_attempts);
     let (written, say_again) = with_condition(observed, status, is_other, is_ready, reason, &message);
-    let due = state.deadline(&settings).map(|deadline| until(deadline, observed.now));
+    let due = [state.deadline(&settings), wait].into_iter().flatten().map(|moment| until(moment, observed.now));
+    let asked = state.to_be_seen().map(|_| ASKED_AGAIN);
     Decision {
         written,
-        notices: notices(&before, &state),
+        notices: notices(&before, &state).into_iter().chain(short).collect(),
         ignored,
         is_put_off: false,
-        look_again: due.into_iter().chain(say_again).min(),
+        look_again: due.chain(say_again).chain(asked).min(),
         state: Some(state),
     }
 }
 
-/// Everything that has happened, one after the other.
-fn all_steps(observed: &Observation, settings: &Settings, before: &State, is_reset: bool) -> (State, Vec<String>) {
-    let now = stored::time(observed.now);
-    let mut state = before.clone();
-    let mut ignored = Vec::new();
-    let mut take = |event: &Event, who: Option<u64>| {
-        let next = step(settings, &state, event, now);
-        state = next.state;
-        if let (Some(pe), Some(reason)) = (who, next.ignored) {
-            ignored.push(format!("{event:?} of PE {pe}: {reason}"));
+/// Steps that are taken one after the other.
+struct Steps<'a> {
+    settings: &'a Settings,
+    now: Time,
+    state: State,
+    /// Why nothing came of what PEs have reported.
+    ignored: Vec<String>,
+    /// What had to wait comes again then.
+    wait: Option<Time>,
+}
+
+impl Steps<'_> {
+    fn take(&mut self, event: &Event, by: Option<u64>) {
+        let next = step(self.settings, &self.state, event, self.now);
+        self.state = next.state;
+        match (next.ignored, by) {
+            (Some(Ignored::TooSoon { until }), _) => self.wait = Some(until),
+            (Some(reason), Some(pe)) => self.ignored.push(format!("{event:?} of PE {pe}: {reason}")),
+            _ => {}
         }
-    };
+    }
+}
+
+/// Everything that has happened, one after the other.
+fn all_steps<'a>(observed: &Observation, settings: &'a Settings, before: &State, is_reset: bool) -> Steps<'a> {
+    let now = stored::time(observed.now);
+    let mut steps = Steps { settings, now, state: before.clone(), ignored: Vec::new(), wait: None };
     let was_driven = observed.region.status.as_ref().is_some_and(|status| status.record.is_some());
     if was_driven && !observed.memory.has_taken_over {
-        take(&Event::TakenOver, None);
+        steps.take(&Event::TakenOver, None);
     }
     for report in &observed.reports {
-        take(&report.event, Some(report.pe));
+        steps.take(&report.event, Some(report.pe));
     }
     if is_reset {
-        take(&Event::Reset { by: None, is_forced: true }, None);
+        steps.take(&Event::Reset { by: None, is_forced: true }, None);
     }
-    take(&Event::Health(observed.health.clone()), None);
-    take(&Event::Time, None);
-    (state, ignored)
+    steps.take(&Event::Health(observed.health.clone()), None);
+    let to_be_seen = steps.state.to_be_seen();
+    if to_be_seen.is_some_and(|(message, launches)| were_all_answered(&observed.answered, launches, message)) {
+        steps.take(&Event::SeenByAll, None);
+    }
+    steps.take(&Event::Time, None);
+    steps
+}
+
+/// Conditions that say what is unusual about a region, and what people are told when there is something new.
+fn warn(observed: &Observation, status: &mut ConsistentRegionStatus) -> Option<Notice> {
+    let Observation { region, now, .. } = observed;
+    let (generation, conditions) = (region.metadata.generation, &mut status.conditions);
+    if controller(&region.metadata).is_none() {
+        let words = "the job was deleted without it; it goes on with the PEs that were left behind";
+        condition::set(conditions, condition::ORPHANED, true, JOB_DELETED, words, generation, *now);
+    } else {
+        condition::remove(conditions, condition::ORPHANED);
+    }
+    let Some(words) = stored::too_short(&region.spec) else {
+        condition::remove(conditions, condition::WARNING);
+        return None;
+    };
+    let is_known = condition::get(conditions, condition::WARNING).is_some_and(|known| known.message == words);
+    condition::set(conditions, condition::WARNING, true, TOO_SHORT, &words, generation, *now);
+    (!is_known).then(|| Notice::warning(TOO_SHORT, words))
 }
 
 /// The region with this status and condition, if that is to be written; else, when its words are.
@@ -194,7 +249,7 @@ fn unreadable(observed: &Observation, error: &serde_json::Error) -> Decision {
     let words = format!("status.record cannot be read, so the region is not driven: {error}");
     let (written, look_again) = with_condition(observed, status, false, false, UNREADABLE, &words);
     let notices = vec![Notice::warning(UNREADABLE, words)];
-    Decision { written, notices, look_again, ..Decision::default() }
+    Decision { written, notices, look_again, is_put_off: true, ..Decision::default() }
 }
 
 /// Somebody else has changed the spec, which is about to be restored. Until then the region takes no step: with other

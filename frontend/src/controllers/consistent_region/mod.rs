@@ -9,6 +9,7 @@
 //! | Module | What it does |
 //! |---|---|
 //! | [`decide`] | what becomes of a region, and of its status |
+//! | [`telling`] | sends PEs what they are told |
 //! | [`figures`] | the metrics of regions |
 //!
 //! What follows from a state happens when the mirror shows it: then it is stored, and whoever asks hears nothing older.
@@ -20,22 +21,25 @@
 
 mod decide;
 mod figures;
+mod telling;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use self::decide::{Decision, Observation};
 pub(crate) use self::figures::RegionFigures;
-use crate::consistent_regions::documents::States;
+use self::telling::Telling;
 use crate::consistent_regions::{ConsistentRegions, stored};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{self, Next};
 use crate::controllers::remembered::Remembered;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as KubernetesTime;
 use kube::ResourceExt;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use streams_api::{ConsistentRegion, names};
+use streams_api::ConsistentRegion;
 use streams_consistent_region::{Message, State, Time, health};
 use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::ownership::controller;
 use streams_kubernetes::queue::{Outcome, Queue};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
@@ -68,17 +72,17 @@ pub(crate) struct Memory {
 pub(crate) struct ConsistentRegionReconciler<C, M> {
     cluster: C,
     regions: ConsistentRegions,
-    messenger: M,
+    telling: Telling<M>,
     figures: RegionFigures,
     memory: Remembered<Memory>,
 }
 
-impl<C, M> ConsistentRegionReconciler<C, M> {
+impl<C, M: Messenger> ConsistentRegionReconciler<C, M> {
     /// Drives these regions, and tells PEs through this messenger.
     pub(crate) fn new(cluster: C, regions: ConsistentRegions, messenger: M, figures: RegionFigures) -> Self {
         let memory = Remembered::default();
         memory.end_with(&regions.mirrors.consistent_regions);
-        Self { cluster, regions, messenger, figures, memory }
+        Self { cluster, regions, telling: Telling::through(messenger), figures, memory }
     }
 }
 
@@ -90,16 +94,24 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<Observation>, Error> {
         let Some(region) = self.regions.mirrors.consistent_regions.get(key) else {
             self.regions.reports.forget(key);
+            self.regions.answered.forget(key);
             self.figures.remove(key);
             return Ok(None);
         };
         let pes: BTreeSet<u64> = region.spec.pe_ids.iter().copied().collect();
-        let owners = region.metadata.owner_references.iter().flatten();
-        let job_uid = owners.filter(|owner| owner.controller == Some(true)).map(|owner| &*owner.uid).next();
-        let job = key.sibling(&region.spec.job_name);
-        let facts = self.regions.members.facts(&job, job_uid.unwrap_or_default(), pes.iter().copied());
+        // Of a job that was deleted alone, the region and its PEs are left, and belong together as before.
+        let job_uid = controller(&region.metadata).map_or("", |job| job.uid.as_str());
+        let (job, members) = (key.sibling(&region.spec.job_name), &self.regions.members);
+        let facts = members.facts(&job, job_uid, pes.iter().copied());
+        let status = region.status.as_ref();
+        let has_record = status.is_some_and(|status| status.record.is_some());
+        let is_taken_away = !has_record && status.is_some_and(|status| status.state.is_some());
+        let created = region.metadata.creation_timestamp.as_ref().filter(|_| !has_record);
+        let is_older = |created: &KubernetesTime| members.ran_before(&job, job_uid, pes.iter().copied(), created.0);
         let uid = region.uid().unwrap_or_default();
         Ok(Some(Observation {
+            has_lost_record: is_taken_away || created.is_some_and(is_older),
+            answered: self.regions.answered.of(key),
             health: health(&pes, |pe| facts.get(&pe).copied()),
             reports: self.regions.reports.take(key),
             memory: self.memory.find(key, &uid, |memory| memory.clone()).unwrap_or_default(),
@@ -151,30 +163,13 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
             self.figures.show(key, &state.figures());
             // Until the mirror shows it, whoever asks would hear something older. It wakes this region when it does.
             if is_shown && memory.told != state.message() && self.regions.are_driven_here() {
-                self.tell(key, &region, &state).await;
+                if let Some(launches) = state.launches() {
+                    self.telling.tell(&self.regions, key, &region.spec.job_name, launches).await;
+                }
                 memory.told = state.message();
             }
         }
         self.memory.keep(key, &region.uid().unwrap_or_default(), memory);
         Ok(Next::Rest(look_again.map_or(Outcome::Done, Outcome::Again)))
-    }
-}
-
-impl<C, M: Messenger> ConsistentRegionReconciler<C, M> {
-    /// Sends every PE of the region its document. Whoever misses it asks within 6 seconds.
-    async fn tell(&self, key: &Key, region: &ConsistentRegion, state: &State) {
-        let Some(launches) = state.launches() else { return };
-        let mut read = States::default();
-        for pe in launches.pes() {
-            let name = key.sibling(&names::processing_element(&region.spec.job_name, pe));
-            let Some(member) = self.regions.members.get(&name) else { continue };
-            let launch = launches.of(pe).filter(|launch| *launch == member.facts.launch);
-            let (Some(launch), Some(address)) = (launch, member.address) else { continue };
-            let document = self.regions.document(&name, &member, launch, &mut read);
-            let Some(datagram) = document.datagram() else { continue };
-            if let Err(error) = self.messenger.send(address, &datagram).await {
-                tracing::debug!(%key, pe, %address, %error, "a PE cannot be told of its regions; it will ask");
-            }
-        }
     }
 }

@@ -1,7 +1,9 @@
 //! Regions over a fake API server: what is stored, and what PEs are told, when something happens.
 
+use super::telling::Telling;
 use super::{ConsistentRegionReconciler, RegionFigures};
 use crate::consistent_regions::ConsistentRegions;
+use crate::consistent_regions::documents::States;
 use crate::consistent_regions::reports::{NotTaken, TOGETHER};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::reconcile;
@@ -15,7 +17,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streams_api::{ConsistentRegion, ConsistentRegionSpec, Job, ProcessingElement, condition, names};
-use streams_consistent_region::{Event, Member, Progress};
+use streams_consistent_region::{Event, Launches, Member, Progress};
 use streams_kubernetes::Key;
 use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
@@ -27,6 +29,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 const DRAIN: &str = r#"{"0":{"type":"triggerDrain","message":"seqId=1"}}"#;
 const RESUME: &str = r#"{"0":{"type":"resumeSubmission","message":"seqId=2;retId=0;pendCkpt=0"}}"#;
 const RESET: &str = r#"{"0":{"type":"triggerReset","message":"seqId=0;resetAttempt=0"}}"#;
+const SECOND_RESET: &str = r#"{"0":{"type":"triggerReset","message":"seqId=0;resetAttempt=1"}}"#;
 
 /// Remembers what is sent, and how the region was stored at that moment.
 #[derive(Clone)]
@@ -213,6 +216,22 @@ impl Fixture {
         self.connection.writes() - before
     }
 
+    /// A PE asks, and gets an answer.
+    fn asks(&self, number: u64) {
+        let member = self.regions.members.get(&pe(number)).unwrap();
+        let launch = member.facts.launch;
+        let document = self.regions.document(&pe(number), &member, launch, &mut States::default());
+        self.regions.has_answered(&pe(number), &member, launch, &document);
+    }
+
+    /// This is stored of a region, and the mirror shows it.
+    async fn stores(&self, region: &Key, record: Value) {
+        self.server.edit::<ConsistentRegion>(region, |region| {
+            region.status.get_or_insert_default().record = Some(record.clone());
+        });
+        self.late.lock().await.deliver_all();
+    }
+
     /// Both PEs run and process tuples.
     async fn processing() -> Self {
         let fixture = Self::new(json!({}));
@@ -287,6 +306,7 @@ async fn pes_that_were_launched_again_are_reset_and_told_once() {
     fixture.report([1, 2], reset).await;
     assert_eq!(fixture.state(), "PROCESSING");
     // A PE that is replaced so fast that nobody has seen it missing.
+    fixture.server.advance(Duration::from_secs(1));
     fixture.sent();
     fixture.server.remove::<Pod>(&Key::new("n", "flow-0-1"));
     start(&fixture.server, 0, 2);
@@ -295,18 +315,20 @@ async fn pes_that_were_launched_again_are_reset_and_told_once() {
 }
 
 #[tokio::test]
-async fn whoever_takes_over_says_everything_once_more_and_keeps_the_time() {
+async fn whoever_takes_over_waits_for_no_report_that_may_be_lost() {
     let fixture = Fixture::processing().await;
+    let fixture = fixture.taken_over();
+    // Nothing is lost of a region that processes tuples, and its time goes on.
+    assert_eq!(fixture.settle().await, Outcome::Again(PERIOD));
     fixture.server.advance(PERIOD);
     fixture.settle().await;
-    fixture.sent();
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", both(1, DRAIN)));
     let fixture = fixture.taken_over();
     assert_eq!(fixture.settle().await, Outcome::Again(Duration::from_secs(60)));
-    assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", both(1, DRAIN)));
-    fixture.server.advance(Duration::from_secs(60));
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(1, RESET)));
     let fixture = fixture.taken_over();
-    fixture.settle().await;
-    assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(1, RESET)), "nobody led the drain");
+    assert_eq!(fixture.settle().await, Outcome::Again(Duration::from_secs(60)));
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(1, SECOND_RESET)));
 }
 
 #[tokio::test]
@@ -320,7 +342,8 @@ async fn a_crash_at_any_write_and_a_write_without_an_answer_lose_nothing() {
         assert_eq!(fixture.sent(), [], "{fault:?}: it is not known to be stored");
         let fixture = fixture.taken_over();
         fixture.settle().await;
-        assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", both(1, DRAIN)), "{fault:?}");
+        let expected = if has_effect { ("RESETTING", both(1, RESET)) } else { ("DRAINING", both(1, DRAIN)) };
+        assert_eq!((fixture.state().as_str(), fixture.sent()), expected, "{fault:?}");
     }
 }
 
@@ -423,10 +446,11 @@ async fn a_user_resets_a_region_that_has_given_up_once() {
     fixture.settle().await;
     assert_eq!(fixture.state(), "RESETTING");
     assert_eq!(fixture.region().status.unwrap().reset_requested.as_deref(), Some("now"));
-    let sequence = fixture.region().status.unwrap().reset_attempts;
+    assert_eq!(fixture.region().status.unwrap().reset_attempts, Some(2));
     let fixture = fixture.taken_over();
     fixture.settle().await;
-    assert_eq!(fixture.region().status.unwrap().reset_attempts, sequence, "it was asked for once");
+    let attempts = fixture.region().status.unwrap().reset_attempts;
+    assert_eq!(attempts, Some(3), "it was asked for once, and begins again because somebody else leads it");
 }
 
 #[tokio::test]
@@ -455,6 +479,241 @@ async fn a_record_that_cannot_be_read_is_told_and_left_alone() {
         ("RecordUnreadable", Some(spoilt))
     );
     assert_eq!(fixture.sent(), []);
+    // What PEs report is not stored, and not answered as if it were.
+    let event = Event::Report(Member { pe: 0, launch: 1 }, Progress::CheckpointDone { sequence: 1 });
+    let reports = fixture.regions.reports.clone();
+    let report = tokio::spawn(async move { reports.report(&key(), 0, event).await });
+    while fixture.regions.reports.waiting(&key()) < 1 {
+        tokio::task::yield_now().await;
+    }
+    fixture.settle().await;
+    assert_eq!((fixture.regions.reports.waiting(&key()), report.is_finished()), (1, false));
+    report.abort();
+}
+
+#[tokio::test]
+async fn a_region_that_is_made_again_while_its_pes_run_is_reset_under_numbers_that_they_have_not_heard() {
+    for trigger in ["periodic", "operatorDriven"] {
+        let fixture = Fixture::new(json!({"trigger": trigger, "triggerOperators": ["o"]}));
+        for number in 0..2 {
+            start(&fixture.server, number, 1);
+        }
+        fixture.settle().await;
+        let ConsistentRegion { metadata, spec, .. } = fixture.region();
+        fixture.server.remove::<ConsistentRegion>(&key());
+        fixture.settle().await;
+        fixture.server.advance(Duration::from_secs(1));
+        let mut again = ConsistentRegion::new("flow-cr0", spec);
+        again.metadata.namespace = metadata.namespace;
+        again.metadata.owner_references = metadata.owner_references;
+        fixture.server.create(&again);
+        fixture.settle().await;
+        assert_eq!(fixture.state(), "RESETTING", "{trigger}");
+        let told = fixture.sent();
+        let attempt = told[0].1.split("seqId=0;resetAttempt=").nth(1).unwrap().trim_end_matches(['"', '}']);
+        let attempt: u32 = attempt.parse().unwrap();
+        assert!(told.len() == 2 && attempt > 100_000_000, "{told:?}");
+        fixture.report([1, 1], Progress::ResetDone { sequence: 0, attempt }).await;
+        let sequence = fixture.region().status.unwrap().record.unwrap()["sequence"].as_u64().unwrap();
+        assert!(fixture.state() == "PROCESSING" && sequence > 1_000_000_000_000, "{sequence}");
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_somebody_has_taken_away_is_lost() {
+    let fixture = Fixture::processing().await;
+    fixture.server.edit::<ConsistentRegion>(&key(), |region| region.status.as_mut().unwrap().record = None);
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.sent().len()), ("RESETTING", 2));
+}
+
+#[tokio::test]
+async fn times_that_are_too_short_do_not_make_the_region_write_without_end() {
+    let short = json!({
+        "periodMilliseconds": 0, "drainTimeoutMilliseconds": 0, "resetTimeoutMilliseconds": 0,
+        "maxConsecutiveResetAttempts": u32::MAX,
+    });
+    let fixture = Fixture::new(short);
+    start(&fixture.server, 0, 1);
+    start(&fixture.server, 1, 2);
+    let second = Duration::from_secs(1);
+    for _ in 0..3 {
+        // Nothing but the time can lead it on.
+        let before = fixture.connection.writes();
+        for _ in 0..5 {
+            fixture.late.lock().await.deliver_all();
+            assert_eq!(reconcile(&*fixture.reconciler, &key()).await.unwrap(), Outcome::Again(second));
+        }
+        assert_eq!((fixture.state().as_str(), fixture.connection.writes() - before), ("RESETTING", 1));
+        fixture.server.advance(second);
+    }
+    let status = fixture.region().status.unwrap();
+    let warning = condition::get(&status.conditions, condition::WARNING).unwrap();
+    assert!(warning.reason == "TimesTooShort" && warning.message.contains("resetTimeout (0 ms)"), "{warning:?}");
+    let announced = fixture.server.announced();
+    assert_eq!(announced.iter().filter(|announced| announced.notice.warning).count(), 1);
+}
+
+#[tokio::test]
+async fn a_region_that_its_job_has_left_behind_goes_on_with_the_pes_that_were_too() {
+    let fixture = Fixture::processing().await;
+    fixture.server.advance(PERIOD);
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", both(1, DRAIN)));
+    {
+        let mut late = fixture.late.lock().await;
+        for number in 0..2 {
+            fixture.server.edit::<ProcessingElement>(&pe(number), |pe| pe.metadata.owner_references = None);
+        }
+        fixture.server.edit::<ConsistentRegion>(&key(), |region| region.metadata.owner_references = None);
+        fixture.server.remove::<Job>(&Key::new("n", "flow"));
+        late.deliver_all();
+    }
+    fixture.report([1, 1], Progress::CheckpointDone { sequence: 1 }).await;
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", both(1, RESUME)));
+    let conditions = fixture.region().status.unwrap().conditions;
+    assert!(condition::is_true(&conditions, condition::ORPHANED) && condition::is_true(&conditions, condition::READY));
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_complete_when_every_pe_has_asked_since_it_should_go_on() {
+    let fixture = Fixture::processing().await;
+    fixture.server.advance(PERIOD);
+    fixture.settle().await;
+    fixture.report([1, 1], Progress::BlockingCheckpointDone { sequence: 1 }).await;
+    assert_eq!(fixture.state(), "CHECKPOINT_PENDING");
+    fixture.asks(0);
+    fixture.report([1, 1], Progress::CheckpointDone { sequence: 1 }).await;
+    // PE 1 may have heard nothing of it.
+    fixture.server.advance(Duration::from_secs(12));
+    assert_eq!(fixture.settle().await, Outcome::Again(Duration::from_secs(1)));
+    assert_eq!(fixture.state(), "CHECKPOINT_PENDING");
+    fixture.sent();
+    fixture.asks(1);
+    fixture.settle().await;
+    let drained = r#"{"0":{"type":"drained","message":"seqId=1"}}"#;
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", both(1, drained)));
+    // What it is told then is nothing that a region waits for.
+    fixture.asks(0);
+    fixture.asks(1);
+    assert!(fixture.regions.answered.of(&key()).is_empty());
+}
+
+/// Sends as many documents as it is allowed to, one after the other.
+#[derive(Clone)]
+struct Slow {
+    allowed: Arc<tokio::sync::Semaphore>,
+    sent: Arc<Mutex<Vec<(String, String)>>>,
+}
+
+impl Messenger for Slow {
+    async fn send(&self, address: IpAddr, message: &str) -> io::Result<()> {
+        self.allowed.acquire().await.unwrap().forget();
+        self.sent.lock().unwrap().push((address.to_string(), message.to_owned()));
+        Ok(())
+    }
+}
+
+/// The record of a region of both PEs, in their first launches.
+fn record(sequence: u64, completed: u64, phase: &str, rest: &Value) -> Value {
+    let mut of_phase = json!({"launches": {"1": [0, 1]}, "since": 0});
+    of_phase.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+    json!({
+        "sequence": sequence, "lastCompleted": completed, "attempts": 0, "attemptsBefore": 0,
+        "phase": {phase: of_phase}, "measured": {},
+    })
+}
+
+fn processing(sequence: u64) -> Value {
+    record(sequence, sequence - 1, "processing", &json!({"told": "drained"}))
+}
+
+/// Both PEs are in a second region, too, and this is what the mirrors show.
+async fn with_a_second_region(fixture: &Fixture, records: [Value; 2]) -> Key {
+    let second = Key::new("n", "flow-cr1");
+    let mut region = fixture.region();
+    let spec = ConsistentRegionSpec { index: 1, ..region.spec.clone() };
+    let owners = region.metadata.owner_references.take();
+    region = ConsistentRegion::new("flow-cr1", spec);
+    (region.metadata.namespace, region.metadata.owner_references) = (Some("n".to_owned()), owners);
+    fixture.server.create(&region);
+    for number in 0..2 {
+        fixture.server.edit::<ProcessingElement>(&pe(number), |pe| pe.spec.consistent_regions = vec![0, 1]);
+    }
+    let [of_first, of_second] = records;
+    fixture.stores(&key(), of_first).await;
+    fixture.stores(&second, of_second).await;
+    second
+}
+
+#[tokio::test]
+async fn a_pe_of_two_regions_is_never_told_what_is_older() {
+    let fixture = Fixture::processing().await;
+    let second = with_a_second_region(&fixture, [processing(2), processing(2)]).await;
+    let slow = Slow { allowed: Arc::new(tokio::sync::Semaphore::new(0)), sent: Arc::default() };
+    let telling = Arc::new(Telling::through(slow.clone()));
+    let launches: Launches = [(0, 1), (1, 1)].into_iter().collect();
+    let tell = |region: &Key| {
+        let (telling, regions, region, launches) =
+            (Arc::clone(&telling), fixture.regions.clone(), region.clone(), launches.clone());
+        tokio::spawn(async move { telling.tell(&regions, &region, "flow", &launches).await })
+    };
+    let rest = || async {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let of_first = tell(&key());
+    rest().await;
+    fixture.stores(&second, processing(3)).await;
+    let of_second = tell(&second);
+    rest().await;
+    fixture.stores(&key(), processing(3)).await;
+    slow.allowed.add_permits(100);
+    of_first.await.unwrap();
+    of_second.await.unwrap();
+    let sent = slow.sent.lock().unwrap().clone();
+    assert_eq!(sent.len(), 4);
+    // All but the one that was under way were made when both had gone on.
+    let (first, others) = sent.split_first().unwrap();
+    assert_eq!(first.1.matches("seqId=1").count(), 2, "{first:?}");
+    for later in others {
+        assert_eq!(later.1.matches("seqId=2").count(), 2, "{later:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_pe_that_has_to_ask_is_not_kept_from_it() {
+    let fixture = Fixture::processing().await;
+    let pending = json!({"resumed": 0, "reports": {"done": [0, 1], "blocking": []}, "complete": 0});
+    let second = with_a_second_region(&fixture, [processing(2), record(3, 1, "checkpointPending", &pending)]).await;
+    let telling = Telling::through(fixture.recorder.clone());
+    let launches: Launches = [(0, 1), (1, 1)].into_iter().collect();
+    fixture.asks(0);
+    telling.tell(&fixture.regions, &key(), "flow", &launches).await;
+    let to: Vec<String> = fixture.sent().into_iter().map(|(to, _)| to).collect();
+    assert_eq!(to, ["10.0.1.0"], "a PE that hears something does not ask");
+    fixture.asks(1);
+    telling.tell(&fixture.regions, &key(), "flow", &launches).await;
+    assert_eq!((fixture.sent().len(), fixture.regions.answered.of(&second).len()), (2, 2));
+}
+
+#[tokio::test]
+async fn a_term_that_ends_while_pes_are_told_ends_the_telling() {
+    let fixture = Fixture::processing().await;
+    fixture.stores(&key(), processing(2)).await;
+    let slow = Slow { allowed: Arc::new(tokio::sync::Semaphore::new(0)), sent: Arc::default() };
+    let telling = Telling::through(slow.clone());
+    let launches: Launches = [(0, 1), (1, 1)].into_iter().collect();
+    let region = key();
+    let told = telling.tell(&fixture.regions, &region, "flow", &launches);
+    let ends = async {
+        tokio::task::yield_now().await;
+        fixture.regions.term.over();
+        slow.allowed.add_permits(2);
+    };
+    tokio::join!(told, ends);
+    assert_eq!(slow.sent.lock().unwrap().len(), 1, "the one that was under way");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 //!
 //! Knows: the Service, where this replica is reached. Must not know: regions.
 //!
-//! Invariant: a Service that belongs to no job is left as it is.
+//! Invariant: a Service that belongs to no job, and that no job has left behind, is left as it is.
 
 #[cfg(test)]
 mod tests;
@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, names};
 use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::ownership::controller;
 use streams_kubernetes::queue::{Outcome, Queue};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
@@ -37,13 +38,13 @@ pub(crate) fn subscribe(mirrors: &Mirrors, queue: &Queue<Key>) {
     mirrors.services.wake(queue, |service: &Service| is_of_regions(service).then(|| Key::of(service)));
 }
 
-/// Whether a job has this Service for its consistent regions.
+/// Whether a job has this Service for its consistent regions, or has left it behind: PEs that run on report there.
 fn is_of_regions(service: &Service) -> bool {
-    let mut owners = service.metadata.owner_references.iter().flatten();
-    owners.any(|owner| {
-        let is_job = owner.controller == Some(true) && owner.kind == Job::kind(&());
-        is_job && service.metadata.name == Some(names::consistent_region_service(&owner.name))
-    })
+    let job = match controller(&service.metadata) {
+        Some(owner) => (owner.kind == Job::kind(&())).then_some(&owner.name),
+        None => service.labels().get(names::LABEL_JOB),
+    };
+    job.is_some_and(|job| service.metadata.name == Some(names::consistent_region_service(job)))
 }
 
 /// Keeps the slices of these Services.

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::json;
 use std::net::IpAddr;
+use streams_api::names;
 use streams_kubernetes::Key;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes_fake::{Connection, Server};
@@ -97,6 +98,20 @@ async fn a_leader_without_an_address_leads_nobody_astray() {
     Leader::at(&server, Some("10.0.0.1")).writes().await;
     Leader::at(&server, None).writes().await;
     assert_eq!(listed(&server).0, [Vec::<String>::new(), vec![]]);
+}
+
+#[tokio::test]
+async fn what_a_job_has_left_behind_leads_to_the_leader_as_before() {
+    let server = Server::new();
+    service(&server, "flow");
+    server.edit::<Service>(&key(), |service| {
+        service.metadata.owner_references = None;
+        let labels = service.metadata.labels.get_or_insert_default();
+        labels.insert(names::LABEL_JOB.to_owned(), "flow".to_owned());
+    });
+    let mut leader = Leader::at(&server, Some("10.0.0.1"));
+    assert_eq!((leader.writes().await, leader.writes().await), (1, 0));
+    assert_eq!(listed(&server).0, [vec!["10.0.0.1".to_owned()], vec![]]);
 }
 
 #[tokio::test]

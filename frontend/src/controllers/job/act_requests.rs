@@ -4,10 +4,13 @@
 
 use super::act::Actor;
 use super::child::Child;
+use super::off_thread::off_thread_if_many;
 use super::owned::Owned;
-use super::requests::admission::{admit_all, age, ended};
+use super::requests::admission::{GENERATION_MISMATCH, admit_all, age, ended};
+use super::requests::amount;
 use super::requests::standing::Circumstances;
 use super::tasks::Failure;
+use super::widths::OUT_OF_BOUNDS;
 use crate::controllers::traces;
 use crate::mirrors::ByOwner as _;
 use kube::ResourceExt as _;
@@ -15,7 +18,7 @@ use kube::api::ListParams;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use streams_api::{ParallelRegion, RequestedWidths, Resize, ResizePhase, ResizeStatus, UnwrittenWidth, names};
+use streams_api::{Job, ParallelRegion, RequestedWidths, Resize, ResizePhase, ResizeStatus, UnwrittenWidth, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::error::written;
@@ -29,43 +32,73 @@ const READ_ONE_BY_ONE: usize = 16;
 impl<C: Cluster> Actor<'_, C> {
     /// Admits the requests that are new, in the trace of the newest of them.
     pub(super) async fn admit(&self) -> Result<(), Error> {
-        let requests: Vec<Resize> = self.requests().iter().map(|request| (**request).clone()).collect();
+        let requests = self.reconciler.read_requests(&self.snapshot.key, &self.snapshot.job).await?;
         let span = tracing::info_span!("admit", trace_id = field::Empty);
         let has_number = |request: &Resize| request.status.as_ref().is_some_and(|status| status.number.is_some());
         let new = requests.iter().filter(|request| !request.phase().is_final() && !has_number(request));
         let newest = new.max_by_key(|request| age(request));
-        if let Some(trace) = newest.and_then(traces::carried_by) {
+        if let Some(trace) = newest.and_then(|request| traces::carried_by(&**request)) {
             traces::continue_context(&span, &trace);
         }
         self.admit_against_regions(requests).instrument(span).await
     }
 
     /// Admits the requests that are new, against the regions as they are at this moment.
-    async fn admit_against_regions(&self, mut requests: Vec<Resize>) -> Result<(), Error> {
+    async fn admit_against_regions(&self, requests: Vec<Arc<Resize>>) -> Result<(), Error> {
         let job = &*self.snapshot.job;
         let mut regions = self.regions_of(&requests).await?;
         regions
             .retain(|region| is_controlled_by(&region.metadata, job) && region.metadata.deletion_timestamp.is_none());
-        let before = requests.clone();
-        let known = (before.iter().collect::<Vec<_>>(), regions.iter().collect::<Vec<_>>());
-        let of = Circumstances::new(&self.observed.status, &known.1, &known.0);
         let given = self.remember(|entry| entry.last_resize);
         let last = self.observed.status.admitted_resizes.max(self.observed.requests.last_number).max(given);
         let now = self.reconciler.cluster.now();
-        let looked_at = admit_all(&mut requests, &job.spec, &of, last, now);
-        let greatest = requests.iter().filter_map(|request| request.status.as_ref()?.number).max();
+        let (job, status) = (Arc::clone(&self.snapshot.job), self.observed.status.clone());
+        let amount = regions.len() + amount(requests.iter().map(|request| &**request));
+        let judged = off_thread_if_many(amount, move || {
+            let known =
+                (requests.iter().map(|request| &**request).collect::<Vec<_>>(), regions.iter().collect::<Vec<_>>());
+            let of = Circumstances::new(&job.spec, &status, &known.1, &known.0);
+            let judged = admit_all(&of, last, now).into_iter();
+            judged.map(|(request, status)| Resize { status: Some(status), ..request.clone() }).collect::<Vec<_>>()
+        });
+        let judged = judged.await.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
+        let judged = self.without_outdated(judged).await?;
+        if judged.is_empty() {
+            // What becomes of them depends on others, or on a later state of the job, whose changes wake the job.
+            return Ok(());
+        }
+        let greatest = judged.iter().filter_map(|request| request.status.as_ref()?.number).max();
         self.remember(|entry| entry.last_resize = entry.last_resize.max(greatest.unwrap_or_default()));
-        let writes = looked_at.into_iter().filter_map(|at| requests.get(at)).map(|request| self.put_request(request));
+        let writes = judged.iter().map(|request| self.put_request(request));
         let done: Result<(), Error> = futures::future::join_all(writes).await.into_iter().collect();
         done?;
         self.has_advanced.store(true, Ordering::Relaxed);
         Ok(())
     }
 
+    /// Leaves out who would be refused because of bounds or a generation that are not those of the job any more: whoever
+    /// has changed the job before the request was made must not be told that it is as before.
+    async fn without_outdated(&self, judged: Vec<Resize>) -> Result<Vec<Resize>, Error> {
+        let by_job = |request: &Resize| {
+            let reason = request.status.as_ref().and_then(|status| status.reason.as_deref());
+            matches!(reason, Some(OUT_OF_BOUNDS | GENERATION_MISMATCH))
+        };
+        if !judged.iter().any(by_job) {
+            return Ok(judged);
+        }
+        let now: Option<Job> = self.reconciler.cluster.get(&self.snapshot.key).await?;
+        let is_as_observed = now.is_some_and(|now| {
+            let generation = now.status.as_ref().and_then(|status| status.generation);
+            now.metadata.generation == self.snapshot.job.metadata.generation
+                && generation == self.observed.status.generation
+        });
+        Ok(if is_as_observed { judged } else { judged.into_iter().filter(|request| !by_job(request)).collect() })
+    }
+
     /// The regions that requests name which are not over, as the API server has them at this moment. A few are read one
     /// by one: a list waits until the API server's own cache has caught up with what was written last, whatever that
     /// was, and that may take a tenth of a second.
-    async fn regions_of(&self, requests: &[Resize]) -> Result<Vec<ParallelRegion>, Error> {
+    async fn regions_of(&self, requests: &[Arc<Resize>]) -> Result<Vec<ParallelRegion>, Error> {
         let Some(generation) = &self.snapshot.committed else { return Ok(Vec::new()) };
         let concerned = requests.iter().filter(|request| !request.phase().is_final());
         let named: BTreeSet<&str> =
@@ -84,11 +117,6 @@ impl<C: Cluster> Actor<'_, C> {
         });
         let regions: Vec<Option<ParallelRegion>> = futures::future::try_join_all(reads).await?;
         Ok(regions.into_iter().flatten().collect())
-    }
-
-    /// The requests of the job, each as it was written last.
-    fn requests(&self) -> Vec<Arc<Resize>> {
-        self.reconciler.requests(&self.snapshot.key, &self.snapshot.job)
     }
 
     fn request(&self, name: &str) -> Option<Arc<Resize>> {

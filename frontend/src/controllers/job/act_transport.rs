@@ -7,9 +7,10 @@
 
 use super::MANAGER;
 use super::act::Actor;
-use super::transport::certificate::{CertificateError, Names, inspect, issue, renew};
+use super::transport::certificate::{CertificateError, Material, Names, inspect, issue, renew};
 use super::transport::secret;
 use k8s_openapi::api::core::v1::Secret;
+use kube::Resource;
 use kube::api::PropagationPolicy;
 use streams_api::names;
 use streams_kubernetes::Error;
@@ -29,41 +30,102 @@ impl<C: Cluster> Actor<'_, C> {
     async fn write_transport(&self) -> Result<(), Error> {
         let cluster = &self.reconciler.cluster;
         let (key, owner) = (&self.snapshot.key, &self.snapshot.owner);
-        let days = self.snapshot.job.spec.transport_certificate_validity_in_days;
-        let (now, called) = (cluster.now(), Names::of(key));
-        let failed = |error: CertificateError| Error::Call(kube::Error::Service(error.into()));
         let existing = cluster.get::<Secret>(&key.sibling(&names::transport_secret(&key.name))).await?;
-        let Some(existing) = existing else {
-            let secret = secret::secret(&key.name, owner, &issue(called, days, now).map_err(failed)?);
-            tracing::info!(job = %key, "made a certificate authority");
-            return match cluster.create(&key.namespace, MANAGER, &secret).await {
-                // Somebody was faster: the next look finds it.
-                Err(error) if is_already_exists(&error) => Ok(()),
-                created => created.map(|_| ()).map_err(|error| written(&secret, error)),
-            };
-        };
+        let Some(existing) = existing else { return self.make_transport().await };
         ensure_writable::<Secret>(&existing.metadata, Some(owner))?;
-        let usable = secret::material(&existing).and_then(|material| Some((inspect(&material).ok()?, material)));
-        let material = match usable {
-            Some((certificates, _)) if now < certificates.renew_at(days) => return Ok(()),
-            Some((_, material)) => renew(&material, called, days, now).map_err(failed)?,
-            None => issue(called, days, now).map_err(failed)?,
-        };
-        tracing::info!(job = %key, "renewed the certificate");
+        self.delete_secret(&names::transport_copy(&key.name)).await?;
+        let (material, is_new) = self.current(secret::material(&existing))?;
+        let is_immutable = existing.immutable == Some(true);
+        if !is_new && !is_immutable {
+            return Ok(());
+        }
         let changed = secret::with(&existing, &key.name, owner, &material);
+        if is_immutable {
+            return self.make_transport_again(changed, &material).await;
+        }
+        tracing::info!(job = %key, "renewed the certificate");
         cluster.replace(MANAGER, &changed).await.map(|_| ()).map_err(|error| written(&changed, error))
     }
 
-    /// Deletes the Secret.
-    pub(super) async fn delete_transport(&self) -> Result<(), Error> {
-        let key = &self.snapshot.key;
+    /// This material if its certificate is not due yet, else newer one of the same authority, if that can be used; and
+    /// whether it is newer.
+    fn current(&self, material: Option<Material>) -> Result<(Material, bool), Error> {
+        let days = self.snapshot.job.spec.transport_certificate_validity_in_days;
+        let (now, called) = (self.reconciler.cluster.now(), Names::of(&self.snapshot.key));
+        let usable = material.and_then(|material| Some((inspect(&material).ok()?, material)));
+        let newer = match usable {
+            Some((certificates, material)) if now < certificates.renew_at(days) => return Ok((material, false)),
+            Some((_, material)) => renew(&material, called, days, now),
+            None => issue(called, days, now),
+        };
+        let newer = newer.map_err(|error: CertificateError| Error::Call(kube::Error::Service(error.into())))?;
+        Ok((newer, true))
+    }
+
+    /// Makes the Secret, of what a copy has kept if a process has ended while it made the Secret again.
+    async fn make_transport(&self) -> Result<(), Error> {
+        let cluster = &self.reconciler.cluster;
+        let (key, owner) = (&self.snapshot.key, &self.snapshot.owner);
+        let name = names::transport_copy(&key.name);
+        let copy = cluster.get::<Secret>(&key.sibling(&name)).await?;
+        let ours = copy.filter(|copy| is_controlled_by(&copy.metadata, &*self.snapshot.job));
+        let (material, _) = self.current(ours.as_ref().and_then(secret::material))?;
+        let secret = secret::secret(&key.name, owner, &material);
+        tracing::info!(job = %key, has_copy = ours.is_some(), "made the Secret for transport security");
+        match cluster.create(&key.namespace, MANAGER, &secret).await {
+            Ok(_) if ours.is_some() => self.delete_secret(&name).await,
+            Ok(_) => Ok(()),
+            // Somebody was faster: the next look finds it.
+            Err(error) if is_already_exists(&error) => Ok(()),
+            Err(error) => Err(written(&secret, error)),
+        }
+    }
+
+    /// Makes the Secret again, which cannot be changed. A copy keeps the authority meanwhile: were it lost, PEs would
+    /// not trust each other until all of them have read their files anew.
+    async fn make_transport_again(&self, changed: Secret, material: &Material) -> Result<(), Error> {
+        let cluster = &self.reconciler.cluster;
+        let (key, owner) = (&self.snapshot.key, &self.snapshot.owner);
+        let copy = secret::copy(&key.name, owner, material);
+        cluster.create(&key.namespace, MANAGER, &copy).await.map_err(|error| match error {
+            // One of the job would be deleted by now.
+            error if is_already_exists(&error) => Error::Foreign {
+                kind: Secret::kind(&()).into_owned(),
+                name: names::transport_copy(&key.name),
+                owner: "somebody else".to_owned(),
+            },
+            error => written(&copy, error),
+        })?;
+        let uid = changed.metadata.uid.clone();
         let name = names::transport_secret(&key.name);
-        let existing = self.reconciler.cluster.get_metadata::<Secret>(&key.sibling(&name)).await?;
-        let ours = existing.filter(|existing| is_controlled_by(existing, &*self.snapshot.job));
-        if let Some(uid) = ours.and_then(|existing| existing.uid) {
-            self.writer().delete::<Secret>(&name, Some(&uid), PropagationPolicy::Background).await?;
+        self.writer().delete::<Secret>(&name, uid.as_deref(), PropagationPolicy::Background).await?;
+        let again = secret::again(changed);
+        tracing::info!(job = %key, "somebody had made the Secret for transport security immutable; made it again");
+        match cluster.create(&key.namespace, MANAGER, &again).await {
+            Ok(_) => self.delete_secret(&names::transport_copy(&key.name)).await,
+            // The next look finds what is there.
+            Err(error) if is_already_exists(&error) => {
+                Err(Error::Conflict { kind: Secret::kind(&()).into_owned(), name })
+            }
+            Err(error) => Err(written(&again, error)),
+        }
+    }
+
+    /// Deletes the Secret, and a copy of it.
+    pub(super) async fn delete_transport(&self) -> Result<(), Error> {
+        let job = &self.snapshot.key.name;
+        for name in [names::transport_copy(job), names::transport_secret(job)] {
+            self.delete_secret(&name).await?;
         }
         self.remember(|entry| entry.transport = None);
         Ok(())
+    }
+
+    /// Deletes the Secret of this name if it is the job's.
+    async fn delete_secret(&self, name: &str) -> Result<(), Error> {
+        let existing = self.reconciler.cluster.get_metadata::<Secret>(&self.snapshot.key.sibling(name)).await?;
+        let ours = existing.filter(|existing| is_controlled_by(existing, &*self.snapshot.job));
+        let Some(uid) = ours.and_then(|existing| existing.uid) else { return Ok(()) };
+        self.writer().delete::<Secret>(name, Some(&uid), PropagationPolicy::Background).await
     }
 }

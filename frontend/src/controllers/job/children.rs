@@ -43,6 +43,9 @@ pub(crate) const PORT_ID_MAX: u32 = 65_535 - BASE_PORT;
 /// Longest name of an operator, region or pool that an object shows (schema).
 pub(crate) const NAME_MAX: usize = 1024;
 
+/// Type of all Services: one of another type leads elsewhere, or can be reached from elsewhere.
+pub(crate) const SERVICE_TYPE: &str = "ClusterIP";
+
 const BASE_PORT: u32 = 10_000;
 const NOTIFICATION_PORT: i32 = 10_000;
 const CONSISTENT_REGION_PORT: i32 = 10_001;
@@ -158,14 +161,15 @@ impl ChildBuilder<'_> {
         object
     }
 
-    /// The options of a PE, those of the job filled in (rule pod-12). It gets one of `shares` equal parts of job-wide
-    /// resources.
+    /// The options of a PE, those of the job filled in (rule pod-12), each under its first name (rule pod-11). It gets
+    /// one of `shares` equal parts of job-wide resources.
     fn options(&self, shares: NonZeroU32) -> PeOptions {
         let mut options = self.spec.pe_options();
         options.image_pull_policy = options.image_pull_policy.or(Some(self.spec.image_pull_policy));
         options.image_pull_secret = options.image_pull_secret.or_else(|| self.spec.image_pull_secret.clone());
         options.sab_name = Some(options.sab_name().unwrap_or(self.sab_name).to_owned());
         options.bundle_name = None;
+        options.checkpoint_repository = options.checkpoint_repository.or(options.checkpoint_data_store.take());
         let whole = self.spec.resources.as_ref().and_then(resources::saying_something);
         let share = whole.and_then(|whole| resources::share(&whole, shares).ok());
         let own = || options.resources.as_ref().and_then(resources::saying_something);
@@ -202,6 +206,7 @@ impl ChildBuilder<'_> {
         Service {
             metadata: self.described(plan, name, names::pe_labels(self.job(), pe.id)),
             spec: Some(ServiceSpec {
+                type_: Some(SERVICE_TYPE.to_owned()),
                 cluster_ip: Some("None".to_owned()),
                 publish_not_ready_addresses: Some(true),
                 selector: Some(names::pe_selector(self.job(), pe.id)),
@@ -255,6 +260,8 @@ impl ChildBuilder<'_> {
         ConfigMap {
             metadata: self.metadata(names::job_config_map(self.job()), names::job_labels(self.job())),
             data: Some(BTreeMap::from([(port_labels::FILE.to_owned(), labels)])),
+            // Set, so that whoever makes it immutable changes something that is restored: it changes with resizes.
+            immutable: Some(false),
             ..ConfigMap::default()
         }
     }
@@ -476,12 +483,28 @@ mod tests {
     }
 
     #[test]
+    fn options_under_two_names_are_written_under_the_first() {
+        let kept = json!({"fileSystem": {"path": "/c"}});
+        let defaults = pe_of(&spec(json!({})), &second(10), TextVersion::Origin).spec.options;
+        for name in ["checkpointRepository", "checkpointDataStore"] {
+            let spec = spec(json!({"processingElement": {name: kept, "bundleName": "b.sab"}}));
+            let options = pe_of(&spec, &second(10), TextVersion::Origin).spec.options;
+            let expected = PeOptions {
+                sab_name: Some("b.sab".to_owned()),
+                checkpoint_repository: Some(serde_json::from_value(kept.clone()).unwrap()),
+                ..defaults.clone()
+            };
+            assert_eq!(options, expected, "{name}");
+        }
+    }
+
+    #[test]
     fn a_service_is_a_name_for_its_pe_whether_it_is_ready_or_not() {
         let (spec, owner) = (spec(json!({})), owner());
         let service = ChildBuilder { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" };
         let service = service.service(&Plan::default(), &planned(), &[]);
         let expected = json!({
-            "clusterIP": "None", "publishNotReadyAddresses": true,
+            "type": "ClusterIP", "clusterIP": "None", "publishNotReadyAddresses": true,
             "selector": {"app": "streams", "streams.ibm.com/job": "flow", "streams.ibm.com/pe": "3"},
             "ports": [
                 {"name": "sys-2", "port": 10002, "protocol": "TCP"},

@@ -15,10 +15,10 @@ pub(crate) use streams_proto::fusion::v1::fusion::Automatic;
 
 use super::chunks::digest;
 use super::generation::{Generation, Settled};
-use super::in_force::redis_of;
+use super::in_force::{place_of, redis_of};
 use super::resources;
 use super::tasks::{Failure, Remedy};
-use streams_api::{ChannelCount, FusionMode, FusionType, InitialWidth, Job, JobSpec, TransportSecurity};
+use streams_api::{ChannelCount, FusionMode, FusionType, InitialWidth, Job, JobSpec, TransportSecurity, mounts};
 
 /// The compilation of the first generation. `adl_sha256` is the digest of the pinned ADL; the content is left out.
 pub(crate) fn compilation(job: &Job, job_id: u64, adl_sha256: Bytes, automatic: Automatic) -> Compilation {
@@ -74,9 +74,10 @@ fn configuration(spec: &JobSpec) -> Configuration {
 }
 
 /// Digest of everything in the spec that the first generation depends on. If it changes, the plan is compiled again.
+/// What automatic fusion is told of the cluster is no part of it: that changes all the time.
 pub(crate) fn inputs(job: &Job, job_id: u64, adl_sha256: &str) -> String {
     let adl = Bytes::from(hex::decode(adl_sha256).unwrap_or_default());
-    let mut inputs = compilation(job, job_id, adl, Automatic::default()).encode_to_vec();
+    let mut inputs = compilation(job, job_id, adl, automatic(&job.spec, None, 0)).encode_to_vec();
     // What is settled together with the first generation (rules job-46 and job-48).
     let options = job.spec.pe_options();
     if options.transport_security_type != TransportSecurity::None {
@@ -149,6 +150,12 @@ pub(crate) fn refusal(spec: &JobSpec, running: Option<&Settled>) -> Option<Failu
         let message = "processingElement.checkpointRepository.redis: the servers are found at the submission only";
         return refused("NotSupported", message.to_owned());
     }
+    if let Some(taken) = place_of(&options).and_then(mounts::taken) {
+        let message = format!(
+            "processingElement.checkpointRepository.fileSystem.path: PEs see something else at {taken}: name another place"
+        );
+        return refused("CheckpointPathInvalid", message);
+    }
     for (field, resources) in [("resources", &spec.resources), ("processingElement.resources", &options.resources)] {
         if let Some(error) = resources.as_ref().and_then(|resources| resources::check(resources).err()) {
             return refused("ResourcesInvalid", format!("{field}: {error}"));
@@ -216,10 +223,21 @@ mod tests {
         let base = inputs(serde_json::json!({}));
         for same in [
             serde_json::json!({"processingElement": {"runtimeTraceLevel": "TRACE"}}),
-            serde_json::json!({"resources": {"limits": {"cpu": "1"}}}),
+            serde_json::json!({"processingElement": {"resources": {"requests": {"cpu": "0.1", "memory": "1Gi"}}}}),
             serde_json::json!({"parallelRegions": [{"name": "R", "maxWidth": 5}]}),
         ] {
             assert_eq!(inputs(same.clone()), base, "{same}");
+        }
+        // CPU is of concern to automatic fusion only, which is the default.
+        let cpu = serde_json::json!({"limits": {"cpu": "1"}});
+        let legacy = serde_json::json!({"legacy": true});
+        for resources in
+            [serde_json::json!({"resources": cpu}), serde_json::json!({"processingElement": {"resources": cpu}})]
+        {
+            assert_ne!(inputs(resources.clone()), base, "{resources}");
+            let mut other = resources.clone();
+            other["fusion"] = legacy.clone();
+            assert_eq!(inputs(other), inputs(serde_json::json!({"fusion": legacy})), "{resources}");
         }
         for other in [
             serde_json::json!({"fusion": {"legacy": true}}),
@@ -271,6 +289,15 @@ mod tests {
             (
                 serde_json::json!({"processingElement": {"resources": {"limits": {"cpu": "a lot"}}}}),
                 Some("processingElement.resources: cpu"),
+            ),
+            (
+                serde_json::json!({"processingElement": {"resources": {"limits": {"nvidia.com/gpu": "500m"}}}}),
+                Some("processingElement.resources: nvidia.com/gpu"),
+            ),
+            (serde_json::json!({"processingElement": {"checkpointDataStore": {"fileSystem": {"path": "/c"}}}}), None),
+            (
+                serde_json::json!({"processingElement": {"checkpointDataStore": {"fileSystem": {"path": "/data/"}}}}),
+                Some("fileSystem.path: PEs see something else at /data"),
             ),
         ];
         for (spec, expected) in table {

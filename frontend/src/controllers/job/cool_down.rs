@@ -4,10 +4,10 @@
 //!
 //! Knows: the spec, both statuses. Must not know: who wants which width.
 
-use super::widths::bounds;
+use super::widths::{RegionEntries, cool_down_seconds};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
-use streams_api::{InitialWidth, JobSpec, JobStatus, ParallelRegion};
+use streams_api::{JobSpec, JobStatus, ParallelRegion};
 
 /// Reason of what waits for the end of a cool-down.
 pub(crate) const COOLING_DOWN: &str = "CoolingDown";
@@ -27,13 +27,13 @@ impl CoolDown {
     pub(crate) fn of(spec: &JobSpec, status: &JobStatus, region: &ParallelRegion) -> Option<Self> {
         let name = &region.spec.name;
         let applied = status.applied_widths.iter().find(|applied| applied.region == *name)?.width;
-        Self::by(bounds(spec, name)?, applied, status, region)
+        Self::by(cool_down_seconds(spec, name), applied, status, region)
     }
 
-    /// The same of a region whose entry in the job, and whose applied width, are known.
-    pub(crate) fn by(entry: &InitialWidth, applied: u32, status: &JobStatus, region: &ParallelRegion) -> Option<Self> {
+    /// The same of a region whose `coolDownSeconds` and applied width are known.
+    pub(crate) fn by(seconds: Option<u32>, applied: u32, status: &JobStatus, region: &ParallelRegion) -> Option<Self> {
         let name = &region.spec.name;
-        let seconds = entry.cool_down_seconds.filter(|seconds| *seconds > 0)?;
+        let seconds = seconds.filter(|seconds| *seconds > 0)?;
         let said = region.status.clone().unwrap_or_default();
         let changed_at = said.last_resize_by(status, Some(applied))?.committed_at?.0;
         let until = changed_at.checked_add(SignedDuration::from_secs(seconds.into())).unwrap_or(Timestamp::MAX);
@@ -49,9 +49,17 @@ impl CoolDown {
         wanted: &BTreeMap<String, u32>,
         now: Timestamp,
     ) -> Option<Self> {
-        let changed = wanted.iter().filter(|(name, width)| applied.get(*name).is_some_and(|applied| applied != *width));
-        let cooling = changed.filter_map(|(name, _)| Self::of(spec, status, region(name)?));
-        cooling.filter(|cooling| now < cooling.until).max_by_key(|cooling| cooling.until)
+        let entries = RegionEntries::of(spec);
+        let changed = wanted.iter().filter_map(|(name, width)| {
+            let applied = applied.get(name).filter(|applied| *applied != width)?;
+            Self::by(entries.cool_down_seconds(spec, name), *applied, status, region(name)?)
+        });
+        Self::longest(changed, now)
+    }
+
+    /// The one of these that lasts longest, if any of them is not past.
+    pub(crate) fn longest(cool_downs: impl Iterator<Item = Self>, now: Timestamp) -> Option<Self> {
+        cool_downs.filter(|cooling| now < cooling.until).max_by_key(|cooling| cooling.until)
     }
 
     /// One sentence.
@@ -65,7 +73,9 @@ impl CoolDown {
 mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-    use streams_api::{BundleReference, LastResize, ParallelRegionSpec, ParallelRegionStatus, RegionWidth, Rollout};
+    use streams_api::{
+        BundleReference, InitialWidth, LastResize, ParallelRegionSpec, ParallelRegionStatus, RegionWidth, Rollout,
+    };
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -113,11 +123,13 @@ mod tests {
     fn a_width_stays_for_a_while_after_it_has_changed() {
         let forever = u32::MAX;
         // entries of the job, width and time of the last change that the region says -> until when it stays
-        let table: [(&[(&str, Option<u32>)], _, _, Option<i64>); 8] = [
+        let table: [(&[(&str, Option<u32>)], _, _, Option<i64>); 9] = [
             (&[("A", Some(30))], 2, Some(100), Some(130)),
             (&[("*", Some(10)), ("A", Some(30))], 2, Some(100), Some(130)),
             (&[("B", Some(30)), ("*", Some(10))], 2, Some(100), Some(110)),
-            (&[("A", None), ("*", Some(10))], 2, Some(100), None),
+            // An entry without a cool-down takes none away, and one of nothing does.
+            (&[("A", None), ("*", Some(10))], 2, Some(100), Some(110)),
+            (&[("A", Some(0)), ("*", Some(10))], 2, Some(100), None),
             (&[("A", Some(0))], 2, Some(100), None),
             (&[("A", Some(30))], 2, None, None),
             // The region has not said yet that its width changed.

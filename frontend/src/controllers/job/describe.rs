@@ -4,6 +4,7 @@
 //! failed for good stays failed until the spec changes (phase, observed generation and the reason of `Submitted`), and
 //! the condition `Submitted` stays true.
 
+use super::cool_down::COOLING_DOWN;
 use super::decide::{COMPILING, FETCHING, Report, WRITING, is_submitted, roll_out_end};
 use super::observed::{JobObservation, Loaded, PodState};
 use super::requests::refused_edits;
@@ -449,6 +450,14 @@ impl Conditions<'_> {
         } else if self.status.rejected_resize.is_some() || !self.observed.refused_widths.is_empty() {
             let message = "what was in force stays in force: a width that is wanted was refused";
             self.set(condition::PROGRESSING, false, "ResizeRejected", message);
+        } else if let Some(apart) = self.observed.requests.apart.iter().min_by_key(|apart| apart.until) {
+            let (who, until, failure) = (apart.who(), apart.until, &apart.failure);
+            let message = format!("{who} is tried alone, again at {until:.0}: {}", failure.message);
+            self.set(condition::PROGRESSING, false, &failure.reason, &message);
+        } else if let Some(until) = self.observed.requests.cools_until {
+            let message =
+                format!("another width is wanted, and the one in force stays until {until:.0} (coolDownSeconds)");
+            self.set(condition::PROGRESSING, false, COOLING_DOWN, &message);
         } else {
             self.set(condition::PROGRESSING, false, "Done", "what is wanted is in force");
         }
@@ -500,7 +509,8 @@ impl Conditions<'_> {
         let progressing = condition::get(&self.status.conditions, condition::PROGRESSING);
         let since = progressing.filter(|condition| condition.status == "True").map(|c| c.last_transition_time.0);
         let submitted = condition::is_true(&self.status.conditions, condition::SUBMITTED);
-        let limit = self.observed.deadlines.resize;
+        let deadlines = &self.observed.deadlines;
+        let limit = if report.preparing.is_empty() { deadlines.roll_out } else { deadlines.resize };
         let late = since.filter(|_| submitted).is_some_and(|since| {
             // A generation that was committed meanwhile has its own time.
             let end = roll_out_end(self.observed).filter(|_| report.preparing.is_empty());

@@ -50,7 +50,12 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
     let message = |kind: &str| {
         condition::get(&after.conditions, kind).map_or(String::new(), |condition| condition.message.clone())
     };
-    if after.phase == Some(JobPhase::Failed) && before.phase != Some(JobPhase::Failed) {
+    // What the cluster refuses may be followed by another refusal, or by a failure for good.
+    let failure = |status: &JobStatus| {
+        let submitted = condition::get(&status.conditions, condition::SUBMITTED);
+        (status.phase == Some(JobPhase::Failed)).then(|| submitted.map(|submitted| submitted.reason.clone()))
+    };
+    if failure(after).is_some() && failure(after) != failure(before) {
         events.push(Notice::warning("SubmissionFailed", message(condition::SUBMITTED)));
     } else if after.submission_attempts > before.submission_attempts.max(1) {
         let note = format!("the submission took too long; attempt {} begins", after.submission_attempts);
@@ -212,6 +217,9 @@ mod tests {
             waiting
         };
         let (missing, silent) = (waits("BundleNotFound"), waits("BundleUnavailable"));
+        let mut refused_by_quota = failed.clone();
+        let (kind, conditions) = (condition::SUBMITTED, &mut refused_by_quota.conditions);
+        condition::set(conditions, kind, false, "QuotaExceeded", "why", None, Timestamp::UNIX_EPOCH);
         let again = JobStatus { submission_attempts: 2, ..submitting.clone() };
         let resized = status(JobPhase::Running, Some(1), true);
         let mut finished = resized.clone();
@@ -241,6 +249,7 @@ mod tests {
             (&submitting, &failed, Some((true, "SubmissionFailed"))),
             (&submitting, &again, Some((true, "SubmissionTimedOut"))),
             (&failed, &submitting, None),
+            (&refused_by_quota, &failed, Some((true, "SubmissionFailed"))),
             (&submitting, &missing, Some((true, "BundleNotFound"))),
             (&missing, &silent, Some((true, "BundleUnavailable"))),
             (&missing, &submitting, None),

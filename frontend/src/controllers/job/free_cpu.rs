@@ -8,6 +8,7 @@ use super::memory::elapsed;
 use k8s_openapi::jiff::Timestamp;
 use std::future::Future;
 use std::time::Duration;
+use streams_kubernetes::stopwatch;
 use tokio::sync::Mutex;
 
 /// How long a figure counts.
@@ -27,7 +28,7 @@ impl FreeCpu {
         now: Timestamp,
         find: impl Future<Output = Result<Option<u64>, E>> + Send,
     ) -> Result<Option<u64>, E> {
-        let mut last = self.0.lock().await;
+        let mut last = stopwatch::aside(self.0.lock()).await;
         if let Some((at, free)) = *last
             && elapsed(at, now) < COUNTS_FOR
         {

@@ -8,7 +8,7 @@
 use super::generation::Settled;
 use super::resources;
 use k8s_openapi::api::core::v1::ResourceRequirements;
-use streams_api::{JobSpec, PeOptions, RedisCheckpoints};
+use streams_api::{JobSpec, PeOptions, RedisCheckpoints, mounts};
 
 /// The spec with the last good value of each option that is refused. `running` has the options of a PE of the job,
 /// `settled` what was settled at its submission.
@@ -19,7 +19,9 @@ pub(crate) fn in_force(spec: &JobSpec, running: Option<&PeOptions>, settled: &Se
     let running = running.unwrap_or(&defaults);
     options.transport_security_type = settled.transport;
     // A PE that has redis itself waits and says why: to start it without its checkpoints would lose them.
-    if settled.redis.is_empty() && redis_of(&options).is_some() && redis_of(running).is_none() {
+    let is_new_redis = settled.redis.is_empty() && redis_of(&options).is_some() && redis_of(running).is_none();
+    // Likewise one that has the place itself: as long as the other volume is not set, it runs.
+    if is_new_redis || place_of(&options).and_then(mounts::taken).is_some() {
         options.checkpoint_repository = running.checkpoint_repository().cloned();
         options.checkpoint_data_store = None;
     }
@@ -30,6 +32,11 @@ pub(crate) fn in_force(spec: &JobSpec, running: Option<&PeOptions>, settled: &Se
     }
     spec.processing_element = Some(options);
     spec
+}
+
+/// Where PEs see the file system that checkpoints are kept in, under either of the option's names.
+pub(crate) fn place_of(options: &PeOptions) -> Option<&str> {
+    Some(&options.checkpoint_repository()?.file_system.as_ref()?.path)
 }
 
 /// The redis servers that checkpoints are kept in, under either of the option's names.
@@ -49,7 +56,7 @@ mod tests {
     #[test]
     fn what_is_refused_stays_as_the_pes_have_it_and_the_rest_is_taken() {
         let redis = json!({"redis": {"service": "r", "replicaCount": 1, "shardCount": 1}});
-        let files = json!({"fileSystem": {"path": "/c"}});
+        let (files, taken) = (json!({"fileSystem": {"path": "/c"}}), json!({"fileSystem": {"path": "/data"}}));
         let cpu = |cpu: &str| json!({"limits": {"cpu": cpu}});
         // spec of the job, options of a PE -> job-wide resources and options of PEs in force
         let table = [
@@ -71,6 +78,24 @@ mod tests {
                 json!({"checkpointRepository": redis}),
                 json!(null),
                 json!({"checkpointDataStore": redis}),
+            ),
+            (
+                json!({"processingElement": {"checkpointDataStore": taken}}),
+                json!({"checkpointRepository": files}),
+                json!(null),
+                json!({"checkpointRepository": files}),
+            ),
+            (
+                json!({"processingElement": {"checkpointRepository": taken}}),
+                json!({"checkpointRepository": taken}),
+                json!(null),
+                json!({"checkpointRepository": taken}),
+            ),
+            (
+                json!({"resources": {"limits": {"example.com/device": "500m"}}}),
+                json!({"resources": cpu("2")}),
+                json!(null),
+                json!({"resources": cpu("2")}),
             ),
             (
                 json!({"resources": cpu("1e99"), "processingElement": {"sabName": "b.sab"}}),

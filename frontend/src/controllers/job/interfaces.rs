@@ -4,7 +4,7 @@
 //! connects streams and drives consistent regions finds here what it needs of the plan.
 
 use super::child::{Child, Port};
-use super::children::{ChildBuilder, NAME_MAX, OBJECT_BYTES, start_hash};
+use super::children::{ChildBuilder, NAME_MAX, OBJECT_BYTES, SERVICE_TYPE, start_hash};
 use super::generation::Generation;
 use super::transport;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
@@ -176,6 +176,7 @@ impl ChildBuilder<'_> {
         Service {
             metadata: self.described(plan, names::consistent_region_service(self.job()), labels),
             spec: Some(ServiceSpec {
+                type_: Some(SERVICE_TYPE.to_owned()),
                 cluster_ip: Some("None".to_owned()),
                 ports: Some(vec![port]),
                 ..ServiceSpec::default()
@@ -366,7 +367,7 @@ mod tests {
         let service = built(|builder| builder.consistent_region_service(&plan()));
         assert_eq!(service["metadata"]["name"], "streams-flow-consistentregion-api");
         let ports = json!([{"name": "sys-api", "protocol": "TCP", "port": 10_000}]);
-        assert_eq!(service["spec"], json!({"clusterIP": "None", "ports": ports}));
+        assert_eq!(service["spec"], json!({"type": "ClusterIP", "clusterIP": "None", "ports": ports}));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::memory::elapsed;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Preconditions};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use streams_api::{Job, names};
 use streams_kubernetes::cluster::Cluster;
-use streams_kubernetes::error::written;
+use streams_kubernetes::error::{is_conflict, is_not_found, written};
 use streams_kubernetes::watch::Watch;
 use streams_kubernetes::{Error, Key};
 
@@ -161,7 +162,7 @@ async fn take<C: Cluster>(
     cluster: &C,
     namespace: &str,
     mut seen: Option<String>,
-    least: u64,
+    mut least: u64,
     jobs: u64,
 ) -> Result<(Range<u64>, Option<String>), Error> {
     let key = Key::new(namespace, names::JOB_IDS);
@@ -187,10 +188,34 @@ async fn take<C: Cluster>(
             Ok(counter) => return Ok((ids, counter.metadata.resource_version)),
             // Another process has written, created or deleted the counter.
             Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
-            Err(error) => return Err(written(&counter, error)),
+            Err(error) => match written(&counter, error) {
+                refusal @ Error::Refused { .. } => {
+                    least = least.max(remove_immutable(cluster, &key).await?.ok_or(refusal)?);
+                }
+                error => return Err(error),
+            },
         }
     }
     Err(Error::Conflict { kind: "ConfigMap".to_owned(), name: names::JOB_IDS.to_owned() })
+}
+
+/// Deletes the counter if somebody has made it immutable, so that it is made again; gives what it says is next. If the
+/// process ends before that, it is as if somebody had deleted the counter.
+async fn remove_immutable<C: Cluster>(cluster: &C, key: &Key) -> Result<Option<u64>, Error> {
+    let Some(counter) = cluster.get::<ConfigMap>(key).await? else { return Ok(None) };
+    if counter.immutable != Some(true) {
+        return Ok(None);
+    }
+    let next = counted(&counter)?;
+    let preconditions = Preconditions { uid: counter.metadata.uid, resource_version: None };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    tracing::info!(namespace = &*key.namespace, next, "somebody had made the counter of job ids immutable; made again");
+    match cluster.delete::<ConfigMap>(key, &parameters).await {
+        Ok(()) => Ok(Some(next)),
+        // Somebody else has deleted it.
+        Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(Some(next)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What a counter says is next; pure.
@@ -293,6 +318,20 @@ mod tests {
         // Nothing is known of jobs that have these ids: the mirror may be behind.
         server.remove::<ConfigMap>(&key());
         assert_eq!(process.several(2), (vec![13, 14], [1, 3]));
+    }
+
+    #[test]
+    fn a_counter_that_somebody_makes_immutable_goes_on_counting() {
+        let server = Server::new();
+        let process = Process::of(&server);
+        assert_eq!(process.several(3).0, [0, 1, 2]);
+        let freeze = || server.edit::<ConfigMap>(&key(), |counter| counter.immutable = Some(true));
+        freeze();
+        assert_eq!(process.several(2).0, [3, 4]);
+        assert_eq!(process.counter().map(|counter| (counter.data, counter.immutable)), Some((is("5"), None)));
+        // By another frontend, which knows of no job.
+        freeze();
+        assert_eq!(Process::of(&server).several(2).0, [5, 6]);
     }
 
     #[test]

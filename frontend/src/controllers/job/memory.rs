@@ -244,6 +244,17 @@ impl Entry {
         }
     }
 
+    /// The compilation has just failed. If that says something about the widths, it is kept like a verdict, and the
+    /// next look finds out what is compiled instead. `applied` are the widths in force.
+    pub(crate) fn note_trouble(&mut self, applied: &BTreeMap<String, u32>) {
+        let Slot::Failed(request, failure) = &self.tasks.compile else { return };
+        if let Some(set) = WidthSet::of(&request.target)
+            && self.verdicts.note_trouble(request.generation, applied, &set, failure)
+        {
+            self.tasks.compile = Slot::Idle;
+        }
+    }
+
     /// Notes which open requests have their widths in what is being compiled for a resize, and in `desired`, which is
     /// about to be. Gives the widths that are being compiled, and the numbers of all requests that they were begun for
     /// or that have come since.
@@ -343,6 +354,14 @@ impl Entry {
     /// The API server has said how the job is.
     pub(crate) fn was_answered(&mut self) {
         self.unanswered = None;
+    }
+
+    /// The submission was worked on for so long. That does not count while something is refused to it, which no work
+    /// changes (rule job-18).
+    pub(crate) fn worked(&mut self, time: Duration) {
+        if self.last_failure.is_none() {
+            self.unrecorded_work += time;
+        }
     }
 
     /// A ConfigMap was written.

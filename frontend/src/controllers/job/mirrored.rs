@@ -17,7 +17,7 @@ use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
 use kube::core::ObjectMeta;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use streams_api::{
@@ -60,6 +60,8 @@ pub(super) enum Part {
 #[derive(Debug, Default)]
 pub(super) struct MirroredChildren {
     pub(super) processing_elements: Objects<u64, ProcessingElement, ObservedPe>,
+    /// PEs whose names are taken by objects with the labels of the job that it does not control (rule job-30).
+    taken: BTreeSet<u64>,
     /// What operators have opened under a name, by PE; only of PEs with such operators.
     pub(super) endpoints: Endpoints,
     pub(super) services: Objects<u64, Service>,
@@ -102,7 +104,7 @@ impl MirroredChildren {
     /// The objects that the mirrors show. `before`: what they showed of the same job before.
     pub(super) fn of(mirrors: &Mirrors, key: &Key, job: &Job, before: &Self) -> Self {
         let of = Selection { key, job };
-        let (mut pes, mut endpoints) = (BTreeMap::new(), Endpoints::new());
+        let (mut pes, mut taken, mut endpoints) = (BTreeMap::new(), BTreeSet::new(), Endpoints::new());
         for (name, object) in mirrors.processing_elements.kept_of_job(key) {
             let Some(id) = of.number(&name) else { continue };
             if let Some(same) = unless_changed(before.processing_elements.get(&id), &object) {
@@ -110,7 +112,11 @@ impl MirroredChildren {
                 pes.insert(id, Arc::clone(same));
                 continue;
             }
-            let Some(pe) = object.read().filter(|pe| is_controlled_by(&pe.metadata, job)) else { continue };
+            let Some(pe) = object.read() else { continue };
+            if !is_controlled_by(&pe.metadata, job) {
+                taken.insert(id);
+                continue;
+            }
             if let Some(status) = pe.status.as_ref().filter(|status| !status.endpoints.is_empty()) {
                 endpoints.insert(id, status.endpoints.clone());
             }
@@ -137,6 +143,7 @@ impl MirroredChildren {
         }
         Self {
             processing_elements: pes,
+            taken,
             endpoints,
             services: of.shown(&mirrors.services, |name| of.number(name), &before.services),
             regions: of.shown(&mirrors.parallel_regions, |name| of.number(name), &before.regions),
@@ -169,6 +176,7 @@ impl MirroredChildren {
     pub(super) fn len(&self) -> usize {
         let Self {
             processing_elements,
+            taken: _,
             endpoints: _,
             services,
             regions,
@@ -201,6 +209,7 @@ impl MirroredChildren {
         let interfaces = exports.chain(imports).chain(regions).chain(service);
         Children {
             processing_elements: known(&self.processing_elements),
+            taken: self.taken.clone(),
             services: known(&self.services),
             regions: known(&self.regions),
             host_pools: known(&self.host_pools),
@@ -323,7 +332,13 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
     let no_other_pod = no_other_pod(&status);
     let says = says(&status, run, no_other_pod.as_ref());
     let permits_no_pod = no_other_pod.filter(|words| needs_correction(&words.reason));
-    let has_running_pod = status.phase == Some(PePhase::Running);
+    let settles =
+        || condition::get(&status.conditions, condition::READY).is_some_and(|it| it.reason == condition::SETTLING);
+    let has_running_pod = match status.phase {
+        Some(PePhase::Running) => true,
+        Some(PePhase::Starting) => settles(),
+        _ => false,
+    };
     let is_connected = has_running_pod && status.connectivity() == Connectivity::Full;
     let lacks_bundle = status.bundle_unavailable.as_deref();
     let lacks_bundle = lacks_bundle.map(|missing| Box::new(Words::of(&missing.reason, &missing.message)));
@@ -465,6 +480,7 @@ mod tests {
         assert!(first.processing_element(&key, &name, &now).is_none(), "it has changed since");
         assert_eq!(changed.processing_element(&key, &name, &now).map(|(id, _)| id), Some(0));
         assert_eq!(changed.processing_elements.keys().collect::<Vec<_>>(), [&0]);
+        assert_eq!(changed.children().taken, [1].into());
         assert!(Arc::ptr_eq(&first.services[&1], &changed.services[&1]));
         assert_eq!(changed.config_maps.keys().collect::<Vec<_>>(), ["flow-next"]);
     }

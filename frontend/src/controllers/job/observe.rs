@@ -10,12 +10,13 @@ use super::in_force::in_force;
 use super::mirrored::MirroredChildren;
 use super::observe_transport::look;
 use super::observed::{Children, Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
-use super::off_thread::off_thread;
+use super::off_thread::{off_thread, off_thread_if_many};
 use super::owned::Owned;
 use super::plans::Sources;
 use super::reconciler::JobReconciler;
 use super::refusals::NAME_TAKEN;
 use super::requests::Requests;
+use super::requests::amount;
 use super::requests::observe::look as look_at_wishes;
 use super::requests::standing::Circumstances;
 use super::restorations::Restorations;
@@ -24,7 +25,7 @@ use super::strangers::in_the_way;
 use super::tasks::{Failure, Slot};
 use super::transport::{GOOD, Transport};
 use super::user_ports::{Hashes, UserPorts};
-use super::widths::{Widths, unmatched_bounds, widths};
+use super::widths::{Widths, overruled, unmatched_bounds, widths};
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
@@ -84,7 +85,8 @@ pub(super) async fn observe<C: Cluster>(
     let transport = look(reconciler, key, &job, &status, settled.map(|settled| settled.transport)).await;
     let now = reconciler.cluster.now();
     let requests = reconciler.all_requests(key, &job, &status).await?;
-    let (Widths { desired, refused, to_take_over }, requests) = wishes(reconciler, &snapshot, &status, &requests, now);
+    let (Widths { desired, refused, to_take_over }, requests) =
+        wishes(reconciler, &snapshot, &status, requests, now).await?;
     let labels = job_config_map(reconciler, &snapshot, &digests)?;
     let mirrored = reconciler.look_at_children(key, &job);
     let user_ports = user_ports(reconciler, &snapshot, &digests, &mirrored, now).await?;
@@ -97,19 +99,23 @@ pub(super) async fn observe<C: Cluster>(
         job_config_map: labels.clone(),
         user_ports: user_ports.clone(),
     };
-    let differences = differences(reconciler, wanted, &mirrored).await?;
+    let mut differences = differences(reconciler, wanted, &mirrored).await?;
     let mut children = Children { user_ports, ..mirrored.children() };
     if let Some(Transport { days, sighting: Some(sighting), .. }) = &transport
         && let Some((seen, is_good)) = sighting.secret.as_ref().zip(sighting.is_good(*days, now))
     {
         let applied = if is_good { GOOD } else { "" }.to_owned();
+        if seen.is_only_immutable(*days, now) {
+            let difference = Difference { field: "immutable".to_owned(), of_content: false };
+            differences.insert(Owned::Child(Child::TransportSecret), difference);
+        }
         let secret = ObservedObject { applied, deleting: seen.deleting, ..ObservedObject::default() };
         children.interfaces.insert(Child::TransportSecret, secret);
     }
-    // An edit that no frontend has seen yet is carried out at once, by whoever comes.
+    // An edit that no frontend has seen yet, or has carried out only in part, is carried out at once, by whoever comes.
     let is_settled = status.proposal.is_none()
         && status.observed_generation == job.metadata.generation
-        && status.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some());
+        && status.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some() && rollout.pending == 0);
     let state = (job.metadata.generation, status.plan.as_ref().map(|plan| plan.sha256.clone()));
     let recorded = Duration::from_millis(status.submission_worked_milliseconds);
     let unnumbered_until = unnumbered_until(reconciler, key, &snapshot, &status, now);
@@ -164,7 +170,12 @@ pub(super) async fn observe<C: Cluster>(
             entry.proposed_at,
         )
     });
-    let is_taken = last_failure.as_ref().is_some_and(|failure| failure.reason == NAME_TAKEN)
+    let is_wanted = |id: &u64| {
+        let mut generations = [&committed, &proposed].into_iter().flatten().filter_map(Loaded::whole);
+        generations.any(|wanted| wanted.processing_elements.contains_key(id))
+    };
+    let is_taken = children.taken.iter().any(is_wanted)
+        || last_failure.as_ref().is_some_and(|failure| failure.reason == NAME_TAKEN)
         || tasks.failures().any(|failure| failure.reason == NAME_TAKEN);
     let in_the_way = if is_taken { in_the_way(&reconciler.mirrors, key, &job) } else { String::new() };
     let observed = JobObservation {
@@ -181,6 +192,10 @@ pub(super) async fn observe<C: Cluster>(
         deadlines: Deadlines {
             submission: job.spec.submission_time_out(),
             resize: reconciler.settings.resize_seconds,
+            roll_out: reconciler
+                .settings
+                .resize_seconds
+                .saturating_add(job.spec.min_ready().unwrap_or(reconciler.settings.min_ready_seconds)),
             max_attempts: reconciler.settings.submission_attempts,
         },
         status,
@@ -249,21 +264,17 @@ fn unnumbered_until<C: Cluster>(
 }
 
 /// What is wanted of the regions of a job with a generation, and by whom.
-fn wishes<C>(
+async fn wishes<C>(
     reconciler: &JobReconciler<C>,
     snapshot: &JobSnapshot,
     status: &JobStatus,
-    requests: &[Arc<Resize>],
+    requests: Vec<Arc<Resize>>,
     now: Timestamp,
-) -> (Widths, Requests) {
+) -> Result<(Widths, Requests), Error> {
     let JobSnapshot { key, job, .. } = snapshot;
     let Some(generation) = &snapshot.committed else {
-        return (Widths::default(), Requests::default());
+        return Ok((Widths::default(), Requests::default()));
     };
-    let regions: Vec<_> = reconciler.mirrors.parallel_regions.of_job(key).collect();
-    let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &**job)).map(|region| &**region);
-    let staying: Vec<_> = ours.clone().filter(|region| region.metadata.deletion_timestamp.is_none()).collect();
-    let requests: Vec<_> = requests.iter().map(|request| &**request).collect();
     let next = next_generation(status);
     let (verdicts, is_idle, has_given_up) = reconciler.memory.with(key, snapshot.uid(), |entry| {
         entry.verdicts.keep_of(next);
@@ -274,17 +285,33 @@ fn wishes<C>(
     let is_quiet = is_idle && status.proposal.is_none();
     // A compilation for which another one was given up is proposed, whatever is wanted by then.
     let may_expect = is_quiet && !has_given_up;
-    let of = Circumstances::new(status, &staying, &requests).with(is_quiet, may_expect);
-    let to_write = of.widths_in_force().into_iter().map(|(region, unwritten)| (region, unwritten.width)).collect();
-    let mut widths = widths(&job.spec, generation, ours, &to_write);
-    let mut requests = look_at_wishes(&job.spec, &of, &mut widths, &verdicts, now);
+    let regions = reconciler.mirrors.parallel_regions.kept_of_job(key);
+    let amount = regions.len() + amount(requests.iter().map(|request| &**request));
+    let (of_job, generation) = (Arc::clone(job), Arc::clone(generation));
+    let looked = off_thread_if_many(amount, move || {
+        let status = of_job.status.clone().unwrap_or_default();
+        let regions: Vec<_> = regions.into_iter().filter_map(|(_, region)| region.read()).collect();
+        let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &*of_job)).map(|region| &**region);
+        let staying: Vec<_> = ours.clone().filter(|region| region.metadata.deletion_timestamp.is_none()).collect();
+        let requests: Vec<_> = requests.iter().map(|request| &**request).collect();
+        let of = Circumstances::new(&of_job.spec, &status, &staying, &requests).with(is_quiet, may_expect);
+        let to_write = of.widths_in_force().into_iter().map(|(region, unwritten)| (region, unwritten.width)).collect();
+        let mut widths = widths(&of_job.spec, &generation, ours, &to_write);
+        let requests = look_at_wishes(&of, &mut widths, &verdicts, now);
+        (widths, requests)
+    });
+    let (widths, mut requests) = looked.await.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
     requests.withdraws_compilation = reconciler.memory.with(key, snapshot.uid(), |entry| {
+        entry.verdicts.set_apart(&requests.apart);
+        if requests.ends_care {
+            entry.verdicts.end_care();
+        }
         let noted = entry.note_compiled_for(&requests, &widths.desired);
         let Some((compiled, numbers)) = noted else { return false };
         let mut refused = widths.refused.iter();
         !requests.are_standing(&numbers) || refused.any(|(region, it)| compiled.get(region) == Some(&it.width))
     });
-    (widths, requests)
+    Ok((widths, requests))
 }
 
 /// The spec with the options in force, computed once for each spec: PEs are changed after it.
@@ -313,7 +340,8 @@ fn spec_warnings(snapshot: &JobSnapshot, refusal: Option<&Failure>) -> Vec<(Stri
         let message = format!("{}; PEs keep the option that they had", failure.message);
         (failure.reason.clone(), message)
     });
-    refused.into_iter().chain(unmatched_bounds(&snapshot.job.spec, generation)).collect()
+    let spec = &snapshot.job.spec;
+    refused.into_iter().chain(unmatched_bounds(spec, generation)).chain(overruled(spec, generation)).collect()
 }
 
 /// Hash of the job's ConfigMap as it should be, computed once for each pair of plans.

@@ -6,7 +6,9 @@
 //!
 //! Knows: the mirror, what this process has written, the API server. Must not know: what becomes of requests.
 
+use super::off_thread::off_thread_if_many;
 use super::reconciler::JobReconciler;
+use super::requests::amount_of_unread;
 use super::requests::named::named;
 use super::requests::standing::is_of;
 use crate::mirrors::ByOwner as _;
@@ -48,7 +50,7 @@ impl<C: Cluster> JobReconciler<C> {
             answer.gone.retain(|number| missing.contains(number));
             missing.retain(|number| !answer.gone.contains(number));
         });
-        let requests = self.requests(key, job);
+        let requests = self.read_requests(key, job).await?;
         let numbers = |requests: &[Arc<Resize>]| -> BTreeSet<u64> {
             requests.iter().filter_map(|request| request.status.as_ref()?.number).collect()
         };
@@ -90,10 +92,28 @@ fn is_ours(request: &Resize, job: &Job) -> bool {
 }
 
 impl<C> JobReconciler<C> {
-    /// The requests of a job that stay, each as it was written last: the mirror may not show that yet.
+    /// The requests of a job that stay, each as it was written last: the mirror may not show that yet. Many are read on
+    /// a thread that serves nobody else.
+    ///
+    /// # Errors
+    /// Reading panicked.
+    pub(super) async fn read_requests(&self, key: &Key, job: &Job) -> Result<Vec<Arc<Resize>>, Error> {
+        let kept = self.mirrors.resizes.kept_of_job(key);
+        let amount = amount_of_unread(kept.len());
+        let read = || kept.into_iter().filter_map(|(_, request)| request.read()).collect::<Vec<_>>();
+        let shown = off_thread_if_many(amount, read).await;
+        let shown = shown.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
+        Ok(self.latest_requests(key, job, shown))
+    }
+
+    /// The same, on this thread.
     pub(super) fn requests(&self, key: &Key, job: &Job) -> Vec<Arc<Resize>> {
-        let mirrored = self.mirrors.resizes.of_job(key);
-        let shown: Vec<Arc<Resize>> = mirrored.filter(|request| is_ours(request, job)).collect();
+        self.latest_requests(key, job, self.mirrors.resizes.of_job(key).collect())
+    }
+
+    /// The requests of a job that stay, given what the mirror shows.
+    fn latest_requests(&self, key: &Key, job: &Job, shown: Vec<Arc<Resize>>) -> Vec<Arc<Resize>> {
+        let shown: Vec<Arc<Resize>> = shown.into_iter().filter(|request| is_ours(request, job)).collect();
         let uid = job.metadata.uid.clone().unwrap_or_default();
         let latest = self.memory.find(key, &uid, |entry| {
             // What the mirror shows as new or does not have any more is not kept.

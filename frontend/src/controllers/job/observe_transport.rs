@@ -30,14 +30,18 @@ async fn sighting<C: Cluster>(reconciler: &JobReconciler<C>, key: &Key, job: &Jo
     let now = reconciler.cluster.now();
     let uid = job.metadata.uid.as_deref().unwrap_or_default();
     let known = reconciler.memory.with(key, uid, |entry| entry.transport.clone());
+    // A process leaves a copy behind if it ends, or a call fails, while it makes the Secret again.
+    let looks_for_copy = known.is_none();
     if let Some(known) = known.filter(|known| known.is_recent(now)) {
         return Some(known);
     }
-    let name = names::transport_secret(&key.name);
-    match reconciler.cluster.get::<Secret>(&key.sibling(&name)).await {
-        Ok(secret) => {
+    match read(reconciler, key, looks_for_copy).await {
+        Ok((secret, has_copy)) => {
             let ours = secret.as_ref().filter(|secret| is_controlled_by(&secret.metadata, job));
-            let seen = Sighting::of(ours, now);
+            let mut seen = Sighting::of(ours, now);
+            if let Some(secret) = &mut seen.secret {
+                secret.has_copy = has_copy;
+            }
             reconciler.memory.with(key, uid, |entry| entry.transport = Some(seen.clone()));
             Some(seen)
         }
@@ -47,4 +51,17 @@ async fn sighting<C: Cluster>(reconciler: &JobReconciler<C>, key: &Key, job: &Jo
             None
         }
     }
+}
+
+/// The Secret, and whether there is a copy of it as well, if that is to be looked for.
+async fn read<C: Cluster>(
+    reconciler: &JobReconciler<C>,
+    key: &Key,
+    looks_for_copy: bool,
+) -> kube::Result<(Option<Secret>, bool)> {
+    let cluster = &reconciler.cluster;
+    let secret = cluster.get::<Secret>(&key.sibling(&names::transport_secret(&key.name))).await?;
+    let copy = key.sibling(&names::transport_copy(&key.name));
+    let has_copy = secret.is_some() && looks_for_copy && cluster.get_metadata::<Secret>(&copy).await?.is_some();
+    Ok((secret, has_copy))
 }

@@ -105,8 +105,10 @@ pub(crate) struct Contention {
 pub(crate) struct Deadlines {
     /// How long a submission may take.
     pub(crate) submission: Duration,
-    /// How long a resize may take.
+    /// How long a resize may take, as long as it is prepared.
     pub(crate) resize: Duration,
+    /// How long its roll-out may take: as long, and as long as a pod must have been running until it counts.
+    pub(crate) roll_out: Duration,
     /// How often a job is submitted before it has failed.
     pub(crate) max_attempts: u32,
 }
@@ -251,6 +253,8 @@ impl DesiredPe {
 pub(crate) struct Children {
     /// PEs by id.
     pub(crate) processing_elements: BTreeMap<u64, ObservedPe>,
+    /// PEs whose names are taken by objects that the job does not control.
+    pub(crate) taken: BTreeSet<u64>,
     /// Services by PE id.
     pub(crate) services: BTreeMap<u64, ObservedObject>,
     /// Regions by index.
@@ -384,7 +388,7 @@ pub(crate) struct ObservedPe {
     pub(crate) launched: bool,
     /// The state of its pod.
     pub(crate) run: PodState,
-    /// Its pod runs, perhaps an older text.
+    /// Its pod runs, perhaps an older text, and perhaps not for long enough to count as running.
     pub(crate) has_running_pod: bool,
     /// That pod was made from another text than the PE refers to, or must run somewhere else: it is about to be
     /// replaced.

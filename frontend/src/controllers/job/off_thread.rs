@@ -32,6 +32,21 @@ impl Thread {
     }
 }
 
+/// Things to look at, from which on a computation about them takes so long that it must not be on a thread that serves
+/// others.
+const MANY: usize = 2_048;
+
+/// The same as [`off_thread`], if it is about so many things that it takes long; else on this thread.
+///
+/// # Errors
+/// The computation panicked.
+pub(crate) async fn off_thread_if_many<T: Send + 'static>(
+    amount: usize,
+    compute: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    if amount < MANY { Ok(compute()) } else { off_thread(compute).await }
+}
+
 /// [`Thread::compute`] of what somebody waits for.
 ///
 /// # Errors
@@ -40,4 +55,18 @@ pub(crate) async fn off_thread<T: Send + 'static>(
     compute: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
     Thread::Awaited.compute(compute).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[tokio::test]
+    async fn what_takes_long_is_not_done_on_a_thread_that_serves_others() {
+        for (amount, is_here) in [(0, true), (MANY - 1, true), (MANY, false)] {
+            let done_by = off_thread_if_many(amount, || thread::current().id()).await.unwrap();
+            assert_eq!(done_by == thread::current().id(), is_here, "{amount}");
+        }
+    }
 }

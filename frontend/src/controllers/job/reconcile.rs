@@ -4,17 +4,17 @@
 
 use super::act::act;
 use super::decide::{JobDecision, Report, decide};
-use super::memory::elapsed;
 use super::observe::observe;
 use super::observed::JobObservation;
 use super::reconciler::JobReconciler;
+use super::refusals;
 use super::snapshot::JobSnapshot;
 use crate::controllers::reconciler::{self, Next};
 use crate::controllers::resizing::is_in_roll_out;
 use crate::controllers::traces;
 use std::time::Instant;
 use streams_kubernetes::cluster::Cluster;
-use streams_kubernetes::{Error, Key};
+use streams_kubernetes::{Error, Key, stopwatch};
 use streams_process::telemetry;
 use tracing::{Instrument, field};
 
@@ -70,11 +70,13 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
             (None, Some(committed)) => telemetry::link_trace(&span, &committed.trace_parent),
             (None, None) => {}
         }
-        let begun = self.cluster.now();
-        let result = act(self, &snapshot, &observed, &decision, &report).instrument(span).await;
-        if observed.status.generation.is_none() && !observed.suspended {
-            let worked = elapsed(begun, self.cluster.now());
-            self.memory.with(&snapshot.key, snapshot.uid(), |entry| entry.unrecorded_work += worked);
+        let cluster = self.cluster.clone();
+        let acted = act(self, &snapshot, &observed, &decision, &report).instrument(span);
+        let (result, worked) = stopwatch::measure(move || cluster.now(), acted).await;
+        // What has failed for good is not worked on, although its status is written.
+        let submitting = observed.status.generation.is_none() && !refusals::is_final(&observed.status);
+        if submitting && !observed.suspended && result.is_ok() {
+            self.memory.with(&snapshot.key, snapshot.uid(), |entry| entry.worked(worked));
         }
         result
     }

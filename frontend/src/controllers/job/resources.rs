@@ -1,12 +1,16 @@
-//! Computes a PE's share of the resources of a job.
+//! Computes a PE's share of the resources of a job, and says which resources no cluster can use.
 //!
-//! Requests and limits of the job alike are divided by the number of PEs: thousandths of CPU, whole units of everything
-//! else, rounded down, never to 0 (rule pod-4).
+//! Requests and limits of the job alike are divided by the number of PEs: thousandths of CPU, whole pages of huge pages,
+//! whole units of everything else, rounded down, never to 0 (rule pod-4). What can be used divides into what can be
+//! used.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+
+/// How the names of huge pages begin; the size of a page follows.
+const HUGE_PAGES: &str = "hugepages-";
 
 /// A text that is no quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +18,30 @@ use std::num::NonZeroU32;
 pub(crate) struct Malformed {
     resource: String,
     text: String,
+}
+
+/// Why the API server would refuse every pod with these resources.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unusable {
+    /// A quantity cannot be read.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// Part of a device, or of a huge page.
+    #[error("{resource}: {text:?} is {}", not_whole(.resource))]
+    Broken { resource: String, text: String },
+    /// More is requested than may be used.
+    #[error("{resource}: the request of {request:?} is greater than the limit of {limit:?}")]
+    BeyondLimit { resource: String, request: String, limit: String },
+    /// What nobody can share is requested without a limit, or with another one.
+    #[error("{resource}: a request needs a limit that is equal to it")]
+    WithoutEqualLimit { resource: String },
+    /// Huge pages alone.
+    #[error("huge pages need cpu or memory beside them")]
+    NothingButHugePages,
+}
+
+fn not_whole(resource: &str) -> &'static str {
+    if resource.starts_with(HUGE_PAGES) { "no number of whole pages" } else { "no whole number" }
 }
 
 /// The share of one of `count` PEs.
@@ -34,12 +62,58 @@ pub(crate) fn share(whole: &ResourceRequirements, count: NonZeroU32) -> Result<R
     })
 }
 
-/// Checks that every quantity can be read.
+/// Checks that a pod can have these resources, as far as that follows from them (rule job-38). The schema checks the
+/// same, but not of what was stored before it did.
 ///
 /// # Errors
-/// A quantity is malformed or out of range. The error names its resource.
-pub(crate) fn check(resources: &ResourceRequirements) -> Result<(), Malformed> {
-    share(resources, NonZeroU32::MIN).map(|_| ())
+/// The API server would refuse the pod, whatever else it has. The error names the resource.
+pub(crate) fn check(resources: &ResourceRequirements) -> Result<(), Unusable> {
+    let none = BTreeMap::new();
+    let limits = resources.limits.as_ref().unwrap_or(&none);
+    let requests = resources.requests.as_ref().unwrap_or(&none);
+    for (resource, quantity) in limits.iter().chain(requests) {
+        let milli = read(resource, quantity)?;
+        let unit = if is_shared(resource) { 1 } else { page_size(resource).unwrap_or(1).saturating_mul(1000) };
+        if !milli.is_multiple_of(unit) {
+            return Err(Unusable::Broken { resource: resource.clone(), text: quantity.0.clone() });
+        }
+    }
+    for (resource, request) in requests {
+        let (resource, limit) = (resource.clone(), limits.get(resource));
+        let requested = read(&resource, request)?;
+        match limit.map(|limit| read(&resource, limit)).transpose()? {
+            Some(allowed) if requested == allowed => {}
+            None if is_shared(&resource) => {}
+            _ if !is_shared(&resource) => return Err(Unusable::WithoutEqualLimit { resource }),
+            Some(allowed) if requested > allowed => {
+                let (request, limit) = (request.0.clone(), limit.map(|limit| limit.0.clone()).unwrap_or_default());
+                return Err(Unusable::BeyondLimit { resource, request, limit });
+            }
+            _ => {}
+        }
+    }
+    let has = |is: fn(&str) -> bool| limits.keys().chain(requests.keys()).any(|name| is(name));
+    if has(|name| name.starts_with(HUGE_PAGES)) && !has(|name| matches!(name, "cpu" | "memory")) {
+        return Err(Unusable::NothingButHugePages);
+    }
+    Ok(())
+}
+
+/// Whether containers of a node may share the resource, so that more than there is can be promised: not devices, which
+/// have the domain of whoever provides them, nor huge pages.
+fn is_shared(resource: &str) -> bool {
+    !resource.contains('/') && !resource.starts_with(HUGE_PAGES)
+}
+
+/// Bytes of a huge page; `None` if the resource is none, or its name does not say.
+fn page_size(resource: &str) -> Option<u128> {
+    let size = parse_milli(resource.strip_prefix(HUGE_PAGES)?)? / 1000;
+    (size > 0).then_some(size)
+}
+
+fn read(resource: &str, quantity: &Quantity) -> Result<u128, Malformed> {
+    let malformed = || Malformed { resource: resource.to_owned(), text: quantity.0.clone() };
+    parse_milli(&quantity.0).ok_or_else(malformed)
 }
 
 /// The resources without what says nothing; `None` if nothing is left (rule pod-4).
@@ -56,8 +130,7 @@ pub(crate) fn saying_something(resources: &ResourceRequirements) -> Option<Resou
 }
 
 fn divide(resource: &str, quantity: &Quantity, count: NonZeroU32) -> Result<Quantity, Malformed> {
-    let malformed = || Malformed { resource: resource.to_owned(), text: quantity.0.clone() };
-    let milli = parse_milli(&quantity.0).ok_or_else(malformed)?;
+    let milli = read(resource, quantity)?;
     if milli == 0 {
         return Ok(quantity.clone());
     }
@@ -66,7 +139,8 @@ fn divide(resource: &str, quantity: &Quantity, count: NonZeroU32) -> Result<Quan
         let share = (milli / count).max(1);
         return Ok(Quantity(if share % 1000 == 0 { (share / 1000).to_string() } else { format!("{share}m") }));
     }
-    let share = (milli / 1000 / count).max(1);
+    let unit = page_size(resource).unwrap_or(1);
+    let share = (milli / 1000 / unit / count).max(1).saturating_mul(unit);
     Ok(Quantity(in_binary_units(share)))
 }
 
@@ -162,6 +236,12 @@ mod tests {
             ("ephemeral-storage", "3Ki", 3, "1Ki"),
             ("nvidia.com/gpu", "8", 3, "2"),
             ("nvidia.com/gpu", "2", 3, "1"),
+            ("hugepages-2Mi", "10Mi", 3, "2Mi"),
+            ("hugepages-2Mi", "64Mi", 3, "20Mi"),
+            ("hugepages-1Gi", "2Gi", 3, "1Gi"),
+            ("hugepages-1Gi", "4Gi", 1, "4Gi"),
+            ("hugepages-2Mi", "0", 3, "0"),
+            ("hugepages-many", "10", 3, "3"),
         ];
         for (resource, whole, n, expected) in table {
             let actual = divide(resource, &Quantity(whole.to_owned()), count(n)).unwrap();
@@ -174,6 +254,58 @@ mod tests {
         for text in ["", "-1", "1.2.3", "1x", "Ki", ".", "1e", "1e99", "99999999999999999999Ei", "1 Gi", "é"] {
             let error = divide("memory", &Quantity(text.to_owned()), count(2)).unwrap_err();
             assert_eq!(error.to_string(), format!("memory: {text:?} is no quantity"));
+        }
+    }
+
+    #[test]
+    fn what_no_pod_can_have_is_named() {
+        // resources -> what is said
+        let table = [
+            (r#"{}"#, None),
+            (r#"{"limits": {"cpu": "1500m", "memory": "100m"}, "requests": {"cpu": "1.5", "memory": "50m"}}"#, None),
+            (r#"{"requests": {"cpu": "1", "ephemeral-storage": "1Gi"}}"#, None),
+            (r#"{"limits": {"nvidia.com/gpu": "2"}}"#, None),
+            (r#"{"limits": {"nvidia.com/gpu": "2000m"}, "requests": {"nvidia.com/gpu": "2"}}"#, None),
+            (r#"{"limits": {"hugepages-2Mi": "4Mi"}, "requests": {"memory": "1Gi", "hugepages-2Mi": "4096Ki"}}"#, None),
+            (r#"{"limits": {"cpu": "a lot"}}"#, Some(r#"cpu: "a lot" is no quantity"#)),
+            (r#"{"limits": {"nvidia.com/gpu": "500m"}}"#, Some(r#"nvidia.com/gpu: "500m" is no whole number"#)),
+            (
+                r#"{"limits": {"cpu": "1", "hugepages-2Mi": "3Mi"}}"#,
+                Some(r#"hugepages-2Mi: "3Mi" is no number of whole pages"#),
+            ),
+            (
+                r#"{"limits": {"cpu": "1"}, "requests": {"cpu": "1001m"}}"#,
+                Some(r#"cpu: the request of "1001m" is greater than the limit of "1""#),
+            ),
+            (
+                r#"{"requests": {"nvidia.com/gpu": "1"}}"#,
+                Some("nvidia.com/gpu: a request needs a limit that is equal to it"),
+            ),
+            (
+                r#"{"limits": {"nvidia.com/gpu": "2"}, "requests": {"nvidia.com/gpu": "1"}}"#,
+                Some("nvidia.com/gpu: a request needs a limit that is equal to it"),
+            ),
+            (
+                r#"{"requests": {"memory": "1Gi", "hugepages-2Mi": "2Mi"}}"#,
+                Some("hugepages-2Mi: a request needs a limit that is equal to it"),
+            ),
+            (r#"{"limits": {"hugepages-2Mi": "2Mi"}}"#, Some("huge pages need cpu or memory beside them")),
+        ];
+        for (resources, expected) in table {
+            let said = check(&serde_json::from_str(resources).unwrap()).err().map(|error| error.to_string());
+            assert_eq!(said.as_deref(), expected, "{resources}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_used_divides_into_what_can_be_used() {
+        let whole = r#"{
+            "limits": {"cpu": "1", "nvidia.com/gpu": "5", "hugepages-2Mi": "10Mi", "hugepages-1Gi": "0"},
+            "requests": {"cpu": "900m", "nvidia.com/gpu": "5000m", "hugepages-2Mi": "10240Ki"}
+        }"#;
+        let whole = serde_json::from_str(whole).unwrap();
+        for n in 1..12 {
+            assert_eq!(check(&share(&whole, count(n)).unwrap()), Ok(()), "{n}");
         }
     }
 

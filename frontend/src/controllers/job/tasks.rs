@@ -245,6 +245,13 @@ pub(crate) struct Failure {
     pub(crate) code: Option<String>,
 }
 
+impl Failure {
+    /// It may pass by itself.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.remedy != Remedy::Correct
+    }
+}
+
 /// The remedy of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remedy {

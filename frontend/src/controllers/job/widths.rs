@@ -2,7 +2,7 @@
 //! the compiler. Pure.
 
 use super::generation::Generation;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use streams_api::{InitialWidth, JobSpec, ParallelRegion, RequestedWidths};
 use streams_region_names::{Pattern, Patterns};
 
@@ -29,6 +29,8 @@ pub(crate) struct RefusedWidth {
     pub(crate) message: String,
 }
 
+/// Reason of the refusal of a width that is out of its bounds.
+pub(crate) const OUT_OF_BOUNDS: &str = "OutOfBounds";
 /// Reason of the refusal of a region that a consistent region is in or next to.
 pub(crate) const CONSISTENT_REGION: &str = "ConsistentRegion";
 
@@ -55,6 +57,7 @@ pub(crate) fn widths<'a>(
     to_write: &BTreeMap<u64, u32>,
 ) -> Widths {
     let request = RequestedWidths::read(regions.clone());
+    let entries = RegionEntries::of(spec);
     let mut widths = Widths::default();
     let mut asked = BTreeMap::new();
     for region in regions.into_iter().filter(|region| region.metadata.deletion_timestamp.is_none()) {
@@ -73,7 +76,8 @@ pub(crate) fn widths<'a>(
             width: planned.width,
             touches_consistent_region: planned.touches_consistent_region,
         };
-        let in_force = match refuse(spec, current, width) {
+        let bounds = || entries.bounds(spec, &planned.name);
+        let in_force = match refuse_within(bounds, current, width) {
             None => width,
             Some(refused) => {
                 widths.refused.insert(planned.name.clone(), refused);
@@ -87,6 +91,15 @@ pub(crate) fn widths<'a>(
 
 /// Why a region may not have this width, before the compiler is called (rule elasticity-2).
 pub(crate) fn refuse(spec: &JobSpec, region: CurrentRegion<'_>, width: u32) -> Option<RefusedWidth> {
+    refuse_within(|| bounds(spec, region.name), region, width)
+}
+
+/// The same for whoever looks at many widths, and finds the bounds of a region once.
+pub(crate) fn refuse_within(
+    bounds: impl FnOnce() -> Bounds,
+    region: CurrentRegion<'_>,
+    width: u32,
+) -> Option<RefusedWidth> {
     if width == region.width {
         return None;
     }
@@ -97,13 +110,13 @@ pub(crate) fn refuse(spec: &JobSpec, region: CurrentRegion<'_>, width: u32) -> O
         let message = format!("{name} cannot be resized while the job runs: a consistent region is in or next to it");
         return refused(CONSISTENT_REGION, message);
     }
-    let bounds = bounds(spec, name)?;
+    let bounds = bounds();
     match (bounds.min_width, bounds.max_width) {
         (Some(least), _) if width < least => {
-            refused("OutOfBounds", format!("width {width} of {name} is less than its minWidth {least}"))
+            refused(OUT_OF_BOUNDS, format!("width {width} of {name} is less than its minWidth {least}"))
         }
         (_, Some(most)) if width > most => {
-            refused("OutOfBounds", format!("width {width} of {name} is greater than its maxWidth {most}"))
+            refused(OUT_OF_BOUNDS, format!("width {width} of {name} is greater than its maxWidth {most}"))
         }
         _ => None,
     }
@@ -112,36 +125,128 @@ pub(crate) fn refuse(spec: &JobSpec, region: CurrentRegion<'_>, width: u32) -> O
 /// What users should know of bounds that count for no region of the generation. Of entries with a width or a
 /// `channelCount` the compiler tells it.
 pub(crate) fn unmatched_bounds(spec: &JobSpec, generation: &Generation) -> Option<(String, String)> {
-    let matches = |entry: &InitialWidth| {
-        let pattern = Pattern::parse(entry.name());
-        let mut regions = generation.plan.parallel_regions.iter();
-        pattern.is_ok_and(|pattern| regions.any(|region| pattern.matches(&region.name)))
-    };
     let unmatched = spec.parallel_regions.iter().filter(|entry| entry.width.is_none() && entry.channel_count.is_none());
-    let unmatched = unmatched.filter(|entry| !matches(entry));
-    let names: Vec<_> = unmatched.map(|entry| format!("\"{}\"", entry.name())).collect();
-    let (listed, more) = (names.get(..LISTED).unwrap_or(&names), if names.len() > LISTED { ", ..." } else { "" });
-    let message = format!("no parallel region matches {}{more}: bounds without effect", listed.join(", "));
+    let names: Vec<_> = unmatched.filter(|entry| !matches_some(entry, generation)).map(quoted).collect();
+    let message = format!("no parallel region matches {}: bounds without effect", listed(&names));
     (!names.is_empty()).then(|| ("UnmatchedRegion".to_owned(), message))
 }
 
-/// The entry of the job that counts for a region, found as the compiler finds its width (rule expansion-2).
-pub(crate) fn bounds<'a>(spec: &'a JobSpec, region: &str) -> Option<&'a InitialWidth> {
-    RegionEntries::of(spec).find(spec, region)
+/// What users should know of bounds and cool-downs that count for no region of the generation although some match:
+/// other entries that have the same go before.
+pub(crate) fn overruled(spec: &JobSpec, generation: &Generation) -> Option<(String, String)> {
+    let regions = &generation.plan.parallel_regions;
+    let mut words = Vec::new();
+    for (what, has) in [("bounds", has_bounds as fn(&InitialWidth) -> bool), ("coolDownSeconds", has_cool_down)] {
+        let entries = Entries::with(spec, has);
+        let count: BTreeSet<usize> = regions.iter().filter_map(|region| entries.position(&region.name)).collect();
+        let idle = entries.positions.iter().filter(|position| !count.contains(position));
+        let idle = idle.filter_map(|position| spec.parallel_regions.get(*position));
+        let names: Vec<_> = idle.filter(|entry| matches_some(entry, generation)).map(quoted).collect();
+        if !names.is_empty() {
+            words.push(format!("{what} of {}", listed(&names)));
+        }
+    }
+    let message = format!("without effect, because other entries go before: {}", words.join("; "));
+    (!words.is_empty()).then(|| ("EntryOverruled".to_owned(), message))
 }
 
-/// Where the entries of a job are by the names of regions, for who looks for those of many regions.
-pub(crate) struct RegionEntries(Patterns);
+/// Whether the name or pattern of the entry matches a region of the generation.
+fn matches_some(entry: &InitialWidth, generation: &Generation) -> bool {
+    let pattern = Pattern::parse(entry.name());
+    let mut regions = generation.plan.parallel_regions.iter();
+    pattern.is_ok_and(|pattern| regions.any(|region| pattern.matches(&region.name)))
+}
+
+fn quoted(entry: &InitialWidth) -> String {
+    format!("\"{}\"", entry.name())
+}
+
+/// The first of the names.
+fn listed(names: &[String]) -> String {
+    let more = if names.len() > LISTED { ", ..." } else { "" };
+    format!("{}{more}", names.get(..LISTED).unwrap_or(names).join(", "))
+}
+
+/// Between which widths a region may have one; not set: any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// The smallest.
+    pub(crate) min_width: Option<u32>,
+    /// The largest.
+    pub(crate) max_width: Option<u32>,
+}
+
+fn has_bounds(entry: &InitialWidth) -> bool {
+    entry.min_width.is_some() || entry.max_width.is_some()
+}
+
+fn has_cool_down(entry: &InitialWidth) -> bool {
+    entry.cool_down_seconds.is_some()
+}
+
+/// The bounds of a region.
+pub(crate) fn bounds(spec: &JobSpec, region: &str) -> Bounds {
+    Entries::with(spec, has_bounds).find(spec, region).map(Bounds::of).unwrap_or_default()
+}
+
+/// How many seconds the width of a region stays after it has changed; not set: none.
+pub(crate) fn cool_down_seconds(spec: &JobSpec, region: &str) -> Option<u32> {
+    Entries::with(spec, has_cool_down).find(spec, region)?.cool_down_seconds
+}
+
+impl Bounds {
+    fn of(entry: &InitialWidth) -> Self {
+        Self { min_width: entry.min_width, max_width: entry.max_width }
+    }
+}
+
+/// The entries of a job that say something, by the names of regions. One that does not say it goes before none that
+/// does: as the compiler looks up widths among the entries with a width (rule expansion-2).
+struct Entries {
+    patterns: Patterns,
+    /// Where they are among all entries.
+    positions: Vec<usize>,
+}
+
+impl Entries {
+    /// Those of this job that have it.
+    fn with(spec: &JobSpec, has: impl Fn(&InitialWidth) -> bool) -> Self {
+        let entries = spec.parallel_regions.iter().enumerate().filter(|(_, entry)| has(entry));
+        let (positions, names): (Vec<_>, Vec<_>) = entries.map(|(position, entry)| (position, entry.name())).unzip();
+        Self { patterns: Patterns::parse(names).0, positions }
+    }
+
+    /// Where the one is that counts for a region.
+    fn position(&self, region: &str) -> Option<usize> {
+        self.positions.get(self.patterns.position(region)?).copied()
+    }
+
+    /// The entry of the same job that counts for a region.
+    fn find<'a>(&self, spec: &'a JobSpec, region: &str) -> Option<&'a InitialWidth> {
+        spec.parallel_regions.get(self.position(region)?)
+    }
+}
+
+/// What the entries of a job say of its regions, for who looks at many of them.
+pub(crate) struct RegionEntries {
+    bounds: Entries,
+    cool_downs: Entries,
+}
 
 impl RegionEntries {
     /// Those of this job.
     pub(crate) fn of(spec: &JobSpec) -> Self {
-        Self(Patterns::parse(spec.parallel_regions.iter().map(InitialWidth::name)).0)
+        Self { bounds: Entries::with(spec, has_bounds), cool_downs: Entries::with(spec, has_cool_down) }
     }
 
-    /// The entry of the same job that counts for a region.
-    pub(crate) fn find<'a>(&self, spec: &'a JobSpec, region: &str) -> Option<&'a InitialWidth> {
-        spec.parallel_regions.get(self.0.position(region)?)
+    /// The bounds of a region of the same job.
+    pub(crate) fn bounds(&self, spec: &JobSpec, region: &str) -> Bounds {
+        self.bounds.find(spec, region).map(Bounds::of).unwrap_or_default()
+    }
+
+    /// How many seconds the width of a region of the same job stays after it has changed.
+    pub(crate) fn cool_down_seconds(&self, spec: &JobSpec, region: &str) -> Option<u32> {
+        self.cool_downs.find(spec, region)?.cool_down_seconds
     }
 }
 
@@ -171,9 +276,55 @@ mod tests {
         ];
         for (names, region, expected) in table {
             let mut spec = JobSpec::of(BundleReference::default());
-            spec.parallel_regions = names.iter().map(|name| bounded(name, Some(1), None)).collect();
-            let entry = expected.map(|position| &spec.parallel_regions[position]);
-            assert_eq!(bounds(&spec, region), entry, "{names:?} {region}");
+            let entries = (1..).zip(names).map(|(position, name)| bounded(name, Some(position), None));
+            spec.parallel_regions = entries.collect();
+            let least = expected.map(|position| u32::try_from(position + 1).unwrap());
+            assert_eq!(bounds(&spec, region).min_width, least, "{names:?} {region}");
+        }
+    }
+
+    #[test]
+    fn an_entry_takes_over_from_others_only_what_it_says() {
+        let entry = |name: &str, min_width, max_width, cool_down_seconds| InitialWidth {
+            cool_down_seconds,
+            ..bounded(name, min_width, max_width)
+        };
+        let width = InitialWidth { name: Some("A.R".to_owned()), width: Some(3), ..InitialWidth::default() };
+        let all = entry("*", None, Some(8), Some(60));
+        // entries -> least and greatest width of A.R, its cool-down, what is told of entries without effect
+        type Row = (Vec<InitialWidth>, (Option<u32>, Option<u32>, Option<u32>), Option<&'static str>);
+        let table: [Row; 6] = [
+            (vec![all.clone(), entry("A.R", None, None, Some(30))], (None, Some(8), Some(30)), None),
+            (vec![all.clone(), width], (None, Some(8), Some(60)), None),
+            // Both bounds together, and a cool-down of nothing is one.
+            (vec![all.clone(), entry("A.R", Some(2), None, Some(0))], (Some(2), None, Some(0)), None),
+            (
+                vec![all.clone(), entry("A.*", None, None, Some(5))],
+                (None, Some(8), Some(5)),
+                Some("coolDownSeconds of \"*\""),
+            ),
+            (
+                vec![entry("A.*", Some(2), None, None), entry("*", None, Some(4), None), all.clone()],
+                (None, Some(8), Some(60)),
+                Some("bounds of \"A.*\", \"*\""),
+            ),
+            (vec![entry("B", Some(2), None, None)], (None, None, None), None),
+        ];
+        for (entries, expected, told) in table {
+            let mut spec = JobSpec::of(BundleReference::default());
+            spec.parallel_regions = entries;
+            let (bounds, cool_down) = (bounds(&spec, "A.R"), cool_down_seconds(&spec, "A.R"));
+            let context = format!("{:?}", spec.parallel_regions);
+            assert_eq!((bounds.min_width, bounds.max_width, cool_down), expected, "{context}");
+            let entries = RegionEntries::of(&spec);
+            let found = (entries.bounds(&spec, "A.R"), entries.cool_down_seconds(&spec, "A.R"));
+            assert_eq!(found, (bounds, cool_down), "{context}");
+            let message = overruled(&spec, &generation(false)).map(|(_, message)| message);
+            match (&message, told) {
+                (None, None) => {}
+                (Some(message), Some(part)) => assert!(message.ends_with(part), "{message}"),
+                _ => panic!("{message:?}, expected {told:?}"),
+            }
         }
     }
 

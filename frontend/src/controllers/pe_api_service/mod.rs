@@ -1,9 +1,9 @@
-//! The Service `streams-api` in every namespace with jobs, under which PEs reach the frontend (rule pe-api-8).
+//! The Service `streams-api` in every namespace with jobs or PEs, under which PEs reach the frontend (rule pe-api-8).
 //!
 //! The Service selects no pods, because the frontend runs in another namespace. Its EndpointSlices, one a family of
 //! addresses, list the replicas of the frontend, wherever these are.
 //!
-//! Knows: namespaces with jobs, addresses of the frontend. Must not know: what is served there.
+//! Knows: namespaces with jobs or PEs, addresses of the frontend. Must not know: what is served there.
 //!
 //! Invariant: a Service of this name that somebody else has made is left as it is.
 
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use streams_api::{Job, names};
+use streams_api::{Job, ProcessingElement, names};
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::queue::{Outcome, Queue};
@@ -40,24 +40,33 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// The addresses of the frontend's replicas, told again and again; empty as long as none is known.
 pub(crate) type Addresses = latest::Receiver<BTreeSet<IpAddr>>;
 
-/// Queues the namespaces of jobs, and of Services of this name, whenever they change.
+/// Queues the namespaces of jobs, and of Services of this name, whenever they change; and of PEs where there is no job:
+/// jobs leave them behind, and they go after their jobs.
 pub(crate) fn subscribe(mirrors: &Mirrors, queue: &Queue<Key>) {
     mirrors.jobs.wake(queue, |job: &Job| [key_of(&Key::of(job))]);
+    let jobs = mirrors.jobs.clone();
+    mirrors.processing_elements.wake(queue, move |pe: &ProcessingElement| {
+        let key = key_of(&Key::of(pe));
+        Some(key).filter(|key| !jobs.has_namespace(&key.namespace))
+    });
     mirrors
         .services
         .wake(queue, |service: &Service| Some(Key::of(service)).filter(|key| *key.name == *names::PE_API_SERVICE));
 }
 
-/// Queues all namespaces with jobs whenever the frontend has other addresses, until nobody tells of them any more.
+/// Queues all namespaces with jobs or PEs whenever the frontend has other addresses, until nobody tells of them any
+/// more.
 pub(crate) async fn follow(mirrors: Mirrors, mut addresses: Addresses, queue: Queue<Key>) {
     while addresses.changed().await.is_ok() {
-        mirrors.jobs.keys().iter().for_each(|job| queue.add(key_of(job)));
+        let all = mirrors.jobs.keys().into_iter().chain(mirrors.processing_elements.keys());
+        let namespaces: BTreeSet<Key> = all.map(|key| key_of(&key)).collect();
+        namespaces.into_iter().for_each(|key| queue.add(key));
     }
 }
 
-/// The key of the Service in the namespace of a job.
-fn key_of(job: &Key) -> Key {
-    job.sibling(names::PE_API_SERVICE)
+/// The key of the Service in the namespace of a job or PE.
+fn key_of(user: &Key) -> Key {
+    user.sibling(names::PE_API_SERVICE)
 }
 
 /// The slices of the Service of this key.
@@ -94,7 +103,8 @@ impl<C> PeApiServiceReconciler<C> {
 
 /// What a namespace has.
 pub(crate) struct PeApiServiceObservation {
-    has_jobs: bool,
+    /// PEs that their job has left behind run on, connect again, and may start anew.
+    is_needed: bool,
     service: Option<Arc<Service>>,
     addresses: BTreeSet<IpAddr>,
     written: Option<Written>,
@@ -122,7 +132,8 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
 
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<PeApiServiceObservation>, Error> {
         Ok(Some(PeApiServiceObservation {
-            has_jobs: self.mirrors.jobs.of_namespace(&key.namespace).next().is_some(),
+            is_needed: self.mirrors.jobs.has_namespace(&key.namespace)
+                || self.mirrors.processing_elements.has_namespace(&key.namespace),
             service: self.mirrors.services.get(key),
             addresses: self.addresses.borrow().clone(),
             written: self.written().get(key).cloned(),
@@ -131,7 +142,7 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
     }
 
     fn decide(observed: &PeApiServiceObservation) -> PeApiServiceDecision {
-        match (observed.has_jobs, &observed.service) {
+        match (observed.is_needed, &observed.service) {
             (true, _) => {
                 let is_known = |written: &Written| {
                     let age = observed.now.duration_since(written.at);

@@ -1,16 +1,20 @@
-//! The Service comes with the first job of a namespace and goes with the last.
+//! The Service comes with the first job of a namespace and goes with the last, and with its PEs.
 
-use super::{PeApiServiceReconciler, key_of};
+use super::{PeApiServiceReconciler, key_of, subscribe};
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use streams_api::{BundleReference, Job, JobSpec};
+use streams_api::{BundleReference, Job, JobSpec, ProcessingElement, ProcessingElementSpec};
 use streams_kubernetes::Key;
-use streams_kubernetes::queue::Outcome;
+use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::ownership::controlled_by;
+use streams_kubernetes::queue::{BackOff, Outcome, Queue, Sharing};
 use streams_kubernetes_fake::{Connection, Server};
 use tokio::sync::watch as latest;
 
@@ -75,7 +79,7 @@ async fn a_namespace_with_jobs_has_the_service_and_the_addresses_of_the_frontend
         "ports": [
             {"name": "api", "port": 10000, "protocol": "TCP"}, {"name": "repository", "port": 6379, "protocol": "TCP"},
         ],
-        "sessionAffinity": "ClientIP",
+        "sessionAffinity": "ClientIP", "type": "ClusterIP",
     });
     assert_eq!(spec, expected);
     assert_eq!(fixture.listed(), [["10.0.0.1"], ["fd00::1"]].map(|one| one.map(str::to_owned).to_vec()));
@@ -101,6 +105,84 @@ async fn a_namespace_with_jobs_has_the_service_and_the_addresses_of_the_frontend
     assert_eq!(fixture.listed(), [Vec::<String>::new(), Vec::new()]);
     assert_eq!(fixture.writes().await, 0);
     assert!(fixture.reconciler.written().is_empty());
+}
+
+#[tokio::test]
+async fn pes_that_their_job_has_left_behind_keep_the_service_until_they_are_gone() {
+    // Whether the job leaves its PEs behind; else they go after it.
+    for is_orphaned in [true, false] {
+        let server = Server::new();
+        let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+        job.metadata.namespace = Some("n".to_owned());
+        let job = server.create(&job);
+        let pes = ["flow-0", "flow-1"];
+        for (id, name) in (0..).zip(pes) {
+            let spec = ProcessingElementSpec { job_name: "flow".to_owned(), id, ..ProcessingElementSpec::default() };
+            let mut pe = ProcessingElement::new(name, spec);
+            pe.metadata.namespace = Some("n".to_owned());
+            pe.metadata.owner_references = Some(vec![controlled_by(&job)]);
+            server.create(&pe);
+        }
+        let mut fixture = Fixture::new(server);
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+        subscribe(&fixture.late.mirrors, &queue);
+        // What the controller does at whatever it is told of.
+        let react = async |fixture: &mut Fixture| {
+            fixture.late.deliver_all();
+            let mut is_told = false;
+            while let Some(taken) = queue.next().now_or_never().flatten() {
+                assert_eq!(*taken.key(), key());
+                is_told = true;
+                fixture.writes().await;
+                drop(taken);
+            }
+            is_told
+        };
+        assert!(react(&mut fixture).await);
+        assert!(fixture.server.get::<Service>(&key()).is_some());
+        if is_orphaned {
+            for name in pes {
+                fixture.server.edit::<ProcessingElement>(&Key::new("n", name), |pe| {
+                    pe.metadata.owner_references = None;
+                });
+            }
+        }
+        fixture.server.remove::<Job>(&Key::new("n", "flow"));
+        assert!(react(&mut fixture).await);
+        assert!(fixture.server.get::<Service>(&key()).is_some(), "PEs are there");
+        // Who has deleted it meanwhile finds it again.
+        fixture.server.remove::<Service>(&key());
+        react(&mut fixture).await;
+        assert!(fixture.server.get::<Service>(&key()).is_some(), "PEs are there");
+        for (name, is_there) in [("flow-0", true), ("flow-1", false)] {
+            fixture.server.remove::<ProcessingElement>(&Key::new("n", name));
+            assert!(react(&mut fixture).await, "{name}");
+            assert_eq!(fixture.server.get::<Service>(&key()).is_some(), is_there, "{is_orphaned} {name}");
+        }
+        assert_eq!(fixture.listed(), [Vec::<String>::new(), Vec::new()]);
+    }
+}
+
+/// Kubernetes would list pods beside the frontend, or lead PEs to another host.
+#[tokio::test]
+async fn what_others_add_to_its_selector_and_type_goes() {
+    let mut fixture = Fixture::with_job();
+    fixture.writes().await;
+    let spec = |fixture: &Fixture| fixture.server.get::<Service>(&key()).unwrap().spec;
+    let before = spec(&fixture);
+    for change in [
+        json!({"selector": {"app": "mine"}}),
+        json!({"type": "ExternalName", "externalName": "example.com"}),
+        json!({"ports": [{"name": "mine", "port": 80}]}),
+    ] {
+        let user = fixture.server.connect();
+        let patch = json!({ "spec": change });
+        user.merge::<Service>(Manager("user"), &key(), &patch).await.unwrap();
+        fixture.late.deliver_all();
+        fixture.writes().await;
+        assert_eq!(spec(&fixture), before, "{change}");
+        assert_eq!(fixture.writes().await, 0, "{change}");
+    }
 }
 
 #[tokio::test]

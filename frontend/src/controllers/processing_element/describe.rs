@@ -1,10 +1,11 @@
 //! Computes phase and conditions of a PE (rule pe-14). Pure.
 //!
-//! The phase is `Running`, and the condition `Ready` is true, once the pod has been running for `--min-ready-seconds`.
+//! The phase is `Running`, and the condition `Ready` is true, once the pod has been running for
+//! `rollout.minReadySeconds` of the job. A pod that counted as running goes on to, whatever becomes of the option.
 
 use super::facts::{
-    LEFT_BEHIND, STOPPED, SUSPENDED, blocking, current, how_it_ended, is_orphaned, is_restart_permitted, lacks_bundle,
-    obstacle, recorded, was_created,
+    LeftBehind, STOPPED, SUSPENDED, blocking, current, how_it_ended, is_restart_permitted, lacks_bundle, obstacle,
+    recorded, was_created,
 };
 use super::observed::{Explanation, ObservedPod, Obstacle, PeObservation, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -50,9 +51,9 @@ pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementSt
             Stage::Pending(_) | Stage::Unknown | Stage::Ended(_) => status.running_since,
         };
     }
-    if is_orphaned(observed) {
-        let (kind, reason) = (condition::ORPHANED, "JobDeleted");
-        condition::set(&mut status.conditions, kind, true, reason, LEFT_BEHIND, generation, observed.now);
+    if let Some(why) = LeftBehind::of(observed) {
+        let (kind, reason, words) = (condition::ORPHANED, why.reason(), why.words());
+        condition::set(&mut status.conditions, kind, true, reason, words, generation, observed.now);
     } else {
         condition::remove(&mut status.conditions, condition::ORPHANED);
     }
@@ -129,15 +130,21 @@ fn what(observed: &PeObservation, status: &ProcessingElementStatus, pod: Option<
             }
             let since = since.or(status.running_since.as_ref().map(|since| since.0));
             let settled = since.is_none_or(|since| observed.has_settled(since));
-            Some(if settled {
+            Some(if settled || counted_as_running(observed, status) {
                 doing(PePhase::Running, "Running", "the pod runs")
             } else {
-                doing(PePhase::Starting, "Settling", "the pod has not been running for long enough")
+                doing(PePhase::Starting, condition::SETTLING, "the pod has not been running for long enough")
             })
         }
         Stage::Unknown => Some(doing(PePhase::Starting, "PodUnknown", "the node of the pod does not answer")),
         Stage::Ended(_) => None,
     }
+}
+
+/// Whether the pod of this launch counted as running when the PE was described last.
+fn counted_as_running(observed: &PeObservation, status: &ProcessingElementStatus) -> bool {
+    let before = &observed.status;
+    before.phase == Some(PePhase::Running) && before.launch_count == status.launch_count
 }
 
 /// The phase before the pod of the launch is created.

@@ -21,13 +21,46 @@ pub(super) fn is_stopped(observed: &PeObservation) -> bool {
     requested.is_some() && (status.stopped || *requested != status.stop_requested)
 }
 
-/// What is said of a PE whose job was deleted without it.
-pub(super) const LEFT_BEHIND: &str =
-    "the job was deleted and has left the PE behind: its pod runs on, and is not replaced when it ends";
+/// Why no job controls a PE any more that had a pod. One that was made by hand never had one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeftBehind {
+    /// The job was deleted without it (rule job-29).
+    JobDeleted,
+    /// The job is there: somebody has removed the owner reference (rule job-30).
+    ReferenceRemoved,
+}
 
-/// Whether the job of the PE was deleted without it (rule job-29). A PE that was made by hand never had a pod.
-pub(super) fn is_orphaned(observed: &PeObservation) -> bool {
-    observed.job == OwnerJob::Missing && !observed.wanted.controlled && observed.status.launch_count > 0
+impl LeftBehind {
+    /// `None` if it is not so.
+    pub(super) fn of(observed: &PeObservation) -> Option<Self> {
+        let why = match observed.job {
+            OwnerJob::Missing => Self::JobDeleted,
+            OwnerJob::Estranged => Self::ReferenceRemoved,
+            OwnerJob::Deleting | OwnerJob::There { .. } => return None,
+        };
+        (!observed.wanted.controlled && observed.status.launch_count > 0).then_some(why)
+    }
+
+    /// One word in CamelCase.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::JobDeleted => "JobDeleted",
+            Self::ReferenceRemoved => "OwnerReferenceRemoved",
+        }
+    }
+
+    /// One sentence.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::JobDeleted => {
+                "the job was deleted and has left the PE behind: its pod runs on, and is not replaced when it ends"
+            }
+            Self::ReferenceRemoved => {
+                "no job controls the PE any more: its owner reference was removed; its pod runs on, and is not \
+                 replaced when it ends"
+            }
+        }
+    }
 }
 
 /// Why no pod may be launched or created now (rule pe-4).
@@ -36,12 +69,16 @@ pub(super) fn obstacle(observed: &PeObservation) -> Option<Obstacle> {
     if is_stopped(observed) || observed.status.stopped {
         return waiting(STOPPED, "a user stopped the PE");
     }
+    if let Some(left_behind) = LeftBehind::of(observed) {
+        return waiting("JobMissing", left_behind.words());
+    }
     match observed.job {
-        OwnerJob::Missing if is_orphaned(observed) => return waiting("JobMissing", LEFT_BEHIND),
-        OwnerJob::Missing if !observed.wanted.controlled => {
+        OwnerJob::Missing | OwnerJob::Estranged if !observed.wanted.controlled => {
             return waiting("JobMissing", "no job controls the PE: it was made by hand, and no pod is created for it");
         }
-        OwnerJob::Missing => return waiting("JobMissing", "there is no job that the PE belongs to"),
+        OwnerJob::Missing | OwnerJob::Estranged => {
+            return waiting("JobMissing", "there is no job that the PE belongs to");
+        }
         OwnerJob::Deleting => return waiting("JobDeleted", "the job is being deleted"),
         OwnerJob::There { .. } if is_uncommitted(observed) => {
             return waiting("GenerationNotCommitted", "the job has not committed the generation of the PE yet");

@@ -114,9 +114,13 @@ impl<C: Cluster> PeReconciler<C> {
 
     pub(super) fn job(&self, pe: &ProcessingElement) -> OwnerJob {
         let key = Key::of(pe).sibling(&pe.spec.job_name);
-        let Some(job) = self.mirrors.jobs.get(&key).filter(|job| is_controlled_by(pe.meta(), &**job)) else {
-            return OwnerJob::Missing;
-        };
+        let Some(job) = self.mirrors.jobs.get(&key) else { return OwnerJob::Missing };
+        if !is_controlled_by(pe.meta(), &*job) {
+            // No number is given to two jobs (rule job-5). One that is being deleted is about to leave its PEs behind.
+            let number = job.status.as_ref().and_then(|status| status.job_id);
+            let is_its_job = number == Some(pe.spec.job_id) && job.metadata.deletion_timestamp.is_none();
+            return if is_its_job { OwnerJob::Estranged } else { OwnerJob::Missing };
+        }
         if job.metadata.deletion_timestamp.is_some() {
             return OwnerJob::Deleting;
         }

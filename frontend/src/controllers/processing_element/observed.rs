@@ -94,6 +94,8 @@ impl Policies {
 pub(crate) enum OwnerJob {
     /// There is none, or another one of the same name.
     Missing,
+    /// It exists and does not control the PE: somebody has removed the owner reference, or made it another one.
+    Estranged,
     /// It is being deleted, and its PEs with it.
     Deleting,
     /// It exists.

@@ -12,13 +12,14 @@ use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::Mirrors;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt as _;
 use kube::api::PropagationPolicy;
+use kube::core::ObjectMeta;
+use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::resize::RESIZES_KEPT;
-use streams_api::{Resize, ResizePhase, ResizeStatus, names};
+use streams_api::resize::{RESIZES_KEPT, RESIZES_LOOKED_AT};
+use streams_api::{Job, Resize, ResizePhase, ResizeStatus, condition, names};
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::error::written;
 use streams_kubernetes::gate::Priority;
@@ -31,6 +32,10 @@ use streams_kubernetes::{Error, Key};
 const MANAGER: Manager = Manager("streams-resize-controller");
 /// Why a request is refused whose job never came.
 const JOB_NOT_FOUND: &str = "JobNotFound";
+/// Why a request is refused that something else controls than the job that it names.
+const OWNED_BY_OTHER: &str = "OwnedByOther";
+/// How often it is looked whether the job of a request has come, if nothing tells of it.
+const JOB_LOOKED_FOR: Duration = Duration::from_secs(60);
 
 /// Lets every change that concerns a request wake its key.
 pub(crate) fn subscribe(mirrors: &Mirrors, resizes: &Queue<Key>) {
@@ -57,7 +62,15 @@ pub(crate) struct ResizeObservation {
     request: Arc<Resize>,
     /// The reference to the job of the name that it has, if there is such a job.
     owner: Option<OwnerReference>,
+    /// Nobody waits any more for the roll-out of its generation, once it is written.
+    is_past: bool,
     now: Timestamp,
+}
+
+/// Whether the job has gone on from the generation of a request, or its roll-out has taken longer than it may.
+fn is_past(request: &Resize, job: &Job) -> bool {
+    let (Some(of_job), Some(of_request)) = (&job.status, &request.status) else { return false };
+    of_job.generation > of_request.generation || condition::is_true(&of_job.conditions, condition::RESIZE_DELAYED)
 }
 
 /// What is done about a request.
@@ -65,10 +78,12 @@ pub(crate) struct ResizeObservation {
 pub(crate) enum ResizeDecision {
     /// Nothing, before this time has passed.
     Rest(Option<Duration>),
-    /// Its job becomes its owner.
+    /// Its job becomes its owner, and it has the label of the job.
     Adopt(OwnerReference),
     /// It is refused: its job never came.
     Refuse,
+    /// It is refused: this controls it, and it cannot belong to its job.
+    RefuseOwned(OwnerReference),
     /// It is deleted.
     Delete,
 }
@@ -81,11 +96,12 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<ResizeObservation>, Error> {
         let Some(request) = self.mirrors.resizes.get(key) else { return Ok(None) };
         let job = self.mirrors.jobs.get(&key.sibling(&request.spec.job_name));
+        let is_past = job.as_ref().is_some_and(|job| is_past(&request, job));
         let owner = job.filter(|job| job.metadata.deletion_timestamp.is_none()).map(|job| controlled_by(&*job));
-        Ok(Some(ResizeObservation { request, owner, now: self.cluster.now() }))
+        Ok(Some(ResizeObservation { request, owner, is_past, now: self.cluster.now() }))
     }
 
-    fn decide(ResizeObservation { request, owner, now }: &ResizeObservation) -> ResizeDecision {
+    fn decide(ResizeObservation { request, owner, is_past, now }: &ResizeObservation) -> ResizeDecision {
         if request.metadata.deletion_timestamp.is_some() {
             return ResizeDecision::Rest(None);
         }
@@ -98,13 +114,35 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
             let left = RESIZES_KEPT.saturating_sub(since(status.finished_at.as_ref()));
             return if left.is_zero() { ResizeDecision::Delete } else { ResizeDecision::Rest(Some(left)) };
         }
-        let is_owned = request.owner_references().iter().any(|owner| owner.controller == Some(true));
+        let controller = request.owner_references().iter().find(|owner| owner.controller == Some(true));
+        if let Some(other) = controller.filter(|controller| !is_named(controller, &request.spec.job_name)) {
+            return ResizeDecision::RefuseOwned(other.clone());
+        }
+        let is_owned = controller.is_some();
         match owner {
+            // The job finds its requests by their label.
+            Some(owner) if is_owned && request.labels().get(names::LABEL_JOB) != Some(&request.spec.job_name) => {
+                ResizeDecision::Adopt(owner.clone())
+            }
+            _ if is_owned && request.phase() == ResizePhase::Written => {
+                // One that an older frontend has written does not say when.
+                let written_at = status.written_at.as_ref().or(request.metadata.creation_timestamp.as_ref());
+                let left = RESIZES_KEPT.saturating_sub(since(written_at));
+                match (left.is_zero(), is_past) {
+                    (false, _) => ResizeDecision::Rest(Some(left)),
+                    (true, false) => ResizeDecision::Rest(Some(RESIZES_LOOKED_AT)),
+                    (true, true) => ResizeDecision::Delete,
+                }
+            }
             _ if is_owned => ResizeDecision::Rest(None),
             Some(owner) => ResizeDecision::Adopt(owner.clone()),
             None => {
                 let left = RESIZES_KEPT.saturating_sub(since(request.metadata.creation_timestamp.as_ref()));
-                if left.is_zero() { ResizeDecision::Refuse } else { ResizeDecision::Rest(Some(left)) }
+                if left.is_zero() {
+                    ResizeDecision::Refuse
+                } else {
+                    ResizeDecision::Rest(Some(left.min(JOB_LOOKED_FOR)))
+                }
             }
         }
     }
@@ -121,7 +159,9 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
             ResizeDecision::Rest(after) => return Ok(Next::Rest(after.map_or(Outcome::Done, Outcome::Again))),
             ResizeDecision::Adopt(owner) => {
                 let meta = &request.metadata;
-                let owners: Vec<_> = meta.owner_references.iter().flatten().chain([&owner]).collect();
+                let others = meta.owner_references.iter().flatten();
+                let is_there = controlled_by_any(meta);
+                let owners: Vec<_> = others.chain(Some(&owner).filter(|_| !is_there)).collect();
                 let patch = json!({"metadata": {
                     "uid": meta.uid,
                     "resourceVersion": meta.resource_version,
@@ -137,15 +177,12 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
                 }
             }
             ResizeDecision::Refuse => {
-                let mut refused = (*request).clone();
-                refused.status = Some(ResizeStatus {
-                    phase: Some(ResizePhase::Refused),
-                    reason: Some(JOB_NOT_FOUND.to_owned()),
-                    message: Some(format!("there is no job {}", request.spec.job_name)),
-                    finished_at: Some(Time(now)),
-                    ..ResizeStatus::default()
-                });
-                Priority::Telling.of(writer.replace_status_if_unchanged(&refused)).await?;
+                let message = format!("there is no job {}", request.spec.job_name);
+                Priority::Telling.of(refuse(&writer, &request, JOB_NOT_FOUND, message, now)).await?;
+            }
+            ResizeDecision::RefuseOwned(OwnerReference { kind, name, .. }) => {
+                let message = format!("{kind} {name} controls it, and not the job {}", request.spec.job_name);
+                Priority::Telling.of(refuse(&writer, &request, OWNED_BY_OTHER, message, now)).await?;
             }
             ResizeDecision::Delete => {
                 let deleted =
@@ -155,4 +192,31 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
         }
         Ok(Next::Rest(Outcome::Done))
     }
+}
+
+/// Whether this is the reference to a job of that name.
+fn is_named(owner: &OwnerReference, job: &str) -> bool {
+    (&*owner.kind, &*owner.name) == (&*Job::kind(&()), job)
+}
+
+fn controlled_by_any(meta: &ObjectMeta) -> bool {
+    meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true))
+}
+
+async fn refuse<C: Cluster>(
+    writer: &Writer<'_, C>,
+    request: &Resize,
+    reason: &str,
+    message: String,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let mut refused = request.clone();
+    refused.status = Some(ResizeStatus {
+        phase: Some(ResizePhase::Refused),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+        finished_at: Some(Time(now)),
+        ..request.status.clone().unwrap_or_default()
+    });
+    writer.replace_status_if_unchanged(&refused).await.map(|_| ())
 }

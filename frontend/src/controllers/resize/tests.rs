@@ -5,7 +5,7 @@ use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use futures::executor::block_on;
 use kube::core::Status;
-use streams_api::{BundleReference, DesiredWidth, Job, JobSpec, ResizeSpec};
+use streams_api::{BundleReference, DesiredWidth, JobSpec, JobStatus, ResizeSpec};
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Sharing};
 use streams_kubernetes_fake::{Server, Verb};
@@ -108,6 +108,44 @@ fn a_request_whose_job_never_comes_is_refused_and_goes() {
 }
 
 #[test]
+fn a_request_whose_roll_out_does_not_end_goes_once_nobody_waits_for_it() {
+    // generation of the job, its roll-out is late, seconds since the request was written -> it is kept
+    let table = [
+        (3, false, 100_000, true),
+        (3, true, 599, true),
+        (3, true, 600, false),
+        (4, false, 599, true),
+        (4, false, 600, false),
+    ];
+    for (generation, is_late, seconds, is_kept) in table {
+        let server = Server::new();
+        request(&server);
+        job(&server);
+        look(&server);
+        // It was compiled for a long time.
+        server.advance(RESIZES_KEPT * 2);
+        let now = server.now();
+        server.edit::<Resize>(&key("r"), |request| {
+            let (phase, written_at) = (Some(ResizePhase::Written), Some(Time(now)));
+            request.status = Some(ResizeStatus { phase, generation: Some(3), written_at, ..ResizeStatus::default() });
+        });
+        server.edit::<Job>(&key("flow"), |job| {
+            let mut status = JobStatus { generation: Some(generation), ..JobStatus::default() };
+            let kind = condition::RESIZE_DELAYED;
+            if is_late {
+                condition::set(&mut status.conditions, kind, true, "TimedOut", "", None, now);
+            }
+            job.status = Some(status);
+        });
+        server.advance(Duration::from_secs(seconds));
+        let outcome = look(&server);
+        server.collect_garbage();
+        assert_eq!(present(&server).is_some(), is_kept, "{generation} {is_late} {seconds}");
+        assert_eq!(matches!(outcome, Outcome::Again(_)), is_kept, "it is looked at again");
+    }
+}
+
+#[test]
 fn what_goes_on_is_kept_however_long_it_takes() {
     let server = Server::new();
     request(&server);
@@ -124,5 +162,37 @@ fn what_goes_on_is_kept_however_long_it_takes() {
         look(&server);
         server.collect_garbage();
         assert_eq!(present(&server).is_some(), is_kept, "{phase:?}");
+    }
+}
+
+#[test]
+fn a_request_that_something_else_controls_is_refused_and_one_without_its_label_gets_it() {
+    let other = |kind: &str, name: &str| {
+        let api_version = "apps/v1".to_owned();
+        let (kind, name, uid) = (kind.to_owned(), name.to_owned(), "u".to_owned());
+        OwnerReference { api_version, kind, name, uid, controller: Some(true), block_owner_deletion: None }
+    };
+    // controller (else the job itself) -> reason, labelled
+    let table = [
+        (Some(other("Deployment", "flow")), Some("OwnedByOther"), false),
+        (Some(other(&Job::kind(&()), "another")), Some("OwnedByOther"), false),
+        (None, None, true),
+    ];
+    for (controller, reason, is_labelled) in table {
+        let server = Server::new();
+        request(&server);
+        let job = job(&server);
+        let controller = controller.unwrap_or_else(|| controlled_by(&job));
+        server.edit::<Resize>(&key("r"), |request| {
+            request.metadata.owner_references = Some(vec![controller.clone()]);
+        });
+        look(&server);
+        let found = present(&server).unwrap();
+        let status = found.status.unwrap_or_default();
+        assert_eq!(status.reason.as_deref(), reason, "{controller:?}");
+        assert_eq!(status.finished_at.is_some(), reason.is_some(), "{controller:?}");
+        let label = found.metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_JOB));
+        assert_eq!(label.is_some(), is_labelled, "{controller:?}");
+        assert_eq!(found.metadata.owner_references, Some(vec![controller]));
     }
 }

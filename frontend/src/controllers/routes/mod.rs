@@ -7,7 +7,8 @@
 //! Knows: boards, addresses of pods. Must not know: what matches what.
 //!
 //! Invariants: nobody is told anything before the boards have all that there is, and know what of it matches; until
-//! then nothing is read of a PE, however often it is looked at. Nothing is kept of PEs that are gone.
+//! then nothing is read of a PE, however often it is looked at. Nothing is kept of PEs that are gone. A pod is told that
+//! its PE controls, and no other.
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use streams_api::ProcessingElement;
 use streams_broker::{Pe, TooManyRoutes};
+use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::queue::{Outcome, Queue};
 use streams_kubernetes::{Error, Key};
 
@@ -76,6 +78,12 @@ impl<M> RoutesReconciler<M> {
     /// Tells the PEs of these mirrors what the boards say. Those whose boards are not settled wait there.
     pub(crate) fn new(mirrors: Mirrors, boards: Boards, until_settled: UntilSettled, messenger: M) -> Self {
         Self { mirrors, boards, until_settled, messenger, told: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Where the pods of a PE are. Labels, which anybody can give to a pod, say nothing.
+    fn addresses(&self, key: &Key, element: &ProcessingElement) -> BTreeSet<IpAddr> {
+        let pods = self.mirrors.pods_of_pe(key).filter(|pod| is_controlled_by(&pod.metadata, element));
+        pods.filter_map(|pod| address_of(&pod)).collect()
     }
 
     fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Told>> {
@@ -140,7 +148,7 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
         };
         Ok(Some(RoutesObservation::Known(KnownRoutes {
             is_on_board: self.boards.knows(key),
-            addresses: self.mirrors.pods_of_pe(key).filter_map(|pod| address_of(&pod)).collect(),
+            addresses: self.addresses(key, &element),
             message,
             told: self.told().get(key).cloned(),
         })))

@@ -147,7 +147,17 @@ fn two_jobs(server: &Server) {
 async fn pes_are_told_once_and_of_the_end_and_nothing_is_kept() {
     let server = Server::new();
     two_jobs(&server);
+    // Anybody can give a pod the labels of a PE.
+    let labelled: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "labelled", "namespace": "n", "labels": {
+            "app": "streams", "streams.ibm.com/job": "out", "streams.ibm.com/pe": "0",
+        }},
+        "spec": {"containers": [{"name": "pe"}]}, "status": {"phase": "Running", "podIP": "10.0.0.3"},
+    }))
+    .unwrap();
+    server.create(&labelled);
     let mut late = LateMirrors::of(&server);
+    assert_eq!(late.mirrors.pods_of_pe(&Key::new("n", "out-0")).count(), 2);
     let boards = Boards::of(&late.mirrors);
     let recorder = Recorder::default();
     let until_settled = UntilSettled::new(&boards, |_| ());

@@ -4,7 +4,7 @@
 //!
 //! Invariants: of each key, one question is under way at most as long as somebody waits for it. An answer counts no
 //! longer than it says. However many `no` are kept, they take the place of no `yes`. A question that was put has its
-//! turn until it is answered, also if nobody waits for it any more.
+//! turn until it is answered, also if nobody waits for it any more, and for a while longer if the answer is `no`.
 
 use super::reviewer::Unreviewed;
 use crate::fair_semaphore::FairSemaphore;
@@ -16,6 +16,7 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use streams_kubernetes::queue::Owner;
 use streams_places::{Full, Places};
 use tokio::time::{Instant, sleep};
 
@@ -43,20 +44,39 @@ pub(super) enum Unanswered {
     Failed(String),
     /// Whoever asks does not wait any more.
     Late,
+    /// This frontend ends.
+    Stopping,
+}
+
+/// How much may be asked in a line, and may wait there. Whoever asks belongs to somebody, and is a part of it, if such
+/// are told apart; parts take turns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LineBounds {
+    /// Questions at the same time.
+    pub(super) at_once: usize,
+    /// Of one that asks.
+    pub(super) at_once_of_one: usize,
+    /// Questions that wait or are under way; a quarter of them at most of one that asks.
+    pub(super) waiting: usize,
+    /// Of one part of it.
+    pub(super) waiting_of_part: usize,
+    /// How long a turn lasts after nothing was found: so little comes of asking for what is not there.
+    pub(super) rest: Duration,
 }
 
 /// Where those wait that ask.
 pub(super) struct Line {
     turns: FairSemaphore,
-    waiting: Places<Arc<str>, ()>,
-    /// How long a turn lasts after nothing was found.
+    waiting: Places<Arc<str>, Arc<str>>,
     rest: Duration,
 }
 
 impl Line {
-    /// So many turns at the same time, in all and of one, and so many that wait.
-    pub(super) fn new(most: usize, most_of_one: usize, waiting: usize, rest: Duration) -> Self {
-        Self { turns: FairSemaphore::new(most, most_of_one), waiting: Places::new(waiting, waiting), rest }
+    /// Nobody waits.
+    pub(super) fn new(bounds: LineBounds) -> Self {
+        let LineBounds { at_once, at_once_of_one, waiting, waiting_of_part, rest } = bounds;
+        let turns = FairSemaphore::new(at_once, at_once_of_one);
+        Self { turns, waiting: Places::new(waiting, waiting_of_part), rest }
     }
 }
 
@@ -141,7 +161,7 @@ where
     ///
     /// # Errors
     /// There is none.
-    pub(super) async fn ask<F>(&self, key: K, line: &Line, of: &str, ask: impl FnOnce() -> F) -> Outcome<V>
+    pub(super) async fn ask<F>(&self, key: K, line: &Line, of: Owner, ask: impl FnOnce() -> F) -> Outcome<V>
     where
         F: Future<Output = Result<Option<V>, Unreviewed>> + Send + 'static,
     {
@@ -168,18 +188,17 @@ where
     }
 
     /// A question that waits for its turn; and its number.
-    fn take_off<F>(&self, key: K, line: &Line, of: &str, asked: F) -> Result<(u64, Landing<V>), Unanswered>
+    fn take_off<F>(&self, key: K, line: &Line, of: Owner, asked: F) -> Result<(u64, Landing<V>), Unanswered>
     where
         F: Future<Output = Result<Option<V>, Unreviewed>> + Send + 'static,
     {
-        let of: Arc<str> = of.into();
-        let place = line.waiting.take(&of, &()).map_err(Unanswered::Full)?;
+        let place = line.waiting.take(&of.namespace, &of.object).map_err(Unanswered::Full)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let end = End { flights: Arc::clone(&self.flights), key: key.clone(), number };
         let (turns, rest, kept) = (line.turns.clone(), line.rest, self.kept.clone());
         let landing = async move {
             let _end = end;
-            let turn = turns.acquire(&of).await;
+            let turn = turns.acquire_for(of).await;
             // Whoever leaves now does not give the turn to somebody else before the answer is there.
             let put = tokio::spawn(async move {
                 let _place = place;

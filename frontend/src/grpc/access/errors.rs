@@ -5,6 +5,7 @@ use super::answers::Unanswered;
 use super::reviewer::{Right, Subject};
 use super::token::Unusable;
 use crate::grpc::status::{LATER, bounded, details, status};
+use std::time::Duration;
 use streams_places::Full;
 use tonic::{Code, Status};
 
@@ -63,6 +64,12 @@ pub(super) fn unanswered(domain: &str, what: &str, why: &Unanswered) -> Status {
         Unanswered::Failed(why) => {
             let message = format!("waited in vain for {what}: {}; nothing was written", bounded(why));
             later(Code::Unavailable, "NOT_REVIEWED", &message)
+        }
+        Unanswered::Stopping => {
+            let mut details = details(domain, "SHUTTING_DOWN", &[("waiting_for", what)]);
+            details.set_retry_info(Some(Duration::ZERO));
+            let message = format!("this frontend is shutting down while it waits for {what}; nothing was written");
+            status(Code::Unavailable, &message, details)
         }
         Unanswered::Late => {
             let details = details(domain, "STILL_WAITING", &[("waiting_for", what)]);

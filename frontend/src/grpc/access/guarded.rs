@@ -1,7 +1,7 @@
 //! A service behind its guard: it is reached only by saying which right a call takes.
 
 use super::reviewer::{Right, Subject};
-use super::{Access, Reviews, errors, in_time, token};
+use super::{Access, Patience, Reviews, errors, token};
 use crate::grpc::deadline;
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -31,6 +31,8 @@ impl<S: Sync> Guarded<S> {
     /// The service, for a call whose caller has this right: for all objects of the namespace, or for each of those that
     /// the call is about, whose names `named` finds; it finds none if not all of them are there.
     ///
+    /// All that has to be found out for it together takes no longer than the call may wait.
+    ///
     /// # Errors
     /// The caller has not, or that is not known now.
     pub(crate) async fn admit<'a, T: Sync, F>(
@@ -49,33 +51,34 @@ impl<S: Sync> Guarded<S> {
         }
         let unknown = || errors::unauthenticated(self.domain, token::Unusable::Missing, reviews.reviewer.audiences());
         let subject = call.extensions().get::<Arc<Subject>>().ok_or_else(unknown)?;
-        if self.has(reviews, call, subject, &right).await? {
+        let patience = Patience::of(deadline::wait_of(call));
+        if self.has(reviews, patience, subject, &right).await? {
             return Ok(&self.service);
         }
         let named = named(&self.service);
-        let names = in_time(deadline::wait_of(call), async { Ok(named.await) }).await;
+        let names = reviews.in_time(patience, async { Ok(named.await) }).await;
         let names = names.map_err(|why| errors::unanswered(self.domain, "what the call is about", &why))??;
         if names.is_empty() || names.iter().any(|name| name.len() > NAME_MAX) {
             return Err(errors::access_denied(self.domain, subject, &right));
         }
         for name in names {
             let right = right.for_one(name);
-            if !self.has(reviews, call, subject, &right).await? {
+            if !self.has(reviews, patience, subject, &right).await? {
                 return Err(errors::access_denied(self.domain, subject, &right));
             }
         }
         Ok(&self.service)
     }
 
-    async fn has<T: Sync>(
+    async fn has(
         &self,
         reviews: &Reviews,
-        call: &Request<T>,
+        patience: Patience,
         subject: &Arc<Subject>,
         right: &Right,
     ) -> Result<bool, Status> {
         let what = "the API server to say what the caller may";
-        let answer = reviews.may(subject, right, deadline::wait_of(call)).await;
+        let answer = reviews.may(subject, right, patience).await;
         answer.map_err(|why| errors::unanswered(self.domain, what, &why))
     }
 }

@@ -1,12 +1,22 @@
-//! Goes around a service: what a call says is read only if it is known who calls.
+//! Goes around a service: what a call says is decoded only if it is known who calls.
+//!
+//! While that is being found out, the bytes of the request are taken from the connection. There nobody would count
+//! them, and they would be in front of the caller's other calls.
 
 use super::Access;
+use crate::grpc::transport::REQUEST_MAX;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::Request;
 use http::header::AUTHORIZATION;
+use http_body::{Body as _, Frame, SizeHint};
+use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::task::{Context, Poll};
+use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tower::Service;
@@ -51,7 +61,15 @@ where
         let (access, domain) = (self.access.clone(), self.domain);
         Box::pin(async move {
             if let Access::Reviewed(reviews) = access {
-                match reviews.subject(request.headers(), request.extensions(), domain).await {
+                let (parts, body) = request.into_parts();
+                let mut body = ReadAhead::of(body);
+                let subject = tokio::select! {
+                    biased;
+                    subject = reviews.subject(&parts.headers, &parts.extensions, domain) => subject,
+                    broken = body.read() => Err(broken),
+                };
+                request = Request::from_parts(parts, Body::new(body));
+                match subject {
                     Ok(subject) => request.extensions_mut().insert(subject),
                     Err(status) => return Ok(status.into_http::<axum::body::Body>()),
                 };
@@ -60,5 +78,65 @@ where
             request.headers_mut().remove(AUTHORIZATION);
             service.call(request).await.map(IntoResponse::into_response)
         })
+    }
+}
+
+/// The body of a request, of which a part may have been read already.
+struct ReadAhead {
+    parts: VecDeque<Bytes>,
+    bytes: usize,
+    rest: Body,
+    is_over: bool,
+}
+
+impl ReadAhead {
+    fn of(body: Body) -> Self {
+        Self { parts: VecDeque::new(), bytes: 0, is_over: body.is_end_stream(), rest: body }
+    }
+
+    /// Reads what comes, and no more than what is too long for a request. It never ends unless that fails; then why.
+    async fn read(&mut self) -> Status {
+        while self.bytes <= REQUEST_MAX {
+            match poll_fn(|context| self.poll_rest(context)).await {
+                Some(Ok(part)) => {
+                    self.bytes += part.len();
+                    self.parts.push_back(part);
+                }
+                Some(Err(why)) => return why,
+                None => break,
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// The next part from the connection. Whatever else there may be of a request is not for services.
+    fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let frame = std::task::ready!(Pin::new(&mut self.rest).poll_frame(context));
+        let part = frame.and_then(|frame| frame.map(|frame| frame.into_data().ok()).transpose());
+        self.is_over = !matches!(part, Some(Ok(_)));
+        Poll::Ready(part)
+    }
+}
+
+impl http_body::Body for ReadAhead {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(part) = self.parts.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(part))));
+        }
+        self.poll_rest(context).map(|part| part.map(|part| part.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.parts.is_empty() && (self.is_over || self.rest.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
     }
 }

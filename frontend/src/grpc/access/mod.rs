@@ -20,10 +20,11 @@
 //!
 //! Knows: gRPC, users and rights of Kubernetes. Must not know: which methods there are, what they do.
 //!
-//! Invariants: with [`Access::Reviewed`], no message is read before its sender is known, and no method is carried out
-//! before the API server has said that the sender may. What was answered is kept for a short time only, and never is a
-//! token kept, only what stands for it. Whoever makes up tokens takes places and turns of its own address, and none of
-//! those whose tokens were good.
+//! Invariants: with [`Access::Reviewed`], no message is decoded before its sender is known, and no method is carried
+//! out before the API server has said that the sender may. What was answered is kept for a short time only, and never
+//! is a token kept, only what stands for it. Whoever makes up tokens takes places of its own connection and turns of
+//! its own address, and none of those whose tokens were good. Whoever asks for what it may not takes its own turns. A
+//! call waits for all of its rights together, and for nothing when this frontend is to stop.
 
 mod answers;
 mod errors;
@@ -34,7 +35,7 @@ pub(crate) mod reviewer;
 mod tests;
 mod token;
 
-use self::answers::{Answers, KeptFor, Line, Unanswered};
+use self::answers::{Answers, KeptFor, Line, LineBounds, Unanswered};
 use self::reviewer::{Reviewer, Right, Subject};
 use self::token::Digest;
 use super::arrival::Arrival;
@@ -43,7 +44,9 @@ use super::places::CallerName;
 use http::{Extensions, HeaderMap};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use streams_kubernetes::queue::Owner;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 
 /// How long it counts whose token one is, and that it is nobody's. What was good once is known for longer: if it is
@@ -64,20 +67,19 @@ const RIGHTS: KeptFor = KeptFor {
     most_no: 4_096,
 };
 
-/// Tokens that nobody knows: reviews at the same time, in all and of one address, and those that wait, a quarter of
-/// them at most of one address.
-const STRANGERS: usize = 4;
-const STRANGERS_OF_ONE: usize = 1;
-const STRANGERS_WAITING: usize = 256;
-/// How long the turn of a token lasts that turns out to be nobody's: so little comes of making up many.
+/// How long a turn lasts after a `no`.
 const REST: Duration = Duration::from_millis(100);
-/// What is asked about callers that are known: at the same time, in all and of one caller, and what waits, a quarter of
-/// it at most of one caller.
-const KNOWN: usize = 8;
-const KNOWN_OF_ONE: usize = 4;
-const KNOWN_WAITING: usize = 4_096;
+/// What is asked about tokens that nobody knows, by the addresses that they come from, of which the parts are their
+/// connections. There are places for all 128 connections that an address may have (rule elasticity-27), whatever the
+/// others ask for; and if all of them ask for nobody's tokens, each has a turn within 6.4 s, and the time for which the
+/// API server is asked. A turn that rests is one of the four: so little is asked however many addresses make up tokens.
+const STRANGERS: LineBounds =
+    LineBounds { at_once: 4, at_once_of_one: 2, waiting: 32 << 10, waiting_of_part: 64, rest: REST };
+/// What is asked about callers that are known, by their names.
+const KNOWN: LineBounds =
+    LineBounds { at_once: 8, at_once_of_one: 4, waiting: 4_096, waiting_of_part: 4_096, rest: REST };
 
-/// The longest that a call waits until it is known who calls, or whether they may.
+/// The longest that a call waits until it is known who calls, and then until it is known whether they may.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Who may call. Cheap to clone; all clones are the same.
@@ -96,17 +98,40 @@ pub(crate) struct Reviews {
     rights: Answers<(Arc<Subject>, Right), ()>,
     strangers: Line,
     known: Line,
+    stopping: CancellationToken,
+}
+
+/// Until when a call waits.
+#[derive(Clone, Copy)]
+struct Patience {
+    until: Instant,
+    /// The time is the caller's.
+    is_callers: bool,
+}
+
+impl Patience {
+    /// From now on, for a caller that waits `within` if it says so.
+    fn of(within: Option<Duration>) -> Self {
+        let is_callers = within.is_some_and(|within| within <= LONGEST);
+        Self { until: Instant::now() + within.unwrap_or(LONGEST).min(LONGEST), is_callers }
+    }
+
+    /// Why there is no answer when it is over.
+    fn late(self) -> Unanswered {
+        if self.is_callers { Unanswered::Late } else { Unanswered::Failed("it takes too long".to_owned()) }
+    }
 }
 
 impl Access {
-    /// Only callers that this reviewer knows may do anything.
-    pub(crate) fn reviewed(reviewer: Arc<dyn Reviewer>) -> Self {
+    /// Only callers that this reviewer knows may do anything. Once `stopping` is cancelled, no call waits any more.
+    pub(crate) fn reviewed(reviewer: Arc<dyn Reviewer>, stopping: CancellationToken) -> Self {
         Self::Reviewed(Arc::new(Reviews {
             reviewer,
             tokens: Answers::new(TOKENS),
             rights: Answers::new(RIGHTS),
-            strangers: Line::new(STRANGERS, STRANGERS_OF_ONE, STRANGERS_WAITING, REST),
-            known: Line::new(KNOWN, KNOWN_OF_ONE, KNOWN_WAITING, Duration::ZERO),
+            strangers: Line::new(STRANGERS),
+            known: Line::new(KNOWN),
+            stopping,
         }))
     }
 }
@@ -132,33 +157,47 @@ impl Reviews {
         let digest = token.digest();
         let before = self.tokens.known(&digest);
         let (line, of) = match &before {
-            Some(subject) => (&self.known, subject.name.0.to_string()),
-            None => (&self.strangers, extensions.get::<Arrival>().map(|a| a.from.to_string()).unwrap_or_default()),
+            Some(subject) => (&self.known, of_caller(subject)),
+            None => (&self.strangers, extensions.get::<Arrival>().map(of_connection).unwrap_or_default()),
         };
         let review = || Arc::clone(&self.reviewer).whose(token);
         let what = "the API server to say whose token this is";
-        let found = in_time(deadline::rest(headers, extensions), self.tokens.ask(digest, line, &of, review));
-        match found.await.map_err(|why| errors::unanswered(domain, what, &why))? {
+        let patience = Patience::of(deadline::rest(headers, extensions));
+        let found = self.in_time(patience, self.tokens.ask(digest, line, of, review)).await;
+        match found.map_err(|why| errors::unanswered(domain, what, &why))? {
             Some(subject) => Ok(subject),
             None => Err(errors::unauthenticated(domain, token::Unusable::Nobodys, audiences)),
         }
     }
 
-    /// Whether somebody has a right. `within` is how long it waits.
-    async fn may(&self, subject: &Arc<Subject>, right: &Right, within: Option<Duration>) -> Result<bool, Unanswered> {
+    /// Whether somebody has a right.
+    async fn may(&self, subject: &Arc<Subject>, right: &Right, patience: Patience) -> Result<bool, Unanswered> {
         let review = || Arc::clone(&self.reviewer).may(Arc::clone(subject), right.clone());
         let key = (Arc::clone(subject), right.clone());
-        let found = in_time(within, self.rights.ask(key, &self.known, &subject.name.0, review)).await?;
-        Ok(found.is_some())
+        let asked = self.rights.ask(key, &self.known, of_caller(subject), review);
+        Ok(self.in_time(patience, asked).await?.is_some())
+    }
+
+    /// What comes of this as long as the call waits, and this frontend does not stop.
+    async fn in_time<T>(
+        &self,
+        patience: Patience,
+        asked: impl Future<Output = Result<T, Unanswered>>,
+    ) -> Result<T, Unanswered> {
+        tokio::select! {
+            biased;
+            found = timeout_at(patience.until, asked) => found.unwrap_or_else(|_| Err(patience.late())),
+            () = self.stopping.cancelled() => Err(Unanswered::Stopping),
+        }
     }
 }
 
-/// What comes of this as long as the caller waits, which is `within` if it says so.
-async fn in_time<T>(
-    within: Option<Duration>,
-    asked: impl Future<Output = Result<T, Unanswered>>,
-) -> Result<T, Unanswered> {
-    let is_callers = within.is_some_and(|within| within <= LONGEST);
-    let late = || if is_callers { Unanswered::Late } else { Unanswered::Failed("it takes too long".to_owned()) };
-    timeout(within.unwrap_or(LONGEST).min(LONGEST), asked).await.unwrap_or_else(|_| Err(late()))
+/// Whose turns a question about a caller that is known takes.
+fn of_caller(subject: &Subject) -> Owner {
+    Owner { namespace: Arc::clone(&subject.name.0), object: Arc::default() }
+}
+
+/// The same of one that is not: those of its address, in which its connections take turns.
+fn of_connection(arrival: &Arrival) -> Owner {
+    Owner { namespace: arrival.from.to_string().into(), object: arrival.connection.to_string().into() }
 }

@@ -1,6 +1,7 @@
 //! Properties of exported streams (rule pe-api-6).
 
 use super::super::PeApi;
+use super::super::arriving::Unread;
 use super::super::bodies::{Number, OneProperty, Properties, PropertyNames, Xml};
 use super::super::caller::Caller;
 use super::super::refusal::Refusal;
@@ -52,9 +53,10 @@ pub(in super::super) async fn read(
     State(api): State<PeApi>,
     caller: Caller,
     path: PortPath,
-    Xml(names): Xml<PropertyNames>,
+    body: Unread,
 ) -> Result<Xml<Properties>, Refusal> {
     let (_, export) = found(&api, &caller, &path)?;
+    let (names, _memory) = body.xml::<PropertyNames>().await?;
     let names = names.listed();
     let is_asked = |property: &&StreamProperty| names.as_ref().is_none_or(|names| names.contains(&property.name));
     Ok(Xml(Properties::of(properties(&export)?.iter().filter(is_asked))))
@@ -94,9 +96,11 @@ pub(in super::super) async fn add(
     State(api): State<PeApi>,
     caller: Caller,
     path: PortPath,
-    Xml(added): Xml<Properties>,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
-    change(&api, &caller, &path, ExportChange::add(added.into_properties())).await
+    let export = changeable(&api, &caller, &path)?;
+    let (added, _memory) = body.xml::<Properties>().await?;
+    change(&api, &export, ExportChange::add(added.into_properties())).await
 }
 
 /// Adds one property.
@@ -114,10 +118,11 @@ pub(in super::super) async fn add_one(
     State(api): State<PeApi>,
     caller: Caller,
     Path((job, pe, port, name)): PropertyPath,
-    Xml(added): Xml<OneProperty>,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
-    let added = ExportChange::add(vec![named(&name, added)?]);
-    change(&api, &caller, &Path((job, pe, port)), added).await
+    let export = changeable(&api, &caller, &Path((job, pe, port)))?;
+    let (added, _memory) = body.xml::<OneProperty>().await?;
+    change(&api, &export, ExportChange::add(vec![named(&name, added)?])).await
 }
 
 /// Replaces properties.
@@ -135,9 +140,11 @@ pub(in super::super) async fn replace(
     State(api): State<PeApi>,
     caller: Caller,
     path: PortPath,
-    Xml(others): Xml<Properties>,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
-    change(&api, &caller, &path, ExportChange::replace(others.into_properties())).await
+    let export = changeable(&api, &caller, &path)?;
+    let (others, _memory) = body.xml::<Properties>().await?;
+    change(&api, &export, ExportChange::replace(others.into_properties())).await
 }
 
 /// Replaces one property.
@@ -155,10 +162,11 @@ pub(in super::super) async fn replace_one(
     State(api): State<PeApi>,
     caller: Caller,
     Path((job, pe, port, name)): PropertyPath,
-    Xml(other): Xml<OneProperty>,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
-    let other = ExportChange::replace(vec![named(&name, other)?]);
-    change(&api, &caller, &Path((job, pe, port)), other).await
+    let export = changeable(&api, &caller, &Path((job, pe, port)))?;
+    let (other, _memory) = body.xml::<OneProperty>().await?;
+    change(&api, &export, ExportChange::replace(vec![named(&name, other)?])).await
 }
 
 /// Removes the properties of these names, or all.
@@ -176,10 +184,12 @@ pub(in super::super) async fn remove(
     State(api): State<PeApi>,
     caller: Caller,
     path: PortPath,
-    Xml(names): Xml<PropertyNames>,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
+    let export = changeable(&api, &caller, &path)?;
+    let (names, _memory) = body.xml::<PropertyNames>().await?;
     let removed = names.listed().map_or_else(|| ExportChange::Set(Vec::new()), ExportChange::remove);
-    change(&api, &caller, &path, removed).await
+    change(&api, &export, removed).await
 }
 
 /// Removes one property.
@@ -197,7 +207,8 @@ pub(in super::super) async fn remove_one(
     caller: Caller,
     Path((job, pe, port, name)): PropertyPath,
 ) -> Result<StatusCode, Refusal> {
-    change(&api, &caller, &Path((job, pe, port)), ExportChange::remove(vec![name])).await
+    let export = changeable(&api, &caller, &Path((job, pe, port)))?;
+    change(&api, &export, ExportChange::remove(vec![name])).await
 }
 
 /// The export of a port.
@@ -218,11 +229,16 @@ fn named(name: &str, property: OneProperty) -> Result<StreamProperty, Refusal> {
     if property.name == name { Ok(property) } else { Err(words()) }
 }
 
-/// Changes the properties in force, and waits until the board knows.
-async fn change(api: &PeApi, caller: &Caller, path: &PortPath, change: ExportChange) -> Result<StatusCode, Refusal> {
+/// The export of a port, if the caller may change it.
+fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<Key, Refusal> {
     let (key, _) = found(api, caller, path)?;
     caller.speaks_for(&path.0.0)?;
-    api.changes.export(&key, &|export: &Export| Ok(exports::changed(export, &change)?)).await?;
-    api.boards.look_at_export(&key);
+    Ok(key)
+}
+
+/// Changes the properties in force, and waits until the board knows.
+async fn change(api: &PeApi, key: &Key, change: ExportChange) -> Result<StatusCode, Refusal> {
+    api.changes.export(key, &|export: &Export| Ok(exports::changed(export, &change)?)).await?;
+    api.boards.look_at_export(key);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,6 +1,7 @@
 //! Subscriptions and filters of input ports (rule pe-api-6).
 
 use super::super::PeApi;
+use super::super::arriving::{FILTER, Unread};
 use super::super::bodies::{Number, Streams, Xml};
 use super::super::caller::Caller;
 use super::super::refusal::Refusal;
@@ -67,10 +68,12 @@ pub(in super::super) async fn set_filter(
     State(api): State<PeApi>,
     caller: Caller,
     path: PortPath,
-    body: String,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
-    let filter = Some(body.trim().to_owned()).filter(|filter| !filter.is_empty());
-    change(&api, &caller, &path, ImportChange::Edit { subscription: None, filter: Some(filter) }).await
+    let import = changeable(&api, &caller, &path)?;
+    let (text, _memory) = body.text(FILTER).await?;
+    let filter = Some(text.trim().to_owned()).filter(|filter| !filter.is_empty());
+    change(&api, &import, ImportChange::Edit { subscription: None, filter: Some(filter) }).await
 }
 
 /// The streams that an input port asks for.
@@ -106,9 +109,11 @@ pub(in super::super) async fn set_streams(
     State(api): State<PeApi>,
     caller: Caller,
     path: PortPath,
-    Xml(streams): Xml<Streams>,
+    body: Unread,
 ) -> Result<StatusCode, Refusal> {
-    change(&api, &caller, &path, ImportChange::Set(streams.into())).await
+    let import = changeable(&api, &caller, &path)?;
+    let (streams, _memory) = body.xml::<Streams>().await?;
+    change(&api, &import, ImportChange::Set(streams.into())).await
 }
 
 /// The import of a port.
@@ -117,12 +122,17 @@ fn found(api: &PeApi, caller: &Caller, Path((job, pe, port)): &PortPath) -> Resu
     api.import(caller, job, Number::of_path(pe)?, Number::of_path(port)?)
 }
 
-/// Changes what the port asks for, and waits until the board knows.
-async fn change(api: &PeApi, caller: &Caller, path: &PortPath, change: ImportChange) -> Result<StatusCode, Refusal> {
+/// The import of a port, if the caller may change it.
+fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<Key, Refusal> {
     let (key, _) = found(api, caller, path)?;
     caller.speaks_for(&path.0.0)?;
+    Ok(key)
+}
+
+/// Changes what the port asks for, and waits until the board knows.
+async fn change(api: &PeApi, key: &Key, change: ImportChange) -> Result<StatusCode, Refusal> {
     let forbids = |import: &streams_broker::Import| api.boards.forbids_filters(&key.namespace, import);
-    api.changes.import(&key, &|import: &Import| Ok(imports::changed(import, &change, forbids)?)).await?;
-    api.boards.look_at_import(&key);
+    api.changes.import(key, &|import: &Import| Ok(imports::changed(import, &change, forbids)?)).await?;
+    api.boards.look_at_import(key);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -28,6 +28,8 @@ pub(super) async fn routes_of_pe(
     caller: Caller,
     Path((job, pe)): Path<(String, String)>,
 ) -> Result<impl IntoResponse, Refusal> {
+    // Nothing matches any more what a job has left behind. Its PEs keep the routes that they have if they hear 400.
+    api.job(&caller, &job)?;
     let (_, element) = api.pe(&caller, &job, Number::of_path(&pe)?)?;
     let pe = Pe { job: Arc::from(&*job), id: element.spec.id };
     let routes = api.boards.routes(&caller.namespace, &pe);

@@ -1,15 +1,23 @@
 //! What pods were answered that asked for their bundles, as the statuses of PEs have it (rule repository-11).
 
 use super::{Cluster, NEIGHBOUR, PE, STRANGER, TOOL, element, jobs};
+use crate::broker::Boards;
 use crate::bundles::BundleError;
 use crate::bundles::repository::Pods as _;
+use crate::consistent_regions::ConsistentRegions;
+use crate::controllers::tests::LateMirrors;
+use crate::mirrors::Mirrors;
+use crate::pe_api::{Callers, PeApi};
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use streams_api::{Connectivity, PePhase, ProcessingElement, ReportedConnectivity, UnavailableBundle};
 use streams_kubernetes::Key;
-use tokio::time::sleep;
+use streams_kubernetes::leadership::Term;
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes_fake::Server;
+use tokio::time::{sleep, timeout};
 
 const REPLACED: &str = "demo.sab was replaced: the job was submitted with the bundle 12 (SHA-256), now it is 34";
 
@@ -20,7 +28,7 @@ impl Cluster {
         self.api.answered(from.parse().unwrap(), error.as_ref().map_or(Ok(()), Err));
     }
 
-    /// The same once a second, as a bootstrap asks.
+    /// The same once a second.
     async fn is_answered_for(&mut self, seconds: u64, from: &str, unavailable: Option<&str>) {
         for _ in 0..seconds {
             self.is_answered(from, unavailable);
@@ -44,6 +52,35 @@ impl Cluster {
     fn message(&self, pe: &str) -> Option<String> {
         self.unavailable(pe).map(|unavailable| unavailable.message)
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_faster_than_the_news_of_its_address_is_waited_for() {
+    let mut cluster = Cluster::with(jobs);
+    let pod = Key::new("n", "srcjob-1-x");
+    cluster.server.edit::<Pod>(&pod, |pod| pod.status.as_mut().unwrap().pod_ip = Some(TOOL.to_owned()));
+    let api = cluster.api.clone();
+    let mut known = Box::pin(api.known(TOOL.parse().unwrap()));
+    assert!(timeout(Duration::from_secs(30), &mut known).await.is_err(), "the mirror does not show it yet");
+    cluster.mirrors.deliver_all();
+    timeout(Duration::from_millis(1), known).await.unwrap();
+    assert!(cluster.api.job_at(TOOL.parse().unwrap()).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_known_before_the_mirrors_are_filled() {
+    let metrics = Metrics::new("test");
+    let mirrors = Mirrors::new(&metrics);
+    let (boards, callers) = (Boards::of(&mirrors), Callers::of(&mirrors));
+    let regions = ConsistentRegions::of(&mirrors, Term::endless());
+    let server = Server::new();
+    jobs(&server);
+    let connection = server.connect();
+    let api = PeApi::new(connection.clone(), connection, boards, callers, regions, Arc::new(|| false), &metrics);
+    let mut known = Box::pin(api.known(PE.parse().unwrap()));
+    assert!(timeout(Duration::from_secs(30), &mut known).await.is_err());
+    let _mirrors = LateMirrors::fill(&server, mirrors);
+    timeout(Duration::from_secs(1), known).await.unwrap();
 }
 
 fn connected(launch_count: u64) -> Option<ReportedConnectivity> {

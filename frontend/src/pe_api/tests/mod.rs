@@ -4,6 +4,7 @@ mod bundle_waits;
 mod regions;
 mod reports;
 
+use super::arriving::{DOCUMENT, FILTER, SHORT, TAGS_MAX};
 use super::reports::Reports;
 use super::{Callers, PeApi, router};
 use crate::broker::Boards;
@@ -14,6 +15,8 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
 use axum::http::{Method, Request, StatusCode};
+use futures::future::join_all;
+use futures::stream;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -139,6 +142,17 @@ fn job(name: &str, id: u64) -> Job {
     .unwrap()
 }
 
+/// Parallel region `R` of job `srcjob`.
+fn region(server: &Server) {
+    let region: ParallelRegion = serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "ParallelRegion",
+        "metadata": metadata(server, "Job", "srcjob-0", "srcjob"),
+        "spec": {"jobName": "srcjob", "index": 0, "name": "R", "width": 2},
+    }))
+    .unwrap();
+    server.create(&region);
+}
+
 /// What the job of this name controls.
 fn metadata(server: &Server, kind: &str, name: &str, owner: &str) -> Value {
     let uid = match kind {
@@ -186,6 +200,18 @@ fn jobs(server: &Server) {
     element(server, "srcjob", 0, NEIGHBOUR);
     element(server, "srcjob", 1, PE);
     element(server, "dstjob", 0, STRANGER);
+}
+
+/// Job `srcjob` is deleted, its PEs are not.
+fn leave_behind(server: &Server) {
+    for pe in ["srcjob-0", "srcjob-1"] {
+        server.edit::<ProcessingElement>(&Key::new("n", pe), |pe| {
+            pe.metadata.owner_references = None;
+            let labels = pe.metadata.labels.get_or_insert_default();
+            labels.insert("streams.ibm.com/job".to_owned(), "srcjob".to_owned());
+        });
+    }
+    server.remove::<Job>(&Key::new("n", "srcjob"));
 }
 
 fn export(server: &Server, by: &str, stream: &Value) {
@@ -289,6 +315,35 @@ async fn a_job_is_known_before_anything_of_it() {
     jobs_only.expect(get("/api/endpoints/job/srcjob/pe/x"), 404, "").await;
 }
 
+#[tokio::test]
+async fn pes_that_their_job_has_left_behind_find_each_other_and_tell_of_their_connections() {
+    let mut cluster = Cluster::with(by_properties);
+    let by_number = "/api/state/job/by-id/1/name";
+    let connectivity = "/api/state/job/srcjob/pe/1/connectivity";
+    let endpoint = "/api/endpoints/job/srcjob/endpoint/test";
+    leave_behind(&cluster.server);
+    cluster.mirrors.deliver_all();
+    let (status, name) = cluster.answer(get(by_number)).await;
+    assert_eq!((status.as_u16(), &*name), (200, "srcjob"));
+    cluster.expect(Exchange { from: STRANGER, ..get(by_number) }, 200, "srcjob").await;
+    cluster.expect(get("/api/state/job/by-id/2/name"), 200, "dstjob").await;
+    cluster.expect(get("/api/state/job/by-id/3/name"), 400, "no job").await;
+    cluster.expect(send(Method::PUT, connectivity, "\"Full\""), 204, "").await;
+    cluster.expect(get(connectivity), 200, "Full").await;
+    cluster.expect(get(endpoint), 404, "no endpoint test").await;
+    cluster.expect(registration(1), 204, "").await;
+    cluster.expect(get(endpoint), 200, "80").await;
+    // Who hears 400 keeps its routes; nobody makes a job wider that is not there.
+    cluster.expect(get(SUBSCRIPTIONS), 400, "no job").await;
+    cluster.expect(get("/api/subscriptions/job/srcjob/pe/1/export/10"), 400, "no job").await;
+    cluster.expect(get("/api/state/job/srcjob/pr/R/width"), 400, "no job").await;
+    // PEs that go with their job are no reason to answer.
+    cluster.server.remove::<Job>(&Key::new("n", "dstjob"));
+    cluster.mirrors.deliver_all();
+    cluster.expect(Exchange { from: STRANGER, ..get("/api/state/job/by-id/2/name") }, 400, "no job").await;
+    cluster.expect(Exchange { from: STRANGER, ..get("/api/state/job/dstjob/pe/0/connectivity") }, 400, "no job").await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_is_answered_from_mirrors_that_are_not_filled() {
     let metrics = Metrics::new("test");
@@ -365,13 +420,7 @@ async fn only_pods_of_the_job_change_it_and_only_a_pe_says_how_it_is_connected()
     let mut cluster = Cluster::with(|server| {
         by_properties(server);
         importing(server, "srcjob-1-10", "srcjob", 1, 10, &subscribed("a == 1"));
-        let region: ParallelRegion = serde_json::from_value(json!({
-            "apiVersion": "streams.ibm.com/v1", "kind": "ParallelRegion",
-            "metadata": metadata(server, "Job", "srcjob-0", "srcjob"),
-            "spec": {"jobName": "srcjob", "index": 0, "name": "R", "width": 2},
-        }))
-        .unwrap();
-        server.create(&region);
+        region(server);
         // A pod with all labels of a PE that no PE controls.
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "false", "namespace": "n", "labels": {
@@ -400,6 +449,108 @@ async fn only_pods_of_the_job_change_it_and_only_a_pe_says_how_it_is_connected()
     cluster.expect(Exchange { from: NEIGHBOUR, ..send(Method::PUT, width, "3") }, 204, "").await;
     cluster.expect(Exchange { from: TOOL, ..get(width) }, 200, "3").await;
     cluster.expect(Exchange { from: STRANGER, ..get(connectivity) }, 200, "None").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_read_of_a_body_that_nobody_may_send() {
+    let cluster = Cluster::with(|server| {
+        by_properties(server);
+        importing(server, "srcjob-1-10", "srcjob", 1, 10, &subscribed("a == 1"));
+    });
+    let (export, import) = ("subscriptions/job/srcjob/pe/1/export", "subscriptions/job/srcjob/pe/1/import");
+    // method, path, status that a PE of another job gets, and one of this job; 200: it is asked for the body
+    let table: [(Method, &str, u16, u16); 14] = [
+        (Method::PUT, "state/job/srcjob/pe/1/connectivity", 403, 403),
+        (Method::PUT, "state/job/srcjob/pr/R/width", 404, 404),
+        (Method::PUT, "endpoints/job/srcjob/pe/1/endpoint/test", 403, 200),
+        (Method::PUT, "endpoints/job/srcjob/pe/7/endpoint/test", 404, 404),
+        (Method::PUT, "consistentregion/region/0/drain", 404, 404),
+        (Method::PUT, &format!("{export}/10/properties"), 403, 200),
+        (Method::PATCH, &format!("{export}/10/properties"), 403, 200),
+        (Method::DELETE, &format!("{export}/10/properties"), 403, 200),
+        (Method::POST, &format!("{export}/11/properties"), 404, 404),
+        (Method::PUT, &format!("{export}/10/property/n"), 403, 200),
+        (Method::PATCH, &format!("{export}/10/property/n"), 403, 200),
+        (Method::PUT, &format!("{import}/10/filter"), 403, 200),
+        (Method::PUT, &format!("{import}/10/streams"), 403, 200),
+        (Method::PUT, &format!("{import}/11/streams"), 404, 404),
+    ];
+    for (method, path, of_other_job, of_job) in table {
+        for (from, expected) in [(STRANGER, of_other_job), (NEIGHBOUR, of_job)] {
+            let is_read = Arc::new(AtomicBool::new(false));
+            let reading = Arc::clone(&is_read);
+            let parts = stream::poll_fn(move |_| {
+                reading.store(true, Ordering::SeqCst);
+                std::task::Poll::<Option<Result<Vec<u8>, std::io::Error>>>::Pending
+            });
+            let request = Request::builder().method(method.clone()).uri(format!("/api/{path}"));
+            let request = request.header("host", "streams-api.n:10000").header("content-type", "application/xml");
+            let mut request = request.body(Body::from_stream(parts)).unwrap();
+            request.extensions_mut().insert(ConnectInfo::<SocketAddr>(format!("{from}:1").parse().unwrap()));
+            // Whoever may send it is asked for it, and sends nothing.
+            let answer = tokio::time::timeout(Duration::from_secs(5), cluster.router.clone().oneshot(request)).await;
+            let status = answer.map_or(200, |answer| answer.unwrap().status().as_u16());
+            let said = format!("{from} {method} {path}");
+            assert_eq!((status, is_read.load(Ordering::SeqCst)), (expected, expected == 200), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_is_as_long_as_what_it_says_needs() {
+    let mut cluster = Cluster::with(|server| {
+        by_properties(server);
+        importing(server, "srcjob-1-10", "srcjob", 1, 10, &subscribed("a == 1"));
+        region(server);
+    });
+    let (export, import) =
+        ("/api/subscriptions/job/srcjob/pe/1/export/10", "/api/subscriptions/job/srcjob/pe/1/import/10");
+    let (properties, filter, streams) =
+        (format!("{export}/properties"), format!("{import}/filter"), format!("{import}/streams"));
+    // path, the most that its body may have; what is longer by one is not read
+    let table = [
+        ("/api/state/job/srcjob/pe/1/connectivity", SHORT),
+        ("/api/state/job/srcjob/pr/R/width", SHORT),
+        ("/api/endpoints/job/srcjob/pe/1/endpoint/test", SHORT),
+        (&*filter, FILTER),
+        (&*properties, DOCUMENT),
+        (&*streams, DOCUMENT),
+    ];
+    for (path, most) in table {
+        for (length, status) in [(most, 400), (most + 1, 413)] {
+            let body = format!("<{}", "x".repeat(length - 1));
+            cluster.expect(send(Method::PUT, path, &body), status, "").await;
+        }
+    }
+    let tags = "<a/>".repeat(TAGS_MAX + 1);
+    cluster.expect(send(Method::PUT, &streams, &tags), 400, "has 16385 tags").await;
+    assert_eq!(cluster.api.memory.taken(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_of_a_namespace_leave_memory_to_others_and_what_pes_tell_is_told_again() {
+    let mut cluster = Cluster::with(|server| {
+        jobs(server);
+        region(server);
+    });
+    let (width, connectivity) = ("/api/state/job/srcjob/pr/R/width", "/api/state/job/srcjob/pe/1/connectivity");
+    let taking = |address: &str| {
+        let mut share = cluster.api.memory.share(Some(Arc::from("n")), address.parse().unwrap());
+        while share.add(1 << 20).is_ok() {}
+        share
+    };
+    let taken = [taking("10.0.9.1"), taking("10.0.9.2")];
+    let since = tokio::time::Instant::now();
+    cluster.expect(send(Method::PUT, width, "3"), 503, "take too much memory").await;
+    assert!(since.elapsed() < Duration::from_secs(1));
+    // The runtime tells again what it hears nothing of.
+    cluster.expect(send(Method::PUT, connectivity, "\"Full\""), 503, "take too much memory").await;
+    assert!(since.elapsed() >= Duration::from_millis(1_500));
+    cluster.expect(get(connectivity), 200, "None").await;
+    drop(taken);
+    cluster.expect(send(Method::PUT, width, "3"), 204, "").await;
+    cluster.expect(send(Method::PUT, connectivity, "\"Full\""), 204, "").await;
+    assert_eq!(cluster.api.memory.taken(), 0);
 }
 
 #[tokio::test]
@@ -592,6 +743,115 @@ async fn a_name_that_somebody_was_about_to_register_is_free_after_a_while_and_fo
     one.expect(registration(1), 503, "").await;
     one.another().expect(registration(1), 204, "").await;
     assert_eq!(with_endpoints(&one.server), [1]);
+}
+
+/// However many names it registers at once, and whether it waits or not.
+#[tokio::test(start_paused = true)]
+async fn a_pe_that_gives_up_leaves_no_reservations_behind() {
+    let mut cluster = Cluster::with(jobs);
+    cluster.connection.meanwhile(|call| {
+        Box::pin(tokio::time::sleep(Duration::from_millis(if call.verb.is_write() { 600 } else { 0 })))
+    });
+    let requests = (0..20).map(|number| {
+        let (path, body) =
+            (format!("/api/endpoints/job/srcjob/pe/1/endpoint/e{number}"), format!("{{\"port\": {}}}", 80 + number));
+        let mut request = Request::put(path).header("host", "streams-api.n:10000").body(Body::from(body)).unwrap();
+        request.extensions_mut().insert(ConnectInfo::<SocketAddr>(format!("{PE}:40000").parse().unwrap()));
+        cluster.router.clone().oneshot(request)
+    });
+    for answer in join_all(requests.collect::<Vec<_>>()).await {
+        assert_eq!(answer.unwrap().status().as_u16(), 503);
+    }
+    let passes = async |cluster: &mut Cluster| {
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            cluster.mirrors.deliver_all();
+        }
+    };
+    passes(&mut cluster).await;
+    // One had its turn; what it has begun goes on.
+    let names = |cluster: &Cluster| {
+        let pe = cluster.server.get::<ProcessingElement>(&Key::new("n", "srcjob-1")).unwrap();
+        let endpoints = pe.status.unwrap().endpoints.into_iter().map(|endpoint| endpoint.name).collect::<Vec<_>>();
+        (endpoints, reservations(&cluster.server).len())
+    };
+    assert_eq!(names(&cluster), (vec!["e0".to_owned()], 1));
+    let removal = send(Method::DELETE, "/api/endpoints/job/srcjob/pe/1/endpoint/e0", "");
+    cluster.expect(removal, 503, "").await;
+    passes(&mut cluster).await;
+    assert_eq!(names(&cluster), (Vec::new(), 0));
+}
+
+#[tokio::test]
+async fn a_pe_whose_registrations_come_to_no_end_gets_no_more_names_than_it_may_have() {
+    let mut cluster = Cluster::with(jobs);
+    // Nobody knows whether an endpoint was written.
+    cluster.server.refuse(|call| {
+        let is_lost = call.verb.is_write() && call.object::<ProcessingElement>().is_some();
+        is_lost.then(|| kube::core::Status::failure("etcd does not answer", "InternalError").with_code(500))
+    });
+    for number in 0..110 {
+        let path = format!("/api/endpoints/job/srcjob/pe/1/endpoint/e{number}");
+        cluster.expect(send(Method::PUT, &path, "{\"port\": 80}"), 503, "").await;
+    }
+    assert_eq!(reservations(&cluster.server).len(), 100);
+}
+
+#[tokio::test]
+async fn what_only_an_old_mirror_shows_is_no_reason_to_do_nothing_or_to_refuse() {
+    let path = |pe: u64| format!("/api/endpoints/job/srcjob/pe/{pe}/endpoint/test");
+    let (of_0, of_1) = (path(0), path(1));
+    let one = "/api/subscriptions/job/srcjob/pe/1/export/10/property/prop0";
+    let filter = "/api/subscriptions/job/srcjob/pe/1/import/10/filter";
+    let (a, b) = (property("prop0", "rstring", "\"a\""), property("prop0", "rstring", "\"b\""));
+    let neighbour = |exchange| Exchange { from: NEIGHBOUR, ..exchange };
+    let http = "{\"port\": 80}";
+    // before; what another replica does then, of which the mirror of this one knows nothing; what the PE asks this one
+    let table: [(&[Exchange<'_>], Exchange<'_>, Exchange<'_>); 8] = [
+        (&[send(Method::PATCH, one, &a)], send(Method::PATCH, one, &b), send(Method::PATCH, one, &a)),
+        (&[], send(Method::DELETE, one, ""), send(Method::PUT, one, &a)),
+        (&[send(Method::DELETE, one, "")], send(Method::PUT, one, &a), send(Method::DELETE, one, "")),
+        (&[send(Method::PUT, filter, "c == 1")], send(Method::PUT, filter, ""), send(Method::PUT, filter, "c == 1")),
+        (&[registration(1)], send(Method::DELETE, &of_1, ""), registration(1)),
+        (&[registration(1)], send(Method::DELETE, &of_1, ""), neighbour(send(Method::PUT, &of_0, http))),
+        (&[], registration(1), send(Method::DELETE, &of_1, "")),
+        (
+            &[registration(1)],
+            send(Method::DELETE, &of_1, ""),
+            send(Method::PUT, "/api/endpoints/job/srcjob/pe/1/endpoint/more", http),
+        ),
+    ];
+    for (number, (before, elsewhere, here)) in table.into_iter().enumerate() {
+        let mut cluster = Cluster::with(|server| {
+            by_properties(server);
+            importing(server, "srcjob-1-10", "srcjob", 1, 10, &subscribed("a == 1"));
+        });
+        let mut other = cluster.another();
+        for exchange in before {
+            let Exchange { from, path, body, .. } = *exchange;
+            other.expect(Exchange { from, method: exchange.method.clone(), path, body }, 204, "").await;
+        }
+        cluster.mirrors.deliver_all();
+        other.expect(elsewhere, 204, "").await;
+        let before = cluster.server.version();
+        cluster.expect(here, 204, "").await;
+        assert!(cluster.server.version() > before, "row {number} is not written");
+        assert!(reservations(&cluster.server).len() == with_endpoints(&cluster.server).len(), "row {number}");
+    }
+}
+
+#[tokio::test]
+async fn a_width_that_is_so_already_is_not_written_and_one_that_only_an_old_mirror_shows_is() {
+    let mut cluster = Cluster::with(|server| {
+        jobs(server);
+        region(server);
+    });
+    let (path, key) = ("/api/state/job/srcjob/pr/R/width", Key::new("n", "srcjob-0"));
+    cluster.expect(send(Method::PUT, path, "2"), 204, "").await;
+    assert_eq!(cluster.connection.writes(), 0);
+    cluster.server.edit::<ParallelRegion>(&key, |region| region.spec.width = 3);
+    cluster.expect(send(Method::PUT, path, "2"), 204, "").await;
+    assert_eq!(cluster.server.get::<ParallelRegion>(&key).unwrap().spec.width, 2);
 }
 
 #[tokio::test]

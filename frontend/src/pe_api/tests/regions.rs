@@ -1,6 +1,6 @@
 //! What PEs are told by consistent regions, and what they report.
 
-use super::{Cluster, Exchange, NEIGHBOUR, PE, STRANGER, TOOL, get, jobs, metadata, send};
+use super::{Cluster, Exchange, NEIGHBOUR, PE, STRANGER, TOOL, get, jobs, leave_behind, metadata, send};
 use axum::http::Method;
 use serde_json::json;
 use std::sync::{Arc, Mutex};
@@ -175,7 +175,7 @@ async fn only_a_pod_of_the_region_reports_and_only_for_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_report_that_is_not_stored_is_not_heard_and_repeated() {
+async fn a_report_that_is_not_stored_is_not_heard() {
     let mut cluster = cluster();
     let path = "/api/consistentregion/region/0/pe/1/checkpoint";
     let since = tokio::time::Instant::now();
@@ -187,10 +187,49 @@ async fn a_report_that_is_not_stored_is_not_heard_and_repeated() {
 }
 
 #[tokio::test]
+async fn only_what_the_pod_of_a_pe_has_asked_for_counts_as_seen() {
+    let mut cluster = cluster();
+    stored(&cluster);
+    let key = Key::new("n", "srcjob-cr0");
+    cluster.server.edit::<ConsistentRegion>(&key, |region| {
+        region.status.as_mut().unwrap().record.as_mut().unwrap()["phase"] = json!({"checkpointPending": {
+            "launches": {"2": [0, 1]}, "since": 0, "resumed": 0, "complete": 0,
+            "reports": {"done": [0, 1], "blocking": []},
+        }});
+    });
+    cluster.mirrors.deliver_all();
+    cluster.expect(Exchange { from: NEIGHBOUR, ..get(OF_PE) }, 200, "pendCkpt=1").await;
+    assert!(cluster.regions.answered.of(&key).is_empty());
+    cluster.expect(get(OF_PE), 200, "pendCkpt=1").await;
+    assert_eq!(cluster.regions.answered.of(&key).into_keys().collect::<Vec<_>>(), [1]);
+}
+
+#[tokio::test]
 async fn a_replica_that_drives_no_regions_says_nothing() {
     let mut cluster = cluster();
     stored(&cluster);
     cluster.expect(get(OF_PE), 200, "resumeSubmission").await;
     cluster.regions.term.over();
     cluster.expect(get(OF_PE), 503, "another replica").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_region_that_its_job_has_left_behind_is_told_of_and_reports_are_not_given_up() {
+    let mut cluster = cluster();
+    let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+    cluster.regions.reports.open(queue);
+    leave_behind(&cluster.server);
+    cluster.server.edit::<ConsistentRegion>(&Key::new("n", "srcjob-cr0"), |region| {
+        region.metadata.owner_references = None;
+    });
+    cluster.mirrors.deliver_all();
+    cluster.expect(get("/api/consistentregion/region/0/state"), 200, "PROCESSING").await;
+    cluster.expect(get("/api/consistentregion/region/0/period"), 200, "1.5").await;
+    cluster.expect(get("/api/consistentregion/region/1/period"), 400, "no job").await;
+    cluster.expect(get(OF_PE), 200, DOCUMENT).await;
+    // Nobody has led the region on in time, so nothing is stored.
+    let since = tokio::time::Instant::now();
+    let path = "/api/consistentregion/region/0/pe/1/checkpoint";
+    cluster.expect(send(Method::PUT, path, "3"), 503, "too long").await;
+    assert!(since.elapsed() >= Duration::from_millis(1_500), "the runtime has given up before");
 }

@@ -1,10 +1,10 @@
 //! What PEs tell of their connections while the API server takes its time (rule pe-api-4).
 
-use super::{Cluster, PE, STRANGER, element, jobs};
+use super::{Cluster, PE, STRANGER, element, jobs, send};
 use crate::pe_api::reports::AT_A_TIME;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::Request;
+use axum::http::{Method, Request};
 use futures::future::{BoxFuture, join_all};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use streams_api::{Connectivity, ProcessingElement};
 use streams_kubernetes::Key;
 use streams_kubernetes_fake::Server;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 
 /// PEs of job `srcjob`, beside those of [`jobs`].
@@ -215,4 +215,72 @@ async fn a_replica_that_pes_are_led_away_from_writes_only_what_somebody_waits_fo
         told.slow.store(0, Ordering::SeqCst);
         assert_eq!(told.answers(vec![told.tells(0, 13, "Partial")]).await, [204]);
     }
+}
+
+const PATH: &str = "/api/state/job/srcjob/pe/1/connectivity";
+
+#[tokio::test(start_paused = true)]
+async fn what_only_an_old_mirror_shows_is_written_again() {
+    let mut told = Told::of(jobs);
+    let mut other = told.cluster.another();
+    other.expect(send(Method::PUT, PATH, "\"Full\""), 204, "").await;
+    told.cluster.mirrors.deliver_all();
+    // The mirror of this replica does not show this one yet.
+    other.expect(send(Method::PUT, PATH, "\"Partial\""), 204, "").await;
+    assert_eq!(told.answers(vec![told.tells(0, 1, "Full")]).await, [204]);
+    assert_eq!(told.stored("srcjob-1"), Connectivity::Full);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_again_costs_one_read_at_a_replica_that_did_not_write_it_and_nothing_after() {
+    let mut told = Told::of(many);
+    let mut other = told.cluster.another();
+    for pe in OTHERS {
+        let (from, path) = (address(pe), format!("/api/state/job/srcjob/pe/{pe}/connectivity"));
+        let report = super::Exchange { from: &from, ..send(Method::PUT, &path, "\"Full\"") };
+        other.expect(report, 204, "").await;
+    }
+    told.cluster.mirrors.deliver_all();
+    told.written();
+    let connection = told.cluster.connection.clone();
+    for reads in [12, 0, 0] {
+        let before = connection.calls();
+        let all = OTHERS.map(|pe| told.tells(0, pe, "Full")).collect();
+        assert_eq!(told.answers(all).await, vec![204; 12]);
+        assert_eq!(connection.calls() - before, reads);
+    }
+    assert!(told.written().is_empty());
+    assert_eq!(connection.writes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pe_that_tells_something_else_again_and_again_is_written_now_and_then_and_its_last_word_counts() {
+    let mut told = Told::of(jobs);
+    let (begin, mut answers) = (Instant::now(), Vec::new());
+    while begin.elapsed() < Duration::from_secs(40) {
+        let state = ["Full", "Partial"][answers.len() % 2];
+        let mut answer = told.tells(0, 1, state);
+        let answer = loop {
+            tokio::select! {
+                biased;
+                answer = &mut answer => break answer,
+                () = sleep(Duration::from_millis(10)) => { told.cluster.mirrors.deliver_all(); }
+            }
+        };
+        answers.push(answer);
+    }
+    assert!(answers[..18].iter().all(|answer| *answer == 204), "in a pause, too, the runtime is answered in time");
+    let writes = told.written()["srcjob-1"].len();
+    assert!((18..=30).contains(&writes), "{writes}");
+    let last = ["Full", "Partial"][(answers.len() - 1) % 2];
+    told.passes(10).await;
+    assert_eq!(format!("{:?}", told.stored("srcjob-1")), last);
+    // It has been quiet for long.
+    told.passes(120).await;
+    let begin = Instant::now();
+    for state in ["None", "Partial", "Full", "Partial", "Full"] {
+        assert_eq!(told.answers(vec![told.tells(0, 1, state)]).await, [204]);
+    }
+    assert!(begin.elapsed() < Duration::from_millis(200), "{:?}", begin.elapsed());
+    assert_eq!(told.cluster.reports.waiting(), 0);
 }

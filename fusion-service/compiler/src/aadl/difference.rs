@@ -13,6 +13,7 @@ use super::vocabulary::{entry, root};
 use crate::error::excerpt;
 use crate::topology::IgnoredCounts;
 use roxmltree::{Document, Node};
+use std::cell::LazyCell;
 use std::collections::HashMap;
 
 /// One place where documents differ.
@@ -99,7 +100,7 @@ pub fn differences(
     }
     let (one, other) = (Document::parse(before)?, Document::parse(after)?);
     let mut comparison = DocumentComparison { before, after, ignored, path: Vec::new(), report };
-    comparison.compare(one.root_element(), other.root_element(), root(), false);
+    comparison.compare(&Child::root(&one), &Child::root(&other), false);
     Ok(())
 }
 
@@ -117,18 +118,18 @@ impl DocumentComparison<'_> {
     }
 
     /// The nesting is that of our own documents, which the depth of the ADL bounds.
-    fn compare(&mut self, before: Node<'_, '_>, after: Node<'_, '_>, entry: Option<&VocabularyEntry>, hidden: bool) {
-        if self.before.get(before.range()) == self.after.get(after.range()) {
+    fn compare(&mut self, before: &Child<'_, '_>, after: &Child<'_, '_>, hidden: bool) {
+        if self.before.get(before.node.range()) == self.after.get(after.node.range()) {
             return;
         }
-        let hidden = hidden || is_hidden(entry, before);
-        self.attributes(entry, before, after, hidden);
+        let hidden = hidden || before.hidden;
+        self.attributes(after.entry, before.node, after.node, hidden);
         let text = |node: Node<'_, '_>| node.text().map(str::trim).unwrap_or_default().to_owned();
-        let (was, is) = (text(before), text(after));
+        let (was, is) = (text(before.node), text(after.node));
         if was != is {
             self.note(DifferenceKind::Text { before: excerpt(&was), after: excerpt(&is) }, !hidden);
         }
-        self.children(before, after, hidden);
+        self.children(before.node, after.node, hidden);
     }
 
     fn attributes(&mut self, entry: Option<&VocabularyEntry>, before: Node<'_, '_>, after: Node<'_, '_>, hidden: bool) {
@@ -154,7 +155,13 @@ impl DocumentComparison<'_> {
         match attribute.map(|attribute| attribute.class) {
             Some(Observability::Hidden(_)) => true,
             Some(Observability::ObservedUnless(_)) => self.is_ignored(node, name),
-            Some(Observability::Observed | Observability::ObservedOnly(..) | Observability::Fixed(_)) | None => false,
+            Some(
+                Observability::Observed
+                | Observability::ObservedOnly(..)
+                | Observability::ObservedIfConnected
+                | Observability::Fixed(_),
+            )
+            | None => false,
         }
     }
 
@@ -167,7 +174,9 @@ impl DocumentComparison<'_> {
     }
 
     fn children(&mut self, before: Node<'_, '_>, after: Node<'_, '_>, hidden: bool) {
-        let (was, is) = (Children::of(before), Children::of(after));
+        // A splitter that leads somewhere in one of the documents can be told apart.
+        let connected = LazyCell::new(|| has_connection(before) || has_connection(after));
+        let (was, is) = (Children::of(before, &|| *connected), Children::of(after, &|| *connected));
         let mut positions: HashMap<&ChildIdentity, usize> = HashMap::with_capacity(is.list.len());
         positions.extend(is.list.iter().enumerate().map(|(at, (identity, _))| (identity, at)));
         let mut kept = vec![false; is.list.len()];
@@ -176,7 +185,7 @@ impl DocumentComparison<'_> {
         let mut out_of_order = false;
         let mut pairs = Vec::new();
         for (identity, child) in &was.list {
-            let run = run(&mut runs, &identity.element, !hidden && !is_hidden(child.entry, child.node));
+            let run = run(&mut runs, &identity.element, !hidden && !child.hidden);
             run.before += 1;
             match positions.get(identity) {
                 Some(&at) => {
@@ -188,7 +197,7 @@ impl DocumentComparison<'_> {
             }
         }
         for ((identity, child), kept) in is.list.iter().zip(kept) {
-            let run = run(&mut runs, &identity.element, !hidden && !is_hidden(child.entry, child.node));
+            let run = run(&mut runs, &identity.element, !hidden && !child.hidden);
             run.after += 1;
             if !kept {
                 run.added.add(child.path_element());
@@ -205,7 +214,7 @@ impl DocumentComparison<'_> {
         }
         for (was, is) in pairs {
             self.path.push(is.path_element());
-            self.compare(was.node, is.node, is.entry, hidden);
+            self.compare(was, is, hidden);
             self.path.pop();
         }
     }
@@ -261,11 +270,17 @@ struct ChildIdentity {
 struct Child<'a, 'i> {
     node: Node<'a, 'i>,
     entry: Option<&'static VocabularyEntry>,
+    /// The runtime reads nothing of it.
+    hidden: bool,
 }
 
-impl Child<'_, '_> {
+impl<'a, 'i> Child<'a, 'i> {
+    fn root(document: &'a Document<'i>) -> Self {
+        Self { node: document.root_element(), entry: root(), hidden: false }
+    }
+
     fn path_element(&self) -> PathElement {
-        let Self { node, entry } = *self;
+        let Self { node, entry, hidden: _ } = *self;
         PathElement { element: qualified(node), key: key(entry, node), name: node.attribute("name").map(excerpt) }
     }
 }
@@ -276,7 +291,8 @@ struct Children<'a, 'i> {
 }
 
 impl<'a, 'i> Children<'a, 'i> {
-    fn of(parent: Node<'a, 'i>) -> Self {
+    /// `connected` says whether a connection is somewhere in the parent.
+    fn of(parent: Node<'a, 'i>, connected: &dyn Fn() -> bool) -> Self {
         let around = qualified(parent);
         let mut seen: HashMap<(String, Key), usize> = HashMap::new();
         let list = parent.children().filter(Node::is_element).map(|node| {
@@ -286,7 +302,8 @@ impl<'a, 'i> Children<'a, 'i> {
             let count = seen.entry((element.clone(), key.clone())).or_default();
             let position = *count;
             *count += 1;
-            (ChildIdentity { element, key, position }, Child { node, entry })
+            let hidden = is_hidden(entry, node, connected);
+            (ChildIdentity { element, key, position }, Child { node, entry, hidden })
         });
         Self { list: list.collect() }
     }
@@ -310,14 +327,21 @@ fn key(entry: Option<&'static VocabularyEntry>, node: Node<'_, '_>) -> Key {
         .collect()
 }
 
+/// Whether a connection of an operator is somewhere in an element.
+fn has_connection(node: Node<'_, '_>) -> bool {
+    const NAMES: [&str; 2] = ["interPeConnection", "intraPeConnection"];
+    node.descendants().any(|inner| NAMES.contains(&inner.tag_name().name()))
+}
+
 /// Whether the runtime reads nothing of an element (rule aadl-18). An element that the vocabulary does not know counts
-/// as observed.
-fn is_hidden(entry: Option<&VocabularyEntry>, node: Node<'_, '_>) -> bool {
+/// as observed. `connected` says whether a connection is somewhere in the element around it.
+fn is_hidden(entry: Option<&VocabularyEntry>, node: Node<'_, '_>, connected: impl FnOnce() -> bool) -> bool {
     match entry.map(|entry| entry.class) {
         Some(Observability::Hidden(_)) => true,
         Some(Observability::ObservedOnly(attribute, values)) => {
             !node.attribute(attribute).is_some_and(|value| values.contains(&value))
         }
+        Some(Observability::ObservedIfConnected) => !connected(),
         Some(Observability::Observed | Observability::ObservedUnless(_) | Observability::Fixed(_)) | None => false,
     }
 }
@@ -426,6 +450,56 @@ mod tests {
             found(&page("view", "a", "1"), &page("threading", "a", "1")),
             [format!("- {operator}: phy:annotation 1 0 +0 -1"), format!("+ {operator}: phy:annotation 0 1 +1 -0")]
         );
+    }
+
+    #[test]
+    fn channels_of_a_splitter_that_leads_nowhere() {
+        // channels, each with what is in it -> what is found in the splitter
+        let page = |channels: &[&str]| {
+            let channels = channels.iter().enumerate();
+            let channels: String = channels
+                .map(|(index, content)| format!("<parallelChannel index=\"{index}\">{content}</parallelChannel>"))
+                .collect();
+            format!(
+                "><aug:operInstances><operInstance index=\"5\"><outputPorts><outputPort index=\"0\">\
+                <splitter index=\"0\">{channels}</splitter></outputPort></outputPorts></operInstance>\
+                </aug:operInstances>"
+            )
+        };
+        let near = "<intraPeConnection operInstanceIndex=\"1\" iportIndex=\"0\"/>";
+        let far = "<interPeConnection operInstanceIndex=\"1\" iportIndex=\"0\" pePortIndex=\"0\"/>";
+        let nested = format!("<splitter index=\"1\"><parallelChannel index=\"0\">{near}</parallelChannel></splitter>");
+        let (one, two) = (
+            "<splitter index=\"1\"><parallelChannel index=\"0\"></parallelChannel></splitter>",
+            "<splitter index=\"1\"><parallelChannel index=\"0\"></parallelChannel>\
+            <parallelChannel index=\"1\"></parallelChannel></splitter>",
+        );
+        let splitter = "aug:operInstances[]/operInstance[\"5\"]/outputPorts[]/outputPort[\"0\"]/splitter[\"0\"]";
+        let table: [(&[&str], &[&str], &[&str]); 9] = [
+            (&["", ""], &["", "", ""], &["- : parallelChannel 2 3 +1 -0"]),
+            (&["", "", ""], &["", ""], &["- : parallelChannel 3 2 +0 -1"]),
+            (&[near, ""], &[near, "", ""], &["+ : parallelChannel 2 3 +1 -0"]),
+            (&["", far], &["", far, ""], &["+ : parallelChannel 2 3 +1 -0"]),
+            (&[&nested, ""], &[&nested, "", ""], &["+ : parallelChannel 2 3 +1 -0"]),
+            (&[one], &[two], &["- /parallelChannel[\"0\"]/splitter[\"1\"]: parallelChannel 1 2 +1 -0"]),
+            (&[one, near], &[two, near], &["- /parallelChannel[\"0\"]/splitter[\"1\"]: parallelChannel 1 2 +1 -0"]),
+            // A connection comes or goes: what restarts the PE is said once.
+            (
+                &["", ""],
+                &["", near, ""],
+                &["+ : parallelChannel 2 3 +1 -0", "+ /parallelChannel[\"1\"]: intraPeConnection 0 1 +1 -0"],
+            ),
+            (
+                &["", near, ""],
+                &["", ""],
+                &["+ : parallelChannel 3 2 +0 -1", "+ /parallelChannel[\"1\"]: intraPeConnection 1 0 +0 -1"],
+            ),
+        ];
+        for (before, after, expected) in table {
+            let expected: Vec<String> =
+                expected.iter().map(|line| line.replacen(' ', &format!(" {splitter}"), 1)).collect();
+            assert_eq!(found(&page(before), &page(after)), expected, "{before:?} {after:?}");
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub(super) enum Observability {
     Observed,
     /// It can if this attribute has one of these values. Otherwise the element is hidden.
     ObservedOnly(&'static str, &'static [&'static str]),
+    /// It can if a connection is somewhere in the element around it. Otherwise the element is hidden.
+    ObservedIfConnected,
     /// It can, unless the job says something.
     ObservedUnless(&'static str),
     /// It cannot, and why.
@@ -219,6 +221,9 @@ macro_rules! class {
     (@class observed only $attribute:literal in $values:ident) => {
         $crate::aadl::element::Observability::ObservedOnly($attribute, $values)
     };
+    (@class observed if connected $(mark $mark:literal)?) => {
+        $crate::aadl::element::Observability::ObservedIfConnected
+    };
     (@class observed unless $what:literal) => {
         $crate::aadl::element::Observability::ObservedUnless($what)
     };
@@ -238,6 +243,9 @@ macro_rules! class {
         false
     };
     (@mark observed $(key)? mark $mark:literal) => {
+        Some($mark)
+    };
+    (@mark observed if connected mark $mark:literal) => {
         Some($mark)
     };
     (@mark $($rest:tt)*) => {

@@ -176,12 +176,23 @@ impl<'s, const OBSERVE: bool> HashingWriter<'s, OBSERVE> {
         }
     }
 
-    /// Writes something that is not observed, whatever elements it consists of.
-    pub(super) fn unobserved(&mut self, write: impl FnOnce(&mut HashingWriter<'_, false>)) {
-        let mut w = HashingWriter::<false>::new(None);
-        (w.text, w.piece, w.illegal) = (std::mem::take(&mut self.text), usize::MAX, self.illegal);
-        write(&mut w);
-        (self.text, self.illegal) = (w.text, w.illegal);
+    /// Writes something that is not observed, whatever elements it consists of. It may be long: pieces are passed on as
+    /// elsewhere.
+    pub(super) fn unobserved<R>(&mut self, write: impl FnOnce(&mut HashingWriter<'s, false>) -> R) -> R {
+        let mut w = HashingWriter::<false> {
+            text: std::mem::take(&mut self.text),
+            observed: Vec::new(),
+            piece: self.piece,
+            content: std::mem::take(&mut self.content),
+            runtime: Sha256::new(),
+            flushed: self.flushed,
+            illegal: self.illegal,
+            sink: self.sink.take(),
+        };
+        let result = write(&mut w);
+        (self.text, self.content, self.sink) = (w.text, w.content, w.sink);
+        (self.flushed, self.illegal) = (w.flushed, w.illegal);
+        result
     }
 
     /// A shared piece.
@@ -390,6 +401,31 @@ mod tests {
         assert_eq!(page(1).runtime, page(2).runtime);
         let illegal = written(|w| w.unobserved(|w| w.leaf(CustomMetricIndex, "\u{1}")));
         assert_eq!(illegal.illegal, Some('\u{1}'));
+    }
+
+    #[test]
+    fn a_long_unobserved_part_is_passed_on_in_pieces() {
+        const MANY: u32 = 50_000;
+        let mut sink = Vec::new();
+        let mut w = HashingWriter::<true>::new(Some(&mut sink));
+        w.leaf(CustomMetricIndex, MANY);
+        let most = w.unobserved(|w| {
+            let mut most = 0;
+            for n in 0..MANY {
+                w.leaf(CustomMetricIndex, n);
+                w.pass_on().unwrap();
+                most = most.max(w.text.len());
+            }
+            most
+        });
+        w.leaf(CustomMetricIndex, MANY);
+        let finished = w.finish().unwrap();
+        drop(w);
+        assert!(most <= PIECE, "{most} bytes are held");
+        assert_eq!(finished.bytes, sink.len() as u64);
+        assert_eq!(finished.content, <Id>::from(Sha256::digest(&sink)));
+        let observed = written(|w| (0..2).for_each(|_| w.leaf(CustomMetricIndex, MANY)));
+        assert_eq!(finished.runtime, observed.runtime);
     }
 
     #[test]

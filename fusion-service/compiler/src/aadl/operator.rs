@@ -178,8 +178,8 @@ fn outgoing<const O: bool>(
     Ok(())
 }
 
-/// `app:splitter` and those under its channels (rule aadl-12). The nesting is that of parallel regions, which the depth
-/// of the ADL bounds.
+/// `app:splitter` and those under its channels (rule aadl-12). A running PE cannot tell the channels of a splitter that
+/// leads nowhere. The nesting is that of parallel regions, which the depth of the ADL bounds.
 fn splitter<const O: bool>(
     w: &mut HashingWriter<'_, O>,
     e: &Elements,
@@ -199,15 +199,10 @@ fn splitter<const O: bool>(
         .attribute(Splitter::REGION, splitter.region)
         .attribute(Splitter::DROP_WINDOW_PUNCTUATION, splitter.drop_window_punctuation)
         .open();
-    let mut nested = splitter.nested.iter().peekable();
-    for channel in 0..splitter.width {
-        w.start(ParallelChannel).attribute(ParallelChannel::INDEX, channel).open();
-        outgoing(w, e, node, port, Some(Via { splitter: splitter.index, channel }))?;
-        while let Some((_, inner)) = nested.next_if(|(of, _)| *of == channel) {
-            self::splitter(w, e, node, port, inner)?;
-        }
-        w.end(ParallelChannel);
-        w.pass_on()?;
+    if !O || leads_somewhere(e, node, port, splitter) {
+        channels(w, e, node, port, splitter)?;
+    } else {
+        w.unobserved(|w| channels(w, e, node, port, splitter))?;
     }
     if !splitter.attributes.is_empty() {
         w.open(SplitterAttributes);
@@ -218,6 +213,33 @@ fn splitter<const O: bool>(
     }
     w.observe(b'/');
     w.end(Splitter);
+    Ok(())
+}
+
+/// Whether there is a connection behind a splitter, directly or through one that is under it.
+fn leads_somewhere(e: &Elements, node: Node, port: u32, splitter: &topology::Splitter) -> bool {
+    e.has_connections(node, port, splitter.index)
+        || splitter.nested.iter().any(|(_, inner)| leads_somewhere(e, node, port, inner))
+}
+
+/// The channels of a splitter, with their connections and the splitters under them.
+fn channels<const O: bool>(
+    w: &mut HashingWriter<'_, O>,
+    e: &Elements,
+    node: Node,
+    port: u32,
+    splitter: &topology::Splitter,
+) -> io::Result<()> {
+    let mut nested = splitter.nested.iter().peekable();
+    for channel in 0..splitter.width {
+        w.start(ParallelChannel).attribute(ParallelChannel::INDEX, channel).open();
+        outgoing(w, e, node, port, Some(Via { splitter: splitter.index, channel }))?;
+        while let Some((_, inner)) = nested.next_if(|(of, _)| *of == channel) {
+            self::splitter(w, e, node, port, inner)?;
+        }
+        w.end(ParallelChannel);
+        w.pass_on()?;
+    }
     Ok(())
 }
 

@@ -8,6 +8,8 @@
 //!   inside a hidden element is hidden too, whatever it says itself.
 //! * `observed unless`, with what the job says: as `observed`, but for a job that says so (rule aadl-22). The writer
 //!   then leaves it out of the runtime id.
+//! * `observed if connected`: an element that is as `observed` where a connection is somewhere in the element around
+//!   it, and as `hidden` where there is none (rule aadl-12). The writer then leaves it out of the runtime id.
 //! * `fixed`, with the value: it is the same in every document.
 //!
 //! [`super::hashing_writer`] uses the classes for the runtime id, [`super::difference`] to find out which differences a
@@ -238,7 +240,7 @@ elements! {
         REGION "regionIndex" [observed];
         DROP_WINDOW_PUNCTUATION "dropWindowPuncts" [observed];
     }
-    ParallelChannel "parallelChannel" in ["splitter"] [observed mark b'C'] {
+    ParallelChannel "parallelChannel" in ["splitter"] [observed if connected mark b'C'] {
         INDEX "index" [observed key];
     }
     SplitterAttributes "attributes" in ["splitter"] [observed] {}
@@ -411,6 +413,9 @@ mod tests {
             Observability::Observed => ("yes".to_owned(), String::new()),
             Observability::ObservedOnly(attribute, values) => {
                 (format!("where `{attribute}` is `{}`", values.join("`, `")), "others are for tools".to_owned())
+            }
+            Observability::ObservedIfConnected => {
+                ("where a connection is in the element around it".to_owned(), "others lead nowhere".to_owned())
             }
             Observability::ObservedUnless(what) => {
                 (format!("yes, unless {what}"), "the user says that nobody asks".to_owned())

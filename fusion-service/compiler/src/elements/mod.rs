@@ -381,12 +381,18 @@ impl Elements {
 
     /// The same, if there is such a channel.
     fn existing_slot(&self, operator: Node, port: u32, via: Option<Via>) -> Option<Slot> {
-        let output = &self.outputs[self.output(operator, port)];
-        let Some(via) = via else { return Some(Slot(output.first_slot)) };
-        let splitters = self.splitters_of(output);
-        let found = splitters.binary_search_by_key(&via.splitter, |splitter| splitter.index).ok()?;
-        let splitter = splitters.get(found).filter(|splitter| via.channel < splitter.width)?;
+        let Some(via) = via else { return Some(Slot(self.outputs[self.output(operator, port)].first_slot)) };
+        let splitter = self.splitter(operator, port, via.splitter).filter(|splitter| via.channel < splitter.width)?;
         Some(Slot(splitter.first_slot + via.channel))
+    }
+
+    /// Whether connections leave through channels of a splitter. Those of splitters under it do not count.
+    pub(crate) fn has_connections(&self, operator: Node, port: u32, splitter: u32) -> bool {
+        self.splitter(operator, port, splitter).is_some_and(|splitter| {
+            let (first, width) = (splitter.first_slot as usize, splitter.width as usize);
+            // Connections are counted in order of slots.
+            self.outgoing_start[first] < self.outgoing_start[first + width]
+        })
     }
 
     fn slot_of(&self, connection: &Connection) -> Slot {
@@ -442,6 +448,12 @@ impl Elements {
         let outputs = self.output_range(operator);
         let first = |output: usize| self.outputs.get(output).map_or(self.slots.len(), |o| o.first_slot as usize);
         first(outputs.start)..first(outputs.end)
+    }
+
+    fn splitter(&self, operator: Node, port: u32, index: u32) -> Option<&SplitterSlots> {
+        let splitters = self.splitters_of(&self.outputs[self.output(operator, port)]);
+        let found = splitters.binary_search_by_key(&index, |splitter| splitter.index).ok()?;
+        splitters.get(found)
     }
 
     fn splitters_of(&self, output: &Output) -> &[SplitterSlots] {

@@ -43,6 +43,36 @@ async fn a_resize_does_not_wait_for_submissions() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_says_how_long_it_was_worked_on_without_the_time_in_which_others_were() {
+    let replica = replica(Settings { workers: count(1), ..settings() }).await;
+    replica.gate.hold("submit");
+    let call = async |name: &'static str| {
+        let mut client = replica.client().await;
+        let call = async move { client.submit(submit_request(name, "1 1")).await.unwrap() };
+        let begun = Instant::now();
+        let answer = tokio::spawn(soon(call));
+        (answer, begun)
+    };
+    let (first, _) = call("first").await;
+    replica.begun("submit first").await;
+    let (second, begun) = call("second").await;
+    waiting(&replica, PerClass { submit: 1, ..Default::default() }).await;
+    // While the second one waits, the first one is worked on.
+    let from = Instant::now();
+    eventually("some time has passed", || from.elapsed() >= Duration::from_millis(20)).await;
+    let held = from.elapsed();
+    replica.gate.release("submit");
+    let worked = |answer: &tonic::Response<pb::SubmitResponse>| {
+        let told = answer.metadata().get(streams_proto::fusion::WORKED).unwrap();
+        Duration::from_millis(told.to_str().unwrap().parse().unwrap())
+    };
+    let moment = Duration::from_millis(1);
+    assert!(worked(&first.await.unwrap()) + moment >= held);
+    let answer = second.await.unwrap();
+    assert!(worked(&answer) + held <= begun.elapsed() + moment, "{answer:?}");
+}
+
 /// A replica with one worker, which works on the submission `long` until the test releases it, and the layout of a job.
 async fn with_a_long_submission(settings: Settings) -> (Replica, Client, Bytes, JoinHandle<Result<pb::Plan, Status>>) {
     let replica = replica(Settings { workers: count(1), ..settings }).await;

@@ -200,7 +200,28 @@ async fn what_is_missing_or_wrong_is_named() -> Result<()> {
     let error = |result: Result<_>| result.map(|_: streams_pe_double::Double| ()).map_err(|error| format!("{error:#}"));
     let missing = error(world.start(&job, 77, 1, &[]).await).unwrap_err();
     assert!(missing.starts_with("cannot read ") && missing.contains("aadl.xml"), "{missing}");
-    let bundle = error(world.start(&job, 0, 1, &["--bundle-tries=1", "--namespace=other"]).await).unwrap_err();
+    let bundle = error(world.start(&job, 0, 1, &["--namespace=other"]).await).unwrap_err();
     assert!(bundle.contains("the bundle \"app.sab\" cannot be had from streams-api.other:6379"), "{bundle}");
+    Ok(())
+}
+
+/// As the bootstrap of the runtime, which ends at the first command that fails.
+#[tokio::test]
+async fn a_bundle_is_asked_for_once_and_whatever_else_comes_ends_the_pod() -> Result<()> {
+    let world = World::new().await?;
+    let job = world.job("row", 7, &row(), FusionOption::Legacy)?;
+    let pe = job.pe_of("Sink")?;
+    for (said, expected) in [
+        (&b"-TRYAGAIN it is being fetched\r\n"[..], "what came is no bundle: TRYAGAIN it is being fetched"),
+        (b"$-1\r\n", "it is not there"),
+        (b"$100\r\n123", "the answer is cut"),
+        (b"", "the server closed the connection"),
+    ] {
+        world.answer_bundles(said);
+        let asked = world.bundle_requests();
+        let error = world.start(&job, pe, 1, &[]).await.map(|_| ()).map_err(|error| format!("{error:#}")).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(world.bundle_requests() - asked, 1, "{expected}");
+    }
     Ok(())
 }

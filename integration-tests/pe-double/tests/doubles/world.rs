@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use streams_compiler::budget::Budget;
@@ -41,6 +41,9 @@ pub(crate) struct Operator {
     pub(crate) answers: Mutex<Answers>,
     pub(crate) calls: Mutex<Calls>,
     asked_for_bundles: Mutex<Vec<u8>>,
+    bundle_requests: AtomicU32,
+    /// What is said instead of a bundle.
+    instead_of_bundle: Mutex<Option<Vec<u8>>>,
 }
 
 /// Jobs, names and an operator.
@@ -155,6 +158,16 @@ impl World {
         lock(&self.operator.asked_for_bundles).clone()
     }
 
+    /// How often somebody asked for a bundle.
+    pub(crate) fn bundle_requests(&self) -> u32 {
+        self.operator.bundle_requests.load(Ordering::Relaxed)
+    }
+
+    /// From now on this is what is said instead of a bundle; then the connection ends.
+    pub(crate) fn answer_bundles(&self, said: &[u8]) {
+        *lock(&self.operator.instead_of_bundle) = Some(said.to_vec());
+    }
+
     /// Starts a PE at a new address, as another pod would.
     pub(crate) async fn start(&self, job: &Job, pe: u64, launch: u64, more: &[&str]) -> Result<Double> {
         let address = self.address(self.next_address.fetch_add(1, Ordering::Relaxed));
@@ -228,7 +241,9 @@ async fn serve_bundles(listener: TcpListener, operator: Arc<Operator>) {
             let mut bytes = [0; 1024];
             let length = stream.read(&mut bytes).await.unwrap_or_default();
             *lock(&operator.asked_for_bundles) = bytes[..length].to_vec();
-            let answer = [format!("${}\r\n", BUNDLE.len()).as_bytes(), BUNDLE, b"\r\n"].concat();
+            operator.bundle_requests.fetch_add(1, Ordering::Relaxed);
+            let bundle = || [format!("${}\r\n", BUNDLE.len()).as_bytes(), BUNDLE, b"\r\n"].concat();
+            let answer = lock(&operator.instead_of_bundle).clone().unwrap_or_else(bundle);
             let _ = stream.write_all(&answer).await;
         });
     }

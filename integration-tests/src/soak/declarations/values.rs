@@ -297,7 +297,9 @@ fn quantities(name: &str) -> Values {
             (json!({"cpu": "a lot"}), word),
             (json!({"memory": "-1"}), word),
             (json!({"cpus": 1}), word),
-            // Without a limit the API server refuses the pod, and names the resources; with one no node has it.
+            (json!({"cpu": 1, "hugepages-2Mi": "3Mi"}), word),
+            (json!({"example.com/device": "500m"}), word),
+            // A request without a limit is refused, and the resources named; with one no node has it.
             (json!({"example.com/device": 1_000}), if word == "limits" { "example.com/device" } else { "resources" }),
         ],
     )
@@ -325,7 +327,7 @@ fn checkpoints(name: &str) -> Values {
         "path" => values(
             file_system(existing),
             [json!("/checkpoints/here"), json!("/c")],
-            [(json!("/a:b"), "path"), (json!("c"), "path")],
+            [(json!("/a:b"), "path"), (json!("c"), "path"), (json!("/data/"), "path")],
         ),
         "name" => claim(json!({})),
         "subPath" => sub_path(file_system(existing)),

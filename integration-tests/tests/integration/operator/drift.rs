@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use streams_api::{ParallelRegion, ProcessingElement, condition};
+use streams_api::{ParallelRegion, ProcessingElement, condition, names};
 use streams_control_plane::wait::eventually;
 
 /// Field manager of the job controller (rule name-10).
@@ -281,6 +281,104 @@ async fn an_object_without_its_label_or_made_by_somebody_else_is_not_lost() -> R
         })
         .await?;
         no_pod_noticed(&job, &before).await
+    })
+    .await
+}
+
+/// What of a Service leads somewhere: not what the API server makes of it.
+fn leads(service: &Service) -> Result<Value> {
+    let mut spec = serde_json::to_value(&service.spec)?;
+    let fields = spec.as_object_mut().context("no spec")?;
+    // An address is given anew, and families follow from it.
+    if fields.get("clusterIP").is_some_and(|address| address != "None") {
+        fields.remove("clusterIP");
+    }
+    ["clusterIPs", "ipFamilies", "ipFamilyPolicy"].into_iter().for_each(|field| drop(fields.remove(field)));
+    Ok(spec)
+}
+
+#[tokio::test]
+async fn services_lead_nowhere_else() -> Result<()> {
+    with_system("drift", async |it| {
+        let job = it.submitted().await?;
+        let before = Moment::of(&job).await?;
+        let of_pe = job.pe("Readings").await?.name_any();
+        let api = job.api::<Service>();
+        let restored = async |name: &str, expected: &Value, what: &str| {
+            eventually(&format!("Service {name} is restored after {what}"), WITHIN, || async {
+                let now = leads(&api.get(name).await?)?;
+                ensure!(now == *expected, "it is {now}");
+                Ok(())
+            })
+            .await
+        };
+        for name in [&*of_pe, names::PE_API_SERVICE] {
+            let expected = leads(&api.get(name).await?)?;
+            for change in [
+                json!({"selector": {"app": "mine"}}),
+                json!({"type": "ExternalName", "externalName": "example.com", "ports": null}),
+            ] {
+                let change = json!({ "spec": change });
+                ensure!(patch::<Service>(&job, name, &change).await?, "{name} {change}: it was refused");
+                restored(name, &expected, &change.to_string()).await?;
+            }
+        }
+        let expected = leads(&api.get(names::PE_API_SERVICE).await?)?;
+        let outside = json!({"spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+        ensure!(patch::<Service>(&job, names::PE_API_SERVICE, &outside).await?, "it was refused");
+        restored(names::PE_API_SERVICE, &expected, "another type").await?;
+
+        // Somebody else's Service of the same name, with an address, which can never be taken away.
+        let expected = leads(&api.get(&of_pe).await?)?;
+        let mut other = serde_json::to_value(api.get(&of_pe).await?)?;
+        for field in ["resourceVersion", "managedFields", "uid"] {
+            other["metadata"].as_object_mut().context("no metadata")?.remove(field);
+        }
+        for field in ["clusterIP", "clusterIPs"] {
+            other["spec"].as_object_mut().context("no spec")?.remove(field);
+        }
+        let other = serde_json::from_value(other)?;
+        for _ in 0..20 {
+            api.delete(&of_pe, &DeleteParams::background()).await.ok();
+            let parameters = PostParams { field_manager: Some(USER.to_owned()), ..PostParams::default() };
+            // The frontend may have been faster.
+            if api.create(&parameters, &other).await.is_ok() {
+                break;
+            }
+        }
+        restored(&of_pe, &expected, "it has an address").await?;
+        no_pod_noticed(&job, &before).await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn port_labels_that_somebody_makes_immutable_follow_a_resize() -> Result<()> {
+    with_system("drift", async |it| {
+        let job = it.submitted().await?;
+        let before = Moment::of(&job).await?;
+        let original = essence(&job.api::<ConfigMap>().get(JOB).await?)?;
+        let change = json!({"immutable": true, "metadata": {"labels": {"mesh": "on"}}});
+        ensure!(patch::<ConfigMap>(&job, JOB, &change).await?, "it was refused");
+        eventually("the ConfigMap can be changed again", WITHIN, || async {
+            let now = essence(&job.api::<ConfigMap>().get(JOB).await?)?;
+            ensure!(now["metadata"]["uid"] != original["metadata"]["uid"], "it is {now}");
+            ensure!(now["metadata"]["labels"]["mesh"] == "on", "it is {now}");
+            ensure!((&now["data"], &now["immutable"]) == (&original["data"], &json!(false)), "it is {now}");
+            Ok(())
+        })
+        .await?;
+        no_pod_noticed(&job, &before).await?;
+        // As fast as it can be: perhaps the resize finds it so.
+        ensure!(patch::<ConfigMap>(&job, JOB, &change).await?, "it was refused");
+        job.set_width(CLEAN, 3).await?;
+        job.settled(Widths { clean: 3, ..Widths::default() }, WITHIN).await?;
+        eventually("the port labels are others", WITHIN, || async {
+            let data = essence(&job.api::<ConfigMap>().get(JOB).await?)?["data"].clone();
+            ensure!(data != original["data"], "they are {data}");
+            Ok(())
+        })
+        .await
     })
     .await
 }

@@ -3,26 +3,30 @@
 //!
 //! The order is that of the numbers which requests get when they are admitted. [`problems`] looks whether it explains
 //! the history: who had an answer before another one asked comes first; a request is in force as a whole or not at all;
-//! a precondition held at its place; the last one counts.
+//! a precondition held at its place; the last one counts. What was refused by the compiler, or withdrawn, may have been
+//! desired for a while, and that is no reason to refuse anybody else.
 
 use super::fixture::{WITHIN, with_system};
 use anyhow::{Context as _, Result, ensure};
+use futures::FutureExt as _;
 use futures::future::join_all;
 use integration_tests::sample::{CLEAN, MODEL, SCORE, Widths};
 use integration_tests::system::job::ObservedJob;
 use kube::ResourceExt as _;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use streams_api::{Resize, ResizePhase};
 use streams_control_plane::wait::eventually;
-use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
+use streams_proto::elasticity::v1::{CancelRequest, ResizeName, ResizeRequest};
 use tonic::Request;
 use tonic::transport::Channel;
 use tonic_types::StatusExt as _;
 
 const CALLERS: u32 = 200;
+/// Callers of whom a half asks for what the compiler refuses, or withdraws.
+const UNSTEADY: u32 = 40;
 /// Requests of the flood. Fewer than are kept of a job.
 const FLOOD: u32 = 400;
 
@@ -47,6 +51,8 @@ enum Outcome {
     InForce(u64, u64),
     /// Number of a request that was admitted and gave way to a newer one.
     Superseded(u64),
+    /// Number of a request that was admitted and ended without its widths, be it refused by the compiler or withdrawn.
+    Ended(u64),
     /// The precondition does not hold.
     Mismatch,
     /// Something else, which nobody expects here.
@@ -56,7 +62,7 @@ enum Outcome {
 impl Call {
     fn number(&self) -> Option<u64> {
         match self.outcome {
-            Outcome::InForce(number, _) | Outcome::Superseded(number) => Some(number),
+            Outcome::InForce(number, _) | Outcome::Superseded(number) | Outcome::Ended(number) => Some(number),
             Outcome::Mismatch | Outcome::Other(_) => None,
         }
     }
@@ -75,6 +81,8 @@ fn problems(calls: &[Call], before: &RegionWidths, after: &RegionWidths) -> Vec<
     let mut numbered: Vec<(u64, &Call)> = calls.iter().filter_map(|call| Some((call.number()?, call))).collect();
     numbered.sort_by_key(|(number, _)| *number);
     let mut desired = before.clone();
+    // What was desired before requests that ended.
+    let mut otherwise: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     let mut applied = before.clone();
     let mut generations: BTreeMap<u64, BTreeMap<&str, u32>> = BTreeMap::new();
     for (at, (number, call)) in numbered.iter().enumerate() {
@@ -87,10 +95,21 @@ fn problems(calls: &[Call], before: &RegionWidths, after: &RegionWidths) -> Vec<
         }
         let (region, width) =
             call.wanted.first_key_value().map_or(("", 0), |(region, width)| (region.as_str(), *width));
-        if call.expected.is_some_and(|expected| desired.get(region) != Some(&expected)) {
+        let is_desired = |expected| {
+            let otherwise = otherwise.get(region).is_some_and(|widths| widths.contains(&expected));
+            desired.get(region) == Some(&expected) || otherwise
+        };
+        if call.expected.is_some_and(|expected| !is_desired(expected)) {
             problems.push(format!("{number} expects {:?} of {region}, not {:?}", call.expected, desired.get(region)));
         }
-        desired.extend(call.wanted.clone());
+        for (region, width) in &call.wanted {
+            let instead = desired.insert(region.clone(), *width);
+            let otherwise = otherwise.entry(region).or_default();
+            match call.outcome {
+                Outcome::Ended(_) => otherwise.extend(instead),
+                _ => otherwise.clear(),
+            }
+        }
         match call.outcome {
             Outcome::InForce(_, generation) => {
                 for (region, width) in &call.wanted {
@@ -108,13 +127,26 @@ fn problems(calls: &[Call], before: &RegionWidths, after: &RegionWidths) -> Vec<
                 applied.extend(call.wanted.clone());
             }
             Outcome::Superseded(_) => {
-                let names =
-                    |(_, other): &(u64, &Call)| other.wanted.keys().any(|region| call.wanted.contains_key(region));
+                let names = |(_, other): &(u64, &Call)| {
+                    let concerns = other.wanted.keys().any(|region| call.wanted.contains_key(region));
+                    concerns && !matches!(other.outcome, Outcome::Ended(_))
+                };
                 if !later.iter().skip(1).any(names) {
                     problems.push(format!("{number} for {region}: {width} gave way to none"));
                 }
             }
-            Outcome::Mismatch | Outcome::Other(_) => {}
+            Outcome::Ended(_) | Outcome::Mismatch | Outcome::Other(_) => {}
+        }
+    }
+    for call in calls.iter().filter(|call| call.outcome == Outcome::Mismatch) {
+        let (Some(expected), Some(region)) = (call.expected, call.wanted.keys().next()) else { continue };
+        let has_other = |other: &Call| {
+            let is_in_time =
+                other.from < call.to && matches!(other.outcome, Outcome::InForce(..) | Outcome::Superseded(_));
+            is_in_time && other.wanted.get(region).is_some_and(|width| *width != expected)
+        };
+        if before.get(region) == Some(&expected) && !calls.iter().any(has_other) {
+            problems.push(format!("{region} was {expected} all the time, and somebody who expects that was refused"));
         }
     }
     if applied != *after {
@@ -145,6 +177,7 @@ async fn ask(mut balancer: ElasticityServiceClient<Channel>, request: ResizeRequ
             let request = info.and_then(|info| info.metadata.get("request").cloned());
             let outcome = match info.map_or("", |info| info.reason.as_str()) {
                 "SUPERSEDED" => Outcome::Superseded(0),
+                "REJECTED" | "CANCELLED" => Outcome::Ended(0),
                 "WIDTH_MISMATCH" => Outcome::Mismatch,
                 _ => Outcome::Other(format!("{status:?}")),
             };
@@ -153,19 +186,44 @@ async fn ask(mut balancer: ElasticityServiceClient<Channel>, request: ResizeRequ
     }
 }
 
+/// Asks, and withdraws as soon as the request is admitted. What becomes of it is found out once all have been answered.
+async fn ask_and_withdraw(
+    mut balancer: ElasticityServiceClient<Channel>,
+    mut request: ResizeRequest,
+) -> (Call, Option<String>) {
+    request.set_wait_for(WaitFor::Accepted);
+    let namespace = request.namespace.clone();
+    let (mut call, made) = ask(balancer.clone(), request).await;
+    if let (Outcome::InForce(..), Some(request)) = (&call.outcome, &made) {
+        let name = Some(ResizeName { namespace, request: request.clone(), ..ResizeName::default() });
+        // That it came too late is an answer, too.
+        drop(balancer.cancel(CancelRequest { name }).await);
+        (call.to, call.outcome) = (Instant::now(), Outcome::Ended(0));
+    }
+    (call, made)
+}
+
 /// Gives each call the number of its request.
 async fn numbered(job: &ObservedJob, told: Vec<(Call, Option<String>)>) -> Result<Vec<Call>> {
     let requests: BTreeMap<String, Resize> =
         job.list::<Resize>().await?.into_iter().map(|request| (request.name_any(), request)).collect();
-    let number = |name: &Option<String>| {
+    let status = |name: &Option<String>| {
         let name = name.as_ref().context("an answer without the name of its request")?;
         let status = requests.get(name).and_then(|request| request.status.as_ref());
-        status.and_then(|status| status.number).with_context(|| format!("{name} has no number"))
+        status.with_context(|| format!("{name} says nothing"))
     };
+    let number = |name: &Option<String>| status(name)?.number.with_context(|| format!("{name:?} has no number"));
     let with_number = |(call, name): (Call, Option<String>)| {
         let outcome = match call.outcome {
             Outcome::InForce(_, generation) => Outcome::InForce(number(&name)?, generation),
             Outcome::Superseded(_) => Outcome::Superseded(number(&name)?),
+            // Somebody who withdrew it may have been too late.
+            Outcome::Ended(_) => match (status(&name)?.phase, status(&name)?.generation) {
+                (Some(ResizePhase::Superseded), _) => Outcome::Superseded(number(&name)?),
+                (Some(ResizePhase::Refused | ResizePhase::Cancelled), _) => Outcome::Ended(number(&name)?),
+                (_, Some(generation)) => Outcome::InForce(number(&name)?, generation),
+                (phase, None) => Outcome::Other(format!("{name:?} is {phase:?}")),
+            },
             other => other,
         };
         Ok(Call { outcome, ..call })
@@ -210,6 +268,44 @@ async fn what_200_callers_are_told_at_once_is_explained_by_one_order() -> Result
         let mismatched = count(|outcome| *outcome == Outcome::Mismatch);
         ensure!(in_force >= 2 && mismatched >= 1, "{in_force} in force, {mismatched} mismatched");
         job.settled(Widths::applied(&job.status().await?.applied_widths), WITHIN).await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_is_refused_or_withdrawn_costs_nobody_else_a_precondition() -> Result<()> {
+    with_system("histories-unsteady", async |it| {
+        let job = it.submitted().await?;
+        let balancer = it.frontend()?.balancer().await?;
+        let before = Widths::default();
+        let calls = (0..UNSTEADY).map(|number| {
+            let expecting = |region, width| {
+                let mut request = job.resize_request(&[(region, width)], WaitFor::Committed);
+                request.regions[0].expected_width = Some(width);
+                ask(balancer.clone(), request).boxed()
+            };
+            match number % 4 {
+                // A million operators.
+                0 => ask(balancer.clone(), job.resize_request(&[(SCORE, 100), (MODEL, 10_000)], WaitFor::Committed))
+                    .boxed(),
+                1 => expecting(MODEL, before.model),
+                2 => {
+                    let request = job.resize_request(&[(CLEAN, 3 + number / 4 % 2)], WaitFor::Accepted);
+                    ask_and_withdraw(balancer.clone(), request).boxed()
+                }
+                _ => expecting(CLEAN, before.clean),
+            }
+        });
+        let told = join_all(calls).await;
+        let calls = numbered(&job, told).await?;
+        let problems = problems(&calls, &before.by_region(), &applied(&job).await?);
+        ensure!(problems.is_empty(), "{problems:#?}\n{calls:#?}");
+        let refused = calls.iter().filter(|call| call.wanted.contains_key(SCORE));
+        ensure!(refused.clone().all(|call| matches!(call.outcome, Outcome::Ended(_))), "a million operators");
+        let expecting = calls.iter().filter(|call| call.wanted.get(MODEL) == Some(&before.model));
+        let is_fine = |call: &Call| matches!(call.outcome, Outcome::InForce(..) | Outcome::Superseded(_));
+        ensure!(expecting.clone().all(is_fine), "{calls:#?}");
         Ok(())
     })
     .await
@@ -263,10 +359,10 @@ mod checker {
 
     #[test]
     fn histories_that_no_order_explains_are_found() {
-        use Outcome::{InForce, Mismatch, Other, Superseded};
+        use Outcome::{Ended, InForce, Mismatch, Other, Superseded};
         let widths = |a, b| RegionWidths::from([("A".to_owned(), a), ("B".to_owned(), b)]);
         // history, widths in force after it -> the beginning of each problem
-        let table: [(Vec<Call>, RegionWidths, &[&str]); 9] = [
+        let table: [(Vec<Call>, RegionWidths, &[&str]); 12] = [
             (vec![], widths(1, 1), &[]),
             (
                 vec![
@@ -301,6 +397,28 @@ mod checker {
                 &["1 was given twice"],
             ),
             (vec![call(&[("A", 2)], None, 0, 1, Other("oops".to_owned()))], widths(1, 1), &["not documented: oops"]),
+            (
+                // With the one that ended, and without it.
+                vec![
+                    call(&[("A", 9)], None, 0, 5, Ended(1)),
+                    call(&[("A", 2)], Some(9), 1, 4, Superseded(2)),
+                    call(&[("A", 9)], None, 0, 5, Ended(3)),
+                    call(&[("A", 3)], Some(2), 2, 5, InForce(4, 1)),
+                    call(&[("A", 2)], Some(1), 3, 6, Mismatch),
+                ],
+                widths(3, 1),
+                &[],
+            ),
+            (
+                vec![call(&[("A", 9)], None, 0, 5, Ended(1)), call(&[("A", 2)], Some(1), 1, 2, Mismatch)],
+                widths(1, 1),
+                &["A was 1 all the time"],
+            ),
+            (
+                vec![call(&[("A", 2)], None, 0, 1, Superseded(1)), call(&[("A", 3)], None, 0, 5, Ended(2))],
+                widths(1, 1),
+                &["1 for A: 2 gave way to none"],
+            ),
         ];
         for (calls, after, expected) in table {
             let found = problems(&calls, &widths(1, 1), &after);

@@ -91,6 +91,10 @@ async fn what_no_cluster_can_use_is_refused_at_the_door() -> Result<()> {
     let resource = "must be names of resources";
     let path = "relative and without '..'";
     let limits = |limits: Value| json!({ "limits": limits });
+    let file_system = |path: &str| json!({"fileSystem": {"path": path}});
+    let (place, mounted) = ("checkpointRepository.fileSystem.path", "must be a place of its own");
+    let (whole, pages) = ("must be whole numbers", "must be a multiple of the size in their name");
+    let (equal, beside) = ("need limits that are equal", "huge pages need cpu or memory");
     // field of the options of PEs, value -> field and what the message says of it; nothing for what is taken
     let table = [
         ("image", json!("UPPER/Case:bad tag"), Some(("image", image))),
@@ -133,6 +137,34 @@ async fn what_no_cluster_can_use_is_refused_at_the_door() -> Result<()> {
             "resources",
             json!({"limits": {"cpu": 1}, "requests": {"cpu": "1001m"}}),
             Some(("resources", "requests must not be greater than limits")),
+        ),
+        ("checkpointRepository", file_system("/data"), Some((place, mounted))),
+        ("checkpointRepository", file_system("/data/"), Some((place, mounted))),
+        ("checkpointRepository", file_system("//etc/./config/pe"), Some((place, mounted))),
+        ("checkpointRepository", file_system("/etc/config/job"), Some((place, mounted))),
+        ("checkpointRepository", file_system("/etc/config/app"), Some((place, mounted))),
+        ("checkpointRepository", file_system("/etc/config/restricted"), Some((place, mounted))),
+        ("checkpointRepository", file_system("/"), Some((place, mounted))),
+        ("checkpointRepository", file_system("/data/checkpoints"), None),
+        ("checkpointRepository", file_system("/etc/config"), None),
+        ("resources", limits(json!({"example.com/gpu": "500m"})), Some(("resources.limits", whole))),
+        ("resources", limits(json!({"cpu": 1, "hugepages-2Mi": "0.5"})), Some(("resources.limits", whole))),
+        ("resources", limits(json!({"cpu": 1, "hugepages-2Mi": "3Mi"})), Some(("resources.limits", pages))),
+        ("resources", limits(json!({"cpu": 1, "hugepages-0Mi": "2Mi"})), Some(("resources.limits", pages))),
+        ("resources", limits(json!({"hugepages-2Mi": "2Mi"})), Some(("resources", beside))),
+        ("resources", json!({"requests": {"example.com/gpu": 1}}), Some(("resources", equal))),
+        (
+            "resources",
+            json!({"limits": {"example.com/gpu": 2}, "requests": {"example.com/gpu": 1}}),
+            Some(("resources", equal)),
+        ),
+        ("resources", json!({"requests": {"memory": "1Gi", "hugepages-2Mi": "2Mi"}}), Some(("resources", equal))),
+        ("resources", limits(json!({"example.com/gpu": "2000m", "memory": "100m"})), None),
+        ("resources", limits(json!({"memory": "1Gi", "hugepages-1Gi": "4096Mi", "hugepages-64Ki": 65_536})), None),
+        (
+            "resources",
+            json!({"limits": {"example.com/gpu": "2", "hugepages-2Mi": "4Mi"}, "requests": {"cpu": 1, "example.com/gpu": "2000m", "hugepages-2Mi": "4096Ki"}}),
+            None,
         ),
         (
             "resources",

@@ -130,10 +130,25 @@ async fn pes_have_a_certificate_that_is_kept_renewed_and_restored() -> Result<()
         trusts(&first, &second, &it.namespace)?;
         trusts(&second, &first, &it.namespace)?;
 
-        // Restored: the authority is lost, and people hear of it.
+        // One that somebody has made immutable is made again, of the same authority.
         let name = names::transport_secret(JOB);
+        let immutable = Patch::Merge(json!({"immutable": true}));
+        job.api::<Secret>().patch(&name, &PatchParams::default(), &immutable).await?;
+        let taken = edit(&job, json!({"transportCertificateValidityInDays": 3})).await?;
+        ensure!(taken == Ok(()), "{taken:?}");
+        let again = changed(&job, "the certificate is renewed in another Secret", &renewed).await?;
+        ensure!(again.authority == said.authority && again.not_after > renewed.not_after, "{renewed:?} {again:?}");
+        trusts(&first, &files(&job).await?, &it.namespace)?;
+        ensure!(job.api::<Secret>().get(&name).await?.immutable.is_none(), "it is immutable");
+        eventually("the copy is gone", WITHIN, || async {
+            ensure!(job.api::<Secret>().get_opt(&names::transport_copy(JOB)).await?.is_none(), "it is there");
+            Ok(())
+        })
+        .await?;
+
+        // Restored: the authority is lost, and people hear of it.
         job.api::<Secret>().delete(&name, &DeleteParams::default()).await?;
-        let restored = changed(&job, "the Secret is back", &renewed).await?;
+        let restored = changed(&job, "the Secret is back", &again).await?;
         ensure!(restored.authority != said.authority, "{restored:?}");
         let third = files(&job).await?;
         trusts(&third, &third, &it.namespace)?;

@@ -1,5 +1,6 @@
 //! A model checker looks at every short history of a region: PEs that crash, messages and reports that are lost or come
-//! twice, a frontend that dies between storing a state and sending the message, people who ask for resets.
+//! twice, a frontend that dies between storing a state and sending the message, or with it all that PEs report
+//! meanwhile, people who ask for resets, and who delete the region, which is made again.
 //!
 //! What is asked of every state that can be reached:
 //!
@@ -9,6 +10,8 @@
 //! * No region is stuck: if there are no faults from here on, tuples are processed again, or the attempts to reset are
 //!   used up. The properties of the checker that are called `eventually` overlook circles, so this is one that always
 //!   holds: from every state, one history without faults is followed to its end.
+//! * Whoever takes over waits for nothing that may be lost: from there on, the history without faults has no time-out, in
+//!   a region of one source.
 //!
 //! What is assumed of the network is rule consistent-region-7.
 
@@ -40,8 +43,12 @@ struct Region {
     tuples_max: u8,
     /// Faults, and other things that happen a few times at most.
     faults: u8,
+    /// Whether it takes a while until the next reset may begin.
+    has_pauses: bool,
     /// Hashes of states that are known not to be stuck.
     settled: Mutex<HashSet<u64>>,
+    /// Hashes of states that are known not to be stuck though no time is ever up.
+    settled_at_once: Mutex<HashSet<u64>>,
 }
 
 /// Everything there is: the stored state, PEs, and what is on its way.
@@ -75,16 +82,34 @@ enum Action {
     Crash(usize),
     Relaunch(usize),
     Observe,
+    SeenByAll,
     Time,
-    TakeOver,
-    Reset { is_forced: bool },
+    /// Enough time passes since a reset has begun.
+    Pause,
+    TakeOver {
+        are_reports_lost: bool,
+    },
+    Reset {
+        is_forced: bool,
+    },
+    /// Somebody deletes the region, and it is made again.
+    Replace,
 }
 
 impl Region {
     fn new(settings: Settings, is_asynchronous: bool) -> Self {
         let settings = Settings { max_consecutive_reset_attempts: 1, ..settings };
-        let settled = Mutex::default();
-        Self { settings, sources: 1, is_asynchronous, sequence_max: 3, tuples_max: 1, faults: 2, settled }
+        Self {
+            settings,
+            sources: 1,
+            is_asynchronous,
+            sequence_max: 3,
+            tuples_max: 1,
+            faults: 2,
+            has_pauses: false,
+            settled: Mutex::default(),
+            settled_at_once: Mutex::default(),
+        }
     }
 
     fn sink(&self) -> usize {
@@ -122,6 +147,9 @@ impl Region {
         assert!(taken.state.last_completed >= world.region.last_completed);
         assert!(taken.state.last_completed < taken.state.sequence);
         world.region = without_times(taken.state);
+        if !self.has_pauses {
+            world.region.reset_begun = None;
+        }
     }
 
     fn call(&self, world: &mut World, call: Call) {
@@ -140,20 +168,20 @@ impl Region {
         world.violation = world.violation.or(effects.violation);
     }
 
-    /// Whether nothing but a timer can go on. Who waits for that does not see timers that are too early.
+    /// Every PE that acts on messages has got the one that the region waits for.
+    fn is_seen_by_all(&self, world: &World) -> bool {
+        let message = world.region.to_be_seen().map(|(message, _)| message);
+        message.is_some() && world.pes.iter().take(self.sources).all(|source| source.seen == message)
+    }
+
+    /// Whether a timer leads to histories that are looked at.
     fn may_fire(&self, world: &World) -> bool {
-        match &world.region.phase {
-            // The timer is so long that every PE has asked for its messages since.
-            Phase::CheckpointPending { complete: Some(_), .. } => {
-                (0..self.sources).all(|source| !world.pes[source].is_running || Self::shown(world, source).is_none())
-            }
-            Phase::Processing { .. } => world.region.sequence <= self.sequence_max,
-            _ => true,
-        }
+        let is_drain = matches!(world.region.phase, Phase::Processing { .. }) && !world.region.is_reset_wanted;
+        !is_drain || world.region.sequence <= self.sequence_max
     }
 
     fn is_timeout(world: &World) -> bool {
-        !matches!(world.region.phase, Phase::Processing { .. } | Phase::CheckpointPending { complete: Some(_), .. })
+        !matches!(world.region.phase, Phase::Processing { .. }) && !world.region.is_reset_wanted
     }
 
     /// What happens next if there are no faults, and timers are slow.
@@ -167,6 +195,8 @@ impl Region {
             .chain((0..=self.sources).filter(|pe| world.pes[*pe].writing.is_some()).map(Action::FinishWriting))
             .chain((0..=self.sources).filter(|pe| !world.pes[*pe].is_running).map(Action::Relaunch))
             .chain(first(self.can_observe(world).then_some(Action::Observe)))
+            .chain(first(self.is_seen_by_all(world).then_some(Action::SeenByAll)))
+            .chain(first(world.region.reset_begun.map(|_| Action::Pause)))
             .chain(first(self.has_timer(world).then_some(Action::Time)));
         actions.next()
     }
@@ -203,11 +233,15 @@ impl Region {
     }
 
     /// Follows the history without faults.
-    fn settles(&self, world: &World) -> bool {
+    fn settles(&self, world: &World, may_time_be_up: bool) -> bool {
+        let known = if may_time_be_up { &self.settled } else { &self.settled_at_once };
         let mut passed = Vec::new();
         let mut world = world.clone();
-        while !self.is_settled(&world) && !self.settled.lock().unwrap().contains(&hash(&world)) {
+        while !self.is_settled(&world) && !known.lock().unwrap().contains(&hash(&world)) {
             let Some(action) = self.calm(&world) else { return false };
+            if action == Action::Time && Self::is_timeout(&world) && !may_time_be_up {
+                return false;
+            }
             let next = self.take(&world, action);
             passed.push(hash(&world));
             world = next;
@@ -215,7 +249,7 @@ impl Region {
                 return false;
             }
         }
-        self.settled.lock().unwrap().extend(passed);
+        known.lock().unwrap().extend(passed);
         true
     }
 
@@ -295,9 +329,25 @@ impl Region {
                 }
                 self.tell(world, &Event::Time);
             }
-            Action::TakeOver => {
+            Action::SeenByAll => self.tell(world, &Event::SeenByAll),
+            Action::Pause => world.region.reset_begun = None,
+            Action::TakeOver { are_reports_lost } => {
                 world.faults -= 1;
+                if are_reports_lost {
+                    world.calls.iter_mut().for_each(VecDeque::clear);
+                }
                 self.tell(world, &Event::TakenOver);
+                // Where links meet, a marker of the drain may come between those of the reset, which then takes a second
+                // attempt, whoever leads.
+                if self.sources == 1 && world.violation.is_none() && !self.settles(world, false) {
+                    world.violation = Some("whoever takes over waits for what may be lost");
+                }
+            }
+            Action::Replace => {
+                world.faults = world.faults.saturating_sub(1);
+                let (sequence, attempt) = (world.region.sequence, world.region.attempt());
+                // The clock counts faster than the region.
+                world.region = State::after_lost(sequence + 1, attempt + 1);
             }
             Action::Reset { is_forced } => {
                 world.faults = world.faults.saturating_sub(1);
@@ -317,6 +367,7 @@ fn hash(world: &World) -> u64 {
 /// Moments and measurements do not matter to what comes next: timers may fire at any time.
 fn without_times(mut state: State) -> State {
     state.measured = Measured::default();
+    state.reset_begun = state.reset_begun.map(|_| Time(0));
     match &mut state.phase {
         Phase::Processing { since, .. } | Phase::Draining { since, .. } | Phase::Resetting { since, .. } => {
             *since = Time(0);
@@ -389,8 +440,15 @@ impl Model for Region {
         if self.has_timer(world) && self.may_fire(world) && has_time {
             actions.push(Action::Time);
         }
+        if self.is_seen_by_all(world) {
+            actions.push(Action::SeenByAll);
+        }
+        if world.region.reset_begun.is_some() {
+            actions.push(Action::Pause);
+        }
         if has_faults {
-            actions.push(Action::TakeOver);
+            let are_lost = |are_reports_lost| Action::TakeOver { are_reports_lost };
+            actions.extend([are_lost(false), are_lost(true), Action::Replace]);
         }
         let has_given_up = matches!(world.region.phase, Phase::MaximumResetAttemptsReached { .. });
         if has_faults && !has_given_up {
@@ -434,7 +492,7 @@ impl Model for Region {
                 },
             ),
             Property::always("no PE meets what it cannot handle", |_, world: &World| world.violation.is_none()),
-            Property::always("no region is stuck", |model: &Self, world: &World| model.settles(world)),
+            Property::always("no region is stuck", |model: &Self, world: &World| model.settles(world, true)),
             Property::sometimes("two checkpoints are completed", |_, world: &World| world.region.last_completed() >= 2),
             Property::sometimes("a region goes back to a checkpoint, and on", |_, world: &World| {
                 let region = &world.region;
@@ -476,6 +534,21 @@ fn regions() -> impl Iterator<Item = Region> {
 fn regions_with_a_fault_are_exact_and_never_stuck() {
     for model in regions() {
         check(Region { faults: 1, ..model });
+    }
+}
+
+#[test]
+fn regions_that_rest_a_while_between_resets_are_exact_and_never_stuck() {
+    for model in regions().filter(|model| !model.is_asynchronous) {
+        check(Region { faults: 1, has_pauses: true, ..model });
+    }
+}
+
+#[test]
+#[ignore = "takes a while"]
+fn regions_that_rest_a_while_and_write_meanwhile_are_exact_and_never_stuck() {
+    for model in regions().filter(|model| model.is_asynchronous) {
+        check(Region { faults: 1, has_pauses: true, ..model });
     }
 }
 

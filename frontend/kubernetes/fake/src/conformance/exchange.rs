@@ -21,6 +21,8 @@ pub enum SampleKind {
     Sample,
     /// A pod.
     Pod,
+    /// A Secret.
+    Secret,
     /// A Service: a list of ports, and a selector.
     Service,
 }

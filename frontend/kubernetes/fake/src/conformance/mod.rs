@@ -6,7 +6,7 @@
 //!
 //! | Module | About |
 //! |---|---|
-//! | [`objects`] | names, versions, generation, the status, immutable ConfigMaps |
+//! | [`objects`] | names, versions, generation, the status, immutable ConfigMaps and Secrets |
 //! | [`ownership`] | server-side apply: conflicts, owners of fields, fields that are removed |
 //! | [`deletion`] | preconditions, finalizers, pods, garbage |
 //! | `run` | carrying a case out |

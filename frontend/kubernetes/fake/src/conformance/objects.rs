@@ -1,7 +1,7 @@
-//! Names, versions, generation, the status, immutable ConfigMaps.
+//! Names, versions, generation, the status, immutable ConfigMaps and Secrets.
 
 use super::Case;
-use super::SampleKind::{ConfigMap, Pod, Sample};
+use super::SampleKind::{ConfigMap, Pod, Sample, Secret};
 use serde_json::{Value, json};
 
 fn map(name: &str, data: Value) -> Value {
@@ -193,6 +193,30 @@ pub fn cases() -> Vec<Case> {
                     .merge("a", json!({"metadata": {"labels": {"l": "v"}}}))
                     .has(json!({"metadata": {"labels": {"l": "v"}}, "data": {"x": "1"}})),
                 ConfigMap.delete("a").nothing(),
+            ],
+        },
+        Case {
+            name: "what somebody has made immutable keeps its content, whoever applies it with force",
+            exchanges: vec![
+                ConfigMap.force(json!({"metadata": {"name": "a"}, "immutable": false, "data": {"x": "1"}})).by("one"),
+                ConfigMap.merge("a", json!({"immutable": true})).by("user").has(json!({"immutable": true})),
+                ConfigMap
+                    .force(json!({"metadata": {"name": "a"}, "immutable": false, "data": {"x": "1"}}))
+                    .by("one")
+                    .refused(422, "Invalid"),
+                ConfigMap.delete("a").nothing(),
+                ConfigMap.create(json!({"metadata": {"name": "a"}, "immutable": false, "data": {"x": "1"}})),
+            ],
+        },
+        Case {
+            name: "an immutable Secret keeps its content",
+            exchanges: vec![
+                Secret.create(json!({"metadata": {"name": "a"}, "data": {"x": "MQ=="}})),
+                Secret.merge("a", json!({"immutable": true})).has(json!({"immutable": true})),
+                Secret.merge("a", json!({"data": {"x": "Mg=="}})).refused(422, "Invalid"),
+                Secret.replace(json!({"metadata": {"name": "a"}, "data": {"x": "MQ=="}})).refused(422, "Invalid"),
+                Secret.merge("a", json!({"metadata": {"labels": {"l": "v"}}})).has(json!({"data": {"x": "MQ=="}})),
+                Secret.delete("a").nothing(),
             ],
         },
     ]

@@ -3,7 +3,7 @@
 use super::exchange::Action;
 use super::{Answer, Case, Exchange, Sample, SampleKind};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::api::{DeleteParams, Preconditions};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +35,7 @@ pub async fn run<C: Cluster>(cluster: &C, namespace: &str, case: &Case, patience
             SampleKind::ConfigMap => carry_out::<C, ConfigMap>(cluster, namespace, exchange, &mut seen, patience).await,
             SampleKind::Sample => carry_out::<C, Sample>(cluster, namespace, exchange, &mut seen, patience).await,
             SampleKind::Pod => carry_out::<C, Pod>(cluster, namespace, exchange, &mut seen, patience).await,
+            SampleKind::Secret => carry_out::<C, Secret>(cluster, namespace, exchange, &mut seen, patience).await,
             SampleKind::Service => carry_out::<C, Service>(cluster, namespace, exchange, &mut seen, patience).await,
         };
         result.with_context(|| format!("{}: exchange {}: {:?}", case.name, number + 1, exchange.action))?;

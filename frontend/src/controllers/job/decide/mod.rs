@@ -444,6 +444,9 @@ fn requests(observed: &JobObservation, draft: &mut Draft) {
     if let Some(end) = requests.cools_until {
         draft.wake(end);
     }
+    for apart in requests.apart.iter().filter(|apart| apart.until > observed.now) {
+        draft.wake(apart.until);
+    }
     for (name, status) in &requests.to_tell {
         if let Some(at) = observed.proposed_at.filter(|_| status.phase == Some(ResizePhase::Planned)) {
             let end = after(at, SOON);

@@ -34,8 +34,10 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
     if status.job_id.is_none() {
         return number(observed, draft);
     }
-    // The commit ends it: from then on starting over would only tear down what runs.
-    if submitting && observed.worked >= observed.deadlines.submission {
+    // The commit ends it: from then on starting over would only tear down what runs. Nor does it help while others are
+    // in the way.
+    let failures = observed.last_failure.iter().chain(observed.tasks.failures());
+    if submitting && observed.worked >= observed.deadlines.submission && !refusals::holds_up(status, failures) {
         return record(if status.submission_attempts < observed.deadlines.max_attempts {
             JobStatusChange::StartOver
         } else {

@@ -4,6 +4,7 @@ use super::super::chunks::Document;
 use super::super::observed::{
     Children, DesiredGeneration, DesiredPe, JobObservation, Loaded, NextPod, ObservedPe, PodState,
 };
+use super::super::refusals::NAME_TAKEN;
 use super::super::tasks::{PublishRequest, Remedy, RenewRequest, Task};
 use super::super::waits::Words;
 use super::waves::Changes;
@@ -93,7 +94,8 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
         if current.is_none() && !pe.restartable && submitted {
             // A user deleted it, and it must not be started again (rule job-27). A submission goes on until every pod
             // was created once.
-            let words = Words::of("Deleted", "it was deleted, and its operators do not permit a restart");
+            let words = name_taken(observed, *id)
+                .unwrap_or_else(|| Words::of("Deleted", "it was deleted, and its operators do not permit a restart"));
             draft.report.down.add(*id, &words);
             continue;
         }
@@ -136,7 +138,8 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
             }
             _ => {
                 if !changes.add(*id, pe, current) {
-                    draft.report.wait(*id, is_launched, &Words::default());
+                    let words = name_taken(observed, *id).filter(|_| current.is_none()).unwrap_or_default();
+                    draft.report.wait(*id, is_launched, &words);
                 }
             }
         }
@@ -153,6 +156,16 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
         repair(observed, without_text, draft);
     }
     outdated.renew(observed, draft);
+}
+
+/// What is said of a PE that the job does not have, if there is an object of its name: that one may have a pod that
+/// runs (rule job-30).
+pub(super) fn name_taken(observed: &JobObservation, id: u64) -> Option<Words> {
+    let in_the_way = &observed.in_the_way;
+    observed.children.taken.contains(&id).then(|| {
+        let message = format!("the job does not control the object of its name; in the way: {in_the_way}");
+        Words::of(NAME_TAKEN, &message)
+    })
 }
 
 /// What a PE waits for whose text is not there.
@@ -240,12 +253,12 @@ pub(crate) fn is_rolled_out(observed: &JobObservation, wanted: &DesiredGeneratio
 /// When the roll-out of the committed generation has taken too long.
 pub(crate) fn roll_out_end(observed: &JobObservation) -> Option<Timestamp> {
     let started = observed.status.rollout.as_ref()?.started_at.as_ref()?;
-    Some(after(started.0, observed.deadlines.resize))
+    Some(after(started.0, observed.deadlines.roll_out))
 }
 
 /// When it has taken too long that no generation is rolled out, however many have been committed meanwhile.
 pub(super) fn unfinished_end(observed: &JobObservation) -> Option<Timestamp> {
     let rollout = observed.status.rollout.as_ref()?;
     let since = rollout.unfinished_since.as_ref().or(rollout.started_at.as_ref())?;
-    Some(after(since.0, observed.deadlines.resize))
+    Some(after(since.0, observed.deadlines.roll_out))
 }

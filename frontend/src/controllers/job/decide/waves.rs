@@ -7,6 +7,7 @@
 
 use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, ObservedPe, PodState};
 use super::super::waits::{LATER, Waits, Words};
+use super::roll_out::name_taken;
 use super::{Draft, after, is_submitted, roll_out_end, unfinished_end};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -93,7 +94,10 @@ fn new_pes(observed: &JobObservation, wanted: &DesiredGeneration) -> Waits {
         match observed.children.processing_elements.get(id) {
             // It is not made again (rule job-27).
             None if !pe.restartable && submitted => {}
-            None => waits.add(*id, &Words::of("Deleted", "it is made again")),
+            None => {
+                let made_again = || Words::of("Deleted", "it is made again");
+                waits.add(*id, &name_taken(observed, *id).unwrap_or_else(made_again));
+            }
             Some(current) if current.state(pe) == PodState::Pending => waits.add(*id, &current.says),
             Some(_) => {}
         }
@@ -135,7 +139,7 @@ fn taken_down(observed: &JobObservation, wanted: &DesiredGeneration) -> (Waits, 
 /// When what was removed at a time goes although not every PE has its new text: past the resize time-out. If PEs are
 /// restarted one wave after the other, it begins anew with each of them that runs.
 pub(super) fn stalls(observed: &JobObservation, wanted: &DesiredGeneration) -> impl Fn(Timestamp) -> Timestamp {
-    let resize = observed.deadlines.resize;
+    let time_out = observed.deadlines.roll_out;
     let pes = &wanted.processing_elements;
     let restarted: Vec<_> = pes.iter().filter(|(_, pe)| !pe.is_new && pe.origin == wanted.generation).collect();
     let is_one_wave = restarted.len() <= observed.max_unavailable.of(pes.len());
@@ -143,5 +147,5 @@ pub(super) fn stalls(observed: &JobObservation, wanted: &DesiredGeneration) -> i
     let running = restarted.into_iter().filter_map(|(id, pe)| Some((current(id)?, pe)));
     let running = running.filter(|(current, pe)| current.state(pe) == PodState::Ready);
     let newest = running.filter_map(|(current, _)| current.running_since).max().filter(|_| !is_one_wave);
-    move |since| after(newest.map_or(since, |newest| newest.max(since)), resize)
+    move |since| after(newest.map_or(since, |newest| newest.max(since)), time_out)
 }

@@ -16,19 +16,20 @@ use crate::controllers::job::chunks::Document;
 use crate::controllers::job::compilation::repeated;
 use crate::controllers::job::documents;
 use crate::controllers::job::generation::{Generation, GenerationDetails, Target};
-use crate::controllers::job::off_thread::off_thread;
+use crate::controllers::job::off_thread::{off_thread, off_thread_if_many};
 use crate::controllers::job::requests::admission::{admit_all, ended};
+use crate::controllers::job::requests::amount_of_unread;
 use crate::controllers::job::requests::standing::{Circumstances, is_of};
 use crate::fusion;
 use crate::mirrors::{ByOwner as _, Mirrors};
 use crate::settings::JobSettings;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use streams_api::{
-    Job, ParallelRegion, PePhase, ProcessingElementStatus, Resize, ResizeChanges, ResizePhase, ResizePolicy, StoredPlan,
+    Job, PePhase, ProcessingElementStatus, Resize, ResizeChanges, ResizePhase, ResizePolicy, StoredPlan,
 };
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Cluster;
@@ -129,7 +130,7 @@ impl<C: Cluster> DryRuns<C> {
 
     async fn look(&self, job: &Job, request: Resize) -> Result<Foreseen, Unforeseen> {
         let key = Key::of(job);
-        let request = self.admitted(&key, job, request);
+        let request = self.admitted(&key, job, request).await?;
         if request.phase() == ResizePhase::Refused {
             return Ok(Foreseen::Refused(Box::new(request)));
         }
@@ -174,27 +175,32 @@ impl<C: Cluster> DryRuns<C> {
     }
 
     /// The request with the status that admission would give it now.
-    fn admitted(&self, key: &Key, job: &Job, mut request: Resize) -> Resize {
-        let status = job.status.clone().unwrap_or_default();
+    async fn admitted(&self, key: &Key, job: &Job, mut request: Resize) -> Result<Resize, Unforeseen> {
         let now = self.cluster.now();
-        let regions: Vec<Arc<ParallelRegion>> = self.mirrors.parallel_regions.of_job(key).collect();
-        let ours = regions
-            .iter()
-            .map(|region| &**region)
-            .filter(|region| is_controlled_by(&region.metadata, job) && region.metadata.deletion_timestamp.is_none());
-        let ours: Vec<&ParallelRegion> = ours.collect();
-        let others = self.mirrors.resizes.of_job(key).filter(|other| {
-            is_controlled_by(&other.metadata, job) && is_of(other, job) && other.metadata.deletion_timestamp.is_none()
-        });
-        let mut requests: Vec<Resize> = others.map(|other| (*other).clone()).collect();
+        let regions = self.mirrors.parallel_regions.kept_of_job(key);
+        let others = self.mirrors.resizes.kept_of_job(key);
+        let amount = amount_of_unread(others.len()).saturating_add(regions.len());
+        let job = job.clone();
         // The newest of them.
         request.metadata.creation_timestamp = Some(Time(now));
-        requests.push(request.clone());
-        let before = requests.clone();
-        let known: Vec<&Resize> = before.iter().collect();
-        let of = Circumstances::new(&status, &ours, &known);
-        admit_all(&mut requests, &job.spec, &of, status.admitted_resizes, now);
-        requests.pop().unwrap_or(request)
+        let admitted = off_thread_if_many(amount, move || {
+            let regions: Vec<_> = regions.into_iter().filter_map(|(_, region)| region.read()).collect();
+            let others: Vec<_> = others.into_iter().filter_map(|(_, other)| other.read()).collect();
+            let stays = |meta: &ObjectMeta| is_controlled_by(meta, &job) && meta.deletion_timestamp.is_none();
+            let regions: Vec<_> =
+                regions.iter().map(|region| &**region).filter(|region| stays(&region.metadata)).collect();
+            let others = others.iter().map(|other| &**other);
+            let others = others.filter(|other| stays(&other.metadata) && is_of(other, &job));
+            let requests: Vec<_> = others.chain([&request]).collect();
+            let status = job.status.clone().unwrap_or_default();
+            let of = Circumstances::new(&job.spec, &status, &regions, &requests);
+            let judged = admit_all(&of, status.admitted_resizes, now).into_iter();
+            let said = judged.rev().find(|(judged, _)| std::ptr::eq(*judged, &request)).map(|(_, said)| said);
+            said.map(|said| Resize { status: Some(said), ..request.clone() })
+        });
+        let admitted = admitted.await.map_err(|error| Unforeseen::Later(error.to_string()))?;
+        let why = "a request that is not committed yet wants another width of one of the regions";
+        admitted.ok_or_else(|| Unforeseen::Later(why.to_owned()))
     }
 
     /// The committed generation.

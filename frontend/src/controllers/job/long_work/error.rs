@@ -2,6 +2,7 @@
 
 use crate::controllers::job::documents::WriteError;
 use crate::controllers::job::refusals::NAME_TAKEN;
+use crate::controllers::job::requests::apart::{DEADLINE_EXCEEDED, REPLICAS_LOST};
 use crate::controllers::job::tasks::{Failure, Remedy};
 use crate::{bundles, fusion};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -120,11 +121,9 @@ impl From<fusion::FusionError> for WorkError {
                 Self::transient("FusionFailed", message)
             }
             // Each try may cost a replica.
-            fusion::FusionError::ReplicasLost(_) => {
-                Self { is_costly: true, ..Self::transient("FusionReplicasLost", message) }
-            }
+            fusion::FusionError::ReplicasLost(_) => Self { is_costly: true, ..Self::transient(REPLICAS_LOST, message) },
             fusion::FusionError::Unavailable(_) => Self::transient("FusionUnavailable", message),
-            fusion::FusionError::DeadlineExceeded(_) => Self::transient("FusionDeadlineExceeded", message),
+            fusion::FusionError::DeadlineExceeded(_) => Self::transient(DEADLINE_EXCEEDED, message),
         }
     }
 }

@@ -37,12 +37,10 @@ use self::publish::{Publish, Repair};
 use self::renew::Renew;
 use super::MANAGER;
 use super::generation::{Generation, Target};
-use super::memory::elapsed;
 use super::off_thread::Thread;
 use super::reconciler::JobReconciler;
 use super::tasks::{Slot, Task, TaskKind, Tasks, WorkItem};
 use futures::future;
-use k8s_openapi::jiff::Timestamp;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
@@ -52,7 +50,7 @@ use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::queue::{self, Outcome, Queue};
 use streams_kubernetes::writer::Writer;
-use streams_kubernetes::{self, Key};
+use streams_kubernetes::{self, Key, stopwatch};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
@@ -205,7 +203,6 @@ impl<C: Cluster> Assignment<'_, C> {
         });
         let Some(request) = requested.flatten() else { return };
         let span = W::span(self, &request);
-        let begun = self.reconciler.cluster.now();
         // Somebody waits for what a running job has done.
         let runs = self.job.status.as_ref().is_some_and(|status| status.generation.is_some());
         let priority = match W::KIND {
@@ -213,19 +210,24 @@ impl<C: Cluster> Assignment<'_, C> {
             TaskKind::Fetch | TaskKind::Repair | TaskKind::Renew if runs && W::is_awaited(&request) => Priority::Urgent,
             _ => Priority::Normal,
         };
+        let cluster = self.reconciler.cluster.clone();
+        let work = priority.of(W::perform(self, &request)).instrument(span);
         tokio::select! {
             biased;
             () = token.cancelled() => tracing::debug!(job = %self.key, kind = %W::KIND, "nobody wants it any more"),
-            result = priority.of(W::perform(self, &request)).instrument(span) => self.keep::<W>(request, result, begun),
+            (result, worked) = stopwatch::measure(move || cluster.now(), work) => {
+                self.keep::<W>(request, result, worked);
+            }
         }
     }
 
     /// Keeps the result, if it is still requested. Only what something came of counts as work on a submission: the rest
     /// was spent on waiting for somebody else (rule job-18).
-    fn keep<W: LongWork>(&self, request: W::Request, result: Result<W::Output, WorkError>, begun: Timestamp) {
-        let worked = elapsed(begun, self.reconciler.cluster.now());
+    fn keep<W: LongWork>(&self, request: W::Request, result: Result<W::Output, WorkError>, worked: Duration) {
         let submitting = self.job.status.as_ref().is_none_or(|status| status.generation.is_none());
         let is_submission = submitting && !self.job.spec.suspend;
+        let applied = self.job.status.iter().flat_map(|status| &status.applied_widths);
+        let applied = applied.map(|applied| (applied.region.clone(), applied.width)).collect();
         self.reconciler.memory.find(self.key, self.uid, |entry| {
             entry.cancel.remove(&W::KIND);
             if W::slot(&mut entry.tasks).running() != Some(&request) {
@@ -249,6 +251,9 @@ impl<C: Cluster> Assignment<'_, C> {
                 }
             };
             *W::slot(&mut entry.tasks) = state;
+            if W::KIND == TaskKind::Compile {
+                entry.note_trouble(&applied);
+            }
         });
     }
 }

@@ -4,19 +4,17 @@
 //! The regions must be as they are at one moment, not as a mirror shows them: what was edited before the request was
 //! made must not count as edited later.
 
-use super::super::widths::{CurrentRegion, refuse};
-use super::standing::{Circumstances, Standing};
+use super::standing::{Circumstances, Wanted, is_new};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use streams_api::resize::RESIZES_MAX;
-use streams_api::{
-    AdmittedRegion, JobSpec, ParallelRegion, Resize, ResizePhase, ResizeStatus, UnwrittenWidth, condition,
-};
+use streams_api::{AdmittedRegion, Resize, ResizePhase, ResizeStatus, condition};
 
 /// Longest message of a request (schema).
 const MESSAGE_MAX: usize = 4096;
+/// Another generation is committed than the request expects.
+pub(crate) const GENERATION_MISMATCH: &str = "GenerationMismatch";
 /// Regions that a message lists.
 const LISTED: usize = 10;
 
@@ -27,43 +25,58 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
 }
 
-/// Admits or refuses all requests that nobody has admitted, oldest first: gives them their status, and each that is
-/// admitted the next number after `last`. Returns the positions of those that have another status now.
-pub(crate) fn admit_all(
-    requests: &mut [Resize],
-    spec: &JobSpec,
-    of: &Circumstances<'_>,
-    mut last: u64,
-    now: Timestamp,
-) -> Vec<usize> {
-    let is_new = |request: &Resize| of.standing(request) == Standing::New;
-    let mut new: Vec<usize> = (0..requests.len()).filter(|at| requests.get(*at).is_some_and(is_new)).collect();
-    new.sort_by_key(|at| requests.get(*at).map(age));
-    let surplus = requests.len().saturating_sub(RESIZES_MAX);
+/// What an admission comes to.
+enum Judgement {
+    /// It is admitted, with these regions.
+    Admitted(Vec<AdmittedRegion>),
+    /// It ends.
+    Refused(Refusal),
+    /// It is not known yet: it depends on what becomes of a request that was admitted before, or on a region that is
+    /// made again.
+    Later,
+}
+
+/// Admits or refuses all requests that nobody has admitted, oldest first. Gives what they should say of themselves; each
+/// that is admitted has the next number after `last`. The others are looked at again.
+pub(crate) fn admit_all<'a>(of: &Circumstances<'a>, mut last: u64, now: Timestamp) -> Vec<(&'a Resize, ResizeStatus)> {
+    let mut new: Vec<&Resize> = of.requests.iter().copied().filter(|request| is_new(request)).collect();
+    new.sort_by_cached_key(|request| age(request));
+    let surplus = of.requests.len().saturating_sub(RESIZES_MAX);
     let regular = new.len().saturating_sub(surplus);
-    // What those that are admitted here want is wanted when the next one is looked at.
-    let mut desired = BTreeMap::new();
-    for (order, at) in new.iter().enumerate() {
-        let Some(request) = requests.get(*at) else { continue };
-        let admitted = if order < regular { admit(request, spec, of, &mut desired) } else { Err(too_many()) };
-        let status = match admitted {
-            Ok(regions) => {
+    // What those that are admitted here want is wanted when the next one is looked at, if that expects anything.
+    let mut wanted = new.iter().any(|request| expects_a_width(request)).then(BTreeMap::new);
+    let mut judged = Vec::new();
+    for (order, request) in new.into_iter().enumerate() {
+        let judgement =
+            if order < regular { judge(request, of, wanted.as_mut()) } else { Judgement::Refused(too_many()) };
+        let status = match judgement {
+            Judgement::Admitted(regions) => {
                 last = last.saturating_add(1);
                 let phase = Some(ResizePhase::Pending);
                 ResizeStatus { phase, number: Some(last), regions, ..ResizeStatus::default() }
             }
-            Err(Refusal { reason: super::standing::WITHDRAWN, message }) => {
+            Judgement::Refused(Refusal { reason: super::standing::WITHDRAWN, message }) => {
                 ended(ResizeStatus::default(), ResizePhase::Cancelled, super::standing::WITHDRAWN, &message, now)
             }
-            Err(Refusal { reason, message }) => {
+            Judgement::Refused(Refusal { reason, message }) => {
                 ended(ResizeStatus::default(), ResizePhase::Refused, reason, &message, now)
             }
+            Judgement::Later => continue,
         };
-        if let Some(request) = requests.get_mut(*at) {
-            request.status = Some(status);
-        }
+        judged.push((request, status));
     }
-    new
+    judged
+}
+
+/// Whether nobody can say yet what becomes of a request that nobody has admitted: it expects a width that depends on
+/// what becomes of others (rule elasticity-16), or the object of a region is gone for a moment.
+pub(super) fn depends_on_others(request: &Resize, of: &Circumstances<'_>) -> bool {
+    let lacks_region = || request.spec.regions.iter().any(|wanted| of.regions.get(&wanted.name).is_none());
+    (expects_a_width(request) || lacks_region()) && matches!(judge(request, of, None), Judgement::Later)
+}
+
+fn expects_a_width(request: &Resize) -> bool {
+    request.spec.regions.iter().any(|wanted| wanted.expected_width.is_some())
 }
 
 /// Older ones first: by when they were made, and within a second by the order of the API server.
@@ -95,38 +108,45 @@ fn too_many() -> Refusal {
     Refusal { reason: "TooManyRequests", message }
 }
 
-/// The regions of a request that is admitted. `desired` has the desired widths of regions, as far as they are known.
-fn admit(
-    request: &Resize,
-    spec: &JobSpec,
-    of: &Circumstances<'_>,
-    desired: &mut BTreeMap<String, u32>,
-) -> Result<Vec<AdmittedRegion>, Refusal> {
-    let refusal = |reason, message| Err(Refusal { reason, message });
+/// What becomes of a request. `changed` has the widths that are wanted of regions since others were admitted, and gets
+/// those of this one; it is there if somebody expects any.
+fn judge(request: &Resize, of: &Circumstances<'_>, changed: Option<&mut BTreeMap<String, Wanted>>) -> Judgement {
+    let refusal = |reason, message| Judgement::Refused(Refusal { reason, message });
     if request.is_withdrawn() {
         return refusal(super::standing::WITHDRAWN, "it was withdrawn before it was admitted".to_owned());
     }
     let committed = of.status.generation.unwrap_or_default();
     if let Some(expected) = request.spec.expected_generation.filter(|expected| *expected != committed) {
         let message = format!("generation {committed} of the job is committed, not {expected}");
-        return refusal("GenerationMismatch", message);
+        return refusal(GENERATION_MISMATCH, message);
     }
+    let mut depends_on_others = false;
     let mut admitted = Vec::new();
     for wanted in &request.spec.regions {
         let name = &wanted.name;
-        let Some((region, applied)) = of.region(name).zip(of.applied(name)) else {
+        if of.applied(name).is_none() {
             let mut known: Vec<&str> = of.status.applied_widths.iter().map(|region| region.region.as_str()).collect();
             known.truncate(LISTED);
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             return refusal("RegionNotFound", format!("the job has no parallel region {name}; it has: {known}"));
+        }
+        // The job has the region, and makes its object again.
+        let Some(region) = of.regions.get(name) else {
+            depends_on_others = true;
+            continue;
         };
         if let Some(expected) = wanted.expected_width {
-            let desired = *desired.entry(name.clone()).or_insert_with(|| desired_width(of, region));
-            if expected != desired {
-                return refusal("WidthMismatch", format!("the desired width of {name} is {desired}, not {expected}"));
+            let changed = changed.as_ref().and_then(|changed| changed.get(name));
+            match changed.map_or_else(|| of.is_expected(region, expected), |wanted| wanted.is_expected(expected)) {
+                Some(Ok(())) => {}
+                Some(Err(width)) => {
+                    let message = format!("the desired width of {name} is {width}, not {expected}");
+                    return refusal("WidthMismatch", message);
+                }
+                None => depends_on_others = true,
             }
         }
-        if let Some((reason, message)) = refused(spec, of, region, applied, wanted.width) {
+        if let Some((reason, message)) = of.regions.refused(name, wanted.width) {
             return refusal(reason, message);
         }
         admitted.push(AdmittedRegion {
@@ -135,48 +155,22 @@ fn admit(
             edited: region.edited(),
         });
     }
-    desired.extend(request.spec.regions.iter().map(|wanted| (wanted.name.clone(), wanted.width)));
-    Ok(admitted)
-}
-
-/// Why the frontend refuses a width of a region, if it does (rule elasticity-2).
-pub(super) fn refused(
-    spec: &JobSpec,
-    of: &Circumstances<'_>,
-    region: &ParallelRegion,
-    applied: u32,
-    width: u32,
-) -> Option<(&'static str, String)> {
-    let committed = of.status.regions.iter().find(|committed| committed.index == region.spec.index);
-    let touches_consistent_region = committed.is_some_and(|committed| committed.touches_consistent_region);
-    let current = CurrentRegion { name: &region.spec.name, width: applied, touches_consistent_region };
-    refuse(spec, current, width).map(|refused| (refused.reason, refused.message))
-}
-
-/// The width that is wanted of a region now: by the newest request that its spec does not have yet, else by its spec.
-fn desired_width(of: &Circumstances<'_>, region: &ParallelRegion) -> u32 {
-    let is_it = |unwritten: &UnwrittenWidth| unwritten.index == region.spec.index;
-    let wants = |request: &Resize| {
-        let number = request.status.as_ref()?.number?;
-        let wanted = request.spec.regions.iter().find(|wanted| wanted.name == region.spec.name)?;
-        let is_ahead = match of.standing(request) {
-            Standing::Open | Standing::Proposed => true,
-            Standing::InForce(..) => of.unwritten(request, number).iter().any(is_it),
-            Standing::New | Standing::Superseded(..) | Standing::Withdrawn | Standing::Over => false,
-        };
-        is_ahead.then_some((Reverse(number), wanted.width))
-    };
-    let of_requests = of.requests.iter().filter_map(|request| wants(request));
-    let committed =
-        of.status.unwritten_widths.iter().filter(|unwritten| is_it(unwritten) && of.is_unwritten(unwritten));
-    let newest = of_requests.chain(committed.map(|unwritten| (Reverse(unwritten.number), unwritten.width))).min();
-    newest.map_or(region.spec.width, |(_, width)| width)
+    if depends_on_others {
+        return Judgement::Later;
+    }
+    if let Some(changed) = changed {
+        for wanted in &request.spec.regions {
+            let Some(region) = of.regions.get(&wanted.name) else { continue };
+            changed.entry(wanted.name.clone()).or_insert_with(|| of.wanted(region)).newer(wanted.width);
+        }
+    }
+    Judgement::Admitted(admitted)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use streams_api::{DesiredWidth, JobStatus, RegionWidth};
+    use streams_api::{BundleReference, DesiredWidth, JobSpec, JobStatus, ParallelRegion, RegionWidth};
 
     const REGIONS: usize = 10;
 
@@ -201,15 +195,13 @@ mod tests {
         let regions: Vec<ParallelRegion> = (0..REGIONS).map(region).collect();
         let applied = regions.iter().map(|region| RegionWidth { region: region.spec.name.clone(), width: 2 });
         let status = JobStatus { applied_widths: applied.collect(), ..JobStatus::default() };
-        let spec = JobSpec::of(Default::default());
-        let before: Vec<Resize> = (0..RESIZES_MAX + 2).map(request).collect();
-        let known = (regions.iter().collect::<Vec<_>>(), before.iter().collect::<Vec<_>>());
-        let of = Circumstances::new(&status, &known.0, &known.1);
-        let mut requests = before.clone();
-        let looked_at = admit_all(&mut requests, &spec, &of, 7, Timestamp::UNIX_EPOCH);
+        let spec = JobSpec::of(BundleReference::default());
+        let requests: Vec<Resize> = (0..RESIZES_MAX + 2).map(request).collect();
+        let known = (regions.iter().collect::<Vec<_>>(), requests.iter().collect::<Vec<_>>());
+        let of = Circumstances::new(&spec, &status, &known.0, &known.1);
+        let looked_at = admit_all(&of, 7, Timestamp::UNIX_EPOCH);
         assert_eq!(looked_at.len(), RESIZES_MAX + 2);
-        for (at, request) in requests.iter().enumerate() {
-            let status = request.status.clone().unwrap();
+        for (at, (_, status)) in looked_at.into_iter().enumerate() {
             let number = (at < RESIZES_MAX).then_some(8 + at as u64);
             let reason = (at >= RESIZES_MAX).then_some("TooManyRequests");
             assert_eq!((status.number, status.reason.as_deref()), (number, reason), "{at}: {:?}", status.message);

@@ -12,8 +12,10 @@
 //! | Module | What it is |
 //! |---|---|
 //! | [`standing`] | how far each request has come, and which widths are still to be written into specs |
+//! | [`known_regions`] | regions by name, with what the job says of each |
 //! | [`wishes`] | edits and requests in their order, and the widths that a number of them want together |
 //! | [`search`] | which of them is at fault when the compiler refuses a set; what it said about sets |
+//! | [`apart`] | wishes with which compilations come to no end |
 //! | [`admission`] | whether a request is admitted, and as what |
 //! | [`refused_edits`] | widths in specs that the compiler refused, and what they were refused for |
 //! | [`named`] | requests that the status names, and the mirror may not show yet |
@@ -28,6 +30,8 @@
 //! * nothing is written to a request whose phase is final.
 
 pub(crate) mod admission;
+pub(crate) mod apart;
+pub(crate) mod known_regions;
 pub(crate) mod named;
 pub(crate) mod observe;
 pub(crate) mod refused_edits;
@@ -37,3 +41,18 @@ pub(crate) mod wishes;
 
 pub(crate) use self::observe::Requests;
 pub(crate) use self::search::Verdicts;
+
+use streams_api::Resize;
+
+/// How many regions a request is taken to have that was not read yet.
+const REGIONS_OF_UNREAD: usize = 16;
+
+/// How much there is to look at in these requests.
+pub(crate) fn amount<'a>(requests: impl Iterator<Item = &'a Resize>) -> usize {
+    requests.map(|request| request.spec.regions.len().max(1)).sum()
+}
+
+/// The same in so many requests that were not read yet.
+pub(crate) fn amount_of_unread(requests: usize) -> usize {
+    requests.saturating_mul(REGIONS_OF_UNREAD)
+}

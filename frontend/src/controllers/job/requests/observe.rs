@@ -3,16 +3,18 @@
 use super::super::cool_down::{COOLING_DOWN, CoolDown};
 use super::super::tasks::Failure;
 use super::super::widths::Widths;
-use super::admission::{admit_all, ended, refused};
+use super::admission::{admit_all, depends_on_others, ended};
+use super::apart::Apart;
 use super::refused_edits::{self, is_about, key, too_many};
 use super::search::{Found, Verdicts, search};
-use super::standing::{Circumstances, Standing, name_of};
-use super::wishes::{Author, WidthSet, Wish};
+use super::standing::{Circumstances, Standing, is_new, name_of};
+use super::wishes::{Author, WidthSet, Wish, combine};
+use crate::controllers::traces::carried_by;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use streams_api::resize::RESIZES_MAX;
-use streams_api::{JobSpec, RefusedEdit, Resize, ResizePhase, ResizePolicy, ResizeStatus, UnwrittenWidth, names};
+use streams_api::{ParallelRegion, RefusedEdit, Resize, ResizePhase, ResizePolicy, ResizeStatus, UnwrittenWidth};
 
 /// Most new requests that the compiler begins with before they are admitted.
 const EXPECTED_MAX: usize = 16;
@@ -22,7 +24,7 @@ const EXPECTED_MAX: usize = 16;
 pub(crate) struct Requests {
     /// They were looked at: what the committed generation is was read.
     pub(crate) is_known: bool,
-    /// There are requests that nobody has admitted.
+    /// There are requests that nobody has admitted, and of which it is known what becomes of them.
     pub(crate) has_new: bool,
     /// What requests should say of themselves and do not, by name.
     pub(crate) to_tell: BTreeMap<String, ResizeStatus>,
@@ -47,10 +49,14 @@ pub(crate) struct Requests {
     pub(crate) withdraws_proposal: bool,
     /// A request that what is being compiled was begun with, or an edit, was withdrawn, deleted or refused since.
     pub(crate) withdraws_compilation: bool,
-    /// Somebody waits for a request that does not wait for a cool-down.
+    /// Somebody waits for a request that waits for nothing else than its turn.
     pub(crate) is_waited_for: bool,
     /// When the first cool-down ends that something waits for.
     pub(crate) cools_until: Option<Timestamp>,
+    /// Wishes with which compilations come to no end.
+    pub(crate) apart: Vec<Apart>,
+    /// Of the others all that is wanted compiles.
+    pub(crate) ends_care: bool,
     /// Open requests: numbers and widths.
     open: BTreeMap<u64, BTreeMap<String, u32>>,
     /// Requests that do not say yet that they are committed.
@@ -94,55 +100,83 @@ impl Requests {
 }
 
 /// Looks at all wishes of a job with a generation. `widths` has what specs want, and gets what is to be compiled.
-pub(crate) fn look(
-    spec: &JobSpec,
-    of: &Circumstances<'_>,
-    widths: &mut Widths,
-    verdicts: &Verdicts,
-    now: Timestamp,
-) -> Requests {
-    let keys = of.regions.iter().map(|region| (region.spec.name.clone(), key(spec, of.status, region)));
+pub(crate) fn look(of: &Circumstances<'_>, widths: &mut Widths, verdicts: &Verdicts, now: Timestamp) -> Requests {
+    let key = |region: &ParallelRegion| key(of.regions.bounds(&region.spec.name), of.status, region);
+    let keys = of.regions.all().map(|region| (region.spec.name.clone(), key(region)));
     let withdraws_proposal = of.misses_request_of_proposal();
     let mut found = Requests { is_known: true, keys: keys.collect(), withdraws_proposal, ..Requests::default() };
+    let desired = widths.desired.iter();
     let applied: BTreeMap<String, u32> =
-        of.status.applied_widths.iter().map(|applied| (applied.region.clone(), applied.width)).collect();
-    let applied: BTreeMap<String, u32> = widths
-        .desired
-        .keys()
-        .map(|region| (region.clone(), applied.get(region).copied().unwrap_or(widths.desired[region])))
-        .collect();
-    let in_the_way = |wanted: &BTreeMap<String, u32>| {
-        CoolDown::in_the_way(spec, of.status, |name| of.region(name), &applied, wanted, now)
-    };
+        desired.map(|(region, width)| (region.clone(), of.applied(region).unwrap_or(*width))).collect();
     let mut wishes = edits(of, widths, &applied, &found.keys);
-    wishes.retain(|wish| match in_the_way(&wish.widths) {
+    wishes.retain(|wish| match of.cool_down(&applied, &wish.widths, now) {
         Some(cool_down) => {
             found.wait_for(&cool_down);
             false
         }
         None => true,
     });
-    let mut requested = BTreeMap::new();
-    for request in of.requests.iter().copied() {
+    let (requested, mut told) = look_at_requests(of, &applied, verdicts, now, &mut found);
+    found.open = requested.iter().map(|(number, wish)| (*number, wish.widths.clone())).collect();
+    wishes.extend(requested.into_values());
+    found.to_write = of.widths_in_force();
+    found.traces = traces(of.requests, found.to_write.values().map(|unwritten| unwritten.number).collect());
+    found.proposed = of.widths_proposed();
+    let mut expected = if found.has_new && of.may_expect { expected(of, found.last_number, now) } else { Vec::new() };
+    expected.retain(|wish| of.cool_down(&applied, &wish.widths, now).is_none());
+    choose(applied, wishes, &expected, verdicts, now, &mut found, widths);
+    for apart in &found.apart {
+        if let Author::Request(_, name) = &apart.wish.author
+            && let Some((_, status)) = told.get_mut(name)
+            && !status.phase.is_some_and(ResizePhase::is_final)
+        {
+            (status.reason, status.message) = (Some(apart.failure.reason.clone()), Some(apart.message()));
+        }
+    }
+    let changed = told.into_iter().filter(|(_, (request, status))| request.status.as_ref() != Some(status));
+    found.to_tell = changed.map(|(name, (_, status))| (name, status)).collect();
+    found
+}
+
+/// What requests should say of themselves, by name, as far as anybody has looked at them before.
+type Told<'a> = BTreeMap<String, (&'a Resize, ResizeStatus)>;
+
+/// Looks at the requests of a job. Gives those that are to be compiled, by number, and what all should say.
+fn look_at_requests<'a>(
+    of: &Circumstances<'a>,
+    applied: &BTreeMap<String, u32>,
+    verdicts: &Verdicts,
+    now: Timestamp,
+    found: &mut Requests,
+) -> (BTreeMap<u64, Wish>, Told<'a>) {
+    let (mut requested, mut told) = (BTreeMap::new(), Told::new());
+    for (request, standing) in of.each() {
         let number = request.status.as_ref().and_then(|status| status.number);
         found.last_number = found.last_number.max(number.unwrap_or_default());
-        let standing = of.standing(request);
-        let mut waits = !matches!(standing, Standing::Over);
-        found.has_new |= standing == Standing::New;
-        let mut status = of.status_of(request);
-        if let (Standing::Open | Standing::Proposed, Some(number)) = (&standing, number) {
-            found.withdraws_proposal |= standing == Standing::Proposed && request.is_withdrawn();
-            let is_open = standing == Standing::Open;
+        // Nobody waits for a roll-out that has taken too long, and who says how long is the job.
+        let mut waits = match standing {
+            Standing::Over => false,
+            Standing::InForce(..) => request.phase() < ResizePhase::Written,
+            _ => true,
+        };
+        found.has_new |= *standing == Standing::New && !depends_on_others(request, of);
+        let mut status = of.status_of(request, standing);
+        if let (Standing::Open | Standing::Proposed, Some(number)) = (standing, number) {
+            let is_open = *standing == Standing::Open;
+            found.withdraws_proposal |= !is_open && request.is_withdrawn();
             let wish = wish(request, number);
-            let cool_down = in_the_way(&wish.widths).filter(|_| is_open);
-            match (refused_now(spec, of, request).filter(|_| is_open), cool_down) {
+            let cool_down = of.cool_down(applied, &wish.widths, now).filter(|_| is_open);
+            match (refused_now(of, request).filter(|_| is_open), cool_down) {
                 (Some((reason, message)), _) => status = ended(status, ResizePhase::Refused, reason, &message, now),
                 (None, Some(cool_down)) => {
                     found.wait_for(&cool_down);
                     (status.reason, status.message) = (Some(COOLING_DOWN.to_owned()), Some(cool_down.message()));
                     waits = false;
                 }
-                (None, None) => drop(requested.insert(number, wish)),
+                (None, None) => {
+                    waits &= !is_open || verdicts.apart(&wish).is_none();
+                    requested.insert(number, wish);
+                }
             }
         }
         found.is_waited_for |= waits;
@@ -152,45 +186,92 @@ pub(crate) fn look(
         if status.finished_at.is_none() && status.phase.is_some_and(ResizePhase::is_final) {
             status.finished_at = Some(Time(now));
         }
+        if status.phase == Some(ResizePhase::Written) && request.phase() != ResizePhase::Written {
+            status.written_at = Some(Time(now));
+        }
         if !matches!(status.phase, Some(ResizePhase::Cancelled | ResizePhase::Refused)) {
             found.standing.extend(number);
         }
-        if request.status.as_ref().is_some_and(|before| *before != status) {
-            found.to_tell.insert(name_of(request), status);
+        if request.status.is_some() {
+            told.insert(name_of(request), (request, status));
         }
     }
-    found.open = requested.iter().map(|(number, wish)| (*number, wish.widths.clone())).collect();
-    wishes.extend(requested.into_values());
-    found.to_write = of.widths_in_force();
-    found.traces = traces(of.requests, found.to_write.values().map(|unwritten| unwritten.number).collect());
-    found.proposed = of.widths_proposed();
-    let mut expected =
-        if found.has_new && of.may_expect { expected(spec, of, found.last_number, now) } else { Vec::new() };
-    expected.retain(|wish| in_the_way(&wish.widths).is_none());
-    found.unwanted = verdicts.unwanted(&applied, wishes.iter().chain(&expected));
-    let with_expected = (!expected.is_empty()).then(|| {
-        let all: Vec<Wish> = wishes.iter().cloned().chain(expected).collect();
-        search(&applied, &all, verdicts)
-    });
-    let next = match with_expected {
-        Some(Found::Compile(set)) => Found::Compile(set),
-        // Nobody is at fault who is not admitted.
-        Some(Found::Fault(..)) | None => search(&applied, &wishes, verdicts),
+    (requested, told)
+}
+
+/// Chooses what is compiled next. Wishes that are tried alone wait until there is nothing else to compile.
+fn choose(
+    applied: BTreeMap<String, u32>,
+    wishes: Vec<Wish>,
+    expected: &[Wish],
+    verdicts: &Verdicts,
+    now: Timestamp,
+    found: &mut Requests,
+    widths: &mut Widths,
+) {
+    let (alone, mut wishes): (Vec<Wish>, Vec<Wish>) =
+        wishes.into_iter().partition(|wish| verdicts.apart(wish).is_some());
+    let mut apart: Vec<Apart> = alone.iter().filter_map(|wish| verdicts.apart(wish).cloned()).collect();
+    let mut next = loop {
+        match search(&applied, &wishes, verdicts) {
+            Found::Fault(at, failure) if failure.is_temporary() => {
+                apart.push(Apart::new(wishes.remove(at), failure, now));
+            }
+            Found::Compile(set) => {
+                let is_done = set.widths == applied || verdicts.of(&set) == Some(None);
+                found.ends_care = is_done && set == combine(&applied, &wishes);
+                break Next::Compile(set);
+            }
+            Found::Fault(at, failure) => break Next::Refuse(wishes.get(at).cloned(), failure),
+        }
     };
+    if !expected.is_empty() {
+        let all: Vec<Wish> = wishes.iter().chain(expected).cloned().collect();
+        // Nobody is at fault who is not admitted.
+        if let Found::Compile(set) = search(&applied, &all, verdicts) {
+            next = Next::Compile(set);
+        }
+    }
+    for apart in &mut apart {
+        // It was tried alone: not again for a while.
+        if let Some(failure) = verdicts.of_one(&applied, &apart.wish) {
+            found.unwanted.push(combine(&applied, std::slice::from_ref(&apart.wish)));
+            *apart = Apart::new(apart.wish.clone(), failure.clone(), now);
+        }
+    }
+    let is_idle = matches!(&next, Next::Compile(set) if set.widths == applied);
+    let due = apart.iter().filter(|apart| is_idle && apart.until <= now).min_by_key(|apart| apart.until);
+    if let Some(due) = due {
+        let set = combine(&applied, std::slice::from_ref(&due.wish));
+        next = match verdicts.of(&set) {
+            Some(Some(refusal)) => Next::Refuse(Some(due.wish.clone()), refusal.clone()),
+            Some(None) | None => Next::Compile(set),
+        };
+    }
+    let wanted = wishes.iter().chain(expected).chain(due.map(|due| &due.wish));
+    found.unwanted.extend(verdicts.unwanted(&applied, wanted));
+    found.apart = apart;
     match next {
-        Found::Compile(set) => {
+        Next::Compile(set) => {
             widths.desired = set.widths;
             found.rebalances = set.rebalances;
         }
-        Found::Fault(at, failure) => {
+        Next::Refuse(wish, failure) => {
             widths.desired = applied;
-            found.fault = wishes.get(at).and_then(|wish| match &wish.author {
-                Author::Edit(region) => Some(Fault::Edit(refused_edits::refused(found.keys.get(region)?, &failure))),
-                Author::Request(_, name) => Some(Fault::Request(name.clone(), failure)),
+            found.fault = wish.and_then(|wish| match wish.author {
+                Author::Edit(region) => Some(Fault::Edit(refused_edits::refused(found.keys.get(&region)?, &failure))),
+                Author::Request(_, name) => Some(Fault::Request(name, failure)),
             });
         }
     }
-    found
+}
+
+/// What comes next.
+enum Next {
+    /// This set is compiled.
+    Compile(WidthSet),
+    /// This wish is refused.
+    Refuse(Option<Wish>, Failure),
 }
 
 /// Edits of specs that are to be compiled: those that nobody has refused.
@@ -221,18 +302,13 @@ fn edits(
 
 /// What new requests will want if they are admitted as the regions are in the mirror: the compiler can begin with it
 /// before they are (rule elasticity-16). Nothing else follows from it.
-fn expected(spec: &JobSpec, of: &Circumstances<'_>, last: u64, now: Timestamp) -> Vec<Wish> {
-    let new = of.requests.iter().filter(|request| of.standing(request) == Standing::New);
-    let mut requests: Vec<Resize> = new.take(EXPECTED_MAX + 1).map(|request| (*request).clone()).collect();
-    if requests.len() > EXPECTED_MAX || of.requests.len() > RESIZES_MAX {
+fn expected(of: &Circumstances<'_>, last: u64, now: Timestamp) -> Vec<Wish> {
+    let new = of.requests.iter().filter(|request| is_new(request)).count();
+    if new > EXPECTED_MAX || of.requests.len() > RESIZES_MAX {
         return Vec::new();
     }
-    let admitted = admit_all(&mut requests, spec, of, last, now);
-    let wishes = admitted.into_iter().filter_map(|at| {
-        let request = requests.get(at)?;
-        Some(wish(request, request.status.as_ref()?.number?))
-    });
-    wishes.collect()
+    let admitted = admit_all(of, last, now).into_iter();
+    admitted.filter_map(|(request, status)| Some(wish(request, status.number?))).collect()
 }
 
 /// The traces of the requests with these numbers.
@@ -242,7 +318,7 @@ fn traces(requests: &[&Resize], numbers: BTreeSet<u64>) -> BTreeMap<u64, String>
     }
     let traced = requests.iter().filter_map(|request| {
         let number = request.status.as_ref()?.number.filter(|number| numbers.contains(number))?;
-        Some((number, request.metadata.annotations.as_ref()?.get(names::ANNOTATION_TRACE_PARENT)?.clone()))
+        Some((number, carried_by(*request)?.parent))
     });
     traced.collect()
 }
@@ -256,9 +332,69 @@ fn wish(request: &Resize, number: u64) -> Wish {
 }
 
 /// Why the frontend refuses a request that it has admitted: the bounds of the job were edited.
-fn refused_now(spec: &JobSpec, of: &Circumstances<'_>, request: &Resize) -> Option<(&'static str, String)> {
-    request.spec.regions.iter().find_map(|wanted| {
-        let (region, applied) = of.region(&wanted.name).zip(of.applied(&wanted.name))?;
-        refused(spec, of, region, applied, wanted.width)
-    })
+fn refused_now(of: &Circumstances<'_>, request: &Resize) -> Option<(&'static str, String)> {
+    request.spec.regions.iter().find_map(|wanted| of.regions.refused(&wanted.name, wanted.width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+    use streams_api::{
+        AdmittedRegion, BundleReference, DesiredWidth, InitialWidth, JobSpec, JobStatus, ParallelRegionSpec,
+        RegionWidth,
+    };
+
+    const REGIONS: u64 = 64;
+    const REQUESTS: u64 = 20;
+
+    fn name(index: u64) -> String {
+        format!("Composite.R{index}")
+    }
+
+    fn request(number: u64) -> Resize {
+        let wanted = |index| DesiredWidth { name: name(index), width: 3, expected_width: Some(2) };
+        let mut request = Resize::new(&format!("r{number}"), Default::default());
+        request.spec.regions = (0..REGIONS).map(wanted).collect();
+        if number > 0 {
+            let admitted = |index| AdmittedRegion { name: name(index), uid: name(index), edited: 1 };
+            let regions = (0..REGIONS).map(admitted).collect();
+            request.status = Some(ResizeStatus { number: Some(number), regions, ..ResizeStatus::default() });
+        }
+        request
+    }
+
+    /// A job may have fifty times as many requests, for four times as many regions each.
+    #[test]
+    fn a_look_takes_as_long_as_there_are_regions_of_requests() {
+        let mut spec = JobSpec::of(BundleReference::default());
+        let entry = |n: u64| InitialWidth {
+            alias: Some(format!("*.X{n}*")),
+            max_width: Some(9),
+            cool_down_seconds: Some(5),
+            ..InitialWidth::default()
+        };
+        spec.parallel_regions = (0..128).map(entry).collect();
+        let region = |index| {
+            let of = ParallelRegionSpec { index, name: name(index), width: 2, ..ParallelRegionSpec::default() };
+            let mut region = ParallelRegion::new(&name(index), of);
+            (region.metadata.uid, region.metadata.generation) = (Some(name(index)), Some(1));
+            region
+        };
+        let regions: Vec<ParallelRegion> = (0..REGIONS).map(region).collect();
+        let applied: BTreeMap<String, u32> = (0..REGIONS).map(|index| (name(index), 2)).collect();
+        let widths = applied.iter().map(|(region, width)| RegionWidth { region: region.clone(), width: *width });
+        let status = JobStatus { generation: Some(0), applied_widths: widths.collect(), ..JobStatus::default() };
+        // One is new.
+        let requests: Vec<Resize> = (0..REQUESTS).map(request).collect();
+        let known = (regions.iter().collect::<Vec<_>>(), requests.iter().collect::<Vec<_>>());
+        let mut desired = Widths { desired: applied, ..Widths::default() };
+        let begun = Instant::now();
+        let of = Circumstances::new(&spec, &status, &known.0, &known.1).with(true, true);
+        let found = look(&of, &mut desired, &Verdicts::default(), Timestamp::UNIX_EPOCH);
+        let took = begun.elapsed();
+        assert_eq!((found.last_number, desired.desired[&name(7)], found.has_new), (REQUESTS - 1, 3, false));
+        // It is about a fiftieth of that.
+        assert!(took < Duration::from_millis(600), "{took:?}");
+    }
 }

@@ -4,9 +4,9 @@
 //! it was refused for is the same; meanwhile the region has its applied width, and others go on. Pure.
 
 use super::super::tasks::Failure;
-use super::super::widths::{RefusedWidth, bounds};
+use super::super::widths::{Bounds, RefusedWidth};
 use std::collections::BTreeMap;
-use streams_api::{JobSpec, JobStatus, ParallelRegion, RefusedEdit, RegionWidth, RejectedResize, condition};
+use streams_api::{JobStatus, ParallelRegion, RefusedEdit, RegionWidth, RejectedResize, condition};
 
 /// Refused widths that a status lists.
 const LISTED_MAX: usize = 256;
@@ -16,15 +16,14 @@ const TOO_MANY: &str = "TooManyRefusals";
 const MESSAGE_MAX: usize = 1024;
 
 /// What a refusal of the width of this region would be for, if there were one now.
-pub(super) fn key(spec: &JobSpec, status: &JobStatus, region: &ParallelRegion) -> RefusedEdit {
-    let bounds = bounds(spec, &region.spec.name);
+pub(super) fn key(bounds: Bounds, status: &JobStatus, region: &ParallelRegion) -> RefusedEdit {
     RefusedEdit {
         region: region.spec.name.clone(),
         width: region.spec.width,
         uid: region.metadata.uid.clone().unwrap_or_default(),
         region_generation: region.metadata.generation.unwrap_or_default(),
-        min_width: bounds.and_then(|bounds| bounds.min_width),
-        max_width: bounds.and_then(|bounds| bounds.max_width),
+        min_width: bounds.min_width,
+        max_width: bounds.max_width,
         generation: status.generation.unwrap_or_default(),
         compiler: status.plan.as_ref().map(|plan| plan.compiler.clone()).unwrap_or_default(),
         ..RefusedEdit::default()

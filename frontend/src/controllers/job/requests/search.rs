@@ -6,13 +6,21 @@
 //! what came of it is kept in [`Verdicts`], in memory only: a process that has just started tries again. It is kept
 //! only as long as wishes may lead to the set: once those at fault have been told, a refusal is not repeated from
 //! memory to whoever wants the same later. Its cause may be gone, because not every refusal follows from widths.
+//!
+//! A compilation that comes to no end is no refusal, but is looked into like one after the second in a row: with care,
+//! which is to say that the oldest half is tried before all of them, because others may come and go faster than a try
+//! ends, and that whoever is in a half that compiles goes on at once. The wish at fault is tried alone from then on
+//! ([`apart`](super::apart)).
 
 use super::super::tasks::Failure;
+use super::apart::{Apart, may_be_of_widths};
 use super::wishes::{WidthSet, Wish, combine};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Verdicts that are kept: more than a search takes.
 const KEPT: usize = 128;
+/// Compilations in a row that came to no end, from which on one says something about its set.
+const IN_A_ROW: u32 = 2;
 
 /// What the compiler said about sets of widths that may follow the committed generation.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,6 +29,10 @@ pub(crate) struct Verdicts {
     generation: u64,
     /// In the order in which they came.
     said: VecDeque<(WidthSet, Option<Failure>)>,
+    /// Compilations of several wishes that came to no end since all of them were compiled last.
+    endless: u32,
+    /// Wishes that are tried alone.
+    apart: Vec<Apart>,
 }
 
 impl Verdicts {
@@ -29,7 +41,7 @@ impl Verdicts {
         self.keep_of(generation);
         match self.said.iter_mut().find(|(known, _)| *known == set) {
             Some((_, known)) => {
-                if refusal.is_some() {
+                if refusal.is_some() || known.as_ref().is_some_and(Failure::is_temporary) {
                     *known = refusal;
                 }
             }
@@ -40,10 +52,58 @@ impl Verdicts {
         }
     }
 
+    /// The compilation of a set has failed and may be tried again. Returns whether that is taken for a verdict: it came
+    /// to no end, and not for the first time.
+    pub(crate) fn note_trouble(
+        &mut self,
+        generation: u64,
+        applied: &BTreeMap<String, u32>,
+        set: &WidthSet,
+        failure: &Failure,
+    ) -> bool {
+        // What is in force already is compiled only to repair it.
+        if !may_be_of_widths(failure) || set.widths == *applied {
+            return false;
+        }
+        let is_alone = |apart: &Apart| combine(applied, std::slice::from_ref(&apart.wish)) == *set;
+        if !self.apart.iter().any(is_alone) {
+            self.endless = self.endless.saturating_add(1);
+            if self.endless < IN_A_ROW {
+                return false;
+            }
+        }
+        self.note(generation, set.clone(), Some(failure.clone()));
+        true
+    }
+
+    /// All wishes but those that are tried alone were compiled, or there are none: the next trouble is the first one.
+    pub(crate) fn end_care(&mut self) {
+        self.endless = 0;
+    }
+
+    /// From now on these wishes are tried alone, and no others.
+    pub(crate) fn set_apart(&mut self, apart: &[Apart]) {
+        self.apart = apart.to_vec();
+    }
+
+    /// Whether this wish is tried alone, and what is known of that.
+    pub(super) fn apart(&self, wish: &Wish) -> Option<&Apart> {
+        self.apart.iter().find(|apart| apart.wish == *wish)
+    }
+
+    /// The wish that is tried alone came to no end, again.
+    pub(super) fn of_one(&self, applied: &BTreeMap<String, u32>, wish: &Wish) -> Option<&Failure> {
+        self.of(&combine(applied, std::slice::from_ref(wish)))?.filter(|failure| failure.is_temporary())
+    }
+
+    fn is_careful(&self) -> bool {
+        self.endless >= IN_A_ROW
+    }
+
     /// Forgets what was said about sets that would be another generation.
     pub(crate) fn keep_of(&mut self, generation: u64) {
         if self.generation != generation {
-            *self = Self { generation, said: VecDeque::new() };
+            (self.generation, self.said) = (generation, VecDeque::new());
         }
     }
 
@@ -67,7 +127,8 @@ impl Verdicts {
         self.said.retain(|(set, _)| !sets.contains(set));
     }
 
-    fn of(&self, set: &WidthSet) -> Option<Option<&Failure>> {
+    /// What was said about a set: nothing, or that it compiles, or why it does not.
+    pub(super) fn of(&self, set: &WidthSet) -> Option<Option<&Failure>> {
         self.said.iter().find(|(known, _)| known == set).map(|(_, refusal)| refusal.as_ref())
     }
 }
@@ -85,11 +146,18 @@ pub(crate) enum Found {
 pub(crate) fn search(applied: &BTreeMap<String, u32>, wishes: &[Wish], verdicts: &Verdicts) -> Found {
     let set = |count: usize| combine(applied, wishes.get(..count).unwrap_or(wishes));
     let all = set(wishes.len());
-    let Some(Some(refusal)) = verdicts.of(&all) else { return Found::Compile(all) };
-    let mut refusal = refusal.clone();
+    if all.widths == *applied {
+        return Found::Compile(all);
+    }
+    let mut refusal = match verdicts.of(&all) {
+        Some(Some(refusal)) => Some(refusal),
+        None if verdicts.is_careful() => None,
+        Some(None) | None => return Found::Compile(all),
+    };
     let (mut good, mut bad) = (0, wishes.len());
     while bad - good > 1 {
-        let middle = good.midpoint(bad);
+        // The same for a while though more wishes come.
+        let middle = good + (bad - good).next_power_of_two() / 2;
         let half = set(middle);
         if half.widths == *applied {
             good = middle;
@@ -97,24 +165,24 @@ pub(crate) fn search(applied: &BTreeMap<String, u32>, wishes: &[Wish], verdicts:
         }
         match verdicts.of(&half) {
             None => return Found::Compile(half),
+            Some(None) if verdicts.is_careful() => return Found::Compile(half),
             Some(None) => good = middle,
-            Some(Some(failure)) => {
-                bad = middle;
-                refusal = failure.clone();
-            }
+            Some(failure) => (bad, refusal) = (middle, failure),
         }
     }
-    match bad.checked_sub(1) {
-        Some(fault) => Found::Fault(fault, refusal),
-        None => Found::Compile(all),
+    match (bad.checked_sub(1), refusal) {
+        (Some(fault), Some(refusal)) => Found::Fault(fault, refusal.clone()),
+        _ => Found::Compile(all),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::tasks::Remedy;
+    use super::super::apart::DEADLINE_EXCEEDED;
     use super::super::wishes::tests::{edit, request, widths};
     use super::*;
+    use k8s_openapi::jiff::Timestamp;
 
     fn failure() -> Failure {
         let (reason, message) = ("Refused".to_owned(), "no".to_owned());
@@ -243,6 +311,82 @@ mod tests {
             }
         }
         panic!("it is not found");
+    }
+
+    fn endless() -> Failure {
+        let remedy = Remedy::Retry(Timestamp::UNIX_EPOCH);
+        Failure { remedy, reason: DEADLINE_EXCEEDED.to_owned(), ..failure() }
+    }
+
+    /// Each try takes as long as it takes another wish to come. A wish for a width above 100 comes to no end.
+    #[test]
+    fn a_wish_with_which_compilations_come_to_no_end_keeps_nobody_waiting() {
+        // wishes, oldest first; whether a new one comes with each try
+        let large = |number| request(number, &[("A", 10_000)]);
+        let table = [
+            (vec![large(1), request(2, &[("B", 3)])], false),
+            (vec![large(1), request(2, &[("B", 3)])], true),
+            (vec![edit("B", 3), large(1)], true),
+            (vec![request(1, &[("B", 3)]), request(2, &[("C", 3)]), large(3), request(4, &[("D", 3)])], true),
+        ];
+        for (before, grows) in table {
+            let applied = widths(&[("A", 1), ("B", 1), ("C", 1), ("D", 1)]);
+            let (mut verdicts, mut wishes) = (Verdicts::default(), before.clone());
+            let (mut compiled, mut number) = (false, 10);
+            let apart = loop {
+                match search(&applied, &wishes, &verdicts) {
+                    Found::Fault(at, failure) => break (wishes.remove(at), failure),
+                    Found::Compile(set) => {
+                        assert!(number < 30, "it comes to no end: {before:?}");
+                        number += 1;
+                        if set.widths["A"] > 100 {
+                            verdicts.note_trouble(1, &applied, &set, &endless());
+                        } else {
+                            compiled = true;
+                            // Those of the set are in force, and this is the next generation.
+                            wishes.retain(|wish| wish.widths.contains_key("A"));
+                            verdicts.keep_of(number);
+                        }
+                        if grows {
+                            wishes.push(request(number, &[("D", u32::try_from(number).unwrap())]));
+                        }
+                    }
+                }
+            };
+            assert_eq!((apart.0.widths["A"], &apart.1), (10_000, &endless()), "{before:?}");
+            assert!(compiled || before[0].widths.contains_key("A"), "{before:?}");
+        }
+    }
+
+    #[test]
+    fn one_compilation_without_an_end_says_nothing_and_two_in_a_row_do() {
+        let applied = widths(&[("A", 1), ("B", 1)]);
+        let set = |a, b| WidthSet { widths: widths(&[("A", a), ("B", b)]), rebalances: false };
+        let unavailable = Failure { reason: "FusionUnavailable".to_owned(), ..endless() };
+        let mut verdicts = Verdicts::default();
+        // widths, failure -> it counts as a verdict
+        let table = [
+            (set(9, 1), unavailable.clone(), false),
+            (set(9, 1), endless(), false),
+            (set(9, 1), unavailable, false),
+            // A repair.
+            (set(1, 1), endless(), false),
+            (set(9, 2), endless(), true),
+        ];
+        for (set, failure, expected) in table {
+            let noted = verdicts.note_trouble(1, &applied, &set, &failure);
+            assert_eq!((noted, verdicts.of(&set).is_some()), (expected, expected), "{set:?} {failure:?}");
+        }
+        // That it compiles is known better.
+        verdicts.note(1, set(9, 2), None);
+        assert_eq!(verdicts.of(&set(9, 2)), Some(None));
+        verdicts.end_care();
+        assert!(!verdicts.note_trouble(1, &applied, &set(9, 1), &endless()));
+        // One that is tried alone says it at once.
+        let wish = request(1, &[("A", 9)]);
+        verdicts.set_apart(&[Apart::new(wish.clone(), endless(), Timestamp::UNIX_EPOCH)]);
+        assert!(verdicts.note_trouble(1, &applied, &set(9, 1), &endless()));
+        assert_eq!(verdicts.of_one(&applied, &wish), Some(&endless()));
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! How far requests have come, by the status of the job and the regions as they are. Pure.
 
 use super::super::MANAGER;
+use super::super::cool_down::CoolDown;
+use super::known_regions::KnownRegions;
+use k8s_openapi::jiff::Timestamp;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use streams_api::{
-    AdmittedRegion, Job, JobStatus, ParallelRegion, RegionWidth, Resize, ResizeChanges, ResizePhase, ResizeStatus,
+    AdmittedRegion, Job, JobSpec, JobStatus, ParallelRegion, Resize, ResizeChanges, ResizePhase, ResizeStatus,
     SupersededBy, UnwrittenWidth, names,
 };
 
@@ -12,7 +16,7 @@ pub(crate) struct Circumstances<'a> {
     /// The status of the job.
     pub(crate) status: &'a JobStatus,
     /// The regions of the job that are there and stay.
-    pub(crate) regions: &'a [&'a ParallelRegion],
+    pub(super) regions: KnownRegions<'a>,
     /// All requests of the job.
     pub(crate) requests: &'a [&'a Resize],
     /// Nothing is being compiled or proposed.
@@ -22,15 +26,49 @@ pub(crate) struct Circumstances<'a> {
     pub(super) may_expect: bool,
     /// By name of the region. A job may have a thousand requests, and each is judged by all the others.
     newest: BTreeMap<&'a str, Newest<'a>>,
+    /// Where each of the requests stands, in the same order; found once.
+    standings: OnceCell<Vec<Standing>>,
+    /// What requests want of regions, by name; found once.
+    wanted: OnceCell<BTreeMap<&'a str, Wanted>>,
 }
 
 /// The newest of the requests for a region that are not over without their widths.
 #[derive(Clone, Copy, Default)]
 struct Newest<'a> {
-    /// Its number.
+    /// The number of the newest one that does not wait for something else than its turn.
     number: u64,
     /// The newest one that is committed.
     come_through: Option<(u64, &'a Resize)>,
+}
+
+/// The width that is wanted of a region now: by the newest request that its spec does not have yet, else by its spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// The width.
+    width: u32,
+    /// What is wanted instead if requests that may still be refused, or withdrawn, are. None, if no such request counts.
+    otherwise: BTreeSet<u32>,
+}
+
+impl Wanted {
+    /// This, and nothing else can come of it.
+    fn decided(width: u32) -> Self {
+        Self { width, otherwise: BTreeSet::new() }
+    }
+
+    /// A newer request wants this width.
+    pub(super) fn newer(&mut self, width: u32) {
+        self.otherwise.insert(self.width);
+        self.width = width;
+    }
+
+    /// Whether somebody expects the right width. The width there is, if not; `None`, if that is not decided yet.
+    pub(super) fn is_expected(&self, expected: u32) -> Option<Result<(), u32>> {
+        if self.width == expected {
+            return Some(Ok(()));
+        }
+        (!self.otherwise.contains(&expected)).then_some(Err(self.width))
+    }
 }
 
 /// Where a request stands.
@@ -61,7 +99,12 @@ pub(crate) const WITHDRAWN: &str = "Withdrawn";
 
 impl<'a> Circumstances<'a> {
     /// The circumstances of these requests: all of the job. Something may be under way for it, and nothing is expected.
-    pub(crate) fn new(status: &'a JobStatus, regions: &'a [&'a ParallelRegion], requests: &'a [&'a Resize]) -> Self {
+    pub(crate) fn new(
+        spec: &'a JobSpec,
+        status: &'a JobStatus,
+        regions: &[&'a ParallelRegion],
+        requests: &'a [&'a Resize],
+    ) -> Self {
         let mut newest: BTreeMap<&str, Newest<'_>> = BTreeMap::new();
         for request in requests.iter().copied() {
             let fails = request.phase().is_final() && request.phase() != ResizePhase::RolledOut;
@@ -72,33 +115,121 @@ impl<'a> Circumstances<'a> {
                 || status.commit_of(number).is_some();
             for wanted in &request.spec.regions {
                 let newest = newest.entry(&wanted.name).or_default();
-                newest.number = newest.number.max(number);
+                if !waits_for_another_turn(request) {
+                    newest.number = newest.number.max(number);
+                }
                 if has_come_through && newest.come_through.is_none_or(|(known, _)| known < number) {
                     newest.come_through = Some((number, request));
                 }
             }
         }
-        Self { status, regions, requests, is_quiet: false, may_expect: false, newest }
+        Self {
+            status,
+            regions: KnownRegions::of(spec, status, regions),
+            requests,
+            is_quiet: false,
+            may_expect: false,
+            newest,
+            standings: OnceCell::new(),
+            wanted: OnceCell::new(),
+        }
     }
 
     /// The same, when nothing is being compiled or proposed if `is_quiet`, and the compiler may begin with what new
     /// requests want if `may_expect`.
     pub(crate) fn with(self, is_quiet: bool, may_expect: bool) -> Self {
-        Self { is_quiet, may_expect, ..self }
+        Self { is_quiet, may_expect, standings: OnceCell::new(), wanted: OnceCell::new(), ..self }
     }
 
-    pub(super) fn region(&self, name: &str) -> Option<&'a ParallelRegion> {
-        self.regions.iter().copied().find(|region| region.spec.name == name)
+    /// Where each of the requests stands, in their order.
+    pub(super) fn standings(&self) -> &[Standing] {
+        self.standings.get_or_init(|| self.requests.iter().map(|request| self.standing(request)).collect())
+    }
+
+    /// The requests, each with where it stands.
+    pub(super) fn each(&self) -> impl Iterator<Item = (&'a Resize, &Standing)> {
+        self.requests.iter().copied().zip(self.standings())
+    }
+
+    /// Of the regions that get another width by what is wanted: the cool-down that lasts longest.
+    pub(super) fn cool_down(
+        &self,
+        applied: &BTreeMap<String, u32>,
+        wanted: &BTreeMap<String, u32>,
+        now: Timestamp,
+    ) -> Option<CoolDown> {
+        let changed = wanted.iter().filter(|(name, width)| applied.get(*name).is_some_and(|applied| applied != *width));
+        CoolDown::longest(changed.filter_map(|(name, _)| self.regions.cool_down(name).cloned()), now)
+    }
+
+    /// The width that is wanted of a region.
+    pub(super) fn wanted(&self, region: &ParallelRegion) -> Wanted {
+        self.wanted_by_requests(region).cloned().unwrap_or_else(|| Wanted::decided(region.spec.width))
+    }
+
+    /// [`Wanted::is_expected`] of a region.
+    pub(super) fn is_expected(&self, region: &ParallelRegion, expected: u32) -> Option<Result<(), u32>> {
+        match self.wanted_by_requests(region) {
+            Some(wanted) => wanted.is_expected(expected),
+            None => Wanted::decided(region.spec.width).is_expected(expected),
+        }
+    }
+
+    fn wanted_by_requests(&self, region: &ParallelRegion) -> Option<&Wanted> {
+        self.wanted.get_or_init(|| self.all_wanted()).get(region.spec.name.as_str())
+    }
+
+    /// What requests want of regions whose specs do not have it yet.
+    fn all_wanted(&self) -> BTreeMap<&'a str, Wanted> {
+        // Number of the request, region, width, and whether the request may still end without it.
+        let mut wishes: Vec<(u64, &'a ParallelRegion, u32, bool)> = Vec::new();
+        let recorded = self.status.unwritten_widths.iter().filter(|unwritten| self.is_unwritten(unwritten));
+        for unwritten in recorded {
+            let region = self.regions.with_uid(&unwritten.uid);
+            wishes.extend(region.map(|region| (unwritten.number, region, unwritten.width, false)));
+        }
+        for (request, standing) in self.each() {
+            let Some(number) = request.status.as_ref().and_then(|status| status.number) else { continue };
+            match standing {
+                Standing::Open | Standing::Proposed => {
+                    // Nobody waits for the end of one that waits itself.
+                    let is_open = !waits_for_another_turn(request);
+                    let of_request = request.spec.regions.iter();
+                    wishes.extend(
+                        of_request.filter_map(|wanted| {
+                            Some((number, self.regions.get(&wanted.name)?, wanted.width, is_open))
+                        }),
+                    );
+                }
+                Standing::InForce(..) => {
+                    let unwritten = self.unwritten(request, number);
+                    wishes.extend(unwritten.into_iter().filter_map(|unwritten| {
+                        Some((number, self.regions.with_uid(&unwritten.uid)?, unwritten.width, false))
+                    }));
+                }
+                Standing::New | Standing::Superseded(..) | Standing::Withdrawn | Standing::Over => {}
+            }
+        }
+        wishes.sort_by_key(|(number, ..)| *number);
+        let mut all: BTreeMap<&str, Wanted> = BTreeMap::new();
+        for (_, region, width, is_open) in wishes {
+            let wanted = all.entry(&region.spec.name).or_insert_with(|| Wanted::decided(region.spec.width));
+            if is_open {
+                wanted.newer(width);
+            } else {
+                *wanted = Wanted::decided(width);
+            }
+        }
+        all
     }
 
     /// The applied width of a region.
-    pub(crate) fn applied(&self, name: &str) -> Option<u32> {
-        let applied: &[RegionWidth] = &self.status.applied_widths;
-        applied.iter().find(|applied| applied.region == name).map(|applied| applied.width)
+    pub(super) fn applied(&self, name: &str) -> Option<u32> {
+        self.regions.applied(name)
     }
 
     /// Where a request stands.
-    pub(crate) fn standing(&self, request: &Resize) -> Standing {
+    fn standing(&self, request: &Resize) -> Standing {
         if request.phase().is_final() {
             return Standing::Over;
         }
@@ -136,7 +267,7 @@ impl<'a> Circumstances<'a> {
     /// Somebody has edited the region, or deleted it.
     fn superseded_by_edit(&self, AdmittedRegion { name, uid, .. }: &AdmittedRegion) -> Standing {
         // The operator makes a region again that was deleted.
-        let region = self.region(name).filter(|region| region.metadata.uid.as_ref() == Some(uid));
+        let region = self.regions.get(name).filter(|region| region.metadata.uid.as_ref() == Some(uid));
         let (width, manager) = (region.map(|region| region.spec.width), region.and_then(width_manager));
         let message = match (width, &manager) {
             (None, _) => format!("region {name} was deleted after the request was admitted"),
@@ -153,7 +284,7 @@ impl<'a> Circumstances<'a> {
 
     /// Somebody else has edited the region, or deleted it.
     fn is_edited_since(&self, admitted: &AdmittedRegion) -> bool {
-        let region = self.region(&admitted.name);
+        let region = self.regions.get(&admitted.name);
         region.is_none_or(|region| {
             region.metadata.uid.as_deref() != Some(&admitted.uid) || region.edited() > admitted.edited
         })
@@ -162,34 +293,35 @@ impl<'a> Circumstances<'a> {
     /// Widths of a request that the specs of its regions do not have yet, but for regions that were edited since.
     pub(super) fn unwritten(&self, request: &Resize, number: u64) -> Vec<UnwrittenWidth> {
         let admitted = request.status.iter().flat_map(|status| &status.regions);
-        let unwritten = admitted.filter_map(|admitted| {
-            let region = self.region(&admitted.name)?;
-            let wanted = request.spec.regions.iter().find(|wanted| wanted.name == admitted.name)?;
-            let AdmittedRegion { uid, edited, .. } = admitted.clone();
-            Some(UnwrittenWidth { index: region.spec.index, uid, edited, number, width: wanted.width })
+        let widths: BTreeMap<&str, u32> =
+            request.spec.regions.iter().map(|wanted| (wanted.name.as_str(), wanted.width)).collect();
+        let unwritten = admitted.filter_map(|AdmittedRegion { name, uid, edited }| {
+            let region = self.regions.get(name)?;
+            let width = *widths.get(name.as_str())?;
+            Some(UnwrittenWidth { index: region.spec.index, uid: uid.clone(), edited: *edited, number, width })
         });
         unwritten.filter(|unwritten| self.is_unwritten(unwritten)).collect()
     }
 
     /// The spec of the region does not have this width yet, and nobody has edited it since.
     pub(super) fn is_unwritten(&self, unwritten: &UnwrittenWidth) -> bool {
-        self.regions.iter().any(|region| unwritten.is_still_unwritten_in(region))
+        self.regions.with_uid(&unwritten.uid).is_some_and(|region| unwritten.is_still_unwritten_in(region))
     }
 
     /// Widths in force that are still to be written into specs: of each region that of the newest request, by index.
     /// Those of a commit are found in the status of the job, so that they outlive the requests.
     pub(crate) fn widths_in_force(&self) -> BTreeMap<u64, UnwrittenWidth> {
         let recorded = self.status.unwritten_widths.iter().filter(|unwritten| self.is_unwritten(unwritten));
-        let in_force = self.requests.iter().filter(|request| request.phase() != ResizePhase::Written);
-        let in_force = in_force.filter(|request| matches!(self.standing(request), Standing::InForce(..)));
-        let told = in_force.flat_map(|request| self.of_request(request));
+        let in_force = self.each().filter(|(request, _)| request.phase() != ResizePhase::Written);
+        let in_force = in_force.filter(|(_, standing)| matches!(standing, Standing::InForce(..)));
+        let told = in_force.flat_map(|(request, _)| self.of_request(request));
         newest(recorded.cloned().chain(told))
     }
 
     /// Widths that the commit of the proposal leaves to be written, in the same form.
     pub(super) fn widths_proposed(&self) -> BTreeMap<u64, UnwrittenWidth> {
-        let proposed = self.requests.iter().filter(|request| self.standing(request) == Standing::Proposed);
-        newest(proposed.flat_map(|request| self.of_request(request)))
+        let proposed = self.each().filter(|(_, standing)| **standing == Standing::Proposed);
+        newest(proposed.flat_map(|(request, _)| self.of_request(request)))
     }
 
     fn of_request(&self, request: &Resize) -> Vec<UnwrittenWidth> {
@@ -205,23 +337,22 @@ impl<'a> Circumstances<'a> {
         proposal.is_some_and(|proposal| proposal.resizes.iter().any(|number| !numbers.contains(number)))
     }
 
-    /// What the request should say of itself.
-    pub(crate) fn status_of(&self, request: &Resize) -> ResizeStatus {
+    /// What the request that stands like this should say of itself.
+    pub(super) fn status_of(&self, request: &Resize, standing: &Standing) -> ResizeStatus {
         let before = request.status.clone().unwrap_or_default();
-        let number = before.number.unwrap_or_default();
-        let says = |phase| ResizeStatus { phase: Some(phase), reason: None, message: None, ..before.clone() };
-        match self.standing(request) {
+        let (number, phase_before) = (before.number.unwrap_or_default(), before.phase);
+        match standing {
             Standing::New | Standing::Over => before,
-            Standing::Open => ResizeStatus { generation: None, changes: None, ..says(ResizePhase::Pending) },
+            Standing::Open => ResizeStatus { generation: None, changes: None, ..saying(before, ResizePhase::Pending) },
             Standing::Proposed => {
                 let generation = self.status.proposal.as_ref().map(|proposal| proposal.plan.generation);
-                ResizeStatus { generation, changes: None, ..says(ResizePhase::Planned) }
+                ResizeStatus { generation, changes: None, ..saying(before, ResizePhase::Planned) }
             }
             Standing::InForce(generation, changes) => {
                 let is_written =
-                    before.phase == Some(ResizePhase::Written) || self.unwritten(request, number).is_empty();
+                    phase_before == Some(ResizePhase::Written) || self.unwritten(request, number).is_empty();
                 let rollout = self.status.rollout.as_ref();
-                let is_rolled_out = self.status.generation.is_some_and(|committed| committed >= generation)
+                let is_rolled_out = self.status.generation.is_some_and(|committed| committed >= *generation)
                     && rollout
                         .is_some_and(|out| Some(out.generation) == self.status.generation && out.finished_at.is_some());
                 let phase = match (is_written, is_rolled_out) {
@@ -229,18 +360,34 @@ impl<'a> Circumstances<'a> {
                     (true, false) => ResizePhase::Written,
                     (true, true) => ResizePhase::RolledOut,
                 };
-                ResizeStatus { generation: Some(generation), changes, ..says(phase) }
+                ResizeStatus { generation: Some(*generation), changes: *changes, ..saying(before, phase) }
             }
             Standing::Superseded(by, reason, message) => ResizeStatus {
-                superseded_by: Some(by),
-                ..without_widths(says(ResizePhase::Superseded), reason, message)
+                superseded_by: Some(by.clone()),
+                ..without_widths(saying(before, ResizePhase::Superseded), reason, message.clone())
             },
             Standing::Withdrawn => {
                 let message = "it was withdrawn before it was committed".to_owned();
-                without_widths(says(ResizePhase::Cancelled), WITHDRAWN, message)
+                without_widths(saying(before, ResizePhase::Cancelled), WITHDRAWN, message)
             }
         }
     }
+}
+
+/// The status of a request in this phase that goes on.
+fn saying(before: ResizeStatus, phase: ResizePhase) -> ResizeStatus {
+    ResizeStatus { phase: Some(phase), reason: None, message: None, ..before }
+}
+
+/// Nobody has admitted the request.
+pub(super) fn is_new(request: &Resize) -> bool {
+    !request.phase().is_final() && request.status.as_ref().is_none_or(|status| status.number.is_none())
+}
+
+/// The request says that it waits for something else than for its turn: it may take long, and others go on.
+fn waits_for_another_turn(request: &Resize) -> bool {
+    let says_why = request.status.as_ref().is_some_and(|status| status.reason.is_some());
+    says_why && request.phase() == ResizePhase::Pending
 }
 
 /// Of each region that of the newest request.

@@ -5,6 +5,7 @@ use super::simulation::{JOB, JobSimulation, NAMESPACE, wait_for};
 use crate::controllers::job::rewrites::Rewrites;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
+use kube::core::Status;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use streams_api::{
@@ -13,6 +14,7 @@ use streams_api::{
 };
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, Manager, Object};
+use streams_kubernetes_fake::Verb;
 
 const USER: Manager = Manager("user");
 
@@ -299,6 +301,66 @@ fn two_who_disagree_do_not_write_for_ever() {
     simulation.check_at_rest();
 }
 
+/// It would keep its port labels over every resize.
+#[test]
+fn a_config_map_that_somebody_makes_immutable_is_made_again() {
+    // The process ends with the write after so many: the apply is refused, the deletion and the creation are not.
+    for crash in [None, Some(0), Some(1), Some(2)] {
+        let mut simulation = JobSimulation::running();
+        let starts = simulation.starts();
+        patch::<ConfigMap>(&simulation, JOB, &json!({"immutable": true, "metadata": {"labels": {"mesh": "on"}}}));
+        if let Some(after) = crash {
+            simulation.crash_at_write(after, true);
+        }
+        simulation.settle();
+        simulation.check_at_rest();
+        let map = shown::<ConfigMap>(&simulation, JOB);
+        assert_eq!(map["immutable"], json!(false), "{crash:?}");
+        // What is made because nothing is there has nothing of others.
+        let kept = if crash == Some(1) { Value::Null } else { json!("on") };
+        assert_eq!(map["metadata"]["labels"]["mesh"], kept, "{crash:?}");
+        assert_eq!(simulation.starts(), starts, "{crash:?}");
+        simulation.resize(0, 4);
+        simulation.settle();
+        simulation.check_at_rest();
+    }
+}
+
+/// The API server does not let a Service with an address have none again.
+#[test]
+fn a_service_with_an_address_is_made_again() {
+    let mut simulation = JobSimulation::running();
+    let (before, starts) = (shown::<Service>(&simulation, &pe_name(0)), simulation.starts());
+    let uid = |simulation: &JobSimulation| simulation.server.get::<Service>(&key(&pe_name(0))).unwrap().uid();
+    let first = uid(&simulation);
+    patch::<Service>(&simulation, &pe_name(0), &json!({"spec": {"clusterIP": "10.0.0.1"}}));
+    simulation.server.refuse(|call| {
+        let is_it = call.kind == "Service" && *call.key.name == *pe_name(0) && call.verb == Verb::Apply;
+        is_it.then(|| Status::failure("may not change once set", "Invalid").with_code(422))
+    });
+    simulation.settle();
+    assert_eq!(shown::<Service>(&simulation, &pe_name(0)), before);
+    assert!(uid(&simulation) != first && simulation.starts() == starts);
+    simulation.check_at_rest();
+}
+
+#[test]
+fn what_others_add_to_services_that_select_nothing_goes() {
+    let mut simulation = JobSimulation::running();
+    let name = names::consistent_region_service(JOB);
+    for (name, change) in [
+        (&name, json!({"selector": {"app": "mine"}})),
+        (&name, json!({"type": "ExternalName", "externalName": "example.com", "clusterIP": null})),
+        (&pe_name(0), json!({"type": "ExternalName", "externalName": "example.com", "clusterIP": null})),
+    ] {
+        let before = shown::<Service>(&simulation, name);
+        patch::<Service>(&simulation, name, &json!({ "spec": change }));
+        simulation.settle();
+        assert_eq!(shown::<Service>(&simulation, name), before, "{name} {change}");
+    }
+    simulation.check_at_rest();
+}
+
 #[test]
 fn an_object_without_its_label_is_not_lost() {
     let mut simulation = JobSimulation::running();
@@ -389,17 +451,29 @@ fn objects_are_rewritten_at_a_bounded_rate_when_nobody_has_changed_the_job() {
     simulation.check_at_rest();
 }
 
-/// Nobody leads when a user edits the job; the next frontend does not take it for the wish of another version.
+/// Nobody leads when a user edits the job, or whoever does ends in the midst of carrying it out; the next frontend does
+/// not take it for the wish of another version.
 #[test]
-fn an_edit_that_no_frontend_has_seen_is_carried_out_at_once() {
-    let mut simulation = JobSimulation::running();
-    let options = PeOptions { runtime_trace_level: TraceLevel::Debug, ..PeOptions::default() };
-    simulation.change_spec(|spec| spec.processing_element = Some(options.clone()));
-    simulation.crash();
-    Arc::get_mut(&mut simulation.leader.reconciler).unwrap().rewrites = Rewrites::new(0);
-    for _ in 0..3 {
-        simulation.reconcile();
+fn an_edit_that_no_frontend_has_carried_out_to_its_end_is_carried_out_at_once() {
+    for is_begun in [false, true] {
+        let mut simulation = JobSimulation::running();
+        let options = PeOptions { runtime_trace_level: TraceLevel::Debug, ..PeOptions::default() };
+        simulation.change_spec(|spec| spec.processing_element = Some(options.clone()));
+        let is_written = |pe: &ProcessingElement| pe.spec.options.runtime_trace_level == options.runtime_trace_level;
+        if is_begun {
+            simulation.server.refuse(|call| {
+                let is_late = call.kind == "ProcessingElement" && !call.key.name.ends_with("-0");
+                is_late.then(|| *Status::failure("not now", "InternalError").with_code(500).boxed())
+            });
+            simulation.reconcile();
+            simulation.server.refuse(|_| None);
+            assert_eq!(simulation.pes().values().filter(|pe| is_written(pe)).count(), 1);
+        }
+        simulation.crash();
+        Arc::get_mut(&mut simulation.leader.reconciler).unwrap().rewrites = Rewrites::new(0);
+        for _ in 0..3 {
+            simulation.reconcile();
+        }
+        assert!(simulation.pes().values().all(is_written), "{is_begun}");
     }
-    let is_written = |pe: &ProcessingElement| pe.spec.options.runtime_trace_level == options.runtime_trace_level;
-    assert!(simulation.pes().values().all(is_written));
 }

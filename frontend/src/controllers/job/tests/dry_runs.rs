@@ -140,6 +140,21 @@ fn what_would_be_refused_is_refused_with_the_same_reason() {
 }
 
 #[test]
+fn what_depends_on_a_request_that_is_not_decided_is_not_foreseen() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("before", &[("R", 4)]);
+    simulation.reconcile();
+    let job = simulation.server.get::<Job>(&key()).unwrap();
+    // expected width -> what is foreseen
+    for (expected, is_known) in [(4, true), (2, false), (7, true)] {
+        let plans = Plans { fusion: Arc::clone(&simulation.services), calls: AtomicUsize::new(0) };
+        let foreseen =
+            wait_for(dry_runs(&simulation, Arc::new(plans)).foresee(&job, request(&[("R", 3)], Some(expected))));
+        assert_eq!(foreseen.is_ok(), is_known, "{expected}: {foreseen:?}");
+    }
+}
+
+#[test]
 fn there_are_few_dry_runs_at_a_time() {
     let simulation = JobSimulation::running();
     let job = simulation.server.get::<Job>(&key()).unwrap();

@@ -1,7 +1,10 @@
-//! Objects that a deleted job has left behind, and the next job of its name (rules job-29 and job-30).
+//! Objects that a deleted job has left behind, and the next job of its name; and objects that somebody takes away from
+//! a job (rules job-29 and job-30).
 
-use super::simulation::{JobSimulation, UserDeletion};
-use streams_api::{JobPhase, condition};
+use super::simulation::{JOB, JobSimulation, NAMESPACE, NOT_RESTARTABLE, UserDeletion};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use streams_api::{JobPhase, ProcessingElement, condition, names};
+use streams_kubernetes::Key;
 
 fn submitted(simulation: &JobSimulation) -> Option<(String, String)> {
     let status = simulation.status();
@@ -40,4 +43,43 @@ fn a_job_of_the_same_name_adopts_nothing_and_says_what_is_in_the_way() {
     simulation.delete_all_but_the_job();
     simulation.settle();
     simulation.check_at_rest();
+}
+
+#[test]
+fn a_pe_whose_owner_reference_is_changed_is_in_the_way_and_not_deleted() {
+    let own = |simulation: &JobSimulation, id: u64, owners: Option<Vec<OwnerReference>>| {
+        let key = Key::new(NAMESPACE, &names::processing_element(JOB, id));
+        let change = |pe: &mut ProcessingElement| pe.metadata.owner_references = owners;
+        simulation.server.edit(&key, change);
+    };
+    let restartable = 4;
+    for is_removed in [true, false] {
+        let mut simulation = JobSimulation::running();
+        let owners = simulation.pe(NOT_RESTARTABLE).unwrap().metadata.owner_references;
+        let only_named = owners.clone().map(|owners| {
+            owners.into_iter().map(|owner| OwnerReference { controller: Some(false), ..owner }).collect()
+        });
+        let changed = if is_removed { None } else { only_named };
+        own(&simulation, NOT_RESTARTABLE, changed.clone());
+        simulation.reconcile();
+        let said = |simulation: &JobSimulation, kind| {
+            let status = simulation.status();
+            condition::get(&status.conditions, kind).map(|said| said.message.clone()).unwrap_or_default()
+        };
+        let expected = "PE 2 (NameTaken): the job does not control the object of its name; in the way: 1 \
+                        ProcessingElements (job-2)";
+        let degraded = said(&simulation, condition::DEGRADED);
+        assert!(degraded.contains(expected), "{degraded}");
+        own(&simulation, restartable, changed);
+        let (before, _) = (simulation.pes(), simulation.reconcile());
+        let progressing = said(&simulation, condition::PROGRESSING);
+        assert!(progressing.contains("in the way: 2 ProcessingElements (job-2, job-4)"), "{progressing}");
+        assert_eq!(simulation.pes(), before, "nothing is adopted");
+        for id in [NOT_RESTARTABLE, restartable] {
+            own(&simulation, id, owners.clone());
+        }
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!(said(&simulation, condition::DEGRADED), "");
+    }
 }

@@ -169,6 +169,25 @@ fn a_request_for_several_regions_waits_as_a_whole_for_the_cool_down_of_one() {
 }
 
 #[test]
+fn a_request_for_the_width_in_force_does_not_wait_for_a_newer_one_that_waits() {
+    let mut simulation = cooling(600);
+    go_on(&mut simulation, 8);
+    assert_eq!(end(&simulation, "first"), is(ResizePhase::RolledOut, ""));
+    simulation.request("same", &[("R", 3)]);
+    simulation.request("newer", &[("R", 5)]);
+    go_on(&mut simulation, 4);
+    assert_eq!(end(&simulation, "newer"), is(ResizePhase::Pending, "CoolingDown"));
+    assert_eq!(end(&simulation, "same"), is(ResizePhase::RolledOut, ""));
+    // What is wanted is not in force, and the job says until when.
+    let (status, reason, message) = progressing(&simulation);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "CoolingDown"));
+    assert!(message.contains(" stays until "), "{message}");
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!((progressing(&simulation).1.as_str(), applied(&simulation)), ("Done", widths(5, 2)));
+}
+
+#[test]
 fn an_edit_waits_for_the_cool_down_too_and_the_job_looks_again_by_itself() {
     let mut simulation = cooling(30);
     simulation.settle();
@@ -228,6 +247,132 @@ fn all_at_once_the_one_at_fault_is_found_and_the_others_are_one_generation() {
     assert_eq!((end(&simulation, "good"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(4, 2)));
     assert_eq!(simulation.status().generation, Some(1));
     simulation.check_at_rest();
+}
+
+/// Everything goes on for a while, with some seconds between two looks.
+fn go_on(simulation: &mut JobSimulation, looks: u32) {
+    for _ in 0..looks {
+        simulation.reconcile();
+        simulation.work();
+        simulation.run_pods();
+        simulation.collect();
+        simulation.wait(5);
+    }
+}
+
+fn progressing(simulation: &JobSimulation) -> (String, String, String) {
+    let status = simulation.status();
+    let said = condition::get(&status.conditions, condition::PROGRESSING).cloned().unwrap();
+    (said.status, said.reason, said.message)
+}
+
+#[test]
+fn a_request_whose_compilation_comes_to_no_end_costs_nobody_else_anything_and_is_tried_again() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.endless_above = 9);
+    simulation.request("endless", &[("R", 10)]);
+    simulation.request("good", &[("S", 3)]);
+    go_on(&mut simulation, 12);
+    assert_eq!((end(&simulation, "good"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(2, 3)));
+    assert_eq!(end(&simulation, "endless"), is(ResizePhase::Pending, "FusionDeadlineExceeded"));
+    assert!(simulation.outcome("endless").message.unwrap().contains("it takes too long"));
+    let (status, reason, message) = progressing(&simulation);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "FusionDeadlineExceeded"));
+    assert!(message.starts_with("the request endless is tried alone"), "{message}");
+    assert!(!simulation.leader.observed().requests.is_waited_for, "nobody goes first because of it");
+    assert!(simulation.leader.decided().1.wake_at.is_some(), "it looks again by itself");
+    // Others go on at once, also while it is being tried.
+    for width in [4, 5, 6] {
+        simulation.wait(60);
+        simulation.reconcile();
+        let name = format!("more-{width}");
+        simulation.request(&name, &[("S", width)]);
+        go_on(&mut simulation, 10);
+        assert_eq!(end(&simulation, &name), is(ResizePhase::RolledOut, ""), "{name}");
+    }
+    simulation.services.change(|services| services.endless_above = 20);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!((end(&simulation, "endless"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(10, 6)));
+}
+
+#[test]
+fn an_edit_whose_compilation_comes_to_no_end_costs_nobody_else_anything_either() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.endless_above = 9);
+    simulation.resize(0, 10);
+    go_on(&mut simulation, 1);
+    // Others ask for more while each try is under way.
+    for width in 3..9 {
+        simulation.request(&format!("width-{width}"), &[("S", width)]);
+        go_on(&mut simulation, 1);
+    }
+    go_on(&mut simulation, 8);
+    assert_eq!((applied(&simulation), specs(&simulation)), (widths(2, 8), [10, 8]));
+    assert_eq!(
+        (progressing(&simulation).1, simulation.status().refused_edits),
+        ("FusionDeadlineExceeded".into(), vec![])
+    );
+    // What is refused in the end is refused like everything else.
+    simulation.services.change(|services| (services.endless_above, services.widest) = (u32::MAX, 9));
+    simulation.settle();
+    assert_eq!(simulation.status().refused_edits.len(), 1);
+    simulation.resize(0, 4);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(applied(&simulation), widths(4, 8));
+}
+
+#[test]
+fn nobody_waits_for_a_request_that_is_written() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("written", &[("R", 4)]);
+    simulation.until(|simulation| simulation.outcome("written").number.is_some());
+    assert!(simulation.leader.observed().requests.is_waited_for);
+    simulation.until(|simulation| simulation.outcome("written").phase == Some(ResizePhase::Written));
+    simulation.reconcile();
+    assert!(!simulation.leader.observed().requests.is_waited_for);
+    let written_at = simulation.outcome("written").written_at.unwrap();
+    simulation.wait(100);
+    simulation.settle();
+    assert_eq!(simulation.outcome("written").written_at, Some(written_at), "it stays");
+}
+
+#[test]
+fn a_precondition_is_judged_when_it_is_known_what_becomes_of_those_before() {
+    // what becomes of the one before, which wants 10 -> the end of the one that expects the width before
+    type Row = (&'static str, fn(&mut JobSimulation), (Option<ResizePhase>, String), BTreeMap<String, u32>);
+    let table: [Row; 3] = [
+        (
+            "refused",
+            |simulation| simulation.services.change(|services| services.widest = 9),
+            is(ResizePhase::RolledOut, ""),
+            widths(3, 2),
+        ),
+        ("withdrawn", |simulation| simulation.withdraw("before"), is(ResizePhase::RolledOut, ""), widths(3, 2)),
+        ("committed", |_| {}, is(ResizePhase::Refused, "WidthMismatch"), widths(10, 2)),
+    ];
+    for (what, become_so, expected, in_force) in table {
+        let mut simulation = JobSimulation::running();
+        simulation.request("before", &[("R", 10)]);
+        simulation.reconcile();
+        assert!(simulation.outcome("before").number.is_some());
+        become_so(&mut simulation);
+        for (name, width) in [("expects-it", 2), ("expects-another", 7)] {
+            simulation.request_if(name, &[("R", 3)], |spec| spec.regions[0].expected_width = Some(width));
+        }
+        if what != "withdrawn" {
+            simulation.reconcile();
+            assert_eq!(end(&simulation, "expects-it"), (None, String::new()), "{what}: not yet");
+            let version = simulation.server.version();
+            simulation.reconcile();
+            assert_eq!(simulation.server.version(), version, "{what}: nothing is written meanwhile");
+            let never = is(ResizePhase::Refused, "WidthMismatch");
+            assert_eq!(end(&simulation, "expects-another"), never, "{what}: it never was");
+        }
+        simulation.settle();
+        assert_eq!((end(&simulation, "expects-it"), applied(&simulation)), (expected, in_force), "{what}");
+    }
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use streams_api::{JobPhase, JobStatus, condition};
 use streams_kubernetes::queue::Outcome;
-use streams_kubernetes_fake::Verb;
+use streams_kubernetes::stopwatch;
+use streams_kubernetes_fake::{Call, Verb};
 
 /// Reason and message of a condition.
 fn said(status: &JobStatus, kind: &str) -> (String, String) {
@@ -163,6 +164,62 @@ fn queues_pauses_and_services_that_do_not_answer_do_not_count() {
     assert_eq!(said(&status, condition::SUBMITTED).0, "CreatingPods");
     simulation.settle();
     simulation.check_at_rest();
+}
+
+/// From now on each call of the controller that is `meant` takes so many seconds: it waits for others, or it is under
+/// way.
+fn slow_down(simulation: &JobSimulation, seconds: u64, waits: bool, meant: fn(&Call) -> bool) {
+    let server = simulation.server.clone();
+    simulation.leader.connection.meanwhile(move |call| {
+        let (server, is_meant) = (server.clone(), meant(call));
+        Box::pin(async move {
+            let _pause = waits.then(stopwatch::pause);
+            server.advance(Duration::from_secs(if is_meant { seconds } else { 0 }));
+        })
+    });
+}
+
+#[test]
+fn what_waits_for_others_between_its_steps_is_not_torn_down() {
+    // whether calls wait for those of others, or take their time -> attempts, phase
+    let table = [(true, (1, Some(JobPhase::Running))), (false, (3, Some(JobPhase::Failed)))];
+    for (waits, expected) in table {
+        let mut simulation = JobSimulation::new();
+        simulation.change_spec(|spec| spec.submission_time_out_in_seconds = 5);
+        simulation.services.change(|services| services.queue_seconds = 100);
+        slow_down(&simulation, 1, waits, |_| true);
+        simulation.settle();
+        simulation.check_at_rest();
+        let status = simulation.status();
+        assert_eq!((status.submission_attempts, status.phase), expected, "{status:?}");
+    }
+}
+
+#[test]
+fn tries_that_the_cluster_refuses_or_does_not_answer_do_not_count() {
+    let is_meant = |call: &Call| matches!(call.verb, Verb::Create | Verb::Apply) && call.kind == "Service";
+    // status of the answer
+    for code in [403, 422, 504] {
+        let mut simulation = JobSimulation::new();
+        slow_down(&simulation, 10, false, is_meant);
+        simulation.server.refuse(move |call| {
+            is_meant(call).then(|| *Status::failure("exceeded quota: q", "Forbidden").with_code(code).boxed())
+        });
+        simulation.until(|simulation| simulation.pes().len() == 8);
+        let pes = simulation.pes();
+        for _ in 0..20 {
+            simulation.wait(60);
+            simulation.reconcile();
+            simulation.work();
+        }
+        assert_eq!((simulation.status().submission_attempts, simulation.pes()), (1, pes), "{code}");
+        simulation.leader.connection.alone();
+        simulation.server.refuse(|_| None);
+        simulation.settle();
+        simulation.check_at_rest();
+        let status = simulation.status();
+        assert_eq!((status.submission_attempts, status.phase), (1, Some(JobPhase::Running)), "{code}");
+    }
 }
 
 #[test]

@@ -282,6 +282,14 @@ fn past_its_time_a_submission_starts_over_and_in_the_end_fails() {
     assert_eq!(done(&observed), ["commit"], "time that passes is not time of work");
     observed.worked = Duration::from_secs(300);
     assert_eq!(done(&observed), ["start over"]);
+    // why the last action failed -> what is done
+    let reasons =
+        [("NameTaken", "commit"), ("QuotaExceeded", "commit"), ("ApiServer", "commit"), ("Internal", "start over")];
+    for (reason, expected) in reasons {
+        let last_failure = Failure { reason: reason.to_owned(), ..failure(Remedy::Retry(observed.now)) };
+        let observed = JobObservation { last_failure: Some(last_failure), ..observed.clone() };
+        assert_eq!(done(&observed), [expected], "{reason}");
+    }
     observed.status.submission_attempts = 3;
     assert_eq!(done(&observed), ["fail the submission"]);
     // The commit ends the clock.

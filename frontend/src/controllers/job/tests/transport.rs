@@ -96,6 +96,61 @@ fn what_somebody_does_to_the_secret_is_repaired_within_a_minute() {
     }
 }
 
+/// It could not be renewed, and nodes do not look at it any more.
+#[test]
+fn a_secret_that_somebody_makes_immutable_is_made_again_with_its_authority() {
+    let copy = |simulation: &JobSimulation| {
+        simulation.server.get::<Secret>(&key().sibling(&names::transport_copy(&key().name)))
+    };
+    // The process ends with the write after so many, which has its effect: that of the copy, the deletion, the Secret,
+    // the deletion of the copy.
+    for crash in [None, Some(0), Some(1), Some(2), Some(3)] {
+        let mut simulation = secure();
+        let before = seen(&simulation);
+        edit_secret(&simulation, |secret| {
+            secret.immutable = Some(true);
+            secret.metadata.labels.get_or_insert_default().insert("mine".to_owned(), "yes".to_owned());
+        });
+        simulation.wait(61);
+        if let Some(after) = crash {
+            simulation.crash_at_write(after, true);
+        }
+        simulation.settle();
+        simulation.check_at_rest();
+        let after = seen(&simulation);
+        assert_eq!((&after.0, after.1), (&before.0, before.1), "{crash:?}");
+        assert!(after.2 != before.2 && copy(&simulation).is_none(), "{crash:?}");
+        let secret = secret(&simulation).unwrap();
+        assert_eq!(secret.immutable, None, "{crash:?}");
+        // A process that has found nothing but the copy knows no labels.
+        assert_eq!(secret.metadata.labels.unwrap().contains_key("mine"), crash != Some(1), "{crash:?}");
+        assert!(!reasons(&simulation).contains("TransportAuthorityReplaced"), "{crash:?}");
+    }
+}
+
+#[test]
+fn an_immutable_secret_that_is_due_is_renewed_and_whoever_insists_is_named() {
+    let mut simulation = secure();
+    let before = seen(&simulation);
+    let freeze = |simulation: &JobSimulation| edit_secret(simulation, |secret| secret.immutable = Some(true));
+    freeze(&simulation);
+    simulation.wait(20 * DAY);
+    simulation.settle();
+    simulation.check_at_rest();
+    let renewed = seen(&simulation);
+    assert!(renewed.0 == before.0 && renewed.1 > before.1, "{before:?} {renewed:?}");
+    for _ in 0..3 {
+        freeze(&simulation);
+        simulation.wait(61);
+        for _ in 0..6 {
+            simulation.reconcile();
+        }
+        assert_eq!(secret(&simulation).unwrap().immutable, None);
+    }
+    let contended = condition::get(&simulation.status().conditions, condition::CONTENDED).cloned().unwrap();
+    assert!(contended.message.contains("immutable of Secret job-transport"), "{contended:?}");
+}
+
 fn seen_authority(simulation: &JobSimulation) -> String {
     simulation.status().transport.and_then(|transport| transport.authority).unwrap_or_default()
 }

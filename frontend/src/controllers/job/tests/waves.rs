@@ -325,6 +325,44 @@ fn a_pe_that_is_down_is_made_again_where_its_pool_says_now() {
     simulation.check_at_rest();
 }
 
+#[test]
+fn pods_that_run_and_have_not_settled_take_their_turns() {
+    let mut simulation = running(MaxUnavailable::Count(1));
+    simulation.resize(0, 1);
+    [0, 1].into_iter().for_each(|id| simulation.unsettle(id));
+    simulation.until_committed(1);
+    assert_eq!(next(&mut simulation), [0]);
+    simulation.round();
+    assert_eq!(next(&mut simulation), Vec::<u64>::new(), "PE 0 is going");
+    simulation.run_pod(0);
+    simulation.unsettle(0);
+    assert_eq!(next(&mut simulation), Vec::<u64>::new(), "it has not settled with its new text");
+    simulation.run_pod(0);
+    assert_eq!(next(&mut simulation), [1]);
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn a_roll_out_has_the_time_besides_that_pods_take_to_settle() {
+    let mut simulation = JobSimulation::running();
+    simulation.change_spec(|spec| {
+        spec.rollout = Some(RolloutOptions { min_ready_seconds: Some(1_000), ..RolloutOptions::default() });
+    });
+    simulation.resize(0, 1);
+    simulation.until_committed(1);
+    simulation.round();
+    simulation.take_down(0);
+    simulation.wait(310);
+    reconcile(&mut simulation);
+    assert_eq!((message(&simulation, condition::RESIZE_DELAYED), deletes(&mut simulation)), (String::new(), false));
+    simulation.wait(1_000);
+    reconcile(&mut simulation);
+    let said = message(&simulation, condition::RESIZE_DELAYED);
+    assert!(said.contains("it takes longer than 1300 s"), "{said}");
+    assert!(simulation.pe(5).is_none());
+}
+
 /// Between the write of its object and that of its status nothing says that it is taken down.
 #[test]
 fn a_pe_that_is_only_moved_counts_from_when_its_object_is_written() {

@@ -4,6 +4,9 @@
 //! key of that authority. The Secret is only ever read, not watched: the reconciler looks at it when it does not know
 //! it, every minute after that, and when the certificate is due.
 //!
+//! One that somebody has made immutable is made again. Meanwhile a copy of it keeps the authority, so that a process
+//! may end at any time.
+//!
 //! * [`certificate`] — pure but for chance: makes certificates, and says what is wrong with some;
 //! * [`secret`] — where the Secret keeps them;
 //! * this file — what is observed of it.
@@ -56,6 +59,22 @@ pub(crate) struct SeenSecret {
     pub(crate) deleting: bool,
     /// What its certificates say; `None` if they cannot be used.
     pub(crate) certificates: Option<Certificates>,
+    /// Somebody has made it immutable: it cannot be renewed, and nodes do not look at it any more.
+    pub(crate) immutable: bool,
+    /// There is a copy of it: a process has ended while it made the Secret again.
+    pub(crate) has_copy: bool,
+}
+
+impl SeenSecret {
+    /// Whether the certificate is not due yet.
+    fn is_usable(&self, days: u32, now: Timestamp) -> bool {
+        self.certificates.as_ref().is_some_and(|certificates| now < certificates.renew_at(days))
+    }
+
+    /// Whether nothing is wrong with it, but that somebody has made it immutable.
+    pub(crate) fn is_only_immutable(&self, days: u32, now: Timestamp) -> bool {
+        self.immutable && !self.has_copy && self.is_usable(days, now)
+    }
 }
 
 impl Sighting {
@@ -64,6 +83,8 @@ impl Sighting {
         let secret = secret.map(|secret| SeenSecret {
             deleting: secret.metadata.deletion_timestamp.is_some(),
             certificates: secret::material(secret).and_then(|material| certificate::inspect(&material).ok()),
+            immutable: secret.immutable == Some(true),
+            has_copy: false,
         });
         Self { at, secret }
     }
@@ -92,7 +113,7 @@ impl Sighting {
     /// Whether the Secret is as it should be, with a certificate that is valid for so many days; `None`: there is none.
     pub(crate) fn is_good(&self, days: u32, now: Timestamp) -> Option<bool> {
         let secret = self.secret.as_ref()?;
-        Some(secret.certificates.as_ref().is_some_and(|certificates| now < certificates.renew_at(days)))
+        Some(secret.is_usable(days, now) && !secret.immutable && !secret.has_copy)
     }
 }
 
@@ -124,6 +145,18 @@ mod tests {
         let sighting = Sighting::of(Some(&secret), at(0));
         assert_eq!(sighting.next(30), sighting.until());
         assert!(sighting.is_recent(at(0)) && !sighting.is_recent(at(1)));
+
+        secret.immutable = Some(true);
+        let frozen = |now| {
+            let sighting = Sighting::of(Some(&secret), now);
+            (sighting.is_good(30, now), sighting.secret.unwrap().is_only_immutable(30, now))
+        };
+        assert_eq!([frozen(at(0)), frozen(at(20))], [(Some(false), true), (Some(false), false)]);
+        secret.immutable = Some(false);
+        let mut with_copy = Sighting::of(Some(&secret), at(0));
+        assert_eq!(with_copy.is_good(30, at(0)), Some(true));
+        with_copy.secret.as_mut().unwrap().has_copy = true;
+        assert_eq!(with_copy.is_good(30, at(0)), Some(false));
 
         secret.metadata.deletion_timestamp = Some(Time(at(0)));
         assert!(Sighting::of(Some(&secret), at(0)).secret.unwrap().deleting);

@@ -37,6 +37,21 @@ pub(crate) fn secret(job: &str, owner: &OwnerReference, material: &Material) -> 
     }
 }
 
+/// The Secret that keeps what is in that of a job while that one is made again.
+pub(crate) fn copy(job: &str, owner: &OwnerReference, material: &Material) -> Secret {
+    let mut copy = secret(job, owner, material);
+    copy.metadata.name = Some(names::transport_copy(job));
+    copy
+}
+
+/// The same Secret as it is made again: nothing that the API server has given the other one, and not immutable.
+pub(crate) fn again(secret: Secret) -> Secret {
+    let ObjectMeta { name, namespace, labels, annotations, owner_references, finalizers, .. } = secret.metadata;
+    let metadata =
+        ObjectMeta { name, namespace, labels, annotations, owner_references, finalizers, ..ObjectMeta::default() };
+    Secret { metadata, immutable: None, ..secret }
+}
+
 /// The same Secret with other certificates and keys; whatever else it has stays.
 pub(crate) fn with(secret: &Secret, job: &str, owner: &OwnerReference, material: &Material) -> Secret {
     let wanted = self::secret(job, owner, material);

@@ -198,12 +198,8 @@ impl DecisionBuilder<'_> {
         let is_changed = reason == LaunchReason::PlacementChanged
             || observed.template.as_ref().is_ok_and(is_elsewhere)
             || (status.launch_count > 0 && status.runtime_id.as_ref() != Some(&observed.wanted.runtime_id));
-        let runs = match &pod.stage {
-            Stage::Running(since) => {
-                lacks_bundle(observed, status).is_none() && since.is_none_or(|since| observed.has_settled(since))
-            }
-            Stage::Pending(_) | Stage::Unknown | Stage::Ended(_) => false,
-        };
+        // For however short a time: what settles is interrupted, too.
+        let runs = matches!(pod.stage, Stage::Running(_)) && lacks_bundle(observed, status).is_none();
         let OwnerJob::There { generation, .. } = observed.job else { return None };
         (is_changed && runs).then(|| generation.unwrap_or_default().max(observed.wanted.generation))
     }
@@ -220,7 +216,7 @@ impl DecisionBuilder<'_> {
         let observed = self.observed;
         let (job_created_at, committed_at) = match observed.job {
             OwnerJob::There { created_at, committed_at, .. } => (created_at, committed_at),
-            OwnerJob::Missing | OwnerJob::Deleting => (None, None),
+            OwnerJob::Missing | OwnerJob::Estranged | OwnerJob::Deleting => (None, None),
         };
         // An earlier job of the name had PEs of the same names.
         let is_older_than_job =

@@ -43,7 +43,7 @@ mod launches;
 mod tests;
 
 use super::describe::describe;
-use super::facts::{blocking, current, is_orphaned, is_uncommitted, obstacle, was_created};
+use super::facts::{LeftBehind, blocking, current, is_uncommitted, obstacle, was_created};
 use super::observed::{AbsentPod, Explanation, ObservedPod, OwnerJob, PeObservation, Stage, after};
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
@@ -173,14 +173,21 @@ impl<'a> DecisionBuilder<'a> {
         self.notices.push(Notice { warning, reason: reason.into(), note });
     }
 
-    /// A PE that was made by hand is reported, once (rule pe-4); of those that a deleted job has left behind, the first
-    /// for all of them (rule job-29).
+    /// A PE that was made by hand is reported, once (rule pe-4), and so is one whose owner reference was removed (rule
+    /// job-30); of those that a deleted job has left behind, the first for all of them (rule job-29).
     fn report_stray(&mut self) {
-        if is_orphaned(self.observed) {
-            let was_said = condition::is_true(&self.observed.status.conditions, condition::ORPHANED);
-            if self.observed.wanted.is_first && !was_said {
-                let note = "the job was deleted and has left its PEs, their pods and everything else behind: they go \
-                            on, and nobody restarts, resizes or removes them";
+        if let Some(why) = LeftBehind::of(self.observed) {
+            let said = condition::get(&self.observed.status.conditions, condition::ORPHANED);
+            let was_said = said.is_some_and(|said| said.status == "True" && said.reason == why.reason());
+            let note = match why {
+                LeftBehind::JobDeleted if self.observed.wanted.is_first => {
+                    "the job was deleted and has left its PEs, their pods and everything else behind: they go on, and \
+                     nobody restarts, resizes or removes them"
+                }
+                LeftBehind::JobDeleted => return,
+                LeftBehind::ReferenceRemoved => why.words(),
+            };
+            if !was_said {
                 self.notice(true, "Orphaned", note.to_owned());
             }
             return;

@@ -7,16 +7,13 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimVolumeSource, ProjectedVolumeSource, SecretProjection, SecretVolumeSource, Volume,
     VolumeMount, VolumeProjection,
 };
+use streams_api::mounts::{APP_PROPERTIES, DATA, JOB, RESTRICTED_PROPERTIES};
 use streams_api::{AadlConfigMap, DataVolumeClaim, FileSystemCheckpoints, TransportSecurity, names};
 
-/// Where the PE reads its text.
-pub(super) const TEXT: &str = "/etc/config/pe";
-/// Where the text is unpacked from.
+pub(super) use streams_api::mounts::TEXT;
+
+/// Where the text is unpacked from, by another container.
 pub(super) const PACKED_TEXT: &str = "/etc/config/pe-packed";
-const JOB: &str = "/etc/config/job";
-const DATA: &str = "/data";
-const APP_PROPERTIES: &str = "/etc/config/app";
-const RESTRICTED_PROPERTIES: &str = "/etc/config/restricted";
 
 /// Volumes, and who sees them where.
 #[derive(Default)]

@@ -661,12 +661,13 @@ fn a_pod_counts_as_running_after_the_time_that_its_job_says() {
     assert_eq!(step(&mut simulation), (1, 0, Some(PePhase::Starting)));
     simulation.wait(29);
     assert_eq!(step(&mut simulation), (1, 0, Some(PePhase::Starting)));
-    simulation.wait(1);
-    assert_eq!(step(&mut simulation), (1, 0, Some(PePhase::Running)));
-    // An edit counts from then on.
+    // An edit counts from then on, but for a pod that counts already.
     simulation.happen(ClusterEvent::MinReady(60));
+    simulation.wait(1);
     assert_eq!(step(&mut simulation), (1, 0, Some(PePhase::Starting)));
-    simulation.happen(ClusterEvent::MinReady(10));
+    simulation.happen(ClusterEvent::MinReady(30));
+    assert_eq!(step(&mut simulation), (1, 0, Some(PePhase::Running)));
+    simulation.happen(ClusterEvent::MinReady(60));
     assert_eq!(step(&mut simulation), (1, 0, Some(PePhase::Running)));
 }
 

@@ -3,24 +3,32 @@
 mod methods;
 
 use super::guarded::{Guarded, of_all};
+use super::layer::Authenticated;
 use super::reviewer::{Reviewer, Right, Subject, Unreviewed};
 use super::token::Token;
-use super::{Access, KNOWN_OF_ONE, KNOWN_WAITING, REST, Reviews, STRANGERS, STRANGERS_WAITING};
+use super::{Access, KNOWN, LONGEST, REST, Reviews, STRANGERS};
 use crate::grpc::arrival::Arrival;
+use axum::body::{Body as AnyBody, to_bytes};
+use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use http::header::AUTHORIZATION;
 use http::{Extensions, HeaderMap};
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streams_api::ParallelRegion;
 use tokio::sync::watch;
-use tokio::time::{Instant, advance, timeout};
+use tokio::time::{Instant, advance, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
+use tower::ServiceExt as _;
 
 const DOMAIN: &str = "test";
 
@@ -33,6 +41,8 @@ struct Fake {
     /// What was asked, in its order.
     asked: Mutex<Vec<String>>,
     how: watch::Sender<How>,
+    /// Of the frontend.
+    stopping: CancellationToken,
 }
 
 /// How reviews are answered.
@@ -40,6 +50,7 @@ struct Fake {
 enum How {
     AtOnce,
     NotAtAll,
+    After(Duration),
     With(&'static str),
 }
 
@@ -47,11 +58,12 @@ impl Fake {
     fn new(rights: &[&str]) -> Arc<Self> {
         let rights = rights.iter().map(|right| (*right).to_owned()).collect();
         let how = watch::Sender::new(How::AtOnce);
-        Arc::new(Self { audiences: vec!["us".to_owned()], rights, asked: Mutex::default(), how })
+        let (audiences, stopping) = (vec!["us".to_owned()], CancellationToken::new());
+        Arc::new(Self { audiences, rights, asked: Mutex::default(), how, stopping })
     }
 
     fn access(self: &Arc<Self>) -> Access {
-        Access::reviewed(Arc::clone(self) as Arc<dyn Reviewer>)
+        Access::reviewed(Arc::clone(self) as Arc<dyn Reviewer>, self.stopping.clone())
     }
 
     fn reviews(self: &Arc<Self>) -> Arc<Reviews> {
@@ -69,10 +81,13 @@ impl Fake {
     async fn answer<T: Send>(self: Arc<Self>, what: String, found: Option<T>) -> Result<Option<T>, Unreviewed> {
         self.asked.lock().unwrap().push(what);
         let mut how = self.how.subscribe();
-        match *how.wait_for(|how| *how != How::NotAtAll).await.unwrap() {
-            How::With(problem) => Err(Unreviewed(problem.to_owned())),
-            _ => Ok(found),
+        let how = *how.wait_for(|how| *how != How::NotAtAll).await.unwrap();
+        match how {
+            How::With(problem) => return Err(Unreviewed(problem.to_owned())),
+            How::After(time) => sleep(time).await,
+            How::AtOnce | How::NotAtAll => {}
         }
+        Ok(found)
     }
 }
 
@@ -95,15 +110,24 @@ impl Reviewer for Fake {
 }
 
 fn of_caller(token: &str, address: u8) -> (HeaderMap, Extensions) {
+    of_connection(token, address, 0)
+}
+
+fn of_connection(token: &str, address: u8, connection: u64) -> (HeaderMap, Extensions) {
     let (mut headers, mut extensions) = (HeaderMap::new(), Extensions::new());
     headers.insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
-    extensions.insert(Arrival { at: Instant::now(), from: IpAddr::from([10, 0, 0, address]) });
+    extensions.insert(Arrival { at: Instant::now(), from: IpAddr::from([10, 0, 0, address]), connection });
     (headers, extensions)
 }
 
 /// The name of whoever calls from this address with this token, or the reason of the error.
 async fn call(reviews: &Reviews, token: &str, address: u8) -> String {
-    let (headers, extensions) = of_caller(token, address);
+    call_over(reviews, token, address, 0).await
+}
+
+/// The same over this connection.
+async fn call_over(reviews: &Reviews, token: &str, address: u8, connection: u64) -> String {
+    let (headers, extensions) = of_connection(token, address, connection);
     match reviews.subject(&headers, &extensions, DOMAIN).await {
         Ok(subject) => subject.name.0.to_string(),
         Err(status) => reason(&status),
@@ -208,18 +232,46 @@ async fn whoever_makes_up_tokens_holds_up_nobody_else_and_the_api_server_hears_o
         assert_eq!(answer, "TOO_MANY_REVIEWS");
         refused += 1;
     }
-    assert_eq!(refused, tokens.len() - STRANGERS_WAITING / 4, "a quarter of what may wait");
-    // Others, before, meanwhile: the same address with a good token that was known, another one with a new token.
+    assert_eq!(refused, tokens.len() - STRANGERS.waiting_of_part, "what may wait of a connection");
+    let begun = Instant::now();
+    // Others, meanwhile: the same address with a good token that was known, another one with a new token.
     assert_eq!(call(&reviews, "known", 1).await, "known");
     assert_eq!(call(&reviews, "stranger", 2).await, "stranger");
-    let begun = Instant::now();
+    assert_eq!(begun.elapsed(), Duration::ZERO);
     let others = fake.asked().iter().filter(|token| !token.starts_with("bad")).count();
     assert_eq!(others, 2);
     while let Some(answer) = flood.next().await {
         assert_eq!(answer, "INVALID_TOKEN");
     }
-    let most = u128::from(STRANGERS_WAITING as u64 / 4 - 2) * REST.as_millis();
-    assert!(begun.elapsed().as_millis() >= most, "one after the other: {:?}", begun.elapsed());
+    let rests = u32::try_from(STRANGERS.waiting_of_part / STRANGERS.at_once_of_one - 1).unwrap();
+    assert!(begun.elapsed() >= rests * REST, "each turn rests: {:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_makes_up_tokens_leaves_turns_and_places_to_other_connections_of_its_address() {
+    // connections over which tokens are made up -> how long a new good one over another waits at most
+    for (connections, longest) in [(1, REST), (127, Duration::from_secs(7))] {
+        let fake = Fake::new(&[]);
+        let reviews = fake.reviews();
+        let all = (1..=connections).flat_map(|connection| (0..100).map(move |number| (connection, number)));
+        let tokens: Vec<_> =
+            all.map(|(connection, number)| (connection, format!("bad{connection}-{number}"))).collect();
+        let flood = tokens.iter().map(|(connection, token)| call_over(&reviews, token, 1, *connection));
+        let mut flood: FuturesUnordered<_> = flood.collect();
+        while let Some(Some(answer)) = flood.next().now_or_never() {
+            assert_eq!(answer, "TOO_MANY_REVIEWS");
+        }
+        let begun = Instant::now();
+        let mut neighbour = Box::pin(call_over(&reviews, "neighbour", 1, 0));
+        let heard = loop {
+            tokio::select! {
+                heard = neighbour.as_mut() => break heard,
+                Some(_) = flood.next() => {}
+            }
+        };
+        assert_eq!(heard, "neighbour", "{connections}");
+        assert!(begun.elapsed() <= longest, "{connections}: {:?}", begun.elapsed());
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,7 +285,7 @@ async fn few_tokens_are_asked_about_at_the_same_time_wherever_they_come_from_and
         // They leave without an answer; what was asked is still being answered.
         assert!(timeout(seconds(1), join_all(calls)).await.is_err());
     }
-    assert_eq!(fake.asked().len(), STRANGERS);
+    assert_eq!(fake.asked().len(), STRANGERS.at_once);
 }
 
 /// What somebody hears who asks to do this to all regions of a namespace.
@@ -274,7 +326,7 @@ async fn whoever_asks_for_much_leaves_turns_and_places_to_others() {
     let fake = Fake::new(&["you get streamsprs n"]);
     let guarded = Guarded::new((), fake.access(), DOMAIN);
     fake.how.send_replace(How::NotAtAll);
-    let namespaces: Vec<String> = (0..2 * KNOWN_WAITING).map(|number| format!("n{number}")).collect();
+    let namespaces: Vec<String> = (0..2 * KNOWN.waiting).map(|number| format!("n{number}")).collect();
     let flood = namespaces.iter().map(|namespace| admitted(&guarded, "me", "get", namespace));
     let mut flood: FuturesUnordered<_> = flood.collect();
     let mut refused = 0;
@@ -282,14 +334,137 @@ async fn whoever_asks_for_much_leaves_turns_and_places_to_others() {
         assert_eq!(heard, "TOO_MANY_REVIEWS");
         refused += 1;
     }
-    assert_eq!(refused, namespaces.len() - KNOWN_WAITING / 4, "a quarter of what may wait");
+    assert_eq!(refused, namespaces.len() - KNOWN.waiting / 4, "a quarter of what may wait");
     let mut other = Box::pin(admitted(&guarded, "you", "get", "n"));
     assert!(timeout(seconds(1), other.as_mut()).await.is_err());
     let asked = fake.asked();
-    assert_eq!(asked.iter().filter(|what| what.starts_with("me ")).count(), KNOWN_OF_ONE);
+    assert_eq!(asked.iter().filter(|what| what.starts_with("me ")).count(), KNOWN.at_once_of_one);
     assert_eq!(asked.iter().filter(|what| what.starts_with("you ")).count(), 1);
     fake.how.send_replace(How::AtOnce);
     assert_eq!(other.await, "OK");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_for_what_it_may_not_keeps_the_api_server_busy_with_little_of_it() {
+    let fake = Fake::new(&["you get streamsprs n", "you get streamsprs m"]);
+    let guarded = Guarded::new((), fake.access(), DOMAIN);
+    let namespaces: Vec<String> = (0..100).map(|number| format!("n{number}")).collect();
+    let flood = namespaces.iter().map(|namespace| admitted(&guarded, "me", "get", namespace));
+    let (begun, mut flood) = (Instant::now(), Box::pin(join_all(flood)));
+    assert!(timeout(Duration::from_millis(10), flood.as_mut()).await.is_err());
+    assert_eq!(fake.asked().len(), KNOWN.at_once_of_one);
+    // Others do not rest, nor does whoever may.
+    assert_eq!(admitted(&guarded, "you", "get", "n").await, "OK");
+    assert_eq!(admitted(&guarded, "you", "get", "m").await, "OK");
+    assert!(begun.elapsed() < REST, "{:?}", begun.elapsed());
+    assert_eq!(flood.await, ["ACCESS_DENIED"; 100]);
+    let rests = u32::try_from(namespaces.len() / KNOWN.at_once_of_one - 1).unwrap();
+    assert!(begun.elapsed() >= rests * REST, "{:?}", begun.elapsed());
+}
+
+/// The names of many objects; `me` has the right for each, and for all it has not.
+fn rights_for_each(count: usize) -> (Vec<String>, Arc<Fake>) {
+    let names: Vec<String> = (0..count).map(|number| format!("flow-{number}")).collect();
+    let rights: Vec<String> = names.iter().map(|name| format!("me get streamsprs n {name}")).collect();
+    (names, Fake::new(&rights.iter().map(String::as_str).collect::<Vec<_>>()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_all_of_its_rights_together() {
+    // the time of the caller, how long each answer takes, whether the frontend stops -> seconds, what is heard
+    let table = [
+        (None, Duration::from_millis(10), false, 2, "OK"),
+        (None, Duration::from_secs(3), false, 10, "NOT_REVIEWED"),
+        (Some("4S"), Duration::from_secs(3), false, 3, "STILL_WAITING"),
+        (None, Duration::from_secs(3), true, 5, "SHUTTING_DOWN"),
+    ];
+    for (time, answer, stops, expected, reason) in table {
+        let (names, fake) = rights_for_each(200);
+        fake.how.send_replace(How::After(answer));
+        let guarded = Guarded::new((), fake.access(), DOMAIN);
+        let mut call = Request::new(());
+        call.extensions_mut().insert(Arc::new(Subject::called("me")));
+        if let Some(time) = time {
+            call.metadata_mut().insert("grpc-timeout", time.parse().unwrap());
+        }
+        let begun = Instant::now();
+        let right = Right::to::<ParallelRegion>("get", "", "n");
+        let mut admitted = Box::pin(guarded.admit(&call, right, |()| async { Ok(names) }));
+        if stops {
+            assert!(timeout(seconds(5), admitted.as_mut()).await.is_err());
+            fake.stopping.cancel();
+        }
+        let heard = admitted.await.map_or_else(|status| self::reason(&status), |()| "OK".to_owned());
+        assert_eq!((heard.as_str(), begun.elapsed().as_secs()), (reason, expected), "{time:?} {answer:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_call_is_about_is_waited_for_as_long_as_is_left() {
+    let fake = Fake::new(&[]);
+    fake.how.send_replace(How::After(seconds(6)));
+    let guarded = Guarded::new((), fake.access(), DOMAIN);
+    let mut call = Request::new(());
+    call.extensions_mut().insert(Arc::new(Subject::called("me")));
+    let (begun, right) = (Instant::now(), Right::to::<ParallelRegion>("get", "", "n"));
+    let status = guarded.admit(&call, right, |()| std::future::pending()).await.unwrap_err();
+    assert_eq!((reason(&status).as_str(), begun.elapsed()), ("NOT_REVIEWED", LONGEST));
+}
+
+/// A call whose message comes in so many parts of 64 KiB, how many of them were taken, and why there are no more if
+/// that is no end.
+fn in_parts(parts: usize, broken: Option<Status>) -> (http::Request<Body>, Arc<AtomicUsize>) {
+    let taken = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&taken);
+    let part = move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Ok(Bytes::from(vec![7; PART]))
+    };
+    let parts = tokio_stream::iter((0..parts).map(part).chain(broken.map(Err)));
+    let (headers, _) = of_caller("me", 1);
+    let mut request = http::Request::new(Body::new(AnyBody::from_stream(parts)));
+    *request.headers_mut() = headers;
+    (request, taken)
+}
+
+const PART: usize = 64 << 10;
+
+#[tokio::test(start_paused = true)]
+async fn what_arrives_of_a_call_is_taken_while_it_is_not_known_whose_it_is() {
+    let size = |request: http::Request<Body>| async {
+        let bytes = to_bytes(AnyBody::new(request.into_body()), usize::MAX).await.unwrap();
+        Ok::<_, Infallible>(bytes.len().to_string())
+    };
+    // parts -> those that are taken before it is known; of what is too long no more than shows that
+    for (parts, before) in [(0, 0), (3, 3), (16, 16), (40, 17)] {
+        let fake = Fake::new(&[]);
+        fake.how.send_replace(How::NotAtAll);
+        let (request, taken) = in_parts(parts, None);
+        let mut call = Box::pin(Authenticated::new(tower::service_fn(size), fake.access(), DOMAIN).oneshot(request));
+        assert!(timeout(seconds(1), call.as_mut()).await.is_err());
+        assert_eq!(taken.load(Ordering::SeqCst), before, "{parts}");
+        fake.how.send_replace(How::AtOnce);
+        let answer = to_bytes(call.await.unwrap().into_body(), usize::MAX).await.unwrap();
+        assert_eq!(answer, (parts * PART).to_string(), "the service gets all of it");
+    }
+    // There is no room for it, for example.
+    let fake = Fake::new(&[]);
+    fake.how.send_replace(How::NotAtAll);
+    let (request, _) = in_parts(3, Some(Status::resource_exhausted("full")));
+    let call = Authenticated::new(tower::service_fn(size), fake.access(), DOMAIN).oneshot(request);
+    let status = Status::from_header_map(call.await.unwrap().headers()).unwrap();
+    assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, "full"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_whose_a_token_is_when_this_frontend_stops() {
+    let fake = Fake::new(&[]);
+    let reviews = fake.reviews();
+    assert_eq!(call(&reviews, "known", 1).await, "known");
+    fake.how.send_replace(How::NotAtAll);
+    fake.stopping.cancel();
+    assert_eq!(call(&reviews, "me", 1).await, "SHUTTING_DOWN");
+    assert_eq!(call(&reviews, "known", 1).await, "known");
 }
 
 #[test]

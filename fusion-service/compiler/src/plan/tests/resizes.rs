@@ -3,6 +3,7 @@
 use super::super::{Compiled, Fate, FusionOption, InUse, Layout, Policy, PortsInUse, Reason, resize, restore};
 use super::{request, source, submitted, texts};
 use crate::budget::Budget;
+use crate::explain::explain;
 use crate::topology::Identity;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -238,6 +239,54 @@ fn a_copied_host_pool_is_not_worth_a_restart() {
     let earlier = before.plan().element(other.id).unwrap();
     assert_eq!(other.runtime_id, earlier.runtime_id);
     assert_ne!(other.content_id, earlier.content_id);
+}
+
+#[test]
+fn channels_that_lead_nowhere_are_not_worth_a_restart() {
+    // `S` feeds region `C`, and through it region `C.D`. Operators inside read what `S` sends, or do not.
+    let inside = |reads: &[&str]| {
+        let inputs = |name: &str| usize::from(reads.contains(&name));
+        let sketch = Sketch::new()
+            .op("S", 0, 1)
+            .composite("C", 1, 0)
+            .op("C.A", inputs("C.A"), 0)
+            .composite("C.D", 1, 0)
+            .op("C.D.A", inputs("C.D.A"), 0)
+            .connect("S:0", "C:0")
+            .connect("C:0", "C.D:0");
+        let parents = reads.iter().map(|name| (name.rsplit_once('.').unwrap().0, *name));
+        parents
+            .fold(sketch, |sketch, (parent, name)| sketch.connect(&format!("{parent}:0"), &format!("{name}:0")))
+            .parallel("C", 2)
+            .parallel("C.D", 2)
+    };
+    // Operators that read, region that is resized -> what becomes of the PE of `S`.
+    let table: [(&[&str], &str, Fate); 6] = [
+        (&[], "C", Fate::KeptUnobservable),
+        (&[], "C.D", Fate::KeptUnobservable),
+        (&["C.A"], "C", Fate::Restarted),
+        (&["C.A"], "C.D", Fate::KeptUnobservable),
+        (&["C.D.A"], "C", Fate::Restarted),
+        (&["C.D.A"], "C.D", Fate::Restarted),
+    ];
+    for (reads, region, expected) in table {
+        let before = submitted(&inside(reads), FusionOption::Legacy);
+        for width in [4, 1] {
+            let after = resized(&before, region, width);
+            let source = after.plan().elements.iter().find(|element| element.operators == ["S"]).unwrap();
+            assert_eq!(source.fate, expected, "{reads:?} read, {region}={width}");
+            let account = explain(&after, Some(&before), &Budget::default()).unwrap();
+            let group = account.processing_elements.iter().find(|group| group.ids.contains(&source.id)).unwrap();
+            let observable = group.changes.iter().any(|change| change.observable);
+            assert_eq!((observable, group.changes.is_empty()), (expected == Fate::Restarted, false), "{group:?}");
+            let back = resized(&after, region, 2);
+            let of_source = |job: &Compiled| job.plan().element(source.id).map(|element| element.content_id);
+            assert_eq!(fates(&back)[&source.id], expected, "{reads:?} read, {region}={width} and back");
+            // A wider region that shrinks back has the same numbers.
+            let same = width > 2 || expected == Fate::KeptUnobservable;
+            assert!(!same || of_source(&back) == of_source(&before), "{reads:?} read, {region}={width} and back");
+        }
+    }
 }
 
 #[test]

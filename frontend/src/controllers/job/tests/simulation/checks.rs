@@ -661,7 +661,13 @@ impl Now<'_> {
             assert!(!self.generations().any(is_in_use), "{name} is in use");
             self.nobody_sends_to(&call.key, journal);
         }
-        if kind == "Service" && is_it(self.uid_of::<Service>(&call.key)) {
+        // One with an address has none again only if it is made again.
+        let has_address =
+            |service: Service| service.spec.is_some_and(|spec| spec.cluster_ip.as_deref() != Some("None"));
+        if kind == "Service"
+            && is_it(self.uid_of::<Service>(&call.key))
+            && !self.server.get::<Service>(&call.key).is_some_and(has_address)
+        {
             let is_in_use = |g: &Generation| g.members().any(|(p, _)| names::processing_element(JOB, p.id) == name);
             assert!(!self.generations().any(is_in_use), "Service {name} is in use");
         }

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 use streams_api::BundleReference;
+use streams_kubernetes::stopwatch;
 use streams_kubernetes_fake::Server;
 use streams_proto::fusion::v1::placement::Pool;
 use streams_proto::fusion::v1::{
@@ -42,6 +43,8 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) ignores: bool,
     /// The greatest width that compiles.
     pub(in super::super) widest: u32,
+    /// The greatest width whose compilation ends.
+    pub(in super::super) endless_above: u32,
     /// Nothing answers.
     pub(in super::super) is_down: bool,
     /// Some replica has the compiler of the plan.
@@ -56,6 +59,8 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) keeps_bundles: bool,
     /// How long a compilation takes.
     pub(in super::super) seconds: u64,
+    /// How long it waits for others before.
+    pub(in super::super) queue_seconds: u64,
     /// Seconds that the download of a bundle takes.
     pub(in super::super) download_seconds: u64,
     /// PEs whose texts no replica renders, whatever is tried.
@@ -122,11 +127,18 @@ impl Services {
         base: Option<&Layout>,
         in_use: &[u64],
     ) -> Result<Plan, fusion::FusionError> {
-        let ServiceState { compiler, refuses, ignores, widest, is_down, seconds, places, gives_again, .. } =
-            self.state();
+        let state = self.state();
+        {
+            let _pause = stopwatch::pause();
+            self.1.advance(Duration::from_secs(state.queue_seconds));
+        }
+        let ServiceState { compiler, refuses, ignores, widest, is_down, seconds, places, gives_again, .. } = state;
         self.1.advance(Duration::from_secs(seconds));
         if is_down {
             return Err(fusion::FusionError::Unavailable("it is down".to_owned()));
+        }
+        if widths.values().any(|width| *width > state.endless_above) {
+            return Err(fusion::FusionError::DeadlineExceeded("it takes too long".to_owned()));
         }
         let too_wide = widths.values().find(|width| **width > widest);
         if refuses || too_wide.is_some() {

@@ -13,8 +13,8 @@ use kube::api::{DeleteParams, PropagationPolicy};
 use std::collections::BTreeMap;
 use streams_api::{
     ConsistentRegion, DesiredWidth, Export, HostPool, Import, Job, JobSpec, ParallelRegion, PeOptions, PePhase,
-    ProcessingElement, RequestedWidth, RequestedWidths, Resize, ResizeSpec, ResizeStatus, SubmissionValue,
-    TransportSecurity, condition, names,
+    ProcessingElement, ProcessingElementStatus, RequestedWidth, RequestedWidths, Resize, ResizeSpec, ResizeStatus,
+    SubmissionValue, TransportSecurity, condition, names,
 };
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::controlled_by;
@@ -45,6 +45,10 @@ pub(in super::super) enum UserDeletion {
     Job,
     /// The job, and nothing of what it controls.
     JobAlone,
+}
+
+fn settles(status: &ProcessingElementStatus) -> bool {
+    condition::get(&status.conditions, condition::READY).is_some_and(|ready| ready.reason == condition::SETTLING)
 }
 
 fn sibling(name: &str) -> Key {
@@ -360,7 +364,7 @@ impl JobSimulation {
             if starts {
                 self.count_start(id);
             }
-            let interrupts = starts && status.phase == Some(PePhase::Running);
+            let interrupts = starts && (status.phase == Some(PePhase::Running) || settles(&status));
             self.server.edit(&Key::of(&pe), |pe: &mut ProcessingElement| {
                 let status = pe.status.get_or_insert_default();
                 if interrupts {
@@ -426,6 +430,16 @@ impl JobSimulation {
             status.running_since = None;
             let words = if phase == PePhase::BackOff { "it failed" } else { "" };
             condition::set(&mut status.conditions, condition::READY, false, &format!("{phase:?}"), words, None, now);
+        });
+    }
+
+    /// The pod of a PE, which runs, does not count as running yet.
+    pub(in super::super) fn unsettle(&self, id: u64) {
+        let now = self.server.now();
+        self.server.edit(&sibling(&names::processing_element(JOB, id)), |pe: &mut ProcessingElement| {
+            let status = pe.status.get_or_insert_default();
+            status.phase = Some(PePhase::Starting);
+            condition::set(&mut status.conditions, condition::READY, false, condition::SETTLING, "", None, now);
         });
     }
 

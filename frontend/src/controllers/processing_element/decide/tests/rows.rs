@@ -186,6 +186,29 @@ fn a_pe_that_its_job_has_left_behind_runs_on_and_the_first_one_is_told_once() {
 }
 
 #[test]
+fn a_pe_whose_owner_reference_was_removed_says_so_and_not_that_its_job_was_deleted() {
+    // no PE of the job has a smaller number
+    for is_first in [true, false] {
+        let mut observed = PeObservation { job: OwnerJob::Estranged, ..running() };
+        (observed.wanted.controlled, observed.wanted.is_first) = (false, is_first);
+        let decision = decide(&observed);
+        let orphaned = condition::get(&decision.status.conditions, condition::ORPHANED).unwrap();
+        assert_eq!((orphaned.status.as_str(), orphaned.reason.as_str()), ("True", "OwnerReferenceRemoved"));
+        let [notice] = decision.notices.as_slice() else { panic!("{:?}", decision.notices) };
+        assert_eq!((&*notice.reason, notice.note.as_str()), ("Orphaned", orphaned.message.as_str()));
+        observed.status = decision.status;
+        assert!(decide(&observed).notices.is_empty(), "it is told once");
+        // The job goes as well, and later the reference is there again.
+        observed.job = OwnerJob::Missing;
+        let decision = decide(&observed);
+        let orphaned = condition::get(&decision.status.conditions, condition::ORPHANED).unwrap();
+        assert_eq!((orphaned.reason.as_str(), decision.notices.len()), ("JobDeleted", usize::from(is_first)));
+        (observed.job, observed.wanted.controlled) = (running().job, true);
+        assert!(condition::get(&decide(&observed).status.conditions, condition::ORPHANED).is_none());
+    }
+}
+
+#[test]
 fn while_the_job_is_suspended_no_pod_runs_and_afterwards_each_starts_again() {
     let suspend = |observed: &mut PeObservation, suspended: bool| {
         observed.job = OwnerJob::There { created_at: None, generation: Some(1), committed_at: None, suspended };
@@ -288,7 +311,7 @@ fn a_launch_that_takes_a_running_pod_down_says_for_which_generation() {
         ("a request", edited(request), Some(0)),
         ("its pod does not run", edited(|o| (text(o), o.pods = vec![pending.clone()]).0), Some(0)),
         ("its pod has ended", edited(|o| (text(o), o.pods = vec![failed(2)]).0), Some(0)),
-        ("its pod runs not for long enough", edited(|o| (text(o), o.min_ready = Duration::from_secs(500)).0), Some(0)),
+        ("its pod runs not for long enough", edited(|o| (text(o), o.min_ready = Duration::from_secs(500)).0), Some(1)),
     ];
     for (what, mut observed, expected) in table {
         observed.status.interrupted_for = Some(0);
@@ -604,7 +627,7 @@ fn a_pod_that_is_being_deleted_is_watched_until_it_has_ended() {
 fn phase_and_readiness_follow_the_pod() {
     let stage = |stage: Stage| edited(|o| o.pods = vec![ObservedPod { stage, ..pod(2) }]);
     let pending = |reason: &str| stage(Stage::Pending(why(reason)));
-    let settling = |now| edited(|o| (o.min_ready, o.now) = (Duration::from_secs(30), at(now)));
+    let settling = |now| edited(|o| (o.status.phase, o.min_ready, o.now) = (None, Duration::from_secs(30), at(now)));
     let refused = edited(|o| {
         o.status.launch_count = 3;
         o.pods.clear();
@@ -627,4 +650,20 @@ fn phase_and_readiness_follow_the_pod() {
         assert_eq!(super::rows::ready(&observed), (ready.to_owned(), reason.to_owned()));
     }
     assert_eq!(settle(settling(29), unseen()).last.wake_at, Some(at(30)));
+}
+
+#[test]
+fn a_pod_that_counted_as_running_does_not_settle_again_when_it_should_have_been_running_for_longer() {
+    let longer = |o: &mut PeObservation| o.min_ready = Duration::from_secs(500);
+    let next = |o: &mut PeObservation| (o.status.launch_count, o.pods) = (2, vec![pod(3)]);
+    // what becomes of a PE that runs -> its phase
+    let table = [
+        (edited(longer), PePhase::Running),
+        (edited(|o| (longer(o), o.status.phase = Some(PePhase::Starting)).0), PePhase::Starting),
+        (edited(|o| (longer(o), next(o)).0), PePhase::Starting),
+    ];
+    for (observed, expected) in table {
+        let status = settle(observed.clone(), unseen()).observed.status;
+        assert_eq!(status.phase, Some(expected), "{observed:?}");
+    }
 }

@@ -1,0 +1,93 @@
+//! Which PEs have been answered with what their region waits for them to see (rule consistent-region-8).
+//!
+//! A PE does not say what it has seen, and a datagram that was sent may be lost. But a PE that has asked has got the
+//! answer. So a region that must know that its PEs go on waits until each of them has asked.
+//!
+//! Knows: which messages regions wait for. Must not know: who answers.
+//!
+//! Invariants: only what the pod of a PE has got for an answer is here; nothing is kept of messages for which no region
+//! waits, nor of regions that are gone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use streams_consistent_region::{Launches, Message};
+use streams_kubernetes::Key;
+
+/// PEs that were answered, each in a launch, with a message.
+pub(crate) type ByPe = BTreeMap<u64, (u32, Message)>;
+
+/// What PEs have got for an answer, by region. Cheap to clone; all clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct Answered {
+    regions: Arc<Mutex<HashMap<Key, ByPe>>>,
+}
+
+impl Answered {
+    /// A PE has got this message of a region for an answer.
+    pub(crate) fn note(&self, region: &Key, pe: u64, launch: u32, message: Message) {
+        if matches!(message, Message::ResumeSubmission { is_pending: true, .. }) {
+            self.regions().entry(region.clone()).or_default().insert(pe, (launch, message));
+        } else if let Some(of_region) = self.regions().get_mut(region) {
+            of_region.remove(&pe);
+        }
+    }
+
+    /// The PEs of a region that were answered.
+    pub(crate) fn of(&self, region: &Key) -> ByPe {
+        self.regions().get(region).cloned().unwrap_or_default()
+    }
+
+    /// The region is gone.
+    pub(crate) fn forget(&self, region: &Key) {
+        self.regions().remove(region);
+    }
+
+    /// Regions of which something is kept.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.regions().len()
+    }
+
+    fn regions(&self) -> MutexGuard<'_, HashMap<Key, ByPe>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a PE was answered with this message in this launch.
+pub(crate) fn was_answered(answered: &ByPe, pe: u64, launch: Option<u32>, message: Message) -> bool {
+    answered.get(&pe).is_some_and(|(of, answer)| Some(*of) == launch && *answer == message)
+}
+
+/// Whether all PEs of these launches were.
+pub(crate) fn were_all_answered(answered: &ByPe, launches: &Launches, message: Message) -> bool {
+    launches.pes().all(|pe| was_answered(answered, pe, launches.of(pe), message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_answered_when_each_is_in_its_launch_and_with_this_message() {
+        let resume = |sequence, is_pending| Message::ResumeSubmission { sequence, retired: 0, is_pending };
+        let (answered, key) = (Answered::default(), Key::new("n", "flow-cr0"));
+        let launches: Launches = [(0, 1), (1, 2)].into_iter().collect();
+        // PE, launch, answer -> all were answered
+        let table = [
+            (0, 1, resume(3, true), false),
+            (1, 1, resume(3, true), false),
+            (1, 2, resume(2, true), false),
+            (1, 2, resume(3, true), true),
+            (0, 1, resume(4, false), false),
+            (0, 1, resume(3, true), true),
+        ];
+        for (pe, launch, message, expected) in table {
+            answered.note(&key, pe, launch, message);
+            assert_eq!(were_all_answered(&answered.of(&key), &launches, resume(3, true)), expected, "{pe} {launch}");
+        }
+        answered.note(&Key::new("n", "flow-cr1"), 0, 1, Message::Drained { sequence: 2 });
+        assert_eq!(answered.len(), 1);
+        answered.forget(&key);
+        assert_eq!(answered.len(), 0);
+    }
+}

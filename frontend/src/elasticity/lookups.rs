@@ -1,0 +1,87 @@
+//! Requests that the mirror does not show (rule elasticity-30).
+//!
+//! Another frontend may have made such a request just now, so the API server is asked for it. But whoever calls may
+//! also have made up its name. So few are asked for at the same time, and of a namespace fewer: what else this frontend
+//! has to do with the API server is not behind them.
+//!
+//! Knows: namespaces, callers. Must not know: what a request is asked for.
+//!
+//! Invariants: all namespaces without jobs are one. A question that was put has its place and its turn until it is
+//! answered, also if nobody waits for it any more.
+
+use super::view::ClusterView;
+use super::{Elasticity, errors, requests};
+use crate::fair_semaphore::FairSemaphore;
+use crate::grpc::places::{CallerName, NOTHING, Places};
+use std::sync::Arc;
+use std::time::Duration;
+use streams_api::Resize;
+use streams_kubernetes::queue::Owner;
+use tokio::time::{Instant, timeout_at};
+use tonic::Status;
+
+/// Requests that are asked for at the same time, in all and of one namespace.
+const AT_ONCE: usize = 8;
+pub(super) const AT_ONCE_OF_ONE: usize = 2;
+/// Calls that wait for one, in all and of one namespace; further ones are refused.
+const WAITING_MAX: usize = 256;
+pub(super) const WAITING_OF_ONE_MAX: usize = 64;
+/// The longest that a call waits for one: so long a call of the API server takes at most.
+const LONGEST: Duration = Duration::from_secs(10);
+
+const WHAT: &str = "the API server to say whether there is such a request";
+
+/// Whose turn it is, and who waits. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub(super) struct Lookups {
+    places: Places,
+    turns: FairSemaphore,
+}
+
+impl Lookups {
+    /// Nothing is asked for.
+    pub(super) fn new() -> Self {
+        let places = Places::new(WAITING_MAX, WAITING_OF_ONE_MAX);
+        Self { places, turns: FairSemaphore::new(AT_ONCE, AT_ONCE_OF_ONE) }
+    }
+}
+
+impl<V: ClusterView> Elasticity<V> {
+    /// The request of this name, as the API server has it. Callers of a namespace take turns.
+    ///
+    /// # Errors
+    /// Too many wait, this one has waited for too long, or this frontend is to stop.
+    pub(super) async fn look_up(
+        &self,
+        namespace: &str,
+        name: &str,
+        caller: Option<&CallerName>,
+        deadline: Instant,
+    ) -> Result<Option<Resize>, Status> {
+        let Lookups { places, turns } = &self.lookups;
+        let place = self.place_among(places, namespace, None, caller);
+        let place = place.map_err(|full| errors::too_many_lookups(&full))?;
+        let group = if self.view.has_jobs(namespace) { namespace } else { NOTHING };
+        let of_caller = caller.map(|CallerName(name)| Arc::clone(name)).unwrap_or_default();
+        let (client, namespace, name) = (self.client.clone(), namespace.to_owned(), name.to_owned());
+        let found = async {
+            let turn = turns.acquire_for(Owner { namespace: group.into(), object: of_caller }).await;
+            let put = tokio::spawn(async move {
+                let _held = (place, turn);
+                requests::get(&client, &namespace, &name).await
+            });
+            put.await.unwrap_or_else(|_| Err(errors::not_taken("this frontend stops")))
+        };
+        let until = deadline.min(Instant::now() + LONGEST);
+        let late = |_| {
+            let why =
+                if until < deadline { errors::not_taken("it takes too long") } else { errors::still_waiting_to(WHAT) };
+            Err(why)
+        };
+        tokio::select! {
+            biased;
+            found = timeout_at(until, found) => found.unwrap_or_else(late),
+            () = self.stopping.cancelled() => Err(errors::shutting_down_while(WHAT)),
+        }
+    }
+}

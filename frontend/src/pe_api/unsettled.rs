@@ -1,0 +1,95 @@
+//! Names of endpoints that may be reserved for PEs that do not have them (rule pe-api-5).
+//!
+//! If the API server does not answer, nobody knows whether a name was reserved, or an endpoint written. What is left
+//! over counts for a while only, but it is there as long as the PE. So a PE whose registrations come to no end gets no
+//! more names than it may have endpoints.
+//!
+//! Knows: PEs, names, numbers. Must not know: what an endpoint is, the API server.
+//!
+//! Invariants: a name is here from before it is reserved until it is known what came of it. Nothing is kept of PEs that
+//! are gone.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use streams_api::ProcessingElement;
+use streams_kubernetes::Key;
+use streams_kubernetes::watch::Watch;
+
+/// Names by PE. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub(super) struct Unsettled {
+    most: usize,
+    names: Arc<Mutex<HashMap<Key, BTreeSet<String>>>>,
+}
+
+impl Unsettled {
+    /// So many names of a PE at most, with its endpoints, of PEs that this mirror shows.
+    pub(super) fn new(most: usize, elements: &Watch<ProcessingElement>) -> Self {
+        let unsettled = Self { most, names: Arc::default() };
+        let following = unsettled.clone();
+        elements.subscribe_to_departures(move |element, _| drop(following.names().remove(&Key::of(element))));
+        unsettled
+    }
+
+    /// The name is about to be reserved for a PE that has so many endpoints. False if it has too many.
+    pub(super) fn begin(&self, pe: &Key, name: &str, endpoints: usize) -> bool {
+        let mut names = self.names();
+        let of_pe = names.get(pe);
+        let others = of_pe.map_or(0, |names| names.iter().filter(|other| *other != name).count());
+        if endpoints + others >= self.most {
+            return false;
+        }
+        names.entry(pe.clone()).or_default().insert(name.to_owned());
+        true
+    }
+
+    /// The name may stay reserved although the PE has it no more.
+    pub(super) fn add(&self, pe: &Key, name: &str) {
+        self.names().entry(pe.clone()).or_default().insert(name.to_owned());
+    }
+
+    /// What came of the name is known.
+    pub(super) fn settle(&self, pe: &Key, name: &str) {
+        let mut names = self.names();
+        if let Some(of_pe) = names.get_mut(pe) {
+            of_pe.remove(name);
+            if of_pe.is_empty() {
+                names.remove(pe);
+            }
+        }
+    }
+
+    fn names(&self) -> MutexGuard<'_, HashMap<Key, BTreeSet<String>>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mirrors::indexes;
+    use streams_api::ProcessingElementSpec;
+
+    #[test]
+    fn a_pe_has_no_more_names_than_it_may_have_endpoints_and_nothing_is_kept_of_one_that_is_gone() {
+        let key = Key::new("n", "flow-0");
+        let mut pe = ProcessingElement::new("flow-0", ProcessingElementSpec::default());
+        pe.metadata.namespace = Some("n".to_owned());
+        let elements = Watch::filled(indexes(), [pe]);
+        let unsettled = Unsettled::new(3, &elements);
+        // endpoints, name -> whether it may be reserved; each stays unsettled
+        for (endpoints, name, expected) in
+            [(3, "a", false), (2, "a", true), (2, "a", true), (2, "b", false), (1, "b", true), (1, "c", false)]
+        {
+            assert_eq!(unsettled.begin(&key, name, endpoints), expected, "{endpoints} {name}");
+        }
+        unsettled.settle(&key, "a");
+        assert!(unsettled.begin(&key, "c", 1));
+        unsettled.settle(&key, "b");
+        unsettled.settle(&key, "c");
+        assert!(unsettled.names().is_empty());
+        unsettled.add(&key, "d");
+        elements.remove(&key);
+        assert!(unsettled.names().is_empty());
+    }
+}
