@@ -15,8 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use streams_api::parallel_region::WIDTH_MAX;
 use streams_api::{
-    CommittedRegion, Job, ParallelRegion, ParallelRegionSpec, RequestedWidths, Resize, UnwrittenWidth,
-    WidthOfResize,
+    CommittedRegion, Job, ParallelRegion, ParallelRegionSpec, RequestedWidths, Resize, UnwrittenWidth, WidthOfResize,
 };
 use streams_proto::elasticity::v1::{LastResize, Region};
 
@@ -181,8 +180,8 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
     use streams_api::{
-        AdmittedRegion, BundleReference, DesiredWidth, InitialWidth, JobSpec, JobStatus, ParallelRegionStatus, RegionWidth,
-        RejectedWidth, ResizePhase, ResizeSpec, ResizeStatus, Rollout, condition,
+        AdmittedRegion, BundleReference, DesiredWidth, InitialWidth, JobSpec, JobStatus, ParallelRegionStatus,
+        RegionWidth, RejectedWidth, ResizePhase, ResizeSpec, ResizeStatus, Rollout, condition,
     };
 
     /// Applied width, generation, roll-out finished.

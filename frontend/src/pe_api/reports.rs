@@ -199,7 +199,9 @@ fn follow(inner: &Arc<Mutex<Inner>>, mirror: &Watch<ProcessingElement>) {
         }
     });
     let following = Arc::clone(inner);
-    mirror.subscribe_to_departures(move |pe, _| drop(lock(&following).known.remove(&Key::of(pe))));
+    mirror.subscribe_to_departures(move |pe, _| {
+        lock(&following).known.remove(&Key::of(pe));
+    });
 }
 
 fn connectivity(pe: &ProcessingElement) -> Option<&ReportedConnectivity> {

@@ -6,6 +6,7 @@
 //!
 //! Knows: the mirror, what this process has written, the API server. Must not know: what becomes of requests.
 
+use super::memory::Entry;
 use super::off_thread::off_thread_if_many;
 use super::reconciler::JobReconciler;
 use super::requests::amount_of_unread;
@@ -91,6 +92,15 @@ fn is_ours(request: &Resize, job: &Job) -> bool {
     is_controlled_by(&request.metadata, job) && is_of(request, job) && request.metadata.deletion_timestamp.is_none()
 }
 
+/// What this process has written of the requests of a job.
+#[derive(Default)]
+struct OwnRequests {
+    /// By name, as the API server answered.
+    latest: BTreeMap<String, Arc<Resize>>,
+    /// Those that the API server has, whether the mirror shows them or not.
+    found: BTreeSet<String>,
+}
+
 impl<C> JobReconciler<C> {
     /// The requests of a job that stay, each as it was written last: the mirror may not show that yet. Many are read on
     /// a thread that serves nobody else.
@@ -98,46 +108,63 @@ impl<C> JobReconciler<C> {
     /// # Errors
     /// Reading panicked.
     pub(super) async fn read_requests(&self, key: &Key, job: &Job) -> Result<Vec<Arc<Resize>>, Error> {
+        let own = self.own_requests(key, job);
         let kept = self.mirrors.resizes.kept_of_job(key);
         let amount = amount_of_unread(kept.len());
         let read = || kept.into_iter().filter_map(|(_, request)| request.read()).collect::<Vec<_>>();
         let shown = off_thread_if_many(amount, read).await;
         let shown = shown.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
-        Ok(self.latest_requests(key, job, shown))
+        Ok(self.latest_requests(key, job, own, shown))
     }
 
     /// The same, on this thread.
     pub(super) fn requests(&self, key: &Key, job: &Job) -> Vec<Arc<Resize>> {
-        self.latest_requests(key, job, self.mirrors.resizes.of_job(key).collect())
+        let own = self.own_requests(key, job);
+        self.latest_requests(key, job, own, self.mirrors.resizes.of_job(key).collect())
     }
 
-    /// The requests of a job that stay, given what the mirror shows.
-    fn latest_requests(&self, key: &Key, job: &Job, shown: Vec<Arc<Resize>>) -> Vec<Arc<Resize>> {
-        let shown: Vec<Arc<Resize>> = shown.into_iter().filter(|request| is_ours(request, job)).collect();
+    /// What this process has written of the requests of a job, and the mirror has not shown yet. It is to be looked up
+    /// before the mirror is: long work looks at the requests as well, and what the mirror shows by then is forgotten.
+    fn own_requests(&self, key: &Key, job: &Job) -> OwnRequests {
         let uid = job.metadata.uid.clone().unwrap_or_default();
-        let latest = self.memory.find(key, &uid, |entry| {
-            // What the mirror shows as new or does not have any more is not kept.
-            let mut kept = std::mem::take(&mut entry.requests);
-            let newer = |shown: &Arc<Resize>| {
-                let own = kept.remove(&shown.name_any())?;
-                let is_newer =
-                    own.metadata.uid == shown.metadata.uid && version(&own.metadata) > version(&shown.metadata);
-                is_newer.then_some(own)
-            };
-            let mut latest: BTreeMap<String, Arc<Resize>> =
-                shown.iter().filter_map(newer).map(|own| (own.name_any(), own)).collect();
-            let found = &mut entry.named_requests.found;
-            for shown in &shown {
-                found.remove(&shown.name_any());
-            }
-            latest.extend(kept.into_iter().filter(|(name, _)| found.contains(name)));
-            entry.requests.clone_from(&latest);
-            latest
+        let own = |entry: &mut Entry| OwnRequests {
+            latest: entry.requests.clone(),
+            found: entry.named_requests.found.clone(),
+        };
+        self.memory.find(key, &uid, own).unwrap_or_default()
+    }
+
+    /// The requests of a job that stay, given what this process has written and what the mirror has shown after that.
+    fn latest_requests(
+        &self,
+        key: &Key,
+        job: &Job,
+        OwnRequests { latest: mut own, found }: OwnRequests,
+        shown: Vec<Arc<Resize>>,
+    ) -> Vec<Arc<Resize>> {
+        let mut all: Vec<Arc<Resize>> = shown.into_iter().filter(|request| is_ours(request, job)).collect();
+        let versions: BTreeMap<String, (Option<String>, u64)> = all
+            .iter()
+            .map(|shown| (shown.name_any(), (shown.metadata.uid.clone(), version(&shown.metadata))))
+            .collect();
+        // What the mirror shows as new or does not have any more is not kept.
+        let counts = |name: &String, own: &Resize, found: &BTreeSet<String>| match versions.get(name) {
+            Some((uid, shown)) => own.metadata.uid == *uid && version(&own.metadata) > *shown,
+            None => found.contains(name),
+        };
+        let uid = job.metadata.uid.clone().unwrap_or_default();
+        self.memory.find(key, &uid, |entry| {
+            entry.named_requests.found.retain(|name| !versions.contains_key(name));
+            let found = &entry.named_requests.found;
+            entry.requests.retain(|name, own| counts(name, own, found));
         });
-        let mut latest = latest.unwrap_or_default();
-        let shown = shown.into_iter().map(|shown| latest.remove(&shown.name_any()).unwrap_or(shown));
-        let mut all: Vec<Arc<Resize>> = shown.collect();
-        all.extend(latest.into_values());
+        own.retain(|name, own| counts(name, own, &found));
+        for shown in &mut all {
+            if let Some(own) = own.remove(&shown.name_any()) {
+                *shown = own;
+            }
+        }
+        all.extend(own.into_values());
         all
     }
 

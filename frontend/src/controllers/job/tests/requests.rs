@@ -1,10 +1,13 @@
 //! Requests to resize: each has its own outcome, whatever becomes of others (rules elasticity-15 to elasticity-17).
 
-use super::simulation::{JobSimulation, UserDeletion};
+use super::simulation::{JobSimulation, UserDeletion, key, wait_for};
 use crate::controllers::job::generation::Target;
 use crate::controllers::job::tasks::{CompileRequest, Slot, TaskKind};
 use kube::core::Status;
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
 use streams_api::{InitialWidth, Resize, ResizePhase, ResizePolicy, SupersededBy, WidthOfResize, condition};
 use streams_kubernetes_fake::Verb;
 
@@ -321,6 +324,34 @@ fn an_edit_whose_compilation_comes_to_no_end_costs_nobody_else_anything_either()
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!(applied(&simulation), widths(4, 8));
+}
+
+/// Long work looks at the requests as well, and what the mirror shows by then is forgotten.
+#[test]
+fn what_was_written_is_known_though_the_mirror_shows_it_while_many_requests_are_read() {
+    let mut simulation = JobSimulation::running();
+    for number in 0..130 {
+        simulation.request(&format!("r{number}"), &[("R", 3)]);
+    }
+    simulation.leader.catch_up();
+    wait_for(simulation.leader.reconcile()).unwrap();
+    let reconciler = Arc::clone(&simulation.leader.reconciler);
+    let of = key();
+    let job = reconciler.mirrors.jobs.get(&of).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let read = runtime.block_on(async {
+        let mut reading = pin!(reconciler.read_requests(&of, &job));
+        let begun = futures::poll!(reading.as_mut());
+        simulation.leader.catch_up();
+        assert_eq!(reconciler.requests(&of, &job).len(), 130);
+        match begun {
+            Poll::Ready(read) => read,
+            Poll::Pending => reading.await,
+        }
+    });
+    let read = read.unwrap();
+    let numbered = read.iter().filter(|request| request.status.as_ref().is_some_and(|status| status.number.is_some()));
+    assert_eq!((read.len(), numbered.count()), (130, 130));
 }
 
 #[test]
