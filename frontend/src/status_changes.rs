@@ -3,8 +3,8 @@
 //!
 //! The write is made only if nobody has written the object since it was read; else it is read again and decided again.
 //! So it is if nothing is to be written, or the change is refused, by what the mirror shows: another replica may have
-//! written what it does not show yet. Then the mirror is waited for. A write whose caller has gone goes on without it, and the next change of the object
-//! waits for its end: it could have its effect after that.
+//! written what it does not show yet. Then the mirror is waited for. A write whose caller has gone goes on without it,
+//! and the next change of the object waits for its end: it could have its effect after that.
 //!
 //! Knows: clusters, mirrors. Must not know: who asks, what is changed, HTTP, gRPC.
 

@@ -98,7 +98,8 @@ pub struct JobSpec {
     #[x_kube(validation = Rule::new(schema::OBJECT_NAME).message(schema::OBJECT_NAME_SAYS))]
     pub image_pull_secret: Option<String>,
     /// Widths of parallel regions at submission, their bounds, and whether operators ask for the number of channels. An
-    /// exact name beats a pattern; among patterns the last wins; for each of these alone, among the entries that have it.
+    /// exact name beats a pattern; among patterns the last wins; for each of these alone, among the entries that have
+    /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     #[x_kube(validation = Rule::new(

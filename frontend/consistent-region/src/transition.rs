@@ -459,10 +459,10 @@ impl Transition<'_> {
         Ok(())
     }
 
-    /// What PEs have reported while nobody drove the region is lost: they do not report again. So a reset begins at once
-    /// where the region waits for reports, or may have been drained by an operator, which nobody would tell to go on.
-    /// It is no attempt that has failed. Nor could PEs ask for their messages meanwhile (rules consistent-region-3 and
-    /// consistent-region-9).
+    /// What PEs have reported while nobody drove the region is lost: they do not report again. So a reset begins at
+    /// once where the region waits for reports, or may have been drained by an operator, which nobody would tell to go
+    /// on. It is no attempt that has failed. Nor could PEs ask for their messages meanwhile (rules consistent-region-3
+    /// and consistent-region-9).
     fn taken_over(&mut self) -> Result<(), Ignored> {
         let is_operator_driven = matches!(self.settings.trigger, Trigger::OperatorDriven { .. });
         let launches = match &mut self.state.phase {

@@ -1,8 +1,8 @@
 //! Serving PEs the bundles of their jobs (the rules of `docs/rules/repository.md`).
 //!
 //! The bootstrap of a PE asks for a bundle by name, at an address of the frontend, once: whatever else it gets ends it.
-//! So a request waits here for what may pass. Whose pod asks is told by its address, and what the job was submitted with
-//! is recorded in its status: that bundle, with the same SHA-256, is what the pod gets.
+//! So a request waits here for what may pass. Whose pod asks is told by its address, and what the job was submitted
+//! with is recorded in its status: that bundle, with the same SHA-256, is what the pod gets.
 //!
 //! | Module | Subject |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! the protocol, what becomes of it that a pod is told why it does not get its bundle.
 //!
 //! Invariants: a pod gets no other bundle than that of its job. However many pods ask at once, a bundle is fetched once
-//! (rule repository-9), and the disk that is used has a bound (rule repository-10). A pod that asks waits no longer than
-//! [`RepositoryOptions::patience`].
+//! (rule repository-9), and the disk that is used has a bound (rule repository-10). A pod that asks waits no longer
+//! than [`RepositoryOptions::patience`].
 
 mod flights;
 mod reading;

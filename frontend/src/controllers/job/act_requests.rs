@@ -80,8 +80,8 @@ impl<C: Cluster> Actor<'_, C> {
         Ok(())
     }
 
-    /// Leaves out who would be refused because of bounds or a generation that are not those of the job any more: whoever
-    /// has changed the job before the request was made must not be told that it is as before.
+    /// Leaves out who would be refused because of bounds or a generation that are not those of the job any more:
+    /// whoever has changed the job before the request was made must not be told that it is as before.
     async fn without_outdated(&self, judged: Vec<Resize>) -> Result<Vec<Resize>, Error> {
         let by_job = |request: &Resize| {
             let reason = request.status.as_ref().and_then(|status| status.reason.as_deref());

@@ -1,8 +1,8 @@
 //! Computes a PE's share of the resources of a job, and says which resources no cluster can use.
 //!
-//! Requests and limits of the job alike are divided by the number of PEs: thousandths of CPU, whole pages of huge pages,
-//! whole units of everything else, rounded down, never to 0 (rule pod-4). What can be used divides into what can be
-//! used.
+//! Requests and limits of the job alike are divided by the number of PEs: thousandths of CPU, whole pages of huge
+//! pages, whole units of everything else, rounded down, never to 0 (rule pod-4). What can be used divides into what can
+//! be used.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;

@@ -7,8 +7,8 @@
 //! Knows: boards, addresses of pods. Must not know: what matches what.
 //!
 //! Invariants: nobody is told anything before the boards have all that there is, and know what of it matches; until
-//! then nothing is read of a PE, however often it is looked at. Nothing is kept of PEs that are gone. A pod is told that
-//! its PE controls, and no other.
+//! then nothing is read of a PE, however often it is looked at. Nothing is kept of PEs that are gone. A pod is told
+//! that its PE controls, and no other.
 
 #[cfg(test)]
 mod tests;

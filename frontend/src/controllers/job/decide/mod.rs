@@ -38,6 +38,7 @@ mod waves;
 
 use super::generation::next_generation;
 use super::observed::{Children, DesiredGeneration, DesiredPe, JobObservation, Loaded, ObservedDrift, ObservedObject};
+use super::refusals::NAME_TAKEN;
 use super::tasks::{Failure, Progress, Remedy, Task};
 use super::transport::Transport;
 use super::waits::{Waits, Words};
@@ -508,4 +509,14 @@ fn abandoned(observed: &JobObservation) -> Vec<u64> {
     let wanted = |id: &u64| proposal.is_some_and(|proposal| proposal.processing_elements.contains_key(id));
     let pes = observed.children.processing_elements.iter();
     pes.filter(|(id, pe)| pe.generation >= next && !wanted(id)).map(|(id, _)| *id).collect()
+}
+
+/// What is said of a PE that the job does not have, if there is an object of its name: that one may have a pod that
+/// runs (rule job-30).
+fn name_taken(observed: &JobObservation, id: u64) -> Option<Words> {
+    let in_the_way = &observed.in_the_way;
+    observed.children.taken.contains(&id).then(|| {
+        let message = format!("the job does not control the object of its name; in the way: {in_the_way}");
+        Words::of(NAME_TAKEN, &message)
+    })
 }

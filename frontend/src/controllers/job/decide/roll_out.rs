@@ -4,13 +4,12 @@ use super::super::chunks::Document;
 use super::super::observed::{
     Children, DesiredGeneration, DesiredPe, JobObservation, Loaded, NextPod, ObservedPe, PodState,
 };
-use super::super::refusals::NAME_TAKEN;
 use super::super::tasks::{PublishRequest, Remedy, RenewRequest, Task};
 use super::super::waits::Words;
 use super::waves::Changes;
 use super::{
-    Child, Current, Draft, JobAction, StoredDocument, WhichGeneration, after, committed, is_submitted, proposed,
-    superfluous,
+    Child, Current, Draft, JobAction, StoredDocument, WhichGeneration, after, committed, is_submitted, name_taken,
+    proposed, superfluous,
 };
 use k8s_openapi::jiff::Timestamp;
 use streams_api::StoredPlan;
@@ -156,16 +155,6 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
         repair(observed, without_text, draft);
     }
     outdated.renew(observed, draft);
-}
-
-/// What is said of a PE that the job does not have, if there is an object of its name: that one may have a pod that
-/// runs (rule job-30).
-pub(super) fn name_taken(observed: &JobObservation, id: u64) -> Option<Words> {
-    let in_the_way = &observed.in_the_way;
-    observed.children.taken.contains(&id).then(|| {
-        let message = format!("the job does not control the object of its name; in the way: {in_the_way}");
-        Words::of(NAME_TAKEN, &message)
-    })
 }
 
 /// What a PE waits for whose text is not there.

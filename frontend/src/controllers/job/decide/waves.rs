@@ -7,8 +7,7 @@
 
 use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, ObservedPe, PodState};
 use super::super::waits::{LATER, Waits, Words};
-use super::roll_out::name_taken;
-use super::{Draft, after, is_submitted, roll_out_end, unfinished_end};
+use super::{Draft, after, is_submitted, name_taken, roll_out_end, unfinished_end};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;
 

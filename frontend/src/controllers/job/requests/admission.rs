@@ -36,8 +36,8 @@ enum Judgement {
     Later,
 }
 
-/// Admits or refuses all requests that nobody has admitted, oldest first. Gives what they should say of themselves; each
-/// that is admitted has the next number after `last`. The others are looked at again.
+/// Admits or refuses all requests that nobody has admitted, oldest first. Gives what they should say of themselves;
+/// each that is admitted has the next number after `last`. The others are looked at again.
 pub(crate) fn admit_all<'a>(of: &Circumstances<'a>, mut last: u64, now: Timestamp) -> Vec<(&'a Resize, ResizeStatus)> {
     let mut new: Vec<&Resize> = of.requests.iter().copied().filter(|request| is_new(request)).collect();
     new.sort_by_cached_key(|request| age(request));

@@ -46,7 +46,8 @@ struct Newest<'a> {
 pub(super) struct Wanted {
     /// The width.
     width: u32,
-    /// What is wanted instead if requests that may still be refused, or withdrawn, are. None, if no such request counts.
+    /// What is wanted instead if requests that may still be refused, or withdrawn, are. None, if no such request
+    /// counts.
     otherwise: BTreeSet<u32>,
 }
 
