@@ -1,0 +1,132 @@
+//! The state of the instance.
+
+use super::*;
+
+/// The state, without the time of the request.
+async fn state(cluster: &mut Cluster, accept: &str) -> (String, String) {
+    let mut request = Request::get("/api/state").header("host", "streams-api.n").header("accept", accept);
+    request = request.extension(ConnectInfo::<SocketAddr>(format!("{TOOL}:1").parse().unwrap()));
+    let response = cluster.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
+    let body = String::from_utf8(to_bytes(response.into_body(), 16 << 20).await.unwrap().to_vec()).unwrap();
+    let (before, rest) = body.split_once("equestTime").unwrap();
+    let digits = rest.find(|c: char| c.is_ascii_digit()).unwrap();
+    let end = digits + rest[digits..].find(|c: char| !c.is_ascii_digit()).unwrap();
+    assert!(rest[digits..end].parse::<i64>().unwrap() > 1_700_000_000, "{rest}");
+    (kind, format!("{before}equestTime{}T{}", &rest[..digits], &rest[end..]))
+}
+
+/// Of the job `srcjob` PE 1 exports, and PEs 0 of both jobs import; it runs and is connected.
+fn an_instance(server: &Server) {
+    jobs(server);
+    let properties = json!([{"name": "prop0", "type": "list<rstring>", "values": ["\"a\""]}]);
+    export(server, "ByProperties", &json!({"exportOperName": "Out", "properties": properties, "name": "Out<&>"}));
+    importing(server, "dstjob-0-0", "dstjob", 0, 0, &subscribed("\"a\" in prop0"));
+    importing(server, "srcjob-0-0", "srcjob", 0, 0, &subscribed("\"a\" in prop0"));
+    server.edit::<ProcessingElement>(&Key::new("n", "srcjob-1"), |pe| {
+        pe.spec.exported_ports = vec![10];
+        pe.spec.operators = vec!["A\"<&>'".to_owned(), "B".to_owned()];
+        let status = pe.status.as_mut().unwrap();
+        status.phase = Some(PePhase::Running);
+        status.node_name = Some("node-1".to_owned());
+        status.connectivity = Some(ReportedConnectivity { state: Connectivity::Full, launch_count: 2 });
+        let endpoint = UserEndpoint { name: "web".to_owned(), port: 80, protocol: "TCP".to_owned() };
+        status.endpoints = vec![endpoint];
+    });
+    server.edit::<ProcessingElement>(&Key::new("n", "srcjob-0"), |pe| {
+        pe.spec.application_name = "demo::A<&>".to_owned();
+        let status = pe.status.as_mut().unwrap();
+        status.phase = Some(PePhase::BackOff);
+        // Of an earlier pod.
+        status.connectivity = Some(ReportedConnectivity { state: Connectivity::Full, launch_count: 1 });
+        status.last_termination = Some(Termination { exit_code: Some(139), ..Termination::default() });
+    });
+    let region: ParallelRegion = serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "ParallelRegion",
+        "metadata": metadata(server, "Job", "srcjob-0", "srcjob"),
+        "spec": {"jobName": "srcjob", "index": 0, "name": "R", "width": 3}, "status": {"width": 2},
+    }))
+    .unwrap();
+    server.create(&region);
+    server.edit::<Job>(&Key::new("n", "srcjob"), |job| {
+        job.metadata.creation_timestamp = None;
+        job.status.as_mut().unwrap().phase = Some(JobPhase::Degraded);
+    });
+    server.edit::<Job>(&Key::new("n", "dstjob"), |job| job.metadata.creation_timestamp = None);
+    // Nothing of these belongs to the answer: a job of another namespace, and one that has no number.
+    let mut elsewhere = job("elsewhere", 7);
+    elsewhere.metadata.namespace = Some("m".to_owned());
+    server.create(&elsewhere);
+    let mut unnumbered = job("unnumbered", 8);
+    unnumbered.status = None;
+    server.create(&unnumbered);
+}
+
+#[tokio::test]
+async fn the_state_is_that_of_the_namespace_as_xml() {
+    let mut cluster = Cluster::with(an_instance);
+    let (kind, body) = state(&mut cluster, "*/*").await;
+    let expected = concat!(
+        r#"<instance xmlns="http://www.ibm.com/xmlns/prod/streams/api/state" id="n" requestTime="T">"#,
+        r#"<job id="1" name="srcjob" applicationName="demo::A&lt;&amp;&gt;" state="running" "#,
+        r#"healthSummary="unhealthy" user="streams" submitTime="0">"#,
+        r#"<pe id="0" host="" processId="0" state="restarting" reasonCode="crash" healthSummary="partiallyUnhealthy" "#,
+        r#"requiredConnections="disconnected" optionalConnections="disconnected">"#,
+        r#"<operator name="o"/><inputPort index="0"/></pe>"#,
+        r#"<pe id="1" host="node-1" processId="0" state="running" reasonCode="none" healthSummary="healthy" "#,
+        r#"requiredConnections="connected" optionalConnections="connected">"#,
+        r#"<operator name="A&quot;&lt;&amp;&gt;&apos;"/><operator name="B"/><inputPort index="0"/>"#,
+        r#"<outputPort index="10" streamName="Out&lt;&amp;&gt;">"#,
+        r#"<connection inputPeId="0" inputPortIndex="0" required="false"/></outputPort></pe></job>"#,
+        r#"<job id="2" name="dstjob" applicationName="" state="constructed" healthSummary="unhealthy" "#,
+        r#"user="streams" submitTime="0">"#,
+        r#"<pe id="0" host="" processId="0" state="constructed" reasonCode="none" healthSummary="partiallyUnhealthy" "#,
+        r#"requiredConnections="disconnected" optionalConnections="disconnected">"#,
+        r#"<operator name="o"/><inputPort index="0"/></pe></job></instance>"#,
+    );
+    assert_eq!((&*kind, &*body), ("application/xml", expected));
+    assert_eq!(state(&mut cluster, "*/*").await.1, body, "the same again");
+}
+
+#[tokio::test]
+async fn the_state_as_json_says_what_the_schema_has_no_place_for() {
+    let mut cluster = Cluster::with(an_instance);
+    let (kind, body) = state(&mut cluster, "application/json").await;
+    assert_eq!(kind, "application/json");
+    let state: Value = serde_json::from_str(&body.replace(":T,", ":0,")).unwrap();
+    assert_eq!((&state["id"], state["jobs"].as_array().unwrap().len()), (&json!("n"), 2));
+    let job = &state["jobs"][0];
+    assert_eq!(job["parallelRegions"], json!([{"name": "R", "width": 3, "appliedWidth": 2}]));
+    assert_eq!(job["pes"].as_array().unwrap().len(), 2);
+    let pe = &job["pes"][1];
+    assert_eq!(pe["operators"], json!([{"name": "A\"<&>'"}, {"name": "B"}]));
+    assert_eq!(pe["endpoints"], json!([{"name": "web", "port": 80, "protocol": "TCP"}]));
+    assert_eq!((&pe["launchCount"], &pe["operatorCount"], &pe["host"]), (&json!(2), &json!(1), &json!("node-1")));
+    let connection = |job: u64| json!({"inputJobId": job, "inputPeId": 0, "inputPortIndex": 0, "required": false});
+    let port = json!({"index": 10, "streamName": "Out<&>", "connections": [connection(1), connection(2)]});
+    assert_eq!(pe["outputPorts"], json!([port]));
+}
+
+#[tokio::test]
+async fn the_state_of_many_pes_is_whole_and_in_order_and_that_of_none_is_a_document_too() {
+    let mut cluster = Cluster::with(|server| {
+        server.create(&job("srcjob", 1));
+        for id in 0..200 {
+            element(server, "srcjob", id, &format!("10.0.1.{id}"));
+        }
+    });
+    let (_, body) = state(&mut cluster, "application/json").await;
+    let read: Value = serde_json::from_str(&body.replace(":T,", ":0,")).unwrap();
+    let ids: Vec<u64> =
+        read["jobs"][0]["pes"].as_array().unwrap().iter().map(|pe| pe["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, (0..200).collect::<Vec<_>>());
+    let (_, body) = state(&mut cluster, "").await;
+    assert_eq!((body.matches("<pe ").count(), body.matches("</pe>").count()), (200, 200));
+    assert!(body.ends_with("</job></instance>"));
+    let mut nothing = Cluster::with(|_| {});
+    let (_, body) = state(&mut nothing, "").await;
+    assert!(body.ends_with("requestTime=\"T\"></instance>"), "{body}");
+    let (_, body) = state(&mut nothing, "application/json").await;
+    assert_eq!(body, r#"{"id":"n","requestTime":T,"jobs":[]}"#);
+}

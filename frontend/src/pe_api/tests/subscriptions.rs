@@ -1,0 +1,145 @@
+//! Routes, properties, filters and subscriptions.
+
+use super::*;
+
+#[tokio::test]
+async fn routes_are_those_of_the_board_and_follow_a_change_before_it_is_answered() {
+    let mut cluster = Cluster::with(|server| {
+        by_properties(server);
+        importing(server, "dstjob-0-0", "dstjob", 0, 0, &subscribed("\"a\" in prop0"));
+    });
+    let importer = "/api/subscriptions/job/dstjob/pe/0";
+    let routes = r#"{"exports":{"srcjob-1-10":{"portId":10,"entries":{"dstjob-0-0":{"jobId":2,"peId":0,"portId":0,"portIndex":0,"filter":""}}}},"imports":{}}"#;
+    let (status, body) = cluster.answer(get(SUBSCRIPTIONS)).await;
+    assert_eq!((status.as_u16(), &*body), (200, routes));
+    cluster.expect(get(importer), 200, r#""imports":{"dstjob-0-0":{"portId":0,"entries":{"srcjob-1-10""#).await;
+    cluster.expect(get("/api/subscriptions/job/srcjob/pe/0"), 200, r#"{"exports":{},"imports":{}}"#).await;
+    cluster.expect(get("/api/subscriptions/job/srcjob/pe/7"), 404, "no PE 7").await;
+    let changed = properties(&[("prop0", "a")]);
+    let path = format!("{SUBSCRIPTIONS}/export/10/properties");
+    cluster.expect(send(Method::PATCH, &path, &changed), 204, "").await;
+    // "a" in a text is an error, so nothing matches.
+    cluster.expect(get(SUBSCRIPTIONS), 200, r#"{"exports":{},"imports":{}}"#).await;
+    let streams = r#"<importedStreams><propertyBasedImport subscription="prop0 == &quot;a&quot;"/></importedStreams>"#;
+    let path = format!("{importer}/import/0/streams");
+    cluster.expect(Exchange { from: STRANGER, ..send(Method::PUT, &path, streams) }, 204, "").await;
+    cluster.expect(get(SUBSCRIPTIONS), 200, routes).await;
+    // The export forbids filters, and sends to the port.
+    let path = format!("{importer}/import/0/filter");
+    cluster.expect(Exchange { from: STRANGER, ..send(Method::PUT, &path, "a == 1") }, 400, "forbids filters").await;
+}
+
+#[tokio::test]
+async fn a_filter_is_forbidden_by_what_sends_to_the_port_after_the_change() {
+    let of_export = "\"a\" in prop0";
+    // what is asked for before; with a filter at the same time -> status. The export forbids filters.
+    let table = [
+        ("prop0 == 1", of_export, 400),
+        (of_export, "prop0 == 1", 204),
+        (of_export, of_export, 400),
+        ("prop0 == 1", "prop0 == 2", 204),
+    ];
+    for (before, after, status) in table {
+        let mut cluster = Cluster::with(|server| {
+            by_properties(server);
+            importing(server, "dstjob-0-0", "dstjob", 0, 0, &subscribed(before));
+        });
+        let after = after.replace('"', "&quot;");
+        let after = format!(r#"<propertyBasedImport subscription="{after}"/>"#);
+        let streams = format!(r#"<importedStreams filter="b == 1">{after}</importedStreams>"#);
+        let path = "/api/subscriptions/job/dstjob/pe/0/import/0/streams";
+        let part = if status == 400 { "export srcjob-1-10, which sends to the port, forbids filters" } else { "" };
+        cluster.expect(Exchange { from: STRANGER, ..send(Method::PUT, path, &streams) }, status, part).await;
+        assert_eq!(cluster.connection.writes(), usize::from(status == 204), "{before}: {after}");
+    }
+}
+
+#[tokio::test]
+async fn properties_are_read_added_replaced_and_removed() {
+    let exports = "/api/subscriptions/job/srcjob/pe/1/export/10";
+    let (all, one) = (format!("{exports}/properties"), |name: &str| format!("{exports}/property/{name}"));
+    let mut cluster = Cluster::with(by_properties);
+    let everything = names(&[]);
+    cluster.expect(get(exports), 200, r#""name":"prop0","type":"list<rstring>","values":["\"a\"","\"b\""]"#).await;
+    cluster.expect(send(Method::POST, &all, &everything), 200, "name=\"prop0\"").await;
+    cluster.expect(send(Method::PUT, &all, &properties(&[("prop0", "x")])), 400, "prop0 already").await;
+    cluster.expect(send(Method::PUT, &all, &properties(&[("foo", "x"), ("prop0", "x")])), 400, "prop0 already").await;
+    cluster.expect(send(Method::PUT, &all, &properties(&[])), 204, "").await;
+    cluster.expect(send(Method::PUT, &all, &properties(&[("foo", "x"), ("bar", "y")])), 204, "").await;
+    let (_, read) = cluster.answer(send(Method::POST, &all, &everything)).await;
+    assert_eq!(read.matches("<property ").count(), 3, "{read}");
+    let (_, read) = cluster.answer(send(Method::POST, &all, &names(&["foo", "unknown"]))).await;
+    assert_eq!((read.matches("<property ").count(), read.contains("name=\"foo\"")), (1, true), "{read}");
+    cluster.expect(get(&one("prop1")), 404, "").await;
+    let hello = property("prop1", "rstring", "\"hello\"");
+    cluster.expect(send(Method::PUT, &one("prop2"), &hello), 400, "the path names property prop2").await;
+    cluster.expect(send(Method::PUT, &one("prop1"), &hello), 204, "").await;
+    cluster.expect(get(&one("prop1")), 200, "<value>\"hello\"</value>").await;
+    cluster
+        .expect(send(Method::PATCH, &all, &properties(&[("foo", "z"), ("nope", "z")])), 400, "no property nope")
+        .await;
+    cluster.expect(send(Method::PATCH, &all, &properties(&[("foo", "z")])), 204, "").await;
+    let writes = cluster.connection.writes();
+    cluster.expect(send(Method::PATCH, &all, &properties(&[("foo", "z")])), 204, "").await;
+    assert_eq!(cluster.connection.writes(), writes, "nothing has changed");
+    cluster.expect(send(Method::PATCH, &one("bar"), &property("bar", "int64", "7")), 204, "").await;
+    cluster.expect(send(Method::PATCH, &one("bar"), &property("bar", "int64", "seven")), 400, "no value of type").await;
+    cluster.expect(send(Method::PATCH, &one("bar"), &property("bar", "int", "7")), 400, "no type").await;
+    cluster.expect(send(Method::DELETE, &one("prop9"), ""), 400, "").await;
+    cluster.expect(send(Method::DELETE, &one("prop0"), ""), 204, "").await;
+    cluster.expect(get(&one("prop0")), 404, "").await;
+    cluster.expect(send(Method::DELETE, &all, &names(&["foo", "prop0"])), 400, "no property prop0").await;
+    cluster.expect(send(Method::DELETE, &all, &names(&["foo"])), 204, "").await;
+    cluster.expect(send(Method::DELETE, &all, &everything), 204, "").await;
+    let (_, read) = cluster.answer(send(Method::POST, &all, &everything)).await;
+    assert_eq!(read.matches("<property ").count(), 0, "{read}");
+    cluster.expect(send(Method::POST, &all, ""), 415, "application/xml").await;
+    cluster.expect(send(Method::POST, &all, "<"), 400, "cannot be read").await;
+    // What was changed stays although the job controller writes the spec again.
+    let key = Key::new("n", "srcjob-1-10");
+    let status = cluster.server.get::<Export>(&key).unwrap().status.unwrap();
+    assert_eq!(status.run_time.unwrap().properties, []);
+    let spec = cluster.server.get::<Export>(&key).unwrap().spec;
+    assert_eq!(spec.stream.properties.len(), 1);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_exported_by_its_name_has_no_properties() {
+    let exports = "/api/subscriptions/job/srcjob/pe/1/export/10";
+    let (all, one) = (format!("{exports}/properties"), format!("{exports}/property/n"));
+    let mut cluster = Cluster::with(by_name);
+    cluster.expect(get(&one), 404, "").await;
+    cluster.expect(send(Method::POST, &all, &names(&[])), 404, "").await;
+    cluster.expect(send(Method::PUT, &one, &property("n", "int64", "1")), 400, "by its name").await;
+    cluster.expect(send(Method::PUT, &all, &properties(&[("a", "b")])), 400, "by its name").await;
+}
+
+#[tokio::test]
+async fn filters_and_subscriptions_are_read_and_changed() {
+    let import = "/api/subscriptions/job/srcjob/pe/1/import/10";
+    let (filter, streams) = (format!("{import}/filter"), format!("{import}/streams"));
+    let mut cluster = Cluster::with(|server| {
+        jobs(server);
+        importing(server, "srcjob-1-10", "srcjob", 1, 10, &subscribed("some == 1 && subscription == 2"));
+    });
+    cluster.expect(get(import), 200, r#""peId":1,"portId":10"#).await;
+    cluster.expect(get(&streams), 200, "subscription=\"some == 1 &amp;&amp; subscription == 2\"").await;
+    cluster.expect(get(&filter), 404, "no filter").await;
+    cluster.expect(send(Method::PUT, &filter, "some =="), 400, "filter: ").await;
+    cluster.expect(send(Method::PUT, &filter, "some == 1"), 204, "").await;
+    let (_, body) = cluster.answer(get(&filter)).await;
+    assert_eq!(body, "some == 1");
+    cluster.expect(get(&streams), 200, "filter=\"some == 1\"").await;
+    cluster.expect(send(Method::PUT, &filter, ""), 204, "").await;
+    cluster.expect(get(&filter), 404, "").await;
+    let some = r#"<importedStreams filter="b"><propertyBasedImport subscription="some == 2"/></importedStreams>"#;
+    cluster.expect(send(Method::PUT, &streams, some), 204, "").await;
+    let writes = cluster.connection.writes();
+    cluster.expect(send(Method::PUT, &streams, some), 204, "").await;
+    assert_eq!(cluster.connection.writes(), writes, "nothing has changed");
+    cluster.expect(get(&streams), 200, "subscription=\"some == 2\"").await;
+    cluster.expect(get(&filter), 200, "b").await;
+    let wrong = r#"<importedStreams><propertyBasedImport subscription="some = 2"/></importedStreams>"#;
+    cluster.expect(send(Method::PUT, &streams, wrong), 400, "subscription: ").await;
+    cluster.expect(get(&streams), 200, "subscription=\"some == 2\"").await;
+}
