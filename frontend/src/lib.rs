@@ -8,6 +8,7 @@
 
 mod broker;
 pub mod bundles;
+mod call_figures;
 mod consistent_regions;
 pub mod controllers;
 pub mod elasticity;
@@ -15,6 +16,7 @@ mod fair_semaphore;
 pub mod fusion;
 mod grpc;
 pub mod mirrors;
+mod of_job;
 mod options;
 mod owner;
 pub mod pe_api;

@@ -13,6 +13,7 @@
 use crate::broker::Boards;
 use crate::bundles::Fetcher;
 use crate::bundles::repository::{self, BundleRepository};
+use crate::call_figures::{HttpRequests, MadeCalls, ServedCalls};
 use crate::consistent_regions::ConsistentRegions;
 use crate::controllers::{self, Dependencies, LastSeen};
 use crate::elasticity::Elasticity;
@@ -121,6 +122,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     tasks.servers.spawn(async move { probes.await.context("probes") });
 
     let mut fusion = options.fusion()?;
+    fusion.figures = MadeCalls::among(&metrics);
     if let Some(service) = options.fusion_service_endpoints.clone() {
         let (told, endpoints) = latest::channel(Vec::new());
         fusion.endpoints = Some(endpoints);
@@ -150,8 +152,9 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let are_led_away = Arc::new(move || stop.is_cancelled() || seen.too_old().is_some());
     let pe_api = PeApi::new(own, shared, boards.clone(), callers, regions.clone(), are_led_away, &metrics);
     let (served, stop) = (pe_api.clone(), asked_to_stop.clone());
+    let figures = HttpRequests::among(&metrics);
     tasks.servers.spawn(async move {
-        pe_api::server::serve(listener, served, stop, grace).await;
+        pe_api::server::serve(listener, served, figures, stop, grace).await;
         Ok(())
     });
 
@@ -165,6 +168,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let subscriptions = SubscriptionApi::new(cluster, mirrors.clone(), boards.clone(), turns, stopping.clone());
     let access = options.access(&client, stopping.clone());
     let services = Services::new(access.clone())
+        .counted(ServedCalls::among(&metrics))
         .with(service.into_server(access.clone()), elasticity::ERROR_DOMAIN)
         .with(subscriptions.into_server(access), subscription::ERROR_DOMAIN);
     let (stop, filled) = (asked_to_stop.clone(), mirrors.clone());
@@ -221,7 +225,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
             work(dependencies, stop.clone(), options.calls().deadline).await
         };
         match lease {
-            None => controllers.await,
+            None => without_lease(&metrics, controllers).await,
             Some(lease) => match leadership::acquire(client.clone(), lease, term, &metrics, &asked_to_stop).await {
                 Some(leader) => while_leading(leader, controllers).await,
                 None => Ok(()),
@@ -317,6 +321,17 @@ async fn catch_up(mirrors: &Mirrors, client: &Client, scope: &Scope, stop: &Canc
         () = caught_up => true,
         () = stop.cancelled() => false,
     }
+}
+
+/// Does the work of the leader in a process that leads as long as it does, until it ends by itself.
+///
+/// # Errors
+/// The work failed.
+async fn without_lease(metrics: &Metrics, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    metrics.set_leader(true);
+    let result = work.await;
+    metrics.set_leader(false);
+    result
 }
 
 /// Does the work of the leader until it ends by itself, then releases the Lease.
@@ -493,6 +508,19 @@ mod tests {
             }
         });
         Client::new(service, "n")
+    }
+
+    #[tokio::test]
+    async fn a_process_without_a_lease_says_that_it_leads_as_long_as_it_does() {
+        let metrics = Metrics::new("test");
+        let says = |leads: u8| metrics.text().unwrap().contains(&format!("\ntest_leader {leads}\n"));
+        assert!(says(0));
+        let work = async {
+            assert!(says(1));
+            Ok(())
+        };
+        without_lease(&metrics, work).await.unwrap();
+        assert!(says(0));
     }
 
     #[tokio::test]

@@ -8,9 +8,19 @@ use fusion_service::command::{check, explain, fuse, graph, plan};
 use fusion_service::serve;
 use std::process::ExitCode;
 
+const EXAMPLES: &str = "\
+Examples:
+  fusion-service check app.sab
+  fusion-service graph app.adl --out app.svg
+  fusion-service plan --adl app.adl --request request.json --out plans
+  fusion-service serve --listen 127.0.0.1:50051
+
+Each command has examples of its own: fusion-service check --help";
+
 /// Compiles stream applications into processing elements.
 #[derive(Debug, Parser)]
 #[command(name = "fusion-service", version, max_term_width = 120, arg_required_else_help = false)]
+#[command(after_help = EXAMPLES)]
 struct Program {
     #[command(subcommand)]
     command: Command,

@@ -24,6 +24,11 @@ const PROGRAM: Program = Program {
 
 /// Serves the compiler over gRPC until SIGTERM or SIGINT.
 #[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  fusion-service serve
+  fusion-service serve --listen 127.0.0.1:0 --port-file port --http-listen 127.0.0.1:8080
+  fusion-service serve --tls-cert tls.crt --tls-key tls.key --tls-client-ca ca.crt
+  fusion-service serve --max-width 1000 --log info,streams_compiler=debug --log-format json")]
 pub struct ServeArgs {
     /// Where to listen for gRPC. Port 0: any free one, see --port-file.
     #[arg(long, env = "FUSION_LISTEN", default_value = "0.0.0.0:50051", value_name = "ADDRESS:PORT")]

@@ -131,6 +131,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_column_shows_all_of_what_it_is_about() {
+        for crd in crds().unwrap() {
+            for column in
+                crd.spec.versions.iter().flat_map(|version| version.additional_printer_columns.iter().flatten())
+            {
+                // The API server shows the first result of a path only.
+                assert!(!column.json_path.contains(['*', '?']), "{} of {}", column.name, crd.spec.names.kind);
+            }
+        }
+    }
+
     const REGENERATE: &str = "run `cargo run -p streams-frontend -- crds --directory deploy/crds`";
 
     /// Calls `visit` with the path and the content of every schema.

@@ -21,21 +21,29 @@ pub const RESTRICTED_PROPERTIES: &str = "/etc/config/restricted";
 const ALL: [&str; 5] = [TEXT, JOB, DATA, APP_PROPERTIES, RESTRICTED_PROPERTIES];
 
 /// The place, or the root of the file system, that this path stands for, if it cannot be that of checkpoints. A slash
-/// at its end, two in a row and `.` mean nothing.
+/// at its end, two in a row and `.` mean nothing, and `..` leads back: a job may have it that was stored before the API
+/// server refused it.
 pub fn taken(path: &str) -> Option<&'static str> {
-    let path: Vec<&str> = parts(path).collect();
-    if path.is_empty() {
+    let mut resolved = Vec::new();
+    for part in parts(path) {
+        if part == ".." {
+            resolved.pop();
+        } else {
+            resolved.push(part);
+        }
+    }
+    if resolved.is_empty() {
         return Some("/");
     }
-    ALL.into_iter().find(|place| parts(place).eq(path.iter().copied()))
+    ALL.into_iter().find(|place| parts(place).eq(resolved.iter().copied()))
 }
 
 fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !matches!(*part, "" | "."))
 }
 
-/// [`taken`] as a rule for the API server: the text must be another path (rule job-38). It is a regular expression,
-/// because the API server takes what splits and joins texts for too expensive.
+/// [`taken`] as a rule for the API server: the text, which has no `..`, must be another path (rule job-38). It is a
+/// regular expression, because the API server takes what splits and joins texts for too expensive.
 pub(crate) fn free() -> String {
     format!("!self.matches('{}')", pattern())
 }
@@ -78,6 +86,11 @@ mod tests {
             ("/etc/config/restricted", Some("/etc/config/restricted")),
             ("/", Some("/")),
             ("//.", Some("/")),
+            ("/checkpoint/../data", Some("/data")),
+            ("/../etc/x/./../config/pe", Some("/etc/config/pe")),
+            ("/checkpoint/..", Some("/")),
+            ("/data/../checkpoint", None),
+            ("/data/..a", None),
         ];
         for (path, place) in table {
             assert_eq!(taken(path), place, "{path}");

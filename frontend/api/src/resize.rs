@@ -72,15 +72,8 @@ pub fn name_of_key(job: &Job, key: &str) -> String {
     printcolumn(
         name = "Regions",
         type_ = "string",
-        json_path = ".spec.regions[*].name",
-        description = "Regions that it names.",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Widths",
-        type_ = "string",
-        json_path = ".spec.regions[*].width",
-        description = "Widths that it wants of them.",
+        json_path = ".spec.regions",
+        description = "Regions that it names, and the widths that it wants of them, as JSON.",
         priority = 1
     ),
     printcolumn(
@@ -106,6 +99,18 @@ pub struct ResizeSpec {
     /// What the PEs keep.
     #[serde(default)]
     pub policy: ResizePolicy,
+}
+
+impl ResizeSpec {
+    /// Whether it asks for the same. Regions have names and no order.
+    pub fn wants_the_same_as(&self, other: &Self) -> bool {
+        let in_order = |spec: &Self| {
+            let mut spec = spec.clone();
+            spec.regions.sort_by(|one, other| one.name.cmp(&other.name));
+            spec
+        };
+        in_order(self) == in_order(other)
+    }
 }
 
 /// The width that is wanted of a region.
@@ -417,6 +422,28 @@ mod tests {
             }
         }
         after
+    }
+
+    #[test]
+    fn requests_for_the_same_name_their_regions_in_any_order() {
+        let spec = |regions: &[(&str, u32)]| {
+            let regions = regions.iter().map(|(name, width)| DesiredWidth {
+                name: (*name).to_owned(),
+                width: *width,
+                expected_width: None,
+            });
+            ResizeSpec { regions: regions.collect(), ..ResizeSpec::default() }
+        };
+        let wanted = spec(&[("A", 1), ("B", 2)]);
+        for (other, expected) in [
+            (spec(&[("A", 1), ("B", 2)]), true),
+            (spec(&[("B", 2), ("A", 1)]), true),
+            (spec(&[("B", 1), ("A", 2)]), false),
+            (spec(&[("A", 1)]), false),
+            (ResizeSpec { expected_generation: Some(3), ..wanted.clone() }, false),
+        ] {
+            assert_eq!(wanted.wants_the_same_as(&other), expected, "{other:?}");
+        }
     }
 
     #[test]

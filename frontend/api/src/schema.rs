@@ -29,8 +29,8 @@ pub(super) const HOST_PATH: &str = "!self.split('/').exists(part, part == '..')"
 pub(super) const HOST_PATH_SAYS: &str = "must be a path without '..'";
 
 /// Where a volume is mounted.
-pub(super) const MOUNT_PATH: &str = "!self.contains(':')";
-pub(super) const MOUNT_PATH_SAYS: &str = "must be a path without ':'";
+pub(super) const MOUNT_PATH: &str = "!self.matches(':|(^|/)[.][.](/|$)')";
+pub(super) const MOUNT_PATH_SAYS: &str = "must be a path without ':' and '..'";
 
 /// A quantity that is not negative and below 2^63; what is greater, the API server would cut.
 const QUANTITY: &str = "isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('0')) >= 0 && \

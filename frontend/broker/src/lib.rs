@@ -13,6 +13,7 @@
 //! | `ids` | sets of places of one side |
 //! | `side` | one side of the board: all exports, or all imports, found by what a match needs |
 //! | [`board`] | both sides, and the matches between them |
+//! | [`matched`] | what a PE matches, apart from the board |
 //! | [`routes`] | what a PE is told, and the bytes that tell it |
 //!
 //! Knows: the language of subscriptions. Must not know: Kubernetes, jobs that come and go, who asks, and how PEs are
@@ -23,6 +24,7 @@
 pub mod board;
 pub mod fact;
 mod ids;
+pub mod matched;
 pub mod port;
 pub mod routes;
 mod side;
@@ -30,6 +32,7 @@ pub mod trial;
 
 pub use board::{Board, Changes, TooCostly, TooManySteps};
 pub use fact::{Application, Export, Import, NamedStream, Subscription};
+pub use matched::{Matched, Receivers};
 pub use port::{Pe, Port};
 pub use routes::{Routes, TooManyRoutes};
 pub use trial::{Trial, Tried};

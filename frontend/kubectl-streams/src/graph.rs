@@ -5,7 +5,8 @@
 //! graph` draws that from the ADL.
 
 use super::options::{GraphFormat, GraphOptions};
-use super::status::{one_line, phase};
+use super::status::phase;
+use super::words::{one_line, unseen};
 use anyhow::Context as _;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
@@ -88,7 +89,10 @@ fn words(pe: &ProcessingElement) -> String {
 fn title(job: &Job) -> String {
     let status = job.status.clone().unwrap_or_default();
     let generation = status.generation.map_or_else(String::new, |generation| format!(", generation {generation}"));
-    format!("{} {}{generation}", job.name_any(), status.phase.unwrap_or_default().name())
+    match status.phase {
+        Some(phase) => format!("{} {}{generation}", job.name_any(), phase.name()),
+        None => format!("{}: {}", job.name_any(), unseen("job")),
+    }
 }
 
 fn tree(job: &Job, pes: &[ProcessingElement]) -> String {

@@ -6,6 +6,7 @@
 //! * [`plan`] — what a resize would do.
 //! * [`resize`] — asks for widths and follows the request; withdraws one.
 //! * [`progress`] — pure: what there is to tell of a request.
+//! * [`words`] — pure: errors, numbers and texts of others, for people.
 //!
 //! Knows: the custom resources. Must not know: the frontend. It asks the API server only, so it needs no more than the
 //! rights of the ClusterRoles `streams-view` and `streams-edit`. The exception is `plan`, which asks the elasticity
@@ -17,6 +18,7 @@ mod plan;
 mod progress;
 mod resize;
 mod status;
+mod words;
 
 use self::options::{Arguments, Command};
 use self::resize::Ending;
@@ -36,7 +38,7 @@ async fn main() -> ExitCode {
         Ok(Ending::Bad) => ExitCode::FAILURE,
         Ok(Ending::StillGoing) => ExitCode::from(TIME_IS_OVER),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", words::of_error(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
 use streams_api::resize::KEY_MAX;
@@ -42,7 +43,7 @@ Examples:
     kubectl streams plan sensors Clean=4 --policy rebalance
     kubectl create token balancer --audience streams-frontend > token     # where the frontend asks who calls
     kubectl streams plan sensors Clean=4 --token-file token
-    kubectl streams plan sensors Clean=4 --endpoint http://streams-frontend.streams-system:50052";
+    kubectl streams plan sensors Clean=4 --endpoint streams-frontend.streams-system:50052";
 
 const GRAPH_EXAMPLES: &str = "\
 Examples:
@@ -96,8 +97,8 @@ pub(crate) struct PlanOptions {
     /// Whether PEs keep their operators, or operators are distributed anew
     #[arg(long, value_enum, default_value_t)]
     pub(crate) policy: Policy,
-    /// Address of the elasticity API
-    #[arg(long, value_name = "URL", default_value = "http://localhost:50052")]
+    /// Address of the elasticity API: a URL, or HOST:PORT for http
+    #[arg(long, value_name = "ADDRESS", default_value = "localhost:50052", value_parser = url)]
     pub(crate) endpoint: String,
     /// File with a token to show where the frontend asks who calls (--authenticate=token)
     #[arg(long, value_name = "FILE")]
@@ -220,6 +221,11 @@ impl Wait {
     }
 }
 
+/// What an address without a scheme means.
+fn url(address: &str) -> Result<String, Infallible> {
+    Ok(if address.contains("://") { address.to_owned() } else { format!("http://{address}") })
+}
+
 fn region_and_width(text: &str) -> Result<(String, u32), String> {
     // A name could have an equals sign; a width has none.
     let (region, width) = text.rsplit_once('=').ok_or("REGION=WIDTH is needed, e.g. Clean=4")?;
@@ -259,6 +265,21 @@ mod tests {
             let mut command = Arguments::command();
             let help = command.find_subcommand_mut(name).unwrap().render_help().to_string();
             assert!(help.contains(&format!("    kubectl streams {name} sensors")), "{help}");
+        }
+    }
+
+    #[test]
+    fn an_address_needs_no_scheme() {
+        for (address, expected) in [
+            ("127.0.0.1:23807", "http://127.0.0.1:23807"),
+            ("localhost:50052", "http://localhost:50052"),
+            ("[::1]:50052", "http://[::1]:50052"),
+            ("https://frontend:50052", "https://frontend:50052"),
+        ] {
+            let arguments =
+                Arguments::try_parse_from(["kubectl-streams", "plan", "sensors", "Clean=4", "--endpoint", address]);
+            let Command::Plan(options) = arguments.unwrap().command else { panic!("{address}") };
+            assert_eq!(options.endpoint, expected);
         }
     }
 

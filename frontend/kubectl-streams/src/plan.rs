@@ -4,8 +4,9 @@
 //! elasticity API, which `kubectl port-forward` makes known on this machine.
 
 use super::options::PlanOptions;
-use super::status::one_line;
+use super::words::{self, one_line, pes};
 use anyhow::{Context as _, anyhow, bail};
+use std::error::Error as _;
 use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -14,9 +15,9 @@ use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceC
 use streams_proto::elasticity::v1::resize_request::DesiredWidth;
 use streams_proto::elasticity::v1::{Changes, ResizeRequest, ResizeResponse};
 use tabwriter::TabWriter;
-use tonic::Request;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Endpoint;
+use tonic::{Code, Request, Status};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -25,17 +26,9 @@ const ANSWER_MAX: usize = 16 << 20;
 
 /// Prints what would become of the PEs. An error if the resize would be refused.
 pub(crate) async fn plan(namespace: &str, options: PlanOptions) -> anyhow::Result<()> {
-    let endpoint = Endpoint::from_shared(options.endpoint.clone()).context("--endpoint")?.connect_timeout(CONNECT);
-    if endpoint.uri().scheme().is_none() {
-        bail!("--endpoint {}: begin it with http://", options.endpoint);
-    }
-    let channel = endpoint.connect().await.with_context(|| {
-        format!(
-            "nothing answers at {}; to reach the elasticity API: kubectl -n streams-system port-forward \
-             service/streams-frontend 50052",
-            options.endpoint
-        )
-    })?;
+    let address = options.endpoint.clone();
+    let endpoint = Endpoint::from_shared(address.clone()).context("--endpoint")?.connect_timeout(CONNECT);
+    let channel = endpoint.connect().await.with_context(|| not_reached(&address))?;
     let (timeout, token) = (options.timeout, options.token_file.as_deref().map(bearer).transpose()?);
     let mut request = Request::new(request(namespace, options)?);
     request.set_timeout(timeout);
@@ -43,11 +36,32 @@ pub(crate) async fn plan(namespace: &str, options: PlanOptions) -> anyhow::Resul
         request.metadata_mut().insert("authorization", token);
     }
     let mut client = ElasticityServiceClient::new(channel).max_decoding_message_size(ANSWER_MAX);
-    let answer = client.resize(request).await.map_err(|status| anyhow!("{}", one_line(status.message())))?;
+    let answer = client.resize(request).await.map_err(|status| failure(status, &address))?;
     let mut columns = TabWriter::new(std::io::stdout().lock());
     columns.write_all(text(&answer.into_inner()).as_bytes())?;
     columns.flush()?;
     Ok(())
+}
+
+fn not_reached(address: &str) -> String {
+    format!(
+        "nothing answers at {address}; to reach the elasticity API: kubectl -n streams-system port-forward \
+         service/streams-frontend 50052"
+    )
+}
+
+/// Why there is no plan: the words of the frontend, or what keeps it from answering.
+fn failure(status: Status, address: &str) -> anyhow::Error {
+    let said = one_line(status.message());
+    match status.code() {
+        // Nobody withdraws the call: tonic says so, too, when the time is over.
+        Code::DeadlineExceeded | Code::Cancelled => {
+            anyhow!("no answer in time ({said}): does a frontend lead, and does it look after this namespace?")
+        }
+        // What the frontend has said has no cause here.
+        _ if status.source().is_some() => anyhow!(words::of_error(&status)).context(not_reached(address)),
+        _ => anyhow!("{said}"),
+    }
 }
 
 /// What is shown of the token in this file.
@@ -85,7 +99,8 @@ fn text(answer: &ResizeResponse) -> String {
         return format!("nothing would change: generation {generation} has these widths\n");
     };
     let mut text = format!(
-        "generation {generation} would come: {kept} PEs kept, {restarted} restarted, {added} added, {removed} removed\n"
+        "generation {generation} would come: {} kept, {restarted} restarted, {added} added, {removed} removed\n",
+        pes(kept)
     );
     let dry_run = answer.dry_run.clone().unwrap_or_default();
     for warning in &dry_run.warnings {
@@ -116,7 +131,9 @@ fn of_pe(pe: &PlannedChange) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::{Arguments, Command};
     use super::*;
+    use clap::Parser as _;
     use streams_proto::elasticity::v1::DryRun;
 
     #[test]
@@ -129,6 +146,37 @@ mod tests {
         }
         std::fs::remove_file(&file).unwrap();
         assert!(bearer(&file).unwrap_err().to_string().contains("--token-file"));
+    }
+
+    /// Somebody takes the connection and ends it, as `kubectl port-forward` does when its pod is gone.
+    #[tokio::test]
+    async fn a_connection_that_ends_is_told_with_what_to_do() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok(taken) = listener.accept().await {
+                drop(taken)
+            }
+        });
+        let line = ["kubectl-streams", "plan", "sensors", "Clean=4", "--endpoint", &address];
+        let Command::Plan(options) = Arguments::parse_from(line).command else { panic!("{line:?}") };
+        let told = words::of_error(plan("n", options).await.unwrap_err().as_ref());
+        assert!(told.starts_with("nothing answers at http://127.0.0.1:") && told.contains("port-forward"), "{told}");
+    }
+
+    #[test]
+    fn what_the_frontend_says_is_told_apart_from_silence() {
+        let table = [
+            (Status::failed_precondition("is 2,\nnot 7"), "is 2, not 7"),
+            (Status::unavailable("the fusion service is gone"), "the fusion service is gone"),
+            (
+                Status::cancelled("Timeout expired"),
+                "no answer in time (Timeout expired): does a frontend lead, and does it look after this namespace?",
+            ),
+        ];
+        for (status, expected) in table {
+            assert_eq!(failure(status, "http://a").to_string(), expected);
+        }
     }
 
     #[test]

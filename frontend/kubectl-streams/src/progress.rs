@@ -1,8 +1,17 @@
 //! What there is to tell of a request to resize. Pure.
 
-use streams_api::{Job, Resize, ResizePhase};
+use super::words::{pes, unseen};
+use streams_api::{Job, Resize, ResizePhase, condition};
 
-/// A sentence about how far the request is; the job says how far its roll-out is.
+/// Reasons of a job's condition Progressing that say that it goes on as it should.
+const GOES_ON: [&str; 4] = ["Submitting", "PreparingGeneration", "RollingOut", "Suspending"];
+
+/// Whether no frontend has said anything of the request.
+pub(crate) fn is_unseen(request: &Resize) -> bool {
+    request.status.as_ref().and_then(|status| status.phase).is_none()
+}
+
+/// A sentence about how far the request is; the job says how far its roll-out is, and what keeps it.
 pub(crate) fn tell(request: &Resize, job: Option<&Job>) -> String {
     let status = request.status.clone().unwrap_or_default();
     let said = status.message.as_deref().filter(|message| !message.is_empty());
@@ -11,15 +20,19 @@ pub(crate) fn tell(request: &Resize, job: Option<&Job>) -> String {
     let generation = generation.as_deref().unwrap_or("its generation");
     let changes = status.changes.map_or_else(String::new, |changes| {
         let streams_api::ResizeChanges { kept, restarted, added, removed } = changes;
-        format!(": {kept} PEs kept, {restarted} restarted, {added} added, {removed} removed")
+        format!(": {} kept, {restarted} restarted, {added} added, {removed} removed", pes(kept))
     });
+    let kept_by = job.and_then(trouble).map_or_else(String::new, |trouble| format!("; {trouble}"));
     match request.phase() {
+        ResizePhase::Pending if is_unseen(request) => unseen("request"),
         ResizePhase::Pending => because("waiting to be compiled"),
-        ResizePhase::Planned => format!("{generation} is being written{changes}"),
+        ResizePhase::Planned => format!("{generation} is being written{changes}{kept_by}"),
         ResizePhase::Written => {
             let rollout = job.and_then(|job| job.status.as_ref()?.rollout.as_ref());
             match rollout.filter(|rollout| rollout.finished_at.is_none()) {
-                Some(rollout) => format!("{generation} is committed{changes}; {} PEs to follow", rollout.pending),
+                Some(rollout) => {
+                    format!("{generation} is committed{changes}; {} to follow{kept_by}", pes(rollout.pending))
+                }
                 None => format!("{generation} is committed{changes}"),
             }
         }
@@ -28,6 +41,13 @@ pub(crate) fn tell(request: &Resize, job: Option<&Job>) -> String {
         ResizePhase::Superseded => because("superseded"),
         ResizePhase::Cancelled => because("cancelled"),
     }
+}
+
+/// What keeps a job from going on, in its own words: the API server refuses what it needs, for example.
+fn trouble(job: &Job) -> Option<&str> {
+    let progressing = condition::get(&job.status.as_ref()?.conditions, condition::PROGRESSING)?;
+    let is_trouble = progressing.status == "True" && !GOES_ON.contains(&progressing.reason.as_str());
+    is_trouble.then_some(progressing.message.as_str())
 }
 
 /// Whether the request has come as far as this, or never will.
@@ -64,6 +84,29 @@ mod tests {
     }
 
     #[test]
+    fn what_keeps_a_job_is_told_with_the_request_that_waits_for_it() {
+        let stuck = |reason: &str, status: &str| {
+            let mut job = job(1, None);
+            let progressing = json!([{
+                "type": "Progressing", "status": status, "reason": reason, "message": "trying again: exceeded quota",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]);
+            job.status.as_mut().unwrap().conditions = serde_json::from_value(progressing).unwrap();
+            job
+        };
+        let of = |phase: &str| request(json!({"phase": phase, "generation": 2}));
+        let (planned, written) = ("generation 2 is being written", "generation 2 is committed; 1 PE to follow");
+        let why = "; trying again: exceeded quota";
+        for (reason, status, added) in
+            [("QuotaExceeded", "True", why), ("QuotaExceeded", "False", ""), ("RollingOut", "True", "")]
+        {
+            let job = stuck(reason, status);
+            assert_eq!(tell(&of("Planned"), Some(&job)), format!("{planned}{added}"), "{reason}");
+            assert_eq!(tell(&of("Written"), Some(&job)), format!("{written}{added}"), "{reason}");
+        }
+    }
+
+    #[test]
     fn every_phase_is_told_and_known_to_be_the_end_or_not() {
         let changes = json!({"kept": 9, "restarted": 2, "added": 2, "removed": 0});
         let of = |phase: &str| json!({"phase": phase, "generation": 3, "changes": changes});
@@ -72,7 +115,8 @@ mod tests {
         let (rolling, done) = (job(4, None), job(0, Some("2026-01-01T00:00:00Z")));
         // status, job -> sentence; is it written, is it rolled out?
         let table = [
-            (Value::Null, None, "waiting to be compiled".to_owned(), None, None),
+            (Value::Null, None, unseen("request"), None, None),
+            (json!({"phase": "Pending"}), None, "waiting to be compiled".to_owned(), None, None),
             (because("Pending"), None, "waiting to be compiled: why".to_owned(), None, None),
             (of("Planned"), None, format!("generation 3 is being written{counts}"), None, None),
             (

@@ -1,16 +1,21 @@
 //! Asks for widths and follows the request; withdraws one.
 
 use super::options::{CancelOptions, ResizeOptions};
-use super::progress::{has_come_to, tell};
-use anyhow::{Context as _, bail};
+use super::progress::{has_come_to, is_unseen, tell};
+use super::words;
+use anyhow::{Context as _, anyhow, bail};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{Api, ObjectMeta, PartialObjectMetaExt as _, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::watch_object;
 use kube::{Client, ResourceExt as _};
 use std::pin::pin;
+use std::time::Duration;
 use streams_api::resize::name_of_key;
 use streams_api::{DesiredWidth, Job, Resize, ResizePhase, ResizeSpec, names};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// How long a frontend may say nothing of a request before that is told.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +58,7 @@ async fn make(requests: &Api<Resize>, wanted: &Resize) -> anyhow::Result<(String
     let is_there = matches!(&refused, kube::Error::Api(status) if status.code == 409);
     if let (true, Some(name)) = (is_there, &wanted.metadata.name) {
         let found = requests.get(name).await.context("the request with this key")?;
-        if found.spec != wanted.spec {
+        if !found.spec.wants_the_same_as(&wanted.spec) {
             bail!("the key is that of another request of the job, {name}, which wants something else");
         }
         return Ok((name.clone(), false));
@@ -98,6 +103,7 @@ async fn follow(
 ) -> anyhow::Result<Ending> {
     let mut requests = pin!(watch_object(requests, name).fuse());
     let mut jobs = pin!(watch_object(jobs, job).fuse());
+    let (mut patience, mut is_patient) = (pin!(sleep(PATIENCE)), true);
     let (mut request, mut job_now, mut told) = (None::<Resize>, None::<Job>, String::new());
     loop {
         tokio::select! {
@@ -107,16 +113,20 @@ async fn follow(
                 Ok(Some(None)) if request.is_none() => {}
                 Ok(Some(None)) => bail!("the request was deleted: it is kept for a while after its end only"),
                 Ok(None) => bail!("the watch of the request ended"),
-                Err(error) => eprintln!("watching again: {error}"),
+                Err(error) => eprintln!("watching again: {}", words::of_error(&error)),
             },
             changed = jobs.try_next() => match changed {
                 Ok(Some(changed)) => job_now = changed,
                 Ok(None) => bail!("the watch of the job ended"),
-                Err(error) => eprintln!("watching again: {error}"),
+                Err(error) => eprintln!("watching again: {}", words::of_error(&error)),
             },
+            () = &mut patience, if is_patient => is_patient = false,
         }
         let Some(request) = &request else { continue };
-        let sentence = tell(request, job_now.as_ref());
+        if is_patient && is_unseen(request) {
+            continue;
+        }
+        let sentence = words::one_line(&tell(request, job_now.as_ref()));
         if sentence != told {
             eprintln!("{sentence}");
             told = sentence;
@@ -135,8 +145,8 @@ pub(crate) async fn cancel(client: Client, namespace: &str, options: &CancelOpti
     let Some(request) = requests.get_opt(name).await? else {
         bail!("there is no request {name} in namespace {namespace}");
     };
-    if request.phase() >= ResizePhase::Written {
-        bail!("it is too late: {}", tell(&request, None));
+    if let Some(decided) = withdrawn(&request) {
+        return decided;
     }
     let annotations = [(names::ANNOTATION_CANCEL_REQUESTED, "kubectl streams")];
     let metadata = ObjectMeta {
@@ -148,15 +158,26 @@ pub(crate) async fn cancel(client: Client, namespace: &str, options: &CancelOpti
     match timeout_at(deadline, until_decided(requests, name)).await {
         Ok(decided) => {
             let decided = decided?;
-            if decided.phase() != ResizePhase::Cancelled {
-                bail!("it is too late: {}", tell(&decided, None));
-            }
-            println!("streamsresize.streams.ibm.com/{name} withdrawn");
-            Ok(Ending::Good)
+            withdrawn(&decided).unwrap_or(Ok(Ending::StillGoing))
         }
         Err(_) => {
             eprintln!("the time is over; it may still be withdrawn: kubectl get streamsresize {name}");
             Ok(Ending::StillGoing)
+        }
+    }
+}
+
+/// What has become of a request that is withdrawn, once that is decided: it is cancelled, by whomever, or it is too
+/// late.
+fn withdrawn(request: &Resize) -> Option<anyhow::Result<Ending>> {
+    match request.phase() {
+        ResizePhase::Pending | ResizePhase::Planned => None,
+        ResizePhase::Cancelled => {
+            println!("streamsresize.streams.ibm.com/{} withdrawn", request.name_any());
+            Some(Ok(Ending::Good))
+        }
+        ResizePhase::Written | ResizePhase::RolledOut | ResizePhase::Refused | ResizePhase::Superseded => {
+            Some(Err(anyhow!("it is too late: {}", tell(request, None))))
         }
     }
 }
@@ -170,7 +191,35 @@ async fn until_decided(requests: Api<Resize>, name: &str) -> anyhow::Result<Resi
             Ok(Some(Some(_))) => {}
             Ok(Some(None)) => bail!("the request was deleted"),
             Ok(None) => bail!("the watch of the request ended"),
-            Err(error) => eprintln!("watching again: {error}"),
+            Err(error) => eprintln!("watching again: {}", words::of_error(&error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_request_is_withdrawn_once_and_that_is_good_every_time() {
+        // phase -> it is decided, and good
+        for (phase, expected) in [
+            ("Pending", None),
+            ("Planned", None),
+            ("Cancelled", Some(true)),
+            ("Written", Some(false)),
+            ("RolledOut", Some(false)),
+            ("Refused", Some(false)),
+            ("Superseded", Some(false)),
+        ] {
+            let request: Resize = serde_json::from_value(json!({
+                "metadata": {"name": "r"}, "spec": {"jobName": "flow", "regions": [{"name": "R", "width": 3}]},
+                "status": {"phase": phase},
+            }))
+            .unwrap();
+            let decided = withdrawn(&request).map(|decided| decided.is_ok_and(|ending| ending == Ending::Good));
+            assert_eq!(decided, expected, "{phase}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::options::StatusOptions;
 use super::progress::tell;
+use super::words::{one_line, pes, unseen};
 use anyhow::Context as _;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
@@ -41,7 +42,7 @@ pub(crate) async fn show(client: Client, namespace: &str, options: &StatusOption
 
 /// What is printed, with tabs between columns.
 fn text(seen: &Seen) -> String {
-    let Seen { job, regions, pes, requests } = seen;
+    let Seen { job, regions, pes: all_pes, requests } = seen;
     let status = job.status.clone().unwrap_or_default();
     let mut text = String::new();
     let mut line = |line: String| {
@@ -49,11 +50,11 @@ fn text(seen: &Seen) -> String {
         text.push('\n');
     };
     line(format!("Job:\t{}", job.name_any()));
-    line(format!("Phase:\t{}", status.phase.unwrap_or_default().name()));
+    line(format!("Phase:\t{}", status.phase.map_or_else(|| unseen("job"), |phase| phase.name().to_owned())));
     if let Some(generation) = status.generation {
         let is_out = status.rollout.as_ref().is_none_or(|rollout| rollout.finished_at.is_some());
         let pending = status.rollout.as_ref().map_or(0, |rollout| rollout.pending);
-        let how = if is_out { "rolled out".to_owned() } else { format!("{pending} PEs to follow") };
+        let how = if is_out { "rolled out".to_owned() } else { format!("{} to follow", pes(pending)) };
         line(format!("Generation:\t{generation}, {how}"));
     }
     if let Some(statistics) = &status.statistics {
@@ -75,7 +76,7 @@ fn text(seen: &Seen) -> String {
             line(of_region(job, region));
         }
     }
-    let mut down: Vec<_> = pes.iter().filter(|pe| phase(pe) != Some(PePhase::Running)).collect();
+    let mut down: Vec<_> = all_pes.iter().filter(|pe| phase(pe) != Some(PePhase::Running)).collect();
     down.sort_by_key(|pe| pe.spec.id);
     if !down.is_empty() {
         line("\nPE\tPHASE\tREASON\tMESSAGE".to_owned());
@@ -130,11 +131,6 @@ fn of_pe(pe: &ProcessingElement) -> String {
         ready.map_or(("-", String::new()), |ready| (ready.reason.as_str(), one_line(&ready.message)));
     let phase = phase(pe).map_or_else(|| "-".to_owned(), |phase| format!("{phase:?}"));
     format!("{}\t{phase}\t{reason}\t{message}", pe.spec.id)
-}
-
-/// Text of somebody else, without what would end a column or move the cursor.
-pub(crate) fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -224,6 +220,7 @@ mod tests {
     fn a_job_that_nobody_has_looked_at_is_shown() {
         let job = object("Job", "new", json!({"bundle": {"file": "f"}}), Value::Null);
         let seen = Seen { job, regions: Vec::new(), pes: Vec::new(), requests: Vec::new() };
-        assert_eq!(text(&seen), "Job:\tnew\nPhase:\tPending\n");
+        let expected = "no frontend has looked at this job yet: is one running, and does it look after this namespace?";
+        assert_eq!(text(&seen), format!("Job:\tnew\nPhase:\t{expected}\n"));
     }
 }

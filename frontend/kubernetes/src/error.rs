@@ -86,11 +86,7 @@ impl Error {
     /// Whether nobody knows if the call has had an effect, or will: it was not answered, or the API server failed at it
     /// (5xx).
     pub fn is_unanswered(&self) -> bool {
-        match self {
-            Self::Call(kube::Error::Api(status)) => status.code >= 500,
-            Self::Call(_) => true,
-            _ => false,
-        }
+        matches!(self, Self::Call(error) if is_unanswered(error))
     }
 
     /// Whether the caller may not do this, or an admission plugin does not permit it (403).
@@ -100,15 +96,20 @@ impl Error {
 
     /// Whether a ResourceQuota does not permit it (403). The message names the quota, and what it limits.
     pub fn is_of_quota(&self) -> bool {
-        // The API server has no other sign of it.
-        let of_quota = |message: &str| message.contains("exceeded quota: ") || message.contains("failed quota: ");
-        matches!(self, Self::Call(kube::Error::Api(status)) if status.code == 403 && of_quota(&status.message))
+        matches!(self, Self::Call(error) if is_of_quota(error))
     }
 
     /// Whether trying again without a change cannot help.
     pub fn is_permanent(&self) -> bool {
         matches!(self, Self::Refused { .. } | Self::Foreign { .. })
     }
+}
+
+/// Whether a ResourceQuota does not permit it.
+pub(crate) fn is_of_quota(error: &kube::Error) -> bool {
+    // The API server has no other sign of it.
+    let of_quota = |message: &str| message.contains("exceeded quota: ") || message.contains("failed quota: ");
+    matches!(error, kube::Error::Api(status) if status.code == 403 && of_quota(&status.message))
 }
 
 /// How the API server refuses to apply a field that the definition of a kind does not declare (500).
@@ -182,6 +183,14 @@ pub fn absent<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
 /// The object does not exist (404).
 pub fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_not_found() || status.code == 404)
+}
+
+/// The call was not answered, or the API server failed at it (5xx).
+pub(crate) fn is_unanswered(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code >= 500,
+        _ => true,
+    }
 }
 
 /// The object was changed by somebody else (409).

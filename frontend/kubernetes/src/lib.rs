@@ -11,6 +11,7 @@
 //! | [`watch`] | one watch per kind and process: a mirror of the objects, and wake-ups | rules call-5 and call-6 |
 //! | [`queue`] | keyed queues with bounded workers: nothing lost, never two workers on a key | rule call-7 |
 //! | [`gate`] | how many calls there are at the same time, and which go first | rules call-22 and call-23 |
+//! | `making_way` | work that has failed again and again: none of its calls goes first | rule call-22 |
 //! | [`wait`] | waits that are worth a span | rule name-11 |
 //! | [`stopwatch`] | how long work was worked on, without its waits | rule job-18 |
 //! | [`leadership`] | one replica leads, by a Lease | rules call-12 and call-13 |
@@ -29,6 +30,7 @@ pub mod events;
 pub mod gate;
 mod key;
 pub mod leadership;
+mod making_way;
 pub mod metrics;
 pub mod ownership;
 pub mod queue;

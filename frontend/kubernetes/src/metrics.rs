@@ -76,7 +76,7 @@ pub struct Metrics {
     pub(crate) watch_errors: Family<WatchLabels, Counter>,
     pub(crate) unreadable_objects: Family<WatchLabels, Counter>,
     pub(crate) events_dropped: Counter,
-    pub(crate) leader: Gauge,
+    leader: Gauge,
 }
 
 impl fmt::Debug for Metrics {
@@ -145,6 +145,11 @@ impl Metrics {
         metrics.register("events_dropped", "Kubernetes Events that were not published", metrics.events_dropped.clone());
         metrics.register("leader", "Whether this replica leads", metrics.leader.clone());
         metrics
+    }
+
+    /// Whether this replica leads.
+    pub fn set_leader(&self, leads: bool) {
+        self.leader.set(leads.into());
     }
 
     /// Adds a figure; its name gets the prefix of the process.

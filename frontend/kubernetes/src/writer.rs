@@ -5,10 +5,10 @@
 //! deletion timestamp, or whose controller is somebody else, are never written to.
 
 use super::cluster::{Cluster, Conflicts, Manager, Object};
-use super::error::{definition, is_already_exists, is_conflict, is_not_found, outdated, written};
+use super::error::{definition, is_already_exists, is_conflict, is_not_found, is_of_quota, outdated, written};
 use super::events::Notice;
 use super::ownership::{controller, ensure_writable, owner_for_people};
-use super::{Error, Key, drift};
+use super::{Error, Key, drift, stopwatch};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
@@ -18,9 +18,15 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// Reason of Events that say that the API server has definitions of an earlier version (rule call-30).
 pub const DEFINITIONS_OUTDATED: &str = "DefinitionsOutdated";
+
+/// How long an object is not created that was just deleted, if a ResourceQuota has no room for it: whatever counts the
+/// objects hears of the deletion a moment after the API server has answered it.
+const ROOM_WITHIN: [Duration; 3] = [Duration::from_millis(200), Duration::from_millis(500), Duration::from_secs(1)];
 
 /// What [`Writer::apply`] did.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,11 +136,23 @@ impl<C: Cluster> Writer<'_, C> {
         ensure_writable::<K>(existing.meta(), controller(desired.meta()))?;
         let Some(again) = drift::made_again(desired, &existing)? else { return Err(refusal) };
         self.delete::<K>(&name, existing.meta().uid.as_deref(), PropagationPolicy::Background).await?;
-        match self.cluster.create(self.namespace, self.manager, &again).await {
+        match self.create_again(&again).await {
             Ok(created) => Ok(Applied::Written(Box::new(created))),
             // It is still being deleted, or somebody was faster.
             Err(error) if is_already_exists(&error) => Err(Error::Conflict { kind: K::kind(&()).into_owned(), name }),
             Err(error) => Err(written(desired, error)),
+        }
+    }
+
+    /// Creates an object that was just deleted. If a quota has no room for it, it may have a moment later.
+    async fn create_again<K: Object>(&self, object: &K) -> kube::Result<K> {
+        let mut pauses = ROOM_WITHIN.into_iter();
+        loop {
+            let created = self.cluster.create(self.namespace, self.manager, object).await;
+            match pauses.next().filter(|_| created.as_ref().is_err_and(is_of_quota)) {
+                Some(pause) => rest(pause).await,
+                None => return created,
+            }
         }
     }
 
@@ -227,7 +245,7 @@ impl<C: Cluster> Writer<'_, C> {
         if let Some(field) = other_content(desired, &existing) {
             let uid = existing.uid();
             self.delete::<ConfigMap>(&desired.name_any(), uid.as_deref(), PropagationPolicy::Background).await?;
-            return match self.cluster.create(self.namespace, self.manager, desired).await {
+            return match self.create_again(desired).await {
                 Ok(_) => Ok(Replaced::Field(field)),
                 Err(error) if is_already_exists(&error) => Ok(Replaced::InVain(field)),
                 Err(error) => Err(written(desired, error)),
@@ -300,6 +318,14 @@ impl<C: Cluster> Writer<'_, C> {
             Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Lets some time pass, in which whoever measures the work waits. Without a runtime, as in a test that polls by hand,
+/// none passes.
+async fn rest(pause: Duration) {
+    if Handle::try_current().is_ok() {
+        stopwatch::aside(tokio::time::sleep(pause)).await;
     }
 }
 

@@ -97,7 +97,10 @@ fn bounded(router: Router, within: Duration) -> Router {
 mod tests {
     use super::*;
     use axum::routing::{get, post};
+    use bytes::Bytes;
     use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpSocket, TcpStream};
     use tokio::task::JoinHandle;
@@ -230,6 +233,40 @@ mod tests {
         stream.write_all(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
         is_answered(running.address).await;
         drop(stream);
+    }
+
+    /// Bytes that say when they are gone.
+    struct Held(Vec<u8>, Arc<AtomicBool>);
+
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            self.1.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_bytes_of_an_answer_are_kept_until_they_are_read_and_no_copy_of_them() {
+        // More than the system buffers.
+        const LENGTH: usize = 32 << 20;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let are_gone = Arc::new(AtomicBool::new(false));
+        let held = Arc::clone(&are_gone);
+        let router = Router::new().route("/", get(async move || Bytes::from_owner(Held(vec![b'a'; LENGTH], held))));
+        tokio::spawn(serve(listener, router, BOUNDS, |address| address, std::future::pending(), LATE));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(QUESTION).await.unwrap();
+        assert_eq!(stream.read_u8().await.unwrap(), b'H');
+        assert!(!are_gone.load(Ordering::SeqCst));
+        let read = timeout(LATE, tokio::io::copy(&mut stream, &mut tokio::io::sink())).await.unwrap().unwrap();
+        assert!(read > LENGTH as u64, "{read}");
+        assert!(are_gone.load(Ordering::SeqCst));
     }
 
     #[tokio::test]

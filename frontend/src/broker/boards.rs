@@ -12,6 +12,7 @@
 //!   the mirror is read under the lock of the namespace.
 //! * Whoever asks for a namespace waits for nobody who asks for another one, and nobody tries more than a [`SLICE`] at
 //!   a time, and the evaluation with which it ends. Whoever asks whether it is settled waits for nobody.
+//! * Routes that may be thousands are put together when the lock is free again.
 //! * A namespace that is not settled, or was not until now, has a turn to come.
 //! * Nothing is kept of a namespace without jobs, exports and imports.
 
@@ -24,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use streams_api::{Export, Import, Job, names};
-use streams_broker::{Board, Changes, Pe, Port, Routes, TooManyRoutes, TooManySteps};
+use streams_broker::{Board, Changes, Matched, Pe, Port, Receivers, Routes, TooManyRoutes, TooManySteps};
 use streams_kubernetes::Key;
 use tokio::sync::Notify;
 
@@ -139,7 +140,32 @@ impl Boards {
     /// # Errors
     /// They are not known yet, or too many.
     pub(crate) fn routes(&self, namespace: &str, pe: &Pe) -> Result<Routes, Untold> {
-        self.told(namespace, |namespace| namespace.board.routes(pe))
+        Ok(self.matched(namespace, pe)?.routes())
+    }
+
+    /// What the routes of a PE are made of. There may be thousands, and nobody else can look at the namespace, or
+    /// change it, while this is taken off its board; the routes are made after that.
+    ///
+    /// # Errors
+    /// They are not known yet, or too many.
+    pub(crate) fn matched(&self, namespace: &str, pe: &Pe) -> Result<Matched, Untold> {
+        self.told(namespace, |namespace| namespace.board.matched(pe))
+    }
+
+    /// The part of it that is about the exports of the PE.
+    ///
+    /// # Errors
+    /// The routes of the PE are not known yet, or too many.
+    pub(crate) fn receivers(&self, namespace: &str, pe: &Pe) -> Result<Receivers, Untold> {
+        self.told(namespace, |namespace| namespace.board.receivers(pe))
+    }
+
+    /// Whether a PE has so few routes that they are made in no time.
+    ///
+    /// # Errors
+    /// They are not known yet, or too many.
+    pub(crate) fn has_few_routes(&self, namespace: &str, pe: &Pe) -> Result<bool, Untold> {
+        self.told(namespace, |namespace| namespace.board.has_few_routes(pe))
     }
 
     /// What a PE is to be told of its routes.

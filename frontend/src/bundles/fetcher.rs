@@ -16,10 +16,10 @@ use super::guard::{Lookup, SystemLookup};
 use super::http::{Answer, Http, Query};
 use super::options::FetchOptions;
 use super::place::Place;
+use super::places::Places;
 use super::proofs::{PROVEN, Proof, ProofKey, Proofs};
 use super::reference::{BundleLocation, shown, source};
 use super::secret::BundleSecret;
-use crate::fair_semaphore::FairSemaphore;
 use reqwest::Certificate;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,11 +40,6 @@ pub(super) enum Wanted {
     Adl(String),
 }
 
-/// Bundles of one namespace that are fetched again at the same time.
-const AGAIN_OF_ONE: usize = 1;
-/// Bundles of one namespace that wait to be fetched again. A job has one, and its PEs ask again if they are refused.
-const AGAIN_WAITING_MAX: usize = 4096;
-
 /// A bundle in memory, and its place there (rule fetch-6).
 pub(super) struct Held {
     /// The bundle.
@@ -64,11 +59,9 @@ pub struct Fetcher {
     proofs: Proofs,
     proven: Duration,
     /// Bundles that may be in memory besides those that are kept (rule fetch-6).
-    places: FairSemaphore,
+    places: Places,
     /// Those whose ADL is being taken out: one. No server can hold it up.
     unpacking: Arc<Semaphore>,
-    /// Bundles that are fetched again: half of the places at most, so that submissions have the others.
-    again: FairSemaphore,
 }
 
 impl Fetcher {
@@ -93,10 +86,8 @@ impl Fetcher {
             contents: Contents::new(options.cache_bytes, options.store.clone(), options.max_bytes),
             proofs: Proofs::new(),
             proven,
-            // Half for one namespace, as workers are shared.
-            places: FairSemaphore::new(options.at_once, options.at_once.div_ceil(2)),
+            places: Places::new(options.at_once),
             unpacking: Arc::new(Semaphore::new(1)),
-            again: FairSemaphore::new(options.at_once / 2, AGAIN_OF_ONE),
             options,
         })
     }
@@ -112,7 +103,7 @@ impl Fetcher {
         namespace: &str,
         kubernetes: &kube::Client,
     ) -> Result<Application, BundleError> {
-        let place = Place::new(self.places.acquire(namespace).await);
+        let place = self.places.acquire(namespace).await;
         let demand = Demand { bundle, namespace, wanted: &Wanted::Any, place: &place };
         let content = self.obtain(&demand, kubernetes).await?;
         self.unpack(bundle, content, &place).await
@@ -123,14 +114,7 @@ impl Fetcher {
     /// # Errors
     /// Too many wait already. It passes.
     pub(super) async fn turn(&self, namespace: &str) -> Result<FetchTurn, BundleError> {
-        if self.again.waiting(namespace) >= AGAIN_WAITING_MAX {
-            return Err(BundleError::unavailable(format!(
-                "{AGAIN_WAITING_MAX} bundles of namespace {namespace} wait to be fetched already"
-            )));
-        }
-        let again = self.again.acquire(namespace).await;
-        let place = self.places.acquire(namespace).await;
-        Ok(FetchTurn(Place::new((again, place))))
+        self.places.acquire_again(namespace).await.map(FetchTurn)
     }
 
     /// The bundle that a job in `namespace` was submitted with: from memory or the store, else from where the job says.
@@ -205,7 +189,7 @@ impl Fetcher {
         namespace: &str,
         sha256: &str,
     ) -> Result<Option<Application>, BundleError> {
-        let place = Place::new(self.places.acquire(namespace).await);
+        let place = self.places.acquire(namespace).await;
         match self.contents.get(sha256, &place).await {
             Some(content) => self.unpack(bundle, content, &place).await.map(Some),
             None => Ok(None),

@@ -37,6 +37,7 @@ mod hosts;
 mod http;
 mod options;
 mod place;
+mod places;
 mod proofs;
 mod reference;
 pub mod repository;

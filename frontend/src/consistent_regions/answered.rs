@@ -1,12 +1,14 @@
-//! Which PEs have been answered with what their region waits for them to see (rule consistent-region-8).
+//! Which PEs have been answered with what their region waits for them to see (rule consistent-region-8), and which have
+//! asked at all (rule consistent-region-14).
 //!
 //! A PE does not say what it has seen, and a datagram that was sent may be lost. But a PE that has asked has got the
-//! answer. So a region that must know that its PEs go on waits until each of them has asked.
+//! answer. So a region that must know that its PEs go on waits until each of them has asked. And a PE that has asked
+//! this replica comes here with its reports, too.
 //!
 //! Knows: which messages regions wait for. Must not know: who answers.
 //!
 //! Invariants: only what the pod of a PE has got for an answer is here; nothing is kept of messages for which no region
-//! waits, nor of regions that are gone.
+//! waits, nor of regions and PEs that are gone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,9 +22,26 @@ pub(crate) type ByPe = BTreeMap<u64, (u32, Message)>;
 #[derive(Clone, Default)]
 pub(crate) struct Answered {
     regions: Arc<Mutex<HashMap<Key, ByPe>>>,
+    /// PEs that have asked, each in its last launch.
+    pes: Arc<Mutex<HashMap<Key, u32>>>,
 }
 
 impl Answered {
+    /// A PE was answered in this launch, whatever its regions have to say.
+    pub(crate) fn has_come(&self, pe: &Key, launch: u32) {
+        self.pes().insert(pe.clone(), launch);
+    }
+
+    /// Whether a PE has asked this replica in this launch.
+    pub(crate) fn comes(&self, pe: &Key, launch: u32) -> bool {
+        self.pes().get(pe) == Some(&launch)
+    }
+
+    /// The PE is gone.
+    pub(crate) fn forget_pe(&self, pe: &Key) {
+        self.pes().remove(pe);
+    }
+
     /// A PE has got this message of a region for an answer.
     pub(crate) fn note(&self, region: &Key, pe: u64, launch: u32, message: Message) {
         if matches!(message, Message::ResumeSubmission { is_pending: true, .. }) {
@@ -42,14 +61,18 @@ impl Answered {
         self.regions().remove(region);
     }
 
-    /// Regions of which something is kept.
+    /// Regions and PEs of which something is kept.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.regions().len()
+        self.regions().len() + self.pes().len()
     }
 
     fn regions(&self) -> MutexGuard<'_, HashMap<Key, ByPe>> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pes(&self) -> MutexGuard<'_, HashMap<Key, u32>> {
+        self.pes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -89,5 +112,18 @@ mod tests {
         assert_eq!(answered.len(), 1);
         answered.forget(&key);
         assert_eq!(answered.len(), 0);
+    }
+
+    #[test]
+    fn a_pe_comes_in_the_launch_in_which_it_has_asked_last() {
+        let (answered, pe) = (Answered::default(), Key::new("n", "flow-0"));
+        let comes = || [1, 2].map(|launch| answered.comes(&pe, launch));
+        assert_eq!(comes(), [false, false]);
+        answered.has_come(&pe, 1);
+        assert_eq!(comes(), [true, false]);
+        answered.has_come(&pe, 2);
+        assert_eq!(comes(), [false, true]);
+        answered.forget_pe(&pe);
+        assert_eq!((comes(), answered.len()), ([false, false], 0));
     }
 }

@@ -8,11 +8,11 @@ use super::ConsistentRegions;
 use super::answered::was_answered;
 use super::members::Member;
 use super::stored;
+use crate::of_job::OfJob;
 use std::collections::BTreeMap;
 use streams_api::{ConsistentRegion, names};
 use streams_consistent_region::{Document, State};
 use streams_kubernetes::Key;
-use streams_kubernetes::ownership::controller;
 use streams_kubernetes::watch::Kept;
 
 /// States of regions of one namespace, each read once as long as the mirror shows the same.
@@ -22,17 +22,17 @@ pub(crate) struct States(BTreeMap<Key, Read>);
 /// What was read of a region.
 struct Read {
     kept: Kept<ConsistentRegion>,
-    /// Uid of the job that controls it; empty if none does.
-    job_uid: String,
+    /// The job that it is of, if it was there.
+    of_job: Option<OfJob>,
     state: Option<State>,
 }
 
 impl Read {
     fn of(kept: Kept<ConsistentRegion>) -> Self {
         let region = kept.read();
-        let job_uid = region.as_ref().and_then(|region| controller(&region.metadata)).map(|job| job.uid.clone());
+        let of_job = region.as_ref().map(|region| OfJob::of_child(&region.metadata, region.spec.job_id));
         let state = region.and_then(|region| stored::state(&region).ok());
-        Self { kept, job_uid: job_uid.unwrap_or_default(), state }
+        Self { kept, of_job, state }
     }
 }
 
@@ -61,8 +61,9 @@ impl ConsistentRegions {
         })
     }
 
-    /// The pod of a PE has got this document for an answer.
+    /// The pod of a PE has got this document for an answer. If the document is empty, it has heard that.
     pub(crate) fn has_answered(&self, pe: &Key, member: &Member, launch: u32, document: &Document) {
+        self.answered.has_come(pe, launch);
         for region in &member.regions {
             if let Some(message) = document.message(*region) {
                 let region = pe.sibling(&names::consistent_region(&member.job, *region));
@@ -71,7 +72,7 @@ impl ConsistentRegions {
         }
     }
 
-    /// The state of a region of the job that controls the member. A job that was deleted alone has left both behind.
+    /// The state of a region of the same job as the member. A job that was deleted alone has left both behind.
     fn state<'a>(&self, region: &Key, member: &Member, States(read): &'a mut States) -> Option<&'a State> {
         let Some(kept) = self.mirrors.consistent_regions.kept(region) else {
             read.remove(region);
@@ -80,7 +81,8 @@ impl ConsistentRegions {
         if !read.get(region).is_some_and(|known| known.kept.is_identical(&kept)) {
             read.insert(region.clone(), Read::of(kept));
         }
-        let known = read.get(region).filter(|known| known.job_uid == member.job_uid)?;
-        known.state.as_ref()
+        let known = read.get(region)?;
+        let is_of_job = known.of_job.as_ref().is_some_and(|of_job| of_job.is_same(&member.of_job));
+        known.state.as_ref().filter(|_| is_of_job)
     }
 }

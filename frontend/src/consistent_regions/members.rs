@@ -7,6 +7,7 @@
 //! Invariant: a PE is here as long as the mirror shows it and it says that it is in a region.
 
 use crate::mirrors::{Mirrors, pe_of};
+use crate::of_job::OfJob;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -17,13 +18,13 @@ use streams_api::{Connectivity, ProcessingElement, names};
 use streams_consistent_region::PeFacts;
 use streams_consistent_region::health::PodFacts;
 use streams_kubernetes::Key;
-use streams_kubernetes::ownership::{controller, is_controlled_by};
+use streams_kubernetes::ownership::is_controlled_by;
 
 /// A PE that is in regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
-    /// Uid of the job that controls it; empty if none does.
-    pub(crate) job_uid: String,
+    /// The job that it is of.
+    pub(crate) of_job: OfJob,
     /// Name of the job.
     pub(crate) job: String,
     /// Its number in the job.
@@ -77,12 +78,12 @@ impl Members {
         self.known().get(pe).cloned()
     }
 
-    /// What the health of these PEs of a job follows from. Those that another object controls are left out.
-    pub(crate) fn facts(&self, job: &Key, job_uid: &str, pes: impl IntoIterator<Item = u64>) -> HashMap<u64, PeFacts> {
+    /// What the health of these PEs of a job of this name follows from. Those of another job are left out.
+    pub(crate) fn facts(&self, job: &Key, of_job: &OfJob, pes: impl IntoIterator<Item = u64>) -> HashMap<u64, PeFacts> {
         let known = self.known();
         let facts = |pe| {
             let member = known.get(&job.sibling(&names::processing_element(&job.name, pe)))?;
-            (member.job_uid == job_uid && member.pe == pe).then_some((pe, member.facts))
+            (member.of_job.is_same(of_job) && member.pe == pe).then_some((pe, member.facts))
         };
         pes.into_iter().filter_map(facts).collect()
     }
@@ -91,14 +92,14 @@ impl Members {
     pub(crate) fn ran_before(
         &self,
         job: &Key,
-        job_uid: &str,
+        of_job: &OfJob,
         pes: impl IntoIterator<Item = u64>,
         at: Timestamp,
     ) -> bool {
         let known = self.known();
         pes.into_iter().any(|pe| {
             let member = known.get(&job.sibling(&names::processing_element(&job.name, pe)));
-            let member = member.filter(|member| member.job_uid == job_uid && member.pe == pe);
+            let member = member.filter(|member| member.of_job.is_same(of_job) && member.pe == pe);
             member.and_then(|member| member.pod_created).is_some_and(|created| created < at)
         })
     }
@@ -149,11 +150,10 @@ fn member(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement) -> Option<Member
     let full = reported.filter(|reported| reported.state == Connectivity::Full);
     let pods = mirrors.pods_of_pe(key).filter(|pod| is_controlled_by(&pod.metadata, pe));
     let pod = pods.filter_map(|pod| Some((launch_of(&pod)?, pod))).max_by_key(|(of, _)| (*of == now, *of));
-    let job_uid = controller(&pe.metadata).map(|job| job.uid.clone());
     let address = pod.as_ref().filter(|(of, _)| *of == now).and_then(|(_, pod)| crate::mirrors::address_of(pod));
     let pod_created = pod.as_ref().and_then(|(_, pod)| pod.metadata.creation_timestamp.as_ref()).map(|at| at.0);
     Some(Member {
-        job_uid: job_uid.unwrap_or_default(),
+        of_job: OfJob::of_child(&pe.metadata, pe.spec.job_id),
         job: pe.spec.job_name.clone(),
         pe: pe.spec.id,
         regions: pe.spec.consistent_regions.clone(),

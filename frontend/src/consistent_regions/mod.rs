@@ -14,7 +14,7 @@
 //! | [`stored`] | between the object and the machine of the crate `streams-consistent-region` |
 //! | [`reports`] | what PEs report until it is stored |
 //! | [`documents`] | what a PE is told by all of its regions |
-//! | [`answered`] | which PEs have been told what their region waits for them to see |
+//! | [`answered`] | which PEs have asked, and have been told what their region waits for them to see |
 //!
 //! Only the replica that drives the regions answers for them (rule consistent-region-14): PEs take an older document
 //! for news. So it says nothing before its mirrors have caught up with the leader before, and nothing once its term has
@@ -34,6 +34,7 @@ use self::answered::Answered;
 use self::members::Members;
 use self::reports::Reports;
 use crate::mirrors::Mirrors;
+use streams_kubernetes::Key;
 use streams_kubernetes::leadership::Term;
 
 /// Consistent regions, as one replica sees them. Cheap to clone; all clones are the same.
@@ -54,13 +55,11 @@ pub(crate) struct ConsistentRegions {
 impl ConsistentRegions {
     /// The regions of these mirrors, which this replica drives as long as its term lasts.
     pub(crate) fn of(mirrors: &Mirrors, term: Term) -> Self {
-        Self {
-            mirrors: mirrors.clone(),
-            members: Members::of(mirrors),
-            reports: Reports::default(),
-            answered: Answered::default(),
-            term,
-        }
+        let (mirrors, members) = (mirrors.clone(), Members::of(mirrors));
+        let (reports, answered) = (Reports::default(), Answered::default());
+        let following = answered.clone();
+        mirrors.processing_elements.subscribe_to_departures(move |pe, _| following.forget_pe(&Key::of(pe)));
+        Self { mirrors, members, reports, answered, term }
     }
 
     /// Whether this replica drives the regions now, so that nobody knows more of them.

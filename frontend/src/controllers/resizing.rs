@@ -1,15 +1,58 @@
 //! Whether somebody waits for a job: its calls go before others then (rule call-22). Until when what is done for a
 //! generation is part of the trace of the request for it (rule name-11). Pure.
 
+use crate::settings::JobSettings;
+use k8s_openapi::jiff::Timestamp;
 use std::cmp::Ordering;
-use streams_api::{JobStatus, condition};
+use std::time::Duration;
+use streams_api::{Job, JobSpec, JobStatus, Rollout, condition};
 
-/// A job that runs is being brought to another generation. Nobody waits any more for a roll-out that has taken too
-/// long: one that never ends would keep the calls of its job in front of all others.
-pub(crate) fn is_resizing(status: &JobStatus) -> bool {
-    let rolls_out = status.rollout.as_ref().is_some_and(|out| out.generation > 0 && out.finished_at.is_none());
-    let is_late = condition::is_true(&status.conditions, condition::RESIZE_DELAYED);
-    status.generation.is_some() && (status.proposal.is_some() || (rolls_out && !is_late))
+/// How long a roll-out may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RollOutTimes {
+    resize: Duration,
+    min_ready: Duration,
+}
+
+impl RollOutTimes {
+    /// As the frontend says.
+    pub(crate) fn of(settings: &JobSettings) -> Self {
+        Self { resize: settings.resize_seconds, min_ready: settings.min_ready_seconds }
+    }
+
+    /// How long a pod of a job must have been running until it counts as running.
+    pub(crate) fn min_ready(self, job: Option<&JobSpec>) -> Duration {
+        job.and_then(JobSpec::min_ready).unwrap_or(self.min_ready)
+    }
+
+    /// After so long the job says that its roll-out is late (rule job-36).
+    pub(crate) fn longest(self, job: &JobSpec) -> Duration {
+        self.resize.saturating_add(self.min_ready(Some(job)))
+    }
+
+    /// Whether somebody waits for a generation of this job.
+    pub(crate) fn is_resizing(self, job: &Job, now: Timestamp) -> bool {
+        job.status.as_ref().is_some_and(|status| is_resizing(status, self.longest(&job.spec), now))
+    }
+}
+
+/// A job that runs is being brought to another generation, and its roll-out may take so long. Nobody waits any more for
+/// one that has taken too long: one that never ends would keep the calls of its job in front of all others. The job
+/// says so, unless its status cannot be written.
+pub(crate) fn is_resizing(status: &JobStatus, longest: Duration, now: Timestamp) -> bool {
+    let rollout = status.rollout.as_ref().filter(|out| out.generation > 0 && out.finished_at.is_none());
+    let is_said = condition::is_true(&status.conditions, condition::RESIZE_DELAYED);
+    let rolls_out = rollout.is_some_and(|out| !is_said && !is_late(status, out, longest, now));
+    status.generation.is_some() && (status.proposal.is_some() || rolls_out)
+}
+
+fn is_late(status: &JobStatus, rollout: &Rollout, longest: Duration, now: Timestamp) -> bool {
+    let progressing = condition::get(&status.conditions, condition::PROGRESSING);
+    let goes_on_since = progressing.filter(|condition| condition.status == "True").map(|c| c.last_transition_time.0);
+    let begun =
+        rollout.started_at.as_ref().map(|started| goes_on_since.map_or(started.0, |since| since.max(started.0)));
+    // Nothing if a clock was put back.
+    begun.is_some_and(|begun| Duration::try_from(now.duration_since(begun)).is_ok_and(|passed| passed >= longest))
 }
 
 /// The roll-out of this generation of a job is not over. A status that lags behind does not know of it yet.
@@ -25,8 +68,9 @@ pub(crate) fn is_in_roll_out(status: &JobStatus, generation: u64) -> bool {
 mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-    use k8s_openapi::jiff::Timestamp;
-    use streams_api::{ProposedPlan, Rollout};
+    use streams_api::{BundleReference, ProposedPlan};
+
+    const LONGEST: Duration = Duration::from_secs(300);
 
     #[test]
     fn somebody_waits_for_a_job_that_runs_until_its_new_generation_is_rolled_out() {
@@ -56,8 +100,44 @@ mod tests {
                 rollout: generation.map(|generation| Rollout { generation, finished_at, ..Rollout::default() }),
                 ..JobStatus::default()
             };
-            assert_eq!(is_resizing(&status), expected, "{generation:?} {proposed} {finished_out} {late}");
+            let found = is_resizing(&status, LONGEST, Timestamp::UNIX_EPOCH);
+            assert_eq!(found, expected, "{generation:?} {proposed} {finished_out} {late}");
         }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_late_roll_out_whose_job_cannot_say_that_it_is_late() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        // the roll-out began, since when the job has been progressing (it is not, if none), now, it has a proposal ->
+        // somebody waits
+        let table = [
+            (Some(1_000), Some(900), 1_299, false, true),
+            (Some(1_000), Some(900), 1_300, false, false),
+            (Some(1_000), Some(1_200), 1_300, false, true),
+            (Some(1_000), Some(1_200), 1_500, false, false),
+            (Some(1_000), None, 1_300, false, false),
+            (Some(1_000), None, 900, false, true),
+            (None, Some(900), 9_000, false, true),
+            (Some(1_000), Some(900), 9_000, true, true),
+        ];
+        for (started, progressing, now, proposed, expected) in table {
+            let started_at = started.map(|seconds| MicroTime(at(seconds)));
+            let mut conditions = Vec::new();
+            let since = at(progressing.unwrap_or(1_200));
+            condition::set(&mut conditions, condition::PROGRESSING, progressing.is_some(), "R", "", None, since);
+            let status = JobStatus {
+                generation: Some(1),
+                conditions,
+                proposal: proposed.then(ProposedPlan::default),
+                rollout: Some(Rollout { generation: 1, started_at, ..Rollout::default() }),
+                ..JobStatus::default()
+            };
+            let found = is_resizing(&status, LONGEST, at(now));
+            assert_eq!(found, expected, "{started:?} {progressing:?} {now} {proposed}");
+        }
+        let spec = JobSpec::of(BundleReference::default());
+        let settings = JobSettings { min_ready_seconds: Duration::from_secs(20), ..JobSettings::default() };
+        assert_eq!(RollOutTimes::of(&settings).longest(&spec), Duration::from_secs(320));
     }
 
     #[test]

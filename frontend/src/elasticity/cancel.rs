@@ -65,8 +65,7 @@ impl<V: ClusterView> Elasticity<V> {
 
     /// A request as the API shows it.
     pub(super) fn state_of(&self, request: &Resize) -> ResizeState {
-        let namespace = request.namespace().unwrap_or_default();
-        state(request, &self.seen(&namespace, &request.spec.job_name, request).around())
+        state(request, self.job_around(request).as_deref())
     }
 
     /// Withdraws a request, and waits until it is cancelled.
@@ -89,14 +88,14 @@ impl<V: ClusterView> Elasticity<V> {
         loop {
             changes.mark_unchanged();
             let shown = self.view.resize(&namespace, &name).filter(|shown| shown.uid() == latest.uid());
-            if is_seen && shown.is_none() {
-                return Err(errors::resize_not_found(&namespace, &name));
-            }
+            let is_gone = is_seen && shown.is_none();
             is_seen |= shown.is_some();
             // The mirror may be older than what the API server has answered.
             let shown = shown.filter(|shown| version(&shown.metadata) >= version(&latest.metadata));
             let request = shown.unwrap_or_else(|| Arc::clone(&latest));
-            let job = self.view.job(&namespace, &request.spec.job_name);
+            latest = Arc::clone(&request);
+            let job = self.job_around(&request);
+            let is_going = job.as_ref().is_some_and(|job| job.metadata.deletion_timestamp.is_some());
             match phase(&request, job.as_deref()) {
                 ResizePhase::Cancelled => return Ok(self.state_of(&request)),
                 ended @ (ResizePhase::Refused | ResizePhase::Superseded) => {
@@ -108,6 +107,9 @@ impl<V: ClusterView> Elasticity<V> {
                     let generation = outcome::committed(&request, &status).map_or(0, |(generation, _)| generation);
                     return Err(errors::already_committed(&name, generation));
                 }
+                _ if is_gone => return Err(errors::resize_not_found(&namespace, &name)),
+                // Nobody looks at its requests any more.
+                _ if is_going => return Err(errors::job_goes(&namespace, &request.spec.job_name)),
                 ResizePhase::Unspecified | ResizePhase::Pending | ResizePhase::Planned => {}
             }
             if !request.is_withdrawn() {

@@ -53,8 +53,7 @@ impl<V: ClusterView> Elasticity<V> {
             }
             Err(Unforeseen::Later(why)) => Err(errors::not_foreseen(&why)),
             Ok(Foreseen::Refused(refused)) => {
-                let regions = self.view.regions(&key.namespace, Some(&key.name));
-                Err(ended::why(key, &refused, &regions))
+                Err(ended::why(key, &refused, &ended::known_regions(job.status.as_ref())))
             }
             Ok(Foreseen::InForce(generation)) => {
                 let dry_run = Some(DryRun::default());
@@ -86,7 +85,9 @@ impl<V: ClusterView> Elasticity<V> {
     /// What the real request would wait for before it is compiled (rule elasticity-25).
     fn cool_down(&self, key: &Key, job: &Job, request: &ResizeRequest) -> Option<CoolDown> {
         let status = job.status.as_ref()?;
-        let regions = self.view.regions(&key.namespace, Some(&key.name));
+        let named = request.regions.iter();
+        let regions: Vec<_> =
+            named.filter_map(|named| self.view.region(&key.namespace, &key.name, &named.region)).collect();
         let region = |name: &str| regions.iter().map(|region| &**region).find(|region| region.spec.name == name);
         let applied = status.applied_widths.iter().map(|applied| (applied.region.clone(), applied.width)).collect();
         let wanted = request.regions.iter().map(|wanted| (wanted.region.clone(), wanted.width)).collect();

@@ -6,31 +6,37 @@ use k8s_openapi::jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::resize::{RESIZES_KEPT, RESIZES_LOOKED_AT, RESIZES_MAX};
-use streams_api::{ParallelRegion, Resize, ResizePhase, SupersededBy};
+use streams_api::{JobStatus, Resize, ResizePhase, SupersededBy};
 use streams_kubernetes::Key;
 use tonic::Status;
 
-/// Why the request ended. `regions` are the regions of its job.
-pub(super) fn why(job: &Key, request: &Resize, regions: &[Arc<ParallelRegion>]) -> Status {
+/// Most regions of a job that an error names. The text of an error is cut anyway.
+const NAMED: usize = 100;
+
+/// Why the request ended. `known` are the names of the regions of its job; none, if the job is not there.
+pub(super) fn why(job: &Key, request: &Resize, known: &[&str]) -> Status {
     let name = request.metadata.name.as_deref().unwrap_or_default();
     let status = request.status.clone().unwrap_or_default();
     let reason = status.reason.as_deref().unwrap_or_default();
     let message = status.message.as_deref().unwrap_or_default();
-    let gone = request.spec.regions.iter().find(|wanted| regions.iter().all(|region| region.spec.name != wanted.name));
+    // What is there again was missed then.
+    let is_gone = |region: &str| !known.is_empty() && !known.contains(&region);
+    let gone = || request.spec.regions.iter().find(|wanted| is_gone(&wanted.name));
     match (request.phase(), reason) {
         (ResizePhase::Cancelled, _) => errors::aborted("CANCELLED", name, message, &[]),
         (ResizePhase::Refused, "WidthMismatch") => errors::mismatch("WIDTH_MISMATCH", name, message),
         (ResizePhase::Refused, "GenerationMismatch") => errors::mismatch("GENERATION_MISMATCH", name, message),
         (ResizePhase::Refused, "TooManyRequests") => errors::too_many_requests(&job.name, RESIZES_MAX, RESIZES_KEPT),
-        (ResizePhase::Refused, "RegionNotFound") => match gone {
-            Some(gone) => not_found(job, regions, &gone.name),
+        (ResizePhase::Refused, "RegionNotFound") => match gone() {
+            Some(gone) => not_found(job, known, &gone.name),
             None => errors::region_missed(&job.namespace, &job.name, message),
         },
         (ResizePhase::Superseded, _) => {
             let by = status.superseded_by.clone().unwrap_or_default();
             let is_known = status.superseded_by.is_some();
             match by.width {
-                None if is_known => not_found(job, regions, &by.region),
+                None if is_known && is_gone(&by.region) => not_found(job, known, &by.region),
+                None if is_known => errors::region_missed(&job.namespace, &job.name, message),
                 _ => errors::aborted("SUPERSEDED", name, message, &by_whom(reason, by)),
             }
         }
@@ -42,11 +48,18 @@ pub(super) fn why(job: &Key, request: &Resize, regions: &[Arc<ParallelRegion>]) 
     }
 }
 
-/// The job has no region of this name.
-pub(super) fn not_found(job: &Key, regions: &[Arc<ParallelRegion>], name: &str) -> Status {
-    let mut known: Vec<&str> = regions.iter().map(|region| region.spec.name.as_str()).collect();
+/// The names of the regions of a job, as its status has them: the object of one may be missing for a moment.
+pub(super) fn known_regions(job: Option<&JobStatus>) -> Vec<&str> {
+    let applied = job.into_iter().flat_map(|status| &status.applied_widths);
+    applied.map(|applied| applied.region.as_str()).collect()
+}
+
+/// The job has no region of this name, but these.
+pub(super) fn not_found(job: &Key, known: &[&str], name: &str) -> Status {
+    let mut known: Vec<&str> = known.to_vec();
     known.sort_unstable();
     known.dedup();
+    known.truncate(NAMED);
     errors::region_not_found(&job.namespace, &job.name, name, &known)
 }
 
@@ -164,6 +177,22 @@ mod tests {
                 assert_eq!(BTreeMap::from_iter(told), BTreeMap::from_iter(metadata), "{request:?}");
             }
             assert_eq!(details.retry_info().is_some(), code == Code::ResourceExhausted, "{request:?}");
+        }
+    }
+
+    /// What is said of a region that is missing names those that there are, and not the region itself.
+    #[test]
+    fn a_region_that_is_there_again_was_missed() {
+        let missed = request(ResizePhase::Refused, "RegionNotFound");
+        let deleted = superseded("RegionEdited", None, None, None);
+        // regions of the job -> the message
+        let table: [(&[&str], &str); 3] =
+            [(&["R", "S"], "because"), (&["S"], "job flow has no parallel region R; it has: S"), (&[], "because")];
+        for request in [missed, deleted] {
+            for (known, expected) in table {
+                let status = why(&Key::new("n", "flow"), &request, known);
+                assert_eq!((status.code(), status.message()), (Code::NotFound, expected), "{known:?} {request:?}");
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use super::errors;
 use super::ready::ReadyWidths;
 use super::region::{self, JobOfRegions, Wanted};
 use super::service::check_name;
-use super::state::{Around, is_without_widths, state};
+use super::state::state;
 use super::view::ClusterView;
 use crate::grpc::pages::Page;
 use crate::mirrors::job_of;
@@ -13,11 +13,12 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 use streams_api::{Job, ParallelRegion, Resize};
 use streams_kubernetes::Key;
+use streams_kubernetes::ownership::is_controlled_by;
 use streams_proto::elasticity::v1::{
     ListRegionsRequest, ListRegionsResponse, ListResizesRequest, ListResizesResponse, Region,
 };
@@ -48,18 +49,6 @@ impl Sight {
     /// A region of this job.
     pub(super) fn region(&self, object: &ParallelRegion) -> Region {
         region::region(object, self.job.as_ref(), &self.wanted, &self.ready)
-    }
-}
-
-/// What is seen of a job at one moment, as far as its requests are shown by it.
-pub(super) struct Seen {
-    job: Option<Arc<Job>>,
-    regions: Vec<Arc<ParallelRegion>>,
-}
-
-impl Seen {
-    pub(super) fn around(&self) -> Around<'_> {
-        Around { job: self.job.as_deref(), regions: &self.regions }
     }
 }
 
@@ -126,15 +115,15 @@ impl<V: ClusterView> Elasticity<V> {
         job: Option<Arc<Job>>,
         ready: Arc<ReadyWidths>,
     ) -> Sight {
-        let wanted = Wanted::of(regions, &self.view.resizes(namespace, name));
+        let wanted = Wanted::of(regions, &self.view.open_resizes(namespace, name));
         Sight { name: name.to_owned(), job: job.map(JobOfRegions::of), wanted, ready }
     }
 
-    /// What is seen of a job around a request of it. The regions are read only if the request ended without its widths:
-    /// the error that says so names them.
-    pub(super) fn seen(&self, namespace: &str, name: &str, request: &Resize) -> Seen {
-        let regions = is_without_widths(request).then(|| self.view.regions(namespace, Some(name)));
-        Seen { job: self.view.job(namespace, name), regions: regions.unwrap_or_default() }
+    /// The job of a request, if it is there. Another one of its name, whose requests have the same numbers, says
+    /// nothing of it.
+    pub(super) fn job_around(&self, request: &Resize) -> Option<Arc<Job>> {
+        let job = self.view.job(&request.namespace().unwrap_or_default(), &request.spec.job_name);
+        job.filter(|job| is_controlled_by(&request.metadata, &**job))
     }
 
     /// The regions of a job, or of all jobs of a namespace, as they are now, by names of job and region. It takes a
@@ -196,14 +185,8 @@ impl<V: ClusterView> Elasticity<V> {
             None => self.view.resizes_of_namespace(&namespace),
         };
         let all = requests.into_iter().map(|request| (Place::of(&request), request));
-        // Requests of several jobs take turns.
-        let mut seen: BTreeMap<(String, bool), Seen> = BTreeMap::new();
-        let (resizes, next_page_token) = page.cut(all.collect(), |request| {
-            let name = &request.spec.job_name;
-            let of_job = seen.entry((name.clone(), is_without_widths(&request)));
-            let of_job = of_job.or_insert_with(|| self.seen(&namespace, name, &request));
-            state(&request, &of_job.around())
-        });
+        let (resizes, next_page_token) =
+            page.cut(all.collect(), |request| state(&request, self.job_around(&request).as_deref()));
         Ok(ListResizesResponse { resizes, next_page_token })
     }
 }

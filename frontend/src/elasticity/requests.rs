@@ -43,14 +43,7 @@ fn same(job: &Job, wanted: &Resize, mut found: Resize) -> Option<Resize> {
     if owners.iter().all(|owner| owner.controller != Some(true)) {
         owners.push(controlled_by(job));
     }
-    (in_order(&found.spec) == in_order(&wanted.spec) && is_controlled_by(&found.metadata, job)).then_some(found)
-}
-
-/// What a request asks for. Its regions have names and no order.
-fn in_order(spec: &ResizeSpec) -> ResizeSpec {
-    let mut spec = spec.clone();
-    spec.regions.sort_by(|one, other| one.name.cmp(&other.name));
-    spec
+    (found.spec.wants_the_same_as(&wanted.spec) && is_controlled_by(&found.metadata, job)).then_some(found)
 }
 
 /// The object. Everything that the job controller needs to look at it at once is in it.

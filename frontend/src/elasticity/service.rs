@@ -68,9 +68,10 @@ impl<V: ClusterView> Elasticity<V> {
             let why = condition.map_or("it was not looked at yet", |c| c.message.as_str());
             return Err(errors::not_submitted(&key.name, why));
         }
-        let regions = self.view.regions(&key.namespace, Some(&key.name));
-        for wanted in &request.regions {
-            find(&key, &regions, &wanted.region)?;
+        let known: BTreeSet<&str> = ended::known_regions(Some(&status)).into_iter().collect();
+        if let Some(unknown) = request.regions.iter().find(|wanted| !known.contains(wanted.region.as_str())) {
+            let known: Vec<&str> = known.into_iter().collect();
+            return Err(ended::not_found(&key, &known, &unknown.region));
         }
         if request.dry_run {
             return self.foresee(&key, &job, &request, deadline).await.map(Response::new);
@@ -106,7 +107,7 @@ impl<V: ClusterView> Elasticity<V> {
     }
 
     /// Waits until what the caller waits for has become of a request of this job.
-    async fn wait(
+    pub(super) async fn wait(
         &self,
         key: &Key,
         made: &Resize,
@@ -117,20 +118,17 @@ impl<V: ClusterView> Elasticity<V> {
         let mut place = Some(place);
         let (namespace, name) = (&*key.namespace, &*key.name);
         let mut changes = self.view.changes(namespace, name);
-        let mut is_seen = false;
+        let mut seen: Option<Arc<Resize>> = None;
         let mut is_first_look = true;
         let mut unadmitted_since = Some(Instant::now());
         loop {
             changes.mark_unchanged();
             let shown = self.view.resize(namespace, &made.name_any());
             let shown = shown.filter(|shown| shown.metadata.uid == made.metadata.uid);
-            is_seen |= shown.is_some();
-            let request = match &shown {
-                Some(shown) => &**shown,
-                // The mirror may not show it yet.
-                None if !is_seen => made,
-                None => return Err(errors::request_gone(&made.name_any())),
-            };
+            let is_gone = shown.is_none() && seen.is_some();
+            seen = shown.or(seen);
+            // The mirror may not show it yet.
+            let request = seen.as_deref().unwrap_or(made);
             if request.status.as_ref().is_some_and(|status| status.number.is_some()) {
                 unadmitted_since.take().into_iter().for_each(show_wait);
             }
@@ -142,6 +140,10 @@ impl<V: ClusterView> Elasticity<V> {
             }
             let none = JobStatus::default();
             let status = job.status.as_ref().unwrap_or(&none);
+            // What is committed goes on without the object, which is not kept for ever (rule elasticity-18).
+            if is_gone && outcome::committed(request, status).is_none() {
+                return Err(errors::request_gone(&made.name_any()));
+            }
             let outcome = outcome::assess(request, wait_for, status);
             if std::mem::take(&mut is_first_look) && !matches!(outcome, ResizeOutcome::Waiting(_)) {
                 // It waited for nothing: a request that was made before.
@@ -174,23 +176,20 @@ impl<V: ClusterView> Elasticity<V> {
                     return Ok(ResizeResponse { regions, generation, changes, request, dry_run: None });
                 }
                 ResizeOutcome::Ended(_) => {
-                    let regions = self.view.regions(namespace, Some(name));
-                    return Err(ended::why(key, request, &regions));
+                    return Err(ended::why(key, request, &ended::known_regions(Some(status))));
                 }
             }
         }
     }
 
-    /// The regions that a request names.
+    /// The regions that a request names. No others are read.
     pub(super) fn regions_of(&self, job: &Job, request: &Resize) -> Vec<Region> {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
-        let objects = self.view.regions(&namespace, Some(&name));
+        let regions = request.spec.regions.iter();
+        let objects: Vec<_> =
+            regions.filter_map(|desired| self.view.region(&namespace, &name, &desired.name)).collect();
         let sight = self.sight_at_once(&namespace, &name, &objects);
-        let regions = request.spec.regions.iter().filter_map(|desired| {
-            let object = objects.iter().find(|object| object.spec.name == desired.name)?;
-            Some(sight.region(object))
-        });
-        regions.collect()
+        objects.iter().map(|object| sight.region(object)).collect()
     }
 }
 
@@ -204,7 +203,8 @@ fn show_wait(since: Instant) {
 /// The region of a job with this name.
 fn find<'a>(job: &Key, regions: &'a [Arc<ParallelRegion>], name: &str) -> Result<&'a ParallelRegion, Status> {
     let found = regions.iter().find(|region| region.spec.name == name);
-    found.map(|region| &**region).ok_or_else(|| ended::not_found(job, regions, name))
+    let known = || regions.iter().map(|region| region.spec.name.as_str()).collect::<Vec<_>>();
+    found.map(|region| &**region).ok_or_else(|| ended::not_found(job, &known(), name))
 }
 
 /// Checks what can be checked without looking at the cluster (rule elasticity-9).
@@ -216,7 +216,7 @@ fn check(request: &ResizeRequest) -> Result<WaitFor, Status> {
         return Err(errors::invalid_request("regions", &format!("between 1 and {MAX_REGIONS} regions are needed")));
     }
     let mut seen = BTreeSet::new();
-    for (position, DesiredWidth { region, width, .. }) in request.regions.iter().enumerate() {
+    for (position, DesiredWidth { region, width, expected_width }) in request.regions.iter().enumerate() {
         if region.is_empty() {
             return Err(errors::invalid_request(&format!("regions[{position}].region"), "a name is needed"));
         }
@@ -227,6 +227,10 @@ fn check(request: &ResizeRequest) -> Result<WaitFor, Status> {
         if !(1..=WIDTH_MAX).contains(width) {
             let message = format!("width {width} of {region} is not between 1 and {WIDTH_MAX}");
             return Err(errors::invalid_width(&format!("regions[{position}].width"), &message));
+        }
+        if let Some(expected) = expected_width.filter(|expected| !(1..=WIDTH_MAX).contains(expected)) {
+            let message = format!("no width of {region} is ever {expected}: it is between 1 and {WIDTH_MAX}");
+            return Err(errors::invalid_width(&format!("regions[{position}].expected_width"), &message));
         }
     }
     requests::check_key("idempotency_key", &request.idempotency_key)?;
@@ -364,6 +368,11 @@ mod tests {
     fn bad_requests_are_refused_before_anything_is_written() {
         let mut nameless = request(&[("R", 1)]);
         nameless.job = String::new();
+        let expecting = |width| {
+            let mut request = request(&[("R", 1)]);
+            request.regions[0].expected_width = Some(width);
+            request
+        };
         let long_key = ResizeRequest { idempotency_key: "k".repeat(257), ..request(&[("R", 1)]) };
         let odd_policy = ResizeRequest { policy: 9, ..request(&[("R", 1)]) };
         let odd_wait = ResizeRequest { wait_for: 9, ..request(&[("R", 1)]) };
@@ -373,6 +382,8 @@ mod tests {
             (odd_wait, "INVALID_REQUEST", "wait_for"),
             (request(&[("R", 0)]), "INVALID_WIDTH", "regions[0].width"),
             (request(&[("R", 1), ("S", 10_001)]), "INVALID_WIDTH", "regions[1].width"),
+            (expecting(0), "INVALID_WIDTH", "regions[0].expected_width"),
+            (expecting(10_001), "INVALID_WIDTH", "regions[0].expected_width"),
             (request(&[]), "INVALID_REQUEST", "regions"),
             (request(&[("R", 1), ("R", 2)]), "INVALID_REQUEST", "regions[1].region"),
             (request(&[("", 1)]), "INVALID_REQUEST", "regions[0].region"),
@@ -385,6 +396,6 @@ mod tests {
             assert_eq!(details.error_info().unwrap().reason, reason);
             assert_eq!(details.bad_request().unwrap().field_violations[0].field, field);
         }
-        assert!(check(&request(&[("R", 1), ("S", 10_000)])).is_ok());
+        assert!(check(&request(&[("R", 1), ("S", 10_000)])).is_ok() && check(&expecting(10_000)).is_ok());
     }
 }

@@ -1,40 +1,32 @@
 //! A request to resize as the API shows it (rules elasticity-14 and elasticity-17). Pure.
 
 use super::{ended, outcome, times};
-use std::sync::Arc;
-use streams_api::{Job, ParallelRegion, Resize, ResizePhase as Recorded, ResizePolicy};
+use streams_api::{Job, JobStatus, Resize, ResizePhase as Recorded, ResizePolicy};
 use streams_kubernetes::Key;
 use streams_proto::elasticity::v1::resize_request::{DesiredWidth, Policy};
 use streams_proto::elasticity::v1::{ResizePhase, ResizeState};
 use tonic_types::StatusExt as _;
 
-/// What is seen of a job beside a request.
-pub(super) struct Around<'a> {
-    /// The job, if it is there.
-    pub(super) job: Option<&'a Job>,
-    /// Its regions; needed only for a request that has ended without its widths.
-    pub(super) regions: &'a [Arc<ParallelRegion>],
-}
-
 /// How far a request has come: what it says itself, and what its job says before.
 pub(super) fn phase(request: &Resize, job: Option<&Job>) -> ResizePhase {
-    let of_job = job.and_then(|job| job.status.clone()).unwrap_or_default();
+    let none = JobStatus::default();
+    let of_job = job.and_then(|job| job.status.as_ref()).unwrap_or(&none);
     match request.phase() {
         Recorded::Refused => ResizePhase::Refused,
         Recorded::Superseded => ResizePhase::Superseded,
         Recorded::Cancelled => ResizePhase::Cancelled,
-        _ => match outcome::committed(request, &of_job) {
+        _ => match outcome::committed(request, of_job) {
             // What is seen of the job may be behind what is seen of the request.
             Some((generation, _)) => {
                 let is_current = of_job.generation.is_some_and(|committed| committed >= generation);
-                let is_rolled_out = is_current && outcome::is_rolled_out(request, &of_job);
+                let is_rolled_out = is_current && outcome::is_rolled_out(request, of_job);
                 if is_rolled_out || request.phase() == Recorded::RolledOut {
                     ResizePhase::RolledOut
                 } else {
                     ResizePhase::Committed
                 }
             }
-            None if outcome::planned(request, &of_job).is_some() => ResizePhase::Planned,
+            None if outcome::planned(request, of_job).is_some() => ResizePhase::Planned,
             None => ResizePhase::Pending,
         },
     }
@@ -45,22 +37,23 @@ pub(super) fn is_end(phase: ResizePhase) -> bool {
     matches!(phase, ResizePhase::RolledOut | ResizePhase::Refused | ResizePhase::Superseded | ResizePhase::Cancelled)
 }
 
-/// Whether a request has ended without its widths: then the regions of its job are needed to say why.
-pub(super) fn is_without_widths(request: &Resize) -> bool {
+/// Whether a request has ended without its widths.
+fn is_without_widths(request: &Resize) -> bool {
     matches!(request.phase(), Recorded::Refused | Recorded::Superseded | Recorded::Cancelled)
 }
 
-/// A request as the API shows it.
-pub(super) fn state(request: &Resize, around: &Around<'_>) -> ResizeState {
+/// A request as the API shows it, with what is seen of its job.
+pub(super) fn state(request: &Resize, job: Option<&Job>) -> ResizeState {
     let meta = &request.metadata;
     let namespace = meta.namespace.clone().unwrap_or_default();
     let status = request.status.clone().unwrap_or_default();
-    let of_job = around.job.and_then(|job| job.status.clone()).unwrap_or_default();
-    let phase = phase(request, around.job);
-    let committed = outcome::committed(request, &of_job);
+    let none = JobStatus::default();
+    let of_job = job.and_then(|job| job.status.as_ref()).unwrap_or(&none);
+    let phase = phase(request, job);
+    let committed = outcome::committed(request, of_job);
     let changes = match committed {
         Some((_, changes)) => changes,
-        None => outcome::planned_changes(request, &of_job),
+        None => outcome::planned_changes(request, of_job),
     };
     let regions = request.spec.regions.iter().map(|wanted| DesiredWidth {
         region: wanted.name.clone(),
@@ -76,7 +69,7 @@ pub(super) fn state(request: &Resize, around: &Around<'_>) -> ResizeState {
             ResizePolicy::Rebalance => Policy::Rebalance.into(),
         },
         phase: phase.into(),
-        generation: committed.map(|(generation, _)| generation).or_else(|| outcome::planned(request, &of_job)),
+        generation: committed.map(|(generation, _)| generation).or_else(|| outcome::planned(request, of_job)),
         changes: changes.map(outcome::of_pes),
         message: status.message.clone().unwrap_or_default(),
         created_at: meta.creation_timestamp.as_ref().map(|at| times::timestamp(at.0)),
@@ -84,8 +77,7 @@ pub(super) fn state(request: &Resize, around: &Around<'_>) -> ResizeState {
         ..ResizeState::default()
     };
     if is_without_widths(request) {
-        let job = Key::new(&namespace, &state.job);
-        let why = ended::why(&job, request, around.regions);
+        let why = ended::why(&Key::new(&namespace, &state.job), request, &ended::known_regions(Some(of_job)));
         let details = why.get_error_details();
         state.code = why.code().into();
         state.message = why.message().to_owned();
@@ -104,8 +96,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
     use streams_api::{
-        BundleReference, CommittedResizes, JobSpec, JobStatus, ProposedPlan, ResizeChanges, ResizeSpec, ResizeStatus,
-        Rollout,
+        BundleReference, CommittedResizes, JobSpec, ProposedPlan, ResizeChanges, ResizeSpec, ResizeStatus, Rollout,
     };
 
     fn request(phase: Recorded, generation: Option<u64>, reason: Option<&str>) -> Resize {
@@ -158,8 +149,7 @@ mod tests {
             (Recorded::RolledOut, Some(5), job(7, false, &[], &[]), RolledOut, Some(5), None),
         ];
         for (recorded, generation, job, expected, its_generation, added) in table {
-            let around = Around { job: Some(&job), regions: &[] };
-            let state = state(&request(recorded, generation, None), &around);
+            let state = state(&request(recorded, generation, None), Some(&job));
             assert_eq!((state.phase(), state.generation), (expected, its_generation), "{recorded:?} {:?}", job.status);
             assert_eq!(state.changes.map(|changes| changes.added), added, "{recorded:?}");
             assert_eq!((state.namespace.as_str(), state.request.as_str(), state.code), ("n", "flow-1", 0));
@@ -183,8 +173,7 @@ mod tests {
             (Recorded::Cancelled, "Withdrawn", ResizePhase::Cancelled, Aborted, "CANCELLED", None),
         ];
         for (recorded, said, phase, code, reason, cause) in table {
-            let around = Around { job: None, regions: &[] };
-            let state = state(&request(recorded, None, Some(said)), &around);
+            let state = state(&request(recorded, None, Some(said)), None);
             assert_eq!((state.phase(), state.code, state.reason.as_str()), (phase, code.into(), reason), "{said}");
             assert_eq!(state.metadata.get("cause").map(String::as_str), cause, "{said}");
             assert!(is_end(state.phase()) && state.message.contains("because"), "{state:?}");

@@ -4,6 +4,7 @@ use super::lookups::{self, AT_ONCE_OF_ONE};
 use super::ready::ReadyWidths;
 use super::view::ClusterView;
 use super::{Elasticity, LISTS_OF_ONE_MAX, STREAMS_OF_ONE_MAX, WAITING_OF_ONE_MAX};
+use crate::call_figures::ServedCalls;
 use crate::controllers::job::long_work::dry_run::{Foresee, Foreseen, Unforeseen};
 use crate::controllers::tests::LateMirrors;
 use crate::grpc::access::Access;
@@ -17,6 +18,7 @@ use futures::{FutureExt as _, Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use kube::api::DeleteParams;
 use kube::client::Body;
 use std::fmt::Debug;
 use std::net::Ipv4Addr;
@@ -26,7 +28,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use streams_api::{
     BundleReference, CommittedResizes, DesiredWidth, Job, JobSpec, JobStatus, ParallelRegion, ParallelRegionSpec,
-    ProcessingElement, ProposedPlan, RegionWidth, Resize, ResizeChanges, ResizeSpec, ResizeStatus, Rollout, Statistics,
+    ProcessingElement, ProposedPlan, RegionWidth, Resize, ResizeChanges, ResizePhase as Recorded, ResizeSpec,
+    ResizeStatus, Rollout, Statistics,
 };
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::controlled_by;
@@ -314,6 +317,87 @@ async fn a_stream_ends_with_the_time_of_its_reader_with_this_frontend_and_with_w
     assert_eq!((end.code(), reason(&end).as_str()), (Code::Aborted, "CANCELLED"));
 }
 
+/// A request is not kept for ever, and what it has come to does not end with it.
+#[tokio::test(start_paused = true)]
+async fn who_follows_a_committed_request_hears_its_end_though_its_object_is_gone() {
+    let server = server(1);
+    let mut mirrors = LateMirrors::of(&server);
+    let service = service(&mirrors);
+    let request = mirrors.mirrors.resizes.get(&key("flow-x")).unwrap();
+    let mut stream = pin!(service.follow_resize(Arc::clone(&request), None, deadline()).unwrap());
+    let job = key("flow");
+    let place = service.backlog.enter(&job, Instant::now()).unwrap();
+    let waits = service.wait(&job, &request, place, resize_request::WaitFor::RolledOut, deadline());
+    let mut waits = pin!(waits);
+    assert!(next(&mut stream).await.unwrap().is_ok() && (&mut waits).now_or_never().is_none());
+    committed(&server, 4, false);
+    mirrors.deliver_all();
+    assert_eq!(step(&next(&mut stream).await.unwrap().unwrap()).0, ResizePhase::Committed);
+    server.remove::<Resize>(&key("flow-x"));
+    mirrors.deliver_all();
+    is_silent(&mut stream).await;
+    assert!((&mut waits).now_or_never().is_none(), "it is still rolled out");
+    let late = service.withdraw(Arc::clone(&request), None, deadline()).await.unwrap_err();
+    assert_eq!(why(&late), "ALREADY_COMMITTED");
+    committed(&server, 0, true);
+    mirrors.deliver_all();
+    assert_eq!(step(&next(&mut stream).await.unwrap().unwrap()).0, ResizePhase::RolledOut);
+    assert!(next(&mut stream).await.is_none());
+    assert_eq!(waits.await.unwrap().generation, Some(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_request_of_a_job_that_is_being_deleted() {
+    let server = server(1);
+    let mut mirrors = LateMirrors::of(&server);
+    let service = service(&mirrors);
+    let request = mirrors.mirrors.resizes.get(&key("flow-x")).unwrap();
+    let mut stream = pin!(service.follow_resize(Arc::clone(&request), None, deadline()).unwrap());
+    assert!(next(&mut stream).await.unwrap().is_ok());
+    server.delete::<Job>(&key("flow"), &DeleteParams::foreground());
+    mirrors.deliver_all();
+    assert_eq!(why(&next(&mut stream).await.unwrap().unwrap_err()), "JOB_NOT_FOUND");
+    let withdrawn = service.withdraw(request, None, deadline()).await.unwrap_err();
+    assert_eq!(why(&withdrawn), "JOB_NOT_FOUND");
+}
+
+/// Requests of both have the same numbers.
+#[tokio::test(start_paused = true)]
+async fn a_job_made_again_says_nothing_of_the_requests_of_the_one_before() {
+    let server = server(1);
+    committed(&server, 0, true);
+    let request = server.get::<Resize>(&key("flow-x")).unwrap();
+    let mut other = request.clone();
+    other.metadata.owner_references.iter_mut().flatten().for_each(|owner| owner.uid = "another".to_owned());
+    let service = service(&LateMirrors::of(&server));
+    let phases = [&request, &other].map(|request| service.state_of(request).phase());
+    assert_eq!(phases, [ResizePhase::RolledOut, ResizePhase::Pending]);
+}
+
+/// Each call of a crowd would read all regions of the job, on a thread that serves everybody.
+#[tokio::test(start_paused = true)]
+async fn an_answer_about_one_request_reads_no_regions_but_its_own() {
+    let server = server(3);
+    committed(&server, 0, true);
+    let mut refused = server.get::<Resize>(&key("flow-x")).unwrap();
+    refused.status = Some(ResizeStatus { phase: Some(Recorded::Refused), ..ResizeStatus::default() });
+    let mirrors = LateMirrors::of(&server);
+    let (view, reads, _release) = Watched::new(&mirrors);
+    let service = service_over(view);
+    let unknown = resize_request::DesiredWidth { region: "R7".to_owned(), width: 3, expected_width: None };
+    let (namespace, job) = ("n".to_owned(), "flow".to_owned());
+    let unknown = ResizeRequest { namespace, job, regions: vec![unknown], ..ResizeRequest::default() };
+    let heard = service.resize(Request::new(unknown)).await.unwrap_err();
+    assert_eq!((why(&heard).as_str(), heard.message().contains("R0, R1, R2")), ("REGION_NOT_FOUND", true));
+    assert_eq!(service.state_of(&refused).reason, "REJECTED");
+    let request = mirrors.mirrors.resizes.get(&key("flow-x")).unwrap();
+    let place = service.backlog.enter(&key("flow"), Instant::now()).unwrap();
+    let wait_for = resize_request::WaitFor::Committed;
+    let answer = service.wait(&key("flow"), &request, place, wait_for, deadline()).await.unwrap();
+    assert_eq!(answer.regions.iter().map(|region| region.name.as_str()).collect::<Vec<_>>(), ["R0"]);
+    assert_eq!(reads.counts(), [0, 1, 0]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_dropped_makes_room() {
     let server = server(1);
@@ -508,7 +592,7 @@ async fn an_answer_that_nobody_reads_is_reset_and_makes_room() {
     let address = listener.local_addr().unwrap();
     let bounds = Bounds { unread: Duration::from_millis(200), ..Bounds::default() };
     let routes = Routes::new(service.into_server(Access::Open));
-    tokio::spawn(transport::serve(listener, routes, bounds, std::future::pending()));
+    tokio::spawn(transport::serve(listener, routes, bounds, ServedCalls::default(), std::future::pending()));
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     // The client lets nobody send anything on a stream but its head.
     let channel = endpoint.initial_stream_window_size(0).connect().await.unwrap();
@@ -573,6 +657,10 @@ impl ClusterView for Watched {
         self.mirrors.regions(namespace, job)
     }
 
+    fn region(&self, namespace: &str, job: &str, name: &str) -> Option<Arc<ParallelRegion>> {
+        self.mirrors.region(namespace, job, name)
+    }
+
     fn resize(&self, namespace: &str, name: &str) -> Option<Arc<Resize>> {
         self.mirrors.resize(namespace, name)
     }
@@ -580,6 +668,11 @@ impl ClusterView for Watched {
     fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>> {
         self.reads.resizes.fetch_add(1, Ordering::SeqCst);
         self.mirrors.resizes(namespace, job)
+    }
+
+    fn open_resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>> {
+        self.reads.resizes.fetch_add(1, Ordering::SeqCst);
+        ClusterView::open_resizes(&self.mirrors, namespace, job)
     }
 
     fn count_resizes(&self, namespace: &str, job: &str) -> usize {

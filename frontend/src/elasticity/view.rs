@@ -1,10 +1,11 @@
 //! Where the elasticity API sees jobs, regions and requests.
 
 use crate::mirrors::{ByOwner as _, Mirrors};
-use kube::{Resource as _, ResourceExt as _};
+use kube::Resource as _;
 use std::sync::Arc;
 use streams_api::{Job, ParallelRegion, ProcessingElement, Resize};
 use streams_kubernetes::Key;
+use streams_kubernetes::ownership::controller;
 use tokio::sync::watch;
 
 /// A mirror of the jobs, regions and requests of the cluster, as fresh as the shared watches.
@@ -18,11 +19,17 @@ pub trait ClusterView: Send + Sync + 'static {
     /// The regions of a job, or of all jobs of the namespace, in any order.
     fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>>;
 
+    /// The region of this name in the application of a job.
+    fn region(&self, namespace: &str, job: &str, name: &str) -> Option<Arc<ParallelRegion>>;
+
     /// The request of this name.
     fn resize(&self, namespace: &str, name: &str) -> Option<Arc<Resize>>;
 
     /// The requests of a job, in any order.
     fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>>;
+
+    /// The requests of a job that have not ended, in any order.
+    fn open_resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>>;
 
     /// How many requests of a job there are, with those whose form is another one.
     fn count_resizes(&self, namespace: &str, job: &str) -> usize;
@@ -43,6 +50,13 @@ pub trait ClusterView: Send + Sync + 'static {
     fn changes(&self, namespace: &str, job: &str) -> watch::Receiver<u64>;
 }
 
+/// Whether a job controls the region; `None`: any job. Anybody may make one that names the job.
+fn is_of(region: &ParallelRegion, job: Option<&str>) -> bool {
+    let owner = controller(&region.metadata);
+    let owner = owner.filter(|owner| owner.kind == Job::kind(&()) && owner.api_version == Job::api_version(&()));
+    owner.is_some_and(|owner| job.is_none_or(|job| owner.name == job))
+}
+
 impl ClusterView for Mirrors {
     fn job(&self, namespace: &str, name: &str) -> Option<Arc<Job>> {
         self.jobs.get(&Key::new(namespace, name))
@@ -53,15 +67,15 @@ impl ClusterView for Mirrors {
     }
 
     fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>> {
-        // Anybody may make one that names the job.
-        let is_of_job = |region: &Arc<ParallelRegion>| {
-            let owner = region.owner_references().iter().find(|owner| owner.controller == Some(true));
-            owner.is_some_and(|owner| owner.kind == Job::kind(&()) && job.is_none_or(|job| owner.name == job))
-        };
+        let is_of_job = |region: &Arc<ParallelRegion>| is_of(region, job);
         match job {
             Some(job) => self.parallel_regions.of_job(&Key::new(namespace, job)).filter(is_of_job).collect(),
             None => self.parallel_regions.of_namespace(namespace).filter(is_of_job).collect(),
         }
+    }
+
+    fn region(&self, namespace: &str, job: &str, name: &str) -> Option<Arc<ParallelRegion>> {
+        self.regions_named(&Key::new(namespace, job), name).find(|region| is_of(region, Some(job)))
     }
 
     fn resize(&self, namespace: &str, name: &str) -> Option<Arc<Resize>> {
@@ -70,6 +84,10 @@ impl ClusterView for Mirrors {
 
     fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>> {
         self.resizes.of_job(&Key::new(namespace, job)).collect()
+    }
+
+    fn open_resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>> {
+        self.open_resizes(&Key::new(namespace, job)).collect()
     }
 
     fn count_resizes(&self, namespace: &str, job: &str) -> usize {

@@ -8,7 +8,6 @@
 //! Invariants: a stream has a place among those that there may be, from its first message to its end; it ends at its
 //! deadline, and at once when this frontend is to stop.
 
-use super::lists::Seen;
 use super::looks::{PAUSE, RegionDigests, RegionsLook, RegionsScope};
 use super::outcome;
 use super::state::{is_end, phase, state};
@@ -20,7 +19,7 @@ use kube::ResourceExt as _;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
-use streams_api::Resize;
+use streams_api::{Job, Resize};
 use streams_proto::elasticity::v1::{Progress, Region, ResizePhase, WatchRegionsResponse, WatchResizeResponse};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -180,23 +179,30 @@ impl<V: ClusterView> ResizeStream<V> {
     fn look(&mut self) -> Result<WatchResizeResponse, Status> {
         let (namespace, name) = (self.request.namespace().unwrap_or_default(), self.request.name_any());
         let shown = self.service.view.resize(&namespace, &name).filter(|shown| shown.uid() == self.request.uid());
-        match shown {
-            Some(shown) => {
-                self.is_seen = true;
-                self.request = shown;
-            }
-            None if self.is_seen => return Err(errors::request_gone(&name)),
-            None => {}
+        let is_gone = self.is_seen && shown.is_none();
+        if let Some(shown) = shown {
+            self.is_seen = true;
+            self.request = shown;
         }
-        Ok(told_of(&self.request, &self.service.seen(&namespace, &self.request.spec.job_name, &self.request)))
+        let job = self.service.job_around(&self.request);
+        let message = told_of(&self.request, job.as_deref());
+        // What is committed goes on without the object, which is not kept for ever (rule elasticity-18).
+        if is_gone && !is_committed(&message) {
+            return Err(errors::request_gone(&name));
+        }
+        let is_over = message.resize.as_ref().is_some_and(|resize| is_end(resize.phase()));
+        if !is_over && job.is_some_and(|job| job.metadata.deletion_timestamp.is_some()) {
+            // Nobody looks at its requests any more.
+            return Err(errors::job_goes(&namespace, &self.request.spec.job_name));
+        }
+        Ok(message)
     }
 }
 
-/// What there is to tell of a request.
-fn told_of(request: &Resize, seen: &Seen) -> WatchResizeResponse {
-    let around = seen.around();
-    let of_job = around.job.and_then(|job| job.status.as_ref());
-    let is_committed = matches!(phase(request, around.job), ResizePhase::Committed | ResizePhase::RolledOut);
+/// What there is to tell of a request, with what is seen of its job.
+fn told_of(request: &Resize, job: Option<&Job>) -> WatchResizeResponse {
+    let of_job = job.and_then(|job| job.status.as_ref());
+    let is_committed = matches!(phase(request, job), ResizePhase::Committed | ResizePhase::RolledOut);
     let rollout = of_job.and_then(outcome::rollout).filter(|_| is_committed);
     let statistics = of_job.and_then(|status| status.statistics.as_ref());
     let progress = rollout.map(|rollout| Progress {
@@ -205,7 +211,7 @@ fn told_of(request: &Resize, seen: &Seen) -> WatchResizeResponse {
         ready: statistics.map_or(0, |statistics| statistics.ready_processing_elements),
         total: statistics.map_or(0, |statistics| statistics.processing_elements),
     });
-    WatchResizeResponse { resize: Some(state(request, &around)), progress }
+    WatchResizeResponse { resize: Some(state(request, job)), progress }
 }
 
 /// It says that the request is committed, or over.

@@ -3,6 +3,7 @@
 use super::error::FusionError;
 use super::replicas::{Endpoints, Lane, Replicas};
 use super::tries::{Call, answer_of};
+use crate::call_figures::MadeCalls;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub struct ClientOptions {
     pub render_deadline: Duration,
     /// The largest AADL text that is accepted, in bytes.
     pub max_text: usize,
+    /// Where calls are counted.
+    pub figures: MadeCalls,
 }
 
 impl ClientOptions {
@@ -53,6 +56,7 @@ impl ClientOptions {
             hedge_after: Duration::from_secs(1),
             render_deadline: Duration::from_secs(120),
             max_text: 256 << 20,
+            figures: MadeCalls::default(),
         }
     }
 }
@@ -81,6 +85,7 @@ impl Client {
         let lean = SubmitRequest { compilation: request.compilation.clone().map(without_content) };
         let call = Call {
             method: "Submit",
+            figures: self.options.figures.clone(),
             application: application(request.compilation.as_ref()),
             lane: Lane::Others,
             deadline: Instant::now() + self.options.submit_deadline,
@@ -115,6 +120,7 @@ impl Client {
         lean.layout = lean.layout.map(lean_blob);
         let call = Call {
             method: "Resize",
+            figures: self.options.figures.clone(),
             application: application(request.compilation.as_ref()),
             lane: Lane::Resizes,
             deadline: Instant::now() + self.options.resize_deadline,
@@ -146,6 +152,7 @@ impl Client {
         *compilation = compilation.take().map(without_content);
         let call = Call {
             method: "Plan",
+            figures: self.options.figures.clone(),
             application: application(compilation.as_ref()),
             lane: Lane::Others,
             deadline: Instant::now() + self.options.resize_deadline,

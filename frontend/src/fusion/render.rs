@@ -72,6 +72,7 @@ async fn render(
     let broken = OnceLock::new();
     let call = Call {
         method: "Render",
+        figures: client.options().figures.clone(),
         application: application(request.compilation.as_ref()),
         lane: Lane::Others,
         deadline,
@@ -108,10 +109,12 @@ async fn render(
     broken.into_inner().map_or(Ok(()), |message| Err(FusionError::Internal(message)))
 }
 
-/// What a replica says next, unless it is silent for too long.
+/// What a replica says next, unless it is silent for too long. Whoever measures the work hears that it is waited for:
+/// before each part the replica may have others to serve first, and it does not say how long it has worked (rule
+/// job-18).
 async fn spoken<T>(next: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
     let silent = |_| Status::unavailable(format!("nothing came for {SILENCE:?}"));
-    timeout(SILENCE, next).await.map_err(silent)?
+    stopwatch::aside(timeout(SILENCE, next)).await.map_err(silent)?
 }
 
 /// Reads one text. The inner error is an answer against the contract.

@@ -6,13 +6,13 @@ use super::replicas::REST;
 use super::{Client, ClientOptions, FusionError, RenderedText};
 use bytes::Bytes;
 use futures::StreamExt;
-use k8s_openapi::jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::stopwatch;
 use streams_process::telemetry::testing;
 use streams_process::tls::{Acceptor, ClientFiles, Connector, Pair, ServerFiles};
@@ -265,11 +265,20 @@ async fn a_submission_goes_on_elsewhere_when_a_replica_is_silent() {
         client_of_first(&[Behaviour::Silent, Behaviour::Good], Duration::from_secs(10)).await;
     let begun = Instant::now();
     let submitted = client.submit(SubmitRequest { compilation: compilation_of(application) });
-    let (answer, worked) = stopwatch::measure(Timestamp::now, submitted).await;
+    let (answer, worked) = stopwatch::measure(move || begun.elapsed(), submitted).await;
     answer.unwrap();
     let calls: Vec<_> = calls.iter().map(|calls| calls.load(Ordering::SeqCst)).collect();
     assert_eq!(calls, [1, 1]);
     assert!(worked < begun.elapsed() / 2, "{worked:?}: the silent one was only waited for");
+}
+
+#[tokio::test]
+async fn a_rendering_is_no_work_while_the_replica_says_nothing() {
+    let (client, _) = client_of(&[Behaviour::Silent]).await;
+    let begun = Instant::now();
+    let rendered = tokio::time::timeout(Duration::from_millis(300), texts(&client, vec![0]));
+    let (texts, worked) = stopwatch::measure(move || begun.elapsed(), rendered).await;
+    assert!(texts.is_err() && worked < begun.elapsed() / 2, "{worked:?}: it was only waited for");
 }
 
 #[tokio::test]
@@ -438,4 +447,25 @@ async fn replicas_are_called_over_tls_by_who_trusts_them() {
         }
     }
     panic!("nobody says that it is about the certificate");
+}
+
+#[tokio::test]
+async fn each_try_is_counted_by_how_it_ends() {
+    use Behaviour::*;
+    // behaviours -> codes of the tries
+    let table: [(&[Behaviour], &[&str]); 3] =
+        [(&[Good], &["OK"]), (&[Forgetful], &["FAILED_PRECONDITION", "OK"]), (&[Rejecting], &["INVALID_ARGUMENT"])];
+    for (behaviours, expected) in table {
+        let (client, _) = client_of(behaviours).await;
+        let metrics = Metrics::new("test");
+        client.options().figures.register(&metrics);
+        let _ = client.submit(submission()).await;
+        let text = metrics.text().unwrap();
+        for code in expected {
+            let method = "streams.fusion.v1.FusionService/Submit";
+            let labels = format!(r#"{{rpc_method="{method}",rpc_response_status_code="{code}"}}"#);
+            let line = format!("\ntest_rpc_client_call_duration_seconds_count{labels} 1\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
+    }
 }

@@ -10,6 +10,7 @@
 use super::error::{FusionError, Verdict, verdict};
 use super::replicas::{Chosen, Lane, Replicas};
 use super::trace::{Ask, Asked, IdleTime};
+use crate::call_figures::MadeCalls;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -21,9 +22,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_proto::fusion::v1::fusion_service_client::FusionServiceClient;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use tonic::Status;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 use tracing::Instrument;
 
 /// A plan of the largest job allowed, with room.
@@ -43,6 +44,8 @@ const MOMENT: Duration = Duration::from_millis(20);
 pub(super) struct Call {
     /// The method of the service.
     pub(super) method: &'static str,
+    /// Where each try is counted.
+    pub(super) figures: MadeCalls,
     /// Digest of the ADL: whoever has worked on it knows it.
     pub(super) application: Bytes,
     pub(super) lane: Lane,
@@ -113,8 +116,14 @@ where
         let asked = Asked::new(call.method, chosen.address(), number, ask);
         // What is sent says which span it comes from.
         let answer = asked.span().in_scope(|| attempt(connect(chosen.channel()), is_full, until));
+        let counted = call.figures.begin(call.method);
         async move {
             let answered = timeout_at(until, answer).instrument(asked.span().clone()).await;
+            let code = match &answered {
+                Ok(answer) => answer.as_ref().err().map_or(Code::Ok, Status::code),
+                Err(_) => Code::DeadlineExceeded,
+            };
+            counted.ends(code);
             let result = match answered {
                 Ok(answer) => answer.map_err(|status| verdict(&status)),
                 Err(_) => Err(Verdict::silent(chosen.address())),

@@ -8,6 +8,7 @@
 use super::access::Access;
 use super::access::layer::Authenticated;
 use super::transport::{self, Bounds};
+use crate::call_figures::ServedCalls;
 use axum::response::IntoResponse;
 use http::Request;
 use std::convert::Infallible;
@@ -30,6 +31,7 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct Services {
     access: Access,
+    figures: ServedCalls,
     pub(super) routes: Routes,
     names: Vec<&'static str>,
 }
@@ -37,7 +39,12 @@ pub(crate) struct Services {
 impl Services {
     /// None, for callers that `access` knows.
     pub(crate) fn new(access: Access) -> Self {
-        Self { access, routes: Routes::default(), names: Vec::new() }
+        Self { access, figures: ServedCalls::default(), routes: Routes::default(), names: Vec::new() }
+    }
+
+    /// These, whose calls are counted here.
+    pub(crate) fn counted(self, figures: ServedCalls) -> Self {
+        Self { figures, ..self }
     }
 
     /// These and another one. `domain` is that of the details of its errors.
@@ -67,7 +74,7 @@ pub(crate) async fn serve(
     grace: Duration,
 ) -> anyhow::Result<()> {
     let (health, health_service) = tonic_health::server::health_reporter();
-    let Services { routes, names, .. } = services;
+    let Services { figures, routes, names, .. } = services;
     let watched = report_health(health.clone(), names.clone(), too_old);
     let reflection = || {
         let builder = tonic_reflection::server::Builder::configure()
@@ -83,7 +90,7 @@ pub(crate) async fn serve(
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
-    let server = transport::serve(listener, routes, Bounds::default(), async move {
+    let server = transport::serve(listener, routes, Bounds::default(), figures, async move {
         tokio::select! {
             () = shutdown => {}
             never = watched => match never {},

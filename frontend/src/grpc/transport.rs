@@ -5,7 +5,7 @@
 //!              places                               places, for answers also by their bytes
 //! ```
 //!
-//! Knows: addresses, how long a caller waits. Must not know: services.
+//! Knows: addresses, how long a caller waits. Must not know: services. Each call is counted as it ends for its caller.
 //!
 //! Invariants: an address leaves connections, calls and memory to others, for what has arrived of requests, their heads
 //! as well, and for what is sent. What an answer holds is given back when it was sent, when its caller has gone, or
@@ -14,6 +14,7 @@
 use super::arrival::Arrival;
 use super::deadline;
 use super::status::{self, LATER};
+use crate::call_figures::ServedCalls;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::{Frame, SizeHint};
@@ -88,7 +89,13 @@ impl Default for Bounds {
 }
 
 /// Serves until `stop` ends; then until the calls that are under way are answered.
-pub(crate) async fn serve(listener: TcpListener, routes: Routes, bounds: Bounds, stop: impl Future<Output = ()>) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    routes: Routes,
+    bounds: Bounds,
+    figures: ServedCalls,
+    stop: impl Future<Output = ()>,
+) {
     let places = Places::new(bounds.connections, bounds.connections_of_address);
     let calls = Places::new(bounds.calls, bounds.calls);
     let blocks = Places::new(bounds.blocks, bounds.blocks);
@@ -108,8 +115,12 @@ pub(crate) async fn serve(listener: TcpListener, routes: Routes, bounds: Bounds,
         number += 1;
         let (calls, blocks) = (calls.clone(), blocks.clone());
         let caller = Arc::new(Caller { address, number, calls, blocks, _connection: connection });
-        let routes = routes.clone();
-        Some(tower::service_fn(move |request| answer(routes.clone(), Arc::clone(&caller), request)))
+        let (routes, figures) = (routes.clone(), figures.clone());
+        Some(tower::service_fn(move |request: Request<Body>| {
+            let call = figures.begin(request.uri().path());
+            let answered = answer(routes.clone(), Arc::clone(&caller), request);
+            async move { Ok::<_, Infallible>(call.ends_with(answered.await?)) }
+        }))
     };
     server.serve(incoming, admit, stop).await;
 }
@@ -271,6 +282,7 @@ impl http_body::Body for Sent {
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, SocketAddr};
+    use streams_kubernetes::metrics::Metrics;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpStream;
     use tonic::transport::Endpoint;
@@ -284,7 +296,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (_, health) = tonic_health::server::health_reporter();
-        tokio::spawn(serve(listener, Routes::new(health), bounds, std::future::pending()));
+        tokio::spawn(serve(listener, Routes::new(health), bounds, ServedCalls::default(), std::future::pending()));
         address
     }
 
@@ -292,6 +304,24 @@ mod tests {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
         let Ok(channel) = endpoint.connect().await else { return false };
         HealthClient::new(channel).check(HealthCheckRequest::default()).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn calls_are_counted_as_they_end_for_their_callers() {
+        let (metrics, listener) = (Metrics::new("test"), TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
+        let endpoint = Endpoint::from_shared(format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let routes = Routes::new(tonic_health::server::health_reporter().1);
+        tokio::spawn(serve(listener, routes, Bounds::default(), ServedCalls::among(&metrics), std::future::pending()));
+        let mut client = HealthClient::new(endpoint.connect().await.unwrap());
+        client.check(HealthCheckRequest::default()).await.unwrap();
+        let unknown = HealthCheckRequest { service: "none".to_owned() };
+        assert_eq!(client.check(unknown).await.unwrap_err().code(), Code::NotFound);
+        let text = metrics.text().unwrap();
+        for code in ["OK", "NOT_FOUND"] {
+            let labels = format!(r#"{{rpc_method="grpc.health.v1.Health/Check",rpc_response_status_code="{code}"}}"#);
+            let line = format!("\ntest_rpc_server_call_duration_seconds_count{labels} 1\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
     }
 
     #[tokio::test]

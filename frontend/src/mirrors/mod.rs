@@ -2,9 +2,10 @@
 //!
 //! | Kind | Indexes | What is left out |
 //! |---|---|---|
-//! | jobs, regions, host pools, exports, imports, consistent regions | job | |
+//! | jobs, host pools, exports, imports, consistent regions | job | |
+//! | regions | job, job and name in the application | |
 //! | PEs | job, host pool | |
-//! | requests to resize | job, the job that they name | |
+//! | requests to resize | job, also only those that have not ended; the job that they name | |
 //! | pods with the label `app=streams` | job, PE | most of it |
 //! | Services and ConfigMaps with this label | job | the status of a Service; the data of a ConfigMap |
 //!
@@ -34,14 +35,24 @@ const OF_JOB: &str = "job";
 const OF_PE: &str = "pe";
 const OF_POOL: &str = "pool";
 const FOR_JOB: &str = "job that is asked for";
+const OPEN: &str = "job, not ended";
+const NAMED: &str = "job and name";
 
 /// The indexes of pods.
 static INDEXES_OF_PODS: [Index<Pod>; 2] = [by_job(), Index { name: OF_PE, group: |pod| pe_of_meta(&pod.metadata) }];
 /// The indexes of PEs.
 static INDEXES_OF_PES: [Index<ProcessingElement>; 2] = [by_job(), Index { name: OF_POOL, group: pool_of_pe }];
 /// The indexes of requests.
-static INDEXES_OF_RESIZES: [Index<Resize>; 2] =
-    [by_job(), Index { name: FOR_JOB, group: |request| Some(request.spec.job_name.clone()) }];
+static INDEXES_OF_RESIZES: [Index<Resize>; 3] = [
+    by_job(),
+    Index { name: FOR_JOB, group: |request| Some(request.spec.job_name.clone()) },
+    Index { name: OPEN, group: |request| job_of_meta(&request.metadata).filter(|_| !request.phase().is_final()) },
+];
+/// The indexes of regions.
+static INDEXES_OF_REGIONS: [Index<ParallelRegion>; 2] = [
+    by_job(),
+    Index { name: NAMED, group: |region| Some(group_of_region(&job_of_meta(&region.metadata)?, &region.spec.name)) },
+];
 
 /// The indexes of every other mirror.
 pub const fn indexes<K: Mirrored>() -> &'static [Index<K>] {
@@ -100,6 +111,11 @@ fn controller_of<K: Resource<DynamicType = ()>>(meta: &ObjectMeta) -> Option<&st
 /// The name of the host pool in which a PE is placed.
 fn pool_of_pe(pe: &ProcessingElement) -> Option<String> {
     pe.spec.placement.pool.as_ref().map(|pool| names::host_pool(&pe.spec.job_name, pool.index))
+}
+
+/// Stands for a region of a job; the name of a job has no slash.
+fn group_of_region(job: &str, region: &str) -> String {
+    format!("{job}/{region}")
 }
 
 fn pe_of_meta(meta: &ObjectMeta) -> Option<String> {
@@ -199,7 +215,7 @@ impl Mirrors {
     pub fn new(metrics: &Metrics) -> Self {
         // A job is asked for at every change of each of its objects.
         let jobs = Watch::in_form(metrics, indexes(), Form::Unpacked);
-        let parallel_regions = Watch::new(metrics, indexes());
+        let parallel_regions = Watch::new(metrics, &INDEXES_OF_REGIONS);
         let resizes = Watch::new(metrics, &INDEXES_OF_RESIZES);
         let job_changes = JobChanges::default();
         jobs.subscribe({
@@ -238,6 +254,17 @@ impl Mirrors {
     /// The requests that name this job, whether it has them or not, by name.
     pub(crate) fn resizes_for(&self, job: &Key) -> impl Iterator<Item = Key> + use<> {
         self.resizes.of_group(FOR_JOB, job).into_iter().map(|(request, _)| request)
+    }
+
+    /// The requests of this job that have not ended, each read when it is its turn.
+    pub(crate) fn open_resizes(&self, job: &Key) -> impl Iterator<Item = Arc<Resize>> + use<> {
+        self.resizes.of_group(OPEN, job).into_iter().filter_map(|(_, request)| request.read())
+    }
+
+    /// The regions of this name in the application of a job: more than one, if somebody has made another.
+    pub(crate) fn regions_named(&self, job: &Key, region: &str) -> impl Iterator<Item = Arc<ParallelRegion>> + use<> {
+        let group = job.sibling(&group_of_region(&job.name, region));
+        self.parallel_regions.of_group(NAMED, &group).into_iter().filter_map(|(_, region)| region.read())
     }
 
     /// Fills the mirrors and keeps them filled until `stop`. It ends before if one of the watches does, as what is seen
@@ -417,6 +444,38 @@ mod tests {
             let (namespace, name) = job.split_once('/').unwrap();
             let found = mirrors.pes_of_pool(&Key::new(namespace, name), pool).map(|pe| pe.to_string());
             assert_eq!(found.collect::<Vec<_>>().join(" "), expected, "{job} {pool}");
+        }
+    }
+
+    #[test]
+    fn regions_are_found_by_their_name_and_requests_by_whether_they_go_on() {
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        for (job, index, name) in [("flow", 0, "R"), ("flow", 1, "S"), ("other", 0, "R")] {
+            mirrors.parallel_regions.insert(
+                serde_json::from_value(json!({
+                    "metadata": {
+                        "namespace": "n", "name": format!("{job}-{index}"), "labels": names::job_labels(job),
+                    },
+                    "spec": {"jobName": job, "index": index, "name": name, "width": 2},
+                }))
+                .unwrap(),
+            );
+        }
+        for (job, name, expected) in [("flow", "R", "flow-0"), ("flow", "S", "flow-1"), ("flow", "T", "")] {
+            let found = mirrors.regions_named(&Key::new("n", job), name);
+            let found: Vec<_> = found.filter_map(|region| region.metadata.name.clone()).collect();
+            assert_eq!(found.join(" "), expected, "{job} {name}");
+        }
+        let request = |phase: &str| {
+            serde_json::from_value::<Resize>(json!({
+                "metadata": {"namespace": "n", "name": "r", "labels": names::job_labels("flow")},
+                "spec": {"jobName": "flow", "regions": [{"name": "R", "width": 3}]}, "status": {"phase": phase},
+            }))
+            .unwrap()
+        };
+        for (phase, expected) in [("Pending", 1), ("Written", 1), ("RolledOut", 0)] {
+            mirrors.resizes.insert(request(phase));
+            assert_eq!(mirrors.open_resizes(&Key::new("n", "flow")).count(), expected, "{phase}");
         }
     }
 

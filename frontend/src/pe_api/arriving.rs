@@ -7,18 +7,18 @@
 //! Knows: addresses, namespaces, bytes. Must not know: what bodies say.
 //!
 //! Invariants: of a body that is longer than its handler permits, or for which there is no memory, the rest is not
-//! read. A namespace, and an address, leave memory to others.
+//! read. A namespace, and an address, leave memory to others. For what is short, which is nearly all that PEs say,
+//! there is always some: whoever sends much takes none of that.
 
 use super::PeApi;
+use super::memory::{self, Bounds, Memory};
 use super::refusal::Refusal;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{ConnectInfo, FromRequest, Request};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use futures::StreamExt;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use streams_places::{Full, Place, Places};
+use std::net::SocketAddr;
 
 /// Longest body that says one thing: a number, a state, an endpoint, an operator.
 pub(super) const SHORT: usize = 16 << 10;
@@ -29,35 +29,18 @@ pub(super) const DOCUMENT: usize = 512 << 10;
 /// Tags of an XML document.
 pub(super) const TAGS_MAX: usize = 16_384;
 
-/// Bytes for which a body takes a place, and for each of its further ones.
+/// Bytes for which a body takes a place. The first of them are those of its connection, which has one body at a time:
+/// 32 MiB for all connections.
 const BLOCK: usize = 4 << 10;
-/// Blocks in all: 64 MiB. Of one namespace a quarter at most, which is one for each connection that it may have, and as
-/// many again.
+/// Further blocks in all: 64 MiB. Of one namespace a quarter at most.
 const BLOCKS: usize = 16 << 10;
-/// Blocks of one address: 8 MiB, which is more than the largest document takes.
+/// Further blocks of one address: 8 MiB, which is more than the largest document takes.
 const BLOCKS_OF_ADDRESS: usize = 2 << 10;
 /// Bytes in memory for each that has arrived: a buffer that grows has them three times for a moment, and so has
 /// whoever makes texts of them, and something new of these.
 const FOLD: usize = 3;
 /// Bytes in memory for each tag of an XML document: what is made of the smallest element.
 const TAG: usize = 384;
-
-/// The namespace of a caller, if it is known, and if there is one only.
-type Tenant = Option<Arc<str>>;
-
-/// The memory that bodies take. Cheap to clone; all clones are the same.
-#[derive(Clone)]
-pub(super) struct BodyMemory(Places<Tenant, IpAddr>);
-
-/// What a body takes of it, until it is dropped.
-#[must_use = "memory is counted for as long as this lives"]
-pub(super) struct Share {
-    memory: BodyMemory,
-    namespace: Tenant,
-    address: IpAddr,
-    bytes: usize,
-    blocks: Vec<Place<Tenant, IpAddr>>,
-}
 
 /// The body of a request, of which nothing was read.
 pub(super) struct Unread {
@@ -75,44 +58,33 @@ pub(super) enum Media {
     Other,
 }
 
-impl Default for BodyMemory {
-    fn default() -> Self {
-        Self(Places::new(BLOCKS, BLOCKS_OF_ADDRESS))
-    }
+/// What a body takes, until it is dropped.
+#[must_use = "memory is counted for as long as this lives"]
+pub(super) struct Share {
+    /// Bytes that are left of the first block.
+    left_of_first: usize,
+    further: memory::Share,
 }
 
-impl BodyMemory {
-    /// Nothing yet, for a body from this address.
-    pub(super) fn share(&self, namespace: Tenant, address: IpAddr) -> Share {
-        Share { memory: self.clone(), namespace, address, bytes: 0, blocks: Vec::new() }
-    }
-
-    /// How many bytes are taken, in whole blocks.
-    #[cfg(test)]
-    pub(super) fn taken(&self) -> usize {
-        self.0.taken() * BLOCK
-    }
+/// The memory that bodies take beside the first block of each.
+pub(super) fn memory() -> Memory {
+    Memory::new(Bounds { what: "bodies", block: BLOCK, blocks: BLOCKS, blocks_of_address: BLOCKS_OF_ADDRESS })
 }
 
 impl Share {
+    /// Nothing yet; what does not fit into the first block is taken of this.
+    fn new(further: memory::Share) -> Self {
+        Self { left_of_first: BLOCK, further }
+    }
+
     /// So many bytes more.
     ///
     /// # Errors
     /// There is no memory for them now.
-    pub(super) fn add(&mut self, bytes: usize) -> Result<(), Refusal> {
-        self.bytes = self.bytes.saturating_add(bytes);
-        while self.blocks.len() < self.bytes.div_ceil(BLOCK) {
-            let block = self.memory.0.take(&self.namespace, &self.address).map_err(|full| {
-                let whose = match full {
-                    Full::InAll(_) => "of all callers",
-                    Full::OfGroup(_) => "of callers of this namespace",
-                    Full::OfOne(_) | Full::OfUser(_) => "of this address",
-                };
-                Refusal::Later(format!("the bodies {whose} take too much memory now, try again"))
-            })?;
-            self.blocks.push(block);
-        }
-        Ok(())
+    fn add(&mut self, bytes: usize) -> Result<(), Refusal> {
+        let of_first = bytes.min(self.left_of_first);
+        self.left_of_first -= of_first;
+        self.further.add(bytes - of_first)
     }
 }
 
@@ -171,8 +143,7 @@ impl FromRequest<PeApi> for Unread {
         let Some(ConnectInfo(peer)) = request.extensions().get::<ConnectInfo<SocketAddr>>() else {
             return Err(Refusal::Forbidden("nobody knows who asks".to_owned()));
         };
-        let address = peer.ip().to_canonical();
-        let share = api.memory.share(api.callers.namespace(address), address);
+        let share = Share::new(api.memory.share(api.callers.asker(peer.ip())));
         let media = media(request.headers());
         Ok(Self::new(request.into_body(), media, share))
     }
@@ -186,52 +157,55 @@ fn media(headers: &HeaderMap) -> Media {
 
 #[cfg(test)]
 mod tests {
+    use super::super::callers::Asker;
     use super::*;
     use futures::{poll, stream};
     use std::convert::Infallible;
+    use std::net::IpAddr;
     use std::pin::pin;
+    use std::sync::Arc;
 
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
-    fn namespace(name: &str) -> Tenant {
-        Some(Arc::from(name))
+    fn asker(namespace: &str, address: IpAddr) -> Asker {
+        Asker { namespace: Some(Arc::from(namespace)), address }
     }
 
     /// A body of which these parts have arrived, and no more comes.
-    fn unfinished(memory: &BodyMemory, parts: &[usize]) -> Unread {
+    fn unfinished(memory: &Memory, parts: &[usize]) -> Unread {
         let parts: Vec<_> = parts.iter().map(|bytes| Ok::<_, Infallible>(vec![b'x'; *bytes])).collect();
         let body = Body::from_stream(stream::iter(parts).chain(stream::pending()));
-        Unread::new(body, Media::Other, memory.share(namespace("n"), ADDRESS))
+        Unread::new(body, Media::Other, Share::new(memory.share(asker("n", ADDRESS))))
     }
 
-    fn whole(memory: &BodyMemory, text: &str) -> Unread {
-        Unread::new(Body::from(text.to_owned()), Media::Xml, memory.share(namespace("n"), ADDRESS))
+    fn whole(memory: &Memory, text: &str) -> Unread {
+        Unread::new(Body::from(text.to_owned()), Media::Xml, Share::new(memory.share(asker("n", ADDRESS))))
     }
 
     #[tokio::test]
     async fn what_has_arrived_is_counted_until_nobody_needs_it() {
-        let memory = BodyMemory::default();
+        let memory = memory();
         {
             let mut reading = pin!(unfinished(&memory, &[1, BLOCK, 1]).text(SHORT));
             assert_eq!(memory.taken(), 0, "nothing is read before somebody asks");
             assert!(poll!(&mut reading).is_pending());
-            assert_eq!(memory.taken(), 4 * BLOCK, "three times two bytes and a block");
+            assert_eq!(memory.taken(), 3 * BLOCK, "three times two bytes and a block, but for the first block");
         }
         assert_eq!(memory.taken(), 0);
         let (text, share) = whole(&memory, "3").text(SHORT).await.unwrap();
-        assert_eq!((text.as_str(), memory.taken()), ("3", BLOCK));
+        assert_eq!((text.as_str(), memory.taken()), ("3", 0), "it fits into the first block");
         drop(share);
         let document = "<a/>".repeat(1_000);
         let (_, share) = whole(&memory, &document).document().await.unwrap();
-        assert_eq!(memory.taken(), (3 * document.len() + 1_000 * TAG).next_multiple_of(BLOCK));
+        assert_eq!(memory.taken(), (3 * document.len() + 1_000 * TAG).next_multiple_of(BLOCK) - BLOCK);
         drop(share);
         assert_eq!(memory.taken(), 0);
     }
 
     #[tokio::test]
     async fn of_a_body_that_is_too_long_the_rest_is_not_read() {
-        let memory = BodyMemory::default();
+        let memory = memory();
         let announced = whole(&memory, &"x".repeat(SHORT + 1)).text(SHORT).await;
         assert!(matches!(announced, Err(Refusal::TooLong(SHORT))));
         let arrived = unfinished(&memory, &[SHORT, 1]).text(SHORT).await;
@@ -247,19 +221,22 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_and_a_namespace_leave_memory_to_others() {
-        let memory = BodyMemory::default();
-        let taking = |namespace: Tenant, address| {
-            let mut share = memory.share(namespace, address);
+        let memory = memory();
+        let taking = |address| {
+            let mut share = memory.share(asker("n", address));
             while share.add(BLOCK).is_ok() {}
             share
         };
-        let of_address = taking(namespace("n"), ADDRESS);
+        let of_address = taking(ADDRESS);
         assert_eq!(memory.taken(), BLOCKS_OF_ADDRESS * BLOCK);
-        let Err(refusal) = whole(&memory, "3").text(SHORT).await else { panic!("there is memory") };
+        let Err(refusal) = whole(&memory, &"3".repeat(BLOCK)).text(SHORT).await else { panic!("there is memory") };
         assert_eq!(refusal.to_string(), "the bodies of this address take too much memory now, try again");
-        let of_namespace = taking(namespace("n"), OTHER);
+        let of_namespace = taking(OTHER);
         assert_eq!(memory.taken(), BLOCKS * BLOCK / 4);
-        assert!(memory.share(namespace("m"), ADDRESS).add(1).is_ok(), "another namespace has some");
+        assert!(memory.share(asker("m", ADDRESS)).add(1).is_ok(), "another namespace has some");
+        for short in ["3".to_owned(), "3".repeat(BLOCK / FOLD)] {
+            assert!(whole(&memory, &short).text(SHORT).await.is_ok(), "what is short takes none of it");
+        }
         drop((of_address, of_namespace));
         assert_eq!(memory.taken(), 0);
     }

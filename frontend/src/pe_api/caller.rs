@@ -4,6 +4,7 @@
 
 use super::PeApi;
 use super::refusal::Refusal;
+use crate::of_job::OfJob;
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::Method;
 use axum::http::header::HOST;
@@ -11,7 +12,7 @@ use axum::http::request::Parts;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{Job, names};
+use streams_api::{Job, ProcessingElement, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
 use tokio::time::{Instant, timeout};
@@ -24,6 +25,8 @@ const KNOWN_WITHIN: Duration = Duration::from_millis(500);
 pub(crate) struct Caller {
     /// The namespace.
     pub(crate) namespace: String,
+    /// Where it is.
+    pub(super) address: IpAddr,
     /// PEs of this namespace that run at the address; usually one, none if a tool asks.
     pes: Vec<Speaker>,
     /// The job whose consistent regions the host of the request names.
@@ -33,24 +36,42 @@ pub(crate) struct Caller {
 /// A PE that may speak for itself and its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Speaker {
-    /// The job.
+    /// Name of the job.
     pub(crate) job: String,
     /// Number of the PE.
     pub(crate) pe: u64,
     /// Launch count of the pod.
     pub(crate) launch_count: u64,
+    /// The job that the PE is of.
+    of_job: OfJob,
+    /// The job of this name, if one is there, is that one, and no later one.
+    is_of_present_job: bool,
 }
 
 impl Caller {
-    /// The caller speaks for a PE of this job.
+    /// The caller speaks for a PE of the job of this name. One that an earlier job of the name has left behind does
+    /// not.
     ///
     /// # Errors
     /// It does not.
     pub(crate) fn speaks_for(&self, job: &str) -> Result<(), Refusal> {
-        let is_of_job = self.pes.iter().any(|speaker| speaker.job == job);
+        self.may_change(job, |speaker| speaker.job == job && speaker.is_of_present_job)
+    }
+
+    /// The caller speaks for a PE of the same job as this one, which may have left both behind.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn speaks_beside(&self, element: &ProcessingElement) -> Result<(), Refusal> {
+        let of_job = OfJob::of_child(&element.metadata, element.spec.job_id);
+        let job = &element.spec.job_name;
+        self.may_change(job, |speaker| speaker.job == *job && speaker.of_job.is_same(&of_job))
+    }
+
+    fn may_change(&self, job: &str, may: impl Fn(&Speaker) -> bool) -> Result<(), Refusal> {
         let words =
             || Refusal::Forbidden(format!("only PEs of job {job} may change it, from the addresses of their pods"));
-        is_of_job.then_some(()).ok_or_else(words)
+        self.pes.iter().any(may).then_some(()).ok_or_else(words)
     }
 
     /// The pod that speaks for this PE.
@@ -133,7 +154,7 @@ impl FromRequestParts<PeApi> for Caller {
         }
         let speakers = of_namespace.into_iter().filter_map(|pod| speaker(api, pod));
         let job_of_host = host.and_then(job_of_host).map(str::to_owned);
-        Ok(Self { namespace, pes: speakers.collect(), job_of_host })
+        Ok(Self { namespace, address: address.ip(), pes: speakers.collect(), job_of_host })
     }
 }
 
@@ -158,21 +179,27 @@ impl PeApi {
         timeout(KNOWN_WITHIN, known).await.unwrap_or_default()
     }
 
-    /// The job of the PE whose pod has this address. `None` if pods of several jobs have it.
+    /// The job of the PE whose pod has this address. `None` if pods of several jobs have it, or if the mirror of jobs
+    /// shows another one of the name, or none: then it is behind, or the job has left the PE behind.
     pub(super) fn job_of_pod_at(&self, address: IpAddr) -> Option<Arc<Job>> {
         let pods = self.callers.pods(address);
-        let of_pod = |pod: &Key| Some(pod.sibling(&speaker(self, pod)?.job));
-        let mut jobs: Vec<Key> = pods.iter().filter_map(of_pod).collect();
-        jobs.dedup();
-        let [job] = jobs.as_slice() else { return None };
-        self.mirrors.jobs.get(job)
+        let of_pod = |pod: &Key| {
+            let speaker = speaker(self, pod)?;
+            Some((pod.sibling(&speaker.job), speaker.of_job))
+        };
+        let mut jobs = pods.iter().filter_map(of_pod);
+        let (name, of_job) = jobs.next()?;
+        if !jobs.all(|(other, of_other)| other == name && of_other.is_same(&of_job)) {
+            return None;
+        }
+        self.mirrors.jobs.get(&name).filter(|job| OfJob::of(job).is_same(&of_job))
     }
 
     /// The PE whose pod has this address, and the launch count of the pod. `None` if several pods have it.
     pub(super) fn pe_of_pod_at(&self, address: IpAddr) -> Option<(Key, u64)> {
         let pods = self.callers.pods(address);
         let [pod] = pods.as_slice() else { return None };
-        let Speaker { job, pe, launch_count } = speaker(self, pod)?;
+        let Speaker { job, pe, launch_count, .. } = speaker(self, pod)?;
         Some((pod.sibling(&names::processing_element(&job, pe)), launch_count))
     }
 }
@@ -184,11 +211,13 @@ fn speaker(api: &PeApi, pod: &Key) -> Option<Speaker> {
     let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
     let element = api.mirrors.processing_elements.get(&Key::new(meta.namespace.as_deref()?, &owner.name))?;
     let launch_count = meta.labels.as_ref()?.get(names::LABEL_LAUNCH_COUNT)?.parse().ok()?;
-    is_controlled_by(meta, &*element).then(|| Speaker {
-        job: element.spec.job_name.clone(),
-        pe: element.spec.id,
-        launch_count,
-    })
+    if !is_controlled_by(meta, &*element) {
+        return None;
+    }
+    let (job, of_job) = (element.spec.job_name.clone(), OfJob::of_child(&element.metadata, element.spec.job_id));
+    let present = api.mirrors.jobs.get(&Key::new(meta.namespace.as_deref()?, &job));
+    let is_of_present_job = present.is_none_or(|present| OfJob::of(&present).is_same(&of_job));
+    Some(Speaker { job, pe: element.spec.id, launch_count, of_job, is_of_present_job })
 }
 
 /// The namespace in the name of a Service that leads here: `streams-api.NAMESPACE...` and

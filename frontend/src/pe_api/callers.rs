@@ -8,8 +8,28 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use streams_kubernetes::Key;
+use streams_kubernetes::queue::Owner;
 use streams_kubernetes::watch::Watch;
 use tokio::sync::watch as latest;
+
+/// The namespace of the pods at an address. `None` if there are no such pods, or some of several namespaces: all such
+/// addresses are together like one namespace (rule pe-api-7).
+pub(super) type Tenant = Option<Arc<str>>;
+
+/// Whose part of what callers share is taken: whatever namespace they ask about, it is that of their pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asker {
+    pub(super) namespace: Tenant,
+    pub(super) address: IpAddr,
+}
+
+impl Asker {
+    /// Whose turn it is: namespaces take turns, and within one its addresses.
+    pub(super) fn owner(&self) -> Owner {
+        let namespace = self.namespace.clone().unwrap_or_default();
+        Owner { namespace, object: self.address.to_string().into() }
+    }
+}
 
 /// The addresses of pods. Cheap to clone; all clones are the same.
 #[derive(Clone, Default)]
@@ -45,6 +65,12 @@ impl Callers {
         let mut namespaces = known.pods.get(&address.to_canonical())?.iter().map(|pod| &pod.namespace);
         let first = namespaces.next()?;
         namespaces.all(|other| other == first).then(|| Arc::clone(first))
+    }
+
+    /// Who asks from this address.
+    pub(super) fn asker(&self, address: IpAddr) -> Asker {
+        let address = address.to_canonical();
+        Asker { namespace: self.namespace(address), address }
     }
 
     /// A number that is another one whenever an address belongs to other pods.

@@ -10,10 +10,10 @@ use super::left_behind::is_left_behind;
 use super::refusal::Refusal;
 use super::write::WITHIN;
 use crate::consistent_regions::documents::States;
-use crate::consistent_regions::members::launch;
+use crate::consistent_regions::members::{self, launch};
 use crate::consistent_regions::stored;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -40,9 +40,15 @@ const NAME_MAX: usize = 1_024;
 pub(super) async fn of_pe(
     State(api): State<PeApi>,
     caller: Caller,
+    method: Method,
     Path(pe): Path<String>,
 ) -> Result<Response, Refusal> {
-    let document = api.document(&caller, &pe)?;
+    let told = api.told(&caller, &pe)?;
+    // Who asks for a head only has heard nothing.
+    if method == Method::GET {
+        told.is_heard(&api);
+    }
+    let document = told.document;
     if document.is_empty() {
         return Err(Refusal::Absent(format!("no region of PE {pe} has anything to say")));
     }
@@ -64,7 +70,8 @@ pub(super) async fn of_pe_and_region(
     Path((pe, region)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
     let (index, _, _) = api.consistent_region(&caller, &region)?;
-    let message = api.document(&caller, &pe)?.message(index);
+    // This is no answer about the other regions of the PE, nor what a PE asks to know what to do.
+    let message = api.told(&caller, &pe)?.document.message(index);
     let silent = || Refusal::Absent(format!("region {region} has nothing to say to PE {pe}"));
     message.map(|message| Json(message).into_response()).ok_or_else(silent)
 }
@@ -337,6 +344,24 @@ pub(super) async fn reset(
     api.requested(&caller, &region, body, reset).await
 }
 
+/// What a PE is told by all of its regions.
+struct Told {
+    document: Document,
+    pe: Key,
+    member: members::Member,
+    /// The launch of the pod that asks; nothing, if somebody else does.
+    of_pod: Option<u32>,
+}
+
+impl Told {
+    /// This is the answer to who asks. It counts when it is made: whether it arrives, nobody knows.
+    fn is_heard(&self, api: &PeApi) {
+        if let Some(launch) = self.of_pod {
+            api.regions.has_answered(&self.pe, &self.member, launch, &self.document);
+        }
+    }
+}
+
 impl PeApi {
     /// A region of the job that the request is about, which may have left it behind: its index, its key and itself.
     ///
@@ -350,7 +375,7 @@ impl PeApi {
             Some((index, key, region))
         });
         if !found.as_ref().is_some_and(|(_, _, region)| is_left_behind(&region.metadata)) {
-            self.job(caller, job)?;
+            self.job_or_going(caller, job)?;
         }
         let absent = || Refusal::Absent(format!("job {job} has no consistent region {}", index.escape_debug()));
         found.ok_or_else(absent)
@@ -363,21 +388,18 @@ impl PeApi {
     }
 
     /// What a PE is told, as long as this replica drives the regions: what another one says may be newer.
-    fn document(&self, caller: &Caller, pe: &str) -> Result<Document, Refusal> {
+    fn told(&self, caller: &Caller, pe: &str) -> Result<Told, Refusal> {
         let job = caller.job_of_regions()?;
         let (key, element) = self.pe(caller, job, Number::of_path_or_absent(pe)?)?;
         let member = self.regions.members.get(&key);
         let member = member.ok_or_else(|| Refusal::Absent(format!("PE {pe} of job {job} is in no region")))?;
-        let of_pod = caller.speaks_as(job, element.spec.id).map(|speaker| launch(speaker.launch_count));
-        let (is_pod, launch) = (of_pod.is_ok(), of_pod.unwrap_or(member.facts.launch));
-        let document = self.regions.document(&key, &member, launch, &mut States::default());
+        let of_pod = caller.speaks_as(job, element.spec.id).map(|speaker| launch(speaker.launch_count)).ok();
+        let document =
+            self.regions.document(&key, &member, of_pod.unwrap_or(member.facts.launch), &mut States::default());
         if !self.regions.are_driven_here() {
             return Err(Refusal::Later("another replica drives the consistent regions".to_owned()));
         }
-        if is_pod {
-            self.regions.has_answered(&key, &member, launch, &document);
-        }
-        Ok(document)
+        Ok(Told { document, pe: key, member, of_pod })
     }
 
     /// A PE reports how far it is.

@@ -154,6 +154,11 @@ impl Document {
         std::mem::take(self.writer.get_mut())
     }
 
+    /// How many bytes were written since then.
+    pub(super) fn written(&self) -> usize {
+        self.writer.get_ref().len()
+    }
+
     pub(super) fn begin(&mut self, instance: &InstanceState) -> io::Result<()> {
         match self.form {
             Form::Xml => self.open(

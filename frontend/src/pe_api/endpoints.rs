@@ -107,7 +107,7 @@ pub(super) async fn register(
     body: Unread,
 ) -> Result<StatusCode, Refusal> {
     let (key, mut element) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
-    caller.speaks_for(&job)?;
+    caller.speaks_beside(&element)?;
     let (text, _memory) = body.text(SHORT).await?;
     let asked: Endpoint =
         serde_json::from_str(&text).map_err(|error| Refusal::Invalid(format!("the body is no endpoint: {error}")))?;
@@ -196,7 +196,7 @@ pub(super) async fn unregister(
     Path((job, pe, name)): Path<(String, String, String)>,
 ) -> Result<StatusCode, Refusal> {
     let (key, mut element) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
-    caller.speaks_for(&job)?;
+    caller.speaks_beside(&element)?;
     // The mirror may not show yet what another replica has written.
     if !has(&element, &name) {
         element = Arc::new(api.changes.newest(&key).await?);

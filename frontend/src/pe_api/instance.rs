@@ -1,22 +1,27 @@
 //! The state of the instance: jobs, PEs, operators, ports and connections of the caller's namespace (rule pe-api-10).
 //!
 //! There may be thousands of PEs, so nothing of it is in memory as a whole: the answer is made piece by piece, as fast
-//! as the caller reads it, and never on a thread that serves others.
+//! as the caller reads it, and never on a thread that serves others. What of a piece needs a lock is looked at first,
+//! on a thread like any other; it is read and written on one that makes way for everything else.
 //!
 //! Knows: what the mirrors and boards show. Must not know: how it is written, HTTP.
 //!
 //! Invariants: jobs are sorted by number, PEs of a job by number, ports and connections by theirs; a piece has
-//! [`PES_OF_PIECE`] PEs at most; at most [`AT_A_TIME`] pieces are made at the same time.
+//! [`PIECE`] bytes at most, and what it ends with; at most [`AT_ONCE`] pieces are made at the same time, of one
+//! namespace [`AT_ONCE_OF_ONE`]. A capture has its place until its last byte was sent.
 
 use super::PeApi;
 use super::caller::Caller;
+use super::callers::{Asker, Tenant};
 use super::documents::{
     ConnectionState, Document, Form, InputPortState, InstanceState, JobState, OperatorState, OutputPortState, PeState,
     RegionState,
 };
+use super::memory::{holding, whose};
 use super::refusal::Refusal;
+use crate::fair_semaphore::FairSemaphore;
 use crate::mirrors::ByOwner;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
@@ -25,33 +30,63 @@ use futures::stream;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use streams_api::{Connectivity, Job, JobPhase, PePhase, ProcessingElement, Termination, TerminationOutcome};
-use streams_broker::{Pe, Routes};
+use streams_broker::{Pe, Receivers};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::watch::Kept;
-use tokio::sync::Semaphore;
+use streams_places::{Place, Places};
+use streams_process::background;
 use tokio::task::spawn_blocking;
 
-/// PEs that are read for one piece of the answer.
-const PES_OF_PIECE: usize = 64;
-/// Pieces that are made at the same time, for all callers.
-const AT_A_TIME: usize = 2;
-/// Connections of a PE that are shown: a piece may have 64 times as many.
+/// Bytes after which a piece of the answer ends.
+const PIECE: usize = 64 << 10;
+/// Parts of the answer, such as PEs, that are looked at for one piece.
+const PARTS_OF_PIECE: usize = 64;
+/// Connections after which no more is looked at for one piece.
+const CONNECTIONS_OF_PIECE: usize = 4_096;
+/// Pieces that are made at the same time, in all and for one namespace.
+const AT_ONCE: usize = 2;
+const AT_ONCE_OF_ONE: usize = 1;
+/// Captures that go on at the same time, each of which may have a piece that was not read yet; of one namespace a
+/// quarter.
+const CAPTURES: usize = 256;
+/// Captures of one address.
+const CAPTURES_OF_ADDRESS: usize = 8;
+/// Connections of a PE that are shown.
 const CONNECTIONS_OF_PE: usize = 4_096;
 /// The user of all jobs: nobody knows another one.
 const USER: &str = "streams";
 /// Exit codes of processes that a signal has ended are this, and the number of the signal.
 const SIGNALLED: i32 = 128;
 
-/// Bounds what is made at the same time. Cheap to clone.
+/// Which captures go on, and whose turn it is. Cheap to clone; all clones are the same.
 #[derive(Clone)]
-pub(super) struct Captures(Arc<Semaphore>);
+pub(super) struct Captures {
+    places: Places<Tenant, IpAddr>,
+    pub(super) turns: FairSemaphore,
+}
 
 impl Default for Captures {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_A_TIME)))
+        let turns = FairSemaphore::new(AT_ONCE, AT_ONCE_OF_ONE);
+        Self { places: Places::new(CAPTURES, CAPTURES_OF_ADDRESS), turns }
+    }
+}
+
+impl Captures {
+    /// A place for one more.
+    fn begin(&self, asker: &Asker) -> Result<Place<Tenant, IpAddr>, Refusal> {
+        let words = |full| Refusal::Later(format!("too many captures {} go on now, try again", whose(full)));
+        self.places.take(&asker.namespace, &asker.address).map_err(words)
+    }
+
+    /// How many go on.
+    #[cfg(test)]
+    pub(super) fn under_way(&self) -> usize {
+        self.places.taken()
     }
 }
 
@@ -63,23 +98,36 @@ impl Default for Captures {
             status = 200, description = "the state of the namespace; as JSON, if the caller accepts that first",
             content((String = "application/xml"), (Object = "application/json")),
         ),
-        (status = 503, description = "the mirrors are not filled"),
+        (status = 503, description = "the mirrors are not filled, or too many ask"),
     ),
 )]
 pub(super) async fn capture(State(api): State<PeApi>, caller: Caller, headers: HeaderMap) -> Result<Response, Refusal> {
     let form = Form::accepted(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default());
-    let walk =
-        Walk { document: Document::new(form), captures: api.captures.clone(), next: Some(Next::Begin), api, caller };
+    let asker = api.callers.asker(caller.address);
+    let place = Arc::new(api.captures.begin(&asker)?);
+    let (turns, owner) = (api.captures.turns.clone(), asker.owner());
+    let (document, left, parts) = (Document::new(form), Some(Left::All), VecDeque::new());
+    let walk = Walk { api, caller, document, left, parts };
     // A piece is made when the caller has read the one before.
-    let pieces = stream::try_unfold(walk, |mut walk| async move {
-        let permit = Arc::clone(&walk.captures.0).acquire_owned().await.map_err(io::Error::other)?;
-        let made = spawn_blocking(move || {
-            let piece = walk.piece();
-            (piece, walk)
-        });
-        let (piece, walk) = made.await.map_err(io::Error::other)?;
-        drop(permit);
-        Ok::<_, io::Error>(piece?.map(|piece| (Bytes::from(piece), walk)))
+    let pieces = stream::try_unfold(walk, move |mut walk| {
+        let (turns, owner, place) = (turns.clone(), owner.clone(), Arc::clone(&place));
+        async move {
+            if walk.is_over() {
+                return Ok(None);
+            }
+            let turn = turns.acquire_for(owner).await;
+            let looked = spawn_blocking(move || {
+                walk.look();
+                (walk, turn)
+            });
+            let (mut walk, turn) = looked.await.map_err(io::Error::other)?;
+            let written = background::spawn(move || {
+                let _turn = turn;
+                (walk.write(), walk)
+            });
+            let (piece, walk) = written.await.map_err(io::Error::other)?;
+            Ok::<_, io::Error>(Some((holding(piece?, place), walk)))
+        }
     });
     Ok(([(CONTENT_TYPE, form.media_type())], Body::from_stream(pieces)).into_response())
 }
@@ -88,18 +136,19 @@ pub(super) async fn capture(State(api): State<PeApi>, caller: Caller, headers: H
 struct Walk {
     api: PeApi,
     caller: Caller,
-    captures: Captures,
     document: Document,
-    /// `None`: the answer is complete.
-    next: Option<Next>,
+    /// What was not looked at. `None`: nothing.
+    left: Option<Left>,
+    /// What was looked at, and not written yet.
+    parts: VecDeque<Part>,
 }
 
-/// What comes next.
-enum Next {
-    Begin,
-    /// A job, of those that are left.
-    Job(VecDeque<(u64, Arc<Job>)>),
-    /// PEs of a job, of those that are left; and the jobs after it.
+/// What is to be looked at.
+enum Left {
+    All,
+    /// These jobs.
+    Jobs(VecDeque<(u64, Arc<Job>)>),
+    /// These PEs of a job, and the jobs after it.
     Pes {
         job: Arc<Job>,
         pes: VecDeque<(u64, Kept<ProcessingElement>)>,
@@ -107,45 +156,97 @@ enum Next {
     },
 }
 
+/// A part of the answer, as it was looked at.
+enum Part {
+    Begin,
+    /// A job with this number, and the first of its PEs.
+    BeginJob {
+        id: u64,
+        job: Arc<Job>,
+        first: Option<Kept<ProcessingElement>>,
+    },
+    /// A PE of a job, and who imports from it.
+    Pe {
+        job: Arc<Job>,
+        pe: Kept<ProcessingElement>,
+        receivers: Receivers,
+    },
+    EndJob,
+    End,
+}
+
 impl Walk {
-    /// The next piece; `None` if there is none. Takes time: it reads objects.
-    fn piece(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let next = match self.next.take() {
-            None => return Ok(None),
-            Some(Next::Begin) => {
-                let id = self.caller.namespace.clone();
-                self.document.begin(&InstanceState { id, request_time: Timestamp::now().as_second() })?;
-                Some(Next::Job(self.jobs()))
+    /// Whether all was written.
+    fn is_over(&self) -> bool {
+        self.left.is_none() && self.parts.is_empty()
+    }
+
+    /// Looks at what comes next, if all that was looked at is written: as much as a piece may have. It takes locks that
+    /// others wait for, and reads no PE.
+    fn look(&mut self) {
+        if !self.parts.is_empty() {
+            return;
+        }
+        let mut connections = 0;
+        while self.parts.len() < PARTS_OF_PIECE && connections < CONNECTIONS_OF_PIECE {
+            let Some(left) = self.left.take() else { return };
+            let (part, left) = self.next(left);
+            if let Part::Pe { receivers, .. } = &part {
+                connections += receivers.iter().map(|(_, imports)| imports.len()).sum::<usize>();
             }
-            Some(Next::Job(mut jobs)) => match jobs.pop_front() {
-                None => {
-                    self.document.end()?;
-                    None
-                }
+            self.parts.push_back(part);
+            self.left = left;
+        }
+    }
+
+    /// The first part of what is left, and the rest.
+    fn next(&self, left: Left) -> (Part, Option<Left>) {
+        match left {
+            Left::All => (Part::Begin, Some(Left::Jobs(self.jobs()))),
+            Left::Jobs(mut jobs) => match jobs.pop_front() {
+                None => (Part::End, None),
                 Some((id, job)) => {
                     let pes = self.pes(&job);
-                    let first = pes.front().and_then(|(_, pe)| pe.read());
-                    self.document.begin_job(&self.job(id, &job, first.as_deref()))?;
-                    Some(Next::Pes { job, pes, jobs })
+                    let first = pes.front().map(|(_, pe)| pe.clone());
+                    (Part::BeginJob { id, job: Arc::clone(&job), first }, Some(Left::Pes { job, pes, jobs }))
                 }
             },
-            Some(Next::Pes { job, mut pes, jobs }) => {
-                for (_, pe) in pes.drain(..pes.len().min(PES_OF_PIECE)) {
+            Left::Pes { job, mut pes, jobs } => match pes.pop_front() {
+                None => (Part::EndJob, Some(Left::Jobs(jobs))),
+                Some((id, pe)) => {
+                    let of = Pe { job: job.metadata.name.as_deref().unwrap_or_default().into(), id };
+                    // None, as long as they are not known, or if they are too many.
+                    let receivers = self.api.boards.receivers(&self.caller.namespace, &of).unwrap_or_default();
+                    (Part::Pe { job: Arc::clone(&job), pe, receivers }, Some(Left::Pes { job, pes, jobs }))
+                }
+            },
+        }
+    }
+
+    /// Writes what was looked at, until a piece is full. Takes time: it reads objects.
+    fn write(&mut self) -> io::Result<Vec<u8>> {
+        while self.document.written() < PIECE {
+            let Some(part) = self.parts.pop_front() else { break };
+            match part {
+                Part::Begin => {
+                    let id = self.caller.namespace.clone();
+                    self.document.begin(&InstanceState { id, request_time: Timestamp::now().as_second() })?;
+                }
+                Part::BeginJob { id, job, first } => {
+                    let first = first.and_then(|pe| pe.read());
+                    self.document.begin_job(&self.job(id, &job, first.as_deref()))?;
+                }
+                Part::Pe { job, pe, receivers } => {
                     // One that cannot be read is of a newer version.
                     if let Some(pe) = pe.read().filter(|pe| is_controlled_by(&pe.metadata, &*job)) {
-                        self.document.pe(&self.pe(&pe), pe.spec.job_id)?;
+                        self.document.pe(&self.pe(&pe, &receivers), pe.spec.job_id)?;
                     }
                 }
-                if pes.is_empty() {
-                    self.document.end_job()?;
-                    Some(Next::Job(jobs))
-                } else {
-                    Some(Next::Pes { job, pes, jobs })
-                }
+                Part::EndJob => self.document.end_job()?,
+                Part::End => self.document.end()?,
             }
-        };
-        self.next = next;
-        Ok(Some(self.document.take()))
+        }
+        Ok(self.document.take())
     }
 
     /// Jobs of the namespace that have a number, by their numbers.
@@ -203,7 +304,7 @@ impl Walk {
         }
     }
 
-    fn pe(&self, pe: &ProcessingElement) -> PeState {
+    fn pe(&self, pe: &ProcessingElement, receivers: &Receivers) -> PeState {
         let spec = &pe.spec;
         let status = pe.status.clone().unwrap_or_default();
         let connectivity = status.connectivity();
@@ -226,9 +327,6 @@ impl Walk {
             Connectivity::Partial => "partiallyConnected",
             Connectivity::None => "disconnected",
         };
-        let of = Pe { job: Arc::from(&*spec.job_name), id: spec.id };
-        // None, as long as they are not known, or if they are too many.
-        let routes = self.api.boards.routes(&self.caller.namespace, &of).unwrap_or_default();
         let mut inputs = spec.input_ports.clone();
         inputs.sort_unstable();
         let operators = spec.operators.iter().map(|name| OperatorState { name: name.clone() });
@@ -245,23 +343,23 @@ impl Walk {
             operator_count: spec.operator_count,
             operators: operators.collect(),
             input_ports: inputs.into_iter().map(|index| InputPortState { index }).collect(),
-            output_ports: self.outputs(pe, &routes),
+            output_ports: self.outputs(pe, receivers),
             endpoints: status.endpoints,
         }
     }
 
     /// The exported ports, and who imports from them.
-    fn outputs(&self, pe: &ProcessingElement, routes: &Routes) -> Vec<OutputPortState> {
+    fn outputs(&self, pe: &ProcessingElement, receivers: &Receivers) -> Vec<OutputPortState> {
         let mut ports: BTreeMap<u32, Vec<ConnectionState>> =
             pe.spec.exported_ports.iter().map(|port| (*port, Vec::new())).collect();
-        for export in routes.exports.values() {
-            let importers = export.entries.values().map(|importer| ConnectionState {
-                input_job_id: importer.job_id,
-                input_pe_id: importer.pe_id,
-                input_port_index: importer.port_id,
+        for (export, imports) in receivers {
+            let importers = imports.iter().map(|import| ConnectionState {
+                input_job_id: import.job_id,
+                input_pe_id: import.port.pe.id,
+                input_port_index: import.port.id,
                 required: false,
             });
-            let connections = ports.entry(export.port_id).or_default();
+            let connections = ports.entry(export.port.id).or_default();
             connections.extend(importers);
             connections.sort_unstable();
         }

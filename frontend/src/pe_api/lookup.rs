@@ -1,5 +1,6 @@
 //! Finds what a path names (rule pe-api-2): a job that is not there is an invalid request; whatever else is missing of
-//! a job that is there is absent. Of a job that was deleted alone, its PEs and its endpoints are still there.
+//! a job that is there is absent. Of a job that was deleted alone, its PEs and its endpoints are still there; so they
+//! are of one that is being deleted.
 
 use super::PeApi;
 use super::caller::Caller;
@@ -20,12 +21,22 @@ impl PeApi {
         job.filter(|job| job.metadata.deletion_timestamp.is_none()).ok_or_else(|| Refusal::no_job(name))
     }
 
+    /// There is a job of this name, though it may be about to go. As long as it is there, some of what it leaves behind
+    /// may have a reference to it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn job_or_going(&self, caller: &Caller, name: &str) -> Result<(), Refusal> {
+        let is_there = self.mirrors.jobs.contains(&Key::new(&caller.namespace, name));
+        if is_there { Ok(()) } else { Err(Refusal::no_job(name)) }
+    }
+
     /// There is a job of this name, or one has left PEs behind.
     ///
     /// # Errors
     /// Neither is so.
     pub(super) fn job_or_rest(&self, caller: &Caller, name: &str) -> Result<(), Refusal> {
-        let job = self.job(caller, name).map(|_| ());
+        let job = self.job_or_going(caller, name);
         job.or_else(|refusal| if self.left_behind.has(&caller.namespace, name) { Ok(()) } else { Err(refusal) })
     }
 
@@ -38,7 +49,7 @@ impl PeApi {
         let found = self.mirrors.processing_elements.get(&key);
         let found = found.filter(|element| element.spec.job_name == job && element.spec.id == pe);
         if !found.as_ref().is_some_and(|element| is_left_behind(&element.metadata)) {
-            self.job(caller, job)?;
+            self.job_or_going(caller, job)?;
         }
         let absent = || Refusal::Absent(format!("job {job} has no PE {pe}"));
         found.map(|element| (key, element)).ok_or_else(absent)

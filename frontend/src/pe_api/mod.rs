@@ -13,9 +13,11 @@
 //! | [`server`] | the listener, and its bounds |
 //! | [`callers`] | which pod an address belongs to |
 //! | [`caller`] | who asks, and what it may do |
-//! | [`arriving`] | bodies of requests, and the memory that they take |
+//! | [`memory`] | the memory that callers take |
+//! | [`arriving`] | bodies of requests, and what they take of it |
 //! | [`refusal`] | why something is not done, as a status code |
 //! | [`lookup`] | finds what a path names |
+//! | [`job_names`] | which job has a number |
 //! | [`left_behind`] | PEs whose job was deleted without them |
 //! | [`write`] | changes a status so that the next read sees it |
 //! | [`reports`] | what PEs tell of their connections, until it is written |
@@ -36,7 +38,8 @@
 //! Knows: HTTP, what the runtime expects. Must not know: what controllers make of what is written.
 //!
 //! Invariants: nothing is answered from a mirror that is not filled; a write that was answered with 204 is in the
-//! mirror and on the board of this replica; nothing blocks a thread.
+//! mirror and on the board of this replica; nothing blocks a thread, and what takes long is not done on one that serves
+//! others.
 
 mod arriving;
 mod bodies;
@@ -48,8 +51,10 @@ mod documents;
 mod endpoint_names;
 mod endpoints;
 mod instance;
+mod job_names;
 mod left_behind;
 mod lookup;
+mod memory;
 mod refusal;
 mod reports;
 mod reservations;
@@ -61,14 +66,16 @@ mod tests;
 mod unsettled;
 mod write;
 
-use self::arriving::BodyMemory;
 use self::bundle_waits::BundleWaits;
 pub(crate) use self::callers::Callers;
 use self::endpoint_names::EndpointNames;
 use self::instance::Captures;
+use self::job_names::JobNames;
 use self::left_behind::LeftBehind;
+use self::memory::Memory;
 pub(crate) use self::reports::LedAway;
 use self::reports::Reports;
+use self::subscriptions::RouteDocuments;
 use self::write::{Changes, ClusterChanges};
 use crate::broker::Boards;
 use crate::consistent_regions::ConsistentRegions;
@@ -108,14 +115,18 @@ pub(crate) struct PeApi {
     callers: Callers,
     /// Who has which endpoint.
     endpoint_names: EndpointNames,
+    /// Which job has a number.
+    job_names: JobNames,
     /// PEs without a job.
     left_behind: LeftBehind,
     /// Consistent regions.
     regions: ConsistentRegions,
-    /// How many captures of the state go on.
+    /// Which captures of the state go on.
     captures: Captures,
+    /// Routes that are put together, or were not read yet.
+    route_documents: RouteDocuments,
     /// The memory of bodies.
-    memory: BodyMemory,
+    memory: Memory,
 }
 
 impl PeApi {
@@ -142,7 +153,7 @@ impl PeApi {
         let reports = Reports::new(shared, elements.clone(), are_led_away, metrics);
         let changes = Arc::new(ClusterChanges::new(mirrors.clone(), statuses(cluster)));
         let (endpoint_names, captures) = (EndpointNames::of(&mirrors.processing_elements), Captures::default());
-        let left_behind = LeftBehind::of(&mirrors.processing_elements);
+        let (job_names, left_behind) = (JobNames::of(&mirrors.jobs), LeftBehind::of(&mirrors.processing_elements));
         Self {
             changes,
             reports,
@@ -152,10 +163,12 @@ impl PeApi {
             boards,
             callers,
             endpoint_names,
+            job_names,
             left_behind,
             regions,
             captures,
-            memory: BodyMemory::default(),
+            route_documents: RouteDocuments::default(),
+            memory: arriving::memory(),
         }
     }
 

@@ -5,8 +5,8 @@
 //! else is to be written waits beside them. So the last word of each PE waits here for its turn, jobs and namespaces
 //! take turns, and what is written is decided then: nothing, if all is as it was before.
 //!
-//! What the mirror shows may be older than what a PE has told another replica. So a report that is as the mirror shows
-//! is no news only if this replica has written that, or has asked the API server; else it is asked when it is its turn.
+//! What the mirror shows may be older than what a PE has told another replica, also if this one has written it. So of a
+//! report that is as the mirror shows, the API server is asked, when it is its turn.
 //!
 //! Knows: PEs, and what the mirror shows of them. Must not know: HTTP, who may tell.
 //!
@@ -56,7 +56,6 @@ pub(crate) type LedAway = Arc<dyn Fn() -> bool + Send + Sync>;
 #[derive(Clone)]
 pub(super) struct Reports {
     inner: Arc<Mutex<Inner>>,
-    mirror: Watch<ProcessingElement>,
     queue: Queue<Key>,
     _workers: Arc<AbortOnDropHandle<()>>,
 }
@@ -64,15 +63,7 @@ pub(super) struct Reports {
 #[derive(Default)]
 struct Inner {
     waiting: HashMap<Key, Waiting>,
-    known: HashMap<Key, Known>,
-}
-
-/// What is known of a PE that has told something.
-#[derive(Default)]
-struct Known {
-    /// What this replica has written, or has found in the API server, unless the mirror has shown something else since.
-    stored: Option<ReportedConnectivity>,
-    pace: Pace,
+    paces: HashMap<Key, Pace>,
 }
 
 /// How fast a PE tells.
@@ -89,8 +80,9 @@ struct Waiting {
     report: ReportedConnectivity,
     /// When somebody told it.
     told: Instant,
-    /// It, or what the PE had told before, may have its effect at any moment.
-    is_being_written: bool,
+    /// Nothing has been begun for it. If the same was, it does not count: the PE may have told another replica
+    /// something else in between.
+    is_news: bool,
     answers: Vec<oneshot::Sender<Result<(), Refusal>>>,
 }
 
@@ -126,13 +118,16 @@ impl Reports {
         };
         let queue = Queue::new("connectivity", BackOff::default(), sharing, metrics);
         let inner = Arc::<Mutex<Inner>>::default();
-        follow(&inner, &mirror);
-        let work = Arc::new(Work { inner: Arc::clone(&inner), mirror: mirror.clone(), statuses, are_led_away });
+        let following = Arc::clone(&inner);
+        mirror.subscribe_to_departures(move |pe, _| {
+            lock(&following).paces.remove(&Key::of(pe));
+        });
+        let work = Arc::new(Work { inner: Arc::clone(&inner), mirror, statuses, are_led_away });
         let workers = queue::run(queue.clone(), AT_A_TIME, move |key: Key| {
             let work = Arc::clone(&work);
             async move { work.write(&key).await }
         });
-        Self { inner, mirror, queue, _workers: Arc::new(AbortOnDropHandle::new(tokio::spawn(workers))) }
+        Self { inner, queue, _workers: Arc::new(AbortOnDropHandle::new(tokio::spawn(workers))) }
     }
 
     /// Waits until what the PE has told is stored and the mirror shows it, or the PE tells something else. Who stops
@@ -150,33 +145,23 @@ impl Reports {
         }
     }
 
-    /// The report is the last word of the PE. Returns where the answer comes from; nothing, if there is nothing to do.
+    /// The report is the last word of the PE. Returns where the answer comes from; nothing, if a later pod of the PE
+    /// has told something.
     fn put(&self, pe: &Key, report: ReportedConnectivity) -> Option<oneshot::Receiver<Result<(), Refusal>>> {
         let (answer, answered) = oneshot::channel();
-        // While this is locked no write begins.
         let mut inner = lock(&self.inner);
-        let Inner { waiting, known } = &mut *inner;
-        let is_stored = || {
-            let is_ours = known.get(pe).is_some_and(|known| known.stored.as_ref() == Some(&report));
-            is_ours && self.mirror.get(pe).is_some_and(|pe| connectivity(&pe) == Some(&report))
-        };
-        match waiting.entry(pe.clone()) {
+        match inner.waiting.entry(pe.clone()) {
             Entry::Occupied(before) if before.get().report.launch_count > report.launch_count => return None,
-            Entry::Occupied(before) if !before.get().is_being_written && is_stored() => {
-                before.remove().answer(&Ok(()));
-                return None;
-            }
-            Entry::Vacant(_) if is_stored() => return None,
             Entry::Occupied(mut before) => {
                 let waiting = before.get_mut();
                 waiting.report = report;
                 waiting.told = Instant::now();
+                waiting.is_news = true;
                 waiting.answers.retain(|answer| !answer.is_closed());
                 waiting.answers.push(answer);
             }
             Entry::Vacant(none) => {
-                let told = Instant::now();
-                none.insert(Waiting { report, told, is_being_written: false, answers: vec![answer] });
+                none.insert(Waiting { report, told: Instant::now(), is_news: true, answers: vec![answer] });
             }
         }
         Some(answered)
@@ -187,21 +172,6 @@ impl Reports {
     pub(super) fn waiting(&self) -> usize {
         lock(&self.inner).waiting.len()
     }
-}
-
-/// What is known of PEs follows the mirror.
-fn follow(inner: &Arc<Mutex<Inner>>, mirror: &Watch<ProcessingElement>) {
-    let following = Arc::clone(inner);
-    mirror.subscribe(move |pe| {
-        let mut inner = lock(&following);
-        if let Some(known) = inner.known.get_mut(&Key::of(pe)) {
-            known.stored.take_if(|stored| connectivity(pe) != Some(&*stored));
-        }
-    });
-    let following = Arc::clone(inner);
-    mirror.subscribe_to_departures(move |pe, _| {
-        lock(&following).known.remove(&Key::of(pe));
-    });
 }
 
 fn connectivity(pe: &ProcessingElement) -> Option<&ReportedConnectivity> {
@@ -239,7 +209,7 @@ impl<C: Cluster> Work<C> {
         };
         let change = |before: &ProcessingElement| Ok(changed(before, &report));
         let made = self.statuses.of(self.priority(pe)).make(&self.mirror, pe, &change).await;
-        self.end(pe, &report, made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(pe, why)))
+        self.end(pe, made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(pe, why)))
     }
 
     /// A consistent region goes on when its PEs are connected again; elsewhere it is only told.
@@ -252,40 +222,35 @@ impl<C: Cluster> Work<C> {
     fn begin(&self, pe: &Key) -> Turn {
         let (are_led_away, now) = ((self.are_led_away)(), Instant::now());
         let mut inner = lock(&self.inner);
-        let Inner { waiting: all, known } = &mut *inner;
+        let Inner { waiting: all, paces } = &mut *inner;
         let Some(waiting) = all.get_mut(pe) else { return Turn::Nothing };
         let is_awaited = waiting.answers.iter().any(|answer| !answer.is_closed());
         if !is_awaited && (are_led_away || waiting.told.elapsed() > KEPT_FOR) {
             all.remove(pe);
             return Turn::Nothing;
         }
-        let rest = known.get(pe).map(|known| known.pace.rest(now)).unwrap_or_default();
+        let rest = paces.get(pe).map(|pace| pace.rest(now)).unwrap_or_default();
         if !rest.is_zero() {
             return Turn::Later(rest);
         }
-        waiting.is_being_written = true;
+        waiting.is_news = false;
         Turn::Write(waiting.report.clone())
     }
 
-    /// Says what has come of it, unless the PE has told something else meanwhile: that is in the queue again.
-    fn end(&self, pe: &Key, written: &ReportedConnectivity, result: Result<(), Refusal>) -> Result<Outcome, Refusal> {
+    /// Says what has come of it, unless the PE has told something meanwhile: that is in the queue again.
+    fn end(&self, pe: &Key, result: Result<(), Refusal>) -> Result<Outcome, Refusal> {
         let mut inner = lock(&self.inner);
-        let Inner { waiting: all, known } = &mut *inner;
-        if self.mirror.contains(pe) {
-            let known = known.entry(pe.clone()).or_default();
-            if !matches!(&result, Err(Refusal::Later(_))) {
-                known.pace.count(Instant::now());
-            }
-            known.stored = result.is_ok().then(|| written.clone());
+        let Inner { waiting: all, paces } = &mut *inner;
+        if self.mirror.contains(pe) && !matches!(&result, Err(Refusal::Later(_))) {
+            paces.entry(pe.clone()).or_default().count(Instant::now());
         }
         let Entry::Occupied(mut entry) = all.entry(pe.clone()) else { return Ok(Outcome::Done) };
         let waiting = entry.get_mut();
-        waiting.is_being_written = false;
         if let Err(refusal @ Refusal::Later(_)) = &result {
             waiting.answer_now(&result);
             return Err(refusal.clone());
         }
-        if waiting.report == *written {
+        if !waiting.is_news {
             entry.remove().answer(&result);
         }
         Ok(Outcome::Done)

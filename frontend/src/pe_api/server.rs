@@ -3,6 +3,8 @@
 //! Knows: who has which address. Must not know: paths, HTTP.
 
 use super::{PeApi, router};
+use crate::call_figures::HttpRequests;
+use axum::middleware::from_fn_with_state;
 use std::time::Duration;
 use streams_process::listener::{self, Bounds};
 use tokio::net::TcpListener;
@@ -19,9 +21,16 @@ const BOUNDS: Bounds = Bounds {
     connection_within: Duration::from_secs(300),
 };
 
-/// Serves until `stop`; then requests that are under way have `grace`.
-pub(crate) async fn serve(listener: TcpListener, api: PeApi, stop: CancellationToken, grace: Duration) {
+/// Serves until `stop`; then requests that are under way have `grace`. All of them are counted.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    api: PeApi,
+    figures: HttpRequests,
+    stop: CancellationToken,
+    grace: Duration,
+) {
     let callers = api.callers.clone();
     let namespace_of = move |address| callers.namespace(address);
-    listener::serve(listener, router(api), BOUNDS, namespace_of, stop.cancelled_owned(), grace).await;
+    let router = router(api).layer(from_fn_with_state(figures, HttpRequests::count));
+    listener::serve(listener, router, BOUNDS, namespace_of, stop.cancelled_owned(), grace).await;
 }

@@ -27,12 +27,11 @@ pub(super) async fn job_name(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<String, Refusal> {
-    let number = id.parse::<u64>().ok();
-    let mut jobs = api.mirrors.jobs.of_namespace(&caller.namespace);
-    let found = jobs.find(|job| number.is_some() && job.status.as_ref().and_then(|status| status.job_id) == number);
-    let name = found.and_then(|job| job.metadata.name.clone());
-    // PEs that the job has left behind run on, and connect again.
-    let name = name.or_else(|| api.left_behind.name(&caller.namespace, number?));
+    let name = id.parse::<u64>().ok().and_then(|number| {
+        let found = api.job_names.find(&caller.namespace, number).map(|name| name.to_string());
+        // PEs that the job has left behind run on, and connect again.
+        found.or_else(|| api.left_behind.name(&caller.namespace, number))
+    });
     name.ok_or_else(|| Refusal::Invalid(format!("there is no job with the number {id}")))
 }
 

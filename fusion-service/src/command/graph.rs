@@ -27,7 +27,7 @@ pub struct Arguments {
     /// What is drawn.
     #[arg(long, value_enum, default_value_t = View::Fused)]
     pub view: View,
-    /// How it is written [default: as the name of the --out file ends, else svg].
+    /// How it is written [default: as the name of the --out file ends; svg without an ending].
     #[arg(long, short = 'o', value_enum)]
     pub format: Option<Format>,
     /// Where to write [default: standard output].
@@ -62,13 +62,17 @@ pub enum Format {
 }
 
 impl Format {
-    /// As the name of a file ends.
-    fn of(path: &Path) -> Option<Self> {
-        match path.extension()?.to_str()? {
-            "dot" | "gv" => Some(Self::Dot),
-            "mmd" | "mermaid" => Some(Self::Mermaid),
-            "svg" => Some(Self::Svg),
-            _ => None,
+    /// As the name of a file ends; a picture, if it has no ending.
+    fn of(path: &Path) -> Result<Self, CommandFailure> {
+        let Some(ending) = path.extension() else { return Ok(Self::Svg) };
+        match ending.to_ascii_lowercase().to_str() {
+            Some("dot" | "gv") => Ok(Self::Dot),
+            Some("mmd" | "mermaid") => Ok(Self::Mermaid),
+            Some("svg") => Ok(Self::Svg),
+            _ => {
+                let known = "the name ends in none of .svg, .dot, .gv, .mmd and .mermaid: say which --format is wanted";
+                Err(CommandFailure::at(path, known))
+            }
         }
     }
 }
@@ -80,8 +84,12 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 /// Whether there is a picture.
 fn draw(arguments: &Arguments) -> Result<bool, CommandFailure> {
+    let format = match (arguments.format, &arguments.out) {
+        (Some(format), _) => format,
+        (None, Some(path)) => Format::of(path)?,
+        (None, None) => Format::Svg,
+    };
     let application = arguments.application.read()?;
-    let format = arguments.format.or_else(|| Format::of(arguments.out.as_deref()?)).unwrap_or(Format::Svg);
     let mut limits = DrawingLimits::of_boxes(arguments.max_nodes as usize);
     if format == Format::Mermaid {
         limits.edges = limits.edges.min(streams_graph::MOST_MERMAID_EDGES);

@@ -73,6 +73,19 @@ fn exit_statuses_and_outputs() {
     assert_eq!(run(&["golden/feeds/app.adl", "--out", path]), (0, String::new(), String::new()));
     assert!(std::fs::read_to_string(&file).unwrap().starts_with("digraph"), "the name of the file says the format");
 
+    // No other format than the name of the file says.
+    let picture = out.path().join("app.png");
+    let arguments = ["golden/feeds/app.adl", "--out", picture.to_str().unwrap()];
+    let (status, _, problems) = run(&arguments);
+    assert_eq!((status, problems.lines().count(), picture.exists()), (2, 1, false), "{problems}");
+    assert!(problems.contains("app.png: ") && problems.contains("--format"), "{problems}");
+    assert_eq!(run(&[&arguments[..], &["--format", "svg"]].concat()).0, 0);
+    for (name, begins) in [("app.SVG", "<svg"), ("app.mmd", "flowchart"), ("app", "<svg")] {
+        let file = out.path().join(name);
+        assert_eq!(run(&["golden/feeds/app.adl", "--out", file.to_str().unwrap()]).0, 0, "{name}");
+        assert!(std::fs::read_to_string(&file).unwrap().contains(begins), "{name}");
+    }
+
     let (status, text, problems) = run(&["golden/feeds/app.adl", "--width", "Lane=0"]);
     assert_eq!((status, text.as_str()), (3, ""));
     assert!(problems.contains("CDISR1164E"), "{problems}");

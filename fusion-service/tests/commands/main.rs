@@ -24,6 +24,17 @@ fn program() -> Command {
     Command::new(PROGRAM)
 }
 
+#[test]
+fn every_help_has_examples() {
+    for command in ["", "plan", "fuse", "explain", "check", "graph", "serve"] {
+        let output =
+            program().args(Some(command).filter(|command| !command.is_empty())).arg("--help").output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        let example = format!("\n  fusion-service {command}");
+        assert!(output.status.success() && help.contains("\nExample") && help.contains(example.trim_end()), "{help}");
+    }
+}
+
 /// Where the inputs and the recorded results are.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")

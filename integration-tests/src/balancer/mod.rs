@@ -55,9 +55,26 @@ pub struct Balancer {
     begun: Instant,
     /// While this width was desired, that one was refused; until then it is not asked for again.
     refused: Option<(u32, u32, Instant)>,
-    /// The width that was asked for without an answer, and the key of that request: asked for again, it is the same
-    /// one.
-    unanswered: Option<(u32, String)>,
+    /// The request that was made without an answer.
+    unanswered: Option<Unanswered>,
+}
+
+/// A request without an answer, and its key: asked for again, it is the same one.
+#[derive(Clone, Debug, PartialEq)]
+struct Unanswered {
+    width: u32,
+    expected: u32,
+    key: String,
+}
+
+impl Unanswered {
+    /// A request for this width of a region that has this one: that without an answer, if it wanted the same. If it
+    /// expected something else, the region was changed since, be it by that request, and this one has a key of its own.
+    fn again(before: Option<Self>, width: u32, expected: u32) -> Self {
+        let same = before.filter(|before| (before.width, before.expected) == (width, expected));
+        let new = || Self { width, expected, key: format!("balancer-{:032x}", fastrand::u128(..)) };
+        same.unwrap_or_else(new)
+    }
 }
 
 /// What became of a look.
@@ -118,6 +135,9 @@ impl Balancer {
             // Without the metric nothing is known: the width stays.
             Err(error) => return Outcome::NotNow(format!("{error:#}"), None),
         };
+        // It came into force, or somebody else wanted the same: in either case it is not asked for again.
+        let is_done = |unanswered: &Unanswered| unanswered.width == region.desired_width;
+        self.unanswered = self.unanswered.take().filter(|unanswered| !is_done(unanswered));
         let asked = Instant::now();
         let is_refused = |width: &u32| {
             self.refused.is_some_and(|(desired, refused, until)| {
@@ -156,14 +176,13 @@ impl Balancer {
             // Whoever has edited it meanwhile had a reason.
             expected_width: Some(region.desired_width),
         };
-        let again = self.unanswered.take().filter(|(asked, _)| *asked == width);
-        let key = again.map_or_else(|| format!("balancer-{:032x}", fastrand::u128(..)), |(_, key)| key);
+        let asked = Unanswered::again(self.unanswered.take(), width, region.desired_width);
         let request = ResizeRequest {
             namespace: region.namespace.clone(),
             job: region.job.clone(),
             regions: vec![desired],
             wait_for: WaitFor::Committed.into(),
-            idempotency_key: key.clone(),
+            idempotency_key: asked.key.clone(),
             ..ResizeRequest::default()
         };
         let signed = self.signed(request, self.resize_within);
@@ -172,7 +191,7 @@ impl Balancer {
         let is_open = |status: &Status| {
             matches!(status.code(), Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled | Code::Unknown)
         };
-        self.unanswered = answer.as_ref().err().filter(|status| is_open(status)).map(|_| (width, key));
+        self.unanswered = answer.as_ref().err().filter(|status| is_open(status)).map(|_| asked);
         answer.map(tonic::Response::into_inner)
     }
 
@@ -198,4 +217,20 @@ impl Balancer {
 
 fn reason(status: &Status) -> String {
     status.get_error_details().error_info().map(|info| info.reason.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer to the request before would say nothing of the one that is meant, and another one has no such key.
+    #[test]
+    fn a_key_is_used_again_for_the_same_request_only() {
+        let before = Unanswered { width: 3, expected: 2, key: "k".to_owned() };
+        for (width, expected, is_same) in [(3, 2, true), (3, 4, false), (4, 2, false)] {
+            let asked = Unanswered::again(Some(before.clone()), width, expected);
+            assert_eq!((asked.width, asked.expected, asked.key == "k"), (width, expected, is_same));
+        }
+        assert_ne!(Unanswered::again(None, 3, 2).key, Unanswered::again(None, 3, 2).key);
+    }
 }

@@ -155,7 +155,7 @@ impl Handles {
             "export KUBECONFIG={kubeconfig}
 {kubectl} -n {namespace} get streamsjobs,streamspes,streamsprs,pods
 {kubectl} -n {namespace} describe streamsjob {job}
-{kubectl} -n {namespace} get events --sort-by=.lastTimestamp
+{kubectl} -n {namespace} get events --sort-by=.metadata.creationTimestamp
 {kubectl} -n {namespace} wait --for=condition=Ready streamsjob/{job}
 {look}{grpcurl} -plaintext {elasticity} describe streams.elasticity.v1.ElasticityService
 {grpcurl} -plaintext -d '{body}' {elasticity} streams.elasticity.v1.ElasticityService/Resize

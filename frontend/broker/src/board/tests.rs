@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::fact::{Application, NamedStream, Subscription, matches};
+use crate::routes::{Published, Publisher, Subscribed, Subscriber};
 use proptest::prelude::*;
 use proptest::sample::select;
 use spl_expression::{Expression, Limits, Properties, Value};
@@ -495,6 +496,33 @@ fn a_pe_is_told_as_many_routes_as_it_can_have() {
     }
     let words = product(128, 257).routes(&at("out", 0).pe).unwrap_err().to_string();
     assert_eq!(words, "PE out-0 has more than 32768 connections that the broker makes, and cannot be told them");
+}
+
+#[test]
+fn routes_are_made_of_what_was_taken_off_the_board_whatever_becomes_of_that() {
+    let mut board = product(2, 3);
+    let pes = [at("out", 0).pe, at("in", 0).pe];
+    let before = pes.each_ref().map(|pe| (board.matched(pe).unwrap(), board.routes(pe).unwrap()));
+    assert!(before.iter().all(|(_, routes)| *routes != Routes::default()));
+    board.remove_export(&at("out", 0));
+    for (pe, (matched, routes)) in pes.iter().zip(before) {
+        assert_eq!(matched.routes(), routes);
+        assert_ne!(board.routes(pe).unwrap(), routes);
+    }
+}
+
+#[test]
+fn few_routes_are_those_that_a_message_may_have() {
+    // exports of a PE, imports of another one -> whether that are few routes; nothing if there are too many
+    let table =
+        [(0, 0, Some(true)), (7, 73, Some(true)), (8, 64, Some(false)), (128, 256, Some(false)), (128, 257, None)];
+    for (exports, imports, expected) in table {
+        let board = product(exports, imports);
+        for pe in [at("out", 0).pe, at("in", 0).pe] {
+            assert_eq!(board.has_few_routes(&pe).ok(), expected, "{exports} {imports}");
+            assert_eq!(board.receivers(&pe).is_ok(), expected.is_some(), "{exports} {imports}");
+        }
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, Conflicts, Manager, Object};
 use streams_kubernetes::events::Notice;
@@ -199,6 +200,10 @@ fn named<K: Object>(namespace: &str, object: &K) -> Key {
 impl Cluster for Connection {
     fn now(&self) -> Timestamp {
         self.server.now()
+    }
+
+    fn passed(&self) -> Duration {
+        self.server.now().duration_since(Timestamp::UNIX_EPOCH).try_into().unwrap_or_default()
     }
 
     fn is_crowded(&self) -> bool {

@@ -1,8 +1,12 @@
-//! One try of a call: a time-out that includes reading the answer, its metrics, and its span.
+//! One try of a call: a time-out that includes reading the answer, its metrics, and its span. Whoever measures the work
+//! that it is made for hears of it, and the gate that the call has passed is told how it ended.
 
-use super::{Deadline, Final, Retry, is_watch, named, template};
+use super::ends::{TimedOut, end, is_in_vain};
+use super::{Before, Deadline, Final, Retry, is_watch, named, template};
 use crate::error::NOT_DECLARED;
+use crate::gate;
 use crate::metrics::{AnswerLabels, CallLabels, Metrics, as_seconds};
+use crate::stopwatch;
 use axum::body::{Body as AnyBody, HttpBody, to_bytes};
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -16,11 +20,6 @@ use tracing::{Span, field};
 
 /// Largest answer that is read; lists are paged, an object has 1.5 MiB at most.
 const ANSWER_MAX: usize = 512 << 20;
-
-/// A try took longer than it may.
-#[derive(Debug, thiserror::Error)]
-#[error("the API server did not answer within {0:?}")]
-pub(super) struct TimedOut(Duration);
 
 /// Makes [`Attempt`]s.
 #[derive(Clone)]
@@ -74,6 +73,11 @@ where
         let attempt_ends = start + self.layer.time_out;
         let ends = Deadline::of(&request).map_or(attempt_ends, |deadline| deadline.min(attempt_ends));
         let metrics = self.layer.metrics.clone();
+        if !watch && ends <= start {
+            // It waited for its turn for too long.
+            let before = Before::take(&request);
+            return Box::pin(async { before.unwrap_or_else(|| Err(TimedOut(Duration::ZERO).into())) });
+        }
         let (method, retry) = (request.method().clone(), request.extensions().get::<Retry>().copied());
         let answer = self.inner.call(request);
         Box::pin(async move {
@@ -82,10 +86,16 @@ where
             let result = if watch {
                 answer.await.map(|response| response.map(AnyBody::new)).map_err(Into::into)
             } else {
-                match timeout_at(ends, whole(answer)).await {
+                let under_way = stopwatch::under_way();
+                let result = match timeout_at(ends, whole(answer)).await {
                     Ok(result) => result,
                     Err(_) => Err(TimedOut(start.elapsed()).into()),
+                };
+                gate::tried(end(&result));
+                if is_in_vain(&result) {
+                    under_way.in_vain();
                 }
+                result
             };
             let code = match &result {
                 Ok(response) => response.status().as_u16().to_string(),

@@ -4,7 +4,7 @@
 //! 1. *deadline*: notes when the caller stops waiting;
 //! 2. *retry* (tower): 429, 500, 503, 504, time-outs and broken connections, with jittered exponential back-off,
 //!    honouring `Retry-After`, never past the deadline. Everything else, 409 above all, goes to the caller, who must
-//!    read again;
+//!    read again. Who has others behind it asks for one try ([`tried_once`]);
 //! 3. *attempt*: one try with a time-out that includes reading the answer; counts it, and shows it in the trace that it
 //!    is made for;
 //! 4. kube's client with its own retry switched off, because it would multiply ours and knows no deadline.
@@ -16,23 +16,41 @@
 //! same however often), create-or-match, compare-and-swap (409) or deletion with a uid: see [`writer`](super::writer).
 
 mod attempt;
+mod ends;
 mod retries;
 
 use self::attempt::AttemptLayer;
 use self::retries::Retries;
 use crate::metrics::Metrics;
-use axum::body::HttpBody;
+use axum::body::{Body as AnyBody, HttpBody};
 use bytes::Bytes;
 use http::{Request, Response};
 use kube::client::{Body, ClientBuilder, DynBody};
 use kube::{Client, Config};
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::task_local;
 use tokio::time::Instant;
 use tower::buffer::BufferLayer;
 use tower::layer::util::Identity;
 use tower::retry::RetryLayer;
 use tower::util::{BoxService, MapRequestLayer};
 use tower::{BoxError, Layer, Service};
+
+task_local! {
+    static TRIED_ONCE: ();
+}
+
+/// Makes calls that are not tried again if they fail by themselves (`End` of the gate).
+pub(crate) async fn tried_once<F: Future>(calls: F) -> F::Output {
+    TRIED_ONCE.scope((), calls).await
+}
+
+/// Whether the call that is being made is such a one.
+fn is_tried_once() -> bool {
+    TRIED_ONCE.try_with(|()| ()).is_ok()
+}
 
 /// Calls that wait for the connection pool.
 const BUFFERED_CALLS: usize = 1024;
@@ -106,6 +124,20 @@ impl Deadline {
 /// Which retry of a call this is, from 1; travels with the request.
 #[derive(Clone, Copy, Debug)]
 struct Retry(u64);
+
+/// How the try before ended; travels with the request. That is the answer if there is no time for another try.
+#[derive(Clone)]
+struct Before(Arc<Mutex<Option<Result<Response<AnyBody>, BoxError>>>>);
+
+impl Before {
+    fn new(result: Result<Response<AnyBody>, BoxError>) -> Self {
+        Self(Arc::new(Mutex::new(Some(result))))
+    }
+
+    fn take(request: &Request<Body>) -> Option<Result<Response<AnyBody>, BoxError>> {
+        request.extensions().get::<Self>()?.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
 
 /// Another try would be answered in the same way; travels with the answer.
 #[derive(Clone, Copy, Debug)]
@@ -188,11 +220,12 @@ fn template(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gate::{Gate, Limits};
+    use crate::stopwatch;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
     use kube::api::PostParams;
     use std::collections::VecDeque;
-    use std::sync::{Arc, Mutex};
     use streams_process::telemetry::testing;
     use tracing::Instrument;
 
@@ -201,6 +234,7 @@ mod tests {
     enum Try {
         Answer(u16),
         NotDeclared,
+        Takes(u64),
         RetryAfter(u16, u64),
         Hang,
         BreakOff,
@@ -238,6 +272,10 @@ mod tests {
                         Ok(Response::builder().status(500).body(axum::body::Body::from(text)).unwrap())
                     }
                     Some(Try::Answer(code)) => Ok(answer(code, None)),
+                    Some(Try::Takes(seconds)) => {
+                        tokio::time::sleep(Duration::from_secs(seconds)).await;
+                        Ok(answer(201, None))
+                    }
                     Some(Try::RetryAfter(code, seconds)) => Ok(answer(code, Some(seconds))),
                     Some(Try::BreakOff) => Err(BoxError::from("connection reset")),
                     Some(Try::Hang) | None => std::future::pending().await,
@@ -283,6 +321,79 @@ mod tests {
             assert_eq!((actual_status, actual_count), (status, count), "{tries:?}");
             let took = took.as_secs_f32();
             assert!(took >= least - 0.01 && took <= most + 0.01, "{tries:?} took {took} s");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_others_behind_it_tries_again_only_if_all_fail() {
+        use Try::*;
+        // behaviour of the server -> status at the end, tries
+        let table: [(&[Try], Option<u16>, usize); 6] = [
+            (&[Answer(500), Answer(201)], Some(500), 1),
+            (&[Answer(504), Answer(201)], Some(504), 1),
+            (&[Hang, Answer(201)], None, 1),
+            (&[Answer(503), Answer(201)], Some(200), 2),
+            (&[Answer(429), Answer(201)], Some(200), 2),
+            (&[BreakOff, Answer(201)], Some(200), 2),
+        ];
+        for (tries, status, count) in table {
+            let (actual_status, actual_count, _) = tried_once(call(tries)).await;
+            assert_eq!((actual_status, actual_count), (status, count), "{tries:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_call_is_let_in_before_the_next_try_unless_all_fail() {
+        use Try::*;
+        // behaviour of the server -> another call is let in before this one has ended
+        let table: [(&[Try], bool); 8] = [
+            (&[Answer(201)], false),
+            (&[Answer(500), Answer(201)], true),
+            (&[Answer(504), Answer(201)], true),
+            (&[Hang, Answer(201)], true),
+            (&[NotDeclared, Answer(201)], false),
+            (&[Answer(503), Answer(201)], false),
+            (&[RetryAfter(429, 4), Answer(201)], false),
+            (&[BreakOff, Answer(201)], false),
+        ];
+        for (tries, expected) in table {
+            let gate = Gate::new(Limits::of(1), &Metrics::new("test"));
+            let order = Mutex::new(Vec::new());
+            let first = async {
+                gate.call("a", call(tries)).await;
+                order.lock().unwrap().push("first");
+            };
+            let other = gate.call("b", async { order.lock().unwrap().push("other") });
+            tokio::join!(first, other);
+            let is_let_in = *order.lock().unwrap() == ["other", "first"];
+            assert_eq!(is_let_in, expected, "{tries:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gets_no_place_for_the_next_try_in_time_has_the_answer_to_the_last() {
+        let gate = Gate::new(Limits::of(1), &Metrics::new("test"));
+        let first = gate.call("a", call(&[Try::Answer(500), Try::Answer(201)]));
+        let other = gate.call("b", tokio::time::sleep(Duration::from_secs(60)));
+        let ((status, tries, took), ()) = tokio::join!(first, other);
+        assert_eq!((status, tries, took.as_secs()), (Some(500), 1, 10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_try_that_is_answered_is_work() {
+        use Try::*;
+        // behaviour of the server -> seconds of work
+        let table: [(&[Try], f32); 5] = [
+            (&[Takes(2)], 2.0),
+            (&[Hang, Takes(2)], 2.0),
+            (&[RetryAfter(429, 4), BreakOff, Takes(2)], 2.0),
+            (&[Answer(409)], 0.0),
+            (&[Hang; 20], 0.0),
+        ];
+        for (tries, expected) in table {
+            let begun = Instant::now();
+            let (_, worked) = stopwatch::measure(move || begun.elapsed(), call(tries)).await;
+            assert!((worked.as_secs_f32() - expected).abs() < 0.01, "{tries:?}: {worked:?}");
         }
     }
 

@@ -1,16 +1,19 @@
-//! Which calls are tried again, and when (rule call-2).
+//! Which calls are tried again, and when (rule call-2). One that failed by itself keeps no place at the gate meanwhile
+//! (rule call-23).
 
-use super::attempt::TimedOut;
-use super::{CallOptions, Deadline, Final, Retry, named};
+use super::ends::{TimedOut, end, is_in_vain};
+use super::{Before, CallOptions, Deadline, Retry, is_tried_once, named};
+use crate::gate::{self, End};
 use crate::metrics::{AnswerLabels, Metrics};
+use crate::stopwatch;
 use axum::body::Body as AnyBody;
 use backon::{BackoffBuilder, ExponentialBuilder};
+use futures::future::BoxFuture;
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response};
 use kube::client::Body;
-use std::pin::Pin;
 use std::time::Duration;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, sleep};
 use tower::BoxError;
 use tower::retry::Policy;
 
@@ -41,7 +44,7 @@ impl Retries {
 }
 
 impl Policy<Request<Body>, Response<AnyBody>, BoxError> for Retries {
-    type Future = Pin<Box<Sleep>>;
+    type Future = BoxFuture<'static, ()>;
 
     fn retry(
         &mut self,
@@ -50,11 +53,15 @@ impl Policy<Request<Body>, Response<AnyBody>, BoxError> for Retries {
     ) -> Option<Self::Future> {
         // Only watches have none.
         let deadline = Deadline::of(request)?;
+        if !is_in_vain(result) {
+            return None;
+        }
+        let is_by_itself = end(result) == End::FailedByItself;
+        if is_by_itself && is_tried_once() {
+            return None;
+        }
         let (code, wished) = match result {
-            Ok(response) if may_pass(response.status()) && response.extensions().get::<Final>().is_none() => {
-                (response.status().as_u16().to_string(), retry_after(response.headers()))
-            }
-            Ok(_) => return None,
+            Ok(response) => (response.status().as_u16().to_string(), retry_after(response.headers())),
             Err(error) if error.is::<TimedOut>() => ("timeout".to_owned(), None),
             Err(_) => ("transport".to_owned(), None),
         };
@@ -66,7 +73,13 @@ impl Policy<Request<Body>, Response<AnyBody>, BoxError> for Retries {
         let (verb, resource) = named(request);
         tracing::debug!(verb, resource, code, ?delay, "call will be tried again");
         self.metrics.retries.get_or_create(&AnswerLabels { verb, resource, code }).inc();
-        Some(Box::pin(sleep(delay)))
+        let pause = stopwatch::aside(sleep(delay));
+        if !is_by_itself {
+            // More calls are not what the API server needs.
+            return Some(Box::pin(pause));
+        }
+        request.extensions_mut().insert(Before::new(std::mem::replace(result, Err("it is tried again".into()))));
+        Some(Box::pin(gate::set_aside(pause, deadline)))
     }
 
     /// Nothing if the body is a stream, which no call of this process has.
@@ -79,17 +92,6 @@ impl Policy<Request<Body>, Response<AnyBody>, BoxError> for Retries {
         *clone.extensions_mut() = request.extensions().clone();
         Some(clone)
     }
-}
-
-/// What is wrong may pass.
-fn may_pass(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::TOO_MANY_REQUESTS
-            | StatusCode::INTERNAL_SERVER_ERROR
-            | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT
-    )
 }
 
 /// The API server says it in seconds.

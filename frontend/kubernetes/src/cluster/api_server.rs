@@ -10,6 +10,8 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ClusterResourceScope, NamespaceResourceScope, ObjectMeta};
 use kube::{Api, Client, Resource, ResourceExt};
 use std::fmt;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 /// Objects per page of a list.
 const PAGE: u32 = 500;
@@ -75,6 +77,11 @@ impl Cluster for ApiServer {
         Timestamp::now()
     }
 
+    fn passed(&self) -> Duration {
+        static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        BEGUN.elapsed()
+    }
+
     fn is_crowded(&self) -> bool {
         self.gate.is_crowded()
     }
@@ -84,13 +91,13 @@ impl Cluster for ApiServer {
     }
 
     async fn get<K: Object>(&self, key: &Key) -> kube::Result<Option<K>> {
-        let _pass = self.gate.pass(&key.namespace).await;
-        absent(self.api(Some(&key.namespace)).get(&key.name).await)
+        let api = self.api(Some(&key.namespace));
+        absent(self.gate.call(&key.namespace, api.get(&key.name)).await)
     }
 
     async fn get_metadata<K: Object>(&self, key: &Key) -> kube::Result<Option<ObjectMeta>> {
-        let _pass = self.gate.pass(&key.namespace).await;
-        let found = absent(self.api::<K>(Some(&key.namespace)).get_metadata(&key.name).await)?;
+        let api = self.api::<K>(Some(&key.namespace));
+        let found = absent(self.gate.call(&key.namespace, api.get_metadata(&key.name)).await)?;
         Ok(found.map(|found| found.metadata))
     }
 
@@ -109,10 +116,7 @@ impl Cluster for ApiServer {
         let api = self.api(namespace);
         let mut parameters = selection.clone().limit(PAGE);
         loop {
-            let page = {
-                let _pass = self.gate.pass(namespace.unwrap_or_default()).await;
-                api.list(&parameters).await?
-            };
+            let page = self.gate.call(namespace.unwrap_or_default(), api.list(&parameters)).await?;
             look(page.items);
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
@@ -122,20 +126,18 @@ impl Cluster for ApiServer {
     }
 
     async fn create<K: Object>(&self, namespace: &str, manager: Manager, object: &K) -> kube::Result<K> {
-        let _pass = self.gate.pass(namespace).await;
-        self.api(Some(namespace)).create(&by(manager), object).await
+        let api = self.api(Some(namespace));
+        self.gate.call(namespace, api.create(&by(manager), object)).await
     }
 
     async fn replace<K: Object>(&self, manager: Manager, object: &K) -> kube::Result<K> {
         let (api, name) = self.api_of(object);
-        let _pass = self.gate.pass(&Key::of(object).namespace).await;
-        api.replace(&name, &by(manager), object).await
+        self.gate.call(&Key::of(object).namespace, api.replace(&name, &by(manager), object)).await
     }
 
     async fn replace_status<K: Object>(&self, manager: Manager, object: &K) -> kube::Result<K> {
         let (api, name) = self.api_of(object);
-        let _pass = self.gate.pass(&Key::of(object).namespace).await;
-        api.replace_status(&name, &by(manager), object).await
+        self.gate.call(&Key::of(object).namespace, api.replace_status(&name, &by(manager), object)).await
     }
 
     async fn apply<K: Object>(
@@ -145,19 +147,19 @@ impl Cluster for ApiServer {
         desired: &K,
         conflicts: Conflicts,
     ) -> kube::Result<K> {
-        let _pass = self.gate.pass(namespace).await;
         let parameters = PatchParams { force: conflicts == Conflicts::Force, ..patch_by(manager) };
-        self.api(Some(namespace)).patch(&desired.name_any(), &parameters, &Patch::Apply(desired)).await
+        let (api, name) = (self.api(Some(namespace)), desired.name_any());
+        self.gate.call(namespace, api.patch(&name, &parameters, &Patch::Apply(desired))).await
     }
 
     async fn merge<K: Object>(&self, manager: Manager, key: &Key, patch: &serde_json::Value) -> kube::Result<K> {
-        let _pass = self.gate.pass(&key.namespace).await;
-        self.api(Some(&key.namespace)).patch(&key.name, &patch_by(manager), &Patch::Merge(patch)).await
+        let api = self.api(Some(&key.namespace));
+        self.gate.call(&key.namespace, api.patch(&key.name, &patch_by(manager), &Patch::Merge(patch))).await
     }
 
     async fn delete<K: Object>(&self, key: &Key, parameters: &DeleteParams) -> kube::Result<()> {
-        let _pass = self.gate.pass(&key.namespace).await;
-        self.api::<K>(Some(&key.namespace)).delete(&key.name, parameters).await.map(|_| ())
+        let api = self.api::<K>(Some(&key.namespace));
+        self.gate.call(&key.namespace, api.delete(&key.name, parameters)).await.map(|_| ())
     }
 
     fn announce<K: Object>(&self, about: &K, notice: &Notice) {

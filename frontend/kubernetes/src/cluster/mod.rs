@@ -33,6 +33,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::future::Future;
+use std::time::Duration;
 
 pub use self::api_server::{ApiServer, Reach};
 use super::Key;
@@ -67,6 +68,9 @@ pub struct Manager(pub &'static str);
 pub trait Cluster: Clone + Send + Sync + 'static {
     /// The time.
     fn now(&self) -> Timestamp;
+
+    /// How much time has passed since some moment: it goes on evenly, whatever becomes of the time of day.
+    fn passed(&self) -> Duration;
 
     /// Whether there are about as many calls as can be made, or more (rule call-25).
     fn is_crowded(&self) -> bool;

@@ -1,17 +1,21 @@
 //! Kubernetes Events: what people see in `kubectl describe` and `kubectl events` (rule call-14).
 //!
-//! Publishing never delays the caller: a bounded number of Events [`waiting`] is taken by a task of its own; when there
-//! are more, one is dropped and counted, a Warning last. The same Event about the same object (reason and note are
-//! equal) is published as a series, not as many: one call, if this process has told it not long ago.
+//! Publishing never delays the caller: a bounded number of Events [`waiting`] is taken by a task of its own, several at
+//! a time, but one of each namespace; when there are more, one is dropped and counted, a Warning last. The same Event
+//! about the same object (reason and note are equal) is published as a series, not as many: one call, if this process
+//! has told it not long ago.
 
 mod told;
 mod waiting;
 
 use self::told::Told;
-use self::waiting::Waiting;
+use self::waiting::{TurnEnd, Waiting};
 use super::Key;
-use super::error::{absent, is_already_exists, with_causes};
+use super::error::{Error, absent, is_already_exists, is_not_found, is_unanswered};
+use crate::client::tried_once;
 use crate::metrics::Metrics;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -22,11 +26,15 @@ use kube::{Api, Client, Resource};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
 /// Events that wait to be published.
 const WAITING_MAX: usize = 1024;
+/// Events that are being published at the same time.
+const AT_ONCE: usize = 4;
 /// Limits of the API server, in bytes.
 const NOTE_MAX: usize = 1024;
 const REASON_MAX: usize = 128;
@@ -87,25 +95,10 @@ impl Events {
         reporter: Reporter,
         metrics: &Metrics,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (wake, mut woken) = mpsc::channel(1);
+        let (wake, woken) = mpsc::channel(1);
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let publisher = Self { waiting: Arc::clone(&waiting), wake, reporter, metrics: metrics.clone() };
-        let metrics = metrics.clone();
-        let mut told = Told::default();
-        let task = async move {
-            // What was added before the last publisher was dropped has woken it.
-            while woken.recv().await.is_some() {
-                loop {
-                    let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    let Some(event) = next else { break };
-                    if let Err(error) = publish(&client, event, &mut told).await {
-                        metrics.events_dropped.inc();
-                        tracing::warn!(error = with_causes(&error), "an Event was not published");
-                    }
-                }
-            }
-        };
-        (publisher, task)
+        (publisher, publish_all(client, waiting, woken, metrics.clone()))
     }
 
     /// Tells people something about an object.
@@ -113,7 +106,7 @@ impl Events {
         let Notice { warning, reason, note } = notice;
         let kind = if *warning { "Warning" } else { "Normal" };
         let event = event(kind, about.object_ref(&()), reason, note, &self.reporter, Timestamp::now());
-        let dropped = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).add(event, WAITING_MAX);
+        let dropped = lock(&self.waiting).add(event, WAITING_MAX);
         // If it is full, the task is about to look.
         let _ = self.wake.try_send(());
         if let Some(Event { reason, note, .. }) = dropped {
@@ -160,12 +153,78 @@ fn event(
     }
 }
 
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change is finished before anything that could panic.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Publishes Events until there are no more, and nobody can add one. Those of a namespace that rests then are dropped.
+async fn publish_all(client: Client, waiting: Arc<Mutex<Waiting>>, mut woken: mpsc::Receiver<()>, metrics: Metrics) {
+    let told = Mutex::new(Told::default());
+    let publish = |(namespace, event)| {
+        let (client, told) = (&client, &told);
+        // Others wait behind it.
+        async move { (namespace, tried_once(publish(client, event, told)).await) }
+    };
+    let mut under_way = FuturesUnordered::new();
+    // What was added before the last publisher was dropped has woken it.
+    let mut is_open = true;
+    loop {
+        let due = {
+            let mut waiting = lock(&waiting);
+            while under_way.len() < AT_ONCE
+                && let Some(next) = waiting.next(Instant::now())
+            {
+                under_way.push(publish(next));
+            }
+            waiting.next_due().filter(|_| under_way.len() < AT_ONCE)
+        };
+        if !is_open && under_way.is_empty() {
+            break;
+        }
+        let rest = async {
+            match due {
+                Some(due) => sleep_until(due).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            Some((namespace, published)) = under_way.next() => {
+                let has_failed = published.as_ref().is_err_and(is_unanswered);
+                if let Err(error) = published {
+                    not_published(&namespace, error, &metrics);
+                }
+                let end = if has_failed { TurnEnd::Failed } else { TurnEnd::Answered };
+                lock(&waiting).end(&namespace, end, Instant::now());
+            }
+            more = woken.recv(), if is_open => is_open = more.is_some(),
+            () = rest => {}
+        }
+    }
+    metrics.events_dropped.inc_by(u64::try_from(lock(&waiting).len()).unwrap_or(u64::MAX));
+}
+
+/// Counts an Event that could not be published, unless its namespace is being deleted, or gone: nobody reads there, and
+/// nothing is wrong.
+fn not_published(namespace: &str, error: kube::Error, metrics: &Metrics) {
+    let error = Error::from(error);
+    // An Event that is gone is created anew: what does not exist is the namespace.
+    let is_gone = matches!(&error, Error::Call(error) if is_not_found(error));
+    if is_gone || matches!(error, Error::NamespaceTerminating { .. }) {
+        tracing::debug!(namespace, %error, "an Event was not published: its namespace goes");
+        return;
+    }
+    metrics.events_dropped.inc();
+    tracing::warn!(namespace, %error, "an Event was not published");
+}
+
 /// Creates the Event, or makes it a series if it happened before.
-async fn publish(client: &Client, event: Event, told: &mut Told) -> kube::Result<()> {
+async fn publish(client: &Client, event: Event, told: &Mutex<Told>) -> kube::Result<()> {
     let namespace = event.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
     let key = Key::new(&namespace, event.metadata.name.as_deref().unwrap_or_default());
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-    let counted = match told.count(&key) {
+    let count = lock(told).count(&key);
+    let counted = match count {
         Some(count) => repeat(&api, &key, count, &event).await,
         None => Ok(None),
     };
@@ -176,9 +235,9 @@ async fn publish(client: &Client, event: Event, told: &mut Told) -> kube::Result
         Err(error) => Err(error),
     };
     match &counted {
-        Ok(count) => told.note(&key, *count),
+        Ok(count) => lock(told).note(&key, *count),
         // Perhaps it was counted nevertheless: next time the API server is asked.
-        Err(_) => told.forget(&key),
+        Err(_) => lock(told).forget(&key),
     }
     counted.map(|_| ())
 }
@@ -226,6 +285,7 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use k8s_openapi::jiff::SignedDuration;
     use std::collections::BTreeMap;
+    use std::time::Duration;
 
     fn reporter() -> Reporter {
         Reporter { controller: "example.com/controller".into(), instance: "replica".into() }
@@ -281,6 +341,102 @@ mod tests {
         assert_eq!((told.len(), told[0].as_str()), (WAITING_MAX, "Broken"));
     }
 
+    /// An API server that does not answer what belongs to the namespace `hangs`, and what it was asked to publish.
+    fn hanging_server() -> (Client, Arc<Mutex<Vec<String>>>) {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&told);
+        let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let log = Arc::clone(&log);
+            async move {
+                let hangs = request.uri().path().contains("/namespaces/hangs/");
+                let body = request.into_body().collect_bytes().await?;
+                let event: Event = serde_json::from_slice(&body).unwrap();
+                log.lock().unwrap().push(event.note.unwrap());
+                if hangs {
+                    tokio::time::sleep(Duration::from_secs(5)).await;
+                    let status = serde_json::json!({"kind": "Status", "status": "Failure", "code": 504}).to_string();
+                    let answer = http::Response::builder().status(504).body(axum::body::Body::from(status)).unwrap();
+                    return Ok(answer);
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                Ok::<_, kube::Error>(http::Response::new(axum::body::Body::from(body)))
+            }
+        });
+        (Client::new(server, "n"), told)
+    }
+
+    fn object(namespace: &str, name: &str) -> ConfigMap {
+        let (namespace, name) = (Some(namespace.to_owned()), Some(name.to_owned()));
+        ConfigMap { metadata: ObjectMeta { namespace, name, ..ObjectMeta::default() }, ..ConfigMap::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_where_events_hang_delays_no_other_and_loses_its_own() {
+        let (client, told) = hanging_server();
+        let metrics = Metrics::new("test");
+        let (events, publishing) = Events::new(client, reporter(), &metrics);
+        let publishing = tokio::spawn(publishing);
+        let begun = Instant::now();
+        let loud: Vec<ConfigMap> = (0..50).map(|number| object("hangs", &number.to_string())).collect();
+        let tell_all = |note: &str| {
+            loud.iter().for_each(|about| events.publish(about, &Notice::warning("Broken", note)));
+        };
+        for round in 0..100 {
+            tell_all(&format!("look {round}"));
+            events.publish(&object("ours", "job"), &Notice::normal("Happened", format!("ours {round}")));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let count = |of: &str| told.lock().unwrap().iter().filter(|note| note.starts_with(of)).count();
+        assert_eq!(count("ours"), 100, "all, each of them in its second");
+        // Each 5 s, then a rest of 1 s, 2 s, 4 s, 8 s, 16 s, 32 s.
+        assert!((6..=8).contains(&count("look")), "{}", count("look"));
+        // Nobody waits for the end of a rest.
+        drop(events);
+        publishing.await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(110), "{:?}", begun.elapsed());
+        assert_eq!(metrics.events_dropped.get(), 5_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn namespaces_do_not_wait_for_each_other() {
+        let (client, told) = hanging_server();
+        let (events, publishing) = Events::new(client, reporter(), &Metrics::new("test"));
+        for namespace in ["a", "b", "c", "d", "e"] {
+            for number in 0..10 {
+                events.publish(&object(namespace, "job"), &Notice::normal("Happened", number.to_string()));
+            }
+        }
+        drop(events);
+        let begun = Instant::now();
+        publishing.await;
+        assert_eq!(told.lock().unwrap().len(), 50);
+        let took = begun.elapsed();
+        assert!(took <= Duration::from_millis(150), "four at a time, of 10 ms each: {took:?}");
+    }
+
+    #[tokio::test]
+    async fn what_nobody_could_read_is_not_counted() {
+        // status, cause, whether it is counted
+        let table = [(403, "NamespaceTerminating", 0), (404, "", 0), (403, "", 1), (422, "", 1), (500, "", 1)];
+        for (code, cause, expected) in table {
+            let server = tower::service_fn(move |_: http::Request<kube::client::Body>| async move {
+                let status = serde_json::json!({
+                    "kind": "Status", "status": "Failure", "code": code, "message": "no",
+                    "reason": if code == 404 { "NotFound" } else { "Forbidden" },
+                    "details": {"causes": [{"reason": cause}]},
+                });
+                let answer = http::Response::builder().status(code);
+                Ok::<_, kube::Error>(answer.body(axum::body::Body::from(status.to_string())).unwrap())
+            });
+            let metrics = Metrics::new("test");
+            let (events, publishing) = Events::new(Client::new(server, "n"), reporter(), &metrics);
+            events.publish(&object("goes", "job"), &Notice::normal("Happened", "look"));
+            drop(events);
+            publishing.await;
+            assert_eq!(metrics.events_dropped.get(), expected, "{code} {cause}");
+        }
+    }
+
     #[tokio::test]
     async fn to_tell_an_event_again_is_one_call() {
         let calls = Arc::new(Mutex::new(Vec::new()));
@@ -306,10 +462,10 @@ mod tests {
             }
         });
         let client = Client::new(server, "n");
-        let mut told = Told::default();
+        let told = Mutex::default();
         for _ in 0..5 {
             let event = event("Normal", ObjectReference::default(), "R", "n", &reporter(), Timestamp::UNIX_EPOCH);
-            publish(&client, event, &mut told).await.unwrap();
+            publish(&client, event, &told).await.unwrap();
         }
         let expected = [
             ("POST", None),
@@ -406,10 +562,10 @@ mod tests {
         for (lost, times, expected) in table {
             let lost = lost.iter().map(|number| (*number, 500)).collect();
             let server = Arc::new(OneEvent { lost, ..OneEvent::default() });
-            let (client, mut told) = (server.client(), Told::default());
+            let (client, told) = (server.client(), Mutex::default());
             for at in times {
                 // What was lost is dropped, and counted as such.
-                let _ = publish(&client, happened(*at), &mut told).await;
+                let _ = publish(&client, happened(*at), &told).await;
             }
             assert_eq!(server.count(), expected, "{times:?}");
         }
@@ -420,15 +576,15 @@ mod tests {
         let server = Arc::new(OneEvent::default());
         let client = server.client();
         for at in 1..=4 {
-            publish(&client, happened(at), &mut Told::default()).await.unwrap();
+            publish(&client, happened(at), &Mutex::default()).await.unwrap();
         }
         assert_eq!(server.count(), 4, "the process has ended each time");
-        let mut told = Told::default();
-        publish(&client, happened(5), &mut told).await.unwrap();
+        let told = Mutex::default();
+        publish(&client, happened(5), &told).await.unwrap();
         *server.event.lock().unwrap() = None;
-        publish(&client, happened(6), &mut told).await.unwrap();
+        publish(&client, happened(6), &told).await.unwrap();
         assert_eq!(server.count(), 1, "the API server has deleted it");
-        publish(&client, happened(7), &mut told).await.unwrap();
+        publish(&client, happened(7), &told).await.unwrap();
         assert_eq!(server.count(), 2);
     }
 

@@ -5,10 +5,20 @@
 //! take turns. When there are too many, one goes of the namespace that has most: a Normal one, if there is one; of the
 //! object that has most, the newest.
 //!
+//! A namespace has one turn at a time, and rests after one that failed: an admission webhook of it may be down, and
+//! each turn take seconds. Until one succeeds, it also loses Events before all others.
+//!
 //! Knows: what an Event is about. Must not know: how it is published.
 
 use k8s_openapi::api::events::v1::Event;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a namespace rests after a turn that failed; doubled with each further one.
+const FIRST_REST: Duration = Duration::from_secs(1);
+/// At most. A namespace whose last failure was longer ago than this after its rest is like all others.
+const LONGEST_REST: Duration = Duration::from_secs(60);
 
 /// What an Event is about: kind, namespace, name and uid.
 type About = [String; 4];
@@ -20,6 +30,26 @@ pub(super) struct Waiting {
     /// The namespaces that have Events here, in the order of their turns.
     turns: VecDeque<String>,
     count: usize,
+    /// The namespaces that have their turn now.
+    having_turn: BTreeSet<String>,
+    /// The namespaces whose last turn failed.
+    failing: BTreeMap<String, Failing>,
+}
+
+/// Turns of a namespace that failed, one after the other.
+#[derive(Clone, Copy, Debug)]
+struct Failing {
+    rest: Duration,
+    until: Instant,
+}
+
+/// How the turn of a namespace ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TurnEnd {
+    /// The Event was published, or refused.
+    Answered,
+    /// It could not be published, and perhaps nothing of this namespace can.
+    Failed,
 }
 
 /// The Events of one namespace, by class.
@@ -54,24 +84,56 @@ impl Waiting {
         if self.count <= most { None } else { self.drop_one(&added) }
     }
 
-    /// The next Event to publish.
-    pub(super) fn next(&mut self) -> Option<Event> {
-        let namespace = self.turns.pop_front()?;
+    /// The next Event to publish, if there is one that may be. Its namespace has its turn until it [ends](Self::end).
+    pub(super) fn next(&mut self, now: Instant) -> Option<(String, Event)> {
+        self.failing.retain(|_, failing| now < failing.until + LONGEST_REST);
+        let (having_turn, failing) = (&self.having_turn, &self.failing);
+        let may = |namespace: &String| {
+            !having_turn.contains(namespace) && failing.get(namespace).is_none_or(|failing| failing.until <= now)
+        };
+        let at = self.turns.iter().position(may)?;
+        let namespace = self.turns.remove(at)?;
         let of_namespace = self.by_namespace.get_mut(&namespace)?;
         let event = of_namespace.warnings.next().or_else(|| of_namespace.others.next())?;
         if of_namespace.count() == 0 {
             self.by_namespace.remove(&namespace);
         } else {
-            self.turns.push_back(namespace);
+            self.turns.push_back(namespace.clone());
         }
         self.count -= 1;
-        Some(event)
+        self.having_turn.insert(namespace.clone());
+        Some((namespace, event))
     }
 
-    /// Takes an Event of the namespace that has most; of several, that of the one that was added.
+    /// The turn of a namespace has ended.
+    pub(super) fn end(&mut self, namespace: &str, how: TurnEnd, now: Instant) {
+        self.having_turn.remove(namespace);
+        let before = self.failing.remove(namespace);
+        if how == TurnEnd::Failed {
+            let rest = before.map_or(FIRST_REST, |before| (2 * before.rest).min(LONGEST_REST));
+            self.failing.insert(namespace.to_owned(), Failing { rest, until: now + rest });
+        }
+    }
+
+    /// When the first rest ends of a namespace that has Events here and no turn.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let waits = |namespace: &String| !self.having_turn.contains(namespace);
+        let rests = self.turns.iter().filter(|namespace| waits(namespace));
+        rests.filter_map(|namespace| self.failing.get(namespace)).map(|failing| failing.until).min()
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Takes an Event of a namespace whose turns fail, and of several, or none, of that which has most; of several of
+    /// these, that of the one that was added.
     fn drop_one(&mut self, added: &About) -> Option<Event> {
         let [_, to, ..] = added;
-        let most = self.by_namespace.iter().max_by_key(|(name, events)| (events.count(), *name == to));
+        let order =
+            |(name, events): &(&String, &OfNamespace)| (self.failing.contains_key(*name), events.count(), *name == to);
+        let most = self.by_namespace.iter().max_by_key(order);
         let namespace = most.map(|(name, _)| name.clone())?;
         let of_namespace = self.by_namespace.get_mut(&namespace)?;
         let event = of_namespace.others.drop_one(added).or_else(|| of_namespace.warnings.drop_one(added))?;
@@ -152,6 +214,57 @@ mod tests {
         }
     }
 
+    /// The next Event, whose turn ends at once like this.
+    fn next(waiting: &mut Waiting, now: Instant, end: TurnEnd) -> Option<Event> {
+        let (namespace, event) = waiting.next(now)?;
+        waiting.end(&namespace, end, now);
+        Some(event)
+    }
+
+    #[test]
+    fn a_namespace_has_one_turn_at_a_time() {
+        let (mut waiting, now) = (Waiting::default(), Instant::now());
+        ["a/na1", "a/na2", "b/na1", "b/na2"].iter().for_each(|text| drop(waiting.add(event(text), 9)));
+        let note = |waiting: &mut Waiting| waiting.next(now).and_then(|(_, event)| event.note);
+        assert_eq!([note(&mut waiting), note(&mut waiting)], ["a/na1", "b/na1"].map(|note| Some(note.to_owned())));
+        assert_eq!((note(&mut waiting), waiting.next_due(), waiting.len()), (None, None, 2));
+        waiting.end("b", TurnEnd::Answered, now);
+        assert_eq!([note(&mut waiting), note(&mut waiting)], [Some("b/na2".to_owned()), None]);
+    }
+
+    #[test]
+    fn a_namespace_whose_turns_fail_rests_and_loses_events_first() {
+        let (mut waiting, start) = (Waiting::default(), Instant::now());
+        let second = Duration::from_secs(1);
+        (0..20).for_each(|number| drop(waiting.add(event(&format!("a/wa{number}")), 99)));
+        let mut now = start;
+        for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
+            assert!(next(&mut waiting, now, TurnEnd::Failed).is_some());
+            assert_eq!(waiting.next_due(), Some(now + seconds * second));
+            assert!(waiting.next(now + seconds * second - Duration::from_millis(1)).is_none());
+            now += seconds * second;
+        }
+        // Others do not wait for it, and what is too much is its.
+        (0..3).for_each(|number| drop(waiting.add(event(&format!("b/na{number}")), 99)));
+        assert!(next(&mut waiting, now, TurnEnd::Failed).is_some());
+        assert_eq!(next(&mut waiting, now, TurnEnd::Answered).and_then(|event| event.note).as_deref(), Some("b/na0"));
+        for left in (0..waiting.len() - 2).rev() {
+            let dropped = waiting.add(event("c/na1"), 3 + left).and_then(|event| event.note);
+            assert!(dropped.is_some_and(|note| note.starts_with("a/")), "{left}");
+            assert!(next(&mut waiting, now, TurnEnd::Answered).is_some());
+        }
+        // One that succeeds, or a while without any, and it is like all others.
+        for forgets in [true, false] {
+            let (mut waiting, now) = (Waiting::default(), start);
+            ["a/na1", "a/na2", "a/na3"].iter().for_each(|text| drop(waiting.add(event(text), 9)));
+            let first = if forgets { TurnEnd::Failed } else { TurnEnd::Answered };
+            next(&mut waiting, now, first);
+            let now = if forgets { now + second + LONGEST_REST } else { now };
+            next(&mut waiting, now, TurnEnd::Failed);
+            assert_eq!(waiting.next_due(), Some(now + FIRST_REST), "{forgets}");
+        }
+    }
+
     #[test]
     fn namespaces_and_objects_take_turns_warnings_go_first_and_the_loudest_loses() {
         // added, at most 4 -> dropped, published
@@ -174,7 +287,7 @@ mod tests {
             let notes =
                 |events: Vec<Event>| events.into_iter().filter_map(|event| event.note).collect::<Vec<_>>().join(" ");
             let gone = added.split(' ').filter_map(|text| waiting.add(event(text), 4)).collect();
-            let told = std::iter::from_fn(|| waiting.next()).collect();
+            let told = std::iter::from_fn(|| next(&mut waiting, Instant::now(), TurnEnd::Answered)).collect();
             assert_eq!((notes(gone), notes(told)), (dropped.to_owned(), published.to_owned()), "{added}");
         }
     }

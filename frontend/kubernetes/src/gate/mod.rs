@@ -4,23 +4,31 @@
 //! So calls wait here instead: a call begins when it has a [`Pass`], and gives it back at its end.
 //!
 //! Who calls says what for, once for everything that a piece of work does ([`Priority::of`]); the calls themselves know
-//! nothing of it. Whoever measures the work ([`stopwatch`]) is told how long its calls waited.
+//! nothing of it. Work that has failed again and again makes way ([`making_way`]): none of its calls goes first.
+//! Whoever measures the work ([`stopwatch`]) is told how long its calls waited.
+//!
+//! Who makes a call says how each try of it ends ([`tried`]), and has no place while it waits for the next one
+//! ([`set_aside`]).
 //!
 //! Knows: namespaces, priorities. Must not know: what a call does, any kind of objects.
 //!
 //! Invariants:
-//! * A call waits only while others are under way, or rest after their end; when they leave, the next one is let in.
+//! * A call waits only while others are under way, or rest after their end, or its namespace rests after a failure.
+//!   Then the next one is let in.
 //! * However much of a higher priority there is, a call of a lower one has its turn.
 //! * Neither the Lease nor a watch passes here.
 
 mod pace;
 mod state;
+mod troubles;
 
 use self::state::State;
 pub use self::state::{Limits, Priority};
+use crate::making_way;
 use crate::metrics::{Metrics, PriorityLabels, as_seconds};
-use crate::stopwatch::{self, UnderWay};
+use crate::stopwatch;
 use crate::wait;
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,10 +36,52 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task_local;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 task_local! {
     static PRIORITY: Priority;
+    /// The place of the call that is being made; it has none while it is set aside.
+    static PLACE: Cell<Option<Pass>>;
+}
+
+/// How a try of a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With an answer, whatever it was.
+    Answered,
+    /// Because of what it asked for, perhaps: something that the API server asks in turn is down, or silent.
+    FailedByItself,
+    /// Because of the API server as a whole: it is not there, or has too much to do.
+    FailedLikeAll,
+}
+
+/// A try of the call that is being made has ended like this.
+pub(crate) fn tried(end: End) {
+    let noted = |place: &Cell<Option<Pass>>| {
+        let mut pass = place.take();
+        if let Some(pass) = &mut pass {
+            pass.tries = pass.tries.saturating_add(1);
+            pass.end = Some(end);
+        }
+        place.set(pass);
+    };
+    // Not all calls pass a gate.
+    let _ = PLACE.try_with(noted);
+}
+
+/// Waits, then goes on with the call that is being made. Meanwhile another one has its place; it gets one again before
+/// others of its namespace and priority. After `until` nobody waits for that any more.
+pub(crate) async fn set_aside(wait: impl Future<Output = ()>, until: Instant) {
+    let pass = PLACE.try_with(Cell::take).ok().flatten();
+    let back = pass.as_ref().and_then(|pass| Some((pass.gate.clone(), pass.of.clone()?)));
+    drop(pass);
+    wait.await;
+    if let Some((gate, of)) = back
+        && let Ok(mut pass) = timeout_at(until, gate.pass(of, Turn::First)).await
+    {
+        pass.tries = 1;
+        let _ = PLACE.try_with(|place| place.set(Some(pass)));
+    }
 }
 
 impl Priority {
@@ -43,6 +93,12 @@ impl Priority {
     /// The priority of the work that is going on.
     fn around() -> Option<Self> {
         PRIORITY.try_with(|priority| *priority).ok()
+    }
+
+    /// The priority of a call of the work that is going on.
+    fn of_call() -> Self {
+        let priority = Self::around().unwrap_or_default();
+        if making_way::makes_way() && !priority.is_patient() { Self::Normal } else { priority }
     }
 }
 
@@ -70,13 +126,27 @@ struct PassOf {
     priority: Priority,
 }
 
+/// When a call has its turn among those of its namespace and priority.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    First,
+    Last,
+}
+
 /// A call may be made while this exists.
-pub struct Pass {
+struct Pass {
     gate: Gate,
     of: Option<PassOf>,
     begun: Instant,
-    /// For whoever measures the work that the call is made for.
-    _call: Option<UnderWay>,
+    /// Tries of the call that have ended, and how the last of them did.
+    tries: u32,
+    end: Option<End>,
+}
+
+impl Pass {
+    fn new(gate: &Gate, of: Option<PassOf>) -> Self {
+        Self { gate: gate.clone(), of, begun: Instant::now(), tries: 0, end: None }
+    }
 }
 
 impl fmt::Debug for Gate {
@@ -92,18 +162,31 @@ impl Gate {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Waits until a call for this namespace may be made, with the priority of the work that is going on.
-    pub async fn pass(&self, namespace: &str) -> Pass {
-        let priority = Priority::around().unwrap_or_default();
-        let of = PassOf { namespace: namespace.into(), priority };
+    /// Makes a call for this namespace as soon as one may be made, with the priority of the work that is going on.
+    pub fn call<F: Future>(&self, namespace: &str, call: F) -> impl Future<Output = F::Output> {
+        // On the heap: it would be moved from one place to the other.
+        let call = Box::pin(call);
+        async move {
+            let of = PassOf { namespace: namespace.into(), priority: Priority::of_call() };
+            let pass = self.pass(of, Turn::Last).await;
+            PLACE.scope(Cell::new(Some(pass)), call).await
+        }
+    }
+
+    /// Waits until a call may be made.
+    async fn pass(&self, of: PassOf, turn: Turn) -> Pass {
+        let PassOf { namespace, priority } = of.clone();
         let (wake, woken) = oneshot::channel();
         let begun = Instant::now();
-        self.state().ask(Arc::clone(&of.namespace), priority, Waiting { pass: of.clone(), wake }, begun);
+        let waiting = Waiting { pass: of, wake };
+        match turn {
+            Turn::First => self.state().ask_again(namespace, priority, waiting, begun),
+            Turn::Last => self.state().ask(namespace, priority, waiting, begun),
+        }
         self.let_in();
         // The sender is dropped only when nobody waits any more.
         let woken = stopwatch::aside(woken).await;
-        let mut pass = woken.unwrap_or_else(|_| Pass { gate: self.clone(), of: None, begun, _call: None });
-        pass._call = Some(stopwatch::under_way());
+        let pass = woken.unwrap_or_else(|_| Pass::new(self, None));
         let label = PriorityLabels { priority: priority.name() };
         let took = begun.elapsed();
         self.shared.metrics.call_wait_seconds.get_or_create(&label).observe(as_seconds(took));
@@ -129,7 +212,7 @@ impl Gate {
             // The lock ends with the statement: a pass that nobody waits for any more takes it again.
             let next = self.state().next(Instant::now(), |waiting| !waiting.wake.is_closed());
             let Some(Waiting { pass, wake }) = next else { return };
-            let pass = Pass { gate: self.clone(), of: Some(pass), begun: Instant::now(), _call: None };
+            let pass = Pass::new(self, Some(pass));
             if let Err(mut unwanted) = wake.send(pass)
                 && let Some(of) = unwanted.of.take()
             {
@@ -138,10 +221,21 @@ impl Gate {
         }
     }
 
-    /// A call has ended, and rested if it had to.
-    fn leave(&self, of: &PassOf, took: Duration) {
-        self.state().leave(&of.namespace, of.priority, Instant::now(), Some(took));
+    /// A call has ended, and rested if it had to. It took so long, if that says something of the API server.
+    fn leave(&self, of: &PassOf, took: Option<Duration>) {
+        self.state().leave(&of.namespace, of.priority, Instant::now(), took);
         self.let_in();
+    }
+
+    /// Does this after so long, or at once if there is no runtime: then nobody waits for long either, as it is being
+    /// shut down.
+    fn after(&self, time: Duration, act: impl FnOnce(&Self) + Send + 'static) {
+        let Ok(runtime) = Handle::try_current() else { return act(self) };
+        let gate = self.clone();
+        drop(runtime.spawn(async move {
+            tokio::time::sleep(time).await;
+            act(&gate);
+        }));
     }
 
     fn state(&self) -> MutexGuard<'_, State<Waiting>> {
@@ -154,17 +248,22 @@ impl Drop for Pass {
     fn drop(&mut self) {
         let Some(of) = self.of.take() else { return };
         let took = self.begun.elapsed();
-        let rest = self.gate.state().rest(of.priority, took);
-        // Without a runtime nobody waits for long either: it is being shut down.
-        match (rest, Handle::try_current()) {
-            (Some(rest), Ok(runtime)) => {
-                let gate = self.gate.clone();
-                drop(runtime.spawn(async move {
-                    tokio::time::sleep(rest).await;
-                    gate.leave(&of, took);
-                }));
-            }
-            _ => self.gate.leave(&of, took),
+        let (rest, rest_of_namespace) = {
+            let mut state = self.gate.state();
+            let has_failed = self.end == Some(End::FailedByItself);
+            let rest_of_namespace =
+                if has_failed { state.failed(&of.namespace, of.priority, took, Instant::now()) } else { None };
+            (state.rest(of.priority, took), rest_of_namespace)
+        };
+        if let Some(rest) = rest_of_namespace {
+            self.gate.after(rest, Gate::let_in);
+        }
+        // A call that failed took as long as something else, and one that was tried again waited in between.
+        let says = self.end == Some(End::Answered) && self.tries == 1;
+        let took = says.then_some(took);
+        match rest {
+            Some(rest) => self.gate.after(rest, move |gate| gate.leave(&of, took)),
+            None => self.gate.leave(&of, took),
         }
     }
 }
@@ -172,7 +271,6 @@ impl Drop for Pass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::jiff::Timestamp;
     use streams_process::telemetry::testing;
     use tokio::task::yield_now;
     use tokio::time::timeout;
@@ -182,15 +280,28 @@ mod tests {
         Gate::new(Limits::of(calls), &Metrics::new("test"))
     }
 
+    async fn ms(milliseconds: u64) {
+        tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+    }
+
     /// A call that takes so long.
     async fn call(gate: &Gate, priority: Priority, milliseconds: u64) {
-        priority
-            .of(async {
-                let pass = gate.pass("a").await;
-                tokio::time::sleep(Duration::from_millis(milliseconds)).await;
-                drop(pass);
-            })
-            .await;
+        call_of("a", gate, priority, milliseconds, End::Answered).await;
+    }
+
+    /// A call of this namespace whose only try takes so long, and ends like this.
+    async fn call_of(namespace: &str, gate: &Gate, priority: Priority, milliseconds: u64, end: End) {
+        let call = async {
+            let _try = stopwatch::under_way();
+            ms(milliseconds).await;
+            tried(end);
+        };
+        priority.of(gate.call(namespace, call)).await;
+    }
+
+    /// A place that is taken until the result is dropped.
+    async fn pass(gate: &Gate, namespace: &str) -> Pass {
+        gate.pass(PassOf { namespace: namespace.into(), priority: Priority::of_call() }, Turn::Last).await
     }
 
     #[tokio::test(start_paused = true)]
@@ -213,17 +324,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_nobody_waits_for_any_more_takes_no_place() {
         let gate = gate(1);
-        let first = gate.pass("a").await;
-        let given_up = timeout(Duration::from_secs(1), gate.pass("a")).await;
+        let first = pass(&gate, "a").await;
+        let given_up = timeout(Duration::from_secs(1), pass(&gate, "a")).await;
         assert!(given_up.is_err());
         let waiting = tokio::spawn({
             let gate = gate.clone();
-            async move { drop(gate.pass("a").await) }
+            async move { drop(pass(&gate, "a").await) }
         });
         yield_now().await;
         drop(first);
         timeout(Duration::from_secs(1), waiting).await.unwrap().unwrap();
-        let again = timeout(Duration::from_secs(1), gate.pass("b")).await;
+        let again = timeout(Duration::from_secs(1), pass(&gate, "b")).await;
         assert!(again.is_ok());
     }
 
@@ -244,10 +355,10 @@ mod tests {
         let collected = testing::collect(&["streams_kubernetes"]);
         let gate = gate(1);
         let act = tracing::info_span!("act");
-        let first = gate.pass("a").instrument(act.clone()).await;
+        let first = pass(&gate, "a").instrument(act.clone()).await;
         let second = tokio::spawn({
             let gate = gate.clone();
-            let second = async move { drop(gate.pass("a").await) };
+            let second = async move { drop(pass(&gate, "a").await) };
             Priority::Urgent.of(second).instrument(act)
         });
         tokio::time::sleep(Duration::from_millis(250)).await;
@@ -266,7 +377,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn work_is_measured_without_the_time_that_its_calls_wait_for_others() {
         let gate = gate(1);
-        let first = gate.pass("a").await;
+        let first = pass(&gate, "a").await;
         let begun = Instant::now();
         let work = async {
             let calls = async { tokio::join!(call(&gate, Priority::Normal, 10), call(&gate, Priority::Normal, 10)) };
@@ -276,7 +387,7 @@ mod tests {
             };
             tokio::join!(calls, others);
         };
-        let (_, worked) = stopwatch::measure(move || Timestamp::UNIX_EPOCH + begun.elapsed(), work).await;
+        let (_, worked) = stopwatch::measure(move || begun.elapsed(), work).await;
         assert_eq!((begun.elapsed().as_millis(), worked.as_millis()), (100_020, 20));
     }
 
@@ -287,11 +398,12 @@ mod tests {
         let server = Arc::new(tokio::sync::Semaphore::new(2));
         let call = |namespace: &'static str, priority: Priority| {
             let (gate, server) = (gate.clone(), Arc::clone(&server));
-            priority.of(async move {
-                let _pass = gate.pass(namespace).await;
+            let call = async move {
                 let _processor = server.acquire_owned().await.unwrap();
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            })
+                ms(10).await;
+                tried(End::Answered);
+            };
+            priority.of(async move { gate.call(namespace, call).await })
         };
         // Twenty calls, one after the other.
         let resize = || async {
@@ -310,6 +422,161 @@ mod tests {
         assert!(progress >= 10, "the others go on: {progress}");
         for call in flood {
             call.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_was_answered_at_the_first_try_says_how_fast_the_api_server_is() {
+        use End::{Answered, FailedByItself, FailedLikeAll};
+        // how the tries of urgent calls end, each after 50 ms where 10 ms are usual -> the others have to rest
+        let table: [(&[End], bool); 5] = [
+            (&[Answered], true),
+            (&[FailedByItself], false),
+            (&[FailedLikeAll], false),
+            (&[FailedByItself, Answered], false),
+            (&[FailedLikeAll, Answered], false),
+        ];
+        for (ends, expected) in table {
+            let gate = gate(1);
+            call(&gate, Priority::Urgent, 10).await;
+            for _ in 0..6 {
+                let call = async {
+                    for (number, end) in ends.iter().enumerate() {
+                        if number > 0 && ends[number - 1] == FailedByItself {
+                            set_aside(ms(1), Instant::now() + Duration::from_secs(9)).await;
+                        }
+                        ms(50).await;
+                        tried(*end);
+                    }
+                };
+                Priority::Urgent.of(gate.call("a", call)).await;
+            }
+            let begun = Instant::now();
+            for _ in 0..2 {
+                call(&gate, Priority::Freeing, 10).await;
+                call(&gate, Priority::Normal, 10).await;
+            }
+            assert_eq!(begun.elapsed() > Duration::from_millis(40), expected, "{ends:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_waits_for_its_next_try_has_no_place_and_goes_before_others_of_its_namespace() {
+        let gate = gate(1);
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let note = |what: &'static str| order.lock().unwrap().push(what);
+        let again = gate.call("a", async {
+            note("first try");
+            tried(End::FailedByItself);
+            set_aside(ms(100), Instant::now() + Duration::from_secs(9)).await;
+            note("second try");
+        });
+        let other = |name: &'static str| {
+            let gate = gate.clone();
+            async move {
+                gate.call("a", async {
+                    note(name);
+                    ms(150).await;
+                })
+                .await;
+            }
+        };
+        tokio::join!(again, other("other"), other("last"));
+        assert_eq!(*order.lock().unwrap(), ["first try", "other", "second try", "last"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_past_the_deadline_of_a_call_for_its_next_try() {
+        let gate = gate(1);
+        let begun = Instant::now();
+        let again = async {
+            let call = async {
+                tried(End::FailedByItself);
+                set_aside(ms(100), begun + Duration::from_secs(9)).await;
+            };
+            gate.call("a", call).await;
+            begun.elapsed().as_secs()
+        };
+        let (took, ()) = tokio::join!(again, call(&gate, Priority::Normal, 60_000));
+        assert_eq!(took, 9);
+        // Nothing is left of it.
+        call(&gate, Priority::Normal, 10).await;
+        assert_eq!(begun.elapsed(), Duration::from_millis(60_010));
+        // Whoever passes no gate only waits.
+        tried(End::Answered);
+        set_aside(ms(10), begun).await;
+        assert_eq!(begun.elapsed(), Duration::from_millis(60_020));
+    }
+
+    /// A namespace has a webhook that is silent: each of its calls takes 5 s and fails. Somebody waits for some.
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_whose_calls_hang_delays_no_other() {
+        use Priority::{Normal, Urgent};
+        // calls at a time -> calls of another namespace in a minute, one after the other, which begins when all hang
+        for (calls, least) in [(8, 3_400), (24, 5_300)] {
+            let gate = gate(calls);
+            let hanging = |priority| {
+                let gate = gate.clone();
+                async move {
+                    loop {
+                        call_of("hangs", &gate, priority, 5_000, End::FailedByItself).await;
+                    }
+                }
+            };
+            let hang = [Urgent, Normal, Normal, Normal, Normal, Normal, Normal, Normal, Normal]
+                .map(|priority| tokio::spawn(hanging(priority)));
+            ms(20_000).await;
+            let (begun, mut done) = (Instant::now(), 0);
+            while begun.elapsed() < Duration::from_secs(60) {
+                call_of("ours", &gate, Normal, 10, End::Answered).await;
+                done += 1;
+            }
+            // The one that hangs has the one place there is for 5 s of 15 s, or a half of several.
+            assert!(done >= least, "{done} calls of {calls}");
+            hang.iter().for_each(tokio::task::JoinHandle::abort);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_rests_goes_on_by_itself() {
+        let gate = gate(24);
+        call_of("hangs", &gate, Priority::Normal, 1_000, End::FailedByItself).await;
+        let begun = Instant::now();
+        let ours = async {
+            while begun.elapsed() < Duration::from_secs(8) {
+                call_of("ours", &gate, Priority::Urgent, 10, End::Answered).await;
+                call_of("ours", &gate, Priority::Normal, 10, End::Answered).await;
+            }
+        };
+        let theirs = async {
+            ms(100).await;
+            call_of("hangs", &gate, Priority::Normal, 10, End::Answered).await;
+            begun.elapsed().as_millis()
+        };
+        let ((), ended) = tokio::join!(ours, theirs);
+        assert!((4_000..4_050).contains(&ended), "{ended} ms");
+        // Nobody else makes such calls: there is no reason to rest.
+        call_of("hangs", &gate, Priority::Normal, 1_000, End::FailedByItself).await;
+        ms(1_000).await;
+        let begun = Instant::now();
+        call_of("hangs", &gate, Priority::Urgent, 10, End::Answered).await;
+        call_of("hangs", &gate, Priority::Normal, 10, End::Answered).await;
+        assert_eq!(begun.elapsed(), Duration::from_millis(20));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_has_failed_again_and_again_is_urgent_for_nobody() {
+        use Priority::{Awaited, Freeing, Normal, Telling, Urgent};
+        for (priority, expected) in
+            [(Awaited, Normal), (Urgent, Normal), (Freeing, Freeing), (Normal, Normal), (Telling, Telling)]
+        {
+            let work = |makes_way| async move {
+                making_way::begin(makes_way);
+                priority.of(async { Priority::of_call() }).await
+            };
+            let found = making_way::worker(async { [work(true).await, work(false).await] }).await;
+            assert_eq!(found, [expected, priority]);
+            assert_eq!(work(true).await, priority, "nobody has begun it");
         }
     }
 }

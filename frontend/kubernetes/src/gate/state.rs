@@ -1,6 +1,7 @@
 //! Who is let in next. Reads no clock and never waits.
 
 use super::pace::Pace;
+use super::troubles::Troubles;
 use crate::queue::turns::{Owner, Turns};
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -44,7 +45,7 @@ impl Priority {
     const ALL: [Self; 5] = [Self::Awaited, Self::Urgent, Self::Freeing, Self::Normal, Self::Telling];
 
     /// It is not somebody that waits for it.
-    fn is_patient(self) -> bool {
+    pub(super) fn is_patient(self) -> bool {
         self > Self::Urgent
     }
 
@@ -105,6 +106,7 @@ pub(super) struct State<W> {
     /// Of calls that somebody waits for, and of awaited ones.
     pace: Pace,
     awaited_pace: Pace,
+    troubles: Troubles,
     /// Calls that were let in while one of a lower priority waited, since one of those had its turn.
     in_a_row: u32,
     /// By priority: calls of higher ones that were let in while one of it waited, since one of it was.
@@ -117,14 +119,45 @@ struct Calls {
     under_way: usize,
     /// Of both, those that somebody waits for.
     impatient: usize,
+    /// Of each, those that nobody waits for.
+    patient_waiting: usize,
+    patient_under_way: usize,
     until: Instant,
     impatient_until: Option<Instant>,
+    patient_until: Option<Instant>,
 }
 
 impl Calls {
     /// Whether it makes calls that somebody waits for, or did a moment ago.
     fn is_impatient(&self, now: Instant) -> bool {
         self.impatient > 0 || self.impatient_until.is_some_and(|until| now < until)
+    }
+
+    /// Whether it makes calls that nobody waits for, or did a moment ago.
+    fn is_patient(&self, now: Instant) -> bool {
+        let has_some = self.patient_waiting + self.patient_under_way > 0;
+        has_some || self.patient_until.is_some_and(|until| now < until)
+    }
+}
+
+/// What a namespace may have of the calls that nobody waits for, while they have a bound.
+#[derive(Clone, Copy)]
+struct PatientPart {
+    /// Of a namespace while others want some.
+    most: usize,
+    /// Namespaces that wait for such a call, could have it, and are in no trouble.
+    waiting: usize,
+    /// Namespaces that make such calls, or did a moment ago, and are in no trouble.
+    going_on: usize,
+}
+
+impl PatientPart {
+    /// Whether a namespace that waits for such a call may have it. Its calls may be slow, so it never has all that
+    /// others wait for. One that is in trouble has its part and rests even while others wait for nothing: their next
+    /// call may come at once, and would find all places taken for seconds.
+    fn permits(self, calls: &Calls, is_in_trouble: bool, rests: bool) -> bool {
+        let has_room = calls.patient_under_way < self.most;
+        if is_in_trouble { self.going_on == 0 || (has_room && !rests) } else { has_room || self.waiting <= 1 }
     }
 }
 
@@ -144,6 +177,7 @@ impl<W> State<W> {
             awaited_until: None,
             pace: Pace::default(),
             awaited_pace: Pace::default(),
+            troubles: Troubles::default(),
             in_a_row: 0,
             passed_over: [0; 5],
         }
@@ -151,15 +185,25 @@ impl<W> State<W> {
 
     /// A call waits.
     pub(super) fn ask(&mut self, namespace: Arc<str>, priority: Priority, waiter: W, now: Instant) {
+        self.wait(namespace, priority, now, |turns, owner| turns.push(owner, waiter));
+    }
+
+    /// A call that was let in before waits once more, before others of its namespace.
+    pub(super) fn ask_again(&mut self, namespace: Arc<str>, priority: Priority, waiter: W, now: Instant) {
+        self.wait(namespace, priority, now, |turns, owner| turns.push_first(owner, waiter));
+    }
+
+    fn wait(&mut self, namespace: Arc<str>, priority: Priority, now: Instant, push: impl FnOnce(&mut Turns<W>, Owner)) {
         let calls = self.calls(&namespace, priority, now);
         calls.waiting += 1;
         calls.impatient += usize::from(!priority.is_patient());
+        calls.patient_waiting += usize::from(priority.is_patient());
         self.note_urgent(priority, now);
         if priority == Priority::Urgent {
             self.urgent_since.push_back(now);
         }
         if let Some(turns) = self.waiting.get_mut(priority as usize) {
-            turns.push(Owner { namespace, object: Arc::default() }, waiter);
+            push(turns, Owner { namespace, object: Arc::default() });
         }
     }
 
@@ -223,6 +267,9 @@ impl<W> State<W> {
     }
 
     fn next_of(&mut self, priority: Priority, now: Instant, counts: impl Fn(&W) -> bool) -> Option<W> {
+        if !self.waits(priority) {
+            return None;
+        }
         let patient = if self.pace.is_slow() { 1 } else { self.limits.patient };
         // Whoever is waited for shares with others that are; the calls of all the rest have their bound.
         let beside = if priority.is_patient() { self.namespaces.len() } else { self.impatient };
@@ -243,12 +290,19 @@ impl<W> State<W> {
             return None;
         }
         let most = if is_alone { self.limits.alone } else { self.limits.beside_others };
-        let namespaces = &mut self.namespaces;
+        let has_part = priority.is_patient() && self.urgent_until.is_some();
+        let part = has_part.then(|| self.patient_part(patient, most, now));
+        let (namespaces, troubles) = (&self.namespaces, &self.troubles);
+        let permits = |namespace: &str, calls: &Calls| {
+            let (is_in_trouble, rests) = (troubles.has(namespace), troubles.rests(namespace, now));
+            part.is_none_or(|part| part.permits(calls, is_in_trouble, rests))
+        };
+        let may = |namespace: &str, calls: &Calls| calls.under_way < most && permits(namespace, calls);
         let mut popped = None;
         let mut gone = Vec::new();
         let turns = self.waiting.get_mut(priority as usize)?;
         let waiter = turns.pop_of(
-            |namespace| namespaces.get(namespace).is_none_or(|calls| calls.under_way < most),
+            |namespace| namespaces.get(namespace).is_none_or(|calls| may(namespace, calls)),
             |namespace, waiter| {
                 let is_wanted = counts(waiter);
                 if is_wanted {
@@ -267,15 +321,29 @@ impl<W> State<W> {
             let calls = self.calls(&namespace, priority, now);
             calls.waiting -= 1;
             calls.impatient -= usize::from(!priority.is_patient());
+            calls.patient_waiting -= usize::from(priority.is_patient());
         }
         let (waiter, namespace) = (waiter?, popped?);
         let calls = self.calls(&namespace, priority, now);
         calls.waiting -= 1;
         calls.under_way += 1;
+        calls.patient_waiting -= usize::from(priority.is_patient());
+        calls.patient_under_way += usize::from(priority.is_patient());
         self.under_way += 1;
         self.patient += usize::from(priority.is_patient());
         self.urgent += usize::from(priority == Priority::Urgent);
         Some(waiter)
+    }
+
+    /// What a namespace may have of `patient` calls, and of `most` calls in all.
+    fn patient_part(&self, patient: usize, most: usize, now: Instant) -> PatientPart {
+        let others = || self.namespaces.iter().filter(|(namespace, _)| !self.troubles.has(namespace));
+        PatientPart {
+            // Rounded up: two that wait have all.
+            most: patient.div_ceil(2),
+            waiting: others().filter(|(_, calls)| calls.patient_waiting > 0 && calls.under_way < most).count(),
+            going_on: others().filter(|(_, calls)| calls.is_patient(now)).count(),
+        }
     }
 
     /// Whether calls wait, or most of those that may be under way are.
@@ -296,7 +364,22 @@ impl<W> State<W> {
         makes_room.then(|| took.saturating_mul(RESTS_FOR).min(RESTS_AT_MOST))
     }
 
-    /// A call that was let in has ended, and took so long if it was made.
+    /// A try of a call failed because of what it asked for, and took so long. Returns how long its namespace rests:
+    /// then the next call may be let in.
+    pub(super) fn failed(
+        &mut self,
+        namespace: &Arc<str>,
+        priority: Priority,
+        took: Duration,
+        now: Instant,
+    ) -> Option<Duration> {
+        // What somebody waits for takes none of the places that those who rest would take.
+        let rest = priority.is_patient().then(|| Troubles::rest_after(took));
+        self.troubles.failed(namespace, rest, now);
+        rest
+    }
+
+    /// A call that was let in has ended. It took so long, if that says something of the API server.
     pub(super) fn leave(&mut self, namespace: &Arc<str>, priority: Priority, now: Instant, took: Option<Duration>) {
         if let Some(took) = took.filter(|_| !priority.is_patient()) {
             self.pace.note(took);
@@ -307,6 +390,7 @@ impl<W> State<W> {
         let calls = self.calls(namespace, priority, now);
         calls.under_way -= 1;
         calls.impatient -= usize::from(!priority.is_patient());
+        calls.patient_under_way -= usize::from(priority.is_patient());
         self.under_way -= 1;
         self.patient -= usize::from(priority.is_patient());
         self.urgent -= usize::from(priority == Priority::Urgent);
@@ -326,16 +410,24 @@ impl<W> State<W> {
     fn calls(&mut self, namespace: &Arc<str>, priority: Priority, now: Instant) -> &mut Calls {
         let until = now + GOING_ON;
         let calls = self.namespaces.entry(Arc::clone(namespace));
-        let none = Calls { waiting: 0, under_way: 0, impatient: 0, until, impatient_until: None };
-        let calls = calls.or_insert(none);
+        let calls = calls.or_insert(Calls {
+            waiting: 0,
+            under_way: 0,
+            impatient: 0,
+            patient_waiting: 0,
+            patient_under_way: 0,
+            until,
+            impatient_until: None,
+            patient_until: None,
+        });
         calls.until = until;
-        if !priority.is_patient() {
-            calls.impatient_until = Some(until);
-        }
+        let until_of_kind = if priority.is_patient() { &mut calls.patient_until } else { &mut calls.impatient_until };
+        *until_of_kind = Some(until);
         calls
     }
 
     fn forget_who_is_gone(&mut self, now: Instant) {
+        self.troubles.forget_what_is_past(now);
         self.namespaces.retain(|_, calls| calls.waiting + calls.under_way > 0 || now < calls.until);
         self.impatient = self.namespaces.values().filter(|calls| calls.is_impatient(now)).count();
         let awaited = self.awaited() > 0 || self.waits(Priority::Awaited);
@@ -539,6 +631,99 @@ mod tests {
     }
 
     #[test]
+    fn while_something_is_urgent_no_namespace_has_all_that_others_wait_for() {
+        let now = Instant::now();
+        let limits = Limits { all: 24, alone: 16, beside_others: 6, patient: 4, awaited: 12 };
+        // at most so many, calls that wait, nine of each -> calls of each namespace that go on
+        let flood = |call: &'static str| [call; 9];
+        let table: [(usize, &[&'static str], [usize; 3]); 8] = [
+            (4, &["a-normal"], [4, 0, 0]),
+            (4, &["a-normal", "b-normal"], [2, 2, 0]),
+            (4, &["a-freeing", "b-telling"], [2, 2, 0]),
+            (4, &["a-normal", "b-normal", "c-normal"], [2, 1, 1]),
+            (3, &["a-normal", "b-normal"], [2, 1, 0]),
+            (2, &["a-normal", "b-normal"], [1, 1, 0]),
+            (1, &["a-normal", "b-normal"], [1, 0, 0]),
+            // What is urgent is no such call.
+            (4, &["a-normal", "b-awaited"], [4, 6, 0]),
+        ];
+        for (patient, floods, expected) in table {
+            let mut state = State::new(Limits { patient, ..limits });
+            ask(&mut state, &["d-urgent"], now);
+            let_in(&mut state, now);
+            floods.iter().for_each(|call| ask(&mut state, &flood(call), now));
+            let all = let_in(&mut state, now);
+            let count = |namespace: &str| all.iter().filter(|call| call.starts_with(namespace)).count();
+            assert_eq!(["a", "b", "c"].map(count), expected, "{patient} {floods:?}");
+        }
+        // Nothing is urgent.
+        let mut state = State::new(limits);
+        ask(&mut state, &flood("a-normal"), now);
+        ask(&mut state, &["b-normal"], now);
+        assert_eq!(let_in(&mut state, now).len(), 7);
+    }
+
+    #[test]
+    fn a_namespace_whose_calls_fail_has_its_part_and_rests_while_others_go_on() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let limits = Limits { all: 24, alone: 16, beside_others: 6, patient: 4, awaited: 12 };
+        // milliseconds since a failure of `a` that took 100 ms, another one has made such a call just now, it fails as
+        // well -> calls of `a` that go on
+        let table = [
+            (0, true, false, 0),
+            (399, true, false, 0),
+            (400, true, false, 2),
+            (59_999, true, false, 2),
+            (60_000, true, false, 4),
+            (0, false, false, 4),
+            (0, true, true, 4),
+        ];
+        for (milliseconds, beside, both, expected) in table {
+            let mut state = State::new(limits);
+            assert_eq!(state.failed(&"a".into(), Priority::Normal, ms(100), start), Some(ms(400)));
+            if both {
+                state.failed(&"b".into(), Priority::Normal, ms(100), start);
+            }
+            let now = start + ms(milliseconds);
+            ask(&mut state, &["c-urgent"], now);
+            let_in(&mut state, now);
+            if beside {
+                ask(&mut state, &["b-normal"], now);
+                assert_eq!(let_in(&mut state, now), ["b-normal"]);
+                state.leave(&"b".into(), Priority::Normal, now, None);
+            }
+            ask(&mut state, &["a-normal"; 9], now);
+            assert_eq!(let_in(&mut state, now).len(), expected, "{milliseconds} ms {beside} {both}");
+        }
+        // Nor does it halve what others have.
+        let mut state = State::new(limits);
+        state.failed(&"a".into(), Priority::Normal, ms(100), start);
+        ask(&mut state, &["c-urgent", "a-normal"], start);
+        let_in(&mut state, start);
+        ask(&mut state, &["a-normal"; 9], start);
+        ask(&mut state, &["b-normal"; 9], start);
+        assert_eq!(let_in(&mut state, start), ["b-normal"; 3]);
+        // What somebody waits for has no such bound, and is no reason to rest.
+        let mut state = State::new(limits);
+        assert_eq!(state.failed(&"a".into(), Priority::Urgent, ms(100), start), None);
+        ask(&mut state, &["b-normal", "a-urgent"], start);
+        let_in(&mut state, start);
+        ask(&mut state, &["a-normal"; 9], start);
+        assert_eq!(let_in(&mut state, start), ["a-normal"; 2]);
+    }
+
+    #[test]
+    fn a_call_that_is_tried_again_is_the_next_of_its_namespace() {
+        let now = Instant::now();
+        let mut state = State::new(Limits { all: 4, alone: 4, beside_others: 4, patient: 4, awaited: 4 });
+        ask(&mut state, &["a-normal-1", "b-normal-1"], now);
+        let (namespace, priority) = of("b-normal-2");
+        state.ask_again(namespace, priority, "b-normal-2", now);
+        assert_eq!(let_in(&mut state, now), ["a-normal-1", "b-normal-2", "b-normal-1"]);
+    }
+
+    #[test]
     fn a_flood_lets_every_lower_priority_through() {
         let now = Instant::now();
         let table: [(&'static str, &[(&'static str, usize)]); 2] = [
@@ -644,10 +829,16 @@ mod tests {
             let mut now = Instant::now();
             let mut state = State::new(LIMITS);
             let (mut under_way, mut waiting): (Vec<(Arc<str>, Priority)>, usize) = (Vec::new(), 0);
+            let mut rests_until = now;
             for (namespace, priority, leaves, millis, took) in steps {
                 if leaves && !under_way.is_empty() {
                     let (namespace, priority) = under_way.remove(usize::from(namespace) % under_way.len());
-                    state.leave(&namespace, priority, now, Some(Duration::from_millis(took)));
+                    let took = Duration::from_millis(took);
+                    let has_failed = took.subsec_millis().is_multiple_of(7);
+                    if has_failed && let Some(rest) = state.failed(&namespace, priority, took, now) {
+                        rests_until = rests_until.max(now + rest);
+                    }
+                    state.leave(&namespace, priority, now, Some(took).filter(|_| !has_failed));
                 } else {
                     let call = (Arc::from(namespace.to_string()), Priority::ALL[priority]);
                     state.ask(Arc::clone(&call.0), call.1, call, now);
@@ -659,11 +850,18 @@ mod tests {
                     waiting -= 1;
                 }
                 prop_assert!(under_way.len() <= LIMITS.all);
-                prop_assert!(waiting == 0 || !under_way.is_empty(), "nobody's end would let it in");
+                let is_let_in_later = !under_way.is_empty() || now < rests_until;
+                prop_assert!(waiting == 0 || is_let_in_later, "nobody's end would let it in");
                 prop_assert_eq!(state.under_way, under_way.len());
             }
-            while let Some((namespace, priority)) = under_way.pop() {
-                state.leave(&namespace, priority, now, None);
+            while waiting + under_way.len() > 0 {
+                match under_way.pop() {
+                    Some((namespace, priority)) => state.leave(&namespace, priority, now, None),
+                    None => {
+                        prop_assert!(now < rests_until, "nobody's end lets it in");
+                        now = rests_until;
+                    }
+                }
                 while let Some(call) = state.next(now, |_| true) {
                     under_way.push(call);
                     waiting -= 1;

@@ -140,7 +140,7 @@ pub async fn acquire(
         match candidate.look().await {
             Ok(Some(lease)) => {
                 tracing::info!(identity = candidate.options.identity, lease = candidate.options.name, "leading");
-                metrics.leader.set(1);
+                metrics.set_leader(true);
                 let Candidate { api, options, asked_at, .. } = candidate;
                 term.renewed(asked_at + options.renew_deadline);
                 return Some(Leader { api, options, lease, term, renewed_at: asked_at, metrics: metrics.clone() });
@@ -230,7 +230,7 @@ impl Leader {
                 break Err(lost);
             }
         };
-        self.metrics.leader.set(0);
+        self.metrics.set_leader(false);
         self.term.over();
         if result.is_ok() {
             self.release().await;

@@ -77,6 +77,11 @@ impl<T> Turns<T> {
         self.namespaces.entry(owner.namespace).usual.entry(owner.object).push_back(item);
     }
 
+    /// The item waits, before those of its object.
+    pub(crate) fn push_first(&mut self, owner: Owner, item: T) {
+        self.namespaces.entry(owner.namespace).usual.entry(owner.object).push_front(item);
+    }
+
     /// Others of the namespace go first.
     pub(crate) fn push_patient(&mut self, owner: Owner, item: T) {
         self.namespaces.entry(owner.namespace).patient.entry(owner.object).push_back(item);
@@ -227,6 +232,14 @@ mod tests {
         for (items, expected) in table {
             assert_eq!(rest(&mut turns(items)), expected, "{items:?}");
         }
+    }
+
+    #[test]
+    fn what_comes_first_goes_before_others_of_its_object_only() {
+        let mut turns = turns(&[("a", "x", 1), ("a", "y", 2), ("b", "x", 3)]);
+        turns.push_first(Owner { namespace: "a".into(), object: "x".into() }, 4);
+        turns.push_first(Owner { namespace: "c".into(), object: "x".into() }, 5);
+        assert_eq!(rest(&mut turns), [4, 3, 5, 2, 1]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Workers: a bounded number of tasks that take keys from a queue.
 
 use super::{Queue, QueueKey};
+use crate::making_way;
 use crate::metrics::{QueueLabels, WorkLabels, as_seconds};
 use crate::wait::{self, Wait};
 use futures::FutureExt;
@@ -12,6 +13,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument;
+
+/// Work that has failed so often in a row has been waited for in vain: it makes way for others until it succeeds. With
+/// the usual [`BackOff`](super::BackOff) that is after about 20 s.
+const IN_VAIN: u32 = 6;
 
 /// The result of handling a key without a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +49,12 @@ where
     let mut tasks = JoinSet::new();
     for _ in 0..workers.max(1) {
         let (queue, handle) = (queue.clone(), Arc::clone(&handle));
-        tasks.spawn(wait::worker(async move {
+        tasks.spawn(making_way::worker(wait::worker(async move {
             while let Some(taken) = queue.next().await {
                 Wait::before(Wait::in_queue(queue.name(), taken.waited()));
                 work(&queue, taken.key(), &*handle).await;
             }
-        }));
+        })));
     }
     while tasks.join_next().await.is_some() {}
 }
@@ -64,6 +69,7 @@ where
     let name = queue.name();
     let span = tracing::info_span!("work", queue = name, key = %key);
     let start = Instant::now();
+    making_way::begin(queue.failures(key) >= IN_VAIN);
     let result = AssertUnwindSafe(async { handle(key.clone()).await }).catch_unwind().instrument(span.clone()).await;
     // Untaken, the work was for no trace but its own.
     span.in_scope(|| drop(Wait::take().map(Wait::span)));
@@ -111,6 +117,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gate::{Gate, Limits, Priority};
     use crate::metrics::Metrics;
     use crate::queue::{BackOff, Sharing};
     use std::sync::Mutex;
@@ -151,6 +158,37 @@ mod tests {
         seen.sort();
         assert_eq!(seen, ["again", "again", "conflicts", "conflicts", "done", "fails", "fails", "panics", "panics"]);
         assert_eq!(queue.failures(&"fails".to_owned()), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_fails_again_and_again_makes_way_until_it_succeeds() {
+        let metrics = Metrics::new("test");
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
+        let gate = Gate::new(Limits::of(1), &metrics);
+        queue.add("key");
+        let times = Arc::new(AtomicUsize::new(0));
+        let (closing, passing) = (queue.clone(), gate);
+        let handle = move |_| {
+            let (closing, gate, time) = (closing.clone(), passing.clone(), times.fetch_add(1, Ordering::SeqCst));
+            Priority::Awaited.of(async move {
+                gate.call("a", async {}).await;
+                match time {
+                    7 => Ok(Outcome::Again(Duration::ZERO)),
+                    8 => {
+                        closing.close();
+                        Ok(Outcome::Done)
+                    }
+                    _ => Err("a webhook is down"),
+                }
+            })
+        };
+        tokio::time::timeout(Duration::from_secs(200), run(queue, 1, handle)).await.unwrap();
+        let text = metrics.text().unwrap();
+        // It has failed seven times, and succeeded twice.
+        for (priority, expected) in [("awaited", 7), ("normal", 2)] {
+            let line = format!("test_kubernetes_call_wait_seconds_count{{priority=\"{priority}\"}} {expected}\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -270,14 +270,22 @@ impl<P: Pods> Repository for BundleRepository<P> {
         self.pods.known(peer).await;
     }
 
-    async fn find(&self, peer: IpAddr, name: &str) -> Result<Found, Refusal> {
-        let deadline = Instant::now() + self.options.patience;
-        loop {
-            match self.look(peer, name, deadline).await {
-                Ok(found) => return Ok(found),
-                Err(Missed::Refused(refusal)) => return Err(refusal),
-                Err(Missed::Until(at, why)) if at >= deadline => return Err(Refusal::NotNow(why)),
-                Err(Missed::Until(at, _)) => sleep_until(at).await,
+    fn find(&self, peer: IpAddr, name: &str) -> impl Future<Output = Result<Found, Refusal>> + Send {
+        // Now it is asked for; the rest begins when it is known whose pod asks.
+        let known_by = Instant::now() + self.options.server.known;
+        async move {
+            let deadline = Instant::now() + self.options.patience;
+            loop {
+                match self.look(peer, name, deadline).await {
+                    Ok(found) => return Ok(found),
+                    // The mirrors may show who had the address before. A bootstrap asks once.
+                    Err(Missed::Refused(_)) if Instant::now() < known_by => {
+                        sleep_until(known_by.min(Instant::now() + AGAIN)).await;
+                    }
+                    Err(Missed::Refused(refusal)) => return Err(refusal),
+                    Err(Missed::Until(at, why)) if at >= deadline => return Err(Refusal::NotNow(why)),
+                    Err(Missed::Until(at, _)) => sleep_until(at).await,
+                }
             }
         }
     }

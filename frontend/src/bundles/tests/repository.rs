@@ -54,9 +54,11 @@ fn job(name: &str, bundle: BundleReference, submitted_with: Option<&[u8]>) -> Jo
 /// A pod, and the words of why it has not got its bundle.
 type Answered = (IpAddr, Option<String>);
 
+type Jobs = Vec<(IpAddr, Arc<Job>)>;
+
 /// The jobs of pods, and what pods were answered.
 struct Known {
-    jobs: Vec<(IpAddr, Arc<Job>)>,
+    jobs: Arc<Mutex<Jobs>>,
     answered: Arc<Mutex<Vec<Answered>>>,
 }
 
@@ -64,7 +66,7 @@ impl repository::Pods for Known {
     async fn known(&self, _: IpAddr) {}
 
     fn job_at(&self, peer: IpAddr) -> Option<Arc<Job>> {
-        self.jobs.iter().find(|(pod, _)| *pod == peer).map(|(_, job)| Arc::clone(job))
+        self.jobs.lock().unwrap().iter().find(|(pod, _)| *pod == peer).map(|(_, job)| Arc::clone(job))
     }
 
     fn answered(&self, peer: IpAddr, outcome: Result<(), &BundleError>) {
@@ -75,6 +77,7 @@ impl repository::Pods for Known {
 /// A repository for pods with these jobs, and the directory that it writes.
 struct Pods {
     repository: BundleRepository<Known>,
+    jobs: Arc<Mutex<Jobs>>,
     answered: Arc<Mutex<Vec<Answered>>>,
     _directory: TempDir,
 }
@@ -95,14 +98,17 @@ impl Pods {
         jobs: Vec<(IpAddr, Job)>,
         change: impl FnOnce(&mut RepositoryOptions),
     ) -> Self {
-        let jobs: Vec<_> = jobs.into_iter().map(|(peer, job)| (peer, Arc::new(job))).collect();
+        let jobs = jobs.into_iter().map(|(peer, job)| (peer, Arc::new(job))).collect();
+        let jobs: Arc<Mutex<Jobs>> = Arc::new(Mutex::new(jobs));
         let answered = Arc::<Mutex<Vec<Answered>>>::default();
-        let known = Known { jobs, answered: Arc::clone(&answered) };
+        let known = Known { jobs: Arc::clone(&jobs), answered: Arc::clone(&answered) };
         let directory = tempfile::tempdir().unwrap();
         let mut options = RepositoryOptions { directory: directory.path().to_owned(), ..RepositoryOptions::default() };
+        // It is known at once whose pod asks.
+        options.server.known = Duration::ZERO;
         change(&mut options);
         let repository = BundleRepository::new(fetcher, kubernetes, options, known);
-        Self { repository, answered, _directory: directory }
+        Self { repository, jobs, answered, _directory: directory }
     }
 
     /// What pods were answered since this was asked last.
@@ -170,6 +176,25 @@ async fn a_pod_gets_the_bundle_of_its_job_by_each_of_its_names() {
     assert_eq!(pods.get(NOBODY, &recorded).await.unwrap_err(), stranger);
     assert_eq!(pods.repository.names(NOBODY).await.unwrap_err(), stranger);
     assert_eq!(pods.answered(), [], "nothing of that is about a bundle that cannot be had");
+}
+
+#[tokio::test]
+async fn a_pod_whose_address_another_one_had_is_not_left_before_that_can_be_known() {
+    let files = tempfile::tempdir().unwrap();
+    std::fs::write(files.path().join("b.sab"), sab("B")).unwrap();
+    let fetcher = Fetcher::new(FetchOptions { directory: Some(files.path().to_owned()), ..options() }).unwrap();
+    // The address was that of a job without this bundle, or of no job.
+    let before = job("before", url("https://example.com/a.sab"), Some(&sab("App")));
+    let pods = Pods::with(fetcher, kubernetes(&[]), vec![(POD, before)], |options| {
+        options.server.known = Duration::from_secs(60);
+    });
+    let meanwhile = async {
+        tokio::task::yield_now().await;
+        let later = Arc::new(job("later", at_hand(), Some(&sab("B"))));
+        *pods.jobs.lock().unwrap() = vec![(POD, Arc::clone(&later)), (OTHER_POD, later)];
+    };
+    let (of_another, of_none, ()) = tokio::join!(pods.get(POD, "b.sab"), pods.get(OTHER_POD, "b.sab"), meanwhile);
+    assert_eq!((of_another, of_none), (Ok(sab("B")), Ok(sab("B"))));
 }
 
 #[tokio::test]

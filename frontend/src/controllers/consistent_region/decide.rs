@@ -18,8 +18,11 @@ use streams_kubernetes::ownership::controller;
 /// missing one again and again.
 const SAY_AGAIN: Duration = Duration::from_secs(5);
 
-/// How soon a region is looked at again that waits until its PEs have asked.
+/// How soon a region is looked at again that waits until its PEs have asked, or until they are led here.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
+/// How long whoever takes over waits for PEs that do not ask. Where names are looked up, they are kept for 30 seconds
+/// at most, as clusters are usually set up, and PEs ask every 6 seconds.
+const DRIVEN_WITHIN: Duration = Duration::from_secs(40);
 
 /// Reason of the condition, and of the Event, when resets have failed too often.
 const EXHAUSTED: &str = "ResetAttemptsExhausted";
@@ -44,6 +47,8 @@ pub(crate) struct Observation {
     pub(super) health: Health,
     /// What PEs have reported.
     pub(super) reports: Vec<Waiting>,
+    /// Each of its PEs has asked this replica, in its launch.
+    pub(super) are_pes_led_here: bool,
     /// What this replica remembers.
     pub(super) memory: Memory,
     /// The time.
@@ -82,6 +87,9 @@ pub(super) fn decide(observed: &Observation) -> Decision {
         Ok(state) => state,
         Err(error) => return unreadable(observed, &error),
     };
+    if let Some(wait) = until_led(observed) {
+        return Decision { is_put_off: true, look_again: Some(wait), ..Decision::default() };
+    }
     let requested = region.metadata.annotations.as_ref().and_then(|all| all.get(names::ANNOTATION_RESET_REQUESTED));
     let known = region.status.as_ref().and_then(|status| status.reset_requested.as_ref());
     let requested = requested.filter(|requested| user_requests::is_new(Some(requested), known));
@@ -136,12 +144,30 @@ impl Steps<'_> {
     }
 }
 
+/// Another replica has driven the region, and this one has not yet.
+fn is_to_be_taken_over(observed: &Observation) -> bool {
+    let was_driven = observed.region.status.as_ref().is_some_and(|status| status.record.is_some());
+    was_driven && !observed.memory.has_taken_over
+}
+
+/// How soon a region is looked at again before it is taken over; nothing, if it need not wait. PEs report once what
+/// they were told to do. As long as they are led to the leader before, that is lost (rule consistent-region-14).
+fn until_led(observed: &Observation) -> Option<Duration> {
+    if !is_to_be_taken_over(observed) || observed.are_pes_led_here {
+        return None;
+    }
+    let found_at = observed.memory.found_at.unwrap_or(observed.now);
+    // If the clock was put back, nobody knows how long that is ago, and nobody waits.
+    let passed = Duration::try_from(observed.now.duration_since(found_at)).unwrap_or(DRIVEN_WITHIN);
+    let rest = DRIVEN_WITHIN.saturating_sub(passed);
+    (!rest.is_zero()).then(|| rest.min(ASKED_AGAIN))
+}
+
 /// Everything that has happened, one after the other.
 fn all_steps<'a>(observed: &Observation, settings: &'a Settings, before: &State, is_reset: bool) -> Steps<'a> {
     let now = stored::time(observed.now);
     let mut steps = Steps { settings, now, state: before.clone(), ignored: Vec::new(), wait: None };
-    let was_driven = observed.region.status.as_ref().is_some_and(|status| status.record.is_some());
-    if was_driven && !observed.memory.has_taken_over {
+    if is_to_be_taken_over(observed) {
         steps.take(&Event::TakenOver, None);
     }
     for report in &observed.reports {

@@ -17,7 +17,8 @@
 //! Knows: regions, who is in them. Must not know: what a step does, HTTP.
 //!
 //! Invariants: nobody is told anything that is not stored, or by a replica whose term has ended; a write never replaces
-//! a state that was not looked at; nothing is kept of regions that are gone.
+//! a state that was not looked at; a region that another replica has driven takes no step before what its PEs report
+//! comes here; nothing is kept of regions that are gone.
 
 mod decide;
 mod figures;
@@ -32,14 +33,15 @@ use crate::consistent_regions::{ConsistentRegions, stored};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{self, Next};
 use crate::controllers::remembered::Remembered;
+use crate::of_job::OfJob;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as KubernetesTime;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use streams_api::ConsistentRegion;
+use streams_api::{ConsistentRegion, names};
 use streams_consistent_region::{Message, State, Time, health};
 use streams_kubernetes::cluster::{Cluster, Manager};
-use streams_kubernetes::ownership::controller;
 use streams_kubernetes::queue::{Outcome, Queue};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
@@ -60,6 +62,8 @@ pub(crate) fn subscribe(regions: &ConsistentRegions, queue: &Queue<Key>) {
 /// What this replica remembers of a region that it drives.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
+    /// When it found the region.
+    found_at: Option<Timestamp>,
     /// It has said to the region that it drives it.
     has_taken_over: bool,
     /// What PEs were told last.
@@ -100,21 +104,27 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         };
         let pes: BTreeSet<u64> = region.spec.pe_ids.iter().copied().collect();
         // Of a job that was deleted alone, the region and its PEs are left, and belong together as before.
-        let job_uid = controller(&region.metadata).map_or("", |job| job.uid.as_str());
+        let of_job = OfJob::of_child(&region.metadata, region.spec.job_id);
         let (job, members) = (key.sibling(&region.spec.job_name), &self.regions.members);
-        let facts = members.facts(&job, job_uid, pes.iter().copied());
+        let facts = members.facts(&job, &of_job, pes.iter().copied());
         let status = region.status.as_ref();
         let has_record = status.is_some_and(|status| status.record.is_some());
         let is_taken_away = !has_record && status.is_some_and(|status| status.state.is_some());
         let created = region.metadata.creation_timestamp.as_ref().filter(|_| !has_record);
-        let is_older = |created: &KubernetesTime| members.ran_before(&job, job_uid, pes.iter().copied(), created.0);
+        let is_older = |created: &KubernetesTime| members.ran_before(&job, &of_job, pes.iter().copied(), created.0);
         let uid = region.uid().unwrap_or_default();
+        let memory = self.memory.find(key, &uid, |memory| memory.clone()).unwrap_or_default();
+        let comes_here = |pe: &u64| {
+            let name = job.sibling(&names::processing_element(&job.name, *pe));
+            facts.get(pe).is_some_and(|facts| self.regions.answered.comes(&name, facts.launch))
+        };
         Ok(Some(Observation {
             has_lost_record: is_taken_away || created.is_some_and(is_older),
             answered: self.regions.answered.of(key),
             health: health(&pes, |pe| facts.get(&pe).copied()),
             reports: self.regions.reports.take(key),
-            memory: self.memory.find(key, &uid, |memory| memory.clone()).unwrap_or_default(),
+            are_pes_led_here: memory.has_taken_over || pes.iter().all(comes_here),
+            memory,
             now: self.cluster.now(),
             region,
         }))
@@ -126,6 +136,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
 
     async fn act(&self, key: &Key, (): &mut (), observed: Observation, decision: Decision) -> Result<Next, Error> {
         let Observation { region, mut reports, mut memory, now, .. } = observed;
+        memory.found_at.get_or_insert(now);
         let now = stored::time(now);
         let Decision { state, written, notices, ignored, is_put_off, look_again } = decision;
         for reason in ignored {

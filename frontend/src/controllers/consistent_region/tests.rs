@@ -137,8 +137,15 @@ impl Fixture {
         Self::on(server, Term::endless())
     }
 
-    /// A replica that begins with what this server has.
+    /// A replica that begins with what this server has, and to which PEs are led.
     fn on(server: Server, term: Term) -> Self {
+        let fixture = Self::not_led_to(server, term);
+        (0..2).for_each(|number| fixture.comes(number));
+        fixture
+    }
+
+    /// The same, to which no PE has come.
+    fn not_led_to(server: Server, term: Term) -> Self {
         let metrics = Metrics::new("test");
         let mirrors = Mirrors::new(&metrics);
         let regions = ConsistentRegions::of(&mirrors, term);
@@ -162,10 +169,22 @@ impl Fixture {
         Self { server, connection, late, delivering, recorder, regions, metrics, reconciler }
     }
 
-    /// Another replica takes over.
+    /// Another replica takes over, to which PEs are led.
     fn taken_over(self) -> Self {
         self.delivering.abort();
         Self::on(self.server.clone(), Term::endless())
+    }
+
+    /// The same, but PEs are still led to the one before.
+    fn taken_over_without_pes(self) -> Self {
+        self.delivering.abort();
+        Self::not_led_to(self.server.clone(), Term::endless())
+    }
+
+    /// The pod of a PE asks this replica.
+    fn comes(&self, number: u64) {
+        let member = self.regions.members.get(&pe(number)).unwrap();
+        self.regions.answered.has_come(&pe(number), member.facts.launch);
     }
 
     /// Reconciles until nothing is written any more.
@@ -222,6 +241,12 @@ impl Fixture {
         let launch = member.facts.launch;
         let document = self.regions.document(&pe(number), &member, launch, &mut States::default());
         self.regions.has_answered(&pe(number), &member, launch, &document);
+    }
+
+    /// What a PE is told if it asks.
+    fn told(&self, number: u64) -> String {
+        let member = self.regions.members.get(&pe(number)).unwrap();
+        self.regions.document(&pe(number), &member, member.facts.launch, &mut States::default()).json()
     }
 
     /// This is stored of a region, and the mirror shows it.
@@ -329,6 +354,56 @@ async fn whoever_takes_over_waits_for_no_report_that_may_be_lost() {
     let fixture = fixture.taken_over();
     assert_eq!(fixture.settle().await, Outcome::Again(Duration::from_secs(60)));
     assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(1, SECOND_RESET)));
+}
+
+#[tokio::test]
+async fn whoever_takes_over_does_nothing_before_all_pes_are_led_here() {
+    let second = Outcome::Again(Duration::from_secs(1));
+    // whether the region drains, what it does when it is taken over after its period
+    for (drains, expected) in [(true, ("RESETTING", both(1, RESET))), (false, ("DRAINING", both(1, DRAIN)))] {
+        let fixture = Fixture::processing().await;
+        if drains {
+            fixture.server.advance(PERIOD);
+            fixture.settle().await;
+        }
+        let before = fixture.state();
+        let fixture = fixture.taken_over_without_pes();
+        fixture.server.advance(PERIOD);
+        for number in 0..2 {
+            assert_eq!(fixture.settle().await, second, "PE {number} would report to the leader before");
+            assert_eq!((fixture.state(), fixture.sent()), (before.clone(), vec![]));
+            fixture.comes(number);
+        }
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_pe_that_was_launched_again_meanwhile_has_to_come_once_more() {
+    let fixture = Fixture::processing().await.taken_over_without_pes();
+    (0..2).for_each(|number| fixture.comes(number));
+    fixture.server.remove::<Pod>(&Key::new("n", "flow-1-1"));
+    start(&fixture.server, 1, 2);
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", vec![]));
+    fixture.comes(1);
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.sent().len()), ("RESETTING", 2));
+}
+
+#[tokio::test]
+async fn a_pe_that_does_not_ask_does_not_hold_up_its_region_for_ever() {
+    let fixture = Fixture::processing().await;
+    fixture.server.advance(PERIOD);
+    fixture.settle().await;
+    let fixture = fixture.taken_over_without_pes();
+    fixture.comes(0);
+    for (seconds, expected) in [(0, "DRAINING"), (39, "DRAINING"), (1, "RESETTING")] {
+        fixture.server.advance(Duration::from_secs(seconds));
+        fixture.settle().await;
+        assert_eq!(fixture.state(), expected, "{seconds}");
+    }
 }
 
 #[tokio::test]
@@ -462,6 +537,12 @@ async fn what_belongs_to_others_does_not_count() {
     });
     fixture.settle().await;
     assert_eq!((fixture.state().as_str(), fixture.said().2), ("UNHEALTHY", "there is no PE 1".to_owned()));
+    // One that an earlier job of the name has left behind.
+    fixture.server.edit::<ProcessingElement>(&pe(1), |pe| {
+        (pe.metadata.owner_references, pe.spec.job_id) = (None, 7);
+    });
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.said().2), ("UNHEALTHY", "there is no PE 1".to_owned()));
 }
 
 #[tokio::test]
@@ -573,6 +654,32 @@ async fn a_region_that_its_job_has_left_behind_goes_on_with_the_pes_that_were_to
     assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", both(1, RESUME)));
     let conditions = fixture.region().status.unwrap().conditions;
     assert!(condition::is_true(&conditions, condition::ORPHANED) && condition::is_true(&conditions, condition::READY));
+}
+
+/// Kubernetes takes the references out of one object after the other, in any order.
+#[tokio::test]
+async fn a_job_that_lets_go_of_its_objects_one_by_one_resets_no_region() {
+    // PEs 0 and 1; 2 is the region
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let fixture = Fixture::processing().await;
+        fixture.server.advance(PERIOD);
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", both(1, DRAIN)));
+        for object in order {
+            if object == 2 {
+                fixture.server.edit::<ConsistentRegion>(&key(), |region| region.metadata.owner_references = None);
+            } else {
+                fixture.server.edit::<ProcessingElement>(&pe(object), |pe| pe.metadata.owner_references = None);
+            }
+            fixture.settle().await;
+            assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", vec![]), "{object} of {order:?}");
+            let told = [0, 1].map(|number| fixture.told(number));
+            assert_eq!(told, [DRAIN, DRAIN], "{object} of {order:?}");
+        }
+        fixture.server.remove::<Job>(&Key::new("n", "flow"));
+        fixture.report([1, 1], Progress::CheckpointDone { sequence: 1 }).await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", both(1, RESUME)), "{order:?}");
+    }
 }
 
 #[tokio::test]
@@ -792,4 +899,5 @@ async fn nothing_is_kept_of_a_region_that_is_gone() {
     }
     fixture.settle().await;
     assert!((0..2).all(|number| fixture.regions.members.get(&pe(number)).is_none()));
+    assert_eq!(fixture.regions.answered.len(), 0);
 }

@@ -5,6 +5,7 @@
 //!
 //! Knows: the API server. Must not know: the reasons of a decision.
 
+use super::act_order::leave_for_later;
 use super::chunks::{Document, digest};
 use super::decide::{
     Child, JobAction, JobDecision, JobStatusChange, Owned, Propagation, Report, Step, StoredDocument, WhichGeneration,
@@ -19,7 +20,7 @@ use super::outdated::UndeclaredField;
 use super::own_writes::{OwnWrite, WrittenPe};
 use super::pause::Pause;
 use super::reconciler::JobReconciler;
-use super::refusals::NAME_TAKEN;
+use super::refusals::{NAME_TAKEN, is_of_object};
 use super::snapshot::JobSnapshot;
 use super::tasks::{Failure, Remedy, Task};
 use super::{MANAGER, documents, long_work};
@@ -32,8 +33,8 @@ use kube::api::PropagationPolicy;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use streams_api::{HostPool, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Error;
@@ -52,8 +53,11 @@ const CONCURRENT: usize = 16;
 const WRITES: usize = 256;
 /// Deletions of one turn: somebody may ask for another width meanwhile, and waits for the end of the turn.
 const DELETIONS: usize = 64;
-/// Of many deletions, a turn has this part: looks at a large job must not take longer than what is done.
-const DELETIONS_DIVIDED_BY: usize = 16;
+/// So many deletions, and so many writes that nobody waits for before a commit, a turn of a job that was submitted has in
+/// a crowd: each of them waits for the calls of all other jobs then (rule call-27).
+const IN_A_CROWD: usize = 8;
+/// Of many, a turn has this part: looks at a large job must not take longer than what is done.
+const DIVIDED_BY: usize = 16;
 /// When objects may be rewritten again for which there was no more room in this second.
 const NEXT_SECOND: Duration = Duration::from_secs(1);
 
@@ -68,9 +72,11 @@ pub(super) async fn act<C: Cluster>(
     decision: &JobDecision,
     report: &Report,
 ) -> Result<Next, Error> {
-    let is_waited_for = is_resizing(&observed.status) || observed.requests.is_waited_for;
+    let is_waited_for =
+        is_resizing(&observed.status, observed.deadlines.roll_out, observed.now) || observed.requests.is_waited_for;
     let has_advanced = AtomicBool::new(false);
-    let actor = Actor { reconciler, snapshot, observed, report, is_waited_for, has_advanced };
+    let looks_again = Mutex::new(None);
+    let actor = Actor { reconciler, snapshot, observed, report, is_waited_for, has_advanced, looks_again };
     let priority = if is_waited_for { Priority::Urgent } else { Priority::Normal };
     match decision {
         JobDecision::Step(step) => {
@@ -125,6 +131,8 @@ pub(super) struct Actor<'a, C> {
     pub(super) is_waited_for: bool,
     /// Something was written that the next generation waits for, and the next look knows of it.
     pub(super) has_advanced: AtomicBool,
+    /// When the next look is to come because of what was done: no change of an object tells what comes of it.
+    looks_again: Mutex<Option<Duration>>,
 }
 
 impl<C: Cluster> Actor<'_, C> {
@@ -132,15 +140,23 @@ impl<C: Cluster> Actor<'_, C> {
         Writer { cluster: &self.reconciler.cluster, namespace: &self.snapshot.key.namespace, manager: MANAGER }
     }
 
+    /// The next look comes after so long, at the latest.
+    pub(super) fn look_again(&self, after: Duration) {
+        let mut looks_again = self.looks_again.lock().unwrap_or_else(PoisonError::into_inner);
+        *looks_again = Some(looks_again.map_or(after, |earlier| earlier.min(after)));
+    }
+
+    /// After how long the next look is to come because of what was done, if it is.
+    pub(super) fn looks_again(&self) -> Option<Duration> {
+        *self.looks_again.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes a step: one write of the status.
     async fn step(&self, step: &Step) -> Result<(), Error> {
         match step {
             Step::AllocateJobId(adl) => {
                 let namespace = &self.snapshot.key.namespace;
-                let used = self.reconciler.mirrors.jobs.of_namespace(namespace);
-                let used = used.filter_map(|job| job.status.as_ref()?.job_id).max();
-                let least = used.map_or(0, |id| id.saturating_add(1));
-                let id = self.reconciler.job_ids.next(&self.reconciler.cluster, namespace, least).await?;
+                let id = self.reconciler.job_ids.next(&self.reconciler.cluster, namespace).await?;
                 self.record(&JobStatusChange::JobId { id, adl: adl.clone() }).await
             }
             Step::Record(change) => self.record(change).await,
@@ -169,12 +185,19 @@ impl<C: Cluster> Actor<'_, C> {
         let wrote = !others.is_empty();
         // Somebody waits for an admission, and the turn would end with its last deletion.
         let admits = others.iter().any(|action| matches!(action, JobAction::Admit));
-        let most_deletions = if admits { 0 } else { (deletions.len() / DELETIONS_DIVIDED_BY).max(DELETIONS) };
+        let in_a_crowd = self.observed.status.generation.is_some() && self.reconciler.cluster.is_crowded();
+        let (deletions_of_turn, writes_of_turn) =
+            if in_a_crowd { (IN_A_CROWD, IN_A_CROWD) } else { (DELETIONS, WRITES) };
+        let part = |all: usize, least: usize| (all / DIVIDED_BY).max(least);
+        let most_deletions = if admits { 0 } else { part(deletions.len(), deletions_of_turn) };
         // The rest comes with the next turn, after those of other jobs.
-        let is_cut = others.len() > WRITES || deletions.len() > most_deletions;
+        let most_of_roll_out = part(others.len(), writes_of_turn);
+        let is_cut =
+            leave_for_later(&mut others, most_of_roll_out) || others.len() > WRITES || deletions.len() > most_deletions;
         others.truncate(WRITES);
         deletions.truncate(most_deletions);
         let is_put_off = self.put_off_rewrites(&mut others, now);
+        let prepares = others.iter().any(|action| matches!(action, JobAction::Apply(_, WhichGeneration::Proposed)));
         let (deleted, written) =
             future::join(Priority::Freeing.of(self.several(deletions, CONCURRENT)), self.until_refused(others, before))
                 .await;
@@ -192,6 +215,12 @@ impl<C: Cluster> Actor<'_, C> {
                 (Some(_), _) => entry.pause = Some(Pause::after(before, now)),
                 (None, true) => entry.pause = None,
                 (None, false) => {}
+            }
+            match failed.as_ref().or(refused.as_ref()) {
+                Some(_) => entry.refusals.failed(),
+                // Long work that has failed may be refused still.
+                None if prepares && entry.failures.is_empty() => entry.refusals.wrote(),
+                None => {}
             }
             if !is_paused || failed.is_some() {
                 entry.last_failure = failed.as_ref().or(refused.as_ref()).and_then(failure_of);
@@ -284,7 +313,9 @@ impl<C: Cluster> Actor<'_, C> {
             JobAction::RestoreMetadata(name) => self.restore_metadata(name).await,
             JobAction::Apply(child, of) => match self.generation(*of) {
                 Some((generation, wanted)) => {
-                    if self.apply_unless_undeclared(*child, generation, wanted).await? == Kept::InPart {
+                    let applied = self.apply_unless_undeclared(*child, generation, wanted).await;
+                    self.note_refusal(*child, &applied);
+                    if applied? == Kept::InPart {
                         return Ok(());
                     }
                     let is_known = self.remember(|entry| entry.own_writes.has(&Owned::Child(*child)));
@@ -301,6 +332,17 @@ impl<C: Cluster> Actor<'_, C> {
             JobAction::Tell(name, status) => self.tell(name, status).await,
             JobAction::WriteWidth(unwritten) => self.write_width(unwritten).await,
             JobAction::TakeOver { region, width } => self.take_over(*region, *width).await,
+        }
+    }
+
+    /// Remembers whether the cluster refuses the child (rule job-41).
+    fn note_refusal(&self, child: Child, applied: &Result<Kept, Error>) {
+        match applied {
+            Ok(_) => self.remember(|entry| entry.refusals.applied(child)),
+            Err(error) if failure_of(error).is_some_and(|failure| is_of_object(&failure)) => {
+                self.remember(|entry| entry.refusals.refused(child));
+            }
+            Err(_) => {}
         }
     }
 

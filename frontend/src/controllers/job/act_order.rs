@@ -10,7 +10,7 @@ use std::time::Duration;
 use streams_kubernetes::cluster::Cluster;
 
 /// How long a roll-out waits at most for what comes before the commit of the next generation.
-const PUT_OFF_FOR: SignedDuration = SignedDuration::from_secs(2);
+const PUT_OFF_FOR: SignedDuration = SignedDuration::from_secs(4);
 /// When it goes on then.
 const GOES_ON_AFTER: Duration = Duration::from_millis(20);
 
@@ -32,6 +32,17 @@ fn prepares(action: &JobAction, is_preparing: bool) -> bool {
         JobAction::Tell(..) | JobAction::WriteWidth(_) => is_preparing,
         action => is_before_the_commit(action),
     }
+}
+
+/// Leaves out what is more than `most` of what nobody waits for before a commit. Whether there was any.
+pub(super) fn leave_for_later(others: &mut Vec<&JobAction>, most: usize) -> bool {
+    let (before, mut taken) = (others.len(), 0);
+    others.retain(|action| {
+        let goes_first = is_before_the_commit(action) || matches!(action, JobAction::Start(_));
+        taken += usize::from(!goes_first);
+        goes_first || taken <= most
+    });
+    others.len() < before
 }
 
 impl<C: Cluster> Actor<'_, C> {
@@ -83,5 +94,30 @@ impl<C: Cluster> Actor<'_, C> {
             _ => true,
         });
         actions.len() < before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_nobody_waits_for_before_a_commit_is_left_for_later() {
+        let apply = |pe, of| JobAction::Apply(Child::ProcessingElement(pe), of);
+        let (committed, proposed) = (WhichGeneration::Committed, WhichGeneration::Proposed);
+        let pes = [(0, committed), (1, proposed), (2, committed), (3, committed), (4, proposed)];
+        let mut all: Vec<_> = pes.into_iter().map(|(pe, of)| apply(pe, of)).collect();
+        all.insert(3, JobAction::Admit);
+        // most -> what is left
+        let table = [
+            (0, vec![&all[1], &all[3], &all[5]]),
+            (2, vec![&all[0], &all[1], &all[2], &all[3], &all[5]]),
+            (3, all.iter().collect()),
+        ];
+        for (most, expected) in table {
+            let mut others: Vec<_> = all.iter().collect();
+            assert_eq!(leave_for_later(&mut others, most), expected.len() < all.len(), "{most}");
+            assert_eq!(others, expected, "{most}");
+        }
     }
 }

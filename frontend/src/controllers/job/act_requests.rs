@@ -18,9 +18,7 @@ use kube::api::ListParams;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use streams_api::{
-    DesiredWidth, Job, ParallelRegion, RequestedWidths, Resize, ResizePhase, ResizeStatus, UnwrittenWidth, names,
-};
+use streams_api::{Job, ParallelRegion, RequestedWidths, Resize, ResizePhase, ResizeStatus, UnwrittenWidth, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::error::written;
@@ -71,11 +69,9 @@ impl<C: Cluster> Actor<'_, C> {
         }
         let greatest = judged.iter().filter_map(|request| request.status.as_ref()?.number).max();
         self.remember(|entry| entry.last_resize = entry.last_resize.max(greatest.unwrap_or_default()));
-        for part in independent(&judged) {
-            let writes = part.iter().map(|request| self.put_request(request));
-            let done: Result<(), Error> = futures::future::join_all(writes).await.into_iter().collect();
-            done?;
-        }
+        // Nobody is admitted because of what another one of them wants, so each may be written or not.
+        let writes = judged.iter().map(|request| self.put_request(request));
+        futures::future::join_all(writes).await.into_iter().collect::<Result<(), Error>>()?;
         self.has_advanced.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -205,55 +201,6 @@ impl<C: Cluster> Actor<'_, C> {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(written(&*region, error)),
             Ok(_) => Ok(()),
-        }
-    }
-}
-
-/// These requests in parts, in their order, such that nobody expects what another one of its part wants. A part is
-/// written once the one before is: what could not be written is not wanted by anybody.
-fn independent(requests: &[Resize]) -> Vec<&[Resize]> {
-    let (mut parts, mut begin) = (Vec::new(), 0);
-    let mut named: BTreeSet<&str> = BTreeSet::new();
-    for (at, request) in requests.iter().enumerate() {
-        let wanted = &request.spec.regions;
-        let expects = |wanted: &DesiredWidth| wanted.expected_width.is_some() && named.contains(wanted.name.as_str());
-        if wanted.iter().any(expects) {
-            parts.extend(requests.get(begin..at));
-            (begin, named) = (at, BTreeSet::new());
-        }
-        named.extend(wanted.iter().map(|wanted| wanted.name.as_str()));
-    }
-    parts.extend(requests.get(begin..));
-    parts
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_expects_a_width_is_written_after_those_who_want_it() {
-        let request = |wanted: &[(&str, bool)]| {
-            let wanted = wanted.iter().map(|(name, expects)| DesiredWidth {
-                name: (*name).to_owned(),
-                width: 3,
-                expected_width: expects.then_some(2),
-            });
-            let mut request = Resize::new("r", Default::default());
-            request.spec.regions = wanted.collect();
-            request
-        };
-        // regions of each request, and whether it expects a width -> how many are written at a time
-        let table: [(&[&[(&str, bool)]], &[usize]); 4] = [
-            (&[&[("A", false)], &[("A", false)], &[("B", true)]], &[3]),
-            (&[&[("A", true)], &[("A", true)], &[("A", true)]], &[1, 1, 1]),
-            (&[&[("A", false), ("B", false)], &[("C", true)], &[("B", true)], &[("C", true)]], &[2, 2]),
-            (&[&[("A", false)]], &[1]),
-        ];
-        for (requests, expected) in table {
-            let requests: Vec<Resize> = requests.iter().map(|wanted| request(wanted)).collect();
-            let parts: Vec<usize> = independent(&requests).iter().map(|part| part.len()).collect();
-            assert_eq!(parts, expected, "{requests:?}");
         }
     }
 }

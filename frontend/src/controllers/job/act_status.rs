@@ -8,7 +8,7 @@ use super::act::Actor;
 use super::decide::{JobStatusChange, Report};
 use super::describe::{describe, is_left_to_the_next, is_significant};
 use super::memory::elapsed;
-use super::refusals::NAME_TAKEN;
+use super::refusals::{NAME_TAKEN, Refusals};
 use super::requests::wishes::WidthSet;
 use super::{events, transition};
 use crate::controllers::reconciler::Next;
@@ -38,6 +38,9 @@ impl<C: Cluster> Actor<'_, C> {
             transition::take_back(&mut entry.tasks, change);
             match change {
                 JobStatusChange::Propose { .. } => entry.proposed_at = Some(self.reconciler.cluster.now()),
+                JobStatusChange::Abandon if self.observed.requests.withdraws_proposal => {
+                    entry.verdicts.note_withdrawal();
+                }
                 JobStatusChange::RejectProposal(failure) => {
                     if let Some(proposed) = &self.snapshot.proposed
                         && let Some(set) = WidthSet::of(&proposed.target)
@@ -48,6 +51,7 @@ impl<C: Cluster> Actor<'_, C> {
                 _ => {}
             }
             entry.last_failure = None;
+            entry.refusals = Refusals::default();
             entry.unsaid_since = None;
             entry.described = Some(self.reconciler.cluster.now());
         });
@@ -61,6 +65,7 @@ impl<C: Cluster> Actor<'_, C> {
             .report
             .wake_at
             .map(|at| at.duration_since(self.reconciler.cluster.now()).try_into().unwrap_or(Duration::ZERO));
+        let wake = wake.into_iter().chain(self.looks_again()).min();
         let again = |delay: Option<Duration>| Next::Rest(delay.map_or(Outcome::Done, Outcome::Again));
         // What has just failed is said at once, and not any more as soon as nothing fails: perhaps nothing else brings
         // another look.

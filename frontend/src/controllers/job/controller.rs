@@ -123,9 +123,9 @@ fn wake(mirrors: &Mirrors, jobs: &Queue<Key>, looks: &Remembered<Duration>) {
     wake_by_one_of_many(&mirrors.processing_elements, mirrors, jobs, looks);
     wake_by_one_of_many(&mirrors.services, mirrors, jobs, looks);
     wake_by_one_of_many(&mirrors.config_maps, mirrors, jobs, looks);
-    mirrors.host_pools.wake(jobs, job_of);
-    mirrors.exports.wake(jobs, job_of);
-    mirrors.imports.wake(jobs, job_of);
+    wake_by_one_of_many(&mirrors.host_pools, mirrors, jobs, looks);
+    wake_by_one_of_many(&mirrors.exports, mirrors, jobs, looks);
+    wake_by_one_of_many(&mirrors.imports, mirrors, jobs, looks);
     wake_by_one_of_many(&mirrors.consistent_regions, mirrors, jobs, looks);
     // Somebody waits for a request to resize.
     let (urgent, normal) = (jobs.clone(), jobs.clone());

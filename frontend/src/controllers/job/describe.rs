@@ -63,9 +63,10 @@ pub(crate) fn describe(
         transport(observed, &mut status);
     }
     let refused = if after_step { None } else { refused(report) };
-    // Without a step nothing has come of a submission of which the cluster refused something.
-    let nothing_came = !after_step && status.generation.is_none() && refusals::is_of_cluster(&observed.status);
-    let refused_still = nothing_came && report.trouble.is_none();
+    // Without a step, and as long as nothing was written, nothing has come of a submission of which the cluster refused
+    // something.
+    let nothing_came = !after_step && status.generation.is_none() && !observed.refusals_are_over;
+    let refused_still = nothing_came && refusals::is_of_cluster(&observed.status) && report.trouble.is_none();
     // Phase and reason together say so: before either is changed.
     let failed = refusals::is_final(&status);
     if !failed {

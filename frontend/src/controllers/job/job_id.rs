@@ -41,13 +41,15 @@ const TAKEN_FOR: Duration = Duration::from_secs(30);
 /// Gives ids to jobs. Cheap to clone; all clones are the same.
 #[derive(Clone, Default)]
 pub(crate) struct JobIds {
-    /// Namespaces with jobs that have got an id, or wait for one.
+    /// Namespaces with jobs that have an id, or wait for one.
     namespaces: Arc<Mutex<BTreeMap<Arc<str>, Arc<Namespace>>>>,
 }
 
 /// A namespace with jobs.
 #[derive(Default)]
 struct Namespace {
+    /// No job that was seen has this id or a higher one.
+    unused: AtomicU64,
     /// Jobs that wait for an id.
     waiting: AtomicU64,
     /// How often somebody began to take ids from the counter.
@@ -72,16 +74,35 @@ struct Taken {
 struct Waiting(Arc<Namespace>);
 
 impl JobIds {
-    /// From now on what is remembered of a namespace ends when the last of its jobs leaves this mirror (rule call-20).
-    pub(crate) fn end_with(&self, jobs: &Watch<Job>) {
+    /// From now on no id is given out that a job of this mirror has had, and what is remembered of a namespace ends when
+    /// the last of its jobs leaves the mirror (rule call-20).
+    ///
+    /// Each of a crowd of new jobs wants an id, so none of them looks at all the others.
+    pub(crate) fn follow(&self, jobs: &Watch<Job>) {
         let (ids, there) = (self.clone(), jobs.clone());
         jobs.subscribe_to_departures(move |job, _| ids.forget_without_jobs(&Key::of(job).namespace, &there));
+        let (ids, there) = (self.clone(), jobs.clone());
+        jobs.subscribe(move |job| {
+            let Some(id) = job.status.as_ref().and_then(|status| status.job_id) else { return };
+            let key = Key::of(job);
+            // What has left is told once more.
+            if there.contains(&key) {
+                ids.note(&key.namespace, id);
+            }
+        });
+    }
+
+    /// A job of the namespace has this id.
+    fn note(&self, namespace: &Arc<str>, id: u64) {
+        let mut namespaces = self.namespaces();
+        let entry = namespaces.entry(Arc::clone(namespace)).or_default();
+        entry.unused.fetch_max(id.saturating_add(1), Ordering::Relaxed);
     }
 
     /// Forgets the namespace if it has no jobs. An allocation that was under way keeps it once more: the reconcile that
     /// finds its job gone calls this, too.
     pub(crate) fn forget_without_jobs(&self, namespace: &Arc<str>, jobs: &Watch<Job>) {
-        if self.namespaces().contains_key(namespace) && jobs.of_namespace(namespace).next().is_none() {
+        if self.namespaces().contains_key(namespace) && !jobs.has_namespace(namespace) {
             self.namespaces().remove(namespace);
         }
     }
@@ -92,18 +113,18 @@ impl JobIds {
         self.namespaces().len()
     }
 
-    /// Takes the next id, at least `least`: no job has that id or a higher one. It is the next id if a user has deleted
-    /// the counter, or one that is higher than all that this process has given out.
+    /// Takes the next id. If a user has deleted the counter, it is one that is higher than those of all jobs that were
+    /// seen, and than all that this process has given out.
     ///
     /// # Errors
     /// [`Error::Conflict`] if others were faster too often; [`Error::Refused`] if the counter was damaged by hand;
     /// failures of the calls, also of those that another job made for this one: they do not wait one after the other.
-    pub(crate) async fn next<C: Cluster>(&self, cluster: &C, namespace: &Arc<str>, least: u64) -> Result<u64, Error> {
+    pub(crate) async fn next<C: Cluster>(&self, cluster: &C, namespace: &Arc<str>) -> Result<u64, Error> {
         let waiting = self.wait(namespace);
-        let Namespace { waiting: jobs, begun, taken } = &*waiting.0;
+        let Namespace { unused, waiting: jobs, begun, taken } = &*waiting.0;
         let before = begun.load(Ordering::Relaxed);
         let mut taken = taken.lock().await;
-        taken.ids.start = taken.ids.start.max(least);
+        taken.ids.start = taken.ids.start.max(unused.load(Ordering::Relaxed));
         if taken.ids.is_empty() || elapsed(taken.at, cluster.now()) >= TAKEN_FOR {
             if let Some(failed) = taken.failed.as_ref().filter(|_| begun.load(Ordering::Relaxed) > before) {
                 return Err(same(failed));
@@ -241,6 +262,7 @@ mod tests {
     use super::*;
     use futures::executor::block_on;
     use futures::future::join_all;
+    use streams_api::{BundleReference, JobSpec, JobStatus};
     use streams_kubernetes_fake::{Connection, Server};
 
     /// A namespace, and one process that gives out ids of it.
@@ -257,14 +279,19 @@ mod tests {
             Self { server, connection, ids: JobIds::default(), namespace: "n".into() }
         }
 
-        fn next(&self, least: u64) -> u64 {
-            block_on(self.ids.next(&self.connection, &self.namespace, least)).unwrap()
+        /// A job of the namespace is seen that has the id before this one.
+        fn used_below(&self, unused: u64) {
+            unused.checked_sub(1).into_iter().for_each(|id| self.ids.note(&self.namespace, id));
+        }
+
+        fn next(&self) -> u64 {
+            block_on(self.ids.next(&self.connection, &self.namespace)).unwrap()
         }
 
         /// So many ids, one after another, and how many reads and writes they took.
         fn several(&self, jobs: u64) -> (Vec<u64>, [usize; 2]) {
             let (calls, writes) = (self.connection.calls(), self.connection.writes());
-            let given = (0..jobs).map(|_| self.next(0)).collect();
+            let given = (0..jobs).map(|_| self.next()).collect();
             let writes = self.connection.writes() - writes;
             (given, [self.connection.calls() - calls - writes, writes])
         }
@@ -294,7 +321,8 @@ mod tests {
                 server.create(&ConfigMap { metadata: ObjectMeta { namespace, ..counter.metadata }, ..counter });
             }
             let process = Process::of(&server);
-            assert_eq!(process.next(least), number, "{existing:?} {least}");
+            process.used_below(least);
+            assert_eq!(process.next(), number, "{existing:?} {least}");
             assert_eq!(process.counter().unwrap().data, is(after), "{existing:?} {least}");
         }
     }
@@ -369,10 +397,11 @@ mod tests {
         let server = Server::new();
         let process = Process::of(&server);
         process.connection.crowd(true);
-        assert_eq!(process.next(0), 0);
+        assert_eq!(process.next(), 0);
         // Somebody has restored a job that has 7; one that has 40.
         for (least, expected) in [(8, 8), (41, 41), (0, 42)] {
-            assert_eq!(process.next(least), expected);
+            process.used_below(least);
+            assert_eq!(process.next(), expected);
         }
     }
 
@@ -381,7 +410,7 @@ mod tests {
         let server = Server::new();
         let process = Process::of(&server);
         let job = |name: &str| {
-            let mut job = Job::new(name, streams_api::JobSpec::of(streams_api::BundleReference::default()));
+            let mut job = Job::new(name, JobSpec::of(BundleReference::default()));
             job.metadata.namespace = Some("n".to_owned());
             server.create(&job);
             Key::new("n", name)
@@ -389,18 +418,24 @@ mod tests {
         let (one, other) = (job("one"), job("other"));
         let mut mirrors = crate::controllers::tests::LateMirrors::of(&server);
         let jobs = mirrors.mirrors.jobs.clone();
-        process.ids.end_with(&jobs);
+        process.ids.follow(&jobs);
         process.connection.crowd(true);
-        process.next(0);
+        assert_eq!(process.next(), 0);
+        // The job was restored with an id that nobody gave it.
+        server.edit(&one, |job: &mut Job| {
+            job.status = Some(JobStatus { job_id: Some(5), ..JobStatus::default() });
+        });
+        mirrors.deliver_all();
+        assert_eq!(process.next(), 6);
         server.remove::<Job>(&one);
         mirrors.deliver_all();
-        assert_eq!((process.ids.len(), process.next(0)), (1, 1));
+        assert_eq!((process.ids.len(), process.next()), (1, 7));
         server.remove::<Job>(&other);
         mirrors.deliver_all();
         assert_eq!(process.ids.len(), 0);
         // The namespace is made again, with another counter.
         server.remove::<ConfigMap>(&key());
-        assert_eq!(process.next(0), 0);
+        assert_eq!(process.next(), 0);
         // No job has left since.
         process.ids.forget_without_jobs(&process.namespace, &jobs);
         assert_eq!(process.ids.len(), 0);
@@ -418,14 +453,14 @@ mod tests {
         let cluster = server.connect();
         let namespace: Arc<str> = "n".into();
         // The first takes one for itself while the others come.
-        let wanted = (0..50).map(|_| ids.next(&cluster, &namespace, 0));
+        let wanted = (0..50).map(|_| ids.next(&cluster, &namespace));
         let mut given: Vec<u64> = block_on(join_all(wanted)).into_iter().map(Result::unwrap).collect();
         given.sort_unstable();
         assert_eq!(given, (0..50).collect::<Vec<_>>());
         assert!(writes.load(Ordering::Relaxed) <= 2, "{writes:?} writes");
         // The counter is gone, and jobs have ids.
         server.remove::<ConfigMap>(&key());
-        assert_eq!(block_on(ids.next(&cluster, &namespace, 50)).unwrap(), 50);
+        assert_eq!(block_on(ids.next(&cluster, &namespace)).unwrap(), 50);
     }
 
     #[test]
@@ -443,7 +478,7 @@ mod tests {
         let cluster = server.connect();
         let namespace: Arc<str> = "n".into();
         for round in 1..3 {
-            let wanted = (0..50).map(|_| ids.next(&cluster, &namespace, 0));
+            let wanted = (0..50).map(|_| ids.next(&cluster, &namespace));
             for result in block_on(join_all(wanted)) {
                 assert!(result.is_err_and(|error| error.to_string().contains("not now")));
             }
@@ -451,7 +486,7 @@ mod tests {
             assert!(tries.load(Ordering::Relaxed) <= 2 * round, "{tries:?} in round {round}");
         }
         server.refuse(|_| None);
-        assert_eq!(block_on(ids.next(&cluster, &namespace, 0)).unwrap(), 0);
+        assert_eq!(block_on(ids.next(&cluster, &namespace)).unwrap(), 0);
     }
 
     #[test]

@@ -14,27 +14,29 @@ use super::own_writes::OwnWrites;
 use super::owned::Owned;
 use super::pause::Pause;
 use super::plans::{Plans, PlansOfJob};
-use super::refusals;
+use super::refusals::{self, Refusals};
 use super::requests::Verdicts;
 use super::requests::named::NamedRequests;
-use super::requests::observe::Requests;
+use super::requests::observe::{Begun, Requests};
 use super::requests::wishes::WidthSet;
 use super::restorations::Restorations;
 use super::tasks::{Compiled, Failure, Remedy, Slot, TaskKind, Tasks};
 use super::transport::Sighting;
 use super::user_ports::Known;
+use super::widths::Widths;
 use crate::controllers::remembered::Remembered;
 use crate::mirrors::Mirrors;
 use bytes::Bytes;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use moka::sync::Cache;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, JobSpec, JobStatus, Resize, StoredPlan};
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::{Mirrored, Watch, version};
+use streams_process::telemetry::TraceContext;
 use tokio_util::sync::CancellationToken;
 
 /// How long a text that was written counts as existing while the mirror does not show it.
@@ -68,6 +70,9 @@ pub(crate) struct Entry {
     /// The spec with the options in force, and the `metadata.generation` of the job that it follows from; only while
     /// some options are refused.
     pub(crate) in_force: Option<(i64, Arc<JobSpec>)>,
+    /// What users should know of the entries for regions in the spec, and the `metadata.generation` of the job and the
+    /// digest of the plan that it follows from.
+    pub(crate) entry_warnings: Option<EntryWarnings>,
     /// Hash of the job's ConfigMap as it should be, and the plans it was computed for.
     pub(crate) job_config_map: Option<(Vec<String>, String)>,
     /// What was seen last of the Secret for transport security.
@@ -76,6 +81,8 @@ pub(crate) struct Entry {
     written: BTreeMap<String, Timestamp>,
     /// Why an action of the last reconcile failed.
     pub(crate) last_failure: Option<Failure>,
+    /// What was refused to the submission since the last step.
+    pub(crate) refusals: Refusals,
     /// How long the job was worked on while it was being submitted, as far as its status does not have it yet
     /// (rule job-18).
     pub(crate) unrecorded_work: Duration,
@@ -112,8 +119,8 @@ pub(crate) struct Entry {
     pub(crate) verdicts: Verdicts,
     /// The generation that a compilation was for which was given up for a newer one.
     pub(crate) given_up_for: Option<u64>,
-    /// The widths that are being compiled, and those that are about to be, with the numbers of the requests for them.
-    compiled_for: BTreeMap<BTreeMap<String, u32>, BTreeSet<u64>>,
+    /// The widths that are being compiled, and those that are about to be, with who they are begun for.
+    compiled_for: BTreeMap<BTreeMap<String, u32>, Begun>,
     /// A write of the job whose outcome nobody knows: the version that it follows, and until when it may still have its
     /// effect.
     unanswered: Option<(u64, Timestamp)>,
@@ -123,6 +130,9 @@ pub(crate) struct Entry {
     /// first; `Some(None)` once it is another one.
     pub(crate) inherited: Option<Option<(Option<i64>, Option<String>)>>,
 }
+
+/// Reasons and messages, and what they follow from.
+pub(crate) type EntryWarnings = ((Option<i64>, String), Arc<Vec<(String, String)>>);
 
 /// Failures in a row of one kind of long work, for one spec of the job.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -153,10 +163,12 @@ impl Entry {
             latest: None,
             plans,
             in_force: None,
+            entry_warnings: None,
             job_config_map: None,
             transport: None,
             written: BTreeMap::new(),
             last_failure: None,
+            refusals: Refusals::default(),
             unrecorded_work: Duration::ZERO,
             recorded_work: Duration::ZERO,
             described: None,
@@ -255,28 +267,57 @@ impl Entry {
         }
     }
 
-    /// Notes which open requests have their widths in what is being compiled for a resize, and in `desired`, which is
-    /// about to be. Gives the widths that are being compiled, and the numbers of all requests that they were begun for
-    /// or that have come since.
-    pub(crate) fn note_compiled_for(
-        &mut self,
-        requests: &Requests,
-        desired: &BTreeMap<String, u32>,
-    ) -> Option<(BTreeMap<String, u32>, BTreeSet<u64>)> {
-        let compiled = match &self.tasks.compile {
+    /// The widths that are being compiled for a resize.
+    pub(crate) fn compiled_widths(&self) -> Option<&BTreeMap<String, u32>> {
+        match &self.tasks.compile {
             Slot::Running(request) | Slot::Done(request, _) => match &request.target {
-                Target::Resize { widths, .. } => Some(widths.clone()),
+                Target::Resize { widths, .. } => Some(widths),
                 Target::Submission { .. } => None,
             },
             Slot::Idle | Slot::Failed(..) => None,
-        };
-        let mut before = std::mem::take(&mut self.compiled_for);
-        for widths in compiled.iter().chain([desired]) {
-            let mut numbers = before.remove(widths).unwrap_or_default();
-            numbers.extend(requests.carried_out_by(widths));
-            self.compiled_for.entry(widths.clone()).or_default().extend(numbers);
         }
-        compiled.and_then(|widths| Some((widths.clone(), self.compiled_for.get(&widths)?.clone())))
+    }
+
+    /// Notes which open requests have their widths in what is being compiled for a resize, and in what is desired,
+    /// which is about to be. `compiled` are the widths that the look at the requests has taken for the former. Returns
+    /// whether a request that it was begun for, or that has come since, was withdrawn, deleted or refused, or a width
+    /// of it is refused.
+    pub(crate) fn note_compiled_for(
+        &mut self,
+        compiled: Option<&BTreeMap<String, u32>>,
+        requests: &Requests,
+        widths: &Widths,
+    ) -> bool {
+        let present = self.compiled_widths().cloned();
+        let mut before = std::mem::take(&mut self.compiled_for);
+        let mut desired = before.remove(&widths.desired).unwrap_or_default();
+        desired.extend(&requests.desired_for);
+        let Some(present) = present else {
+            self.compiled_for.insert(widths.desired.clone(), desired);
+            return false;
+        };
+        let is_desired = present == widths.desired;
+        let mut begun = if is_desired { desired.clone() } else { before.remove(&present).unwrap_or_default() };
+        if compiled == Some(&present) {
+            begun.numbers.extend(&requests.compiled_for);
+        }
+        let mut refused = widths.refused.iter();
+        let is_withdrawn = !requests.are_standing(&begun.numbers)
+            || refused.any(|(region, refused)| present.get(region) == Some(&refused.width));
+        if is_withdrawn && !is_desired && !begun.is_withdrawn {
+            begun.is_withdrawn = true;
+            self.verdicts.note_withdrawal();
+        }
+        if !is_desired {
+            self.compiled_for.insert(widths.desired.clone(), desired);
+        }
+        self.compiled_for.insert(present, begun);
+        is_withdrawn
+    }
+
+    /// The trace that a compilation for these widths continues, as it was when they were desired last.
+    pub(crate) fn trace_of(&self, widths: &BTreeMap<String, u32>) -> Option<TraceContext> {
+        self.compiled_for.get(widths)?.trace.clone()
     }
 
     /// Clears the results of long work that the status shows to have been used, and the work that it shows to have been
@@ -367,6 +408,7 @@ impl Entry {
     /// A ConfigMap was written.
     pub(crate) fn wrote(&mut self, name: String, now: Timestamp) {
         self.written.insert(name, now);
+        self.refusals.wrote();
     }
 
     /// ConfigMaps that were just written and that the mirror does not show. `seen` says whether it shows one.
@@ -498,6 +540,7 @@ pub(crate) fn elapsed(at: Timestamp, now: Timestamp) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::job::tasks::CompileRequest;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use streams_api::BundleReference;
     use streams_kubernetes::metrics::Metrics;
@@ -554,6 +597,48 @@ mod tests {
         assert_eq!(latest(job("a", "11")), "11");
         memory.wrote(&key, job("a", "20"));
         assert_eq!(latest(job("b", "3")), "3", "another job of the same name");
+    }
+
+    #[test]
+    fn a_compilation_that_is_withdrawn_counts_once_and_not_if_others_want_the_same() {
+        let widths = |width: u32| BTreeMap::from([("A".to_owned(), width)]);
+        let plans = Plans::new(1_000);
+        // width that is desired by now, requests that were begun with and are not there any more -> withdrawn, counted
+        for (desired, begun, is_withdrawn, count) in
+            [(6, vec![1], true, 1), (5, vec![1], true, 0), (6, vec![], false, 0)]
+        {
+            let mut entry = Entry::new(plans.of_job("u"));
+            let target = Target::Resize { widths: widths(5), rebalances: false };
+            entry.tasks.compile = Slot::Running(CompileRequest { generation: 1, target });
+            let mut requests = Requests::default();
+            requests.compiled_for = begun;
+            let desired = Widths { desired: widths(desired), ..Widths::default() };
+            for _ in 0..2 {
+                assert_eq!(entry.note_compiled_for(Some(&widths(5)), &requests, &desired), is_withdrawn);
+            }
+            let mut expected = Verdicts::default();
+            (0..count).for_each(|_| expected.note_withdrawal());
+            assert_eq!(entry.verdicts, expected, "{desired:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_compiled_keeps_the_trace_that_was_known_when_it_was_asked_for() {
+        let widths = |width: u32| BTreeMap::from([("A".to_owned(), width)]);
+        let mut entry = Entry::new(Plans::new(1_000).of_job("u"));
+        let look = |entry: &mut Entry, width, trace: Option<&str>| {
+            let mut requests = Requests::default();
+            requests.desired_for.trace =
+                trace.map(|parent| TraceContext { parent: parent.to_owned(), ..TraceContext::default() });
+            let desired = Widths { desired: widths(width), ..Widths::default() };
+            entry.note_compiled_for(None, &requests, &desired);
+        };
+        look(&mut entry, 5, Some("first"));
+        let target = Target::Resize { widths: widths(5), rebalances: false };
+        entry.tasks.compile = Slot::Running(CompileRequest { generation: 1, target });
+        look(&mut entry, 6, Some("second"));
+        let known = [5, 6, 7].map(|width| entry.trace_of(&widths(width)).map(|trace| trace.parent));
+        assert_eq!(known, [Some("first".to_owned()), Some("second".to_owned()), None]);
     }
 
     #[test]

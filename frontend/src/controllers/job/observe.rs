@@ -21,7 +21,7 @@ use super::requests::observe::look as look_at_wishes;
 use super::requests::standing::Circumstances;
 use super::restorations::Restorations;
 use super::snapshot::JobSnapshot;
-use super::strangers::in_the_way;
+use super::strangers::{in_the_way, taken};
 use super::tasks::{Failure, Slot};
 use super::transport::{GOOD, Transport};
 use super::user_ports::{Hashes, UserPorts};
@@ -87,6 +87,7 @@ pub(super) async fn observe<C: Cluster>(
     let requests = reconciler.all_requests(key, &job, &status).await?;
     let (Widths { desired, refused, to_take_over }, requests) =
         wishes(reconciler, &snapshot, &status, requests, now).await?;
+    let spec_warnings = spec_warnings(reconciler, &snapshot, status.plan.as_ref(), refusal.as_ref()).await?;
     let labels = job_config_map(reconciler, &snapshot, &digests)?;
     let mirrored = reconciler.look_at_children(key, &job);
     let user_ports = user_ports(reconciler, &snapshot, &digests, &mirrored, now).await?;
@@ -101,6 +102,11 @@ pub(super) async fn observe<C: Cluster>(
     };
     let mut differences = differences(reconciler, wanted, &mirrored).await?;
     let mut children = Children { user_ports, ..mirrored.children() };
+    let wanted = [&committed, &proposed].into_iter().flatten().filter_map(Loaded::whole);
+    let missing = wanted.flat_map(|wanted| wanted.processing_elements.keys());
+    let missing = missing.filter(|id| !children.processing_elements.contains_key(id));
+    let taken = taken(&reconciler.mirrors, key, &job, missing);
+    children.taken.extend(taken);
     if let Some(Transport { days, sighting: Some(sighting), .. }) = &transport
         && let Some((seen, is_good)) = sighting.secret.as_ref().zip(sighting.is_good(*days, now))
     {
@@ -131,6 +137,7 @@ pub(super) async fn observe<C: Cluster>(
         has_given_up,
         unanswered_until,
         proposed_at,
+        refusals_are_over,
     ) = reconciler.memory.with(key, snapshot.uid(), |entry| {
         for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
             children.texts.insert(name, ObservedObject::default());
@@ -168,6 +175,7 @@ pub(super) async fn observe<C: Cluster>(
             entry.given_up_for == Some(next),
             entry.unanswered_until(version(&job.metadata)),
             entry.proposed_at,
+            entry.refusals.are_over(),
         )
     });
     let is_wanted = |id: &u64| {
@@ -177,7 +185,7 @@ pub(super) async fn observe<C: Cluster>(
     let is_taken = children.taken.iter().any(is_wanted)
         || last_failure.as_ref().is_some_and(|failure| failure.reason == NAME_TAKEN)
         || tasks.failures().any(|failure| failure.reason == NAME_TAKEN);
-    let in_the_way = if is_taken { in_the_way(&reconciler.mirrors, key, &job) } else { String::new() };
+    let in_the_way = if is_taken { in_the_way(&reconciler.mirrors, key, &job, &children.taken) } else { String::new() };
     let observed = JobObservation {
         now,
         spec_generation: job.metadata.generation.unwrap_or_default(),
@@ -187,7 +195,7 @@ pub(super) async fn observe<C: Cluster>(
             status.job_id.unwrap_or_default(),
             status.adl.as_ref().map_or("", |adl| adl.sha256.as_str()),
         ),
-        spec_warnings: spec_warnings(&snapshot, refusal.as_ref()),
+        spec_warnings,
         refusal,
         deadlines: Deadlines {
             submission: job.spec.submission_time_out(),
@@ -217,6 +225,7 @@ pub(super) async fn observe<C: Cluster>(
         tasks,
         written_until,
         last_failure,
+        refusals_are_over,
         in_the_way,
         contended,
         outdated,
@@ -276,11 +285,12 @@ async fn wishes<C>(
         return Ok((Widths::default(), Requests::default()));
     };
     let next = next_generation(status);
-    let (verdicts, is_idle, has_given_up) = reconciler.memory.with(key, snapshot.uid(), |entry| {
+    // All jobs wait for this lock: what takes long is done on copies.
+    let (verdicts, compiled, is_idle, has_given_up) = reconciler.memory.with(key, snapshot.uid(), |entry| {
         entry.verdicts.keep_of(next);
         entry.note_verdict();
         let is_idle = matches!(entry.tasks.compile, Slot::Idle | Slot::Failed(..));
-        (entry.verdicts.clone(), is_idle, entry.given_up_for == Some(next))
+        (entry.verdicts.clone(), entry.compiled_widths().cloned(), is_idle, entry.given_up_for == Some(next))
     });
     let is_quiet = is_idle && status.proposal.is_none();
     // A compilation for which another one was given up is proposed, whatever is wanted by then.
@@ -297,19 +307,21 @@ async fn wishes<C>(
         let of = Circumstances::new(&of_job.spec, &status, &staying, &requests).with(is_quiet, may_expect);
         let to_write = of.widths_in_force().into_iter().map(|(region, unwritten)| (region, unwritten.width)).collect();
         let mut widths = widths(&of_job.spec, &generation, ours, &to_write);
-        let requests = look_at_wishes(&of, &mut widths, &verdicts, now);
-        (widths, requests)
+        let requests = look_at_wishes(&of, &mut widths, compiled.as_ref(), &verdicts, now);
+        (widths, requests, compiled)
     });
-    let (widths, mut requests) = looked.await.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
+    let (widths, mut requests, compiled) =
+        looked.await.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
     requests.withdraws_compilation = reconciler.memory.with(key, snapshot.uid(), |entry| {
         entry.verdicts.set_apart(&requests.apart);
         if requests.ends_care {
             entry.verdicts.end_care();
         }
-        let noted = entry.note_compiled_for(&requests, &widths.desired);
-        let Some((compiled, numbers)) = noted else { return false };
-        let mut refused = widths.refused.iter();
-        !requests.are_standing(&numbers) || refused.any(|(region, it)| compiled.get(region) == Some(&it.width))
+        // Not while somebody is at fault, and others wait.
+        if requests.ends_care && requests.wants_nothing {
+            entry.verdicts.forget_withdrawals();
+        }
+        entry.note_compiled_for(compiled.as_ref(), &requests, &widths)
     });
     Ok((widths, requests))
 }
@@ -334,14 +346,46 @@ fn options_in_force<C>(reconciler: &JobReconciler<C>, key: &Key, job: &Job, sett
 }
 
 /// What users should know of the spec of a job that runs.
-fn spec_warnings(snapshot: &JobSnapshot, refusal: Option<&Failure>) -> Vec<(String, String)> {
-    let Some(generation) = &snapshot.committed else { return Vec::new() };
+async fn spec_warnings<C>(
+    reconciler: &JobReconciler<C>,
+    snapshot: &JobSnapshot,
+    plan: Option<&StoredPlan>,
+    refusal: Option<&Failure>,
+) -> Result<Vec<(String, String)>, Error> {
+    let Some((generation, plan)) = snapshot.committed.as_ref().zip(plan) else { return Ok(Vec::new()) };
     let refused = refusal.map(|failure| {
         let message = format!("{}; PEs keep the option that they had", failure.message);
         (failure.reason.clone(), message)
     });
-    let spec = &snapshot.job.spec;
-    refused.into_iter().chain(unmatched_bounds(spec, generation)).chain(overruled(spec, generation)).collect()
+    let of_entries = entry_warnings(reconciler, snapshot, generation, &plan.sha256).await?;
+    Ok(refused.into_iter().chain(of_entries.iter().cloned()).collect())
+}
+
+/// What they should know of its entries for regions, found out once for each spec and plan: there may be a hundred
+/// patterns, and thousands of names to match with each.
+async fn entry_warnings<C>(
+    reconciler: &JobReconciler<C>,
+    snapshot: &JobSnapshot,
+    generation: &Arc<Generation>,
+    sha256: &str,
+) -> Result<Arc<Vec<(String, String)>>, Error> {
+    let JobSnapshot { key, job, .. } = snapshot;
+    let of = (job.metadata.generation, sha256.to_owned());
+    let known = reconciler.memory.with(key, snapshot.uid(), |entry| {
+        entry.entry_warnings.as_ref().filter(|(known, _)| *known == of).map(|(_, warnings)| Arc::clone(warnings))
+    });
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let amount = job.spec.parallel_regions.len().saturating_mul(generation.plan.parallel_regions.len());
+    let (of_job, generation) = (Arc::clone(job), Arc::clone(generation));
+    let found = off_thread_if_many(amount, move || {
+        let spec = &of_job.spec;
+        unmatched_bounds(spec, &generation).into_iter().chain(overruled(spec, &generation)).collect::<Vec<_>>()
+    });
+    let found = Arc::new(found.await.map_err(|error| Error::Call(kube::Error::Service(error.into())))?);
+    reconciler.memory.with(key, snapshot.uid(), |entry| entry.entry_warnings = Some((of, Arc::clone(&found))));
+    Ok(found)
 }
 
 /// Hash of the job's ConfigMap as it should be, computed once for each pair of plans.

@@ -3,6 +3,7 @@
 use super::reconciler::JobReconciler;
 use super::transport::{Sighting, Transport};
 use k8s_openapi::api::core::v1::Secret;
+use kube::core::ObjectMeta;
 use streams_api::{Job, JobStatus, TransportSecurity, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Cluster;
@@ -36,11 +37,13 @@ async fn sighting<C: Cluster>(reconciler: &JobReconciler<C>, key: &Key, job: &Jo
         return Some(known);
     }
     match read(reconciler, key, looks_for_copy).await {
-        Ok((secret, has_copy)) => {
+        Ok((secret, copy)) => {
             let ours = secret.as_ref().filter(|secret| is_controlled_by(&secret.metadata, job));
             let mut seen = Sighting::of(ours, now);
             if let Some(secret) = &mut seen.secret {
-                secret.has_copy = has_copy;
+                // That of somebody else stays, and one that is being deleted goes by itself.
+                secret.has_copy =
+                    copy.is_some_and(|copy| is_controlled_by(&copy, job) && copy.deletion_timestamp.is_none());
             }
             reconciler.memory.with(key, uid, |entry| entry.transport = Some(seen.clone()));
             Some(seen)
@@ -53,15 +56,15 @@ async fn sighting<C: Cluster>(reconciler: &JobReconciler<C>, key: &Key, job: &Jo
     }
 }
 
-/// The Secret, and whether there is a copy of it as well, if that is to be looked for.
+/// The Secret, and what has the name of a copy of it, if that is to be looked for.
 async fn read<C: Cluster>(
     reconciler: &JobReconciler<C>,
     key: &Key,
     looks_for_copy: bool,
-) -> kube::Result<(Option<Secret>, bool)> {
+) -> kube::Result<(Option<Secret>, Option<ObjectMeta>)> {
     let cluster = &reconciler.cluster;
     let secret = cluster.get::<Secret>(&key.sibling(&names::transport_secret(&key.name))).await?;
     let copy = key.sibling(&names::transport_copy(&key.name));
-    let has_copy = secret.is_some() && looks_for_copy && cluster.get_metadata::<Secret>(&copy).await?.is_some();
-    Ok((secret, has_copy))
+    let copy = if secret.is_some() && looks_for_copy { cluster.get_metadata::<Secret>(&copy).await? } else { None };
+    Ok((secret, copy))
 }

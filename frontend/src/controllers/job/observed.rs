@@ -78,6 +78,8 @@ pub(crate) struct JobObservation {
     pub(crate) written_until: Option<Timestamp>,
     /// Why an action of the last reconcile failed; `None` if none did.
     pub(crate) last_failure: Option<Failure>,
+    /// What was refused to the submission is known to be over, although the status does not say so yet (rule job-41).
+    pub(crate) refusals_are_over: bool,
     /// Objects that carry the job's name and that it does not control, in words; only known while a name is taken.
     pub(crate) in_the_way: String,
     /// Objects that somebody else changes again and again (rule call-19).

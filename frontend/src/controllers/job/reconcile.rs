@@ -72,7 +72,7 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
         }
         let cluster = self.cluster.clone();
         let acted = act(self, &snapshot, &observed, &decision, &report).instrument(span);
-        let (result, worked) = stopwatch::measure(move || cluster.now(), acted).await;
+        let (result, worked) = stopwatch::measure(move || cluster.passed(), acted).await;
         // What has failed for good is not worked on, although its status is written.
         let submitting = observed.status.generation.is_none() && !refusals::is_final(&observed.status);
         if submitting && !observed.suspended && result.is_ok() {

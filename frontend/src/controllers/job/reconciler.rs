@@ -130,7 +130,7 @@ impl<C: Cluster> JobReconciler<C> {
         let last_looks = Remembered::default();
         last_looks.end_with(&mirrors.jobs);
         let job_ids = JobIds::default();
-        job_ids.end_with(&mirrors.jobs);
+        job_ids.follow(&mirrors.jobs);
         let free_cpu = FreeCpu::default();
         let rewrites = Rewrites::new(settings.rewrites_per_second);
         let mirrors = mirrors.clone();

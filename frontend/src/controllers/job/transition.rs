@@ -156,8 +156,11 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
     status.redis_configuration = (!redis.is_empty()).then(|| redis.clone());
     status.statistics = Some(wanted.statistics.clone());
     let changes = changes(wanted, observed);
-    if !proposal.resizes.is_empty() {
-        let (generation, resizes) = (wanted.generation, proposal.resizes);
+    // Who has withdrawn a request was not heard too late, though others want the same.
+    let resizes = proposal.resizes.into_iter().filter(|number| observed.requests.is_standing(*number));
+    let resizes: Vec<u64> = resizes.collect();
+    if !resizes.is_empty() {
+        let generation = wanted.generation;
         status.committed_resizes.push(CommittedResizes { generation, resizes, changes });
         let mut unwritten = observed.requests.to_write.clone();
         unwritten.extend(observed.requests.proposed.clone());

@@ -93,7 +93,7 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
         let after = match job.as_ref().filter(|job| is_controlled_by(&region.metadata, &***job)) {
             Some(job) => status::status(region, job, *now),
             // Somebody made it by hand. One that is controlled by a job which is gone is about to go as well.
-            None if is_stray(&region.metadata) => status::of_stray(region, *now),
+            None if is_stray(&region.metadata) => status::of_stray(region, job.as_deref(), *now),
             None => return None,
         };
         let notices = notices(&before, &after);

@@ -4,6 +4,7 @@ use crate::controllers::job::cool_down::{COOLING_DOWN, CoolDown};
 use crate::controllers::job::requests::refused_edits::too_many;
 use crate::controllers::job::widths::{CONSISTENT_REGION, CurrentRegion, RefusedWidth, refuse};
 use k8s_openapi::jiff::Timestamp;
+use kube::core::ObjectMeta;
 use streams_api::{
     CommittedRegion, Job, JobStatus, ParallelRegion, ParallelRegionStatus, RejectedWidth, condition, names,
 };
@@ -16,14 +17,24 @@ pub(super) const STRAY: &str = "JobMissing";
 /// Why a region whose width is in force is not ready, unless PEs stay down.
 pub(super) const ROLLING_OUT: &str = "RollingOut";
 
-/// What a region says that no job controls (rule elasticity-4).
-pub(super) fn of_stray(region: &ParallelRegion, now: Timestamp) -> ParallelRegionStatus {
+/// What a region says that no job controls (rule elasticity-4). `job` has the name that it gives.
+pub(super) fn of_stray(region: &ParallelRegion, job: Option<&Job>, now: Timestamp) -> ParallelRegionStatus {
     let mut status = region.status.clone().unwrap_or_default();
     let generation = region.metadata.generation;
     status.observed_generation = generation;
-    let message = "no job controls the region: it was made by hand, or its job was deleted and has left it behind; it has no effect";
-    condition::set(&mut status.conditions, condition::READY, false, STRAY, message, generation, now);
-    condition::set(&mut status.conditions, condition::PROGRESSING, false, STRAY, message, generation, now);
+    let created = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|time| time.0);
+    let why = match job {
+        None => "it was made by hand, or its job was deleted and has left it behind",
+        Some(job) if created(&region.metadata) < created(&job.metadata) => {
+            "an earlier job of the name was deleted and has left it behind"
+        }
+        // Only its job has given it one.
+        Some(_) if status.width.is_some() => "its owner reference was removed",
+        Some(_) => "it was made by hand",
+    };
+    let message = format!("no job controls the region: {why}; it has no effect");
+    condition::set(&mut status.conditions, condition::READY, false, STRAY, &message, generation, now);
+    condition::set(&mut status.conditions, condition::PROGRESSING, false, STRAY, &message, generation, now);
     status
 }
 

@@ -217,6 +217,34 @@ fn a_region_that_was_made_by_hand_is_reported_once() {
 }
 
 #[test]
+fn a_region_that_nothing_controls_says_what_has_become_of_it() {
+    // there is a job of the name, seconds that the region is older, a job has given it a width -> what it says
+    let table = [
+        (false, 0, true, "it was made by hand, or its job was deleted and has left it behind"),
+        (true, 10, true, "an earlier job of the name was deleted and has left it behind"),
+        (true, 0, true, "its owner reference was removed"),
+        (true, 0, false, "it was made by hand"),
+    ];
+    for (has_job, older, had_width, expected) in table {
+        let server = server();
+        if had_width {
+            RegionProcess::start(&server).settle(&server);
+        }
+        let created = Time(server.now() - Duration::from_secs(older));
+        server.edit::<ParallelRegion>(&key("flow-0"), |region| {
+            (region.metadata.owner_references, region.metadata.creation_timestamp) = (None, Some(created));
+        });
+        if !has_job {
+            server.remove::<Job>(&key("flow"));
+        }
+        RegionProcess::start(&server).settle(&server);
+        let status = server.get::<ParallelRegion>(&key("flow-0")).unwrap().status.unwrap();
+        let ready = condition::get(&status.conditions, condition::READY).unwrap();
+        assert_eq!(ready.message, format!("no job controls the region: {expected}; it has no effect"));
+    }
+}
+
+#[test]
 fn a_region_says_nothing_of_the_roll_out_of_another_unless_that_takes_long() {
     let rolls_out = |server: &Server, generation: u64, applied: u32, started: Timestamp| {
         server.edit::<Job>(&key("flow"), |job| {

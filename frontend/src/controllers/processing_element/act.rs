@@ -7,14 +7,14 @@ use super::observed::{self, AbsentPod, OwnerJob, PeObservation};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
 use crate::controllers::reconciler::Next;
-use crate::controllers::resizing::{is_in_roll_out, is_resizing};
+use crate::controllers::resizing::is_in_roll_out;
 use crate::controllers::traces;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, PropagationPolicy};
 use kube::{Resource, ResourceExt};
 use std::time::Duration;
-use streams_api::{ProcessingElement, ProcessingElementStatus, condition, names};
+use streams_api::{Job, ProcessingElement, ProcessingElementStatus, condition, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::gate::Priority;
@@ -82,6 +82,10 @@ impl<C: Cluster> PeReconciler<C> {
                 self.look(key, answers, &pe).await?;
                 Ok(Next::Observe)
             }
+            PeAction::LookForJob => {
+                answers.job = Some(self.look_for_job(key, &pe).await?);
+                Ok(Next::Observe)
+            }
             PeAction::Create if !answers.is_fresh && !self.known_launches.has(&pe) => {
                 match self.cluster.get(key).await? {
                     Some(pe) => {
@@ -109,7 +113,7 @@ impl<C: Cluster> PeReconciler<C> {
     pub(super) fn priority(&self, key: &Key, decision: &PeDecision) -> Priority {
         let pe = self.mirrors.processing_elements.get(key);
         let job = pe.and_then(|pe| self.mirrors.jobs.get(&key.sibling(&pe.spec.job_name)));
-        if job.is_some_and(|job| job.status.as_ref().is_some_and(is_resizing)) {
+        if job.is_some_and(|job| self.times.is_resizing(&job, self.cluster.now())) {
             return Priority::Urgent;
         }
         priority_of(decision)
@@ -184,6 +188,15 @@ impl<C: Cluster> PeReconciler<C> {
             AbsentPod { last_seen: last_seen.map(|seen| seen.pod), deletion_seen, since, node_gone },
         ));
         Ok(())
+    }
+
+    /// What the job is to a PE that it does not control any more, as the API server says.
+    async fn look_for_job(&self, key: &Key, pe: &ProcessingElement) -> Result<OwnerJob, Error> {
+        let job = key.sibling(&pe.spec.job_name);
+        let shown = self.mirrors.jobs.get(&job).and_then(|shown| shown.uid());
+        let found = self.cluster.get_metadata::<Job>(&job).await?;
+        let stays = found.is_some_and(|found| found.deletion_timestamp.is_none() && found.uid == shown);
+        Ok(if stays { OwnerJob::Estranged } else { OwnerJob::Missing })
     }
 
     /// Whether the node exists; `None` if that may not be asked.
@@ -350,7 +363,7 @@ fn priority_of(decision: &PeDecision) -> Priority {
         PeAction::Record(PeStatusChange::Ended | PeStatusChange::Removed(_)) => Priority::Freeing,
         // The job does not only hear of it: it writes the text that the next pod waits for, for a few seconds only.
         PeAction::Describe if asks() => Priority::Normal,
-        PeAction::Describe => Priority::Telling,
+        PeAction::Describe | PeAction::LookForJob => Priority::Telling,
         PeAction::Record(_) | PeAction::Look | PeAction::Create => Priority::Normal,
     }
 }

@@ -1,6 +1,6 @@
 //! The answers of the API server during one reconcile. Later observations of the same reconcile use them.
 
-use super::observed::{AbsentPod, ObservedPod};
+use super::observed::{AbsentPod, ObservedPod, OwnerJob};
 use kube::ResourceExt as _;
 use streams_api::{ProcessingElement, ProcessingElementStatus};
 use streams_kubernetes::Error;
@@ -18,6 +18,8 @@ pub(crate) struct Answers {
     pub(super) predecessors: Vec<ObservedPod>,
     /// The launch count whose pod does not exist, as of the PE that was read or written last.
     pub(super) vanished: Option<(u64, AbsentPod)>,
+    /// What the job is to the PE, if the API server was asked for it.
+    pub(super) job: Option<OwnerJob>,
     /// Why the API server has refused the pod.
     pub(super) refused: Option<Error>,
     /// The launch count before, once the API server was asked for its pod; 0 for pods of an earlier PE object.

@@ -7,11 +7,12 @@ use super::reconciler::PeReconciler;
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::remembered::Remembered;
-use crate::controllers::resizing::is_resizing;
+use crate::controllers::resizing::RollOutTimes;
 use crate::mirrors::{ByOwner as _, Mirrors, job_of, pe_of};
 use crate::owner::owner_of_child;
 use crate::settings::{JobSettings, PodSettings};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,19 +44,13 @@ impl PeController {
         last_seen: Arc<LastSeen>,
         known_launches: KnownLaunches,
     ) -> Self {
-        let reconciler = PeReconciler::new(
-            cluster,
-            mirrors,
-            pods.clone(),
-            jobs.min_ready_seconds,
-            Counters::new(metrics),
-            last_seen,
-            known_launches,
-        );
+        let times = RollOutTimes::of(jobs);
+        let reconciler =
+            PeReconciler::new(cluster, mirrors, pods.clone(), times, Counters::new(metrics), last_seen, known_launches);
         // Subscribed after the reconciler: its memory knows of a pod before the pod wakes a PE.
         let queue =
             Queue::new("processing_element", BackOff::default(), Sharing::among(jobs.workers, owner_of_child), metrics);
-        wake(mirrors, &queue);
+        wake(mirrors, &queue, times);
         Self { reconciler, queue, workers: jobs.workers.into() }
     }
 
@@ -82,11 +77,11 @@ impl PeController {
 }
 
 /// Queues a PE whenever an object that it depends on changes.
-fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
-    wake_by(&mirrors.processing_elements, mirrors, queue, |pe| Some(Key::of(pe)), |_| false);
-    wake_by(&mirrors.pods, mirrors, queue, pe_of, goes_on);
+fn wake(mirrors: &Mirrors, queue: &Queue<Key>, times: RollOutTimes) {
+    wake_by(&mirrors.processing_elements, mirrors, queue, times, |pe| Some(Key::of(pe)), |_| false);
+    wake_by(&mirrors.pods, mirrors, queue, times, pe_of, goes_on);
     let pes = mirrors.processing_elements.clone();
-    wake_by(&mirrors.config_maps, mirrors, queue, move |text| pe_with_text(&pes, text), |_| false);
+    wake_by(&mirrors.config_maps, mirrors, queue, times, move |text| pe_with_text(&pes, text), |_| false);
     // A job may have as many pools as PEs, and each is told of often.
     let placed = mirrors.clone();
     mirrors
@@ -106,7 +101,7 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
             concerns.with(&key, &uid, || None, |known| std::mem::replace(known, concern.clone()) != concern)
         };
         let woken = if changed { pes.kept_of_job(&key) } else { Vec::new() };
-        let urgent = job.status.as_ref().is_some_and(is_resizing);
+        let urgent = times.is_resizing(job, Timestamp::now());
         for (pe, _) in woken {
             if urgent { pes_of_jobs.add_urgent(pe) } else { pes_of_jobs.add(pe) }
         }
@@ -119,6 +114,7 @@ fn wake_by<K: Mirrored>(
     mirror: &Watch<K>,
     mirrors: &Mirrors,
     queue: &Queue<Key>,
+    times: RollOutTimes,
     pe: impl Fn(&K) -> Option<Key> + Send + Sync + 'static,
     is_told_only: fn(&K) -> bool,
 ) {
@@ -126,7 +122,7 @@ fn wake_by<K: Mirrored>(
     mirror.subscribe(move |object| {
         let Some(pe) = pe(object) else { return };
         let job = job_of(object).and_then(|job| jobs.get(&job));
-        if job.is_some_and(|job| job.status.as_ref().is_some_and(is_resizing)) {
+        if job.is_some_and(|job| times.is_resizing(&job, Timestamp::now())) {
             queue.add_urgent(pe);
         // Of what is gone, the last state is told.
         } else if is_told_only(object) && mirrored.contains(&Key::of(object)) {
@@ -181,6 +177,7 @@ mod tests {
     use crate::controllers::tests::LateMirrors;
     use futures::FutureExt as _;
     use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use kube::Resource as _;
     use kube::api::DeleteParams;
     use kube::core::ObjectMeta;
@@ -201,6 +198,10 @@ mod tests {
             "spec": {"containers": []}, "status": {"phase": "Pending"},
         }))
         .unwrap()
+    }
+
+    fn times() -> RollOutTimes {
+        RollOutTimes::of(&JobSettings::default())
     }
 
     fn taken(queue: &Queue<Key>) -> Vec<String> {
@@ -237,7 +238,7 @@ mod tests {
             let mut mirrors = LateMirrors::of(&server);
             let queue =
                 Queue::new("test", BackOff::default(), Sharing::among(8, owner_of_child), &Metrics::new("test"));
-            wake(&mirrors.mirrors, &queue);
+            wake(&mirrors.mirrors, &queue, times());
             taken(&queue);
             become_of(&server, "b-0", "Running");
             mirrors.deliver_all();
@@ -250,10 +251,12 @@ mod tests {
     #[test]
     fn pes_of_a_job_that_is_being_resized_go_first() {
         let server = Server::new();
-        for (name, generation) in [("a", 0), ("b", 1), ("c", 0)] {
+        // That of the last is late, and its job cannot say so.
+        let long_ago = Some(MicroTime(Timestamp::UNIX_EPOCH));
+        for (name, generation, started_at) in [("a", 0, None), ("b", 1, None), ("c", 0, None), ("d", 1, long_ago)] {
             let mut job = Job::new(name, JobSpec::of(BundleReference::default()));
             job.metadata.namespace = Some("n".to_owned());
-            let rollout = Rollout { generation, ..Rollout::default() };
+            let rollout = Rollout { generation, started_at, ..Rollout::default() };
             job.status =
                 Some(JobStatus { generation: Some(generation), rollout: Some(rollout), ..JobStatus::default() });
             let job = server.create(&job);
@@ -266,8 +269,8 @@ mod tests {
         }
         let mirrors = LateMirrors::of(&server);
         let queue = Queue::new("test", BackOff::default(), Sharing::among(8, owner_of_child), &Metrics::new("test"));
-        wake(&mirrors.mirrors, &queue);
-        assert_eq!(taken(&queue), ["b-0", "a-0", "c-0"]);
+        wake(&mirrors.mirrors, &queue, times());
+        assert_eq!(taken(&queue), ["b-0", "a-0", "c-0", "d-0"]);
     }
 
     #[test]
@@ -281,7 +284,7 @@ mod tests {
         server.create(&pe);
         let mut mirrors = LateMirrors::of(&server);
         let queue = Queue::new("test", BackOff::default(), Sharing::among(8, owner_of_child), &Metrics::new("test"));
-        wake(&mirrors.mirrors, &queue);
+        wake(&mirrors.mirrors, &queue, times());
         taken(&queue);
         let text = |name: &str, pe: u64| ConfigMap {
             metadata: ObjectMeta {

@@ -36,9 +36,17 @@ impl LeftBehind {
         let why = match observed.job {
             OwnerJob::Missing => Self::JobDeleted,
             OwnerJob::Estranged => Self::ReferenceRemoved,
-            OwnerJob::Deleting | OwnerJob::There { .. } => return None,
+            OwnerJob::Doubtful | OwnerJob::Deleting | OwnerJob::There { .. } => return None,
         };
-        (!observed.wanted.controlled && observed.status.launch_count > 0).then_some(why)
+        // Somebody else may control it by now.
+        let is_so = why == Self::ReferenceRemoved || !observed.wanted.controlled;
+        (is_so && observed.status.launch_count > 0).then_some(why)
+    }
+
+    /// Whether the PE says so already.
+    pub(super) fn is_said(self, status: &ProcessingElementStatus) -> bool {
+        let said = condition::get(&status.conditions, condition::ORPHANED);
+        said.is_some_and(|said| said.status == "True" && said.reason == self.reason())
     }
 
     /// One word in CamelCase.
@@ -56,8 +64,8 @@ impl LeftBehind {
                 "the job was deleted and has left the PE behind: its pod runs on, and is not replaced when it ends"
             }
             Self::ReferenceRemoved => {
-                "no job controls the PE any more: its owner reference was removed; its pod runs on, and is not \
-                 replaced when it ends"
+                "the job does not control the PE any more: its owner reference was removed or changed; its pod runs \
+                 on, and is not replaced when it ends"
             }
         }
     }
@@ -73,10 +81,10 @@ pub(super) fn obstacle(observed: &PeObservation) -> Option<Obstacle> {
         return waiting("JobMissing", left_behind.words());
     }
     match observed.job {
-        OwnerJob::Missing | OwnerJob::Estranged if !observed.wanted.controlled => {
+        OwnerJob::Missing | OwnerJob::Estranged | OwnerJob::Doubtful if !observed.wanted.controlled => {
             return waiting("JobMissing", "no job controls the PE: it was made by hand, and no pod is created for it");
         }
-        OwnerJob::Missing | OwnerJob::Estranged => {
+        OwnerJob::Missing | OwnerJob::Estranged | OwnerJob::Doubtful => {
             return waiting("JobMissing", "there is no job that the PE belongs to");
         }
         OwnerJob::Deleting => return waiting("JobDeleted", "the job is being deleted"),

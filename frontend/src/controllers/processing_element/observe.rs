@@ -2,6 +2,7 @@
 
 use super::answers::{Answers, status};
 use super::decide::{FIRST, needs_another_pod};
+use super::facts::LeftBehind;
 use super::memory::SeenPod;
 use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, Policies};
 use super::reconciler::PeReconciler;
@@ -47,7 +48,7 @@ impl<C: Cluster> PeReconciler<C> {
         let mut observed = PeObservation {
             now: whole_seconds(self.cluster.now()),
             wanted: PeObject { is_first: self.is_first(pe), ..wanted(pe) },
-            job: self.job(pe),
+            job: self.owner(pe, answers),
             template: template.map(|template| template.hashes().clone()),
             pods,
             first_was_deleted,
@@ -108,8 +109,19 @@ impl<C: Cluster> PeReconciler<C> {
     /// How long a pod must have been running until it counts as running: as its job says, else the frontend.
     fn min_ready(&self, pe: &ProcessingElement) -> Duration {
         let job = self.mirrors.jobs.get(&Key::of(pe).sibling(&pe.spec.job_name));
-        let of_job = job.filter(|job| is_controlled_by(pe.meta(), &**job)).and_then(|job| job.spec.min_ready());
-        of_job.unwrap_or(self.min_ready)
+        let job = job.filter(|job| is_controlled_by(pe.meta(), &**job));
+        self.times.min_ready(job.as_deref().map(|job| &job.spec))
+    }
+
+    /// The job. That somebody has taken the PE away from it is believed to the API server only, before it is said: when
+    /// a job is deleted without its PEs, all of them may lose their owner references before that is shown of the job.
+    fn owner(&self, pe: &ProcessingElement, answers: &Answers) -> OwnerJob {
+        let job = self.job(pe);
+        let is_told = pe
+            .status
+            .as_ref()
+            .is_none_or(|status| status.launch_count == 0 || LeftBehind::ReferenceRemoved.is_said(status));
+        if job == OwnerJob::Estranged && !is_told { answers.job.unwrap_or(OwnerJob::Doubtful) } else { job }
     }
 
     pub(super) fn job(&self, pe: &ProcessingElement) -> OwnerJob {

@@ -96,6 +96,9 @@ pub(crate) enum OwnerJob {
     Missing,
     /// It exists and does not control the PE: somebody has removed the owner reference, or made it another one.
     Estranged,
+    /// It is shown, and does not control the PE. Perhaps it has just been deleted without its PEs, and that is not
+    /// shown yet: the API server is to be asked.
+    Doubtful,
     /// It is being deleted, and its PEs with it.
     Deleting,
     /// It exists.

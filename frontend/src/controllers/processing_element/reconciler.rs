@@ -16,11 +16,11 @@ use super::memory::{DeletedPods, LastSeen, OwnWrites, ToldRefusals};
 use super::observed::PeObservation;
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::{self, Next};
+use crate::controllers::resizing::RollOutTimes;
 use crate::mirrors::Mirrors;
 use crate::settings::PodSettings;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
@@ -33,7 +33,7 @@ pub(crate) struct PeReconciler<C> {
     pub(super) cluster: C,
     pub(super) mirrors: Mirrors,
     pub(super) settings: PodSettings,
-    pub(super) min_ready: Duration,
+    pub(super) times: RollOutTimes,
     pub(super) counters: Counters,
     pub(super) last_seen: Arc<LastSeen>,
     pub(super) own_writes: OwnWrites,
@@ -56,7 +56,7 @@ impl<C> PeReconciler<C> {
             cluster: _,
             mirrors: _,
             settings: _,
-            min_ready: _,
+            times: _,
             counters: _,
             last_seen,
             own_writes,
@@ -78,13 +78,12 @@ impl<C> PeReconciler<C> {
 }
 
 impl<C: Cluster> PeReconciler<C> {
-    /// A reconciler of the PEs of these mirrors. `min_ready`: how long a pod must have been running until it counts as
-    /// running.
+    /// A reconciler of the PEs of these mirrors.
     pub(crate) fn new(
         cluster: C,
         mirrors: &Mirrors,
         settings: PodSettings,
-        min_ready: Duration,
+        times: RollOutTimes,
         counters: Counters,
         last_seen: Arc<LastSeen>,
         known_launches: KnownLaunches,
@@ -93,7 +92,7 @@ impl<C: Cluster> PeReconciler<C> {
             cluster,
             mirrors: mirrors.clone(),
             settings,
-            min_ready,
+            times,
             counters,
             last_seen,
             own_writes: OwnWrites::of(&mirrors.processing_elements),

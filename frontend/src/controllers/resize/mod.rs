@@ -36,6 +36,8 @@ const JOB_NOT_FOUND: &str = "JobNotFound";
 const OWNED_BY_OTHER: &str = "OwnedByOther";
 /// How often it is looked whether the job of a request has come, if nothing tells of it.
 const JOB_LOOKED_FOR: Duration = Duration::from_secs(60);
+/// Longest message of a request (schema).
+const MESSAGE_MAX: usize = 4096;
 
 /// Lets every change that concerns a request wake its key.
 pub(crate) fn subscribe(mirrors: &Mirrors, resizes: &Queue<Key>) {
@@ -80,7 +82,7 @@ pub(crate) enum ResizeDecision {
     Rest(Option<Duration>),
     /// Its job becomes its owner, and it has the label of the job.
     Adopt(OwnerReference),
-    /// It is refused: its job never came.
+    /// It is refused: its job never came, or is gone, and another one has its name.
     Refuse,
     /// It is refused: this controls it, and it cannot belong to its job.
     RefuseOwned(OwnerReference),
@@ -124,17 +126,20 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
             Some(owner) if is_owned && request.labels().get(names::LABEL_JOB) != Some(&request.spec.job_name) => {
                 ResizeDecision::Adopt(owner.clone())
             }
-            _ if is_owned && request.phase() == ResizePhase::Written => {
+            _ if request.phase() == ResizePhase::Written => {
                 // One that an older frontend has written does not say when.
                 let written_at = status.written_at.as_ref().or(request.metadata.creation_timestamp.as_ref());
                 let left = RESIZES_KEPT.saturating_sub(since(written_at));
-                match (left.is_zero(), is_past) {
+                // A job that was deleted without it rolls nothing out.
+                match (left.is_zero(), *is_past || !is_owned) {
                     (false, _) => ResizeDecision::Rest(Some(left)),
                     (true, false) => ResizeDecision::Rest(Some(RESIZES_LOOKED_AT)),
                     (true, true) => ResizeDecision::Delete,
                 }
             }
             _ if is_owned => ResizeDecision::Rest(None),
+            // The job that has numbered it was deleted without it. The number is not one of this job.
+            Some(_) if status.number.is_some() => ResizeDecision::Refuse,
             Some(owner) => ResizeDecision::Adopt(owner.clone()),
             None => {
                 let left = RESIZES_KEPT.saturating_sub(since(request.metadata.creation_timestamp.as_ref()));
@@ -177,7 +182,13 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
                 }
             }
             ResizeDecision::Refuse => {
-                let message = format!("there is no job {}", request.spec.job_name);
+                let is_orphaned = request.status.as_ref().is_some_and(|status| status.number.is_some());
+                let job = &request.spec.job_name;
+                let message = if is_orphaned {
+                    format!("the job {job} that it was made for is gone")
+                } else {
+                    format!("there is no job {job}")
+                };
                 Priority::Telling.of(refuse(&writer, &request, JOB_NOT_FOUND, message, now)).await?;
             }
             ResizeDecision::RefuseOwned(OwnerReference { kind, name, .. }) => {
@@ -194,9 +205,9 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
     }
 }
 
-/// Whether this is the reference to a job of that name.
+/// Whether this is the reference to a job of that name, and of this kind: others have kinds of the same name.
 fn is_named(owner: &OwnerReference, job: &str) -> bool {
-    (&*owner.kind, &*owner.name) == (&*Job::kind(&()), job)
+    (&*owner.kind, &*owner.api_version, &*owner.name) == (&*Job::kind(&()), &*Job::api_version(&()), job)
 }
 
 fn controlled_by_any(meta: &ObjectMeta) -> bool {
@@ -214,7 +225,7 @@ async fn refuse<C: Cluster>(
     refused.status = Some(ResizeStatus {
         phase: Some(ResizePhase::Refused),
         reason: Some(reason.to_owned()),
-        message: Some(message),
+        message: Some(condition::cut(&message, MESSAGE_MAX).to_owned()),
         finished_at: Some(Time(now)),
         ..request.status.clone().unwrap_or_default()
     });

@@ -167,15 +167,20 @@ fn what_goes_on_is_kept_however_long_it_takes() {
 
 #[test]
 fn a_request_that_something_else_controls_is_refused_and_one_without_its_label_gets_it() {
-    let other = |kind: &str, name: &str| {
-        let api_version = "apps/v1".to_owned();
-        let (kind, name, uid) = (kind.to_owned(), name.to_owned(), "u".to_owned());
+    let other = |api_version: &str, kind: &str, name: &str| {
+        let (api_version, uid) = (api_version.to_owned(), "u".to_owned());
+        let (kind, name) = (kind.to_owned(), name.to_owned());
         OwnerReference { api_version, kind, name, uid, controller: Some(true), block_owner_deletion: None }
     };
+    let (version, kind) = (Job::api_version(&()), Job::kind(&()));
     // controller (else the job itself) -> reason, labelled
     let table = [
-        (Some(other("Deployment", "flow")), Some("OwnedByOther"), false),
-        (Some(other(&Job::kind(&()), "another")), Some("OwnedByOther"), false),
+        (Some(other("apps/v1", "Deployment", "flow")), Some("OwnedByOther"), false),
+        (Some(other(&version, &kind, "another")), Some("OwnedByOther"), false),
+        // Somebody else's kind of the same name.
+        (Some(other("batch/v1", &kind, "flow")), Some("OwnedByOther"), false),
+        // The API server takes names of any length.
+        (Some(other("apps/v1", "Deployment", &"x".repeat(5_000))), Some("OwnedByOther"), false),
         (None, None, true),
     ];
     for (controller, reason, is_labelled) in table {
@@ -190,9 +195,43 @@ fn a_request_that_something_else_controls_is_refused_and_one_without_its_label_g
         let found = present(&server).unwrap();
         let status = found.status.unwrap_or_default();
         assert_eq!(status.reason.as_deref(), reason, "{controller:?}");
+        assert!(status.message.is_none_or(|message| message.len() <= MESSAGE_MAX), "{controller:?}");
         assert_eq!(status.finished_at.is_some(), reason.is_some(), "{controller:?}");
         let label = found.metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_JOB));
         assert_eq!(label.is_some(), is_labelled, "{controller:?}");
         assert_eq!(found.metadata.owner_references, Some(vec![controller]));
+    }
+}
+
+/// A job of the same name adopts nothing that another one has left behind.
+#[test]
+fn a_request_of_a_job_that_is_gone_is_not_one_of_the_next_job() {
+    // phase, number, seconds since it was written -> the reason that it ends with, and whether it is kept
+    let table = [
+        (ResizePhase::Pending, None, 0, None, true),
+        (ResizePhase::Pending, Some(3), 0, Some("JobNotFound"), true),
+        (ResizePhase::Planned, Some(3), 0, Some("JobNotFound"), true),
+        (ResizePhase::Written, Some(3), 599, None, true),
+        (ResizePhase::Written, Some(3), 600, None, false),
+    ];
+    for (phase, number, seconds, reason, is_kept) in table {
+        let server = Server::new();
+        request(&server);
+        let job = job(&server);
+        let now = server.now();
+        server.edit::<Resize>(&key("r"), |request| {
+            let written_at = (phase == ResizePhase::Written).then_some(Time(now));
+            request.status = Some(ResizeStatus { phase: Some(phase), number, written_at, ..ResizeStatus::default() });
+        });
+        server.advance(Duration::from_secs(seconds));
+        look(&server);
+        server.collect_garbage();
+        let found = present(&server);
+        assert_eq!(found.is_some(), is_kept, "{phase:?} {number:?} {seconds}");
+        let Some(found) = found else { continue };
+        let status = found.status.unwrap_or_default();
+        assert_eq!(status.reason.as_deref(), reason, "{phase:?} {number:?}");
+        let owners = number.is_none().then(|| vec![controlled_by(&job)]);
+        assert_eq!(found.metadata.owner_references, owners, "{phase:?} {number:?}");
     }
 }

@@ -2,7 +2,9 @@
 
 pub(super) mod exports;
 pub(super) mod imports;
+mod routes;
 
+pub(super) use self::routes::RouteDocuments;
 use super::PeApi;
 use super::bodies::Number;
 use super::caller::Caller;
@@ -20,7 +22,7 @@ use streams_broker::Pe;
         (status = 200, body = Object, description = "the routes; empty ones, if nothing matches"),
         (status = 400, description = "there is no such job"),
         (status = 404, description = "there is no such PE"),
-        (status = 503, description = "the routes are not known yet, or too many"),
+        (status = 503, description = "the routes are not known yet, or too many, or too much is asked for"),
     ),
 )]
 pub(super) async fn routes_of_pe(
@@ -32,8 +34,7 @@ pub(super) async fn routes_of_pe(
     api.job(&caller, &job)?;
     let (_, element) = api.pe(&caller, &job, Number::of_path(&pe)?)?;
     let pe = Pe { job: Arc::from(&*job), id: element.spec.id };
-    let routes = api.boards.routes(&caller.namespace, &pe);
-    // The PE keeps the routes that it has.
-    let document = routes.map_err(|why| Refusal::Later(why.to_string()))?.document();
+    let asker = api.callers.asker(caller.address);
+    let document = api.route_documents.make(&api.boards, &caller.namespace, pe, asker).await?;
     Ok(([(CONTENT_TYPE, "application/json")], document))
 }

@@ -1,6 +1,6 @@
 //! What pods were answered that asked for their bundles, as the statuses of PEs have it (rule repository-11).
 
-use super::{Cluster, NEIGHBOUR, PE, STRANGER, TOOL, element, jobs};
+use super::{Cluster, NEIGHBOUR, PE, STRANGER, TOOL, element, job, jobs};
 use crate::broker::Boards;
 use crate::bundles::BundleError;
 use crate::bundles::repository::Pods as _;
@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use streams_api::{Connectivity, PePhase, ProcessingElement, ReportedConnectivity, UnavailableBundle};
+use streams_api::{Connectivity, Job, PePhase, ProcessingElement, ReportedConnectivity, UnavailableBundle};
 use streams_kubernetes::Key;
 use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
@@ -65,6 +65,43 @@ async fn a_pod_that_is_faster_than_the_news_of_its_address_is_waited_for() {
     cluster.mirrors.deliver_all();
     timeout(Duration::from_millis(1), known).await.unwrap();
     assert!(cluster.api.job_at(TOOL.parse().unwrap()).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_of_no_other_job_of_the_name_and_waits_until_its_own_is_known() {
+    type Edit = fn(&mut ProcessingElement);
+    // The PE of another job than the mirror of jobs shows, one that its job has left behind, or is about to.
+    let table: [(&str, Edit, bool); 3] = [
+        ("a later job", |pe| pe.metadata.owner_references.as_mut().unwrap()[0].uid = "later".to_owned(), false),
+        ("left behind by an earlier job", |pe| (pe.metadata.owner_references, pe.spec.job_id) = (None, 7), false),
+        ("while the job is deleted alone", |pe| pe.metadata.owner_references = None, true),
+    ];
+    let address = PE.parse().unwrap();
+    for (what, edit, is_of_job) in table {
+        let mut cluster = Cluster::with(jobs);
+        let there = cluster.server.get::<Job>(&Key::new("n", "srcjob")).unwrap();
+        cluster.server.edit::<ProcessingElement>(&Key::new("n", "srcjob-1"), edit);
+        cluster.mirrors.deliver_all();
+        let uid = cluster.api.job_at(address).map(|job| job.metadata.uid.clone());
+        assert_eq!(uid, is_of_job.then_some(there.metadata.uid), "{what}");
+        let api = cluster.api.clone();
+        let known = timeout(Duration::from_secs(30), api.known(address));
+        assert_eq!(known.await.is_ok(), is_of_job, "{what}");
+    }
+    // The mirror of jobs shows the later one as well.
+    let mut cluster = Cluster::with(jobs);
+    let api = cluster.api.clone();
+    cluster.server.remove::<Job>(&Key::new("n", "srcjob"));
+    let later = cluster.server.create(&job("srcjob", 3));
+    let of_later = |pe: &mut ProcessingElement| {
+        pe.metadata.owner_references.as_mut().unwrap()[0].uid = later.metadata.uid.clone().unwrap();
+    };
+    cluster.server.edit::<ProcessingElement>(&Key::new("n", "srcjob-1"), of_later);
+    cluster.mirrors.processing_elements.deliver(usize::MAX);
+    assert!(timeout(Duration::from_secs(30), api.known(address)).await.is_err());
+    cluster.mirrors.deliver_all();
+    timeout(Duration::from_secs(1), api.known(address)).await.unwrap();
+    assert_eq!(api.job_at(address).unwrap().metadata.uid, later.metadata.uid);
 }
 
 #[tokio::test(start_paused = true)]

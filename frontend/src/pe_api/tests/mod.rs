@@ -8,6 +8,7 @@ mod state;
 mod subscriptions;
 
 use super::arriving::{DOCUMENT, FILTER, SHORT, TAGS_MAX};
+use super::callers::Asker;
 use super::reports::Reports;
 use super::{Callers, PeApi, router};
 use crate::broker::Boards;
@@ -33,7 +34,7 @@ use streams_api::{
 use streams_kubernetes::Key;
 use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes_fake::{Connection, Fault, Server};
 use tokio::sync::Mutex;
 use tower::ServiceExt;
@@ -230,6 +231,20 @@ fn export(server: &Server, by: &str, stream: &Value) {
     server.create(&export);
 }
 
+/// A port of a PE of `srcjob` exports stream `s`.
+fn exporting(server: &Server, pe: u64, port: u32) {
+    let export: Export = serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "Export",
+        "metadata": metadata(server, "Job", &format!("srcjob-{pe}-{port}"), "srcjob"),
+        "spec": {
+            "jobName": "srcjob", "jobId": 1, "applicationName": "A", "applicationScope": "Default", "peId": pe,
+            "portId": port, "type": "ByName", "stream": {"exportOperName": "Out", "name": "s"},
+        },
+    }))
+    .unwrap();
+    server.create(&export);
+}
+
 fn by_properties(server: &Server) {
     jobs(server);
     let properties = json!([{"name": "prop0", "type": "list<rstring>", "values": ["\"a\"", "\"b\""]}]);
@@ -257,6 +272,14 @@ fn importing(server: &Server, name: &str, job: &str, pe: u64, port: u32, streams
 fn subscribed(text: &str) -> Value {
     let import = json!({"subscription": text, "applicationScope": "Default", "importOperName": "In", "index": 0});
     json!({"propertyBasedImport": import})
+}
+
+/// A stream of this name.
+fn named(stream: &str) -> Value {
+    let import = json!({
+        "applicationName": "A", "applicationScope": "Default", "streamName": stream, "importOperName": "In",
+    });
+    json!({"nameBasedImports": {"0": import}})
 }
 
 fn property(name: &str, kind: &str, value: &str) -> String {
@@ -365,6 +388,30 @@ async fn pes_that_their_job_has_left_behind_find_each_other_and_tell_of_their_co
     cluster.mirrors.deliver_all();
     cluster.expect(Exchange { from: STRANGER, ..get("/api/state/job/by-id/2/name") }, 400, "no job").await;
     cluster.expect(Exchange { from: STRANGER, ..get("/api/state/job/dstjob/pe/0/connectivity") }, 400, "no job").await;
+}
+
+#[tokio::test]
+async fn a_pe_that_was_left_behind_changes_nothing_of_a_later_job_of_the_name() {
+    let mut cluster = Cluster::with(by_properties);
+    leave_behind(&cluster.server);
+    let later = cluster.server.create(&job("srcjob", 3));
+    region(&cluster.server);
+    cluster.mirrors.deliver_all();
+    let width = "/api/state/job/srcjob/pr/R/width";
+    let property = "/api/subscriptions/job/srcjob/pe/1/export/10/property/prop0";
+    for (method, path, body) in [(Method::PUT, width, "3"), (Method::DELETE, property, "")] {
+        cluster.expect(send(method, path, body), 403, "only PEs of job srcjob").await;
+    }
+    // What it says of itself is heard.
+    cluster.expect(send(Method::PUT, "/api/state/job/srcjob/pe/1/connectivity", "\"Full\""), 204, "").await;
+    cluster.expect(registration(1), 204, "").await;
+    cluster.server.edit::<ProcessingElement>(&Key::new("n", "srcjob-0"), |pe| {
+        (pe.metadata.owner_references, pe.spec.job_id) = (Some(vec![controlled_by(&later)]), 3);
+    });
+    cluster.mirrors.deliver_all();
+    cluster.expect(Exchange { from: NEIGHBOUR, ..send(Method::PUT, width, "3") }, 204, "").await;
+    let endpoint = "/api/endpoints/job/srcjob/pe/1/endpoint/test";
+    cluster.expect(Exchange { from: NEIGHBOUR, ..send(Method::DELETE, endpoint, "") }, 403, "only PEs of job").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -558,21 +605,28 @@ async fn bodies_of_a_namespace_leave_memory_to_others_and_what_pes_tell_is_told_
     });
     let (width, connectivity) = ("/api/state/job/srcjob/pr/R/width", "/api/state/job/srcjob/pe/1/connectivity");
     let taking = |address: &str| {
-        let mut share = cluster.api.memory.share(Some(Arc::from("n")), address.parse().unwrap());
+        let asker = Asker { namespace: Some(Arc::from("n")), address: address.parse().unwrap() };
+        let mut share = cluster.api.memory.share(asker);
         while share.add(1 << 20).is_ok() {}
         share
     };
     let taken = [taking("10.0.9.1"), taking("10.0.9.2")];
+    // Spaces beside what is said.
+    let long = |says: &str| format!("{says}{}", " ".repeat(4 << 10));
+    let (wide, full) = (long("3"), long("\"Full\""));
     let since = tokio::time::Instant::now();
-    cluster.expect(send(Method::PUT, width, "3"), 503, "take too much memory").await;
+    cluster.expect(send(Method::PUT, width, &wide), 503, "take too much memory").await;
     assert!(since.elapsed() < Duration::from_secs(1));
     // The runtime tells again what it hears nothing of.
-    cluster.expect(send(Method::PUT, connectivity, "\"Full\""), 503, "take too much memory").await;
+    cluster.expect(send(Method::PUT, connectivity, &full), 503, "take too much memory").await;
     assert!(since.elapsed() >= Duration::from_millis(1_500));
     cluster.expect(get(connectivity), 200, "None").await;
-    drop(taken);
+    // Nobody can take the memory of what is short, which is what PEs say.
     cluster.expect(send(Method::PUT, width, "3"), 204, "").await;
-    cluster.expect(send(Method::PUT, connectivity, "\"Full\""), 204, "").await;
+    cluster.expect(send(Method::PUT, connectivity, "\"Partial\""), 204, "").await;
+    drop(taken);
+    cluster.expect(send(Method::PUT, width, &wide), 204, "").await;
+    cluster.expect(send(Method::PUT, connectivity, &full), 204, "").await;
     assert_eq!(cluster.api.memory.taken(), 0);
 }
 

@@ -2,10 +2,11 @@
 
 use super::{Cluster, Exchange, NEIGHBOUR, PE, STRANGER, TOOL, get, jobs, leave_behind, metadata, send};
 use axum::http::Method;
-use serde_json::json;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as KubernetesTime;
+use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use streams_api::{ConsistentRegion, ProcessingElement};
+use streams_api::{ConsistentRegion, Job, ProcessingElement};
 use streams_consistent_region::{Event, Member, Progress};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
@@ -40,6 +41,14 @@ fn region(server: &Server, trigger: &str) {
 
 fn cluster() -> Cluster {
     Cluster::with(|server| region(server, "periodic"))
+}
+
+/// Both PEs have been told to go on, and the checkpoint is complete when they have seen it.
+fn pending() -> Value {
+    json!({"checkpointPending": {
+        "launches": {"2": [0, 1]}, "since": 0, "resumed": 0, "complete": 0,
+        "reports": {"done": [0, 1], "blocking": []},
+    }})
 }
 
 /// Answers reports as if they were stored, and keeps them.
@@ -192,16 +201,93 @@ async fn only_what_the_pod_of_a_pe_has_asked_for_counts_as_seen() {
     stored(&cluster);
     let key = Key::new("n", "srcjob-cr0");
     cluster.server.edit::<ConsistentRegion>(&key, |region| {
-        region.status.as_mut().unwrap().record.as_mut().unwrap()["phase"] = json!({"checkpointPending": {
-            "launches": {"2": [0, 1]}, "since": 0, "resumed": 0, "complete": 0,
-            "reports": {"done": [0, 1], "blocking": []},
-        }});
+        region.status.as_mut().unwrap().record.as_mut().unwrap()["phase"] = pending();
     });
     cluster.mirrors.deliver_all();
     cluster.expect(Exchange { from: NEIGHBOUR, ..get(OF_PE) }, 200, "pendCkpt=1").await;
     assert!(cluster.regions.answered.of(&key).is_empty());
     cluster.expect(get(OF_PE), 200, "pendCkpt=1").await;
     assert_eq!(cluster.regions.answered.of(&key).into_keys().collect::<Vec<_>>(), [1]);
+}
+
+#[tokio::test]
+async fn only_the_document_of_all_regions_is_an_answer_by_which_a_pe_knows_what_to_do() {
+    let mut cluster = cluster();
+    stored(&cluster);
+    let key = Key::new("n", "srcjob-cr0");
+    cluster.server.edit::<ConsistentRegion>(&key, |region| {
+        region.status.as_mut().unwrap().record.as_mut().unwrap()["phase"] = pending();
+    });
+    cluster.mirrors.deliver_all();
+    let of_region = "/api/consistentregion/pe/1/region/0";
+    // method, path -> whether the PE counts as answered
+    let table = [(Method::GET, of_region, false), (Method::HEAD, OF_PE, false), (Method::GET, OF_PE, true)];
+    for (method, path, expected) in table {
+        let said = format!("{method} {path}");
+        cluster.expect(send(method, path, ""), 200, "").await;
+        let answered = cluster.regions.answered.of(&key).contains_key(&1);
+        let comes = cluster.regions.answered.comes(&Key::new("n", "srcjob-1"), 2);
+        assert_eq!((answered, comes), (expected, expected), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_pe_that_asks_comes_here_though_its_regions_have_nothing_to_say() {
+    let mut cluster = cluster();
+    stored(&cluster);
+    let (region, pe) = (Key::new("n", "srcjob-cr0"), Key::new("n", "srcjob-1"));
+    cluster.server.edit::<ConsistentRegion>(&region, |region| {
+        region.status.as_mut().unwrap().record.as_mut().unwrap()["phase"] = json!({"unhealthy": {}});
+    });
+    cluster.mirrors.deliver_all();
+    cluster.expect(Exchange { from: NEIGHBOUR, ..get(OF_PE) }, 404, "has anything to say").await;
+    assert!(!cluster.regions.answered.comes(&pe, 2), "another pod has asked");
+    cluster.expect(get(OF_PE), 404, "has anything to say").await;
+    assert!(cluster.regions.answered.comes(&pe, 2));
+    cluster.server.remove::<ProcessingElement>(&pe);
+    cluster.mirrors.deliver_all();
+    assert_eq!(cluster.regions.answered.len(), 0, "nothing is kept of it");
+}
+
+/// Kubernetes takes the references to the job out of one object after the other, and waits with the end of the job.
+#[tokio::test]
+async fn reports_are_taken_while_a_job_is_being_deleted_without_its_children() {
+    let region = Key::new("n", "srcjob-cr0");
+    let reports = ["pe/1/checkpoint", "pe/0/checkpoint"];
+    for region_goes_first in [true, false] {
+        let mut cluster = cluster();
+        let events = stored(&cluster);
+        let now = cluster.server.now();
+        cluster.server.edit::<Job>(&Key::new("n", "srcjob"), |job| {
+            job.metadata.finalizers = Some(vec!["orphan".to_owned()]);
+            job.metadata.deletion_timestamp = Some(KubernetesTime(now));
+        });
+        let free_region = |cluster: &Cluster| {
+            cluster.server.edit::<ConsistentRegion>(&region, |region| region.metadata.owner_references = None);
+        };
+        if region_goes_first {
+            free_region(&cluster);
+        }
+        for (step, left) in [None, Some("srcjob-0"), Some("srcjob-1")].into_iter().enumerate() {
+            if let Some(pe) = left {
+                cluster.server.edit::<ProcessingElement>(&Key::new("n", pe), |pe| pe.metadata.owner_references = None);
+            }
+            cluster.mirrors.deliver_all();
+            cluster.expect(get(OF_PE), 200, DOCUMENT).await;
+            cluster.expect(send(Method::PUT, "/api/state/job/srcjob/pe/1/connectivity", "\"Full\""), 204, "").await;
+            for (path, from) in reports.into_iter().zip([PE, NEIGHBOUR]) {
+                let path = format!("/api/consistentregion/region/0/{path}");
+                cluster.expect(Exchange { from, ..send(Method::PUT, &path, "3") }, 204, "").await;
+            }
+            assert_eq!(std::mem::take(&mut *events.lock().unwrap()).len(), 2, "{region_goes_first} {step}");
+            // What the job itself is changed by is refused.
+            cluster.expect(send(Method::PUT, "/api/state/job/srcjob/pr/R/width", "3"), 400, "no job").await;
+        }
+        free_region(&cluster);
+        cluster.server.remove::<Job>(&Key::new("n", "srcjob"));
+        cluster.mirrors.deliver_all();
+        cluster.expect(get(OF_PE), 200, DOCUMENT).await;
+    }
 }
 
 #[tokio::test]

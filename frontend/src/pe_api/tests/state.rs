@@ -1,6 +1,10 @@
 //! The state of the instance.
 
 use super::*;
+use axum::body::Bytes;
+use axum::response::Response;
+use futures::{TryStreamExt as _, poll};
+use std::pin::pin;
 
 /// The state, without the time of the request.
 async fn state(cluster: &mut Cluster, accept: &str) -> (String, String) {
@@ -129,4 +133,70 @@ async fn the_state_of_many_pes_is_whole_and_in_order_and_that_of_none_is_a_docum
     assert!(body.ends_with("requestTime=\"T\"></instance>"), "{body}");
     let (_, body) = state(&mut nothing, "application/json").await;
     assert_eq!(body, r#"{"id":"n","requestTime":T,"jobs":[]}"#);
+}
+
+/// The state as JSON, for whoever asks from this address; nothing of it was read.
+async fn captured(cluster: &Cluster, from: &str) -> Response {
+    let request = Request::get("/api/state").header("host", "streams-api.n").header("accept", "application/json");
+    let request = request.extension(ConnectInfo::<SocketAddr>(format!("{from}:1").parse().unwrap()));
+    cluster.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+}
+
+async fn pieces(of: Response) -> Vec<Bytes> {
+    of.into_body().into_data_stream().try_collect().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_piece_ends_when_it_is_long_however_many_connections_its_pes_have() {
+    let cluster = Cluster::with(|server| {
+        jobs(server);
+        for pe in 2..10 {
+            element(server, "srcjob", pe, &format!("10.0.1.{pe}"));
+            exporting(server, pe, 0);
+        }
+        (0..300).for_each(|port| importing(server, &format!("dstjob-0-{port}"), "dstjob", 0, port, &named("s")));
+    });
+    let pieces = pieces(captured(&cluster, PE).await).await;
+    let longest = pieces.iter().map(Bytes::len).max();
+    assert!(longest.is_some_and(|longest| longest < (64 << 10) + 300 * 80), "{longest:?}");
+    let state: Value = serde_json::from_slice(&pieces.concat()).unwrap();
+    let pes = state["jobs"][0]["pes"].as_array().unwrap();
+    let connections = pes.iter().map(|pe| {
+        let ports = pe["outputPorts"].as_array().unwrap().iter();
+        ports.map(|port| port["connections"].as_array().unwrap().len()).sum()
+    });
+    assert_eq!(connections.collect::<Vec<usize>>(), [vec![0; 2], vec![300; 8]].concat());
+}
+
+#[tokio::test]
+async fn who_captures_all_the_time_takes_no_turn_of_another_namespace() {
+    let cluster = Cluster::with(jobs);
+    // Addresses that nobody knows are together like one namespace.
+    let turn = cluster.api.captures.turns.acquire("").await;
+    let mut waiting = pin!(pieces(captured(&cluster, TOOL).await));
+    assert!(poll!(&mut waiting).is_pending());
+    let own = tokio::time::timeout(Duration::from_secs(20), pieces(captured(&cluster, PE).await)).await;
+    assert!(!own.unwrap().is_empty());
+    assert!(poll!(&mut waiting).is_pending());
+    drop(turn);
+    assert!(!waiting.await.is_empty());
+}
+
+#[tokio::test]
+async fn an_address_has_few_captures_until_all_of_them_were_sent() {
+    let cluster = Cluster::with(jobs);
+    let mut unread = Vec::new();
+    for status in [200, 200, 200, 200, 200, 200, 200, 200, 503] {
+        unread.push(captured(&cluster, PE).await);
+        assert_eq!(unread.last().map(|answer| answer.status().as_u16()), Some(status), "{}", unread.len());
+    }
+    assert_eq!(captured(&cluster, NEIGHBOUR).await.status(), StatusCode::OK);
+    let refused = to_bytes(unread.pop().unwrap().into_body(), 1 << 10).await.unwrap();
+    assert_eq!(refused, "too many captures of this address go on now, try again");
+    let sent = pieces(unread.pop().unwrap()).await;
+    assert_eq!(captured(&cluster, PE).await.status(), StatusCode::SERVICE_UNAVAILABLE, "a piece was not sent");
+    drop(sent);
+    assert_eq!(captured(&cluster, PE).await.status(), StatusCode::OK);
+    drop(unread);
+    assert_eq!(cluster.api.captures.under_way(), 0);
 }

@@ -1,6 +1,10 @@
 //! Routes, properties, filters and subscriptions.
 
 use super::*;
+use axum::response::Response;
+use futures::{StreamExt as _, poll};
+use std::pin::pin;
+use streams_broker::Pe;
 
 #[tokio::test]
 async fn routes_are_those_of_the_board_and_follow_a_change_before_it_is_answered() {
@@ -27,6 +31,61 @@ async fn routes_are_those_of_the_board_and_follow_a_change_before_it_is_answered
     // The export forbids filters, and sends to the port.
     let path = format!("{importer}/import/0/filter");
     cluster.expect(Exchange { from: STRANGER, ..send(Method::PUT, &path, "a == 1") }, 400, "forbids filters").await;
+}
+
+/// Port 10 of PE 1 of `srcjob` exports a stream that so many ports import: more than a message may have.
+fn many_routes(server: &Server) {
+    by_name(server);
+    (0..600).for_each(|port| importing(server, &format!("dstjob-0-{port}"), "dstjob", 0, port, &named("s")));
+}
+
+/// The routes of PE 1 of `srcjob`, for whoever asks from this address; nothing of them was read.
+async fn many_routes_told(router: Router, from: &str) -> Response {
+    let request = Request::get(SUBSCRIPTIONS).header("host", "streams-api.n");
+    let request = request.extension(ConnectInfo::<SocketAddr>(format!("{from}:1").parse().unwrap()));
+    router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn many_routes_are_put_together_in_turn_and_counted_until_they_were_sent() {
+    let mut cluster = Cluster::with(many_routes);
+    let documents = cluster.api.route_documents.clone();
+    // Somebody of the namespace has its turn.
+    let turn = documents.turns.acquire("n").await;
+    let mut waiting = pin!(many_routes_told(cluster.router.clone(), PE));
+    assert!(poll!(&mut waiting).is_pending());
+    cluster.expect(get("/api/subscriptions/job/srcjob/pe/0"), 200, r#"{"exports":{},"imports":{}}"#).await;
+    // Who is of another namespace has another turn, whatever namespace it asks about.
+    assert_eq!(many_routes_told(cluster.router.clone(), TOOL).await.status(), StatusCode::OK);
+    assert!(poll!(&mut waiting).is_pending());
+    assert_eq!(documents.unread.taken(), 0);
+    drop(turn);
+    let mut told = waiting.await.into_body().into_data_stream();
+    let routes = told.next().await.unwrap().unwrap();
+    let pe = Pe { job: "srcjob".into(), id: 1 };
+    assert_eq!(routes, cluster.api.boards.routes("n", &pe).unwrap().document());
+    assert!(told.next().await.is_none());
+    drop(told);
+    assert!((routes.len()..routes.len() + (16 << 10)).contains(&documents.unread.taken()));
+    drop(routes);
+    assert_eq!(documents.unread.taken(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gets_no_turn_or_no_memory_for_many_routes_is_told_so_and_others_are_answered() {
+    let mut cluster = Cluster::with(many_routes);
+    let documents = cluster.api.route_documents.clone();
+    let turn = documents.turns.acquire("n").await;
+    cluster.expect(get(SUBSCRIPTIONS), 503, "other routes are put together first").await;
+    drop(turn);
+    let mut unread = documents.unread.share(cluster.api.callers.asker(PE.parse().unwrap()));
+    while unread.add(1 << 20).is_ok() {}
+    cluster.expect(get(SUBSCRIPTIONS), 503, "the routes of this address take too much memory").await;
+    cluster.expect(get("/api/subscriptions/job/srcjob/pe/0"), 200, "").await;
+    cluster.expect(Exchange { from: NEIGHBOUR, ..get(SUBSCRIPTIONS) }, 200, "dstjob-0-599").await;
+    drop(unread);
+    cluster.expect(get(SUBSCRIPTIONS), 200, "dstjob-0-599").await;
+    assert_eq!(documents.unread.taken(), 0);
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 //!
 //! The order is that of the numbers which requests get when they are admitted. [`problems`] looks whether it explains
 //! the history: who had an answer before another one asked comes first; a request is in force as a whole or not at all;
-//! a precondition held at its place; the last one counts. What was refused by the compiler, or withdrawn, may have been
-//! desired for a while, and that is no reason to refuse anybody else.
+//! a precondition held at its place; the last one counts. What was refused by the compiler, or withdrawn, was never
+//! there: it is no reason to refuse anybody else, nor to admit anybody.
 
 use super::fixture::{WITHIN, with_system};
 use anyhow::{Context as _, Result, ensure};
@@ -13,7 +13,7 @@ use futures::future::join_all;
 use integration_tests::sample::{CLEAN, MODEL, SCORE, Widths};
 use integration_tests::system::job::ObservedJob;
 use kube::ResourceExt as _;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Instant;
 use streams_api::{Resize, ResizePhase};
 use streams_control_plane::wait::eventually;
@@ -39,6 +39,8 @@ struct Call {
     wanted: RegionWidths,
     /// The width that the caller expected of its only region.
     expected: Option<u32>,
+    /// The generation that it expected.
+    expected_generation: Option<u64>,
     /// When it asked, and when it was answered.
     from: Instant,
     to: Instant,
@@ -53,8 +55,10 @@ enum Outcome {
     Superseded(u64),
     /// Number of a request that was admitted and ended without its widths, be it refused by the compiler or withdrawn.
     Ended(u64),
-    /// The precondition does not hold.
+    /// The precondition on the width does not hold.
     Mismatch,
+    /// The precondition on the generation does not hold, or did not any more when it was to be carried out.
+    OtherGeneration,
     /// Something else, which nobody expects here.
     Other(String),
 }
@@ -63,13 +67,13 @@ impl Call {
     fn number(&self) -> Option<u64> {
         match self.outcome {
             Outcome::InForce(number, _) | Outcome::Superseded(number) | Outcome::Ended(number) => Some(number),
-            Outcome::Mismatch | Outcome::Other(_) => None,
+            Outcome::Mismatch | Outcome::OtherGeneration | Outcome::Other(_) => None,
         }
     }
 }
 
 /// What of a history the order of the numbers does not explain. `before` are the widths before the first call, `after`
-/// those that are in force after the last.
+/// those that are in force after the last. The job is of generation 0 before the first call.
 fn problems(calls: &[Call], before: &RegionWidths, after: &RegionWidths) -> Vec<String> {
     let mut problems: Vec<String> = calls
         .iter()
@@ -80,9 +84,6 @@ fn problems(calls: &[Call], before: &RegionWidths, after: &RegionWidths) -> Vec<
         .collect();
     let mut numbered: Vec<(u64, &Call)> = calls.iter().filter_map(|call| Some((call.number()?, call))).collect();
     numbered.sort_by_key(|(number, _)| *number);
-    let mut desired = before.clone();
-    // What was desired before requests that ended.
-    let mut otherwise: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     let mut applied = before.clone();
     let mut generations: BTreeMap<u64, BTreeMap<&str, u32>> = BTreeMap::new();
     for (at, (number, call)) in numbered.iter().enumerate() {
@@ -95,23 +96,16 @@ fn problems(calls: &[Call], before: &RegionWidths, after: &RegionWidths) -> Vec<
         }
         let (region, width) =
             call.wanted.first_key_value().map_or(("", 0), |(region, width)| (region.as_str(), *width));
-        let is_desired = |expected| {
-            let otherwise = otherwise.get(region).is_some_and(|widths| widths.contains(&expected));
-            desired.get(region) == Some(&expected) || otherwise
-        };
-        if call.expected.is_some_and(|expected| !is_desired(expected)) {
-            problems.push(format!("{number} expects {:?} of {region}, not {:?}", call.expected, desired.get(region)));
-        }
-        for (region, width) in &call.wanted {
-            let instead = desired.insert(region.clone(), *width);
-            let otherwise = otherwise.entry(region).or_default();
-            match call.outcome {
-                Outcome::Ended(_) => otherwise.extend(instead),
-                _ => otherwise.clear(),
-            }
+        // Nobody is admitted by what may still be refused, withdrawn or superseded.
+        if call.expected.is_some_and(|expected| applied.get(region) != Some(&expected)) {
+            problems.push(format!("{number} expects {:?} of {region}, not {:?}", call.expected, applied.get(region)));
         }
         match call.outcome {
             Outcome::InForce(_, generation) => {
+                // It is in the next generation, or in force in the one that it expects.
+                if call.expected_generation.is_some_and(|expected| !(expected..=expected + 1).contains(&generation)) {
+                    problems.push(format!("{number} expects {:?}, and is {generation}", call.expected_generation));
+                }
                 for (region, width) in &call.wanted {
                     let same = generations.entry(generation).or_default().insert(region, *width);
                     if same.is_some_and(|same| same != *width) {
@@ -135,7 +129,7 @@ fn problems(calls: &[Call], before: &RegionWidths, after: &RegionWidths) -> Vec<
                     problems.push(format!("{number} for {region}: {width} gave way to none"));
                 }
             }
-            Outcome::Ended(_) | Outcome::Mismatch | Outcome::Other(_) => {}
+            Outcome::Ended(_) | Outcome::Mismatch | Outcome::OtherGeneration | Outcome::Other(_) => {}
         }
     }
     for call in calls.iter().filter(|call| call.outcome == Outcome::Mismatch) {
@@ -149,6 +143,15 @@ fn problems(calls: &[Call], before: &RegionWidths, after: &RegionWidths) -> Vec<
             problems.push(format!("{region} was {expected} all the time, and somebody who expects that was refused"));
         }
     }
+    for call in calls.iter().filter(|call| matches!(call.outcome, Outcome::OtherGeneration)) {
+        let Some(expected) = call.expected_generation else { continue };
+        let is_newer = |other: &Call| {
+            other.from < call.to && matches!(other.outcome, Outcome::InForce(_, generation) if generation > expected)
+        };
+        if !calls.iter().any(is_newer) {
+            problems.push(format!("nothing came after generation {expected}, and somebody who expects it was refused"));
+        }
+    }
     if applied != *after {
         problems.push(format!("the last requests in force come to {applied:?}, and in force are {after:?}"));
     }
@@ -159,12 +162,13 @@ fn problems(calls: &[Call], before: &RegionWidths, after: &RegionWidths) -> Vec<
 async fn ask(mut balancer: ElasticityServiceClient<Channel>, request: ResizeRequest) -> (Call, Option<String>) {
     let wanted = request.regions.iter().map(|desired| (desired.region.clone(), desired.width)).collect();
     let expected = request.regions.iter().find_map(|desired| desired.expected_width);
+    let expected_generation = request.expected_generation;
     let from = Instant::now();
     let mut request = Request::new(request);
     request.set_timeout(WITHIN);
     let answer = balancer.resize(request).await;
     let to = Instant::now();
-    let call = |outcome| Call { wanted, expected, from, to, outcome };
+    let call = |outcome| Call { wanted, expected, expected_generation, from, to, outcome };
     match answer {
         // The number is filled in once all have been answered.
         Ok(answer) => {
@@ -179,6 +183,7 @@ async fn ask(mut balancer: ElasticityServiceClient<Channel>, request: ResizeRequ
                 "SUPERSEDED" => Outcome::Superseded(0),
                 "REJECTED" | "CANCELLED" => Outcome::Ended(0),
                 "WIDTH_MISMATCH" => Outcome::Mismatch,
+                "GENERATION_MISMATCH" => Outcome::OtherGeneration,
                 _ => Outcome::Other(format!("{status:?}")),
             };
             (call(outcome), request)
@@ -250,6 +255,9 @@ async fn what_200_callers_are_told_at_once_is_explained_by_one_order() -> Result
                 _ => vec![(MODEL, 1 + number / 4 % 2)],
             };
             let mut request = job.resize_request(&widths, WaitFor::Committed);
+            if number % 8 == 1 {
+                request.expected_generation = Some(0);
+            }
             if number % 4 == 3 {
                 // One after the other can have it, and waits for that; but some expect what never is.
                 for desired in &mut request.regions {
@@ -354,21 +362,26 @@ mod checker {
         let start = Instant::now();
         let start = |seconds| start + Duration::from_secs(seconds);
         let wanted = wanted.iter().map(|(region, width)| ((*region).to_owned(), *width)).collect();
-        Call { wanted, expected, from: start(from), to: start(to), outcome }
+        Call { wanted, expected, expected_generation: None, from: start(from), to: start(to), outcome }
+    }
+
+    /// The same for somebody who expects this generation.
+    fn of_generation(expected: u64, call: Call) -> Call {
+        Call { expected_generation: Some(expected), ..call }
     }
 
     #[test]
     fn histories_that_no_order_explains_are_found() {
-        use Outcome::{Ended, InForce, Mismatch, Other, Superseded};
+        use Outcome::{Ended, InForce, Mismatch, Other, OtherGeneration, Superseded};
         let widths = |a, b| RegionWidths::from([("A".to_owned(), a), ("B".to_owned(), b)]);
         // history, widths in force after it -> the beginning of each problem
-        let table: [(Vec<Call>, RegionWidths, &[&str]); 12] = [
+        let table: [(Vec<Call>, RegionWidths, &[&str]); 15] = [
             (vec![], widths(1, 1), &[]),
             (
                 vec![
                     call(&[("A", 2)], None, 0, 5, InForce(1, 1)),
                     call(&[("A", 3), ("B", 3)], None, 1, 4, Superseded(2)),
-                    call(&[("B", 2)], Some(3), 2, 5, InForce(3, 1)),
+                    call(&[("B", 2)], Some(1), 2, 5, InForce(3, 1)),
                     call(&[("B", 2)], Some(1), 3, 6, Mismatch),
                 ],
                 widths(2, 2),
@@ -398,16 +411,37 @@ mod checker {
             ),
             (vec![call(&[("A", 2)], None, 0, 1, Other("oops".to_owned()))], widths(1, 1), &["not documented: oops"]),
             (
-                // With the one that ended, and without it.
+                // Those that ended, or gave way, were never there.
                 vec![
                     call(&[("A", 9)], None, 0, 5, Ended(1)),
                     call(&[("A", 2)], Some(9), 1, 4, Superseded(2)),
-                    call(&[("A", 9)], None, 0, 5, Ended(3)),
-                    call(&[("A", 3)], Some(2), 2, 5, InForce(4, 1)),
+                    call(&[("A", 3)], Some(2), 2, 5, InForce(3, 1)),
                     call(&[("A", 2)], Some(1), 3, 6, Mismatch),
                 ],
                 widths(3, 1),
+                &["2 expects Some(9)", "3 expects Some(2)"],
+            ),
+            (
+                vec![
+                    of_generation(0, call(&[("A", 2)], None, 0, 5, InForce(1, 1))),
+                    of_generation(0, call(&[("A", 3)], None, 0, 5, OtherGeneration)),
+                    of_generation(1, call(&[("A", 2)], None, 6, 7, InForce(2, 1))),
+                ],
+                widths(2, 1),
                 &[],
+            ),
+            (
+                vec![
+                    of_generation(0, call(&[("A", 2)], None, 0, 5, InForce(1, 1))),
+                    of_generation(0, call(&[("B", 3)], None, 0, 5, InForce(2, 2))),
+                ],
+                widths(2, 3),
+                &["2 expects Some(0), and is 2"],
+            ),
+            (
+                vec![of_generation(0, call(&[("A", 3)], None, 0, 5, OtherGeneration))],
+                widths(1, 1),
+                &["nothing came after generation 0"],
             ),
             (
                 vec![call(&[("A", 9)], None, 0, 5, Ended(1)), call(&[("A", 2)], Some(1), 1, 2, Mismatch)],

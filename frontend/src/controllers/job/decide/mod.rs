@@ -40,7 +40,6 @@ use super::generation::next_generation;
 use super::observed::{Children, DesiredGeneration, DesiredPe, JobObservation, Loaded, ObservedDrift, ObservedObject};
 use super::refusals::NAME_TAKEN;
 use super::tasks::{Failure, Progress, Remedy, Task};
-use super::transport::Transport;
 use super::waits::{Waits, Words};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
@@ -410,18 +409,8 @@ pub(crate) fn decide(observed: &JobObservation) -> (JobDecision, Report) {
     if let Some(end) = observed.written_until {
         draft.wake(end);
     }
-    if let Some(next) = observed.transport.as_ref().and_then(Transport::next) {
+    if let Some(next) = observed.transport.as_ref().and_then(|transport| transport.next(observed.now)) {
         draft.wake(next);
-    }
-    let concerns_secret = |action: &JobAction| {
-        matches!(
-            action,
-            JobAction::Apply(Child::TransportSecret, _) | JobAction::Delete(Owned::Child(Child::TransportSecret), _)
-        )
-    };
-    if draft.actions.iter().any(concerns_secret) {
-        // No change of an object tells what comes of it.
-        draft.wake(observed.now);
     }
     for contention in &observed.contended {
         draft.wake(contention.until);
@@ -442,7 +431,7 @@ fn requests(observed: &JobObservation, draft: &mut Draft) {
     if requests.has_new {
         draft.act(JobAction::Admit);
     }
-    if let Some(end) = requests.cools_until {
+    for end in requests.cools_until.into_iter().chain(requests.lacks_regions_until) {
         draft.wake(end);
     }
     for apart in requests.apart.iter().filter(|apart| apart.until > observed.now) {

@@ -37,7 +37,8 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
     // The commit ends it: from then on starting over would only tear down what runs. Nor does it help while others are
     // in the way.
     let failures = observed.last_failure.iter().chain(observed.tasks.failures());
-    if submitting && observed.worked >= observed.deadlines.submission && !refusals::holds_up(status, failures) {
+    let is_held_up = refusals::holds_up(status, observed.refusals_are_over, failures);
+    if submitting && observed.worked >= observed.deadlines.submission && !is_held_up {
         return record(if status.submission_attempts < observed.deadlines.max_attempts {
             JobStatusChange::StartOver
         } else {
@@ -103,16 +104,17 @@ fn number(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
 
 /// Whether the proposal goes on. One for other widths than are wanted by now is committed nevertheless: widths that
 /// change all the time would keep all of them from being applied (rule elasticity-17). But it must not be in the way if
-/// it cannot be written, or if whoever asked for it has withdrawn the request.
+/// it cannot be written, or if whoever asked for it has withdrawn the request, unless it is what others want as well.
 fn is_kept(observed: &JobObservation, proposal: &DesiredGeneration, wanted: Option<&Target>) -> bool {
-    if observed.requests.withdraws_proposal {
+    let is_wanted = proposal.target.as_ref() == wanted;
+    if observed.requests.withdraws_proposal && !is_wanted {
         return false;
     }
     let plan = observed.status.proposal.as_ref().map_or("", |proposal| proposal.plan.sha256.as_str());
     let has_no_texts = matches!(observed.tasks.publish.progress_of_plan(plan), Progress::Failed(_));
     let is_stuck = has_no_texts || observed.last_failure.is_some();
     let is_resize = matches!(proposal.target, Some(Target::Resize { .. })) && observed.status.generation.is_some();
-    proposal.target.as_ref() == wanted || (is_resize && !is_stuck)
+    is_wanted || (is_resize && !is_stuck)
 }
 
 fn record(change: JobStatusChange) -> Option<Step> {

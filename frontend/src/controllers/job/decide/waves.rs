@@ -41,7 +41,7 @@ impl Changes {
     /// The PEs whose objects are to be written now. Of the others, says what they wait for.
     pub(super) fn now(self, observed: &JobObservation, wanted: &DesiredGeneration, draft: &mut Draft) -> Vec<u64> {
         let Self { at_once: mut now, are_down, interrupting } = self;
-        let mut interrupting: Vec<u64> = interrupting.into_iter().map(|(_, id)| id).collect();
+        let interrupting: Vec<u64> = interrupting.into_iter().map(|(_, id)| id).collect();
         if interrupting.is_empty() {
             return now;
         }
@@ -60,18 +60,22 @@ impl Changes {
             return now;
         }
         let limit = observed.max_unavailable.of(wanted.processing_elements.len());
-        let (taken_down, until) = taken_down(observed, wanted);
+        let TakenDown { ids, waits, until } = taken_down(observed, wanted);
         until.into_iter().for_each(|until| draft.wake(until));
-        let room = limit.saturating_sub(taken_down.count()).min(interrupting.len());
+        // A pod that has not settled counts already: to replace it again takes nobody else down, and waiting for it
+        // would be waiting for itself.
+        let (again, mut interrupting): (Vec<u64>, Vec<u64>) = interrupting.into_iter().partition(|id| ids.contains(id));
+        let room = limit.saturating_sub(ids.len()).min(interrupting.len());
         let later = interrupting.split_off(room);
-        for id in &interrupting {
+        for id in again.iter().chain(&interrupting) {
             draft.report.wait(*id, true, &Words::default());
         }
+        now.extend(again);
         now.extend(interrupting);
-        let why = if taken_down.is_empty() {
+        let why = if waits.is_empty() {
             "it is restarted when those before it run".to_owned()
         } else {
-            format!("it is restarted when those before it run: {taken_down}")
+            format!("it is restarted when those before it run: {waits}")
         };
         put_off(&later, &why, draft);
         now
@@ -104,12 +108,19 @@ fn new_pes(observed: &JobObservation, wanted: &DesiredGeneration) -> Waits {
     waits
 }
 
-/// PEs that roll-outs took down and that do not run again yet; and when fewer of them may count although nothing has
-/// happened.
-fn taken_down(observed: &JobObservation, wanted: &DesiredGeneration) -> (Waits, Option<Timestamp>) {
+/// PEs that roll-outs took down and that do not run again yet.
+#[derive(Default)]
+struct TakenDown {
+    ids: BTreeSet<u64>,
+    /// What they say.
+    waits: Waits,
+    /// When fewer of them may count although nothing has happened.
+    until: Option<Timestamp>,
+}
+
+fn taken_down(observed: &JobObservation, wanted: &DesiredGeneration) -> TakenDown {
     let end = roll_out_end(observed).filter(|end| observed.now < *end);
-    let mut waits = Waits::default();
-    let mut until = None;
+    let mut taken_down = TakenDown::default();
     for (id, pe) in &wanted.processing_elements {
         let Some(current) = observed.children.processing_elements.get(id) else { continue };
         if current.is_stopped
@@ -126,13 +137,14 @@ fn taken_down(observed: &JobObservation, wanted: &DesiredGeneration) -> (Waits, 
         // A newer generation does not wait for what an older one has broken.
         let is_of_older = current.interrupted_for.is_some() && current.is_starting && end.is_some();
         if is_going || is_of_this || is_of_older {
-            waits.add(*id, &current.says);
+            taken_down.ids.insert(*id);
+            taken_down.waits.add(*id, &current.says);
         }
         if is_of_older && !is_of_this {
-            until = end;
+            taken_down.until = end;
         }
     }
-    (waits, until)
+    taken_down
 }
 
 /// When what was removed at a time goes although not every PE has its new text: past the resize time-out. If PEs are

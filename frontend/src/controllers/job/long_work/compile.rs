@@ -6,6 +6,7 @@ use crate::controllers::job::compilation::{self, automatic, compilation, repeate
 use crate::controllers::job::documents;
 use crate::controllers::job::generation::{Generation, GenerationDetails, Settled, Target};
 use crate::controllers::job::in_force::redis_of;
+use crate::controllers::job::off_thread::off_thread_if_many;
 use crate::controllers::job::plans::Sources;
 use crate::controllers::job::tasks::{CompileRequest, Compiled, Slot, TaskKind, Tasks};
 use crate::controllers::traces;
@@ -16,10 +17,10 @@ use kube::core::ObjectMeta;
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use streams_api::{FusionMode, Job, ProcessingElement, RequestedWidths, Resize, StoredPlan, names};
+use streams_api::{FusionMode, Job, ProcessingElement, StoredPlan, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Cluster;
-use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
+use streams_kubernetes::ownership::{controlled_by, controller};
 use streams_kubernetes::watch::Kept;
 use streams_process::telemetry::{self, TraceContext};
 use streams_proto::fusion::v1::resize_request::{Policy, PortsInUse};
@@ -91,7 +92,7 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
             submit(assignment, adl).await?
         }
         (Target::Resize { widths, rebalances }, Some(previous)) => {
-            let in_use = in_use(&reconciler.mirrors, key, job, &previous.plan, is_as_planned(assignment));
+            let in_use = in_use(&reconciler.mirrors, key, job, previous, is_as_planned(assignment)).await?;
             let policy = if *rebalances { Policy::Rebalance } else { Policy::Sticky };
             resize(assignment, previous, widths, policy, in_use, adl).await?
         }
@@ -118,41 +119,14 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
     store(assignment, generation).await
 }
 
-/// The trace that a compilation continues: of whoever changed a width, or created the job (rule name-11).
+/// The trace that a compilation continues: of whoever changed a width, as the look that asked for it has found it, or
+/// created the job (rule name-11).
 fn trace_of<C: Cluster>(assignment: &Assignment<'_, C>, target: &Target) -> Option<TraceContext> {
-    let Assignment { reconciler, key, job, .. } = assignment;
-    let widths = match target {
-        Target::Submission { .. } => {
-            return traces::carried_by(*job);
-        }
-        Target::Resize { widths, .. } => widths,
-    };
-    let regions: Vec<_> = reconciler.mirrors.parallel_regions.of_job(key).collect();
-    let ours = || regions.iter().map(|region| &**region).filter(|region| is_controlled_by(&region.metadata, *job));
-    let request = RequestedWidths::read(ours());
-    let carried_out = |request: &Resize| {
-        let wanted = &request.spec.regions;
-        !request.phase().is_final() && wanted.iter().all(|wanted| widths.get(&wanted.name) == Some(&wanted.width))
-    };
-    let requests = reconciler.requests(key, job);
-    let newest = requests
-        .iter()
-        .filter(|request| carried_out(request))
-        .max_by_key(|request| request.status.as_ref().and_then(|status| status.number));
-    if let Some(trace) = newest.and_then(|request| traces::carried_by(&**request)) {
-        return Some(trace);
+    let Assignment { reconciler, key, job, uid } = assignment;
+    match target {
+        Target::Submission { .. } => traces::carried_by(*job),
+        Target::Resize { widths, .. } => reconciler.memory.find(key, uid, |entry| entry.trace_of(widths)).flatten(),
     }
-    let applied = job.status.as_ref().map_or(&[][..], |status| &status.applied_widths);
-    ours().find_map(|region| {
-        let name = &region.spec.name;
-        let (width, trace) = match request.as_ref().and_then(|request| Some((request, request.pending(region)?))) {
-            Some((request, width)) => (width, request.trace_parent.as_deref()),
-            None => (region.spec.width, region.trace_parent()),
-        };
-        let is_new = applied.iter().all(|applied| applied.region != *name || applied.width != width);
-        let trace = trace.filter(|_| is_new && widths.get(name) == Some(&width))?;
-        Some(TraceContext { parent: trace.to_owned(), state: None })
-    })
 }
 
 /// The committed generation.
@@ -188,7 +162,8 @@ async fn submit<C: Cluster>(
     let wants_free = job.spec.fusion.clone().unwrap_or_default().mode() == FusionMode::Automatic;
     let free = if wants_free {
         let cluster = &reconciler.cluster;
-        reconciler.free_cpu.get(cluster.now(), hosts::cpu_free(cluster)).await?
+        let free = reconciler.free_cpu.get(cluster.now(), hosts::cpu_free(cluster)).await;
+        free.map_err(|error| WorkError::transient("ApiServer", error.to_string()))?
     } else {
         None
     };
@@ -262,18 +237,32 @@ pub(super) struct InUse {
 
 /// PE ids and ports of what still exists (rule job-24): of PEs that are being removed, of pods that outlive their PE,
 /// and of PEs whose objects are not of the plan yet. A new PE with the id of a pod that is being terminated would
-/// have to wait for it. `is_as_planned`: whether an object is known to be of the plan; then it is not read.
-pub(super) fn in_use(
+/// have to wait for it. `is_as_planned`: whether an object is known to be of the plan; then it is not read. Many are
+/// read on a thread that serves nobody else.
+///
+/// # Errors
+/// Reading panicked.
+pub(super) async fn in_use(
     mirrors: &Mirrors,
     key: &Key,
     job: &Job,
-    plan: &Plan,
+    of: &Arc<Generation>,
     is_as_planned: impl Fn(&Key, &Kept<ProcessingElement>) -> bool,
-) -> InUse {
-    let pes = mirrors.processing_elements.kept_of_job(key).into_iter().filter(|(name, pe)| !is_as_planned(name, pe));
-    let pes = pes.filter_map(|(_, pe)| pe.read()).filter(|pe| is_controlled_by(&pe.metadata, job));
-    let pods = mirrors.pods.kept_of_job(key).into_iter().filter_map(|(_, pod)| pod.metadata());
-    ids_and_ports(pes, pods.filter_map(|pod| pe_id(&pod, &key.name)), plan)
+) -> Result<InUse, WorkError> {
+    let pes = mirrors.processing_elements.kept_of_job(key).into_iter();
+    let pes: Vec<_> = pes.filter(|(name, pe)| !is_as_planned(name, pe)).map(|(_, pe)| pe).collect();
+    let pods = mirrors.pods.kept_of_job(key);
+    let uid = job.metadata.uid.clone();
+    let (name, of) = (Arc::clone(&key.name), Arc::clone(of));
+    let in_use = off_thread_if_many(pes.len().saturating_add(pods.len()), move || {
+        let is_ours = |pe: &Arc<ProcessingElement>| {
+            uid.is_some() && controller(&pe.metadata).map(|owner| &owner.uid) == uid.as_ref()
+        };
+        let pes = pes.into_iter().filter_map(|pe| pe.read()).filter(is_ours);
+        let pods = pods.into_iter().filter_map(|(_, pod)| pod.metadata());
+        ids_and_ports(pes, pods.filter_map(|pod| pe_id(&pod, &name)), &of.plan)
+    });
+    in_use.await.map_err(|error| WorkError::transient("Internal", error.to_string()))
 }
 
 /// Whether the last look at the job has seen that what was applied to an object is what the committed generation wants.

@@ -136,7 +136,7 @@ impl<C: Cluster> DryRuns<C> {
         }
         let stored = job.status.as_ref().and_then(|status| status.plan.as_ref());
         let stored = stored.ok_or_else(|| Unforeseen::Later("the job has no plan yet".to_owned()))?;
-        let previous = self.generation(&key, stored).await?;
+        let previous = Arc::new(self.generation(&key, stored).await?);
         let mut widths = previous.widths();
         widths.extend(request.spec.regions.iter().map(|wanted| (wanted.name.clone(), wanted.width)));
         if widths == previous.widths() {
@@ -144,7 +144,8 @@ impl<C: Cluster> DryRuns<C> {
         }
         let rebalances = request.spec.policy == ResizePolicy::Rebalance;
         let policy = if rebalances { Policy::Rebalance } else { Policy::Sticky };
-        let in_use = in_use(&self.mirrors, &key, job, &previous.plan, |_, _| false);
+        let in_use = in_use(&self.mirrors, &key, job, &previous, |_, _| false).await;
+        let in_use = in_use.map_err(|error| Unforeseen::Later(error.message))?;
         let resize = resize_request(&previous, &widths, policy, in_use, None);
         let planned =
             match self.plan(&key, job, PlanRequest { what: Some(What::Resize(resize)), include_plan: true }).await {
@@ -161,7 +162,7 @@ impl<C: Cluster> DryRuns<C> {
         }
         let target = Target::Resize { widths, rebalances };
         let details = GenerationDetails { nodes: previous.nodes.clone(), ..GenerationDetails::default() };
-        let generation = Generation::following(Some(&previous), target, repeated(&previous), plan, details);
+        let generation = Generation::following(Some(&*previous), target, repeated(&previous), plan, details);
         let (generation, size) = off_thread(move || {
             let size = generation.encode().len();
             (generation, size)
@@ -171,7 +172,8 @@ impl<C: Cluster> DryRuns<C> {
         if let Err(error) = check::fits(size, &self.settings) {
             return refused_or_later(request, error, self.cluster.now());
         }
-        Ok(Foreseen::Planned(self.foresight(&key, generation, warnings)))
+        let stay = self.without_pods(&key).await?;
+        Ok(Foreseen::Planned(foresight(generation, &stay, warnings)))
     }
 
     /// The request with the status that admission would give it now.
@@ -199,7 +201,8 @@ impl<C: Cluster> DryRuns<C> {
             said.map(|said| Resize { status: Some(said), ..request.clone() })
         });
         let admitted = admitted.await.map_err(|error| Unforeseen::Later(error.to_string()))?;
-        let why = "a request that is not committed yet wants another width of one of the regions";
+        let why = "it depends on what becomes of a request that is not committed yet and wants another width of one of \
+                   the regions, or on the object of a region, which is missing";
         admitted.ok_or_else(|| Unforeseen::Later(why.to_owned()))
     }
 
@@ -238,23 +241,30 @@ impl<C: Cluster> DryRuns<C> {
         read.map_err(|incomplete| WorkError::transient("AdlMissing", incomplete.to_string()))
     }
 
-    fn foresight(&self, key: &Key, generation: Generation, warnings: Vec<Warning>) -> Foresight {
-        let pes = self.mirrors.processing_elements.of_job(key);
+    /// PEs that take another text without a pod: those that have completed, or were stopped, or are suspended (rule
+    /// job-53).
+    async fn without_pods(&self, key: &Key) -> Result<BTreeSet<u64>, Unforeseen> {
+        let pes = self.mirrors.processing_elements.kept_of_job(key);
         let is_suspended = self.mirrors.jobs.get(key).is_some_and(|job| job.spec.suspend);
-        let stay = pes.filter(|pe| {
+        let found = off_thread_if_many(pes.len(), move || {
             let is_done = |status: &ProcessingElementStatus| status.stopped || status.phase == Some(PePhase::Completed);
-            is_suspended || pe.status.as_ref().is_some_and(is_done)
+            let pes = pes.into_iter().filter_map(|(_, pe)| pe.read());
+            let stay = pes.filter(|pe| is_suspended || pe.status.as_ref().is_some_and(is_done));
+            stay.map(|pe| pe.spec.id).collect()
         });
-        let stay: BTreeSet<u64> = stay.map(|pe| pe.spec.id).collect();
-        let (number, mut changes) = (generation.number, generation.changes());
-        let mut changed = generation.plan.processing_elements;
-        // A PE that has completed or was stopped takes its text without a pod (rule job-53).
-        let is_kept = |pe: &ProcessingElement| pe.fate() == Fate::Restarted && stay.contains(&pe.id);
-        let kept = u32::try_from(changed.iter().filter(|pe| is_kept(pe)).count()).unwrap_or(u32::MAX);
-        (changes.kept, changes.restarted) = (changes.kept.saturating_add(kept), changes.restarted.saturating_sub(kept));
-        changed.retain(|pe| !matches!(pe.fate(), Fate::Kept | Fate::KeptUnobservable) && !is_kept(pe));
-        Foresight { generation: number, changes, changed, warnings }
+        found.await.map_err(|error| Unforeseen::Later(error.to_string()))
     }
+}
+
+/// What a generation would do to PEs, of which these take their texts without a pod.
+fn foresight(generation: Generation, without_pods: &BTreeSet<u64>, warnings: Vec<Warning>) -> Foresight {
+    let (number, mut changes) = (generation.number, generation.changes());
+    let mut changed = generation.plan.processing_elements;
+    let is_kept = |pe: &ProcessingElement| pe.fate() == Fate::Restarted && without_pods.contains(&pe.id);
+    let kept = u32::try_from(changed.iter().filter(|pe| is_kept(pe)).count()).unwrap_or(u32::MAX);
+    (changes.kept, changes.restarted) = (changes.kept.saturating_add(kept), changes.restarted.saturating_sub(kept));
+    changed.retain(|pe| !matches!(pe.fate(), Fate::Kept | Fate::KeptUnobservable) && !is_kept(pe));
+    Foresight { generation: number, changes, changed, warnings }
 }
 
 /// What an error of the work means for a request.

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
 use streams_proto::fusion::v1::{Plan, Warning};
 
@@ -70,7 +71,7 @@ pub(super) async fn nodes<C: Cluster>(cluster: &C) -> Result<Nodes, WorkError> {
 
 /// Free CPU of the cluster in milli-cores (rule job-23): allocatable minus requested, over all nodes that pods may be
 /// put on. `None` if the frontend may not see it.
-pub(super) async fn cpu_free<C: Cluster>(cluster: &C) -> Result<Option<u64>, WorkError> {
+pub(super) async fn cpu_free<C: Cluster>(cluster: &C) -> Result<Option<u64>, Error> {
     let mut free = Free::default();
     let found = async {
         cluster

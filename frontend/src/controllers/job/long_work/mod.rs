@@ -215,7 +215,7 @@ impl<C: Cluster> Assignment<'_, C> {
         tokio::select! {
             biased;
             () = token.cancelled() => tracing::debug!(job = %self.key, kind = %W::KIND, "nobody wants it any more"),
-            (result, worked) = stopwatch::measure(move || cluster.now(), work) => {
+            (result, worked) = stopwatch::measure(move || cluster.passed(), work) => {
                 self.keep::<W>(request, result, worked);
             }
         }
@@ -244,6 +244,7 @@ impl<C: Cluster> Assignment<'_, C> {
                 }
                 Err(error) => {
                     tracing::warn!(job = %self.key, kind = %W::KIND, reason = %error.reason, "{}", error.message);
+                    entry.refusals.failed();
                     let now = self.reconciler.cluster.now();
                     let failures = entry.failures.entry(W::KIND).or_default();
                     let before = failures.another(self.job.metadata.generation);

@@ -8,11 +8,11 @@ use super::standing::{Circumstances, Wanted, is_new};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
-use streams_api::resize::RESIZES_MAX;
+use streams_api::resize::{RESIZES_KEPT, RESIZES_MAX};
 use streams_api::{AdmittedRegion, Resize, ResizePhase, ResizeStatus, condition};
 
 /// Longest message of a request (schema).
-const MESSAGE_MAX: usize = 4096;
+pub(super) const MESSAGE_MAX: usize = 4096;
 /// Another generation is committed than the request expects.
 pub(crate) const GENERATION_MISMATCH: &str = "GenerationMismatch";
 /// Regions that a message lists.
@@ -48,7 +48,7 @@ pub(crate) fn admit_all<'a>(of: &Circumstances<'a>, mut last: u64, now: Timestam
     let mut judged = Vec::new();
     for (order, request) in new.into_iter().enumerate() {
         let judgement =
-            if order < regular { judge(request, of, wanted.as_mut()) } else { Judgement::Refused(too_many()) };
+            if order < regular { judge(request, of, now, wanted.as_mut()) } else { Judgement::Refused(too_many()) };
         let status = match judgement {
             Judgement::Admitted(regions) => {
                 last = last.saturating_add(1);
@@ -70,9 +70,27 @@ pub(crate) fn admit_all<'a>(of: &Circumstances<'a>, mut last: u64, now: Timestam
 
 /// Whether nobody can say yet what becomes of a request that nobody has admitted: it expects a width that depends on
 /// what becomes of others (rule elasticity-16), or the object of a region is gone for a moment.
-pub(super) fn depends_on_others(request: &Resize, of: &Circumstances<'_>) -> bool {
-    let lacks_region = || request.spec.regions.iter().any(|wanted| of.regions.get(&wanted.name).is_none());
-    (expects_a_width(request) || lacks_region()) && matches!(judge(request, of, None), Judgement::Later)
+pub(super) fn depends_on_others(request: &Resize, of: &Circumstances<'_>, now: Timestamp) -> bool {
+    let may_depend = expects_a_width(request) || lacks_region(request, of);
+    may_depend && matches!(judge(request, of, now, None), Judgement::Later)
+}
+
+/// Whether the object of a region that it names is not there.
+pub(super) fn lacks_region(request: &Resize, of: &Circumstances<'_>) -> bool {
+    request.spec.regions.iter().any(|wanted| of.regions.get(&wanted.name).is_none())
+}
+
+/// Until when a request waits for the object of a region that is not there.
+pub(super) fn waits_for_regions_until(request: &Resize) -> Option<Timestamp> {
+    let created = request.metadata.creation_timestamp.as_ref()?.0;
+    created.checked_add(RESIZES_KEPT).ok()
+}
+
+/// Why a request is refused whose precondition on the generation of the job does not hold, or does not hold any more.
+pub(super) fn other_generation(request: &Resize, of: &Circumstances<'_>) -> Option<(&'static str, String)> {
+    let expected = request.spec.expected_generation.filter(|_| !of.has_expected_generation(request))?;
+    let committed = of.status.generation.unwrap_or_default();
+    Some((GENERATION_MISMATCH, format!("generation {committed} of the job is committed, not {expected}")))
 }
 
 fn expects_a_width(request: &Resize) -> bool {
@@ -110,16 +128,20 @@ fn too_many() -> Refusal {
 
 /// What becomes of a request. `changed` has the widths that are wanted of regions since others were admitted, and gets
 /// those of this one; it is there if somebody expects any.
-fn judge(request: &Resize, of: &Circumstances<'_>, changed: Option<&mut BTreeMap<String, Wanted>>) -> Judgement {
+fn judge(
+    request: &Resize,
+    of: &Circumstances<'_>,
+    now: Timestamp,
+    changed: Option<&mut BTreeMap<String, Wanted>>,
+) -> Judgement {
     let refusal = |reason, message| Judgement::Refused(Refusal { reason, message });
     if request.is_withdrawn() {
         return refusal(super::standing::WITHDRAWN, "it was withdrawn before it was admitted".to_owned());
     }
-    let committed = of.status.generation.unwrap_or_default();
-    if let Some(expected) = request.spec.expected_generation.filter(|expected| *expected != committed) {
-        let message = format!("generation {committed} of the job is committed, not {expected}");
-        return refusal(GENERATION_MISMATCH, message);
+    if let Some((reason, message)) = other_generation(request, of) {
+        return refusal(reason, message);
     }
+    let is_over = waits_for_regions_until(request).is_some_and(|until| until <= now);
     let mut depends_on_others = false;
     let mut admitted = Vec::new();
     for wanted in &request.spec.regions {
@@ -130,8 +152,15 @@ fn judge(request: &Resize, of: &Circumstances<'_>, changed: Option<&mut BTreeMap
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             return refusal("RegionNotFound", format!("the job has no parallel region {name}; it has: {known}"));
         }
-        // The job has the region, and makes its object again.
+        // The job has the region, and makes its object again, unless another one of its name is in the way.
         let Some(region) = of.regions.get(name) else {
+            if is_over {
+                let message = format!(
+                    "the object of region {name} is missing for too long: it is being deleted, or one that the job does \
+                     not control has its name"
+                );
+                return refusal("RegionNotFound", message);
+            }
             depends_on_others = true;
             continue;
         };
@@ -183,19 +212,79 @@ mod tests {
     fn request(number: usize) -> Resize {
         let name = format!("R{}", number % REGIONS);
         let width = u32::try_from(3 + number / REGIONS).unwrap();
-        // What the one before wants of this region.
-        let wanted = DesiredWidth { name, width, expected_width: Some(width - 1) };
+        let wanted = DesiredWidth { name, width, expected_width: None };
         let mut request = Resize::new(&format!("request-{number:04}"), Default::default());
         request.spec.regions = vec![wanted];
         request
     }
 
-    #[test]
-    fn as_many_as_a_job_may_have_are_admitted_at_once_and_those_beyond_are_refused() {
+    fn job(generation: u64) -> (JobSpec, JobStatus, Vec<ParallelRegion>) {
         let regions: Vec<ParallelRegion> = (0..REGIONS).map(region).collect();
         let applied = regions.iter().map(|region| RegionWidth { region: region.spec.name.clone(), width: 2 });
-        let status = JobStatus { applied_widths: applied.collect(), ..JobStatus::default() };
-        let spec = JobSpec::of(BundleReference::default());
+        let applied_widths = applied.collect();
+        let status = JobStatus { generation: Some(generation), applied_widths, ..JobStatus::default() };
+        (JobSpec::of(BundleReference::default()), status, regions)
+    }
+
+    /// What is said of each of these requests, by their order: a number, a reason, or nothing yet.
+    fn said(requests: &[Resize], generation: u64, lacking: Option<usize>, now: Timestamp) -> Vec<String> {
+        let (spec, status, regions) = job(generation);
+        let there: Vec<&ParallelRegion> =
+            regions.iter().enumerate().filter(|(index, _)| Some(*index) != lacking).map(|(_, region)| region).collect();
+        let requests: Vec<&Resize> = requests.iter().collect();
+        let of = Circumstances::new(&spec, &status, &there, &requests);
+        let said = admit_all(&of, 0, now);
+        let of_one = |request: &&Resize| {
+            let said = said.iter().find(|(judged, _)| std::ptr::eq(*judged, *request)).map(|(_, status)| status);
+            said.map_or_else(String::new, |said| match (said.number, &said.reason) {
+                (Some(number), _) => number.to_string(),
+                (None, reason) => reason.clone().unwrap_or_default(),
+            })
+        };
+        requests.iter().map(of_one).collect()
+    }
+
+    /// Whoever is admitted because of what another one wants would be wrong if that one is withdrawn.
+    #[test]
+    fn a_precondition_that_depends_on_what_becomes_of_others_is_not_judged_yet() {
+        let of = |number: usize, expected, width| {
+            let mut request = request(0);
+            request.metadata.name = Some(format!("request-{number}"));
+            request.spec.regions = vec![DesiredWidth { name: "R0".to_owned(), width, expected_width: expected }];
+            request
+        };
+        // expected width and width of each, while the width is 2 -> what is said
+        let table: [(&[(Option<u32>, u32)], &[&str]); 5] = [
+            (&[(Some(2), 5)], &["1"]),
+            (&[(Some(7), 5)], &["WidthMismatch"]),
+            (&[(None, 5), (Some(5), 9)], &["1", ""]),
+            (&[(None, 5), (Some(2), 9)], &["1", ""]),
+            (&[(None, 5), (Some(7), 9), (None, 6), (Some(6), 9)], &["1", "WidthMismatch", "2", ""]),
+        ];
+        for (wishes, expected) in table {
+            let requests: Vec<Resize> =
+                wishes.iter().enumerate().map(|(number, (expected, width))| of(number, *expected, *width)).collect();
+            assert_eq!(said(&requests, 0, None, Timestamp::UNIX_EPOCH), expected, "{wishes:?}");
+        }
+    }
+
+    #[test]
+    fn a_region_whose_object_is_missing_is_not_waited_for_without_end() {
+        let made_at = |number| {
+            let mut request = request(number);
+            request.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+            request
+        };
+        // seconds after the request was made -> what is said of one for a region that is missing, and of another one
+        for (seconds, expected) in [(0, ["", "1"]), (599, ["", "1"]), (600, ["RegionNotFound", "1"])] {
+            let now = Timestamp::from_second(seconds).unwrap();
+            assert_eq!(said(&[made_at(0), made_at(1)], 0, Some(0), now), expected, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn as_many_as_a_job_may_have_are_admitted_at_once_and_those_beyond_are_refused() {
+        let (spec, status, regions) = job(0);
         let requests: Vec<Resize> = (0..RESIZES_MAX + 2).map(request).collect();
         let known = (regions.iter().collect::<Vec<_>>(), requests.iter().collect::<Vec<_>>());
         let of = Circumstances::new(&spec, &status, &known.0, &known.1);

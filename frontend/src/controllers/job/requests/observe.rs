@@ -3,7 +3,9 @@
 use super::super::cool_down::{COOLING_DOWN, CoolDown};
 use super::super::tasks::Failure;
 use super::super::widths::Widths;
-use super::admission::{admit_all, depends_on_others, ended};
+use super::admission::{
+    MESSAGE_MAX, admit_all, depends_on_others, ended, lacks_region, other_generation, waits_for_regions_until,
+};
 use super::apart::Apart;
 use super::refused_edits::{self, is_about, key, too_many};
 use super::search::{Found, Verdicts, search};
@@ -13,8 +15,13 @@ use crate::controllers::traces::carried_by;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use streams_api::resize::RESIZES_MAX;
-use streams_api::{ParallelRegion, RefusedEdit, Resize, ResizePhase, ResizePolicy, ResizeStatus, UnwrittenWidth};
+use streams_api::{
+    ParallelRegion, RefusedEdit, RequestedWidths, Resize, ResizePhase, ResizePolicy, ResizeStatus, UnwrittenWidth,
+    condition,
+};
+use streams_process::telemetry::TraceContext;
 
 /// Most new requests that the compiler begins with before they are admitted.
 const EXPECTED_MAX: usize = 16;
@@ -38,14 +45,14 @@ pub(crate) struct Requests {
     pub(crate) fault: Option<Fault>,
     /// Sets of widths that the compiler was asked for and that nobody wants any more: what it said of them is not to be
     /// said to whoever wants them later.
-    pub(crate) unwanted: Vec<WidthSet>,
+    pub(crate) unwanted: Vec<Arc<WidthSet>>,
     /// Operators are to be distributed anew.
     pub(crate) rebalances: bool,
     /// What a refusal of the width of each region would be for.
     pub(crate) keys: BTreeMap<String, RefusedEdit>,
     /// The greatest number that a request has.
     pub(crate) last_number: u64,
-    /// A request that the proposal has was withdrawn, or deleted.
+    /// A request that the proposal has was withdrawn, or deleted. What it wants does not count any more.
     pub(crate) withdraws_proposal: bool,
     /// A request that what is being compiled was begun with, or an edit, was withdrawn, deleted or refused since.
     pub(crate) withdraws_compilation: bool,
@@ -53,16 +60,45 @@ pub(crate) struct Requests {
     pub(crate) is_waited_for: bool,
     /// When the first cool-down ends that something waits for.
     pub(crate) cools_until: Option<Timestamp>,
+    /// When the first request ends that waits for the object of a region.
+    pub(crate) lacks_regions_until: Option<Timestamp>,
     /// Wishes with which compilations come to no end.
     pub(crate) apart: Vec<Apart>,
     /// Of the others all that is wanted compiles.
     pub(crate) ends_care: bool,
+    /// Nothing is wanted but what is in force.
+    pub(crate) wants_nothing: bool,
+    /// Whom what is desired is compiled for, if it is compiled.
+    pub(crate) desired_for: Begun,
+    /// Open requests that what is being compiled carries out.
+    pub(crate) compiled_for: Vec<u64>,
     /// Open requests: numbers and widths.
     open: BTreeMap<u64, BTreeMap<String, u32>>,
     /// Requests that do not say yet that they are committed.
     untold: BTreeSet<u64>,
     /// Numbers of all requests but those that were withdrawn or refused.
     standing: BTreeSet<u64>,
+}
+
+/// Whom a set of widths is compiled for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Begun {
+    /// Numbers of the requests that it carries out.
+    pub(crate) numbers: BTreeSet<u64>,
+    /// The trace of whoever asked last for widths of it.
+    pub(crate) trace: Option<TraceContext>,
+    /// One of the requests was withdrawn, and that has been counted.
+    pub(crate) is_withdrawn: bool,
+}
+
+impl Begun {
+    /// More has come that it is compiled for.
+    pub(crate) fn extend(&mut self, more: &Self) {
+        self.numbers.extend(&more.numbers);
+        if more.trace.is_some() {
+            self.trace.clone_from(&more.trace);
+        }
+    }
 }
 
 /// Who is at fault that a set of widths was refused.
@@ -82,6 +118,11 @@ impl Requests {
         self.open.iter().filter(|(_, wanted)| has(wanted)).map(|(number, _)| *number).collect()
     }
 
+    /// Whether the request with this number is still there, and was not withdrawn or refused.
+    pub(crate) fn is_standing(&self, number: u64) -> bool {
+        self.standing.contains(&number)
+    }
+
     /// Whether all requests with these numbers are still there, and none was withdrawn or refused.
     pub(crate) fn are_standing(&self, numbers: &BTreeSet<u64>) -> bool {
         numbers.is_subset(&self.standing)
@@ -93,14 +134,27 @@ impl Requests {
         self.cools_until = Some(self.cools_until.map_or(until, |earlier| earlier.min(until)));
     }
 
+    /// This request waits for the object of a region.
+    fn wait_for_regions(&mut self, request: &Resize) {
+        let until = waits_for_regions_until(request);
+        self.lacks_regions_until = until.into_iter().chain(self.lacks_regions_until).min();
+    }
+
     /// Whether the request with this number does not say yet that it is committed.
     pub(crate) fn is_untold(&self, number: u64) -> bool {
         self.untold.contains(&number)
     }
 }
 
-/// Looks at all wishes of a job with a generation. `widths` has what specs want, and gets what is to be compiled.
-pub(crate) fn look(of: &Circumstances<'_>, widths: &mut Widths, verdicts: &Verdicts, now: Timestamp) -> Requests {
+/// Looks at all wishes of a job with a generation. `widths` has what specs want, and gets what is to be compiled;
+/// `compiled` is what is being compiled.
+pub(crate) fn look(
+    of: &Circumstances<'_>,
+    widths: &mut Widths,
+    compiled: Option<&BTreeMap<String, u32>>,
+    verdicts: &Verdicts,
+    now: Timestamp,
+) -> Requests {
     let key = |region: &ParallelRegion| key(of.regions.bounds(&region.spec.name), of.status, region);
     let keys = of.regions.all().map(|region| (region.spec.name.clone(), key(region)));
     let withdraws_proposal = of.misses_request_of_proposal();
@@ -125,12 +179,19 @@ pub(crate) fn look(of: &Circumstances<'_>, widths: &mut Widths, verdicts: &Verdi
     let mut expected = if found.has_new && of.may_expect { expected(of, found.last_number, now) } else { Vec::new() };
     expected.retain(|wish| of.cool_down(&applied, &wish.widths, now).is_none());
     choose(applied, wishes, &expected, verdicts, now, &mut found, widths);
+    found.wants_nothing = widths.desired.iter().all(|(region, width)| of.applied(region) == Some(*width));
+    found.compiled_for = compiled.map_or_else(Vec::new, |compiled| found.carried_out_by(compiled));
+    found.desired_for.numbers = found.carried_out_by(&widths.desired).into_iter().collect();
+    if !found.wants_nothing {
+        found.desired_for.trace = trace_of(of, &widths.desired);
+    }
     for apart in &found.apart {
         if let Author::Request(_, name) = &apart.wish.author
             && let Some((_, status)) = told.get_mut(name)
             && !status.phase.is_some_and(ResizePhase::is_final)
         {
-            (status.reason, status.message) = (Some(apart.failure.reason.clone()), Some(apart.message()));
+            status.reason = Some(apart.failure.reason.clone());
+            status.message = Some(condition::cut(&apart.message(), MESSAGE_MAX).to_owned());
         }
     }
     let changed = told.into_iter().filter(|(_, (request, status))| request.status.as_ref() != Some(status));
@@ -157,16 +218,24 @@ fn look_at_requests<'a>(
         let mut waits = match standing {
             Standing::Over => false,
             Standing::InForce(..) => request.phase() < ResizePhase::Written,
+            // Nothing makes that come sooner, and it may never come.
+            Standing::New => !lacks_region(request, of),
             _ => true,
         };
-        found.has_new |= *standing == Standing::New && !depends_on_others(request, of);
+        match standing {
+            Standing::New if !depends_on_others(request, of, now) => found.has_new = true,
+            Standing::New if !waits => found.wait_for_regions(request),
+            _ => {}
+        }
+        let is_withdrawn = *standing == Standing::Proposed && request.is_withdrawn();
         let mut status = of.status_of(request, standing);
         if let (Standing::Open | Standing::Proposed, Some(number)) = (standing, number) {
             let is_open = *standing == Standing::Open;
-            found.withdraws_proposal |= !is_open && request.is_withdrawn();
+            found.withdraws_proposal |= is_withdrawn;
             let wish = wish(request, number);
             let cool_down = of.cool_down(applied, &wish.widths, now).filter(|_| is_open);
             match (refused_now(of, request).filter(|_| is_open), cool_down) {
+                _ if is_withdrawn => {}
                 (Some((reason, message)), _) => status = ended(status, ResizePhase::Refused, reason, &message, now),
                 (None, Some(cool_down)) => {
                     found.wait_for(&cool_down);
@@ -189,7 +258,7 @@ fn look_at_requests<'a>(
         if status.phase == Some(ResizePhase::Written) && request.phase() != ResizePhase::Written {
             status.written_at = Some(Time(now));
         }
-        if !matches!(status.phase, Some(ResizePhase::Cancelled | ResizePhase::Refused)) {
+        if !is_withdrawn && !matches!(status.phase, Some(ResizePhase::Cancelled | ResizePhase::Refused)) {
             found.standing.extend(number);
         }
         if request.status.is_some() {
@@ -235,7 +304,7 @@ fn choose(
     for apart in &mut apart {
         // It was tried alone: not again for a while.
         if let Some(failure) = verdicts.of_one(&applied, &apart.wish) {
-            found.unwanted.push(combine(&applied, std::slice::from_ref(&apart.wish)));
+            found.unwanted.push(Arc::new(combine(&applied, std::slice::from_ref(&apart.wish))));
             *apart = Apart::new(apart.wish.clone(), failure.clone(), now);
         }
     }
@@ -311,6 +380,31 @@ fn expected(of: &Circumstances<'_>, last: u64, now: Timestamp) -> Vec<Wish> {
     admitted.filter_map(|(request, status)| Some(wish(request, status.number?))).collect()
 }
 
+/// The trace of whoever asked last for these widths (rule name-11): the newest request that they carry out, else
+/// somebody who has edited a region.
+fn trace_of(of: &Circumstances<'_>, widths: &BTreeMap<String, u32>) -> Option<TraceContext> {
+    let carried_out = |request: &&Resize| {
+        let wanted = &request.spec.regions;
+        !request.phase().is_final() && wanted.iter().all(|wanted| widths.get(&wanted.name) == Some(&wanted.width))
+    };
+    let newest = of.requests.iter().copied().filter(carried_out);
+    let newest = newest.max_by_key(|request| request.status.as_ref().and_then(|status| status.number));
+    if let Some(trace) = newest.and_then(carried_by) {
+        return Some(trace);
+    }
+    let requested = RequestedWidths::read(of.regions.all());
+    of.regions.all().find_map(|region| {
+        let pending = requested.as_ref().and_then(|requested| Some((requested, requested.pending(region)?)));
+        let (width, trace) = match pending {
+            Some((requested, width)) => (width, requested.trace_parent.as_deref()),
+            None => (region.spec.width, region.trace_parent()),
+        };
+        let name = &region.spec.name;
+        let trace = trace.filter(|_| of.applied(name) != Some(width) && widths.get(name) == Some(&width))?;
+        Some(TraceContext { parent: trace.to_owned(), state: None })
+    })
+}
+
 /// The traces of the requests with these numbers.
 fn traces(requests: &[&Resize], numbers: BTreeSet<u64>) -> BTreeMap<u64, String> {
     if numbers.is_empty() {
@@ -331,18 +425,21 @@ fn wish(request: &Resize, number: u64) -> Wish {
     }
 }
 
-/// Why the frontend refuses a request that it has admitted: the bounds of the job were edited.
+/// Why the frontend refuses a request that it has admitted: another generation was committed before it than it expects,
+/// or the bounds of the job were edited.
 fn refused_now(of: &Circumstances<'_>, request: &Resize) -> Option<(&'static str, String)> {
-    request.spec.regions.iter().find_map(|wanted| of.regions.refused(&wanted.name, wanted.width))
+    let refused = || request.spec.regions.iter().find_map(|wanted| of.regions.refused(&wanted.name, wanted.width));
+    other_generation(request, of).or_else(refused)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use std::time::{Duration, Instant};
     use streams_api::{
         AdmittedRegion, BundleReference, DesiredWidth, InitialWidth, JobSpec, JobStatus, ParallelRegionSpec,
-        RegionWidth,
+        RegionWidth, names,
     };
 
     const REGIONS: u64 = 64;
@@ -362,6 +459,41 @@ mod tests {
             request.status = Some(ResizeStatus { number: Some(number), regions, ..ResizeStatus::default() });
         }
         request
+    }
+
+    #[test]
+    fn what_is_compiled_continues_the_trace_of_whoever_asked_last() {
+        let trace = |digit: char| format!("00-{}-{}-01", digit.to_string().repeat(32), digit.to_string().repeat(16));
+        let traced = |meta: &mut ObjectMeta, digit| {
+            meta.annotations = Some([(names::ANNOTATION_TRACE_PARENT.to_owned(), trace(digit))].into());
+        };
+        let (spec, applied) =
+            (JobSpec::of(BundleReference::default()), RegionWidth { region: "R".to_owned(), width: 2 });
+        let status = JobStatus { generation: Some(0), applied_widths: vec![applied], ..JobStatus::default() };
+        let of = ParallelRegionSpec { name: "R".to_owned(), width: 5, ..ParallelRegionSpec::default() };
+        let mut region = ParallelRegion::new("R", of);
+        traced(&mut region.metadata, 'e');
+        let asked = |number: u64, width, digit| {
+            let mut request = request(number);
+            request.spec.regions = vec![DesiredWidth { name: "R".to_owned(), width, expected_width: None }];
+            traced(&mut request.metadata, digit);
+            request
+        };
+        // requests: number, width, trace; what is compiled -> whose trace
+        let table: [(&[(u64, u32, char)], u32, Option<char>); 4] = [
+            (&[(1, 3, 'a'), (2, 3, 'b'), (3, 4, 'c')], 3, Some('b')),
+            (&[(1, 3, 'a')], 5, Some('e')),
+            (&[], 5, Some('e')),
+            (&[], 7, None),
+        ];
+        for (requests, width, expected) in table {
+            let requests: Vec<Resize> =
+                requests.iter().map(|(number, width, digit)| asked(*number, *width, *digit)).collect();
+            let requests: Vec<&Resize> = requests.iter().collect();
+            let of = Circumstances::new(&spec, &status, &[&region], &requests);
+            let found = trace_of(&of, &[("R".to_owned(), width)].into()).map(|trace| trace.parent);
+            assert_eq!(found, expected.map(trace), "{width}");
+        }
     }
 
     /// A job may have fifty times as many requests, for four times as many regions each.
@@ -391,7 +523,7 @@ mod tests {
         let mut desired = Widths { desired: applied, ..Widths::default() };
         let begun = Instant::now();
         let of = Circumstances::new(&spec, &status, &known.0, &known.1).with(true, true);
-        let found = look(&of, &mut desired, &Verdicts::default(), Timestamp::UNIX_EPOCH);
+        let found = look(&of, &mut desired, None, &Verdicts::default(), Timestamp::UNIX_EPOCH);
         let took = begun.elapsed();
         assert_eq!((found.last_number, desired.desired[&name(7)], found.has_new), (REQUESTS - 1, 3, false));
         // It is about a fiftieth of that.

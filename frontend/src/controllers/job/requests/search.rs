@@ -11,15 +11,21 @@
 //! which is to say that the oldest half is tried before all of them, because others may come and go faster than a try
 //! ends, and that whoever is in a half that compiles goes on at once. The wish at fault is tried alone from then on
 //! ([`apart`](super::apart)).
+//!
+//! What was begun and ended because a request of it was withdrawn, again and again, is begun with fewer wishes each
+//! time, down to the oldest one alone: whoever makes and withdraws requests keeps nobody waiting who was there before.
 
 use super::super::tasks::Failure;
 use super::apart::{Apart, may_be_of_widths};
 use super::wishes::{WidthSet, Wish, combine};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::iter::successors;
+use std::sync::Arc;
 
 /// Verdicts that are kept: more than a search takes.
 const KEPT: usize = 128;
-/// Compilations in a row that came to no end, from which on one says something about its set.
+/// Compilations in a row that came to no end, from which on one says something about its set; and compilations and
+/// proposals that were withdrawn, from which on fewer wishes are compiled together.
 const IN_A_ROW: u32 = 2;
 
 /// What the compiler said about sets of widths that may follow the committed generation.
@@ -27,10 +33,12 @@ const IN_A_ROW: u32 = 2;
 pub(crate) struct Verdicts {
     /// The generation that would come of them.
     generation: u64,
-    /// In the order in which they came.
-    said: VecDeque<(WidthSet, Option<Failure>)>,
+    /// In the order in which they came. Each look has a copy, and a set may have thousands of regions.
+    said: VecDeque<(Arc<WidthSet>, Option<Failure>)>,
     /// Compilations of several wishes that came to no end since all of them were compiled last.
     endless: u32,
+    /// Compilations and proposals for this generation that ended because a request of them was withdrawn.
+    withdrawn: u32,
     /// Wishes that are tried alone.
     apart: Vec<Apart>,
 }
@@ -39,13 +47,13 @@ impl Verdicts {
     /// A set was compiled, or was refused. A refusal stands: texts may be refused of what was compiled.
     pub(crate) fn note(&mut self, generation: u64, set: WidthSet, refusal: Option<Failure>) {
         self.keep_of(generation);
-        match self.said.iter_mut().find(|(known, _)| *known == set) {
+        match self.said.iter_mut().find(|(known, _)| **known == set) {
             Some((_, known)) => {
                 if refusal.is_some() || known.as_ref().is_some_and(Failure::is_temporary) {
                     *known = refusal;
                 }
             }
-            None => self.said.push_back((set, refusal)),
+            None => self.said.push_back((Arc::new(set), refusal)),
         }
         if self.said.len() > KEPT {
             self.said.pop_front();
@@ -81,6 +89,16 @@ impl Verdicts {
         self.endless = 0;
     }
 
+    /// What was begun for several wishes ends because a request of it was withdrawn.
+    pub(crate) fn note_withdrawal(&mut self) {
+        self.withdrawn = self.withdrawn.saturating_add(1);
+    }
+
+    /// Nothing is wanted but what is in force: whoever comes next has waited for nobody.
+    pub(crate) fn forget_withdrawals(&mut self) {
+        self.withdrawn = 0;
+    }
+
     /// From now on these wishes are tried alone, and no others.
     pub(crate) fn set_apart(&mut self, apart: &[Apart]) {
         self.apart = apart.to_vec();
@@ -100,10 +118,23 @@ impl Verdicts {
         self.endless >= IN_A_ROW
     }
 
-    /// Forgets what was said about sets that would be another generation.
+    /// Those of the wishes, oldest first, that are compiled together: all, unless what was begun was withdrawn again
+    /// and again. As many as something comes of, and about the same though more wishes come.
+    fn together<'a>(&self, applied: &BTreeMap<String, u32>, wishes: &'a [Wish]) -> &'a [Wish] {
+        let halvings = self.withdrawn.saturating_sub(IN_A_ROW.saturating_sub(1));
+        if halvings == 0 {
+            return wishes;
+        }
+        let least = wishes.len().next_power_of_two().checked_shr(halvings).unwrap_or_default().max(1);
+        let counts = successors(Some(least), |count| count.checked_mul(2));
+        let mut parts = counts.map_while(|count| wishes.get(..count));
+        parts.find(|part| combine(applied, part).widths != *applied).unwrap_or(wishes)
+    }
+
+    /// Forgets what was said about sets that would be another generation, and what ended before that was committed.
     pub(crate) fn keep_of(&mut self, generation: u64) {
         if self.generation != generation {
-            (self.generation, self.said) = (generation, VecDeque::new());
+            (self.generation, self.said, self.withdrawn) = (generation, VecDeque::new(), 0);
         }
     }
 
@@ -112,24 +143,24 @@ impl Verdicts {
         &self,
         applied: &BTreeMap<String, u32>,
         wishes: impl Iterator<Item = &'a Wish>,
-    ) -> Vec<WidthSet> {
+    ) -> Vec<Arc<WidthSet>> {
         if self.said.is_empty() {
             return Vec::new();
         }
         let wanted: BTreeSet<(&String, &u32)> = wishes.flat_map(|wish| &wish.widths).collect();
         let is_wanted = |region, width| applied.get(region) == Some(width) || wanted.contains(&(region, width));
         let sets = self.said.iter().map(|(set, _)| set);
-        sets.filter(|set| !set.widths.iter().all(|(region, width)| is_wanted(region, width))).cloned().collect()
+        sets.filter(|set| !set.widths.iter().all(|(region, width)| is_wanted(region, width))).map(Arc::clone).collect()
     }
 
     /// Forgets what was said about these sets.
-    pub(crate) fn forget(&mut self, sets: &[WidthSet]) {
+    pub(crate) fn forget(&mut self, sets: &[Arc<WidthSet>]) {
         self.said.retain(|(set, _)| !sets.contains(set));
     }
 
     /// What was said about a set: nothing, or that it compiles, or why it does not.
     pub(super) fn of(&self, set: &WidthSet) -> Option<Option<&Failure>> {
-        self.said.iter().find(|(known, _)| known == set).map(|(_, refusal)| refusal.as_ref())
+        self.said.iter().find(|(known, _)| **known == *set).map(|(_, refusal)| refusal.as_ref())
     }
 }
 
@@ -144,6 +175,7 @@ pub(crate) enum Found {
 
 /// Looks for the set that comes next, given the applied widths and the wishes, oldest first.
 pub(crate) fn search(applied: &BTreeMap<String, u32>, wishes: &[Wish], verdicts: &Verdicts) -> Found {
+    let wishes = verdicts.together(applied, wishes);
     let set = |count: usize| combine(applied, wishes.get(..count).unwrap_or(wishes));
     let all = set(wishes.len());
     if all.widths == *applied {
@@ -356,6 +388,39 @@ mod tests {
             assert_eq!((apart.0.widths["A"], &apart.1), (10_000, &endless()), "{before:?}");
             assert!(compiled || before[0].widths.contains_key("A"), "{before:?}");
         }
+    }
+
+    #[test]
+    fn with_each_withdrawal_fewer_wishes_are_compiled_together() {
+        let applied = widths(&[("A", 1), ("B", 1)]);
+        // The oldest one wants what is in force.
+        let mut wishes = vec![request(0, &[("A", 1)]), request(1, &[("B", 3)])];
+        wishes.extend((2..8).map(|number| request(number, &[("A", u32::try_from(number).unwrap())])));
+        let mut verdicts = Verdicts::default();
+        // what happens -> how many of the oldest are compiled together
+        let withdrawal: fn(&mut Verdicts) = Verdicts::note_withdrawal;
+        let table: [(fn(&mut Verdicts), usize); 8] = [
+            (|_| {}, 8),
+            (withdrawal, 8),
+            (withdrawal, 4),
+            (|verdicts| verdicts.note(0, WidthSet::default(), None), 4),
+            (withdrawal, 2),
+            (|verdicts| (0..100).for_each(|_| verdicts.note_withdrawal()), 2),
+            (|verdicts| verdicts.keep_of(1), 8),
+            (|verdicts| (0..9).for_each(|_| verdicts.note_withdrawal()), 2),
+        ];
+        for (happens, expected) in table {
+            happens(&mut verdicts);
+            let expected = combine(&applied, &wishes[..expected]);
+            assert_eq!(search(&applied, &wishes, &verdicts), Found::Compile(expected), "{verdicts:?}");
+        }
+        verdicts.forget_withdrawals();
+        assert_eq!(search(&applied, &wishes, &verdicts), Found::Compile(combine(&applied, &wishes)));
+        // Nothing but what is in force.
+        verdicts.note_withdrawal();
+        verdicts.note_withdrawal();
+        let nothing = search(&applied, &wishes[..1], &verdicts);
+        assert_eq!(nothing, Found::Compile(WidthSet { widths: applied.clone(), rebalances: false }));
     }
 
     #[test]

@@ -65,10 +65,11 @@ impl Wanted {
 
     /// Whether somebody expects the right width. The width there is, if not; `None`, if that is not decided yet.
     pub(super) fn is_expected(&self, expected: u32) -> Option<Result<(), u32>> {
-        if self.width == expected {
-            return Some(Ok(()));
+        let is_desired = self.width == expected;
+        if self.otherwise.contains(&expected) || (is_desired && !self.otherwise.is_empty()) {
+            return None;
         }
-        (!self.otherwise.contains(&expected)).then_some(Err(self.width))
+        Some(if is_desired { Ok(()) } else { Err(self.width) })
     }
 }
 
@@ -224,6 +225,12 @@ impl<'a> Circumstances<'a> {
         all
     }
 
+    /// Whether the committed generation is the one that a request expects, if it expects one.
+    pub(super) fn has_expected_generation(&self, request: &Resize) -> bool {
+        let committed = self.status.generation.unwrap_or_default();
+        request.spec.expected_generation.is_none_or(|expected| expected == committed)
+    }
+
     /// The applied width of a region.
     pub(super) fn applied(&self, name: &str) -> Option<u32> {
         self.regions.applied(name)
@@ -259,7 +266,8 @@ impl<'a> Circumstances<'a> {
             return superseded_by_request(request, newer);
         }
         let is_applied = request.spec.regions.iter().all(|wanted| self.applied(&wanted.name) == Some(wanted.width));
-        if is_applied && self.is_quiet && newest.clone().all(|newest| newest.number <= number) {
+        let is_met = is_applied && self.has_expected_generation(request);
+        if is_met && self.is_quiet && newest.clone().all(|newest| newest.number <= number) {
             return Standing::InForce(self.status.generation.unwrap_or_default(), None);
         }
         Standing::Open
@@ -322,6 +330,7 @@ impl<'a> Circumstances<'a> {
     /// Widths that the commit of the proposal leaves to be written, in the same form.
     pub(super) fn widths_proposed(&self) -> BTreeMap<u64, UnwrittenWidth> {
         let proposed = self.each().filter(|(_, standing)| **standing == Standing::Proposed);
+        let proposed = proposed.filter(|(request, _)| !request.is_withdrawn());
         newest(proposed.flat_map(|(request, _)| self.of_request(request)))
     }
 

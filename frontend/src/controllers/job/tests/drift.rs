@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use kube::core::Status;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_api::{
     ConsistentRegion, Export, HostPool, Import, ParallelRegion, PeOptions, ProcessingElement, TraceLevel, condition,
     names,
@@ -324,6 +325,23 @@ fn a_config_map_that_somebody_makes_immutable_is_made_again() {
         simulation.settle();
         simulation.check_at_rest();
     }
+}
+
+/// Whatever counts the objects hears of the deletion a moment later.
+#[test]
+fn what_is_made_again_is_not_missing_because_a_quota_still_counts_it() {
+    let mut simulation = JobSimulation::running();
+    patch::<ConfigMap>(&simulation, JOB, &json!({"immutable": true}));
+    let tries = AtomicUsize::new(0);
+    simulation.server.refuse(move |call| {
+        let is_it = call.kind == "ConfigMap" && *call.key.name == *JOB && call.verb == Verb::Create;
+        let is_full = is_it && tries.fetch_add(1, Ordering::Relaxed) < 3;
+        is_full.then(|| Status::failure("exceeded quota: q", "Forbidden").with_code(403))
+    });
+    assert!(simulation.reconcile().is_some(), "nothing fails");
+    assert_eq!(shown::<ConfigMap>(&simulation, JOB)["immutable"], json!(false));
+    simulation.settle();
+    simulation.check_at_rest();
 }
 
 /// The API server does not let a Service with an address have none again.

@@ -45,6 +45,21 @@ fn a_job_of_the_same_name_adopts_nothing_and_says_what_is_in_the_way() {
     simulation.check_at_rest();
 }
 
+/// Nothing of it says any more whose it was, but its name.
+#[test]
+fn a_pe_that_loses_its_labels_as_well_is_in_the_way_and_not_deleted() {
+    let mut simulation = JobSimulation::running();
+    let key = Key::new(NAMESPACE, &names::processing_element(JOB, NOT_RESTARTABLE));
+    simulation.server.edit(&key, |pe: &mut ProcessingElement| {
+        (pe.metadata.owner_references, pe.metadata.labels) = (None, None);
+    });
+    simulation.reconcile();
+    let degraded = condition::get(&simulation.status().conditions, condition::DEGRADED).cloned().unwrap();
+    let expected = "PE 2 (NameTaken): the job does not control the object of its name; in the way: 1 \
+                    ProcessingElements (job-2)";
+    assert!(degraded.message.contains(expected), "{degraded:?}");
+}
+
 #[test]
 fn a_pe_whose_owner_reference_is_changed_is_in_the_way_and_not_deleted() {
     let own = |simulation: &JobSimulation, id: u64, owners: Option<Vec<OwnerReference>>| {

@@ -154,3 +154,25 @@ fn texts_that_nobody_needs_are_bounded_although_nothing_is_rolled_out() {
     simulation.settle();
     simulation.check_at_rest();
 }
+
+/// Who asks for widths meanwhile waits for the end of the turn (rule call-27).
+#[test]
+fn a_turn_has_few_deletions_in_a_crowd_and_the_next_one_others() {
+    for (is_crowded, expected) in [(false, 19), (true, 8)] {
+        let mut simulation = JobSimulation::running();
+        simulation.resize(0, 20);
+        simulation.settle();
+        simulation.resize(0, 1);
+        simulation.until_committed(2);
+        write(&mut simulation);
+        simulation.leader.connection.crowd(is_crowded);
+        simulation.wait(301);
+        let before: BTreeSet<u64> = simulation.pes().into_keys().collect();
+        simulation.round();
+        simulation.collect();
+        assert_eq!(removed(&before, &simulation).len(), expected, "{is_crowded}");
+        simulation.leader.connection.crowd(false);
+        simulation.settle();
+        simulation.check_at_rest();
+    }
+}

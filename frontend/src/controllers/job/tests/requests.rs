@@ -650,8 +650,8 @@ fn in_a_crowd_a_roll_out_waits_for_a_commit_and_not_for_ever() {
     let table = [
         (false, 409, 0, true),
         (true, 409, 0, false),
-        (true, 409, 1, false),
-        (true, 409, 2, true),
+        (true, 409, 3, false),
+        (true, 409, 4, true),
         // It failed; when that is tried again is not known.
         (true, 500, 0, true),
     ];
@@ -830,8 +830,9 @@ fn numbers_are_given_in_the_order_of_the_requests() {
     assert_eq!(simulation.status().generation, Some(1), "they are one generation");
 }
 
+/// What is expected may be withdrawn, so each waits for what becomes of the one before.
 #[test]
-fn of_requests_that_come_together_each_expects_what_the_one_before_wants() {
+fn of_requests_that_come_together_each_expects_what_the_one_before_brings() {
     let simulation = &mut JobSimulation::running();
     // name, expected width, wanted width
     for (name, expected, wanted) in [("first", 2, 4), ("too-late", 2, 5), ("second", 4, 6)] {
@@ -839,7 +840,131 @@ fn of_requests_that_come_together_each_expects_what_the_one_before_wants() {
     }
     simulation.settle();
     let ends = ["first", "too-late", "second"].map(|name| end(simulation, name));
-    let superseded = is(ResizePhase::Superseded, "NewerRequest");
-    assert_eq!(ends, [superseded, is(ResizePhase::Refused, "WidthMismatch"), is(ResizePhase::RolledOut, "")]);
-    assert_eq!(applied(simulation), widths(6, 2));
+    let in_force = is(ResizePhase::RolledOut, "");
+    assert_eq!(ends, [in_force.clone(), is(ResizePhase::Refused, "WidthMismatch"), in_force]);
+    assert_eq!((simulation.status().generation, applied(simulation)), (Some(2), widths(6, 2)));
+}
+
+#[test]
+fn a_precondition_does_not_hold_because_of_a_width_that_never_comes() {
+    // what becomes of the request that wants the expected width -> the end of the one that expects it, generation
+    let table = [
+        (true, is(ResizePhase::Refused, "WidthMismatch"), 0, widths(2, 2)),
+        (false, is(ResizePhase::RolledOut, ""), 2, widths(9, 2)),
+    ];
+    for (is_withdrawn, expected, generation, in_force) in table {
+        let mut simulation = JobSimulation::running();
+        simulation.request("wants", &[("R", 5)]);
+        simulation.reconcile();
+        simulation.request_if("expects", &[("R", 9)], |spec| spec.regions[0].expected_width = Some(5));
+        simulation.reconcile();
+        if is_withdrawn {
+            simulation.withdraw("wants");
+        }
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!(end(&simulation, "expects"), expected, "{is_withdrawn}");
+        assert_eq!((simulation.status().generation, applied(&simulation)), (Some(generation), in_force));
+    }
+}
+
+#[test]
+fn of_two_who_expect_the_same_generation_one_comes_into_force() {
+    // widths of the second one: of another region, and those that are in force by then
+    for second in [[("S", 4)], [("R", 3)]] {
+        let mut simulation = JobSimulation::running();
+        simulation.request("first", &[("R", 3)]);
+        until_compiling(&mut simulation, 3);
+        simulation.work();
+        simulation.reconcile();
+        assert!(simulation.status().proposes(1));
+        simulation.request_if("second", &second, |spec| spec.expected_generation = Some(0));
+        simulation.reconcile();
+        assert!(simulation.outcome("second").number.is_some() && simulation.status().generation == Some(0));
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!(end(&simulation, "first"), is(ResizePhase::RolledOut, ""));
+        assert_eq!(end(&simulation, "second"), is(ResizePhase::Refused, "GenerationMismatch"), "{second:?}");
+        assert_eq!((simulation.status().generation, applied(&simulation)), (Some(1), widths(3, 2)));
+    }
+    // Together they are one generation.
+    let mut simulation = JobSimulation::running();
+    for (name, region) in [("first", "R"), ("second", "S")] {
+        simulation.request_if(name, &[(region, 3)], |spec| spec.expected_generation = Some(0));
+    }
+    simulation.settle();
+    let outcomes = ["first", "second"].map(|name| simulation.outcome(name));
+    assert_eq!(
+        outcomes.map(|outcome| (outcome.phase, outcome.generation)),
+        [(Some(ResizePhase::RolledOut), Some(1)); 2]
+    );
+}
+
+/// What is being compiled, if anything is.
+fn compiling(simulation: &JobSimulation) -> Option<Target> {
+    simulation.leader.tasks().compile.running().map(|request| request.target.clone())
+}
+
+/// Each round somebody asks for another width, and then withdraws what was asked for in the round before. What is being
+/// compiled is done with the round, if it was before.
+#[test]
+fn who_makes_and_withdraws_requests_keeps_nobody_waiting() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("waits", &[("S", 3)]);
+    for round in 0_u32..12 {
+        let before = compiling(&simulation);
+        simulation.request(&format!("round-{round}"), &[("R", 3 + round % 5)]);
+        simulation.reconcile();
+        if let Some(last) = round.checked_sub(1) {
+            simulation.withdraw(&format!("round-{last}"));
+        }
+        simulation.reconcile();
+        let present = compiling(&simulation);
+        if present.is_none() || present == before {
+            simulation.work();
+        }
+    }
+    assert!(simulation.status().generation >= Some(1), "nothing is committed");
+    assert_eq!(applied(&simulation)["S"], 3);
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+/// Who withdraws a request for what is in force takes nothing away from others.
+#[test]
+fn a_proposal_that_others_want_as_well_stays_when_a_request_of_it_is_withdrawn() {
+    for name in ["same", "less"] {
+        let mut simulation = JobSimulation::running();
+        simulation.request("waits", &[("S", 3)]);
+        simulation.request("same", &[("S", 3)]);
+        simulation.request("less", &[("R", 2)]);
+        simulation.until(|simulation| simulation.status().proposal.is_some());
+        let proposal = simulation.status().proposal.unwrap();
+        assert_eq!(proposal.resizes, [1, 2, 3]);
+        simulation.withdraw(name);
+        simulation.until(|simulation| simulation.status().generation == Some(1));
+        assert_eq!(simulation.status().plan, Some(proposal.plan), "{name}");
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!(end(&simulation, name), is(ResizePhase::Cancelled, "Withdrawn"), "{name}");
+        assert_eq!((end(&simulation, "waits"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(2, 3)));
+    }
+}
+
+#[test]
+fn a_request_for_a_region_whose_object_does_not_come_back_ends() {
+    let mut simulation = JobSimulation::running();
+    // It stays until it is collected.
+    simulation.delete(&UserDeletion::Region(1));
+    simulation.reconcile();
+    simulation.request("lacks", &[("S", 3)]);
+    simulation.reconcile();
+    assert!(!simulation.leader.observed().requests.is_waited_for, "nobody goes first because of it");
+    assert!(simulation.leader.decided().1.wake_at.is_some(), "it looks again by itself");
+    assert_eq!(end(&simulation, "lacks"), (None, String::new()));
+    simulation.wait(600);
+    simulation.reconcile();
+    simulation.reconcile();
+    assert_eq!(end(&simulation, "lacks"), is(ResizePhase::Refused, "RegionNotFound"));
+    assert!(simulation.outcome("lacks").message.unwrap().contains("missing for too long"));
 }

@@ -284,6 +284,46 @@ fn a_quota_that_permits_no_services_fails_the_submission_once_and_lifting_it_goe
     assert_eq!(simulation.status().submission_attempts, 1);
 }
 
+/// The texts take long, and nothing else is left to be written.
+#[test]
+fn once_a_refusal_is_corrected_the_submission_says_what_it_waits_for_until_another_follows() {
+    let mut simulation = JobSimulation::new();
+    let refuse = |simulation: &JobSimulation, kind: &'static str| {
+        simulation.server.refuse(move |call| {
+            let is_write = matches!(call.verb, Verb::Create | Verb::Apply);
+            let refusal = || *Status::failure("exceeded quota: q", "Forbidden").with_code(403).boxed();
+            (is_write && call.kind == kind).then(refusal)
+        });
+    };
+    let phase_and_reason = |simulation: &JobSimulation| {
+        let status = simulation.status();
+        (status.phase.unwrap(), said(&status, condition::SUBMITTED).0)
+    };
+    refuse(&simulation, "Service");
+    while simulation.leader.running() != [TaskKind::Publish] {
+        simulation.work();
+        simulation.reconcile();
+    }
+    simulation.reconcile();
+    assert_eq!(phase_and_reason(&simulation), (JobPhase::Failed, "QuotaExceeded".to_owned()));
+    simulation.server.refuse(|_| None);
+    for _ in 0..3 {
+        simulation.reconcile();
+    }
+    assert_eq!(phase_and_reason(&simulation), (JobPhase::Submitting, "Submitting".to_owned()));
+    refuse(&simulation, "ConfigMap");
+    simulation.work();
+    for _ in 0..3 {
+        simulation.reconcile();
+        assert_eq!(phase_and_reason(&simulation), (JobPhase::Failed, "QuotaExceeded".to_owned()));
+    }
+    assert_eq!(reasons(&simulation), ["SubmissionFailed"; 2]);
+    simulation.server.refuse(|_| None);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().submission_attempts, 1);
+}
+
 #[test]
 fn a_pe_that_has_completed_is_done_and_stays_so_over_resizes() {
     let mut simulation = JobSimulation::running();

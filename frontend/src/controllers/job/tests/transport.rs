@@ -1,11 +1,12 @@
 //! The certificates of a job over its life.
 
 use super::simulation::{JobSimulation, UserDeletion, key};
-use crate::controllers::job::decide::Child;
+use crate::controllers::job::decide::{Child, JobDecision};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;
 use streams_api::{Job, TransportSecurity, condition, names};
+use streams_kubernetes::queue::Outcome;
 
 const DAY: u64 = 86_400;
 
@@ -213,4 +214,42 @@ fn a_secret_of_somebody_else_is_left_alone_and_told() {
         condition::get(&simulation.status().conditions, condition::SUBMITTED).is_some_and(|c| c.reason == "NameTaken")
     });
     assert!(secret(&simulation).unwrap().data.is_none());
+}
+
+/// A neighbour's, one that an earlier job of the name has left behind, or the job's own that cannot go.
+#[test]
+fn a_copy_that_stays_is_in_nobodys_way() {
+    let copy_of = |simulation: &JobSimulation, is_own: bool| {
+        let mut copy = Secret::default();
+        copy.metadata.name = Some(names::transport_copy(&key().name));
+        copy.metadata.namespace = Some(key().namespace.to_string());
+        if is_own {
+            copy.metadata.owner_references = secret(simulation).unwrap().metadata.owner_references;
+            copy.metadata.finalizers = Some(vec!["example.com/keep".to_owned()]);
+        }
+        simulation.server.create(&copy);
+    };
+    // it is there before the submission, it is the job's
+    for (is_before, is_own) in [(true, false), (false, false), (false, true)] {
+        let mut simulation = JobSimulation::new();
+        if is_before {
+            copy_of(&simulation, is_own);
+        }
+        simulation.secure(true);
+        simulation.settle();
+        if !is_before {
+            copy_of(&simulation, is_own);
+            // Whoever begins to lead looks for one.
+            simulation.crash();
+            simulation.settle();
+        }
+        simulation.check_at_rest();
+        let what = format!("{is_before} {is_own}");
+        assert!(simulation.server.get::<Secret>(&key().sibling(&names::transport_copy(&key().name))).is_some());
+        let calls = simulation.leader.connection.calls();
+        let outcome = simulation.reconcile();
+        assert!(matches!(outcome, Some(Outcome::Again(delay)) if delay.as_secs() > 1), "{what}: {outcome:?}");
+        assert_eq!(simulation.leader.connection.calls(), calls, "{what}");
+        assert_eq!(simulation.leader.decided().0, JobDecision::Work(Vec::new()), "{what}");
+    }
 }

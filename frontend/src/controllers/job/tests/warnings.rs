@@ -1,7 +1,8 @@
 //! PEs whose options permit no other pod: the job says so, in their words, while the pods run that there are (rule
 //! job-52).
 
-use super::simulation::{JOB, JobSimulation, NAMESPACE};
+use super::simulation::{JOB, JobSimulation, NAMESPACE, key};
+use std::sync::Arc;
 use streams_api::{InitialWidth, JobPhase, ProcessingElement, condition, names};
 use streams_kubernetes::Key;
 
@@ -111,4 +112,33 @@ fn a_pe_that_cannot_be_restarted_is_named_with_why_and_not_with_how_its_pod_does
     assert_eq!(pods_ready, (false, REASON.to_owned(), group.clone()));
     assert_eq!(progressing.2, format!("waiting for 1 PE to run: {group}"));
     assert_eq!(said(&simulation, condition::WARNING), of_the_application, "it is said already");
+}
+
+/// There may be as many as a hundred patterns, and thousands of regions.
+#[test]
+fn entries_are_matched_with_regions_once_for_each_spec_and_plan() {
+    let mut simulation = JobSimulation::running();
+    let unmatched =
+        |name: &str| InitialWidth { name: Some(name.to_owned()), max_width: Some(9), ..InitialWidth::default() };
+    let found = |simulation: &JobSimulation| {
+        let said = simulation.leader.observed().spec_warnings;
+        let job = simulation.leader.reconciler.mirrors.jobs.get(&key()).unwrap();
+        let uid = job.metadata.uid.as_deref().unwrap();
+        let memory = &simulation.leader.reconciler.memory;
+        let known = memory.find(&key(), uid, |entry| entry.entry_warnings.clone()).flatten().unwrap().1;
+        assert_eq!(said, *known);
+        known
+    };
+    simulation.change_spec(|spec| spec.parallel_regions = vec![unmatched("Nowhere")]);
+    simulation.settle();
+    let first = found(&simulation);
+    assert!(first[0].1.contains("Nowhere"), "{first:?}");
+    assert!(Arc::ptr_eq(&first, &found(&simulation)));
+    simulation.change_spec(|spec| spec.parallel_regions = vec![unmatched("Elsewhere")]);
+    simulation.settle();
+    let second = found(&simulation);
+    assert!(second[0].1.contains("Elsewhere"), "{second:?}");
+    simulation.resize(0, 3);
+    simulation.settle();
+    assert!(!Arc::ptr_eq(&second, &found(&simulation)), "another plan");
 }

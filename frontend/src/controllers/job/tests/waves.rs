@@ -343,6 +343,30 @@ fn pods_that_run_and_have_not_settled_take_their_turns() {
     simulation.check_at_rest();
 }
 
+/// Somebody resizes again while pods settle that the roll-out before has replaced.
+#[test]
+fn pods_that_a_roll_out_has_replaced_and_that_have_not_settled_are_replaced_again_at_once() {
+    // may be down -> restarted first by the second roll-out, of the source and the sink, which both change
+    for (max_unavailable, first) in [(MaxUnavailable::Count(1), vec![0]), (MaxUnavailable::default(), vec![0, 1])] {
+        let mut simulation = running(max_unavailable);
+        simulation.resize(0, 1);
+        simulation.until_committed(1);
+        assert_eq!(next(&mut simulation), first, "{max_unavailable}");
+        simulation.round();
+        for id in &first {
+            simulation.run_pod(*id);
+            simulation.unsettle(*id);
+        }
+        simulation.resize(1, 1);
+        simulation.until_committed(2);
+        assert_eq!(next(&mut simulation), first, "nobody else is taken down, {max_unavailable}");
+        simulation.round();
+        assert_eq!(next(&mut simulation), Vec::<u64>::new(), "they are going, {max_unavailable}");
+        simulation.settle();
+        simulation.check_at_rest();
+    }
+}
+
 #[test]
 fn a_roll_out_has_the_time_besides_that_pods_take_to_settle() {
     let mut simulation = JobSimulation::running();

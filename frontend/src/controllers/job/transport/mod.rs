@@ -37,9 +37,9 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// When something is to be done.
-    pub(crate) fn next(&self) -> Option<Timestamp> {
-        self.sighting.as_ref().map(|sighting| sighting.next(self.days))
+    /// When something is to be done next.
+    pub(crate) fn next(&self, now: Timestamp) -> Option<Timestamp> {
+        self.sighting.as_ref().map(|sighting| sighting.next(self.days, now))
     }
 }
 
@@ -99,10 +99,11 @@ impl Sighting {
         self.at.checked_add(LOOK_AGAIN).unwrap_or(Timestamp::MAX)
     }
 
-    /// When something is to be done: the certificate is due, or the Secret has to be looked at again.
-    pub(crate) fn next(&self, days: u32) -> Timestamp {
+    /// When something is to be done next: the certificate is due, or the Secret has to be looked at again. A
+    /// certificate that is due already is renewed by now, or cannot be.
+    pub(crate) fn next(&self, days: u32, now: Timestamp) -> Timestamp {
         let due = self.certificates().map(|certificates| certificates.renew_at(days));
-        due.map_or(self.until(), |due| due.min(self.until()))
+        due.filter(|due| now < *due).map_or(self.until(), |due| due.min(self.until()))
     }
 
     /// What usable certificates say.
@@ -143,7 +144,13 @@ mod tests {
             assert_eq!(good(days, at(now)), expected, "{days} {now}");
         }
         let sighting = Sighting::of(Some(&secret), at(0));
-        assert_eq!(sighting.next(30), sighting.until());
+        assert_eq!(sighting.next(30, at(0)), sighting.until());
+        // It is due in a moment, and was a moment ago.
+        let due = sighting.certificates().unwrap().renew_at(30);
+        for (seen, expected) in [(-1, due), (1, due + SignedDuration::from_secs(1) + LOOK_AGAIN)] {
+            let seen = due + SignedDuration::from_secs(seen);
+            assert_eq!(Sighting::of(Some(&secret), seen).next(30, seen), expected);
+        }
         assert!(sighting.is_recent(at(0)) && !sighting.is_recent(at(1)));
 
         secret.immutable = Some(true);

@@ -216,7 +216,7 @@ impl DecisionBuilder<'_> {
         let observed = self.observed;
         let (job_created_at, committed_at) = match observed.job {
             OwnerJob::There { created_at, committed_at, .. } => (created_at, committed_at),
-            OwnerJob::Missing | OwnerJob::Estranged | OwnerJob::Deleting => (None, None),
+            OwnerJob::Missing | OwnerJob::Estranged | OwnerJob::Doubtful | OwnerJob::Deleting => (None, None),
         };
         // An earlier job of the name had PEs of the same names.
         let is_older_than_job =

@@ -83,6 +83,8 @@ pub(crate) enum PeAction {
     Describe,
     /// Ask the API server for the pod of the launch count and, if it does not exist, for its node.
     Look,
+    /// Ask the API server for the job.
+    LookForJob,
     /// Write the status, if nobody wrote it meanwhile.
     Record(PeStatusChange),
     /// Create the pod of the launch count; that of the first launch, if there was none.
@@ -118,6 +120,9 @@ pub(crate) fn decide(observed: &PeObservation) -> PeDecision {
     if observed.wanted.deleting || observed.job == OwnerJob::Deleting {
         // Whoever deletes them deletes the pods, too (rule pe-16).
         return builder.finish(PeAction::Describe, Vec::new());
+    }
+    if observed.job == OwnerJob::Doubtful {
+        return builder.finish(PeAction::LookForJob, Vec::new());
     }
     let deletions = deletions::deletions(observed, obstacle(observed).is_some());
     let action = builder.action();
@@ -177,8 +182,6 @@ impl<'a> DecisionBuilder<'a> {
     /// job-30); of those that a deleted job has left behind, the first for all of them (rule job-29).
     fn report_stray(&mut self) {
         if let Some(why) = LeftBehind::of(self.observed) {
-            let said = condition::get(&self.observed.status.conditions, condition::ORPHANED);
-            let was_said = said.is_some_and(|said| said.status == "True" && said.reason == why.reason());
             let note = match why {
                 LeftBehind::JobDeleted if self.observed.wanted.is_first => {
                     "the job was deleted and has left its PEs, their pods and everything else behind: they go on, and \
@@ -187,7 +190,7 @@ impl<'a> DecisionBuilder<'a> {
                 LeftBehind::JobDeleted => return,
                 LeftBehind::ReferenceRemoved => why.words(),
             };
-            if !was_said {
+            if !why.is_said(&self.observed.status) {
                 self.notice(true, "Orphaned", note.to_owned());
             }
             return;

@@ -6,16 +6,16 @@ use super::super::memory::LastSeen;
 use super::super::reconciler::PeReconciler;
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::reconcile;
+use crate::controllers::resizing::RollOutTimes;
 use crate::controllers::start_hash::Starts as _;
 use crate::controllers::tests::LateMirrors;
 use crate::mirrors::Mirrors;
-use crate::settings::PodSettings;
+use crate::settings::{JobSettings, PodSettings};
 use futures::executor::block_on;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use kube::core::ObjectMeta;
-use std::time::Duration;
 use streams_api::{
     AadlConfigMap, BundleReference, Job, JobSpec, JobStatus, ProcessingElement, ProcessingElementSpec, condition, names,
 };
@@ -36,7 +36,7 @@ fn meta(name: &str) -> ObjectMeta {
 }
 
 /// A PE of a job of this name, as the job controller creates it.
-fn create_pe(server: &Server, job_name: &str) -> Key {
+pub(super) fn create_pe(server: &Server, job_name: &str) -> Key {
     let mut job = Job::new(job_name, JobSpec::of(BundleReference::default()));
     job.metadata = meta(job_name);
     job.status = Some(JobStatus { generation: Some(0), ..JobStatus::default() });
@@ -66,24 +66,24 @@ fn create_pe(server: &Server, job_name: &str) -> Key {
     key(&name)
 }
 
-struct PeProcess {
+pub(super) struct PeProcess {
     reconciler: PeReconciler<Connection>,
-    mirrors: LateMirrors,
+    pub(super) mirrors: LateMirrors,
 }
 
 impl PeProcess {
-    fn start(server: &Server) -> Self {
+    pub(super) fn start(server: &Server) -> Self {
         let metrics = Metrics::new("test");
         let mirrors = Mirrors::new(&metrics);
         let seen = LastSeen::of(&mirrors);
         let (settings, counters) = (PodSettings::default(), Counters::new(&metrics));
         let known_launches = KnownLaunches::of(&mirrors.processing_elements, Term::endless());
-        let reconciler =
-            PeReconciler::new(server.connect(), &mirrors, settings, Duration::ZERO, counters, seen, known_launches);
+        let times = RollOutTimes::of(&JobSettings::default());
+        let reconciler = PeReconciler::new(server.connect(), &mirrors, settings, times, counters, seen, known_launches);
         Self { reconciler, mirrors: LateMirrors::fill(server, mirrors) }
     }
 
-    fn reconcile(&self, pe: &Key) {
+    pub(super) fn reconcile(&self, pe: &Key) {
         block_on(reconcile(&self.reconciler, pe)).unwrap();
     }
 

@@ -4,4 +4,5 @@ mod memories;
 mod properties;
 mod scenarios;
 mod simulation;
+mod strays;
 mod texts;

@@ -4,14 +4,14 @@ use super::super::counters::Counters;
 use super::super::reconciler::PeReconciler;
 use crate::controllers::job;
 use crate::controllers::known_launches::KnownLaunches;
+use crate::controllers::resizing::RollOutTimes;
 use crate::controllers::tests::LateMirrors;
-use crate::settings::PodSettings;
+use crate::settings::{JobSettings, PodSettings};
 use futures::executor::block_on;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 use streams_api::{AadlConfigMap, ProcessingElement, ProcessingElementSpec, names};
 use streams_kubernetes::cluster::{Cluster as _, Manager};
 use streams_kubernetes::leadership::Term;
@@ -48,7 +48,7 @@ fn no_pod_is_made_from_a_text_that_somebody_else_has_written() {
             server.connect(),
             &feeds.mirrors,
             PodSettings::default(),
-            Duration::ZERO,
+            RollOutTimes::of(&JobSettings::default()),
             Counters::new(&metrics),
             Arc::default(),
             KnownLaunches::of(&feeds.mirrors.processing_elements, Term::endless()),

@@ -137,6 +137,7 @@ fn settle(mut observed: PeObservation, gone: AbsentPod) -> Settled {
                 return Settled { observed, actions, deletions, last: decision };
             }
             PeAction::Look => observed.vanished = Some(gone.clone()),
+            PeAction::LookForJob => observed.job = OwnerJob::Estranged,
             PeAction::Record(_) => {
                 if decision.status.launch_count != observed.status.launch_count {
                     observed.vanished = None;

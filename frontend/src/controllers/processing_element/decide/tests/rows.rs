@@ -209,6 +209,20 @@ fn a_pe_whose_owner_reference_was_removed_says_so_and_not_that_its_job_was_delet
 }
 
 #[test]
+fn before_a_pe_says_that_its_owner_reference_was_removed_the_job_is_looked_for() {
+    // something else controls it by now
+    for controlled in [false, true] {
+        let mut observed = PeObservation { job: OwnerJob::Doubtful, ..running() };
+        (observed.wanted.controlled, observed.wanted.runtime_id) = (controlled, "r1".to_owned());
+        assert_eq!(decide(&observed).status, observed.status, "nothing is said yet");
+        let settled = settle(observed, unseen());
+        assert_eq!((settled.actions, settled.deletions), (vec![PeAction::LookForJob, PeAction::Describe], vec![]));
+        let orphaned = condition::get(&settled.observed.status.conditions, condition::ORPHANED).unwrap();
+        assert_eq!(orphaned.reason, "OwnerReferenceRemoved");
+    }
+}
+
+#[test]
 fn while_the_job_is_suspended_no_pod_runs_and_afterwards_each_starts_again() {
     let suspend = |observed: &mut PeObservation, suspended: bool| {
         observed.job = OwnerJob::There { created_at: None, generation: Some(1), committed_at: None, suspended };

@@ -17,9 +17,10 @@ use super::super::reconciler::PeReconciler;
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::placement_hash::placement_hash;
 use crate::controllers::reconciler::reconcile;
+use crate::controllers::resizing::RollOutTimes;
 use crate::controllers::tests::LateMirrors;
 use crate::mirrors::Mirrors;
-use crate::settings::PodSettings;
+use crate::settings::{JobSettings, PodSettings};
 use futures::FutureExt;
 use futures::executor::block_on;
 use k8s_openapi::api::core::v1::Pod;
@@ -81,7 +82,7 @@ impl ControllerProcess {
             connection.clone(),
             &mirrors,
             PodSettings::default(),
-            Duration::ZERO,
+            RollOutTimes::of(&JobSettings::default()),
             counters,
             Arc::clone(last_seen),
             known_launches.clone(),

@@ -1,0 +1,72 @@
+//! Words for people: of errors, of numbers, and of texts that somebody else has written.
+
+use std::error::Error;
+
+/// An error with its causes, without saying anything twice: of the API server only what it said.
+///
+/// kube's own texts have those of their causes in them, and that of the API server ends in a dump of its answer.
+pub(crate) fn of_error(error: &(dyn Error + 'static)) -> String {
+    let mut said: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(kube::Error::Api(status)) = error.downcast_ref() {
+            said.push(one_line(&status.message));
+            break;
+        }
+        let (text, cause) = (error.to_string(), error.source());
+        let own = cause.and_then(|cause| text.strip_suffix(&cause.to_string())).unwrap_or(&text);
+        let own = own.trim_end_matches([':', ' ']);
+        if !own.is_empty() && !said.iter().any(|said| said.contains(own)) {
+            said.push(own.to_owned());
+        }
+        next = cause;
+    }
+    said.join(": ")
+}
+
+/// So many PEs.
+pub(crate) fn pes(count: u32) -> String {
+    if count == 1 { "1 PE".to_owned() } else { format!("{count} PEs") }
+}
+
+/// What to say of an object that has no status.
+pub(crate) fn unseen(what: &str) -> String {
+    format!("no frontend has looked at this {what} yet: is one running, and does it look after this namespace?")
+}
+
+/// Text of somebody else, without what would end a column or move the cursor.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context as _;
+    use kube::core::Status;
+    use kube::runtime::watcher;
+
+    #[test]
+    fn the_api_server_is_quoted_once_and_without_its_whole_answer() {
+        let api = || kube::Error::Api(Status::failure("Resize \"r\" is invalid: no", "Invalid").with_code(422).boxed());
+        let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "nobody is there");
+        let table = [
+            (anyhow::Error::from(api()), "Resize \"r\" is invalid: no"),
+            (Err::<(), _>(api()).context("not taken").unwrap_err(), "not taken: Resize \"r\" is invalid: no"),
+            (
+                watcher::Error::InitialListFailed(api()).into(),
+                "failed to perform initial object list: Resize \"r\" is invalid: no",
+            ),
+            (kube::Error::Service(Box::new(refused)).into(), "ServiceError: nobody is there"),
+            (anyhow::anyhow!("inner").context("outer"), "outer: inner"),
+        ];
+        for (error, expected) in table {
+            assert_eq!(of_error(error.as_ref()), expected);
+        }
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([0, 1, 2].map(pes), ["0 PEs", "1 PE", "2 PEs"]);
+    }
+}
