@@ -79,7 +79,7 @@ impl Job {
         let plan = answer.expect("it is submitted").into_inner().plan.expect("an answer has a plan");
         let regions = &library.plan().regions;
         let region = &regions[regions.len() / 2].region;
-        let (region, width) = (region.name.clone(), u32::try_from(region.width).expect("a width"));
+        let (region, width) = (region.name.clone(), region.width);
         let compilation = pb::Compilation { adl: Some(digest(&adl)), ..sent };
         Self { library, compilation, layout: plan.layout.to_vec(), region, width }
     }

@@ -50,9 +50,9 @@ pub struct PeOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,
-    /// Gives the container the capability SYS_PTRACE. Default: false.
+    /// Gives the container the capability SYS_PTRACE.
     pub allow_ptrace: bool,
-    /// Runs the PE in valgrind; implies the debug build and `allowPtrace`. Default: false.
+    /// Runs the PE in valgrind; implies the debug build and `allowPtrace`.
     pub run_with_valgrind: bool,
     /// Trace level of the application. Default: what the application says.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub struct PeOptions {
     /// Trace level of the runtime.
     pub runtime_trace_level: TraceLevel,
     /// Delete failed pods, once their exit code, reason and the end of their log are in the PE's status. Otherwise at
-    /// most 3 are kept. Default: true.
+    /// most 3 are kept.
     pub delete_failed_pod: bool,
     /// Restart pods that ended with exit code 0. Default: false.
     pub restart_completed_pod: bool,

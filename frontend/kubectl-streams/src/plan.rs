@@ -6,8 +6,9 @@
 use super::options::PlanOptions;
 use super::words::{self, one_line, pes};
 use anyhow::{Context as _, anyhow, bail};
-use std::error::Error as _;
+use std::error::Error;
 use std::io::Write as _;
+use std::iter::successors;
 use std::path::Path;
 use std::time::Duration;
 use streams_proto::elasticity::v1::dry_run::{Fate, PlannedChange};
@@ -17,7 +18,7 @@ use streams_proto::elasticity::v1::{Changes, ResizeRequest, ResizeResponse};
 use tabwriter::TabWriter;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Endpoint;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Status, TimeoutExpired};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -53,15 +54,23 @@ fn not_reached(address: &str) -> String {
 /// Why there is no plan: the words of the frontend, or what keeps it from answering.
 fn failure(status: Status, address: &str) -> anyhow::Error {
     let said = one_line(status.message());
-    match status.code() {
-        // Nobody withdraws the call: tonic says so, too, when the time is over.
-        Code::DeadlineExceeded | Code::Cancelled => {
-            anyhow!("no answer in time ({said}): does a frontend lead, and does it look after this namespace?")
-        }
-        // What the frontend has said has no cause here.
-        _ if status.source().is_some() => anyhow!(words::of_error(&status)).context(not_reached(address)),
-        _ => anyhow!("{said}"),
+    let is_time_over = match status.source() {
+        Some(cause) => is_caused_by_time(cause),
+        // What the frontend has said has no cause here. Nobody withdraws the call but the time that it was given.
+        None => matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled),
+    };
+    if is_time_over {
+        anyhow!("no answer in time ({said}): does a frontend lead, and does it look after this namespace?")
+    } else if let Some(cause) = status.source() {
+        anyhow!(words::of_error(cause)).context(not_reached(address))
+    } else {
+        anyhow!("{said}")
     }
+}
+
+fn is_caused_by_time(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
+    causes.any(|error| error.is::<TimeoutExpired>())
 }
 
 /// What is shown of the token in this file.
@@ -162,6 +171,18 @@ mod tests {
         let Command::Plan(options) = Arguments::parse_from(line).command else { panic!("{line:?}") };
         let told = words::of_error(plan("n", options).await.unwrap_err().as_ref());
         assert!(told.starts_with("nothing answers at http://127.0.0.1:") && told.contains("port-forward"), "{told}");
+    }
+
+    /// Somebody takes the connection and says nothing.
+    #[tokio::test]
+    async fn a_frontend_that_says_nothing_is_asked_whether_it_leads() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let line = ["kubectl-streams", "plan", "sensors", "Clean=4", "--timeout", "20ms", "--endpoint", &address];
+        let Command::Plan(options) = Arguments::parse_from(line).command else { panic!("{line:?}") };
+        let told = words::of_error(plan("n", options).await.unwrap_err().as_ref());
+        drop(listener);
+        assert!(told.starts_with("no answer in time (Timeout expired): does a frontend lead"), "{told}");
     }
 
     #[test]

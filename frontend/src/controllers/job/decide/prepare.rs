@@ -98,7 +98,9 @@ fn number(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
             return fetch(observed, draft);
         }
     }
-    draft.report.preparing = "a job id".to_owned();
+    // What is written with the number is read when the job has it.
+    let next = if observed.status.adl.is_none() { FETCHING } else { COMPILING };
+    next.clone_into(&mut draft.report.preparing);
     Some(Step::AllocateJobId(None))
 }
 

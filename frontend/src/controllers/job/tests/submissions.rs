@@ -55,7 +55,9 @@ fn a_job_whose_number_waits_says_so_when_its_bundle_cannot_be_had_or_takes_long(
         simulation.reconcile();
         let status = simulation.status();
         assert_eq!((status.job_id, status.phase), (Some(0), Some(JobPhase::Submitting)));
-        assert_eq!(said(&status, condition::SUBMITTED).0, expected);
+        let (reason, message) = said(&status, condition::SUBMITTED);
+        assert_eq!(reason, expected);
+        assert!(!message.contains("job id"), "it has one: {message}");
         simulation.services.change(|services| services.has_no_bundle = false);
         simulation.settle();
         simulation.check_at_rest();
