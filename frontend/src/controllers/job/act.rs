@@ -5,7 +5,6 @@
 //!
 //! Knows: the API server. Must not know: the reasons of a decision.
 
-use super::act_order::leave_for_later;
 use super::chunks::{Document, digest};
 use super::decide::{
     Child, JobAction, JobDecision, JobStatusChange, Owned, Propagation, Report, Step, StoredDocument, WhichGeneration,
@@ -49,15 +48,6 @@ use streams_kubernetes::writer::{Applied, DEFINITIONS_OUTDATED, Writer};
 
 /// Most actions that run at the same time.
 const CONCURRENT: usize = 16;
-/// Most writes of one turn; other jobs have their turns then (rule call-7).
-const WRITES: usize = 256;
-/// Deletions of one turn: somebody may ask for another width meanwhile, and waits for the end of the turn.
-const DELETIONS: usize = 64;
-/// So many deletions, and so many writes that nobody waits for before a commit, a turn of a job that was submitted has in
-/// a crowd: each of them waits for the calls of all other jobs then (rule call-27).
-const IN_A_CROWD: usize = 8;
-/// Of many, a turn has this part: looks at a large job must not take longer than what is done.
-const DIVIDED_BY: usize = 16;
 /// When objects may be rewritten again for which there was no more room in this second.
 const NEXT_SECOND: Duration = Duration::from_secs(1);
 
@@ -183,19 +173,9 @@ impl<C: Cluster> Actor<'_, C> {
         let mut others = if is_paused { Vec::new() } else { others };
         let rolls_out_after = self.put_off_roll_out(&mut others, &mut deletions, now);
         let wrote = !others.is_empty();
-        // Somebody waits for an admission, and the turn would end with its last deletion.
         let admits = others.iter().any(|action| matches!(action, JobAction::Admit));
-        let in_a_crowd = self.observed.status.generation.is_some() && self.reconciler.cluster.is_crowded();
-        let (deletions_of_turn, writes_of_turn) =
-            if in_a_crowd { (IN_A_CROWD, IN_A_CROWD) } else { (DELETIONS, WRITES) };
-        let part = |all: usize, least: usize| (all / DIVIDED_BY).max(least);
-        let most_deletions = if admits { 0 } else { part(deletions.len(), deletions_of_turn) };
         // The rest comes with the next turn, after those of other jobs.
-        let most_of_roll_out = part(others.len(), writes_of_turn);
-        let is_cut =
-            leave_for_later(&mut others, most_of_roll_out) || others.len() > WRITES || deletions.len() > most_deletions;
-        others.truncate(WRITES);
-        deletions.truncate(most_deletions);
+        let is_cut = self.cut(&mut others, &mut deletions, admits);
         let is_put_off = self.put_off_rewrites(&mut others, now);
         let prepares = others.iter().any(|action| matches!(action, JobAction::Apply(_, WhichGeneration::Proposed)));
         let (deleted, written) =

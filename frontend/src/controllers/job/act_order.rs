@@ -9,6 +9,15 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 use streams_kubernetes::cluster::Cluster;
 
+/// Most writes of one turn; other jobs have their turns then (rule call-7).
+const WRITES: usize = 256;
+/// Deletions of one turn: somebody may ask for another width meanwhile, and waits for the end of the turn.
+const DELETIONS: usize = 64;
+/// So many deletions, and so many writes that nobody waits for before a commit, a turn of a job that was submitted has
+/// in a crowd: each of them waits for the calls of all other jobs then (rule call-27).
+const IN_A_CROWD: usize = 8;
+/// Of many, a turn has this part: looks at a large job must not take longer than what is done.
+const DIVIDED_BY: usize = 16;
 /// How long a roll-out waits at most for what comes before the commit of the next generation.
 const PUT_OFF_FOR: SignedDuration = SignedDuration::from_secs(4);
 /// When it goes on then.
@@ -35,7 +44,7 @@ fn prepares(action: &JobAction, is_preparing: bool) -> bool {
 }
 
 /// Leaves out what is more than `most` of what nobody waits for before a commit. Whether there was any.
-pub(super) fn leave_for_later(others: &mut Vec<&JobAction>, most: usize) -> bool {
+fn leave_for_later(others: &mut Vec<&JobAction>, most: usize) -> bool {
     let (before, mut taken) = (others.len(), 0);
     others.retain(|action| {
         let goes_first = is_before_the_commit(action) || matches!(action, JobAction::Start(_));
@@ -77,6 +86,26 @@ impl<C: Cluster> Actor<'_, C> {
             }
             Some(GOES_ON_AFTER)
         })
+    }
+
+    /// Leaves out what is too much for one turn; all deletions, if somebody waits for an admission, as the turn would end
+    /// with the last of them. Whether anything was left out.
+    pub(super) fn cut(
+        &self,
+        others: &mut Vec<&JobAction>,
+        deletions: &mut Vec<&JobAction>,
+        is_for_admission: bool,
+    ) -> bool {
+        let in_a_crowd = self.observed.status.generation.is_some() && self.reconciler.cluster.is_crowded();
+        let (least_deletions, least_writes) = if in_a_crowd { (IN_A_CROWD, IN_A_CROWD) } else { (DELETIONS, WRITES) };
+        let part = |all: usize, least: usize| (all / DIVIDED_BY).max(least);
+        let most_deletions = if is_for_admission { 0 } else { part(deletions.len(), least_deletions) };
+        let most_of_roll_out = part(others.len(), least_writes);
+        let is_cut =
+            leave_for_later(others, most_of_roll_out) || others.len() > WRITES || deletions.len() > most_deletions;
+        others.truncate(WRITES);
+        deletions.truncate(most_deletions);
+        is_cut
     }
 
     /// Leaves out objects that are rewritten for this version of the frontend, as many as are too many in this second

@@ -74,8 +74,8 @@ struct Taken {
 struct Waiting(Arc<Namespace>);
 
 impl JobIds {
-    /// From now on no id is given out that a job of this mirror has had, and what is remembered of a namespace ends when
-    /// the last of its jobs leaves the mirror (rule call-20).
+    /// From now on no id is given out that a job of this mirror has had, and what is remembered of a namespace ends
+    /// when the last of its jobs leaves the mirror (rule call-20).
     ///
     /// Each of a crowd of new jobs wants an id, so none of them looks at all the others.
     pub(crate) fn follow(&self, jobs: &Watch<Job>) {
