@@ -88,8 +88,8 @@ impl<C: Cluster> Actor<'_, C> {
         })
     }
 
-    /// Leaves out what is too much for one turn; all deletions, if somebody waits for an admission, as the turn would end
-    /// with the last of them. Whether anything was left out.
+    /// Leaves out what is too much for one turn; all deletions, if somebody waits for an admission, as the turn would
+    /// end with the last of them. Whether anything was left out.
     pub(super) fn cut(
         &self,
         others: &mut Vec<&JobAction>,
