@@ -39,7 +39,7 @@ pub(crate) struct Requests {
     pub(crate) to_write: BTreeMap<u64, UnwrittenWidth>,
     /// Traces of the requests for these widths, by number.
     pub(crate) traces: BTreeMap<u64, String>,
-    /// Widths that the commit of the proposal leaves to be written, in the same form.
+    /// Widths that the commit of the proposal puts into force, in the same form, also those that their specs have.
     pub(crate) proposed: BTreeMap<u64, UnwrittenWidth>,
     /// Who is at fault that a set of widths was refused.
     pub(crate) fault: Option<Fault>,

@@ -30,6 +30,8 @@ pub(crate) struct Circumstances<'a> {
     standings: OnceCell<Vec<Standing>>,
     /// What requests want of regions, by name; found once.
     wanted: OnceCell<BTreeMap<&'a str, Wanted>>,
+    /// See [`Circumstances::widths_in_force`].
+    to_write: OnceCell<BTreeMap<u64, UnwrittenWidth>>,
 }
 
 /// The newest of the requests for a region that are not over without their widths.
@@ -134,13 +136,21 @@ impl<'a> Circumstances<'a> {
             newest,
             standings: OnceCell::new(),
             wanted: OnceCell::new(),
+            to_write: OnceCell::new(),
         }
     }
 
     /// The same, when nothing is being compiled or proposed if `is_quiet`, and the compiler may begin with what new
     /// requests want if `may_expect`.
     pub(crate) fn with(self, is_quiet: bool, may_expect: bool) -> Self {
-        Self { is_quiet, may_expect, standings: OnceCell::new(), wanted: OnceCell::new(), ..self }
+        Self {
+            is_quiet,
+            may_expect,
+            standings: OnceCell::new(),
+            wanted: OnceCell::new(),
+            to_write: OnceCell::new(),
+            ..self
+        }
     }
 
     /// Where each of the requests stands, in their order.
@@ -185,10 +195,9 @@ impl<'a> Circumstances<'a> {
     fn all_wanted(&self) -> BTreeMap<&'a str, Wanted> {
         // Number of the request, region, width, and whether the request may still end without it.
         let mut wishes: Vec<(u64, &'a ParallelRegion, u32, bool)> = Vec::new();
-        let recorded = self.status.unwritten_widths.iter().filter(|unwritten| self.is_unwritten(unwritten));
-        for unwritten in recorded {
-            let region = self.regions.with_uid(&unwritten.uid);
-            wishes.extend(region.map(|region| (unwritten.number, region, unwritten.width, false)));
+        for in_force in self.widths_in_force().into_values() {
+            let region = self.regions.with_uid(&in_force.uid);
+            wishes.extend(region.map(|region| (in_force.number, region, in_force.width, false)));
         }
         for (request, standing) in self.each() {
             let Some(number) = request.status.as_ref().and_then(|status| status.number) else { continue };
@@ -203,13 +212,11 @@ impl<'a> Circumstances<'a> {
                         }),
                     );
                 }
-                Standing::InForce(..) => {
-                    let unwritten = self.unwritten(request, number);
-                    wishes.extend(unwritten.into_iter().filter_map(|unwritten| {
-                        Some((number, self.regions.with_uid(&unwritten.uid)?, unwritten.width, false))
-                    }));
-                }
-                Standing::New | Standing::Superseded(..) | Standing::Withdrawn | Standing::Over => {}
+                Standing::New
+                | Standing::InForce(..)
+                | Standing::Superseded(..)
+                | Standing::Withdrawn
+                | Standing::Over => {}
             }
         }
         wishes.sort_by_key(|(number, ..)| *number);
@@ -299,17 +306,18 @@ impl<'a> Circumstances<'a> {
         })
     }
 
-    /// Widths of a request that the specs of its regions do not have yet, but for regions that were edited since.
-    pub(super) fn unwritten(&self, request: &Resize, number: u64) -> Vec<UnwrittenWidth> {
+    /// Widths of a request, as they would be written, but for regions that were edited since.
+    fn widths_of(&self, request: &Resize, number: u64) -> Vec<UnwrittenWidth> {
         let admitted = request.status.iter().flat_map(|status| &status.regions);
         let widths: BTreeMap<&str, u32> =
             request.spec.regions.iter().map(|wanted| (wanted.name.as_str(), wanted.width)).collect();
-        let unwritten = admitted.filter_map(|AdmittedRegion { name, uid, edited }| {
+        let of_request = admitted.filter_map(|AdmittedRegion { name, uid, edited }| {
             let region = self.regions.get(name)?;
-            let width = *widths.get(name.as_str())?;
-            Some(UnwrittenWidth { index: region.spec.index, uid: uid.clone(), edited: *edited, number, width })
+            let is_edited = region.metadata.uid.as_ref() != Some(uid) || region.edited() > *edited;
+            let width = widths.get(name.as_str()).filter(|_| !is_edited)?;
+            Some(UnwrittenWidth { index: region.spec.index, uid: uid.clone(), edited: *edited, number, width: *width })
         });
-        unwritten.filter(|unwritten| self.is_unwritten(unwritten)).collect()
+        of_request.collect()
     }
 
     /// The spec of the region does not have this width yet, and nobody has edited it since.
@@ -319,15 +327,34 @@ impl<'a> Circumstances<'a> {
 
     /// Widths in force that are still to be written into specs: of each region that of the newest request, by index.
     /// Those of a commit are found in the status of the job, so that they outlive the requests.
+    ///
+    /// The spec may have the width of the newest one already, because nothing was written for the one before. Then
+    /// nothing is: what the older one would write is not in force any more.
     pub(crate) fn widths_in_force(&self) -> BTreeMap<u64, UnwrittenWidth> {
-        let recorded = self.status.unwritten_widths.iter().filter(|unwritten| self.is_unwritten(unwritten));
-        let in_force = self.each().filter(|(request, _)| request.phase() != ResizePhase::Written);
-        let in_force = in_force.filter(|(_, standing)| matches!(standing, Standing::InForce(..)));
-        let told = in_force.flat_map(|(request, _)| self.of_request(request));
-        newest(recorded.cloned().chain(told))
+        self.to_write().clone()
     }
 
-    /// Widths that the commit of the proposal leaves to be written, in the same form.
+    fn to_write(&self) -> &BTreeMap<u64, UnwrittenWidth> {
+        self.to_write.get_or_init(|| self.all_to_write())
+    }
+
+    fn all_to_write(&self) -> BTreeMap<u64, UnwrittenWidth> {
+        let recorded = self.status.unwritten_widths.iter().cloned();
+        // One that says that it is written has nothing to write but what is recorded.
+        let in_force = self.each().filter(|(_, standing)| matches!(standing, Standing::InForce(..)));
+        let (written, told): (Vec<_>, Vec<_>) =
+            in_force.map(|(request, _)| request).partition(|request| request.phase() == ResizePhase::Written);
+        let of_all = |requests: Vec<&Resize>| newest(requests.into_iter().flat_map(|request| self.of_request(request)));
+        let written = of_all(written);
+        let mut in_force = newest(recorded.chain(of_all(told).into_values()));
+        let is_outdone = |in_force: &UnwrittenWidth| {
+            written.get(&in_force.index).is_some_and(|newer| newer.number > in_force.number)
+        };
+        in_force.retain(|_, in_force| self.is_unwritten(in_force) && !is_outdone(in_force));
+        in_force
+    }
+
+    /// Widths that the commit of the proposal puts into force, in the same form, also those that their specs have.
     pub(super) fn widths_proposed(&self) -> BTreeMap<u64, UnwrittenWidth> {
         let proposed = self.each().filter(|(_, standing)| **standing == Standing::Proposed);
         let proposed = proposed.filter(|(request, _)| !request.is_withdrawn());
@@ -336,7 +363,7 @@ impl<'a> Circumstances<'a> {
 
     fn of_request(&self, request: &Resize) -> Vec<UnwrittenWidth> {
         let number = request.status.as_ref().and_then(|status| status.number);
-        number.map_or_else(Vec::new, |number| self.unwritten(request, number))
+        number.map_or_else(Vec::new, |number| self.widths_of(request, number))
     }
 
     /// Somebody has deleted a request that the proposal carries out.
@@ -359,8 +386,9 @@ impl<'a> Circumstances<'a> {
                 ResizeStatus { generation, changes: None, ..saying(before, ResizePhase::Planned) }
             }
             Standing::InForce(generation, changes) => {
-                let is_written =
-                    phase_before == Some(ResizePhase::Written) || self.unwritten(request, number).is_empty();
+                // What a newer request has outdone is not written.
+                let is_written = phase_before == Some(ResizePhase::Written)
+                    || self.to_write().values().all(|unwritten| unwritten.number != number);
                 let rollout = self.status.rollout.as_ref();
                 let is_rolled_out = self.status.generation.is_some_and(|committed| committed >= *generation)
                     && rollout

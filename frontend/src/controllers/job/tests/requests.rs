@@ -968,3 +968,28 @@ fn a_request_for_a_region_whose_object_does_not_come_back_ends() {
     assert_eq!(end(&simulation, "lacks"), is(ResizePhase::Refused, "RegionNotFound"));
     assert!(simulation.outcome("lacks").message.unwrap().contains("missing for too long"));
 }
+
+/// The spec has the width of the newer one already, so that nothing is written for it.
+#[test]
+fn what_an_older_request_left_to_be_written_is_not_written_once_a_newer_one_is_in_force() {
+    let mut simulation = JobSimulation::running();
+    let at_first = specs(&simulation)[0];
+    simulation.server.refuse(|call| {
+        let is_width = call.verb.is_write() && call.verb != Verb::ReplaceStatus && call.kind == "ParallelRegion";
+        is_width.then(|| *Status::failure("not now", "InternalError").with_code(500).boxed())
+    });
+    for (name, width, generation) in [("older", at_first + 1, 1), ("newer", at_first, 2)] {
+        simulation.request(name, &[("R", width)]);
+        simulation.until(|simulation| simulation.status().generation == Some(generation));
+        assert_eq!(specs(&simulation)[0], at_first, "nothing is written");
+    }
+    simulation.steps_again();
+    for _ in 0..20 {
+        simulation.reconcile();
+        simulation.work();
+        assert_eq!(specs(&simulation)[0], at_first);
+    }
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!((specs(&simulation)[0], simulation.status().generation), (at_first, Some(2)));
+}
