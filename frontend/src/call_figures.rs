@@ -22,6 +22,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use streams_kubernetes::metrics::Metrics;
+use streams_process::codes::code_name;
 use streams_proto::DESCRIPTOR_SET;
 use tokio::time::Instant;
 use tonic::body::Body;
@@ -158,7 +159,7 @@ impl RpcCall {
 
 impl Drop for RpcCall {
     fn drop(&mut self) {
-        let labels = RpcLabels { rpc_method: Arc::clone(&self.method), rpc_response_status_code: name(self.code) };
+        let labels = RpcLabels { rpc_method: Arc::clone(&self.method), rpc_response_status_code: code_name(self.code) };
         self.seconds.get_or_create(&labels).observe(self.begun.elapsed().as_secs_f64());
     }
 }
@@ -196,29 +197,6 @@ impl http_body::Body for Answer {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-/// The name of a code in the contract of gRPC.
-fn name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }
 

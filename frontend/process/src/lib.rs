@@ -1,6 +1,7 @@
 //! What the programs of streams-operator do alike.
 //!
 //! * [`background`]: threads for work that makes way for everything else.
+//! * [`codes`]: names of the codes of gRPC.
 //! * [`connections`]: connections over which gRPC is spoken, and the bounds on them.
 //! * [`http2`]: HTTP/2 for gRPC: what callers do not send or read in time is given up.
 //! * [`listener`]: a listener for HTTP/1 with bounds on who asks.
@@ -11,6 +12,7 @@
 //! Knows: threads, sockets, tracing, OpenTelemetry, HTTP, TLS. Must not know: what a program does.
 
 pub mod background;
+pub mod codes;
 pub mod connections;
 pub mod http2;
 pub mod listener;

@@ -26,6 +26,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use streams_compiler::budget::Limits;
 use streams_compiler::error::Error;
+use streams_process::codes::code_name;
 use streams_process::http2::{self, Clock};
 use streams_process::telemetry;
 use streams_proto::fusion::v1::fusion_service_server::SERVICE_NAME;
@@ -300,33 +301,10 @@ impl Drop for PendingAnswer {
         let unsaid = if self.stream.is_over() { Code::DeadlineExceeded } else { Code::Cancelled };
         let code = self.code.unwrap_or(unsaid);
         let took = self.began.elapsed();
-        self.metrics.call_ended(self.method, name(code), took);
+        self.metrics.call_ended(self.method, code_name(code), took);
         self.span.record("rpc.grpc.status_code", code as i32);
         let _entered = self.span.enter();
-        tracing::info!(code = name(code), seconds = took.as_secs_f64(), "answered");
-    }
-}
-
-/// The name of a code in the gRPC documentation.
-fn name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
+        tracing::info!(code = code_name(code), seconds = took.as_secs_f64(), "answered");
     }
 }
 

@@ -195,8 +195,8 @@ async fn a_report_that_is_not_stored_is_not_heard() {
     cluster.expect(Exchange { from: PE, ..send(Method::PUT, path, "3") }, 503, "too long").await;
 }
 
-#[tokio::test]
-async fn only_what_the_pod_of_a_pe_has_asked_for_counts_as_seen() {
+/// A cluster whose region waits for the end of a checkpoint, and that region.
+fn with_a_pending_checkpoint() -> (Cluster, Key) {
     let mut cluster = cluster();
     stored(&cluster);
     let key = Key::new("n", "srcjob-cr0");
@@ -204,6 +204,12 @@ async fn only_what_the_pod_of_a_pe_has_asked_for_counts_as_seen() {
         region.status.as_mut().unwrap().record.as_mut().unwrap()["phase"] = pending();
     });
     cluster.mirrors.deliver_all();
+    (cluster, key)
+}
+
+#[tokio::test]
+async fn only_what_the_pod_of_a_pe_has_asked_for_counts_as_seen() {
+    let (mut cluster, key) = with_a_pending_checkpoint();
     cluster.expect(Exchange { from: NEIGHBOUR, ..get(OF_PE) }, 200, "pendCkpt=1").await;
     assert!(cluster.regions.answered.of(&key).is_empty());
     cluster.expect(get(OF_PE), 200, "pendCkpt=1").await;
@@ -212,13 +218,7 @@ async fn only_what_the_pod_of_a_pe_has_asked_for_counts_as_seen() {
 
 #[tokio::test]
 async fn only_the_document_of_all_regions_is_an_answer_by_which_a_pe_knows_what_to_do() {
-    let mut cluster = cluster();
-    stored(&cluster);
-    let key = Key::new("n", "srcjob-cr0");
-    cluster.server.edit::<ConsistentRegion>(&key, |region| {
-        region.status.as_mut().unwrap().record.as_mut().unwrap()["phase"] = pending();
-    });
-    cluster.mirrors.deliver_all();
+    let (mut cluster, key) = with_a_pending_checkpoint();
     let of_region = "/api/consistentregion/pe/1/region/0";
     // method, path -> whether the PE counts as answered
     let table = [(Method::GET, of_region, false), (Method::HEAD, OF_PE, false), (Method::GET, OF_PE, true)];

@@ -1,5 +1,8 @@
 //! Regions over a fake API server: what is stored, and what PEs are told, when something happens.
 
+mod lost_and_left;
+mod taking_over;
+
 use super::telling::Telling;
 use super::{ConsistentRegionReconciler, RegionFigures};
 use crate::consistent_regions::ConsistentRegions;
@@ -340,73 +343,6 @@ async fn pes_that_were_launched_again_are_reset_and_told_once() {
 }
 
 #[tokio::test]
-async fn whoever_takes_over_waits_for_no_report_that_may_be_lost() {
-    let fixture = Fixture::processing().await;
-    let fixture = fixture.taken_over();
-    // Nothing is lost of a region that processes tuples, and its time goes on.
-    assert_eq!(fixture.settle().await, Outcome::Again(PERIOD));
-    fixture.server.advance(PERIOD);
-    fixture.settle().await;
-    assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", both(1, DRAIN)));
-    let fixture = fixture.taken_over();
-    assert_eq!(fixture.settle().await, Outcome::Again(Duration::from_secs(60)));
-    assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(1, RESET)));
-    let fixture = fixture.taken_over();
-    assert_eq!(fixture.settle().await, Outcome::Again(Duration::from_secs(60)));
-    assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(1, SECOND_RESET)));
-}
-
-#[tokio::test]
-async fn whoever_takes_over_does_nothing_before_all_pes_are_led_here() {
-    let second = Outcome::Again(Duration::from_secs(1));
-    // whether the region drains, what it does when it is taken over after its period
-    for (drains, expected) in [(true, ("RESETTING", both(1, RESET))), (false, ("DRAINING", both(1, DRAIN)))] {
-        let fixture = Fixture::processing().await;
-        if drains {
-            fixture.server.advance(PERIOD);
-            fixture.settle().await;
-        }
-        let before = fixture.state();
-        let fixture = fixture.taken_over_without_pes();
-        fixture.server.advance(PERIOD);
-        for number in 0..2 {
-            assert_eq!(fixture.settle().await, second, "PE {number} would report to the leader before");
-            assert_eq!((fixture.state(), fixture.sent()), (before.clone(), vec![]));
-            fixture.comes(number);
-        }
-        fixture.settle().await;
-        assert_eq!((fixture.state().as_str(), fixture.sent()), expected);
-    }
-}
-
-#[tokio::test]
-async fn a_pe_that_was_launched_again_meanwhile_has_to_come_once_more() {
-    let fixture = Fixture::processing().await.taken_over_without_pes();
-    (0..2).for_each(|number| fixture.comes(number));
-    fixture.server.remove::<Pod>(&Key::new("n", "flow-1-1"));
-    start(&fixture.server, 1, 2);
-    fixture.settle().await;
-    assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", vec![]));
-    fixture.comes(1);
-    fixture.settle().await;
-    assert_eq!((fixture.state().as_str(), fixture.sent().len()), ("RESETTING", 2));
-}
-
-#[tokio::test]
-async fn a_pe_that_does_not_ask_does_not_hold_up_its_region_for_ever() {
-    let fixture = Fixture::processing().await;
-    fixture.server.advance(PERIOD);
-    fixture.settle().await;
-    let fixture = fixture.taken_over_without_pes();
-    fixture.comes(0);
-    for (seconds, expected) in [(0, "DRAINING"), (39, "DRAINING"), (1, "RESETTING")] {
-        fixture.server.advance(Duration::from_secs(seconds));
-        fixture.settle().await;
-        assert_eq!(fixture.state(), expected, "{seconds}");
-    }
-}
-
-#[tokio::test]
 async fn a_crash_at_any_write_and_a_write_without_an_answer_lose_nothing() {
     for has_effect in [false, true] {
         let fault = Fault { after: 0, of_writes: true, has_effect, is_last: true };
@@ -420,21 +356,6 @@ async fn a_crash_at_any_write_and_a_write_without_an_answer_lose_nothing() {
         let expected = if has_effect { ("RESETTING", both(1, RESET)) } else { ("DRAINING", both(1, DRAIN)) };
         assert_eq!((fixture.state().as_str(), fixture.sent()), expected, "{fault:?}");
     }
-}
-
-#[tokio::test]
-async fn who_takes_over_resets_a_region_that_an_operator_may_have_drained_meanwhile_and_no_new_one() {
-    let fixture = Fixture::new(json!({"trigger": "operatorDriven", "triggerOperators": ["o"]}));
-    for number in 0..2 {
-        start(&fixture.server, number, 1);
-    }
-    fixture.settle().await;
-    assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", vec![]));
-    let fixture = fixture.taken_over();
-    fixture.settle().await;
-    assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(1, RESET)));
-    fixture.report([1, 1], Progress::ResetDone { sequence: 0, attempt: 0 }).await;
-    assert_eq!(fixture.state(), "PROCESSING");
 }
 
 #[tokio::test]
@@ -529,86 +450,6 @@ async fn a_user_resets_a_region_that_has_given_up_once() {
 }
 
 #[tokio::test]
-async fn what_belongs_to_others_does_not_count() {
-    let fixture = Fixture::processing().await;
-    // A PE of the name, of another job.
-    fixture.server.edit::<ProcessingElement>(&pe(1), |pe| {
-        pe.metadata.owner_references.as_mut().unwrap()[0].uid = "another".to_owned();
-    });
-    fixture.settle().await;
-    assert_eq!((fixture.state().as_str(), fixture.said().2), ("UNHEALTHY", "there is no PE 1".to_owned()));
-    // One that an earlier job of the name has left behind.
-    fixture.server.edit::<ProcessingElement>(&pe(1), |pe| {
-        (pe.metadata.owner_references, pe.spec.job_id) = (None, 7);
-    });
-    fixture.settle().await;
-    assert_eq!((fixture.state().as_str(), fixture.said().2), ("UNHEALTHY", "there is no PE 1".to_owned()));
-}
-
-#[tokio::test]
-async fn a_record_that_cannot_be_read_is_told_and_left_alone() {
-    let fixture = Fixture::processing().await;
-    let spoilt = json!({"sequence": "many"});
-    fixture.server.edit::<ConsistentRegion>(&key(), |region| {
-        region.status.as_mut().unwrap().record = Some(spoilt.clone());
-    });
-    fixture.settle().await;
-    fixture.server.advance(PERIOD * 2);
-    fixture.settle().await;
-    assert_eq!(
-        (fixture.said().1.as_str(), fixture.region().status.unwrap().record),
-        ("RecordUnreadable", Some(spoilt))
-    );
-    assert_eq!(fixture.sent(), []);
-    // What PEs report is not stored, and not answered as if it were.
-    let event = Event::Report(Member { pe: 0, launch: 1 }, Progress::CheckpointDone { sequence: 1 });
-    let reports = fixture.regions.reports.clone();
-    let report = tokio::spawn(async move { reports.report(&key(), 0, event).await });
-    while fixture.regions.reports.waiting(&key()) < 1 {
-        tokio::task::yield_now().await;
-    }
-    fixture.settle().await;
-    assert_eq!((fixture.regions.reports.waiting(&key()), report.is_finished()), (1, false));
-    report.abort();
-}
-
-#[tokio::test]
-async fn a_region_that_is_made_again_while_its_pes_run_is_reset_under_numbers_that_they_have_not_heard() {
-    for trigger in ["periodic", "operatorDriven"] {
-        let fixture = Fixture::new(json!({"trigger": trigger, "triggerOperators": ["o"]}));
-        for number in 0..2 {
-            start(&fixture.server, number, 1);
-        }
-        fixture.settle().await;
-        let ConsistentRegion { metadata, spec, .. } = fixture.region();
-        fixture.server.remove::<ConsistentRegion>(&key());
-        fixture.settle().await;
-        fixture.server.advance(Duration::from_secs(1));
-        let mut again = ConsistentRegion::new("flow-cr0", spec);
-        again.metadata.namespace = metadata.namespace;
-        again.metadata.owner_references = metadata.owner_references;
-        fixture.server.create(&again);
-        fixture.settle().await;
-        assert_eq!(fixture.state(), "RESETTING", "{trigger}");
-        let told = fixture.sent();
-        let attempt = told[0].1.split("seqId=0;resetAttempt=").nth(1).unwrap().trim_end_matches(['"', '}']);
-        let attempt: u32 = attempt.parse().unwrap();
-        assert!(told.len() == 2 && attempt > 100_000_000, "{told:?}");
-        fixture.report([1, 1], Progress::ResetDone { sequence: 0, attempt }).await;
-        let sequence = fixture.region().status.unwrap().record.unwrap()["sequence"].as_u64().unwrap();
-        assert!(fixture.state() == "PROCESSING" && sequence > 1_000_000_000_000, "{sequence}");
-    }
-}
-
-#[tokio::test]
-async fn a_record_that_somebody_has_taken_away_is_lost() {
-    let fixture = Fixture::processing().await;
-    fixture.server.edit::<ConsistentRegion>(&key(), |region| region.status.as_mut().unwrap().record = None);
-    fixture.settle().await;
-    assert_eq!((fixture.state().as_str(), fixture.sent().len()), ("RESETTING", 2));
-}
-
-#[tokio::test]
 async fn times_that_are_too_short_do_not_make_the_region_write_without_end() {
     let short = json!({
         "periodMilliseconds": 0, "drainTimeoutMilliseconds": 0, "resetTimeoutMilliseconds": 0,
@@ -633,53 +474,6 @@ async fn times_that_are_too_short_do_not_make_the_region_write_without_end() {
     assert!(warning.reason == "TimesTooShort" && warning.message.contains("resetTimeout (0 ms)"), "{warning:?}");
     let announced = fixture.server.announced();
     assert_eq!(announced.iter().filter(|announced| announced.notice.warning).count(), 1);
-}
-
-#[tokio::test]
-async fn a_region_that_its_job_has_left_behind_goes_on_with_the_pes_that_were_too() {
-    let fixture = Fixture::processing().await;
-    fixture.server.advance(PERIOD);
-    fixture.settle().await;
-    assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", both(1, DRAIN)));
-    {
-        let mut late = fixture.late.lock().await;
-        for number in 0..2 {
-            fixture.server.edit::<ProcessingElement>(&pe(number), |pe| pe.metadata.owner_references = None);
-        }
-        fixture.server.edit::<ConsistentRegion>(&key(), |region| region.metadata.owner_references = None);
-        fixture.server.remove::<Job>(&Key::new("n", "flow"));
-        late.deliver_all();
-    }
-    fixture.report([1, 1], Progress::CheckpointDone { sequence: 1 }).await;
-    assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", both(1, RESUME)));
-    let conditions = fixture.region().status.unwrap().conditions;
-    assert!(condition::is_true(&conditions, condition::ORPHANED) && condition::is_true(&conditions, condition::READY));
-}
-
-/// Kubernetes takes the references out of one object after the other, in any order.
-#[tokio::test]
-async fn a_job_that_lets_go_of_its_objects_one_by_one_resets_no_region() {
-    // PEs 0 and 1; 2 is the region
-    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        let fixture = Fixture::processing().await;
-        fixture.server.advance(PERIOD);
-        fixture.settle().await;
-        assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", both(1, DRAIN)));
-        for object in order {
-            if object == 2 {
-                fixture.server.edit::<ConsistentRegion>(&key(), |region| region.metadata.owner_references = None);
-            } else {
-                fixture.server.edit::<ProcessingElement>(&pe(object), |pe| pe.metadata.owner_references = None);
-            }
-            fixture.settle().await;
-            assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", vec![]), "{object} of {order:?}");
-            let told = [0, 1].map(|number| fixture.told(number));
-            assert_eq!(told, [DRAIN, DRAIN], "{object} of {order:?}");
-        }
-        fixture.server.remove::<Job>(&Key::new("n", "flow"));
-        fixture.report([1, 1], Progress::CheckpointDone { sequence: 1 }).await;
-        assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", both(1, RESUME)), "{order:?}");
-    }
 }
 
 #[tokio::test]
@@ -806,24 +600,6 @@ async fn a_pe_that_has_to_ask_is_not_kept_from_it() {
 }
 
 #[tokio::test]
-async fn a_term_that_ends_while_pes_are_told_ends_the_telling() {
-    let fixture = Fixture::processing().await;
-    fixture.stores(&key(), processing(2)).await;
-    let slow = Slow { allowed: Arc::new(tokio::sync::Semaphore::new(0)), sent: Arc::default() };
-    let telling = Telling::through(slow.clone());
-    let launches: Launches = [(0, 1), (1, 1)].into_iter().collect();
-    let region = key();
-    let told = telling.tell(&fixture.regions, &region, "flow", &launches);
-    let ends = async {
-        tokio::task::yield_now().await;
-        fixture.regions.term.over();
-        slow.allowed.add_permits(2);
-    };
-    tokio::join!(told, ends);
-    assert_eq!(slow.sent.lock().unwrap().len(), 1, "the one that was under way");
-}
-
-#[tokio::test]
 async fn a_spec_that_somebody_else_has_changed_is_no_reason_for_a_step() {
     let fixture = Fixture::processing().await;
     // What the job controller writes, and restores.
@@ -868,36 +644,4 @@ async fn a_spec_that_somebody_else_has_changed_is_no_reason_for_a_step() {
         assert_eq!(report.await.unwrap(), Ok(()));
     }
     assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", both(1, RESUME)));
-}
-
-#[tokio::test]
-async fn a_replica_whose_term_has_ended_tells_nobody_anything() {
-    let fixture = Fixture::processing().await;
-    fixture.server.advance(PERIOD);
-    fixture.delivering.abort();
-    let fixture = Fixture::on(fixture.server.clone(), Term::default());
-    fixture.settle().await;
-    assert_eq!((fixture.state().as_str(), fixture.sent()), ("DRAINING", vec![]));
-}
-
-#[tokio::test]
-async fn nothing_is_kept_of_a_region_that_is_gone() {
-    let fixture = Fixture::processing().await;
-    fixture.server.remove::<ConsistentRegion>(&key());
-    let waiting = fixture.regions.reports.clone();
-    let event = Event::Reset { by: None, is_forced: false };
-    let waiting = tokio::spawn(async move { waiting.report(&key(), 0, event).await });
-    while fixture.regions.reports.waiting(&key()) < 1 {
-        tokio::task::yield_now().await;
-    }
-    fixture.settle().await;
-    assert_eq!(waiting.await.unwrap(), Err(NotTaken::Gone));
-    assert_eq!((fixture.reconciler.memory.len(), fixture.regions.reports.len()), (0, 0));
-    assert!(!fixture.metrics.text().unwrap().contains("flow-cr0"));
-    for number in 0..2 {
-        fixture.server.remove::<ProcessingElement>(&pe(number));
-    }
-    fixture.settle().await;
-    assert!((0..2).all(|number| fixture.regions.members.get(&pe(number)).is_none()));
-    assert_eq!(fixture.regions.answered.len(), 0);
 }

@@ -1,0 +1,457 @@
+//! Who is let in next. Reads no clock and never waits.
+
+use super::pace::Pace;
+use super::troubles::Troubles;
+use crate::queue::turns::{Owner, Turns};
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Calls that go before one of a lower priority, if such a call waits.
+const IN_A_ROW: u32 = 8;
+/// How long somebody who makes no call counts as going on: a moment later the next one may come.
+const GOING_ON: Duration = Duration::from_secs(1);
+/// A crowd counts as one for so long after it was last seen. Without it, whoever asks between two calls would be told
+/// that there is none.
+const CROWDED_FOR: Duration = Duration::from_secs(2);
+/// While urgent calls take longer than usual, a patient one that has ended keeps its place for so many times as long as
+/// it took: what it has set in motion at others (the scheduler, kubelets, other controllers) has to be served, too. One
+/// that frees something for others does not.
+const RESTS_FOR: u32 = 2;
+/// At most.
+const RESTS_AT_MOST: Duration = Duration::from_millis(250);
+/// An urgent call that has waited so long does not make way for awaited ones any more.
+const OVERDUE: Duration = Duration::from_secs(1);
+
+/// What a call is for. The first goes first (rule call-22).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// Somebody waits for what is wanted to come into force.
+    Awaited,
+    /// Somebody waits for what is in force to run.
+    Urgent,
+    /// It ends something, so that others can go on.
+    Freeing,
+    /// All others.
+    #[default]
+    Normal,
+    /// It only says how far things are.
+    Telling,
+}
+
+impl Priority {
+    const ALL: [Self; 5] = [Self::Awaited, Self::Urgent, Self::Freeing, Self::Normal, Self::Telling];
+
+    /// It is not somebody that waits for it.
+    pub(super) fn is_patient(self) -> bool {
+        self > Self::Urgent
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Awaited => "awaited",
+            Self::Urgent => "urgent",
+            Self::Freeing => "freeing",
+            Self::Normal => "normal",
+            Self::Telling => "telling",
+        }
+    }
+}
+
+/// Calls that are under way at the same time, at most (rule call-23).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// All of them.
+    pub all: usize,
+    /// Of a namespace that is alone, or the only one that makes calls for which somebody waits: those.
+    pub alone: usize,
+    /// Of a namespace while others make such calls, too.
+    pub beside_others: usize,
+    /// That nobody waits for while others are going on and take no longer than usual. If they do: one. So many urgent
+    /// ones are there while awaited ones are going on and take longer than usual, unless they wait for long.
+    pub patient: usize,
+    /// Awaited ones, while urgent ones wait; not more than half of what a namespace may have that is alone.
+    pub awaited: usize,
+}
+
+impl Limits {
+    /// The parts of this number of calls.
+    pub fn of(all: usize) -> Self {
+        let part = |parts: usize, of: usize| (all * parts / of).max(1);
+        Self { all: all.max(1), alone: part(2, 3), beside_others: part(1, 4), patient: part(1, 6), awaited: part(1, 2) }
+    }
+}
+
+/// Calls that wait, and how many are under way.
+pub(super) struct State<W> {
+    limits: Limits,
+    /// By priority.
+    waiting: [Turns<W>; 5],
+    /// Namespaces that make calls, or did a moment ago.
+    namespaces: HashMap<Arc<str>, Calls>,
+    /// How many of them make calls that somebody waits for.
+    impatient: usize,
+    under_way: usize,
+    patient: usize,
+    urgent: usize,
+    /// Since when urgent calls wait, about: as if the first that came were the first that is let in.
+    urgent_since: VecDeque<Instant>,
+    /// Until when there counts as having been a crowd.
+    crowded_until: Option<Instant>,
+    /// Until when calls count as going on that somebody waits for, and awaited ones.
+    urgent_until: Option<Instant>,
+    awaited_until: Option<Instant>,
+    /// Of calls that somebody waits for, and of awaited ones.
+    pace: Pace,
+    awaited_pace: Pace,
+    troubles: Troubles,
+    /// Calls that were let in while one of a lower priority waited, since one of those had its turn.
+    in_a_row: u32,
+    /// By priority: calls of higher ones that were let in while one of it waited, since one of it was.
+    passed_over: [u32; 5],
+}
+
+/// The calls of a namespace.
+struct Calls {
+    waiting: usize,
+    under_way: usize,
+    /// Of both, those that somebody waits for.
+    impatient: usize,
+    /// Of each, those that nobody waits for.
+    patient_waiting: usize,
+    patient_under_way: usize,
+    until: Instant,
+    impatient_until: Option<Instant>,
+    patient_until: Option<Instant>,
+}
+
+impl Calls {
+    /// Whether it makes calls that somebody waits for, or did a moment ago.
+    fn is_impatient(&self, now: Instant) -> bool {
+        self.impatient > 0 || self.impatient_until.is_some_and(|until| now < until)
+    }
+
+    /// Whether it makes calls that nobody waits for, or did a moment ago.
+    fn is_patient(&self, now: Instant) -> bool {
+        let has_some = self.patient_waiting + self.patient_under_way > 0;
+        has_some || self.patient_until.is_some_and(|until| now < until)
+    }
+}
+
+/// What a namespace may have of the calls that nobody waits for, while they have a bound.
+#[derive(Clone, Copy)]
+struct PatientPart {
+    /// Of a namespace while others want some.
+    most: usize,
+    /// Namespaces that wait for such a call, could have it, and are in no trouble.
+    waiting: usize,
+    /// Namespaces that make such calls, or did a moment ago, and are in no trouble.
+    going_on: usize,
+}
+
+impl PatientPart {
+    /// Whether a namespace that waits for such a call may have it. Its calls may be slow, so it never has all that
+    /// others wait for. One that is in trouble has its part and rests even while others wait for nothing: their next
+    /// call may come at once, and would find all places taken for seconds.
+    fn permits(self, calls: &Calls, is_in_trouble: bool, rests: bool) -> bool {
+        let has_room = calls.patient_under_way < self.most;
+        if is_in_trouble { self.going_on == 0 || (has_room && !rests) } else { has_room || self.waiting <= 1 }
+    }
+}
+
+impl<W> State<W> {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            waiting: std::array::from_fn(|_| Turns::new()),
+            namespaces: HashMap::new(),
+            impatient: 0,
+            under_way: 0,
+            patient: 0,
+            urgent: 0,
+            urgent_since: VecDeque::new(),
+            crowded_until: None,
+            urgent_until: None,
+            awaited_until: None,
+            pace: Pace::default(),
+            awaited_pace: Pace::default(),
+            troubles: Troubles::default(),
+            in_a_row: 0,
+            passed_over: [0; 5],
+        }
+    }
+
+    /// A call waits.
+    pub(super) fn ask(&mut self, namespace: Arc<str>, priority: Priority, waiter: W, now: Instant) {
+        self.wait(namespace, priority, now, |turns, owner| turns.push(owner, waiter));
+    }
+
+    /// A call that was let in before waits once more, before others of its namespace.
+    pub(super) fn ask_again(&mut self, namespace: Arc<str>, priority: Priority, waiter: W, now: Instant) {
+        self.wait(namespace, priority, now, |turns, owner| turns.push_first(owner, waiter));
+    }
+
+    fn wait(&mut self, namespace: Arc<str>, priority: Priority, now: Instant, push: impl FnOnce(&mut Turns<W>, Owner)) {
+        let calls = self.calls(&namespace, priority, now);
+        calls.waiting += 1;
+        calls.impatient += usize::from(!priority.is_patient());
+        calls.patient_waiting += usize::from(priority.is_patient());
+        self.note_urgent(priority, now);
+        if priority == Priority::Urgent {
+            self.urgent_since.push_back(now);
+        }
+        if let Some(turns) = self.waiting.get_mut(priority as usize) {
+            push(turns, Owner { namespace, object: Arc::default() });
+        }
+    }
+
+    /// The next call that is let in, if one may. Those that do not count any more are dropped.
+    pub(super) fn next(&mut self, now: Instant, counts: impl Fn(&W) -> bool) -> Option<W> {
+        let next = self.find_next(now, counts);
+        if next.is_none() && self.is_crowded() {
+            self.crowded_until = Some(now + CROWDED_FOR);
+        }
+        next
+    }
+
+    fn find_next(&mut self, now: Instant, counts: impl Fn(&W) -> bool) -> Option<W> {
+        self.forget_who_is_gone(now);
+        if self.under_way >= self.limits.all {
+            return None;
+        }
+        let mut is_due_blocked = false;
+        for priority in self.due() {
+            if let Some(waiter) = self.next_of(priority, now, &counts) {
+                // One that has been passed over more often stays due: whoever goes instead does not take its turn.
+                self.note_let_in(priority);
+                self.in_a_row = if is_due_blocked { IN_A_ROW } else { 0 };
+                return Some(waiter);
+            }
+            is_due_blocked = true;
+        }
+        for priority in Priority::ALL {
+            if let Some(waiter) = self.next_of(priority, now, &counts) {
+                let does_pass_over = self.note_let_in(priority);
+                self.in_a_row = if does_pass_over { self.in_a_row.saturating_add(1) } else { 0 };
+                return Some(waiter);
+            }
+        }
+        None
+    }
+
+    /// The priorities whose turn it is before higher ones; that which was passed over most often is the first.
+    fn due(&self) -> Vec<Priority> {
+        if self.in_a_row < IN_A_ROW {
+            return Vec::new();
+        }
+        let passed_over = |priority: Priority| self.passed_over.get(priority as usize).copied().unwrap_or_default();
+        let mut due: Vec<_> = Priority::ALL.into_iter().filter(|&priority| passed_over(priority) >= IN_A_ROW).collect();
+        due.sort_by_key(|&priority| Reverse(passed_over(priority)));
+        due
+    }
+
+    /// A call of this priority was let in. Returns whether it went before one of a lower priority.
+    fn note_let_in(&mut self, priority: Priority) -> bool {
+        let mut does_pass_over = false;
+        for ((other, turns), passed_over) in Priority::ALL.into_iter().zip(&self.waiting).zip(&mut self.passed_over) {
+            if other == priority || turns.is_empty() {
+                *passed_over = 0;
+            } else if other > priority {
+                *passed_over = passed_over.saturating_add(1);
+                does_pass_over = true;
+            }
+        }
+        does_pass_over
+    }
+
+    fn next_of(&mut self, priority: Priority, now: Instant, counts: impl Fn(&W) -> bool) -> Option<W> {
+        if !self.waits(priority) {
+            return None;
+        }
+        let patient = if self.pace.is_slow() { 1 } else { self.limits.patient };
+        // Whoever is waited for shares with others that are; the calls of all the rest have their bound.
+        let beside = if priority.is_patient() { self.namespaces.len() } else { self.impatient };
+        let is_alone = beside <= 1;
+        let awaited = if is_alone { self.limits.awaited.min(self.limits.alone / 2) } else { self.limits.awaited };
+        let is_overdue = self.urgent_since.front().is_some_and(|since| now.duration_since(*since) >= OVERDUE);
+        let yields = match priority {
+            Priority::Awaited => self.awaited() >= awaited.max(1) && self.waits(Priority::Urgent),
+            Priority::Urgent => {
+                let is_held_up = self.awaited_until.is_some() && self.awaited_pace.is_slow();
+                is_held_up && !is_overdue && self.urgent >= self.limits.patient
+            }
+            Priority::Freeing | Priority::Normal | Priority::Telling => {
+                self.urgent_until.is_some() && self.patient >= patient
+            }
+        };
+        if yields {
+            return None;
+        }
+        let most = if is_alone { self.limits.alone } else { self.limits.beside_others };
+        let has_part = priority.is_patient() && self.urgent_until.is_some();
+        let part = has_part.then(|| self.patient_part(patient, most, now));
+        let (namespaces, troubles) = (&self.namespaces, &self.troubles);
+        let permits = |namespace: &str, calls: &Calls| {
+            let (is_in_trouble, rests) = (troubles.has(namespace), troubles.rests(namespace, now));
+            part.is_none_or(|part| part.permits(calls, is_in_trouble, rests))
+        };
+        let may = |namespace: &str, calls: &Calls| calls.under_way < most && permits(namespace, calls);
+        let mut popped = None;
+        let mut gone = Vec::new();
+        let turns = self.waiting.get_mut(priority as usize)?;
+        let waiter = turns.pop_of(
+            |namespace| namespaces.get(namespace).is_none_or(|calls| may(namespace, calls)),
+            |namespace, waiter| {
+                let is_wanted = counts(waiter);
+                if is_wanted {
+                    popped = Some(Arc::clone(namespace));
+                } else {
+                    gone.push(Arc::clone(namespace));
+                }
+                is_wanted
+            },
+        );
+        if priority == Priority::Urgent {
+            let left = (gone.len() + usize::from(waiter.is_some())).min(self.urgent_since.len());
+            drop(self.urgent_since.drain(..left));
+        }
+        for namespace in gone {
+            let calls = self.calls(&namespace, priority, now);
+            calls.waiting -= 1;
+            calls.impatient -= usize::from(!priority.is_patient());
+            calls.patient_waiting -= usize::from(priority.is_patient());
+        }
+        let (waiter, namespace) = (waiter?, popped?);
+        let calls = self.calls(&namespace, priority, now);
+        calls.waiting -= 1;
+        calls.under_way += 1;
+        calls.patient_waiting -= usize::from(priority.is_patient());
+        calls.patient_under_way += usize::from(priority.is_patient());
+        self.under_way += 1;
+        self.patient += usize::from(priority.is_patient());
+        self.urgent += usize::from(priority == Priority::Urgent);
+        Some(waiter)
+    }
+
+    /// What a namespace may have of `patient` calls, and of `most` calls in all.
+    fn patient_part(&self, patient: usize, most: usize, now: Instant) -> PatientPart {
+        let others = || self.namespaces.iter().filter(|(namespace, _)| !self.troubles.has(namespace));
+        PatientPart {
+            // Rounded up: two that wait have all.
+            most: patient.div_ceil(2),
+            waiting: others().filter(|(_, calls)| calls.patient_waiting > 0 && calls.under_way < most).count(),
+            going_on: others().filter(|(_, calls)| calls.is_patient(now)).count(),
+        }
+    }
+
+    /// Whether calls wait, or most of those that may be under way are.
+    pub(super) fn is_crowded(&self) -> bool {
+        4 * self.under_way >= 3 * self.limits.all || self.waiting.iter().any(|turns| !turns.is_empty())
+    }
+
+    /// Whether there is a crowd, or was one a moment ago.
+    pub(super) fn was_crowded(&self, now: Instant) -> bool {
+        self.is_crowded() || self.crowded_until.is_some_and(|until| now < until)
+    }
+
+    /// How long a call of this priority that has ended, and took so long, keeps its place before it
+    /// [leaves](Self::leave).
+    pub(super) fn rest(&self, priority: Priority, took: Duration) -> Option<Duration> {
+        let sets_in_motion = matches!(priority, Priority::Normal | Priority::Telling);
+        let makes_room = sets_in_motion && self.urgent_until.is_some() && self.pace.is_slow();
+        makes_room.then(|| took.saturating_mul(RESTS_FOR).min(RESTS_AT_MOST))
+    }
+
+    /// A try of a call failed because of what it asked for, and took so long. Returns how long its namespace rests:
+    /// then the next call may be let in.
+    pub(super) fn failed(
+        &mut self,
+        namespace: &Arc<str>,
+        priority: Priority,
+        took: Duration,
+        now: Instant,
+    ) -> Option<Duration> {
+        // What somebody waits for takes none of the places that those who rest would take.
+        let rest = priority.is_patient().then(|| Troubles::rest_after(took));
+        self.troubles.failed(namespace, rest, now);
+        rest
+    }
+
+    /// A call that was let in has ended. It took so long, if that says something of the API server.
+    pub(super) fn leave(&mut self, namespace: &Arc<str>, priority: Priority, now: Instant, took: Option<Duration>) {
+        if let Some(took) = took.filter(|_| !priority.is_patient()) {
+            self.pace.note(took);
+            if priority == Priority::Awaited {
+                self.awaited_pace.note(took);
+            }
+        }
+        let calls = self.calls(namespace, priority, now);
+        calls.under_way -= 1;
+        calls.impatient -= usize::from(!priority.is_patient());
+        calls.patient_under_way -= usize::from(priority.is_patient());
+        self.under_way -= 1;
+        self.patient -= usize::from(priority.is_patient());
+        self.urgent -= usize::from(priority == Priority::Urgent);
+        self.note_urgent(priority, now);
+    }
+
+    fn note_urgent(&mut self, priority: Priority, now: Instant) {
+        if !priority.is_patient() {
+            self.urgent_until = Some(now + GOING_ON);
+        }
+        if priority == Priority::Awaited {
+            self.awaited_until = Some(now + GOING_ON);
+        }
+    }
+
+    /// The calls of a namespace, which makes one of this priority now.
+    fn calls(&mut self, namespace: &Arc<str>, priority: Priority, now: Instant) -> &mut Calls {
+        let until = now + GOING_ON;
+        let calls = self.namespaces.entry(Arc::clone(namespace));
+        let calls = calls.or_insert(Calls {
+            waiting: 0,
+            under_way: 0,
+            impatient: 0,
+            patient_waiting: 0,
+            patient_under_way: 0,
+            until,
+            impatient_until: None,
+            patient_until: None,
+        });
+        calls.until = until;
+        let until_of_kind = if priority.is_patient() { &mut calls.patient_until } else { &mut calls.impatient_until };
+        *until_of_kind = Some(until);
+        calls
+    }
+
+    fn forget_who_is_gone(&mut self, now: Instant) {
+        self.troubles.forget_what_is_past(now);
+        self.namespaces.retain(|_, calls| calls.waiting + calls.under_way > 0 || now < calls.until);
+        self.impatient = self.namespaces.values().filter(|calls| calls.is_impatient(now)).count();
+        let awaited = self.awaited() > 0 || self.waits(Priority::Awaited);
+        let urgent = awaited || self.urgent > 0 || self.waits(Priority::Urgent);
+        self.urgent_until = self.urgent_until.filter(|until| now < *until || urgent);
+        self.awaited_until = self.awaited_until.filter(|until| now < *until || awaited);
+        // What took long says nothing about calls that come after a pause.
+        if self.urgent_until.is_none() {
+            self.pace.pause();
+        }
+        if self.awaited_until.is_none() {
+            self.awaited_pace.pause();
+        }
+    }
+
+    /// Awaited calls that are under way.
+    fn awaited(&self) -> usize {
+        self.under_way - self.patient - self.urgent
+    }
+
+    fn waits(&self, priority: Priority) -> bool {
+        self.waiting.get(priority as usize).is_some_and(|turns| !turns.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests;
