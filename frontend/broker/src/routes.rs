@@ -110,6 +110,12 @@ impl Routes {
         serde_json::to_string(self).unwrap_or_default()
     }
 
+    /// The message that tells a PE that it should ask.
+    #[must_use]
+    pub fn ask() -> &'static str {
+        GET_THEM
+    }
+
     /// The message that tells a PE that its routes are these now: the document, or, if that is too long for a message,
     /// that it should ask. Of a document that is too long no more is written than a message has.
     #[must_use]

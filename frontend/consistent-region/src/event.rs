@@ -27,8 +27,14 @@ pub enum Event {
         /// Whether attempts are counted anew.
         is_forced: bool,
     },
-    /// Every PE of the region has got the message of this state for an answer.
+    /// Every PE of the region has got the message of this state for an answer ([`State::to_be_seen`]).
+    ///
+    /// [`State::to_be_seen`]: crate::State::to_be_seen
     SeenByAll,
+    /// Every PE that is in other regions as well was told the message of this state ([`State::to_be_told`]).
+    ///
+    /// [`State::to_be_told`]: crate::State::to_be_told
+    Told,
     /// Time has passed.
     Time,
     /// Somebody else drives the region from now on, such as a new leader.

@@ -42,6 +42,6 @@ pub use health::{Health, Launches, PeFacts, health};
 pub use message::{Document, Message};
 pub use metrics::Figures;
 pub use settings::{Settings, Trigger};
-pub use state::State;
+pub use state::{State, ToBeTold};
 pub use time::Time;
 pub use transition::{Step, step};

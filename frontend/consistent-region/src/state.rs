@@ -112,6 +112,17 @@ pub(crate) enum Phase {
     },
 }
 
+/// What some PEs must have been told before a region goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToBeTold<'s> {
+    /// The message.
+    pub message: Message,
+    /// The PEs of the region, of which those count that are in other regions as well.
+    pub launches: &'s Launches,
+    /// The region does not go on before this moment.
+    pub from: Time,
+}
+
 /// What PEs were told before they process tuples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -290,7 +301,8 @@ impl State {
         }
         match &self.phase {
             Phase::Started { .. } | Phase::Unhealthy {} | Phase::MaximumResetAttemptsReached { .. } => None,
-            Phase::Processing { since, .. } => match settings.trigger {
+            Phase::Processing { since, told, .. } => match settings.trigger {
+                Trigger::Periodic { period } if *told == Told::Resumed => Some(since.after(period.max(SEEN_WITHIN))),
                 Trigger::Periodic { period } => Some(since.after(period)),
                 Trigger::OperatorDriven { .. } => None,
             },
@@ -317,6 +329,23 @@ impl State {
     pub fn to_be_seen(&self) -> Option<(Message, &Launches)> {
         match &self.phase {
             Phase::CheckpointPending { launches, complete: Some(_), .. } => Some((self.message()?, launches)),
+            _ => None,
+        }
+    }
+
+    /// What has to be told before the region drains because its period has passed, and to whom ([`Event::Told`]);
+    /// nothing if it does not wait for that. A PE that is in one region only is told by a datagram. For one that is in
+    /// several there may be no datagram that is short enough, and while it hears others it does not ask; and the drain
+    /// takes the place of what it should have seen (rule consistent-region-8).
+    ///
+    /// [`Event::Told`]: crate::Event::Told
+    #[must_use]
+    pub fn to_be_told(&self, settings: &Settings) -> Option<ToBeTold<'_>> {
+        let Trigger::Periodic { period } = settings.trigger else { return None };
+        match &self.phase {
+            Phase::Processing { launches, told: Told::Resumed, since } if !self.is_reset_wanted => {
+                Some(ToBeTold { message: self.message()?, launches, from: since.after(period) })
+            }
             _ => None,
         }
     }

@@ -113,6 +113,7 @@ impl Transition<'_> {
             Event::Drain { by, operator, sequence } => self.drain(*by, operator, *sequence),
             Event::Reset { by, is_forced } => self.asked_to_reset(*by, *is_forced),
             Event::SeenByAll => self.seen_by_all(),
+            Event::Told => self.told(),
             Event::Time => self.time(),
             Event::TakenOver => self.taken_over(),
         }
@@ -238,6 +239,24 @@ impl Transition<'_> {
         self.complete(self.state.sequence.saturating_sub(1), since, complete);
         self.state.phase = Phase::Processing { launches, told: Told::Drained, since: self.now };
         Ok(())
+    }
+
+    /// No PE would miss that it should go on if it were told to drain now: the period counts (rule
+    /// consistent-region-8).
+    fn told(&mut self) -> Result<(), Ignored> {
+        let Some(to_be_told) = self.state.to_be_told(self.settings) else { return Err(Ignored::NotExpected) };
+        if self.now < to_be_told.from {
+            return Err(Ignored::NotDue);
+        }
+        let launches = to_be_told.launches.clone();
+        self.begin_drain(launches);
+        Ok(())
+    }
+
+    /// PEs are told to drain.
+    fn begin_drain(&mut self, launches: Launches) {
+        let reports = Reports::default();
+        self.state.phase = Phase::Draining { launches, requested: None, since: self.now, reports };
     }
 
     /// A checkpoint is complete: resets go back to it from now on.
@@ -443,14 +462,7 @@ impl Transition<'_> {
             return Ok(());
         }
         match &self.state.phase {
-            Phase::Processing { launches, .. } => {
-                self.state.phase = Phase::Draining {
-                    launches: launches.clone(),
-                    requested: None,
-                    since: self.now,
-                    reports: Reports::default(),
-                };
-            }
+            Phase::Processing { launches, .. } => self.begin_drain(launches.clone()),
             Phase::Draining { launches, .. }
             | Phase::Resetting { launches, .. }
             | Phase::CheckpointPending { launches, .. } => self.reset(launches.clone()),

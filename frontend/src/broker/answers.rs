@@ -3,7 +3,8 @@
 //! Knows: words and numbers. Must not know: how they are found out.
 
 use crate::broker::facts::Problem;
-use streams_broker::{TooCostly, TooManyRoutes};
+use crate::broker::predecessors::LeftOut;
+use streams_broker::{Matched, TooCostly, TooManyRoutes};
 
 /// What a PE is to be told of its routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +13,28 @@ pub(crate) struct Message {
     pub(crate) text: String,
     /// Another number whenever the routes are others, also where the words are the same.
     pub(crate) version: u64,
+    /// What it is about.
+    pub(crate) says: Says,
+}
+
+/// What a PE is told of its routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Says {
+    /// All of them.
+    All,
+    /// That it should ask: there are too many for a message.
+    Ask,
+    /// That it should ask, and again a moment later: some are left out as long as its pod was not answered without them
+    /// (rule import-11).
+    AskTwice,
+}
+
+/// What the routes of a PE are made of now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ToTell {
+    pub(crate) matched: Matched,
+    /// What is not in it yet.
+    pub(crate) left_out: LeftOut,
 }
 
 /// Why nobody is told the routes of a PE.

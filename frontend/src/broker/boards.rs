@@ -16,16 +16,17 @@
 //! * A namespace that is not settled, or was not until now, has a turn to come.
 //! * Nothing is kept of a namespace without jobs, exports and imports.
 
-use crate::broker::answers::{Limit, Message, Standing, Untold};
+use crate::broker::answers::{Limit, Message, Says, Standing, ToTell, Untold};
 use crate::broker::facts::{self, Problem};
 use crate::broker::line::Line;
 use crate::broker::namespace::{Namespace, SharedNamespace};
+use crate::broker::predecessors::LeftOut;
 use crate::mirrors::{ByOwner, Mirrors};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use streams_api::{Export, Import, Job, names};
-use streams_broker::{Board, Changes, Matched, Pe, Port, Receivers, Routes, TooManyRoutes, TooManySteps};
+use streams_broker::{Board, Changes, Pe, Port, Receivers, Routes, TooManyRoutes, TooManySteps};
 use streams_kubernetes::Key;
 use tokio::sync::Notify;
 
@@ -135,12 +136,13 @@ impl Boards {
         namespaces.iter().flat_map(of_namespace).collect()
     }
 
-    /// The routes of a PE; none if nobody knows it.
+    /// The routes that a PE is told; none if nobody knows it.
     ///
     /// # Errors
     /// They are not known yet, or too many.
+    #[cfg(test)]
     pub(crate) fn routes(&self, namespace: &str, pe: &Pe) -> Result<Routes, Untold> {
-        Ok(self.matched(namespace, pe)?.routes())
+        Ok(self.to_tell(namespace, pe)?.matched.routes())
     }
 
     /// What the routes of a PE are made of. There may be thousands, and nobody else can look at the namespace, or
@@ -148,8 +150,19 @@ impl Boards {
     ///
     /// # Errors
     /// They are not known yet, or too many.
-    pub(crate) fn matched(&self, namespace: &str, pe: &Pe) -> Result<Matched, Untold> {
-        self.told(namespace, |namespace| namespace.board.matched(pe))
+    pub(crate) fn to_tell(&self, namespace: &str, pe: &Pe) -> Result<ToTell, Untold> {
+        self.told(namespace, |namespace| {
+            let mut matched = namespace.board.matched(pe)?;
+            let left_out = namespace.predecessors.leave_out(&mut matched, pe);
+            Ok(ToTell { matched, left_out })
+        })
+    }
+
+    /// The pod of a PE was answered with routes of which this was left out. It need not be again.
+    pub(crate) fn has_answered(&self, namespace: &str, pe: &Pe, left_out: LeftOut) {
+        if !left_out.is_empty() {
+            self.read(namespace, |namespace| namespace.predecessors.answered(pe, left_out));
+        }
     }
 
     /// The part of it that is about the exports of the PE.
@@ -175,23 +188,25 @@ impl Boards {
     pub(crate) fn message(&self, namespace: &str, pe: &Pe) -> Result<Message, Untold> {
         self.told(namespace, |namespace| {
             let version = namespace.versions.get(pe).copied().unwrap_or_default();
-            Ok(Message { text: namespace.board.message(pe)?, version })
+            if namespace.leaves_something_out(pe)? {
+                return Ok(Message { text: Routes::ask().to_owned(), version, says: Says::AskTwice });
+            }
+            let text = namespace.board.message(pe)?;
+            let says = if text == Routes::ask() { Says::Ask } else { Says::All };
+            Ok(Message { text, version, says })
         })
     }
 
-    fn told<T>(&self, name: &str, find: impl Fn(&Namespace) -> Result<T, TooManyRoutes>) -> Result<T, Untold> {
+    fn told<T>(&self, name: &str, find: impl Fn(&mut Namespace) -> Result<T, TooManyRoutes>) -> Result<T, Untold> {
         if !self.is_settled(name) {
             return Err(Untold::Unsettled);
         }
-        let found =
-            self.read(
-                name,
-                |namespace| {
-                    if namespace.board.is_settled() { Ok(find(namespace)?) } else { Err(Untold::Unsettled) }
-                },
-            );
+        let found = self.read(name, |namespace| {
+            namespace.forget_old();
+            if namespace.board.is_settled() { Ok(find(namespace)?) } else { Err(Untold::Unsettled) }
+        });
         // Of a namespace that nobody knows there is nothing to tell.
-        found.unwrap_or_else(|| Ok(find(&Namespace::default())?))
+        found.unwrap_or_else(|| Ok(find(&mut Namespace::default())?))
     }
 
     /// An export of a namespace that would send to this import if it had no filter, and that forbids filters.
@@ -255,7 +270,7 @@ impl Boards {
         problem: Option<Problem>,
         find: impl Fn(&Namespace) -> Option<(bool, Option<Limit>)>,
     ) -> Standing {
-        let found = self.read(&key.namespace, find).flatten();
+        let found = self.read(&key.namespace, |namespace| find(namespace)).flatten();
         match (problem, found) {
             (Some(problem), _) => Standing::Malformed(problem),
             (None, Some((is_connected, Some(limit)))) => Standing::Limited { is_connected, limit },
@@ -277,12 +292,12 @@ impl Boards {
             match fact.and_then(|object| facts::export(&object).ok()) {
                 Some(fact) => {
                     let port = fact.port.clone();
-                    let changes = namespace.board.put_export(fact);
+                    let changes = namespace.put_export(fact);
                     let is_new = namespace.exports.insert(Arc::clone(&key.name), port.clone()).is_none();
                     (changes, is_new.then_some(port.pe))
                 }
                 None => match namespace.exports.remove(&key.name) {
-                    Some(port) => (namespace.board.remove_export(&port), Some(port.pe)),
+                    Some(port) => (namespace.remove_export(&port), Some(port.pe)),
                     None => (Changes::default(), None),
                 },
             }
@@ -301,12 +316,12 @@ impl Boards {
             match fact.and_then(|object| facts::import(&object).ok()) {
                 Some(fact) => {
                     let port = fact.port.clone();
-                    let changes = namespace.board.put_import(fact);
+                    let changes = namespace.put_import(fact);
                     let is_new = namespace.imports.insert(Arc::clone(&key.name), port.clone()).is_none();
                     (changes, is_new.then_some(port.pe))
                 }
                 None => match namespace.imports.remove(&key.name) {
-                    Some(port) => (namespace.board.remove_import(&port), Some(port.pe)),
+                    Some(port) => (namespace.remove_import(&port), Some(port.pe)),
                     None => (Changes::default(), None),
                 },
             }
@@ -347,6 +362,7 @@ impl Boards {
                 let settled = namespace.board.settle(SLICE);
                 touched.extend(namespace.numbered(settled, last_version));
             }
+            namespace.forget_old();
             let gone = pe.iter().find(|pe| !namespace.knows(pe)).cloned();
             if let Some(gone) = &gone {
                 namespace.versions.remove(gone);
@@ -380,10 +396,10 @@ impl Boards {
     }
 
     /// Looks at a namespace, if there is something of it.
-    fn read<T>(&self, name: &str, find: impl FnOnce(&Namespace) -> T) -> Option<T> {
+    fn read<T>(&self, name: &str, find: impl FnOnce(&mut Namespace) -> T) -> Option<T> {
         let shared = self.namespaces().get(name).cloned()?;
-        let namespace = shared.lock();
-        Some(find(&namespace))
+        let mut namespace = shared.lock();
+        Some(find(&mut namespace))
     }
 
     /// Changes a namespace, with which it may come or go.

@@ -24,6 +24,9 @@ pub(crate) enum Problem {
     /// A subscription that is no expression.
     #[error("subscription: {0}")]
     Subscription(spl_expression::Error),
+    /// A filter that PEs cannot read.
+    #[error("filter: {0}")]
+    Filter(spl_expression::Error),
 }
 
 /// The properties, as expressions see them.
@@ -50,6 +53,14 @@ pub(crate) fn properties(listed: &[StreamProperty]) -> Result<Properties, Proble
 /// It is none.
 pub(crate) fn subscription(text: &str) -> Result<Expression, Problem> {
     Expression::parse(text, &Limits::default()).map_err(Problem::Subscription)
+}
+
+/// Whether PEs can read a filter: one that is sent another one ends (rule expression-15).
+///
+/// # Errors
+/// They cannot.
+pub(crate) fn check_filter(text: &str) -> Result<(), Problem> {
+    Expression::parse_filter(text, &Limits::default()).map(drop).map_err(Problem::Filter)
 }
 
 /// The output port of an export.
@@ -86,7 +97,7 @@ pub(crate) fn export(object: &Export) -> Result<broker::Export, Problem> {
 /// What a board knows of an import.
 ///
 /// # Errors
-/// The subscription in force is no expression.
+/// The subscription in force is no expression, or the filter none that PEs can read.
 pub(crate) fn import(object: &Import) -> Result<broker::Import, Problem> {
     let spec = &object.spec;
     let streams = object.streams();
@@ -100,13 +111,15 @@ pub(crate) fn import(object: &Import) -> Result<broker::Import, Problem> {
         let expression = subscription(&import.subscription)?;
         Ok(Subscription { scope: Arc::from(&*import.application_scope), expression })
     });
+    let filter = streams.filter.as_deref().filter(|filter| !filter.is_empty());
+    filter.map(check_filter).transpose()?;
     Ok(broker::Import {
         port: input_port(object),
         job_id: spec.job_id,
         port_index: spec.port_index,
         named: named.collect(),
         subscription: by_properties.transpose()?,
-        filter: streams.filter.as_deref().filter(|filter| !filter.is_empty()).map(Arc::from),
+        filter: filter.map(Arc::from),
     })
 }
 
@@ -190,6 +203,9 @@ mod tests {
             (named, json!(null), Ok((None, true))),
             (by("a ="), json!(null), Err("subscription: ")),
             (by(""), json!(null), Err("subscription: ")),
+            // A PE that is sent this ends; whoever has written it.
+            (json!({"filter": "lane = 7"}), json!(null), Err("filter: unexpected character '='")),
+            (by("b"), json!({"runTime": {"streams": {"filter": "a == b"}}}), Err("filter: the right side has to be")),
         ];
         for (streams, status, expected) in table {
             let found = import(&an_import(&streams, &status)).map(|import| {

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`facts`] | makes of an object what a board knows of it, or says why it cannot |
 //! | [`namespace`] | what is known of one namespace |
+//! | [`predecessors`] | ports of jobs that were made again, and who must not be told of them yet |
 //! | [`boards`] | follows the mirrors, and says what is known |
 //! | [`settling`] | finds out what matches, a little at a time |
 //! | [`line`] | whose turn it is |
@@ -24,6 +25,7 @@ mod boards;
 pub(crate) mod facts;
 mod line;
 mod namespace;
+pub(crate) mod predecessors;
 mod settling;
 #[cfg(test)]
 pub(crate) mod testing;

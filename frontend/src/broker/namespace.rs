@@ -4,14 +4,16 @@
 //!
 //! Invariant: whether a namespace is settled can be asked without waiting for anybody who looks at it.
 
+use crate::broker::predecessors::{Predecessors, Side};
 use crate::mirrors::Mirrors;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use streams_broker::{Board, Changes, Pe, Port};
+use streams_broker::{Board, Changes, Export, Import, Pe, Port, TooManyRoutes};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
+use tokio::time::Instant;
 
 /// The board of a namespace, and what of it came from which object.
 #[derive(Default)]
@@ -21,6 +23,8 @@ pub(super) struct Namespace {
     pub(super) imports: BTreeMap<Arc<str>, Port>,
     /// Uids of the jobs whose exports and imports count.
     pub(super) jobs: BTreeMap<Arc<str>, String>,
+    /// Ports that have gone with their jobs.
+    pub(super) predecessors: Predecessors,
     /// Numbers of the last changes of the routes of PEs that export or import.
     pub(super) versions: BTreeMap<Pe, u64>,
     /// PEs that are told of what has become other, once it is settled. It knows all of them.
@@ -90,6 +94,52 @@ impl Namespace {
     /// Whether the PE exports or imports.
     pub(super) fn knows(&self, pe: &Pe) -> bool {
         self.board.exports_of(pe).next().is_some() || self.board.imports_of(pe).next().is_some()
+    }
+
+    /// The export is there.
+    pub(super) fn put_export(&mut self, export: Export) -> Changes {
+        let (before, after) = (self.board.job_of_export(&export.port), Some(export.job_id));
+        self.predecessors.note(Side::Export, &export.port, before, after, Instant::now());
+        self.board.put_export(export)
+    }
+
+    /// The import is there.
+    pub(super) fn put_import(&mut self, import: Import) -> Changes {
+        let (before, after) = (self.board.job_of_import(&import.port), Some(import.job_id));
+        self.predecessors.note(Side::Import, &import.port, before, after, Instant::now());
+        self.board.put_import(import)
+    }
+
+    /// The output port is exported no longer.
+    pub(super) fn remove_export(&mut self, port: &Port) -> Changes {
+        self.predecessors.note(Side::Export, port, self.board.job_of_export(port), None, Instant::now());
+        self.board.remove_export(port)
+    }
+
+    /// The input port imports no longer.
+    pub(super) fn remove_import(&mut self, port: &Port) -> Changes {
+        self.predecessors.note(Side::Import, port, self.board.job_of_import(port), None, Instant::now());
+        self.board.remove_import(port)
+    }
+
+    /// Whether a PE must not be told all of its routes yet.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(super) fn leaves_something_out(&self, pe: &Pe) -> Result<bool, TooManyRoutes> {
+        if self.predecessors.are_none() {
+            return Ok(false);
+        }
+        Ok(!self.predecessors.leave_out(&mut self.board.matched(pe)?, pe).is_empty())
+    }
+
+    /// Forgets which ports have gone, if that does not matter any more.
+    pub(super) fn forget_old(&mut self) {
+        let now = Instant::now();
+        if !self.board.is_settled() {
+            self.predecessors.is_unsettled(now);
+        }
+        self.predecessors.forget_old(now);
     }
 
     /// Numbers the changes. Returns the PEs for which something has become other.

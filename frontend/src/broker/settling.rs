@@ -80,6 +80,7 @@ impl Boards {
         }
         let is_settled = namespace.is_settled();
         if !is_settled {
+            namespace.lock().forget_old();
             self.line().join(&turn.name);
         }
         is_settled

@@ -1,14 +1,14 @@
-//! Which PEs have been answered with what their region waits for them to see (rule consistent-region-8), and which have
-//! asked at all (rule consistent-region-14).
+//! Which PEs have been answered with what their region waits for them to see, or told at least (rule
+//! consistent-region-8), and which come here at all (rule consistent-region-14).
 //!
 //! A PE does not say what it has seen, and a datagram that was sent may be lost. But a PE that has asked has got the
 //! answer. So a region that must know that its PEs go on waits until each of them has asked. And a PE that has asked
-//! this replica comes here with its reports, too.
+//! this replica, or reported to it, comes here with what it reports next, too.
 //!
 //! Knows: which messages regions wait for. Must not know: who answers.
 //!
-//! Invariants: only what the pod of a PE has got for an answer is here; nothing is kept of messages for which no region
-//! waits, nor of regions and PEs that are gone.
+//! Invariants: of a message to go on that a checkpoint waits for, only what the pod of a PE has got for an answer is
+//! here; nothing is kept of messages for which no region waits, nor of regions and PEs that are gone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,21 +18,30 @@ use streams_kubernetes::Key;
 /// PEs that were answered, each in a launch, with a message.
 pub(crate) type ByPe = BTreeMap<u64, (u32, Message)>;
 
+/// How a PE has got a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// It has asked.
+    Answer,
+    /// It was sent a datagram, which may be lost.
+    Datagram,
+}
+
 /// What PEs have got for an answer, by region. Cheap to clone; all clones are the same.
 #[derive(Clone, Default)]
 pub(crate) struct Answered {
     regions: Arc<Mutex<HashMap<Key, ByPe>>>,
-    /// PEs that have asked, each in its last launch.
+    /// PEs that have come, each in its last launch.
     pes: Arc<Mutex<HashMap<Key, u32>>>,
 }
 
 impl Answered {
-    /// A PE was answered in this launch, whatever its regions have to say.
+    /// A PE was answered in this launch, whatever its regions have to say, or a report of it was taken.
     pub(crate) fn has_come(&self, pe: &Key, launch: u32) {
         self.pes().insert(pe.clone(), launch);
     }
 
-    /// Whether a PE has asked this replica in this launch.
+    /// Whether a PE has come to this replica in this launch.
     pub(crate) fn comes(&self, pe: &Key, launch: u32) -> bool {
         self.pes().get(pe) == Some(&launch)
     }
@@ -42,16 +51,23 @@ impl Answered {
         self.pes().remove(pe);
     }
 
-    /// A PE has got this message of a region for an answer.
-    pub(crate) fn note(&self, region: &Key, pe: u64, launch: u32, message: Message) {
-        if matches!(message, Message::ResumeSubmission { is_pending: true, .. }) {
+    /// A PE, which may be in other regions as well, has got this message of a region.
+    pub(crate) fn note(&self, region: &Key, (pe, launch): (u64, u32), message: Message, by: By, is_in_others: bool) {
+        let is_waited_for = match (message, by) {
+            (Message::ResumeSubmission { is_pending: true, .. }, By::Answer) => true,
+            // It may be lost, and says nothing of what was answered before.
+            (Message::ResumeSubmission { is_pending: true, .. }, By::Datagram) => return,
+            (Message::ResumeSubmission { is_pending: false, .. }, _) => is_in_others,
+            _ => false,
+        };
+        if is_waited_for {
             self.regions().entry(region.clone()).or_default().insert(pe, (launch, message));
         } else if let Some(of_region) = self.regions().get_mut(region) {
             of_region.remove(&pe);
         }
     }
 
-    /// The PEs of a region that were answered.
+    /// The PEs of a region that were answered, or told.
     pub(crate) fn of(&self, region: &Key) -> ByPe {
         self.regions().get(region).cloned().unwrap_or_default()
     }
@@ -105,13 +121,39 @@ mod tests {
             (0, 1, resume(3, true), true),
         ];
         for (pe, launch, message, expected) in table {
-            answered.note(&key, pe, launch, message);
+            answered.note(&key, (pe, launch), message, By::Answer, false);
             assert_eq!(were_all_answered(&answered.of(&key), &launches, resume(3, true)), expected, "{pe} {launch}");
         }
-        answered.note(&Key::new("n", "flow-cr1"), 0, 1, Message::Drained { sequence: 2 });
+        answered.note(&Key::new("n", "flow-cr1"), (0, 1), Message::Drained { sequence: 2 }, By::Answer, false);
         assert_eq!(answered.len(), 1);
         answered.forget(&key);
         assert_eq!(answered.len(), 0);
+    }
+
+    #[test]
+    fn a_datagram_tells_what_may_be_missed_and_is_no_answer() {
+        let resume = |is_pending| Message::ResumeSubmission { sequence: 3, retired: 0, is_pending };
+        let drain = Message::TriggerDrain { sequence: 3 };
+        let key = Key::new("n", "flow-cr0");
+        // what a PE that is in other regions or not has got -> what counts
+        let table: [(bool, &[(Message, By)], Option<Message>); 8] = [
+            (true, &[(resume(false), By::Datagram)], Some(resume(false))),
+            (true, &[(resume(false), By::Answer)], Some(resume(false))),
+            (false, &[(resume(false), By::Answer)], None),
+            (true, &[(resume(true), By::Datagram)], None),
+            (true, &[(resume(true), By::Answer), (resume(true), By::Datagram)], Some(resume(true))),
+            (true, &[(resume(false), By::Datagram), (drain, By::Datagram)], None),
+            (true, &[(resume(true), By::Answer), (drain, By::Datagram)], None),
+            (true, &[(drain, By::Datagram), (resume(false), By::Datagram)], Some(resume(false))),
+        ];
+        for (is_in_others, got, expected) in table {
+            let answered = Answered::default();
+            for (message, by) in got {
+                answered.note(&key, (0, 1), *message, *by, is_in_others);
+            }
+            let counts = answered.of(&key).get(&0).map(|(_, message)| *message);
+            assert_eq!(counts, expected, "{is_in_others} {got:?}");
+        }
     }
 
     #[test]

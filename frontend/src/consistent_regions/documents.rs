@@ -5,7 +5,7 @@
 //! Invariant: a document has what the mirror shows when it is made, also if states were read before.
 
 use super::ConsistentRegions;
-use super::answered::was_answered;
+use super::answered::{By, was_answered};
 use super::members::Member;
 use super::stored;
 use crate::of_job::OfJob;
@@ -64,10 +64,19 @@ impl ConsistentRegions {
     /// The pod of a PE has got this document for an answer. If the document is empty, it has heard that.
     pub(crate) fn has_answered(&self, pe: &Key, member: &Member, launch: u32, document: &Document) {
         self.answered.has_come(pe, launch);
+        self.note(pe, member, launch, document, By::Answer);
+    }
+
+    /// The pod of a PE was sent this document.
+    pub(crate) fn has_sent(&self, pe: &Key, member: &Member, launch: u32, document: &Document) {
+        self.note(pe, member, launch, document, By::Datagram);
+    }
+
+    fn note(&self, pe: &Key, member: &Member, launch: u32, document: &Document, by: By) {
         for region in &member.regions {
             if let Some(message) = document.message(*region) {
                 let region = pe.sibling(&names::consistent_region(&member.job, *region));
-                self.answered.note(&region, member.pe, launch, message);
+                self.answered.note(&region, (member.pe, launch), message, by, member.is_in_several());
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::of_job::OfJob;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use streams_api::{Connectivity, ProcessingElement, names};
@@ -37,6 +37,13 @@ pub(crate) struct Member {
     pub(crate) address: Option<IpAddr>,
     /// When its pod was created.
     pub(crate) pod_created: Option<Timestamp>,
+}
+
+impl Member {
+    /// Whether there are several regions that it is told of in one document.
+    pub(crate) fn is_in_several(&self) -> bool {
+        self.regions.len() > 1
+    }
 }
 
 type Subscriber = Box<dyn Fn(&Key) + Send + Sync>;
@@ -86,6 +93,16 @@ impl Members {
             (member.of_job.is_same(of_job) && member.pe == pe).then_some((pe, member.facts))
         };
         pes.into_iter().filter_map(facts).collect()
+    }
+
+    /// Which of these PEs of a job are in other regions as well.
+    pub(crate) fn in_several(&self, job: &Key, of_job: &OfJob, pes: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
+        let known = self.known();
+        let is_in_several = |pe: &u64| {
+            let member = known.get(&job.sibling(&names::processing_element(&job.name, *pe)));
+            member.is_some_and(|member| member.of_job.is_same(of_job) && member.pe == *pe && member.is_in_several())
+        };
+        pes.into_iter().filter(is_in_several).collect()
     }
 
     /// Whether the pod of one of these PEs of a job is older than this moment.
@@ -149,7 +166,7 @@ fn member(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement) -> Option<Member
     let reported = status.and_then(|status| status.connectivity.as_ref());
     let full = reported.filter(|reported| reported.state == Connectivity::Full);
     let pods = mirrors.pods_of_pe(key).filter(|pod| is_controlled_by(&pod.metadata, pe));
-    let pod = pods.filter_map(|pod| Some((launch_of(&pod)?, pod))).max_by_key(|(of, _)| (*of == now, *of));
+    let pod = pods.filter_map(|pod| Some((launch_of(&pod, pe)?, pod))).max_by_key(|(of, _)| (*of == now, *of));
     let address = pod.as_ref().filter(|(of, _)| *of == now).and_then(|(_, pod)| crate::mirrors::address_of(pod));
     let pod_created = pod.as_ref().and_then(|(_, pod)| pod.metadata.creation_timestamp.as_ref()).map(|at| at.0);
     Some(Member {
@@ -167,9 +184,10 @@ fn member(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement) -> Option<Member
     })
 }
 
-/// The launch that a pod was made for.
-fn launch_of(pod: &Pod) -> Option<u32> {
-    pod.labels().get(names::LABEL_LAUNCH_COUNT)?.parse().ok()
+/// The launch that a pod was made for: as the PE has recorded it, else as its label says, which anybody can change.
+fn launch_of(pod: &Pod, pe: &ProcessingElement) -> Option<u32> {
+    let recorded = pe.status.as_ref().and_then(|status| status.launch_of(pod.metadata.uid.as_deref()));
+    recorded.map(launch).or_else(|| pod.labels().get(names::LABEL_LAUNCH_COUNT)?.parse().ok())
 }
 
 /// A pod that is about to go is not counted on.

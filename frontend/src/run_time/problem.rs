@@ -30,7 +30,7 @@ pub(crate) enum Problem {
     /// The subscription is no expression.
     #[error("subscription: {0}")]
     Subscription(spl_expression::Error),
-    /// The filter is no expression.
+    /// PEs cannot read the filter.
     #[error("filter: {0}")]
     Filter(spl_expression::Error),
     /// The export that has this name sends to the port, or would, and forbids filters.
@@ -56,6 +56,7 @@ impl From<facts::Problem> for Problem {
             facts::Problem::Property { name, error } => Self::Value { name, error },
             facts::Problem::Twice(name) => Self::Twice(name),
             facts::Problem::Subscription(error) => Self::Subscription(error),
+            facts::Problem::Filter(error) => Self::Filter(error),
         }
     }
 }

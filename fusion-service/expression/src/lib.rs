@@ -20,8 +20,9 @@
 //!
 //! A text becomes tokens (`token`), then a tree in an arena (`parser`, `expression`); `folding` makes a smaller
 //! tree of it, `evaluation` a value; both ask `operation` what an operator does. `necessity` says which properties an
-//! expression cannot be true without, so that not each has to be tried. Beside them stand the textual substitutions for
-//! texts that are no expressions (`substitution`) and numbers as Java writes them (`java`).
+//! expression cannot be true without, so that not each has to be tried; `filter` which expressions PEs can read as
+//! filters. Beside them stand the textual substitutions for texts that are no expressions (`substitution`) and numbers
+//! as Java writes them (`java`).
 //!
 //! Knows nothing of ADL, jobs, exports or Kubernetes. Invariants: printing and parsing again gives the same text; no
 //! input makes it recurse or spend more than a bound; the same input gives the same result.
@@ -29,6 +30,7 @@
 mod evaluation;
 mod expression;
 mod fault;
+mod filter;
 mod folding;
 mod integer;
 mod java;

@@ -5,8 +5,9 @@ use anyhow::{Context as _, Result, bail};
 use reqwest::header::{CONTENT_TYPE, HOST};
 use reqwest::{Client, Method};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The port of all HTTP interfaces of the operator.
 pub const API_PORT: u16 = 10_000;
@@ -28,6 +29,14 @@ pub(crate) struct Api {
     http: Client,
     resolver: Arc<Resolver>,
     host: String,
+    kept: Option<Arc<Kept>>,
+}
+
+/// An address that is believed for a while.
+#[derive(Debug)]
+struct Kept {
+    believed: Duration,
+    found: Mutex<Option<(Instant, IpAddr)>>,
 }
 
 impl Api {
@@ -39,7 +48,25 @@ impl Api {
         // Whoever was first is right, too.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = Client::builder().no_proxy().local_address(from).timeout(CALL).pool_max_idle_per_host(0);
-        Ok(Self { http: http.build().context("no HTTP client")?, resolver, host })
+        Ok(Self { http: http.build().context("no HTTP client")?, resolver, host, kept: None })
+    }
+
+    /// The same, but it looks up the name of the Service only now and then, as a handle of libcurl does.
+    pub(crate) fn keeping_address(self, believed: Duration) -> Self {
+        Self { kept: Some(Arc::new(Kept { believed, found: Mutex::default() })), ..self }
+    }
+
+    async fn address(&self) -> Result<IpAddr> {
+        let Some(Kept { believed, found }) = self.kept.as_deref() else {
+            return self.resolver.address(&self.host).await;
+        };
+        let known = *found.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, address)) = known.filter(|(at, _)| at.elapsed() < *believed) {
+            return Ok(address);
+        }
+        let address = self.resolver.address(&self.host).await?;
+        *found.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), address));
+        Ok(address)
     }
 
     /// GET.
@@ -65,7 +92,7 @@ impl Api {
     }
 
     async fn within(&self, method: Method, path: &str, json: Option<String>) -> Result<Answer> {
-        let address = SocketAddr::new(self.resolver.address(&self.host).await?, API_PORT);
+        let address = SocketAddr::new(self.address().await?, API_PORT);
         let mut call = self.http.request(method, format!("http://{address}{path}"));
         call = call.header(HOST, format!("{}:{API_PORT}", self.host));
         if let Some(json) = json {
@@ -81,5 +108,29 @@ impl Api {
             }
         }
         Ok(Answer { status, body: String::from_utf8(body).context("the answer is no text")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::net::Ipv4Addr;
+
+    #[tokio::test]
+    async fn an_address_is_kept_as_long_as_it_is_believed() -> Result<()> {
+        let directory = tempfile::tempdir()?;
+        let hosts = directory.path().join("hosts");
+        let names = |last: u8| fs::write(&hosts, format!("127.0.0.{last} service\n"));
+        let api =
+            || Api::new(Arc::new(Resolver::Hosts(hosts.clone())), Ipv4Addr::LOCALHOST.into(), "service".to_owned());
+        let long = api()?.keeping_address(Duration::from_secs(3_600));
+        for (api, expected) in [(api()?, [1, 2]), (long, [1, 1]), (api()?.keeping_address(Duration::ZERO), [1, 2])] {
+            for (last, expected) in [1, 2].into_iter().zip(expected) {
+                names(last)?;
+                assert_eq!(api.address().await?, IpAddr::from([127, 0, 0, expected]));
+            }
+        }
+        Ok(())
     }
 }

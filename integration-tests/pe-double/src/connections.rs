@@ -106,9 +106,9 @@ impl Connections {
         *lock(&self.static_inputs) = peers;
     }
 
-    /// PE ports whose streams this PE imports.
-    pub(crate) fn import(&self, peers: BTreeSet<PortLabel>) {
-        *lock(&self.imported) = peers;
+    /// Changes of which PE ports this PE imports the streams.
+    pub(crate) fn import(&self, change: impl FnOnce(&mut BTreeSet<PortLabel>)) {
+        change(&mut lock(&self.imported));
         self.change();
     }
 

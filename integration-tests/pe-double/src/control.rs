@@ -1,6 +1,7 @@
 //! What the engine is told, and what it wants to be reported.
 
 use crate::frame::Wave;
+use crate::peers::PortLabel;
 use crate::status::ExportRoute;
 
 /// What the engine is told beside tuples.
@@ -25,15 +26,18 @@ pub(crate) enum Told {
     Failed,
 }
 
-/// What becomes of a route of an export. Its key is the label of the own port and that of the other end.
+/// A route, as the runtime tells it: by the label of the own port, and where the other end is.
+pub(crate) type RouteKey = (String, PortLabel);
+
+/// What becomes of a route of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// It is new.
-    Add { port: u32, key: (String, String), route: ExportRoute },
-    /// It has another filter.
-    Filter { key: (String, String), filter: String },
+    Add { port: u32, own: String, route: ExportRoute },
+    /// It has another filter, if it is there.
+    Filter { key: RouteKey, filter: String },
     /// It is no more.
-    Remove { key: (String, String) },
+    Remove { key: RouteKey },
 }
 
 /// What a PE reports of a region, or asks for.

@@ -4,12 +4,11 @@
 //! nobody can take would be lost otherwise.
 
 use crate::connections::{Connections, lock};
-use crate::control::{Change, Control, Report, Told};
+use crate::control::{Change, Control, Report, RouteKey, Told};
 use crate::filter::Filter;
 use crate::frame::Frame;
 use crate::link::{Link, Network, Target};
 use crate::operators::{Effect, Operators};
-use crate::peers::PortLabel;
 use crate::scope::Scope;
 use crate::status::OutputStatus;
 use std::collections::BTreeMap;
@@ -50,23 +49,22 @@ pub(crate) struct Port {
 /// Where an output port leads.
 #[derive(Debug)]
 pub(crate) struct Way {
-    /// The key of a route; none of a static connection.
-    route: Option<(String, String)>,
-    /// Nothing passes if the filter of the route cannot be used.
-    filter: Option<Filter>,
+    /// Which route it is; none of a static connection.
+    route: Option<RouteKey>,
+    filter: Filter,
     link: Link,
 }
 
 impl Way {
     /// A static connection.
     pub(crate) fn fixed(link: Link) -> Self {
-        Self { route: None, filter: Some(Filter::default()), link }
+        Self { route: None, filter: Filter::default(), link }
     }
 
     /// Sends a frame, unless the filter holds it back. Routes lead out of consistent regions, whose markers stay there.
     async fn send(&self, frame: &Frame, attributes: &[String]) {
         let passes = match frame {
-            Frame::Tuple(tuple) => self.filter.as_ref().is_some_and(|filter| filter.passes(tuple.number, attributes)),
+            Frame::Tuple(tuple) => self.filter.passes(tuple.number, attributes),
             Frame::Marker(_) if self.route.is_some() => return,
             _ => true,
         };
@@ -157,9 +155,9 @@ impl Engine {
 
     fn route(&mut self, change: Change) {
         match change {
-            Change::Add { port, key, route } => {
-                let label = PortLabel { pe: route.pe_id, port: route.port_id, job_id: route.job_id };
-                let filter = self.filter(&route.filter);
+            Change::Add { port, own, route } => {
+                let label = route.label();
+                let Some(filter) = self.filter(&route.filter) else { return };
                 let Some(links) = self.ports.get_mut(&port).map(|port| &mut port.links) else {
                     return self
                         .network
@@ -175,10 +173,14 @@ impl Engine {
                     ..OutputStatus::default()
                 };
                 let link = Link::open(&self.scope, &self.network, Target::Port(label), described);
-                links.push(Way { route: Some(key), filter, link });
+                links.push(Way { route: Some((own, label)), filter, link });
             }
             Change::Filter { key, filter: text } => {
-                let filter = self.filter(&text);
+                let mut ways = self.ports.values().flat_map(|port| &port.links);
+                if !ways.any(|way| way.route.as_ref() == Some(&key)) {
+                    return;
+                }
+                let Some(filter) = self.filter(&text) else { return };
                 let ways = self.ports.values_mut().flat_map(|port| &mut port.links);
                 for way in ways.filter(|way| way.route.as_ref() == Some(&key)) {
                     way.filter.clone_from(&filter);
@@ -193,9 +195,14 @@ impl Engine {
         }
     }
 
-    /// The filter that a text is. One that is none is a problem.
+    /// The filter that a text is. One that cannot be read ends the PE.
     fn filter(&self, text: &str) -> Option<Filter> {
-        Filter::new(text).map_err(|error| self.network.connections.problem(format!("{error:#}"))).ok()
+        let end = |error: anyhow::Error| {
+            let why = format!("{error:#}");
+            self.network.connections.problem(why.clone());
+            self.scope.end(why);
+        };
+        Filter::new(text).map_err(end).ok()
     }
 
     async fn carry_out(&self, effects: Vec<Effect>) {

@@ -3,7 +3,9 @@
 //! The tuples of doubles have nothing but a number. So each integer attribute of the type of the port has that number
 //! as its value, and the others have none: what is said of them is never true.
 //!
-//! Knows: the expression language, as the runtime does. Must not know: routes, sockets.
+//! A text that the runtime cannot read ends it.
+//!
+//! Knows: which filters the runtime can read. Must not know: routes, sockets.
 
 use anyhow::{Context as _, Result};
 use spl_expression::{Expression, Limits, Properties, Value};
@@ -19,13 +21,13 @@ impl Filter {
     /// The filter that a text is. An empty one lets all tuples through.
     ///
     /// # Errors
-    /// When it is no expression.
+    /// When a PE cannot read it.
     pub(crate) fn new(text: &str) -> Result<Self> {
         if text.is_empty() {
             return Ok(Self::default());
         }
-        let expression = Expression::parse(text, &Limits::default());
-        let expression = expression.with_context(|| format!("the filter {text:?} is no expression"))?;
+        let expression = Expression::parse_filter(text, &Limits::default());
+        let expression = expression.with_context(|| format!("the filter {text:?} cannot be read"))?;
         Ok(Self { expression: Some(expression) })
     }
 
@@ -59,8 +61,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused() {
-        let error = Filter::new("id ==").unwrap_err();
-        assert!(format!("{error:#}").contains("the filter \"id ==\" is no expression"), "{error:#}");
+    fn what_cannot_be_read_is_refused() {
+        for text in ["id ==", "id == n"] {
+            let error = format!("{:#}", Filter::new(text).unwrap_err());
+            assert!(error.contains(&format!("the filter {text:?} cannot be read")), "{error}");
+        }
     }
 }

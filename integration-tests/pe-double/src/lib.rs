@@ -72,7 +72,7 @@ const TOLD: usize = 64;
 #[derive(Debug)]
 pub struct Double {
     facts: Arc<report::Facts>,
-    _owner: scope::Owner,
+    owner: scope::Owner,
 }
 
 impl Double {
@@ -208,16 +208,22 @@ impl Double {
             };
             scope.spawn(reporter.run(reported));
             let poll = Duration::from_millis(options.region_poll_ms);
+            let api = api.keeping_address(Duration::from_millis(options.region_address_ms));
             let regions = region::Regions { api, pe: options.pe, poll, connections, control };
             scope.spawn(regions.run(socket));
         }
-        Ok(Self { facts, _owner: owner })
+        Ok(Self { facts, owner })
     }
 
     /// What its status page says.
     #[must_use]
     pub fn status(&self) -> Status {
         self.facts.status()
+    }
+
+    /// Waits until it ends by itself, as the process of a PE does that is told what it cannot read; says why.
+    pub async fn ended(&self) -> String {
+        self.owner.ended().await
     }
 }
 

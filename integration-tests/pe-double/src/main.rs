@@ -1,6 +1,7 @@
-//! `pe-double`: one PE. It ends on SIGTERM or SIGINT, and says on stdout what its status page would.
+//! `pe-double`: one PE. It ends on SIGTERM or SIGINT, and says on stdout what its status page would. What ends the
+//! process of a PE ends it with exit status 1.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use std::process::ExitCode;
 use streams_pe_double::{Double, Options};
@@ -26,6 +27,7 @@ async fn run(options: &Options) -> Result<()> {
         _ = interrupted.recv() => return Ok(()),
     };
     tokio::select! {
+        why = double.ended() => bail!(why),
         _ = terminated.recv() => {}
         _ = interrupted.recv() => {}
     }

@@ -42,6 +42,9 @@ pub struct Options {
     /// How often it asks for messages about consistent regions, in milliseconds.
     #[arg(long, env = "PE_DOUBLE_REGION_POLL_MS", default_value_t = 5_000)]
     pub region_poll_ms: u64,
+    /// How long it keeps the address at which it asks for them, in milliseconds. Where it reports it looks up each time.
+    #[arg(long, env = "PE_DOUBLE_REGION_ADDRESS_MS", default_value_t = 60_000)]
+    pub region_address_ms: u64,
     /// How long it waits for its static connections before it moves the first tuple, in milliseconds.
     #[arg(long, env = "PE_DOUBLE_START_WAIT_MS", default_value_t = 30_000)]
     pub start_wait_ms: u64,

@@ -1,8 +1,9 @@
 //! Dynamic connections: messages about them (UDP on port 10000), and the question that is asked at the start and after
 //! a minute without message. Each document says all routes of the PE; what differs from the one before is done.
 //!
-//! As in the runtime, a message of more than 16,384 bytes is cut, an answer 404 ends all exports and no import, and of
-//! a route that is there already only the filter changes.
+//! As in the runtime, a message of more than 16,384 bytes is cut, and an answer 404 ends all exports and no import. What
+//! has a label that was there before is no new route, though it leads to another job: an export has another filter, if
+//! it leads where it did, an import stays what it was. What goes is taken to lead where the last document said.
 
 use crate::api::Api;
 use crate::connections::{Connections, lock};
@@ -111,7 +112,7 @@ impl Routes {
         let changes = {
             let mut status = lock(&self.status);
             let changes = difference(&status.exports, wanted);
-            status.exports = apply(&status.exports, wanted);
+            status.exports = wanted.iter().map(|(own, port)| (own.clone(), port.entries.clone())).collect();
             changes
         };
         for change in changes {
@@ -122,12 +123,24 @@ impl Routes {
     }
 
     fn import(&self, wanted: BTreeMap<String, Port<ImportRoute>>) {
-        let imports: BTreeMap<_, _> = wanted.into_iter().map(|(label, port)| (label, port.entries)).collect();
-        let entries = imports.values().flat_map(BTreeMap::values);
-        let senders: BTreeSet<PortLabel> =
-            entries.map(|entry| PortLabel { pe: entry.pe_id, port: entry.port_id, job_id: entry.job_id }).collect();
-        lock(&self.status).imports = imports;
-        self.connections.import(senders);
+        let imports: Imports = wanted.into_iter().map(|(label, port)| (label, port.entries)).collect();
+        let known = std::mem::replace(&mut lock(&self.status).imports, imports.clone());
+        self.connections.import(|senders| follow(senders, &known, &imports));
+    }
+}
+
+type Imports = BTreeMap<String, BTreeMap<String, ImportRoute>>;
+
+/// Adds whose label is new, and removes whose label has gone.
+fn follow(senders: &mut BTreeSet<PortLabel>, known: &Imports, wanted: &Imports) {
+    let has = |imports: &Imports, own: &str, other: &str| imports.get(own).is_some_and(|of| of.contains_key(other));
+    for (own, entries) in wanted {
+        senders.extend(entries.iter().filter(|(other, _)| !has(known, own, other)).map(|(_, entry)| entry.label()));
+    }
+    for (own, entries) in known {
+        for (_, entry) in entries.iter().filter(|(other, _)| !has(wanted, own, other)) {
+            senders.remove(&entry.label());
+        }
     }
 }
 
@@ -142,71 +155,90 @@ type Known = BTreeMap<String, BTreeMap<String, ExportRoute>>;
 
 fn difference(known: &Known, wanted: &BTreeMap<String, Port<ExportRoute>>) -> Vec<Change> {
     let mut changes = Vec::new();
-    for (own, entries) in known {
-        for other in entries.keys() {
-            if !wanted.get(own).is_some_and(|port| port.entries.contains_key(other)) {
-                changes.push(Change::Remove { key: (own.clone(), other.clone()) });
+    for (own, port) in wanted {
+        for (other, route) in &port.entries {
+            match known.get(own).and_then(|entries| entries.get(other)) {
+                None => changes.push(Change::Add { port: port.port_id, own: own.clone(), route: route.clone() }),
+                Some(known) if known != route => {
+                    changes.push(Change::Filter { key: (own.clone(), route.label()), filter: route.filter.clone() });
+                }
+                Some(_) => {}
             }
         }
     }
-    for (own, port) in wanted {
-        for (other, route) in &port.entries {
-            let key = (own.clone(), other.clone());
-            match known.get(own).and_then(|entries| entries.get(other)) {
-                None => changes.push(Change::Add { port: port.port_id, key, route: route.clone() }),
-                Some(known) if known != route => {
-                    changes.push(Change::Filter { key, filter: route.filter.clone() });
-                }
-                Some(_) => {}
+    for (own, entries) in known {
+        for (other, route) in entries {
+            if !wanted.get(own).is_some_and(|port| port.entries.contains_key(other)) {
+                changes.push(Change::Remove { key: (own.clone(), route.label()) });
             }
         }
     }
     changes
 }
 
-/// What is known after the changes: of routes that were there before, only the filter is new.
-fn apply(known: &Known, wanted: &BTreeMap<String, Port<ExportRoute>>) -> Known {
-    let kept = |own: &str, other: &str, route: &ExportRoute| match known.get(own).and_then(|known| known.get(other)) {
-        Some(known) => ExportRoute { filter: route.filter.clone(), ..known.clone() },
-        None => route.clone(),
-    };
-    let entries = |own: &str, port: &Port<ExportRoute>| {
-        port.entries.iter().map(|(other, route)| (other.clone(), kept(own, other, route))).collect()
-    };
-    wanted.iter().map(|(own, port)| (own.clone(), entries(own, port))).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{apply, difference, parse};
+    use super::{Document, Imports, Known, difference, follow, parse};
     use crate::control::Change;
-    use std::collections::BTreeMap;
+    use crate::peers::PortLabel;
+    use crate::status::ImportRoute;
+    use std::collections::{BTreeMap, BTreeSet};
 
     const ONE: &str = r#"{"exports":{"exporter-0-0":{"portId":0,"entries":{"importer-0-0":{"jobId":1,"peId":0,"portId":0,"portIndex":0,"filter":""}}}},"imports":{}}"#;
 
     #[test]
     fn the_difference_of_two_documents_is_what_is_done() {
-        let key = ("exporter-0-0".to_owned(), "importer-0-0".to_owned());
+        let (own, to) = ("exporter-0-0".to_owned(), PortLabel { pe: 0, port: 0, job_id: 1 });
         let one = parse(ONE.as_bytes()).unwrap();
         let nothing = BTreeMap::new();
         let added = difference(&nothing, &one.exports);
-        assert!(matches!(&added[..], [Change::Add { port: 0, key: of, .. }] if *of == key), "{added:?}");
-        let known = apply(&nothing, &one.exports);
+        assert!(matches!(&added[..], [Change::Add { port: 0, own: of, .. }] if *of == own), "{added:?}");
+        let known = as_known(&one);
         assert_eq!(difference(&known, &one.exports), []);
 
-        let filtered = parse(
-            ONE.replace(r#""filter":"""#, r#""filter":"a == 1""#).replace(r#""peId":0"#, r#""peId":5"#).as_bytes(),
-        );
-        let filtered = filtered.unwrap();
-        let filter = "a == 1".to_owned();
-        assert_eq!(
-            difference(&known, &filtered.exports),
-            [Change::Filter { key: key.clone(), filter: filter.clone() }]
-        );
-        let route = apply(&known, &filtered.exports)["exporter-0-0"]["importer-0-0"].clone();
-        assert_eq!((route.filter, route.pe_id), (filter, 0), "only the filter is new");
+        let filter = |text: &str| ONE.replace(r#""filter":"""#, &format!(r#""filter":"{text}""#));
+        let filtered = parse(filter("a == 1").as_bytes()).unwrap();
+        let changed = |to| [Change::Filter { key: (own.clone(), to), filter: "a == 1".to_owned() }];
+        assert_eq!(difference(&known, &filtered.exports), changed(to));
+        // The same label, another job: no route leads there, and none is made.
+        let other = parse(filter("a == 1").replace(r#""jobId":1"#, r#""jobId":2"#).as_bytes()).unwrap();
+        let there = PortLabel { job_id: 2, ..to };
+        assert_eq!(difference(&known, &other.exports), changed(there));
 
-        assert_eq!(difference(&known, &BTreeMap::new()), [Change::Remove { key }]);
+        assert_eq!(difference(&known, &BTreeMap::new()), [Change::Remove { key: (own.clone(), to) }]);
+        assert_eq!(difference(&as_known(&other), &BTreeMap::new()), [Change::Remove { key: (own, there) }]);
+    }
+
+    fn as_known(document: &Document) -> Known {
+        document.exports.iter().map(|(own, port)| (own.clone(), port.entries.clone())).collect()
+    }
+
+    #[test]
+    fn an_import_stays_what_it_was_as_long_as_its_label_does() {
+        let label = |job_id| PortLabel { pe: 0, port: 0, job_id };
+        let of = |entries: &[(&str, u64)]| -> Imports {
+            let entry = |(other, job_id): &(&str, u64)| {
+                ((*other).to_owned(), ImportRoute { job_id: *job_id, pe_id: 0, port_id: 0 })
+            };
+            [("importer-0-0".to_owned(), entries.iter().map(entry).collect())].into()
+        };
+        // documents -> senders that are missed
+        let table: [(&[&[(&str, u64)]], &[u64]); 4] = [
+            (&[&[("a", 1)], &[("a", 1), ("b", 2)]], &[1, 2]),
+            (&[&[("a", 1)], &[], &[("a", 3)]], &[3]),
+            (&[&[("a", 1)], &[("a", 3)]], &[1]),
+            (&[&[("a", 1)], &[("a", 3)], &[]], &[1]),
+        ];
+        for (documents, expected) in table {
+            let (mut senders, mut known) = (BTreeSet::new(), Imports::new());
+            for document in documents {
+                let wanted = of(document);
+                follow(&mut senders, &known, &wanted);
+                known = wanted;
+            }
+            let expected: BTreeSet<PortLabel> = expected.iter().copied().map(label).collect();
+            assert_eq!(senders, expected, "{documents:?}");
+        }
     }
 
     #[test]

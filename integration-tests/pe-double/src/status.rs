@@ -1,5 +1,6 @@
 //! What a double says of itself: the JSON of its status page.
 
+use crate::peers::PortLabel;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -196,6 +197,13 @@ pub struct ExportRoute {
     pub filter: String,
 }
 
+impl ExportRoute {
+    /// The other end.
+    pub(crate) fn label(&self) -> PortLabel {
+        PortLabel { pe: self.pe_id, port: self.port_id, job_id: self.job_id }
+    }
+}
+
 /// Where an import comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -206,6 +214,13 @@ pub struct ImportRoute {
     pub pe_id: u64,
     /// Port of the other end.
     pub port_id: u32,
+}
+
+impl ImportRoute {
+    /// The other end.
+    pub(crate) fn label(&self) -> PortLabel {
+        PortLabel { pe: self.pe_id, port: self.port_id, job_id: self.job_id }
+    }
 }
 
 /// A consistent region, as one PE sees it.

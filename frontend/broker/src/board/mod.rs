@@ -190,6 +190,18 @@ impl Board {
         Some(TooCostly { first: first.clone(), others: placed.costly.len().saturating_sub(1) })
     }
 
+    /// Number of the job of an output port that is exported.
+    #[must_use]
+    pub fn job_of_export(&self, port: &Port) -> Option<u64> {
+        self.exports.at(port).map(|placed| placed.fact.job_id)
+    }
+
+    /// Number of the job of an input port that imports.
+    #[must_use]
+    pub fn job_of_import(&self, port: &Port) -> Option<u64> {
+        self.imports.at(port).map(|placed| placed.fact.job_id)
+    }
+
     /// The output ports of a PE that are exported.
     pub fn exports_of(&self, pe: &Pe) -> impl Iterator<Item = &Port> {
         self.exports.of(pe).map(|placed| &placed.fact.port)

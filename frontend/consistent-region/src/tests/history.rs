@@ -7,7 +7,7 @@ use super::{
 use crate::event::{Event, Ignored, Progress};
 use crate::health::Health;
 use crate::message::{Document, Message};
-use crate::settings::Settings;
+use crate::settings::{Settings, Trigger};
 use crate::state::{SEEN_WITHIN, State, unheard_attempt};
 use crate::time::Time;
 use crate::transition::{Step, step};
@@ -202,6 +202,28 @@ fn who_takes_over_waits_until_all_have_seen_that_they_should_go_on() {
     assert_eq!(region.state().to_be_seen(), Some((message, &launches([(0, 1), (1, 1)]))));
     assert_eq!(region.takes(106, &Event::SeenByAll).as_deref(), Some("seqId=1"));
     assert_eq!(region.state().figures().average_drain_time_milliseconds, 3_000);
+}
+
+#[test]
+fn a_period_is_not_over_before_pes_of_other_regions_were_told_to_go_on_or_had_time_to_ask() {
+    let mut region = Driven::new();
+    region.settings.trigger = Trigger::Periodic { period: Duration::from_secs(2) };
+    region.takes(0, &healthy());
+    assert_eq!(region.state().to_be_told(&region.settings), None, "there was nothing to tell");
+    region.takes(2, &Event::Time);
+    region.takes(3, &done(0, 1));
+    region.takes(4, &done(1, 1));
+    let message = Message::ResumeSubmission { sequence: 2, retired: 0, is_pending: false };
+    let (state, all) = (region.state(), launches([(0, 1), (1, 1)]));
+    let to_be_told = state.to_be_told(&region.settings).unwrap();
+    assert_eq!((to_be_told.message, to_be_told.launches, to_be_told.from), (message, &all, Time(6_000)));
+    assert_eq!(region.at(5, &Event::Told).ignored, Some(Ignored::NotDue));
+    assert_eq!(region.at(23, &Event::Time).ignored, Some(Ignored::NotDue));
+    let unchanged = region.stored.clone();
+    assert_eq!(region.takes(6, &Event::Told).as_deref(), Some("seqId=2"));
+    // One that does not ask does not hold it up for ever.
+    region.stored = unchanged;
+    assert_eq!(region.takes(24, &Event::Time).as_deref(), Some("seqId=2"));
 }
 
 #[test]

@@ -47,6 +47,7 @@ fn events() -> impl Strategy<Value = Event> {
         1 => reset,
         4 => Just(Event::Time),
         2 => Just(Event::SeenByAll),
+        2 => Just(Event::Told),
         1 => Just(Event::TakenOver),
     ]
 }

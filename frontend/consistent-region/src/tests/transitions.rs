@@ -8,7 +8,7 @@ use super::{
 };
 use crate::event::{Event, Ignored, Progress};
 use crate::health::Health;
-use crate::settings::Settings;
+use crate::settings::{Settings, Trigger};
 use crate::state::State;
 use crate::time::Time;
 use crate::transition::{Step, step};
@@ -53,6 +53,11 @@ fn at(state: &State, now: Time, settings: &Settings) -> State {
     step(settings, state, &nothing, now).state
 }
 
+/// Time asks for checkpoints sooner than a PE asks that has heard something.
+fn short() -> Settings {
+    Settings { trigger: Trigger::Periodic { period: Duration::from_secs(1) }, ..periodic() }
+}
+
 /// States of a region of the PEs 0 and 1 that has completed the checkpoints 1 and 2.
 fn examples() -> Vec<Example> {
     let (by_time, by_operator) = (periodic(), operator_driven());
@@ -80,6 +85,7 @@ fn examples() -> Vec<Example> {
         by_request("STARTED, operator driven", &new, &[]),
         example("STARTED, must be reset", &new, &[reset()]),
         example("PROCESSING, periodic", &processing, &[]),
+        Example { name: "PROCESSING, period of a second", settings: short(), state: processing.clone() },
         example("PROCESSING, reset before", &processing, &[reset(), went_back(0, 2, 0), went_back(1, 2, 0)]),
         by_request("PROCESSING, operator driven", &requested, &[]),
         example("DRAINING, no reports", &processing, &[Event::Time]),
@@ -143,6 +149,7 @@ fn events(example: &Example) -> Vec<(&'static str, Event, Time)> {
         ("forced reset", forced_reset(), NOW),
         ("forced reset, a moment after another began", forced_reset(), SOON),
         ("seen by all", Event::SeenByAll, NOW),
+        ("told", Event::Told, NOW),
         ("time, not yet due", Event::Time, NOW),
         ("time, due", Event::Time, due),
         ("taken over", Event::TakenOver, NOW),

@@ -1,16 +1,17 @@
 //! What becomes of a region, and of its status. Pure.
 
 use super::Memory;
-use crate::consistent_regions::answered::{ByPe, were_all_answered};
+use crate::consistent_regions::answered::{ByPe, was_answered, were_all_answered};
 use crate::consistent_regions::reports::Waiting;
 use crate::consistent_regions::stored;
 use crate::controllers::start_hash::Starts as _;
 use crate::controllers::user_requests;
 use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{ConsistentRegion, ConsistentRegionStatus, condition, names};
-use streams_consistent_region::{Event, Health, Ignored, Settings, State, Time, step};
+use streams_consistent_region::{Event, Health, Ignored, Settings, State, Time, ToBeTold, step};
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::ownership::controller;
 
@@ -20,8 +21,9 @@ const SAY_AGAIN: Duration = Duration::from_secs(5);
 
 /// How soon a region is looked at again that waits until its PEs have asked, or until they are led here.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
-/// How long whoever takes over waits for PEs that do not ask. Where names are looked up, they are kept for 30 seconds
-/// at most, as clusters are usually set up, and PEs ask every 6 seconds.
+/// How long whoever takes over waits for PEs that do not come. Where names are looked up, they are kept for 30 seconds
+/// at most, as clusters are usually set up. A PE looks up where it reports for each report; where it asks, every 6
+/// seconds, only once a minute.
 const DRIVEN_WITHIN: Duration = Duration::from_secs(40);
 
 /// Reason of the condition, and of the Event, when resets have failed too often.
@@ -41,13 +43,15 @@ pub(crate) struct Observation {
     pub(super) region: Arc<ConsistentRegion>,
     /// No state is stored of it, though it had one, or its PEs ran before it was made.
     pub(super) has_lost_record: bool,
-    /// PEs that have got a message of the region for an answer.
+    /// PEs that have got a message of the region for an answer, or in a datagram if that is enough.
     pub(super) answered: ByPe,
+    /// Its PEs that are in other regions as well.
+    pub(super) in_several: BTreeSet<u64>,
     /// Whether its PEs run and are connected.
     pub(super) health: Health,
     /// What PEs have reported.
     pub(super) reports: Vec<Waiting>,
-    /// Each of its PEs has asked this replica, in its launch.
+    /// Each of its PEs has come to this replica, in its launch.
     pub(super) are_pes_led_here: bool,
     /// What this replica remembers.
     pub(super) memory: Memory,
@@ -111,12 +115,14 @@ pub(super) fn decide(observed: &Observation) -> Decision {
     let (written, say_again) = with_condition(observed, status, is_other, is_ready, reason, &message);
     let due = [state.deadline(&settings), wait].into_iter().flatten().map(|moment| until(moment, observed.now));
     let asked = state.to_be_seen().map(|_| ASKED_AGAIN);
+    let told = state.to_be_told(&settings).map(|to_be_told| until(to_be_told.from, observed.now));
+    let told = told.map(|wait| if wait.is_zero() { ASKED_AGAIN } else { wait });
     Decision {
         written,
         notices: notices(&before, &state).into_iter().chain(short).collect(),
         ignored,
         is_put_off: false,
-        look_again: due.chain(say_again).chain(asked).min(),
+        look_again: due.chain(say_again).chain(asked).chain(told).min(),
         state: Some(state),
     }
 }
@@ -180,6 +186,13 @@ fn all_steps<'a>(observed: &Observation, settings: &'a Settings, before: &State,
     let to_be_seen = steps.state.to_be_seen();
     if to_be_seen.is_some_and(|(message, launches)| were_all_answered(&observed.answered, launches, message)) {
         steps.take(&Event::SeenByAll, None);
+    }
+    let to_be_told = steps.state.to_be_told(settings);
+    if to_be_told.is_some_and(|ToBeTold { message, launches, .. }| {
+        let mut of_others = launches.pes().filter(|pe| observed.in_several.contains(pe));
+        of_others.all(|pe| was_answered(&observed.answered, pe, launches.of(pe), message))
+    }) {
+        steps.take(&Event::Told, None);
     }
     steps.take(&Event::Time, None);
     steps

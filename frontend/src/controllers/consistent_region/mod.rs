@@ -121,6 +121,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         Ok(Some(Observation {
             has_lost_record: is_taken_away || created.is_some_and(is_older),
             answered: self.regions.answered.of(key),
+            in_several: members.in_several(&job, &of_job, pes.iter().copied()),
             health: health(&pes, |pe| facts.get(&pe).copied()),
             reports: self.regions.reports.take(key),
             are_pes_led_here: memory.has_taken_over || pes.iter().all(comes_here),
@@ -171,7 +172,14 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         reports.into_iter().for_each(|report| report.answer());
         if let Some(state) = state {
             memory.has_taken_over = true;
-            self.figures.show(key, &state.figures());
+            // A region of a job that rests is not unwell: its pods are gone because somebody wants it so. It is looked at
+            // again when they go, and when they are back.
+            let job = self.regions.mirrors.jobs.get(&key.sibling(&region.spec.job_name));
+            if job.is_some_and(|job| job.spec.suspend) {
+                self.figures.remove(key);
+            } else {
+                self.figures.show(key, &state.figures());
+            }
             // Until the mirror shows it, whoever asks would hear something older. It wakes this region when it does.
             if is_shown && memory.told != state.message() && self.regions.are_driven_here() {
                 if let Some(launches) = state.launches() {

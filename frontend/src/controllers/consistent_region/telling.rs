@@ -48,9 +48,13 @@ impl<M: Messenger> Telling<M> {
             if regions.must_ask(&name, &member, launch, region, &mut read) {
                 continue;
             }
-            let Some(datagram) = regions.document(&name, &member, launch, &mut read).datagram() else { continue };
-            if let Err(error) = self.messenger.send(address, &datagram).await {
-                tracing::debug!(%region, pe, %address, %error, "a PE cannot be told of its regions; it will ask");
+            let document = regions.document(&name, &member, launch, &mut read);
+            let Some(datagram) = document.datagram() else { continue };
+            match self.messenger.send(address, &datagram).await {
+                Ok(()) => regions.has_sent(&name, &member, launch, &document),
+                Err(error) => {
+                    tracing::debug!(%region, pe, %address, %error, "a PE cannot be told of its regions; it will ask");
+                }
             }
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A message is one datagram to the pod of the PE, without an answer; a PE that misses it asks again after a minute. So
 //! nothing is written anywhere: what a PE was told last is remembered as long as this replica leads, and a new leader
-//! tells everybody once.
+//! tells everybody once. A PE that is told to ask may ask a replica that does not know the routes yet, so it is told
+//! again.
 //!
 //! Knows: boards, addresses of pods. Must not know: what matches what.
 //!
@@ -13,7 +14,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::broker::answers::{Message, Untold};
+use crate::broker::answers::{Message, Says, Untold};
 use crate::broker::{Boards, UntilSettled};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{self, Next};
@@ -28,7 +29,14 @@ use streams_broker::{Pe, TooManyRoutes};
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::queue::{Outcome, Queue};
 use streams_kubernetes::{Error, Key};
+use tokio::time::Instant;
 
+/// How soon PEs that were told to ask are told again, each time.
+const LONG: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(8)];
+/// The same, of those that must not be told all of their routes until they have asked: at the end they may be told,
+/// whatever has been lost (rule import-11).
+const INCOMPLETE: [Duration; 4] =
+    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(7), Duration::from_secs(60)];
 /// How soon a message is sent again that could not be sent.
 const AGAIN: Duration = Duration::from_secs(5);
 /// How soon to look again for boards that are not filled.
@@ -63,6 +71,33 @@ struct Told {
     addresses: BTreeSet<IpAddr>,
     /// Which routes it was told: the words are the same for all that are too long for a message.
     version: u64,
+    /// When it is told again, if it was told to ask.
+    again: Option<Again>,
+}
+
+/// A PE is told again that it should ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Again {
+    at: Instant,
+    /// Waits before the next times.
+    then: &'static [Duration],
+}
+
+impl Again {
+    /// What follows when something of this kind was said the first time.
+    fn after_first(says: Says, now: Instant) -> Option<Self> {
+        match says {
+            Says::All => None,
+            Says::Ask => Self::after(&LONG, now),
+            Says::AskTwice => Self::after(&INCOMPLETE, now),
+        }
+    }
+
+    /// The next time, after the first of these waits.
+    fn after(waits: &'static [Duration], now: Instant) -> Option<Self> {
+        let (wait, then) = waits.split_first()?;
+        Some(Self { at: now + *wait, then })
+    }
 }
 
 /// Tells PEs.
@@ -107,6 +142,7 @@ pub(crate) struct KnownRoutes {
     addresses: BTreeSet<IpAddr>,
     message: Result<Message, TooManyRoutes>,
     told: Option<Told>,
+    now: Instant,
 }
 
 /// What to do.
@@ -118,8 +154,10 @@ pub(crate) enum RoutesDecision {
     Settle,
     /// Whoever is there knows already, or cannot be told.
     Nothing,
-    /// These addresses do not know this.
-    Tell(Message, BTreeSet<IpAddr>),
+    /// Whoever is there was told to ask, and is told again then.
+    Wait(Duration),
+    /// These addresses do not know this. What is given follows: they are told again.
+    Tell(Message, BTreeSet<IpAddr>, Option<Again>),
 }
 
 impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
@@ -151,6 +189,7 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
             addresses: self.addresses(key, &element),
             message,
             told: self.told().get(key).cloned(),
+            now: Instant::now(),
         })))
     }
 
@@ -166,12 +205,21 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
         }
         // Its exports and imports say so.
         let Ok(message) = &observed.message else { return RoutesDecision::Nothing };
-        let knows = |address: &IpAddr| {
-            let told = observed.told.as_ref().filter(|told| told.version == message.version);
-            told.is_some_and(|told| told.addresses.contains(address))
-        };
+        let told = observed.told.as_ref().filter(|told| told.version == message.version);
+        let knows = |address: &IpAddr| told.is_some_and(|told| told.addresses.contains(address));
         let ignorant: BTreeSet<IpAddr> = observed.addresses.iter().filter(|address| !knows(address)).copied().collect();
-        if ignorant.is_empty() { RoutesDecision::Nothing } else { RoutesDecision::Tell(message.clone(), ignorant) }
+        if !ignorant.is_empty() {
+            let again = Again::after_first(message.says, observed.now);
+            return RoutesDecision::Tell(message.clone(), ignorant, again);
+        }
+        let Some(again) = told.and_then(|told| told.again) else { return RoutesDecision::Nothing };
+        let wait = again.at.saturating_duration_since(observed.now);
+        if !wait.is_zero() {
+            return RoutesDecision::Wait(wait);
+        }
+        // By now it may be all that there is to say.
+        let next = Again::after(again.then, observed.now).filter(|_| message.says != Says::All);
+        RoutesDecision::Tell(message.clone(), observed.addresses.clone(), next)
     }
 
     async fn act(
@@ -181,8 +229,11 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
         observed: RoutesObservation,
         decision: RoutesDecision,
     ) -> Result<Next, Error> {
-        let (known, message, ignorant) = match (observed, decision) {
-            (RoutesObservation::Known(known), RoutesDecision::Tell(message, ignorant)) => (known, message, ignorant),
+        let (known, message, ignorant, again) = match (observed, decision) {
+            (RoutesObservation::Known(known), RoutesDecision::Tell(message, ignorant, again)) => {
+                (known, message, ignorant, again)
+            }
+            (_, RoutesDecision::Wait(wait)) => return Ok(Next::Rest(Outcome::Again(wait))),
             (_, RoutesDecision::Fill) => return Ok(Next::Rest(Outcome::Again(UNFILLED))),
             (_, RoutesDecision::Settle) if self.until_settled.wait(key) => {
                 return Ok(Next::Rest(Outcome::Again(UNSETTLED)));
@@ -198,14 +249,17 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
                 failed.insert(address);
             }
         }
-        let KnownRoutes { addresses, is_on_board, .. } = known;
+        let KnownRoutes { addresses, is_on_board, now, .. } = known;
         let is_all = failed.is_empty();
         if is_all && !is_on_board {
             self.told().remove(key);
         } else {
             let addresses = addresses.difference(&failed).copied().collect();
-            self.told().insert(key.clone(), Told { addresses, version: message.version });
+            self.told().insert(key.clone(), Told { addresses, version: message.version, again });
         }
-        Ok(Next::Rest(if is_all { Outcome::Done } else { Outcome::Again(AGAIN) }))
+        let failed_again = (!is_all).then_some(AGAIN);
+        let told_again = again.filter(|_| is_on_board).map(|again| again.at.saturating_duration_since(now));
+        let next = failed_again.into_iter().chain(told_again).min();
+        Ok(Next::Rest(next.map_or(Outcome::Done, Outcome::Again)))
     }
 }

@@ -1,7 +1,7 @@
 //! Who is told what, and when.
 
-use super::{KnownRoutes, RoutesDecision, RoutesObservation, RoutesReconciler, Told};
-use crate::broker::answers::Message;
+use super::{Again, KnownRoutes, RoutesDecision, RoutesObservation, RoutesReconciler, Told};
+use crate::broker::answers::{Message, Says};
 use crate::broker::testing::costly_namespace;
 use crate::broker::{Boards, UntilSettled};
 use crate::controllers::messenger::Messenger;
@@ -13,12 +13,14 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use streams_api::{Export, Import, Job, ProcessingElement};
 use streams_broker::{Pe, TooManyRoutes};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Outcome, Queue, Sharing};
 use streams_kubernetes_fake::Server;
+use tokio::time::Instant;
 
 const EMPTY: &str = r#"{"exports":{},"imports":{}}"#;
 
@@ -29,9 +31,10 @@ fn addresses(of: &[&str]) -> BTreeSet<IpAddr> {
 #[test]
 fn who_does_not_know_is_told() {
     use RoutesDecision::{Fill, Nothing, Settle, Tell};
-    let told = |of: &[&str], version| Some(Told { addresses: addresses(of), version });
-    let message = || Message { text: "routes".to_owned(), version: 1 };
-    let tell = |addresses| Tell(message(), addresses);
+    let now = Instant::now();
+    let told = |of: &[&str], version| Some(Told { addresses: addresses(of), version, again: None });
+    let message = || Message { text: "routes".to_owned(), version: 1, says: Says::All };
+    let tell = |addresses| Tell(message(), addresses, None);
     let (a, b, both) =
         (|| addresses(&["10.0.0.1"]), || addresses(&["10.0.0.2"]), || addresses(&["10.0.0.1", "10.0.0.2"]));
     // on board, addresses, told -> decision; the version is 1
@@ -48,15 +51,53 @@ fn who_does_not_know_is_told() {
     let decide = <RoutesReconciler<Recorder> as Reconciler>::decide;
     for (is_on_board, addresses, told, expected) in table {
         let said = format!("{is_on_board} {addresses:?} {told:?}");
-        let known = KnownRoutes { is_on_board, addresses, message: Ok(message()), told };
+        let known = KnownRoutes { is_on_board, addresses, message: Ok(message()), told, now };
         assert_eq!(decide(&RoutesObservation::Known(known)), expected, "{said}");
     }
     let too_many = TooManyRoutes { pe: Pe { job: "out".into(), id: 0 } };
     let (message, told) = (Err(too_many), told(&["10.0.0.1"], 2));
-    let known = KnownRoutes { is_on_board: true, addresses: a(), message, told };
+    let known = KnownRoutes { is_on_board: true, addresses: a(), message, told, now };
     assert_eq!(decide(&RoutesObservation::Known(known)), Nothing);
     assert_eq!(decide(&RoutesObservation::Unfilled), Fill);
     assert_eq!(decide(&RoutesObservation::Unsettled), Settle);
+}
+
+#[test]
+fn who_was_told_to_ask_is_told_again() {
+    let (begun, second) = (Instant::now(), Duration::from_secs(1));
+    let decide = |says, told: Option<&Told>, now| {
+        let message = Ok(Message { text: "deadbeef".to_owned(), version: 1, says });
+        let (addresses, told) = (addresses(&["10.0.0.1"]), told.cloned());
+        let known = KnownRoutes { is_on_board: true, addresses, message, told, now };
+        <RoutesReconciler<Recorder> as Reconciler>::decide(&RoutesObservation::Known(known))
+    };
+    // what is said first, what after that -> seconds after which it is told
+    let table: [(Says, Says, &[u64]); 5] = [
+        (Says::All, Says::All, &[0]),
+        (Says::Ask, Says::Ask, &[0, 2, 10]),
+        (Says::AskTwice, Says::AskTwice, &[0, 1, 3, 10, 70]),
+        // It has asked here meanwhile.
+        (Says::AskTwice, Says::All, &[0, 1]),
+        (Says::Ask, Says::All, &[0, 2]),
+    ];
+    for (first, later, expected) in table {
+        let (mut told, mut at): (Option<Told>, Vec<u64>) = (None, Vec::new());
+        for after in 0..200 {
+            let (says, now) = (if after == 0 { first } else { later }, begun + second * after);
+            match decide(says, told.as_ref(), now) {
+                RoutesDecision::Tell(message, addresses, again) => {
+                    told = Some(Told { addresses, version: message.version, again });
+                    at.push(u64::from(after));
+                }
+                RoutesDecision::Wait(wait) => assert!(wait >= second, "{wait:?}"),
+                decision => assert_eq!(decision, RoutesDecision::Nothing),
+            }
+        }
+        assert_eq!(at, expected, "{first:?} {later:?}");
+    }
+    // Other routes are told at once.
+    let told = Told { addresses: addresses(&["10.0.0.1"]), version: 7, again: Again::after_first(Says::Ask, begun) };
+    assert!(matches!(decide(Says::All, Some(&told), begun), RoutesDecision::Tell(_, _, None)));
 }
 
 /// Remembers what is sent; fails while it is told to.
@@ -84,62 +125,65 @@ impl Recorder {
 
 /// A job that exports at its PE 0, and one that imports at its PE 0.
 fn two_jobs(server: &Server) {
-    for (name, id, address) in [("out", 1, "10.0.0.1"), ("in", 2, "10.0.0.2")] {
-        let job: Job = serde_json::from_value(json!({
-            "apiVersion": "streams.ibm.com/v1", "kind": "Job", "metadata": {"name": name, "namespace": "n"},
-            "spec": {"bundle": {"file": "a.sab"}}, "status": {"jobId": id},
+    one_job(server, "out", 1, "10.0.0.1");
+    one_job(server, "in", 2, "10.0.0.2");
+}
+
+fn one_job(server: &Server, name: &str, id: u64, address: &str) {
+    let job: Job = serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "Job", "metadata": {"name": name, "namespace": "n"},
+        "spec": {"bundle": {"file": "a.sab"}}, "status": {"jobId": id},
+    }))
+    .unwrap();
+    let uid = server.create(&job).metadata.uid;
+    let meta = |object: &str| {
+        json!({"name": object, "namespace": "n", "labels": {"app": "streams"}, "ownerReferences": [{
+            "apiVersion": "streams.ibm.com/v1", "kind": "Job", "name": name, "uid": uid, "controller": true,
+        }]})
+    };
+    let pe: ProcessingElement = serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement", "metadata": meta(&format!("{name}-0")),
+        "spec": {
+            "jobName": name, "jobId": id, "id": 0, "generation": 1, "contentId": "c", "runtimeId": "r",
+            "configMap": {"name": "m"}, "operatorCount": 1, "operators": ["o"], "image": "i",
+        },
+    }))
+    .unwrap();
+    let uid = server.create(&pe).metadata.uid;
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {
+            "name": format!("{name}-0-x"), "namespace": "n", "labels": {"app": "streams"}, "ownerReferences": [{
+                "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement", "name": format!("{name}-0"),
+                "uid": uid, "controller": true,
+            }],
+        },
+        "spec": {"containers": [{"name": "pe"}]}, "status": {"phase": "Running", "podIP": address},
+    }))
+    .unwrap();
+    server.create(&pod);
+    let common = json!({
+        "jobName": name, "jobId": id, "applicationName": "A", "applicationScope": "Default", "peId": 0, "portId": 0,
+    });
+    let mut spec = common.as_object().unwrap().clone();
+    let named = json!({
+        "applicationName": "", "applicationScope": "Default", "streamName": "s", "importOperName": "In",
+    });
+    if name == "out" {
+        spec.insert("type".to_owned(), json!("ByName"));
+        spec.insert("stream".to_owned(), json!({"exportOperName": "Out", "name": "s"}));
+        let export: Export = serde_json::from_value(json!({
+            "apiVersion": "streams.ibm.com/v1", "kind": "Export", "metadata": meta("out-0-0"), "spec": spec,
         }))
         .unwrap();
-        let uid = server.create(&job).metadata.uid;
-        let meta = |object: &str| {
-            json!({"name": object, "namespace": "n", "labels": {"app": "streams"}, "ownerReferences": [{
-                "apiVersion": "streams.ibm.com/v1", "kind": "Job", "name": name, "uid": uid, "controller": true,
-            }]})
-        };
-        let pe: ProcessingElement = serde_json::from_value(json!({
-            "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement", "metadata": meta(&format!("{name}-0")),
-            "spec": {
-                "jobName": name, "jobId": id, "id": 0, "generation": 1, "contentId": "c", "runtimeId": "r",
-                "configMap": {"name": "m"}, "operatorCount": 1, "operators": ["o"], "image": "i",
-            },
+        server.create(&export);
+    } else {
+        spec.insert("portIndex".to_owned(), json!(0));
+        spec.insert("streams".to_owned(), json!({"nameBasedImports": {"0": named}}));
+        let import: Import = serde_json::from_value(json!({
+            "apiVersion": "streams.ibm.com/v1", "kind": "Import", "metadata": meta("in-0-0"), "spec": spec,
         }))
         .unwrap();
-        let uid = server.create(&pe).metadata.uid;
-        let pod: Pod = serde_json::from_value(json!({
-            "metadata": {
-                "name": format!("{name}-0-x"), "namespace": "n", "labels": {"app": "streams"}, "ownerReferences": [{
-                    "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement", "name": format!("{name}-0"),
-                    "uid": uid, "controller": true,
-                }],
-            },
-            "spec": {"containers": [{"name": "pe"}]}, "status": {"phase": "Running", "podIP": address},
-        }))
-        .unwrap();
-        server.create(&pod);
-        let common = json!({
-            "jobName": name, "jobId": id, "applicationName": "A", "applicationScope": "Default", "peId": 0, "portId": 0,
-        });
-        let mut spec = common.as_object().unwrap().clone();
-        let named = json!({
-            "applicationName": "", "applicationScope": "Default", "streamName": "s", "importOperName": "In",
-        });
-        if name == "out" {
-            spec.insert("type".to_owned(), json!("ByName"));
-            spec.insert("stream".to_owned(), json!({"exportOperName": "Out", "name": "s"}));
-            let export: Export = serde_json::from_value(json!({
-                "apiVersion": "streams.ibm.com/v1", "kind": "Export", "metadata": meta("out-0-0"), "spec": spec,
-            }))
-            .unwrap();
-            server.create(&export);
-        } else {
-            spec.insert("portIndex".to_owned(), json!(0));
-            spec.insert("streams".to_owned(), json!({"nameBasedImports": {"0": named}}));
-            let import: Import = serde_json::from_value(json!({
-                "apiVersion": "streams.ibm.com/v1", "kind": "Import", "metadata": meta("in-0-0"), "spec": spec,
-            }))
-            .unwrap();
-            server.create(&import);
-        }
+        server.create(&import);
     }
 }
 
@@ -191,6 +235,48 @@ async fn pes_are_told_once_and_of_the_end_and_nothing_is_kept() {
         reconcile(&reconciler, pe).await.unwrap();
     }
     assert!(reconciler.told().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pe_is_told_of_a_job_that_was_made_again_when_it_was_answered_without_it() {
+    // whether its pod asks this replica -> after how many seconds it is sent something, and whether the new route is in it
+    let table: [(bool, &[(u64, bool)]); 2] =
+        [(true, &[(1, true)]), (false, &[(1, false), (2, false), (7, false), (60, true)])];
+    for (asks, expected) in table {
+        let server = Server::new();
+        two_jobs(&server);
+        let mut late = LateMirrors::of(&server);
+        let boards = Boards::of(&late.mirrors);
+        let (recorder, until_settled) = (Recorder::default(), UntilSettled::new(&boards, |_| ()));
+        let reconciler = RoutesReconciler::new(late.mirrors.clone(), boards.clone(), until_settled, recorder.clone());
+        let from = Key::new("n", "out-0");
+        reconcile(&reconciler, &from).await.unwrap();
+        let sent = recorder.sent();
+        assert!(sent[0].1.contains(r#""jobId":2"#), "{sent:?}");
+        server.remove::<Job>(&Key::new("n", "in"));
+        server.remove::<Import>(&Key::new("n", "in-0-0"));
+        server.remove::<ProcessingElement>(&Key::new("n", "in-0"));
+        server.remove::<Pod>(&Key::new("n", "in-0-x"));
+        one_job(&server, "in", 3, "10.0.0.4");
+        late.deliver_all();
+        // What was to tell it that the first one has gone is lost, or was never sent.
+        assert_eq!(reconcile(&reconciler, &from).await.unwrap(), Outcome::Again(Duration::from_secs(1)));
+        assert_eq!(recorder.sent(), [("10.0.0.1".to_owned(), "deadbeef".to_owned())]);
+        let pe = Pe { job: "out".into(), id: 0 };
+        let told = boards.to_tell("n", &pe).unwrap();
+        assert_eq!(told.matched.routes().document(), EMPTY);
+        if asks {
+            boards.has_answered("n", &pe, told.left_out);
+        }
+        for (after, is_there) in expected {
+            tokio::time::advance(Duration::from_secs(*after)).await;
+            reconcile(&reconciler, &from).await.unwrap();
+            let sent = recorder.sent();
+            assert_eq!((sent.len(), sent[0].1.contains(r#""jobId":3"#)), (1, *is_there), "{after} {sent:?}");
+        }
+        assert_eq!(reconcile(&reconciler, &from).await.unwrap(), Outcome::Done);
+        assert_eq!(recorder.sent(), []);
+    }
 }
 
 #[tokio::test]

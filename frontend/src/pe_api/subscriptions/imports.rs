@@ -59,7 +59,7 @@ pub(in super::super) async fn filter(
     request_body(content_type = "text/plain", content = String),
     responses(
         (status = 204, description = "changed; the routes follow"),
-        (status = 400, description = "no such job; the filter is no expression, or an export forbids filters"),
+        (status = 400, description = "no such job; PEs cannot read the filter, or an export forbids filters"),
         (status = 403, description = "the caller is no PE of this job"),
         (status = 404, description = "the port imports nothing"),
     ),
@@ -100,7 +100,7 @@ pub(in super::super) async fn streams(
     request_body(content_type = "application/xml", content = Object),
     responses(
         (status = 204, description = "changed; the routes follow"),
-        (status = 400, description = "no such job; something is no expression, or an export forbids filters"),
+        (status = 400, description = "no such job; something cannot be read, or an export forbids filters"),
         (status = 403, description = "the caller is no PE of this job"),
         (status = 404, description = "the port imports nothing"),
     ),

@@ -10,6 +10,7 @@ use super::bodies::Number;
 use super::caller::Caller;
 use super::refusal::Refusal;
 use axum::extract::{Path, State};
+use axum::http::Method;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use streams_broker::Pe;
 pub(super) async fn routes_of_pe(
     State(api): State<PeApi>,
     caller: Caller,
+    method: Method,
     Path((job, pe)): Path<(String, String)>,
 ) -> Result<impl IntoResponse, Refusal> {
     // Nothing matches any more what a job has left behind. Its PEs keep the routes that they have if they hear 400.
@@ -35,6 +37,10 @@ pub(super) async fn routes_of_pe(
     let (_, element) = api.pe(&caller, &job, Number::of_path(&pe)?)?;
     let pe = Pe { job: Arc::from(&*job), id: element.spec.id };
     let asker = api.callers.asker(caller.address);
-    let document = api.route_documents.make(&api.boards, &caller.namespace, pe, asker).await?;
+    let (document, left_out) = api.route_documents.make(&api.boards, &caller.namespace, &pe, asker).await?;
+    // Who asks for a head only has heard nothing. An answer counts when it is made.
+    if method == Method::GET && caller.speaks_as(&job, pe.id).is_ok() {
+        api.boards.has_answered(&caller.namespace, &pe, left_out);
+    }
     Ok(([(CONTENT_TYPE, "application/json")], document))
 }

@@ -13,7 +13,8 @@ use super::super::callers::Asker;
 use super::super::memory::{Bounds, Memory, holding};
 use super::super::refusal::Refusal;
 use crate::broker::Boards;
-use crate::broker::answers::Untold;
+use crate::broker::answers::{ToTell, Untold};
+use crate::broker::predecessors::LeftOut;
 use crate::fair_semaphore::FairSemaphore;
 use axum::body::Bytes;
 use std::time::Duration;
@@ -48,40 +49,53 @@ impl Default for RouteDocuments {
 }
 
 impl RouteDocuments {
-    /// The routes of a PE, as PEs read them. The memory is counted until they were sent.
+    /// The routes of a PE, as PEs read them; and what is not in them yet. The memory is counted until they were sent.
     ///
     /// # Errors
     /// They are not known yet, or too many; there is no time or memory for them now.
-    pub(super) async fn make(&self, boards: &Boards, namespace: &str, pe: Pe, asker: Asker) -> Result<Bytes, Refusal> {
-        let document = if boards.has_few_routes(namespace, &pe).map_err(untold)? {
-            boards.routes(namespace, &pe).map_err(untold)?.document()
+    pub(super) async fn make(
+        &self,
+        boards: &Boards,
+        namespace: &str,
+        pe: &Pe,
+        asker: Asker,
+    ) -> Result<(Bytes, LeftOut), Refusal> {
+        let (document, left_out) = if boards.has_few_routes(namespace, pe).map_err(untold)? {
+            let ToTell { matched, left_out } = boards.to_tell(namespace, pe).map_err(untold)?;
+            (matched.routes().document(), left_out)
         } else {
             self.of_many(boards, namespace, pe, &asker).await?
         };
         if document.len() <= UNREAD.block {
-            return Ok(document.into());
+            return Ok((document.into(), left_out));
         }
         let mut share = self.unread.share(asker);
         share.add(document.len())?;
-        Ok(holding(document.into_bytes(), share))
+        Ok((holding(document.into_bytes(), share), left_out))
     }
 
     /// The document of many routes, when it is the turn of who asks. What has begun goes on without it.
-    async fn of_many(&self, boards: &Boards, namespace: &str, pe: Pe, asker: &Asker) -> Result<String, Refusal> {
+    async fn of_many(
+        &self,
+        boards: &Boards,
+        namespace: &str,
+        pe: &Pe,
+        asker: &Asker,
+    ) -> Result<(String, LeftOut), Refusal> {
         let turn = timeout(TURN_WITHIN, self.turns.acquire_for(asker.owner())).await;
         let turn = turn.map_err(|_| Refusal::Later("other routes are put together first, try again".to_owned()))?;
-        let (boards, namespace) = (boards.clone(), namespace.to_owned());
+        let (boards, namespace, pe) = (boards.clone(), namespace.to_owned(), pe.clone());
         // Who makes way for others must not have the lock of a board meanwhile.
-        let taken = spawn_blocking(move || (boards.matched(&namespace, &pe), turn)).await;
-        let (matched, turn) = taken.map_err(lost)?;
-        let matched = matched.map_err(untold)?;
+        let taken = spawn_blocking(move || (boards.to_tell(&namespace, &pe), turn)).await;
+        let (to_tell, turn) = taken.map_err(lost)?;
+        let ToTell { matched, left_out } = to_tell.map_err(untold)?;
         let made = background::spawn(move || {
             let _turn = turn;
             let mut document = matched.routes().document();
             document.shrink_to_fit();
             document
         });
-        made.await.map_err(lost)
+        Ok((made.await.map_err(lost)?, left_out))
     }
 }
 

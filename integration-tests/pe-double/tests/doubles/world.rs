@@ -24,7 +24,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UdpSocket};
 
 /// For what takes milliseconds on an idle machine.
-const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// The namespace of all jobs.
 pub(crate) const NAMESPACE: &str = "ns";
 /// Bytes of the bundle, with what would end a text.

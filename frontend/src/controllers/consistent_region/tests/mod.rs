@@ -1,6 +1,7 @@
 //! Regions over a fake API server: what is stored, and what PEs are told, when something happens.
 
 mod lost_and_left;
+mod overlapping;
 mod taking_over;
 
 use super::telling::Telling;
@@ -311,6 +312,25 @@ async fn a_checkpoint_is_taken_when_the_period_has_passed() {
     for figure in ["last_completed_drain_seq_id", "state"] {
         let line = format!(r#"test_consistent_region_{figure}{{namespace="n",consistent_region="flow-cr0"}} 1"#);
         assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn what_others_make_of_the_label_of_a_running_pod_concerns_no_region() {
+    let fixture = Fixture::processing().await;
+    let pod = Key::new("n", "flow-1-1");
+    let uid = fixture.server.get::<Pod>(&pod).unwrap().metadata.uid;
+    fixture.server.edit::<ProcessingElement>(&pe(1), |pe| {
+        let status = pe.status.as_mut().unwrap();
+        (status.pod_uid, status.created_launch_count) = (uid, 1);
+    });
+    for label in ["0", "99"] {
+        fixture.server.edit::<Pod>(&pod, |pod| {
+            let labels = pod.metadata.labels.as_mut().unwrap();
+            labels.insert("streams.ibm.com/launch-count".to_owned(), label.to_owned());
+        });
+        fixture.settle().await;
+        assert_eq!(fixture.state(), "PROCESSING", "{label}");
     }
 }
 

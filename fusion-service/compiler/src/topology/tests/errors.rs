@@ -161,6 +161,9 @@ fn imports_and_exports() {
         ("subscription", subscribe("a b", "")),
         ("subscription not closed", subscribe("(a == 1", "")),
         ("filter", subscribe("a == 1", "x-1 == 2")),
+        ("filter that ends the PEs that export", subscribe("a == 1", "x == y")),
+        ("filter that is no condition", subscribe("a == 1", "x + 1")),
+        ("filter with a text that has quotes", subscribe("a == 1", "x == &apos;a&quot;b&apos;")),
         ("fold", subscribe("1 / 0 == 1", "")),
     ] {
         refused(what, &sketch, INCONSISTENT);

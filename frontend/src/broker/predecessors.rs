@@ -1,0 +1,222 @@
+//! Ports of jobs that were made again under their names (rule import-11).
+//!
+//! A PE tells its routes by labels, which have the name of a job and not its number. If a label that it knows comes with
+//! another number, the runtime goes on with the route that it has, and takes the other end of it for the one before; so
+//! it must have seen a document without the label in between. Datagrams get lost. So what comes under the label of a
+//! port that went a while ago is left out of what a PE gets, until its own pod was answered once without it.
+//!
+//! Knows: labels, numbers of jobs, what PEs were answered. Must not know: objects, who asks.
+//!
+//! Invariants: nothing is kept of a port for longer than [`REMEMBERED`] after it has gone, or after it became known what
+//! matches; by then each PE has asked. Of PEs only those are kept that were answered without something that they match.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use streams_broker::{Matched, Pe, Port};
+use tokio::time::Instant;
+
+/// A PE asks for its routes when it has heard nothing for 60 seconds.
+pub(super) const REMEMBERED: Duration = Duration::from_secs(65);
+
+/// Input and output ports are numbered apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Side {
+    Export,
+    Import,
+}
+
+/// A port that has gone with its job.
+#[derive(Debug)]
+struct Gone {
+    /// Number of the job.
+    job_id: u64,
+    at: Instant,
+    /// PEs that were answered since without what has its label now.
+    answered: BTreeSet<Pe>,
+}
+
+/// The ports of a namespace that went a while ago.
+#[derive(Debug, Default)]
+pub(super) struct Predecessors {
+    gone: BTreeMap<(Side, Port), Gone>,
+    /// When which port went, the first one first.
+    order: VecDeque<(Instant, (Side, Port))>,
+    /// When it was not known last what matches: nobody could ask then.
+    unsettled: Option<Instant>,
+}
+
+/// What was left out of the routes of a PE, and since when it has to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeftOut(Vec<((Side, Port), Instant)>);
+
+impl LeftOut {
+    /// Whether nothing was.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Predecessors {
+    /// A port is of another job from now on, or of none.
+    pub(super) fn note(&mut self, side: Side, port: &Port, before: Option<u64>, after: Option<u64>, now: Instant) {
+        let key = (side, port.clone());
+        match (before, after) {
+            (Some(job_id), after) if after != Some(job_id) => {
+                self.order.push_back((now, key.clone()));
+                self.gone.insert(key, Gone { job_id, at: now, answered: BTreeSet::new() });
+            }
+            // It is what it was.
+            (None, Some(job_id)) if self.gone.get(&key).is_some_and(|gone| gone.job_id == job_id) => {
+                self.gone.remove(&key);
+            }
+            _ => {}
+        }
+    }
+
+    /// It is not known what matches.
+    pub(super) fn is_unsettled(&mut self, now: Instant) {
+        self.unsettled = Some(now);
+    }
+
+    /// Forgets what went too long ago to matter.
+    pub(super) fn forget_old(&mut self, now: Instant) {
+        let unsettled = self.unsettled;
+        let is_old =
+            |at: &mut (Instant, _)| unsettled.map_or(at.0, |unsettled| unsettled.max(at.0)) + REMEMBERED <= now;
+        while let Some((at, key)) = self.order.pop_front_if(is_old) {
+            if self.gone.get(&key).is_some_and(|gone| gone.at == at) {
+                self.gone.remove(&key);
+            }
+        }
+    }
+
+    /// Whether no port has gone.
+    pub(super) fn are_none(&self) -> bool {
+        self.gone.is_empty()
+    }
+
+    /// Takes what a PE must not be told yet out of what it matches.
+    pub(super) fn leave_out(&self, matched: &mut Matched, pe: &Pe) -> LeftOut {
+        if self.are_none() {
+            return LeftOut::default();
+        }
+        let mut left_out = Vec::new();
+        let mut stays = |side: Side, port: &Port, job_id: u64| {
+            let key = (side, port.clone());
+            let gone = self.gone.get(&key).filter(|gone| gone.job_id != job_id && !gone.answered.contains(pe));
+            left_out.extend(gone.map(|gone| (key, gone.at)));
+            gone.is_none()
+        };
+        for (_, to) in &mut matched.receivers {
+            to.retain(|import| stays(Side::Import, &import.port, import.job_id));
+        }
+        for (_, from) in &mut matched.senders {
+            from.retain(|export| stays(Side::Export, &export.port, export.job_id));
+        }
+        matched.receivers.retain(|(_, to)| !to.is_empty());
+        matched.senders.retain(|(_, from)| !from.is_empty());
+        LeftOut(left_out)
+    }
+
+    /// The pod of a PE was answered without this.
+    pub(super) fn answered(&mut self, pe: &Pe, LeftOut(left_out): LeftOut) {
+        for (key, at) in left_out {
+            if let Some(gone) = self.gone.get_mut(&key).filter(|gone| gone.at == at) {
+                gone.answered.insert(pe.clone());
+            }
+        }
+    }
+
+    /// How many ports are remembered.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.gone.len().max(self.order.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn port(job: &str) -> Port {
+        Port { pe: Pe { job: job.into(), id: 0 }, id: 0 }
+    }
+
+    fn matched(importers: &[(&str, u64)]) -> Matched {
+        let import = |(job, job_id): &(&str, u64)| streams_broker::Import {
+            port: port(job),
+            job_id: *job_id,
+            port_index: 0,
+            named: Vec::new(),
+            subscription: None,
+            filter: None,
+        };
+        let export = streams_broker::Export {
+            port: port("out"),
+            job_id: 1,
+            application: streams_broker::Application { name: "A".into(), scope: "Default".into() },
+            name: None,
+            properties: None,
+            allows_filter: true,
+        };
+        let imports = importers.iter().map(|importer| import(importer).into()).collect();
+        Matched { receivers: vec![(export.into(), imports)], senders: Vec::new() }
+    }
+
+    #[test]
+    fn what_has_the_label_of_another_job_is_left_out_until_a_pe_was_answered_without_it() {
+        let (begun, mut known) = (Instant::now(), Predecessors::default());
+        let (one, other) = (port("out").pe, port("other").pe);
+        let told = |known: &Predecessors, pe: &Pe, importers: &[(&str, u64)]| {
+            let mut matched = matched(importers);
+            let left_out = known.leave_out(&mut matched, pe);
+            let told: usize = matched.receivers.iter().map(|(_, to)| to.len()).sum();
+            assert!(matched.receivers.iter().all(|(_, to)| !to.is_empty()));
+            (told, left_out)
+        };
+        known.note(Side::Import, &port("in"), Some(1), None, begun);
+        known.note(Side::Export, &port("second"), Some(1), None, begun);
+        let both = [("in", 2), ("second", 2)];
+        let (count, left_out) = told(&known, &one, &both);
+        assert_eq!((count, left_out.0.len()), (1, 1), "an export of the label is another port");
+        assert_eq!(told(&known, &one, &[("in", 2)]).0, 0);
+        assert_eq!(told(&known, &one, &[("in", 1)]).0, 1, "the same job, which is there again");
+        known.answered(&one, left_out);
+        assert_eq!((told(&known, &one, &both).0, told(&known, &other, &both).0), (2, 1));
+        // It is made again once more: who was answered before has to be once more.
+        let (_, before) = told(&known, &other, &both);
+        known.note(Side::Import, &port("in"), Some(2), Some(3), begun + SECOND);
+        known.answered(&other, before);
+        for pe in [&one, &other] {
+            assert_eq!(told(&known, pe, &[("in", 3)]).0, 0);
+        }
+    }
+
+    #[test]
+    fn what_went_is_forgotten_when_every_pe_has_asked() {
+        let begun = Instant::now();
+        // when the port went once more, when it was not known last what matches -> how many are known after 64, 65, 75 s
+        let table = [(None, None, [1, 0, 0]), (Some(10), None, [2, 1, 0]), (None, Some(10), [1, 1, 0])];
+        for (again, unsettled, expected) in table {
+            let mut known = Predecessors::default();
+            known.note(Side::Import, &port("in"), Some(1), None, begun);
+            if let Some(again) = again {
+                known.note(Side::Import, &port("in"), Some(2), None, begun + again * SECOND);
+            }
+            if let Some(unsettled) = unsettled {
+                known.is_unsettled(begun + unsettled * SECOND);
+            }
+            for (after, expected) in [64, 65, 75].into_iter().zip(expected) {
+                known.forget_old(begun + after * SECOND);
+                assert_eq!(known.len(), expected, "{again:?} {unsettled:?} {after}");
+            }
+        }
+        let mut known = Predecessors::default();
+        known.note(Side::Import, &port("in"), Some(1), None, begun);
+        known.note(Side::Import, &port("in"), None, Some(1), begun);
+        known.forget_old(begun + REMEMBERED);
+        assert_eq!(known.len(), 0);
+    }
+}

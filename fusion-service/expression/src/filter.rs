@@ -1,0 +1,330 @@
+//! Filters: the part of the language that PEs can read (rule expression-15).
+//!
+//! The filter of an import is evaluated by the PEs that export to it, tuple by tuple, in a language of their own. Whoever
+//! hands a filter on asks here first, because a PE ends that is sent one which it cannot read. So it is refused here
+//! what their parser does not read to its end, what it takes for no condition, or for two, and texts whose escapes it
+//! cannot decode. What it reads and can make nothing of, such as the name of an attribute that there is not, is not
+//! known here.
+//!
+//! Knows: what may stand where. Must not know: attributes, their types, how a filter is evaluated.
+//!
+//! Invariant: every filter is an expression.
+
+use crate::expression::{Expression, Kind, Node};
+use crate::integer::Integer;
+use crate::operation::{Precedence, Prefix};
+use crate::value::Value;
+use crate::{Error, Limits};
+
+/// What a part of a filter is to what stands around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// An integer of 64 bits with a sign.
+    Integer,
+    /// An integer of 64 bits that only fits without a sign.
+    Unsigned,
+    Float,
+    Text,
+    /// `true` or `false`: a literal where one has to stand, else the name of an attribute.
+    Truth,
+    /// An attribute, or an element of one. It is a condition on its own, or can be compared.
+    Attribute,
+    /// An attribute with `!` before it, or in parentheses: likewise, but it stands in no place for an attribute only.
+    Wrapped,
+    /// What is made of an attribute by arithmetic: it has to be compared.
+    Number,
+    Condition,
+}
+
+impl Part {
+    fn is_literal(self) -> bool {
+        matches!(self, Self::Integer | Self::Unsigned | Self::Float | Self::Text | Self::Truth)
+    }
+
+    fn is_condition(self) -> bool {
+        matches!(self, Self::Truth | Self::Attribute | Self::Wrapped | Self::Condition)
+    }
+
+    fn is_of_attribute(self) -> bool {
+        matches!(self, Self::Truth | Self::Attribute | Self::Wrapped | Self::Number)
+    }
+}
+
+impl Expression {
+    /// Reads a filter.
+    ///
+    /// # Errors
+    /// The text is no expression ([`Expression::parse`]), or one that PEs cannot read.
+    pub fn parse_filter(text: &str, limits: &Limits) -> Result<Self, Error> {
+        // PEs read up to the first of them.
+        if let Some(offset) = text.find('\0') {
+            return Err(Error { message: "a filter has no zero characters".to_owned(), offset });
+        }
+        let filter = Self::parse(text, limits)?;
+        filter.check_as_filter().map(|()| filter)
+    }
+
+    fn check_as_filter(&self) -> Result<(), Error> {
+        let mut parts = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let part = self.part(node, &parts).map_err(|problem| refused(node, problem))?;
+            parts.push(part);
+        }
+        match (parts.last(), self.nodes.last()) {
+            (Some(part), Some(node)) if !part.is_condition() => Err(refused(node, "a filter is a condition")),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a node is, given what its operands are. The problem is one sentence without a full stop.
+    fn part(&self, node: &Node, parts: &[Part]) -> Result<Part, &'static str> {
+        match &node.kind {
+            Kind::Word(range) => match self.word(range) {
+                "true" | "false" => Ok(Part::Truth),
+                word if word.starts_with('$') => Err("the name of an attribute begins with a letter or _"),
+                _ => Ok(Part::Attribute),
+            },
+            Kind::Literal(value) => self.literal(node, value),
+            Kind::Intrinsic(_) => Err("a filter has no channel functions"),
+            Kind::Hash(_) => Err("a filter has no hash"),
+            Kind::Cast { .. } => Err("a filter has no casts"),
+            Kind::Group(inner) => match parts[inner.index()] {
+                part @ (Part::Number | Part::Condition) => Ok(part),
+                Part::Truth | Part::Attribute | Part::Wrapped => Ok(Part::Wrapped),
+                _ => Err("a filter has no literals in parentheses"),
+            },
+            Kind::Subscript { list, index } => {
+                let is_element = match &self.nodes[list.index()].kind {
+                    Kind::Word(_) => true,
+                    Kind::Prefix { operand, .. } => matches!(self.nodes[operand.index()].kind, Kind::Word(_)),
+                    _ => false,
+                };
+                match (is_element, parts[index.index()]) {
+                    (false, _) => Err("only attributes have elements in a filter"),
+                    (true, Part::Integer) => Ok(parts[list.index()]),
+                    (true, _) => Err("the index of an element is an integer in a filter"),
+                }
+            }
+            Kind::Prefix { operator, operand } => match (operator, parts[operand.index()]) {
+                (Prefix::Not, part @ (Part::Number | Part::Condition)) => Ok(part),
+                (Prefix::Not, Part::Truth | Part::Attribute | Part::Wrapped) => Ok(Part::Wrapped),
+                (Prefix::Not, _) => Err("! stands before no literal in a filter"),
+                (Prefix::Complement, Part::Attribute | Part::Number) => Ok(Part::Number),
+                (Prefix::Complement, _) => Err("~ stands before an attribute, or arithmetic with one, in a filter"),
+            },
+            Kind::Binary { operator, left, right } => {
+                let (left, right) = (parts[left.index()], parts[right.index()]);
+                match operator.precedence() {
+                    Precedence::Or | Precedence::And if left.is_condition() && right.is_condition() => {
+                        Ok(Part::Condition)
+                    }
+                    Precedence::Or | Precedence::And => Err("both sides have to be conditions"),
+                    Precedence::In if left.is_literal() && right == Part::Attribute => Ok(Part::Condition),
+                    Precedence::In => Err("a filter looks for a literal in an attribute"),
+                    _ if !left.is_of_attribute() => Err("the left side has to be an attribute, or arithmetic with one"),
+                    Precedence::Relational if right.is_literal() => Ok(Part::Condition),
+                    Precedence::Relational => Err("the right side has to be a literal in a filter"),
+                    Precedence::Additive | Precedence::Multiplicative
+                        if matches!(right, Part::Integer | Part::Float) =>
+                    {
+                        Ok(Part::Number)
+                    }
+                    Precedence::Additive | Precedence::Multiplicative => {
+                        Err("the right side has to be a number in a filter")
+                    }
+                    Precedence::Shift | Precedence::BitAnd | Precedence::BitXor | Precedence::BitOr => match right {
+                        Part::Integer => Ok(Part::Number),
+                        _ => Err("the right side has to be an integer in a filter"),
+                    },
+                }
+            }
+        }
+    }
+
+    fn literal(&self, node: &Node, value: &Value) -> Result<Part, &'static str> {
+        match value {
+            Value::Boolean(_) => Ok(Part::Truth),
+            Value::Int64(integer) => integer_part(integer),
+            Value::Float64(_) => Ok(Part::Float),
+            Value::Rstring(_) if self.source.as_bytes().get(node.offset as usize) != Some(&b'"') => {
+                Err("a filter has texts between \" only")
+            }
+            Value::Rstring(text) => check_escapes(text).map(|()| Part::Text),
+            Value::List(_) => Err("a filter has no lists"),
+        }
+    }
+}
+
+fn refused(node: &Node, problem: &'static str) -> Error {
+    Error { message: problem.to_owned(), offset: node.offset as usize }
+}
+
+fn integer_part(integer: &Integer) -> Result<Part, &'static str> {
+    let written = integer.to_string();
+    if written.parse::<i64>().is_ok() {
+        Ok(Part::Integer)
+    } else if written.parse::<u64>().is_ok() {
+        Ok(Part::Unsigned)
+    } else {
+        Err("a filter has integers of 64 bits")
+    }
+}
+
+/// Whether PEs can decode what stands behind each backslash of a text.
+fn check_escapes(text: &str) -> Result<(), &'static str> {
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once('\\') {
+        rest = match after.chars().next() {
+            Some('x' | 'X') => {
+                let digits = after.bytes().skip(1).take(2).take_while(u8::is_ascii_hexdigit).count();
+                // They are characters with a sign.
+                let is_character = after
+                    .get(1..1 + digits)
+                    .is_some_and(|digits| u8::from_str_radix(digits, 16).is_ok_and(|code| code.is_ascii()));
+                if !is_character {
+                    return Err("behind \\x stands the code of an ASCII character in a filter");
+                }
+                after.get(1 + digits..).unwrap_or_default()
+            }
+            Some('u') => after_utf16(after).ok_or("behind \\u stand four digits of UTF-16 in a filter")?,
+            Some(escaped) if escaped.is_ascii_graphic() => after.get(1..).unwrap_or_default(),
+            _ => return Err("behind \\ stands a printable ASCII character in a filter"),
+        };
+    }
+    Ok(())
+}
+
+/// What follows a character of one or two UTF-16 units; the text begins behind the backslash of the first.
+fn after_utf16(text: &str) -> Option<&str> {
+    let unit = |text: &str| {
+        let digits =
+            text.strip_prefix('u')?.get(..4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        u16::from_str_radix(digits?, 16).ok()
+    };
+    let first = unit(text)?;
+    let after = text.get(5..)?;
+    if char::decode_utf16([first]).all(|decoded| decoded.is_ok()) {
+        return Some(after);
+    }
+    let second = after.strip_prefix('\\')?;
+    let is_pair = char::decode_utf16([first, unit(second)?]).all(|decoded| decoded.is_ok());
+    second.get(5..).filter(|_| is_pair)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> Option<(usize, String)> {
+        Expression::parse_filter(text, &Limits::default()).err().map(|error| (error.offset, error.message))
+    }
+
+    #[test]
+    fn what_pes_read_is_a_filter() {
+        for text in [
+            "a == 1",
+            "a==1",
+            "price > 10.5",
+            "a < 1e3",
+            "a == .5",
+            "a == -9223372036854775808",
+            "a == 18446744073709551615",
+            "s == \"x y\"",
+            r#"s <= "ahi\na""#,
+            r#"s == "\"q\" \\ \' \x7f \x7 \377 \q""#,
+            "s == \"\\u00e9 \\ud83d\\ude00 \u{e9}\"",
+            "sym == \"IBM\" && n < 4",
+            "a == true",
+            "a != false",
+            "a",
+            "!a",
+            "!a[0]",
+            "(a)",
+            "(a) == 1",
+            "true",
+            "false",
+            "a && true",
+            "a == 1 && b == 2 || !(c == 3)",
+            "(a == 1 || b == 2) && c",
+            "a[6] == 5.0",
+            "~a == 6",
+            "~a[1] == 6",
+            "~(a + 1) == 6",
+            "!a == 1",
+            "!(a + 1) == 3",
+            "5.5 in al || a == 3 && c == \"a\"",
+            "\"x\" in a[1]",
+            "true in flags",
+            "a + 2 == 14",
+            "((a + 2) * 3) == 14",
+            "a % 5 == 0",
+            "a * 1.5 > 3",
+            "a - 1 - -1 == 2",
+            "a << 1 >> 2 == 3",
+            "(a & 1) == 1",
+            "((a & 1) | 2) != 0",
+        ] {
+            assert_eq!(problem(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_ends_a_pe_is_none() {
+        let table = [
+            ("a =", 2, "unexpected character '='; equality is written =="),
+            ("a == b", 2, "the right side has to be a literal in a filter"),
+            ("a == (1)", 5, "a filter has no literals in parentheses"),
+            ("a == 1 + 2", 7, "the left side has to be an attribute, or arithmetic with one"),
+            ("a == trueish", 2, "the right side has to be a literal in a filter"),
+            ("5 == a", 2, "the left side has to be an attribute, or arithmetic with one"),
+            ("5 == 5", 2, "the left side has to be an attribute, or arithmetic with one"),
+            ("2 * a == 4", 2, "the left side has to be an attribute, or arithmetic with one"),
+            ("a + b == 4", 2, "the right side has to be a number in a filter"),
+            ("a + (1 - 2) == 4", 7, "the left side has to be an attribute, or arithmetic with one"),
+            ("a + 18446744073709551615 == 4", 2, "the right side has to be a number in a filter"),
+            ("a << 1.5 == 4", 2, "the right side has to be an integer in a filter"),
+            ("(a & 1 | 2 ^ 3) != 0", 11, "the left side has to be an attribute, or arithmetic with one"),
+            ("(a & b) == 4", 3, "the right side has to be an integer in a filter"),
+            ("a & 1 == 1", 6, "the left side has to be an attribute, or arithmetic with one"),
+            ("(a == 1) == true", 9, "the left side has to be an attribute, or arithmetic with one"),
+            ("(int64)a == 1", 0, "a filter has no casts"),
+            ("hash(a) == 1", 0, "a filter has no hash"),
+            ("a == getChannel()", 5, "a filter has no channel functions"),
+            ("'x' == s", 0, "a filter has texts between \" only"),
+            ("s == 'x'", 5, "a filter has texts between \" only"),
+            ("a in b", 2, "a filter looks for a literal in an attribute"),
+            ("5 in (a)", 2, "a filter looks for a literal in an attribute"),
+            ("5 in !a", 2, "a filter looks for a literal in an attribute"),
+            ("5 in a == 3", 2, "a filter looks for a literal in an attribute"),
+            ("a == 1 in b", 7, "a filter looks for a literal in an attribute"),
+            ("$a == 1", 0, "the name of an attribute begins with a letter or _"),
+            ("a[b] == 1", 1, "the index of an element is an integer in a filter"),
+            ("a[1 + 1] == 1", 4, "the left side has to be an attribute, or arithmetic with one"),
+            ("(a)[1] == 1", 3, "only attributes have elements in a filter"),
+            ("a == 18446744073709551616", 5, "a filter has integers of 64 bits"),
+            ("a == -9223372036854775809", 5, "a filter has integers of 64 bits"),
+            // They read it, and find no condition, or two.
+            ("5", 0, "a filter is a condition"),
+            ("a + 1", 2, "a filter is a condition"),
+            ("~a", 0, "a filter is a condition"),
+            ("a && 5", 2, "both sides have to be conditions"),
+            ("a || b + 1", 2, "both sides have to be conditions"),
+            ("!5", 0, "! stands before no literal in a filter"),
+            ("~(a == 1)", 0, "~ stands before an attribute, or arithmetic with one, in a filter"),
+            ("(a == 1) & 1", 9, "the left side has to be an attribute, or arithmetic with one"),
+            // They cannot decode the text.
+            ("s == \"a\0\"", 7, "a filter has no zero characters"),
+            (r#"s == "a\xgg""#, 5, "behind \\x stands the code of an ASCII character in a filter"),
+            (r#"s == "\x80""#, 5, "behind \\x stands the code of an ASCII character in a filter"),
+            (r#"s == "\x""#, 5, "behind \\x stands the code of an ASCII character in a filter"),
+            (r#"s == "\u12""#, 5, "behind \\u stand four digits of UTF-16 in a filter"),
+            (r#"s == "\ud83d""#, 5, "behind \\u stand four digits of UTF-16 in a filter"),
+            (r#"s == "\ude00\ud83d""#, 5, "behind \\u stand four digits of UTF-16 in a filter"),
+            (r#"s == "\ ""#, 5, "behind \\ stands a printable ASCII character in a filter"),
+            ("s == \"\\\u{e9}\"", 5, "behind \\ stands a printable ASCII character in a filter"),
+        ];
+        for (text, offset, message) in table {
+            assert_eq!(problem(text), Some((offset, message.to_owned())), "{text}");
+        }
+    }
+}
