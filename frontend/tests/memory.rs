@@ -44,7 +44,7 @@ fn metadata(job: usize, pe: usize, name: &str, owner: (&str, &str), more: &Value
         },
         "ownerReferences": [{
             "apiVersion": "streams.ibm.com/v1", "kind": owner_kind, "name": owner_name,
-            "uid": format!("{job:08x}-77aa-4f0e-8a11-0242ac110002"), "controller": true, "blockOwnerDeletion": true,
+            "uid": owner_uid(job), "controller": true, "blockOwnerDeletion": true,
         }],
         "managedFields": [{
             "manager": "streams-job-controller", "operation": "Apply", "apiVersion": "v1",
@@ -63,6 +63,17 @@ fn metadata(job: usize, pe: usize, name: &str, owner: (&str, &str), more: &Value
 /// A number that looks like any other: what repeats itself takes less than it does in a cluster.
 fn digest(job: usize, pe: usize, salt: usize) -> String {
     hex::encode(Sha256::digest(format!("{job} {pe} {salt}")))
+}
+
+/// The uid of what controls the objects of a job.
+fn owner_uid(job: usize) -> String {
+    format!("{job:08x}-77aa-4f0e-8a11-0242ac110002")
+}
+
+/// The name of the pod of a PE's first launch.
+fn pod_name(job: usize, pe: usize) -> String {
+    let digits = hex::encode(Sha256::digest(format!("{}/1", owner_uid(job))));
+    format!("flow-{job}-{pe}-{}", &digits[..10])
 }
 
 /// The PE, once its pod runs.
@@ -87,7 +98,7 @@ fn processing_element(job: usize, pe: usize) -> Value {
         },
         "status": {
             "phase": "Running", "observedGeneration": 1, "launchCount": 1, "createdLaunchCount": 1,
-            "podName": format!("{name}-0123456789"), "podUid": "0b5c1f54-6c7e-4a53-9dfd-0242ac110002",
+            "podName": pod_name(job, pe), "podUid": "0b5c1f54-6c7e-4a53-9dfd-0242ac110002",
             "contentId": digest(job, pe, 2), "runtimeId": digest(job, pe, 3), "podTemplateHash": "5566778899",
             "nodeName": "node-3", "runningSince": "2026-11-22T18:12:11Z", "restarts": 0, "consecutiveRestarts": 0,
             "conditions": [
@@ -130,7 +141,7 @@ fn pod(job: usize, pe: usize) -> Value {
         "finishedAt": "2026-11-22T18:12:10Z", "containerID": format!("containerd://{}", digest(job, pe, 7)),
     }});
     json!({
-        "metadata": metadata(job, pe, &format!("{name}-0123456789"), ("ProcessingElement", &name), &more),
+        "metadata": metadata(job, pe, &pod_name(job, pe), ("ProcessingElement", &name), &more),
         "spec": {
             "nodeName": "node-3", "restartPolicy": "Never", "serviceAccountName": "default",
             "containers": [{"name": "pe", "image": "registry.example.com/streams/runtime:7.2"}],

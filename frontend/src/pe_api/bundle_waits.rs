@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use streams_api::{Job, ProcessingElement, UnavailableBundle};
 use streams_kubernetes::Key;
-use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::cluster::{Cluster, troubles_of};
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Outcome, Queue, Sharing};
@@ -100,7 +100,8 @@ impl BundleWaits {
             not_urgent: AT_A_TIME,
             not_urgent_per_namespace: OF_NAMESPACE,
         };
-        let queue = Queue::new("bundle_waits", BackOff::default(), sharing, metrics);
+        let troubles = troubles_of(&statuses.cluster);
+        let queue = Queue::new("bundle_waits", BackOff::default(), sharing, metrics).with_troubles(troubles);
         let known = Arc::default();
         let statuses = statuses.of(Priority::Telling);
         let work = Arc::new(Work { known: Arc::clone(&known), mirror: mirror.clone(), statuses });

@@ -204,16 +204,19 @@ impl PeApi {
     }
 }
 
-/// The PE that controls the pod. A label alone says nothing: anybody can label a pod.
+/// The PE that controls the pod. A label alone says nothing: anybody can label a pod. Its launch is the one that the PE
+/// has recorded for it; its label counts until then.
 fn speaker(api: &PeApi, pod: &Key) -> Option<Speaker> {
     let pod = api.mirrors.pods.get(pod)?;
     let meta = &pod.metadata;
     let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
     let element = api.mirrors.processing_elements.get(&Key::new(meta.namespace.as_deref()?, &owner.name))?;
-    let launch_count = meta.labels.as_ref()?.get(names::LABEL_LAUNCH_COUNT)?.parse().ok()?;
     if !is_controlled_by(meta, &*element) {
         return None;
     }
+    let recorded = element.status.as_ref().and_then(|status| status.launch_of(meta.uid.as_deref()));
+    let labelled = || meta.labels.as_ref()?.get(names::LABEL_LAUNCH_COUNT)?.parse().ok();
+    let launch_count = recorded.or_else(labelled)?;
     let (job, of_job) = (element.spec.job_name.clone(), OfJob::of_child(&element.metadata, element.spec.job_id));
     let present = api.mirrors.jobs.get(&Key::new(meta.namespace.as_deref()?, &job));
     let is_of_present_job = present.is_none_or(|present| OfJob::of(&present).is_same(&of_job));

@@ -4,7 +4,7 @@
 
 use crate::mirrors::{Mirrors, address_of};
 use k8s_openapi::api::core::v1::Pod;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use streams_kubernetes::Key;
@@ -40,7 +40,8 @@ pub(crate) struct Callers {
 
 #[derive(Default)]
 struct Known {
-    pods: HashMap<IpAddr, BTreeSet<Key>>,
+    /// In order. There is nearly always one, for which a set would take ten times the memory.
+    pods: HashMap<IpAddr, Vec<Key>>,
     addresses: BTreeMap<Key, IpAddr>,
 }
 
@@ -89,14 +90,17 @@ impl Callers {
         if let Some(before) = before
             && let Some(keys) = known.pods.get_mut(&before)
         {
-            keys.remove(key);
+            keys.retain(|other| other != key);
             if keys.is_empty() {
                 known.pods.remove(&before);
             }
         }
         match now {
             Some(now) => {
-                known.pods.entry(now).or_default().insert(key.clone());
+                let keys = known.pods.entry(now).or_insert_with(|| Vec::with_capacity(1));
+                if let Err(place) = keys.binary_search(key) {
+                    keys.insert(place, key.clone());
+                }
                 known.addresses.insert(key.clone(), now);
             }
             None => {

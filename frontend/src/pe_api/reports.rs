@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use streams_api::{ProcessingElement, ReportedConnectivity};
 use streams_kubernetes::Key;
-use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::cluster::{Cluster, troubles_of};
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Outcome, Queue, Sharing};
@@ -116,7 +116,8 @@ impl Reports {
             not_urgent: AT_A_TIME,
             not_urgent_per_namespace: OF_NAMESPACE,
         };
-        let queue = Queue::new("connectivity", BackOff::default(), sharing, metrics);
+        let troubles = troubles_of(&statuses.cluster);
+        let queue = Queue::new("connectivity", BackOff::default(), sharing, metrics).with_troubles(troubles);
         let inner = Arc::<Mutex<Inner>>::default();
         let following = Arc::clone(&inner);
         mirror.subscribe_to_departures(move |pe, _| {

@@ -1,6 +1,8 @@
 //! The Service as it should be. Pure.
 
+use super::MANAGER;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use kube::ResourceExt;
 use kube::core::ObjectMeta;
 use std::collections::BTreeMap;
 use streams_api::names;
@@ -14,11 +16,15 @@ pub(super) fn labels() -> BTreeMap<String, String> {
     all.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// Whether this frontend, or another one, has made the Service.
+/// Whether this frontend, or another one, has made the Service. Somebody may have taken its labels from it. A mirror
+/// does not show who has written it.
 pub(super) fn is_ours(service: &Service) -> bool {
-    let found = service.metadata.labels.iter().flatten();
-    let ours = labels();
-    found.filter(|(key, value)| ours.get(*key) == Some(value)).count() == ours.len()
+    let meta = &service.metadata;
+    let is_applied =
+        meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(names::ANNOTATION_APPLIED_HASH));
+    let is_written = meta.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(MANAGER.0));
+    let has_labels = || labels().iter().all(|(key, value)| service.labels().get(key) == Some(value));
+    is_applied || is_written || has_labels()
 }
 
 /// The Service in the namespace of this key.
@@ -45,5 +51,32 @@ pub(super) fn service(key: &Key) -> Service {
             ..ServiceSpec::default()
         }),
         status: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn a_service_is_ours_as_long_as_something_says_so() {
+        let ours = json!({"app": "streams", "svc": "instance-operator"});
+        let by = |manager: &str| json!([{"manager": manager, "operation": "Update"}]);
+        // labels, annotations, who has written it -> whether it is ours
+        let table = [
+            (ours.clone(), json!({}), json!([]), true),
+            (json!({}), json!({"streams.ibm.com/applied-hash": "x"}), json!([]), true),
+            (json!({"app": "other"}), json!({}), by("streams-pe-api-controller"), true),
+            (json!({"app": "streams"}), json!({"mine": "yes"}), by("kubectl"), false),
+            (json!({}), json!({}), json!([]), false),
+        ];
+        for (labels, annotations, managed_fields, expected) in table {
+            let metadata: Value = json!({
+                "name": "streams-api", "labels": labels, "annotations": annotations, "managedFields": managed_fields,
+            });
+            let service: Service = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+            assert_eq!(is_ours(&service), expected, "{metadata}");
+        }
     }
 }

@@ -153,6 +153,8 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                 PeApiServiceDecision::Write { slices }
             }
             (false, Some(_)) => PeApiServiceDecision::Delete,
+            // It may have lost the label by which the mirror knows it.
+            (false, None) if observed.written.is_some() => PeApiServiceDecision::Delete,
             (false, None) => PeApiServiceDecision::Nothing,
         }
     }
@@ -170,17 +172,21 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                 self.written().remove(key);
             }
             PeApiServiceDecision::Delete => {
+                let ours = self.ours(key, observed.service.as_ref()).await?;
                 // The Service last: as long as it is there, somebody remembers that there may be slices.
-                for family in Family::ALL {
+                for family in Family::ALL.into_iter().filter(|_| ours.is_some() || observed.written.is_some()) {
                     let name = family.slice_name(&key.name);
                     writer.delete::<EndpointSlice>(&name, None, PropagationPolicy::Background).await?;
                 }
-                let uid = observed.service.as_ref().and_then(|service| service.metadata.uid.clone());
-                writer.delete::<Service>(&key.name, uid.as_deref(), PropagationPolicy::Background).await?;
+                if let Some(ours) = ours {
+                    let uid = ours.metadata.uid.as_deref();
+                    writer.delete::<Service>(&key.name, uid, PropagationPolicy::Background).await?;
+                }
                 self.written().remove(key);
             }
             PeApiServiceDecision::Write { slices } => {
-                if observed.service.is_none() && !self.is_free(key).await? {
+                let is_shown = observed.service.as_deref().is_some_and(desired::is_ours);
+                if !is_shown && !self.is_free(key).await? {
                     return Ok(Next::Rest(Outcome::Again(LOOK_AGAIN)));
                 }
                 let service = desired::service(key);
@@ -198,7 +204,18 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
 }
 
 impl<C: Cluster> PeApiServiceReconciler<C> {
-    /// Whether the name can be taken: nobody has a Service of it, or it is ours and the mirror is behind.
+    /// The Service, if this frontend or another one has made it: as the mirror shows it, else as the API server does,
+    /// because it may have lost its labels.
+    async fn ours(&self, key: &Key, shown: Option<&Arc<Service>>) -> Result<Option<Arc<Service>>, Error> {
+        if let Some(shown) = shown.filter(|shown| desired::is_ours(shown)) {
+            return Ok(Some(Arc::clone(shown)));
+        }
+        let found = self.cluster.get::<Service>(key).await?;
+        Ok(found.filter(desired::is_ours).map(Arc::new))
+    }
+
+    /// Whether the name can be taken: nobody has a Service of it, or it is ours, and the mirror is behind or somebody
+    /// has taken its labels.
     async fn is_free(&self, key: &Key) -> Result<bool, Error> {
         let Some(service) = self.cluster.get::<Service>(key).await? else { return Ok(true) };
         let is_ours = desired::is_ours(&service);

@@ -187,18 +187,59 @@ async fn what_others_add_to_its_selector_and_type_goes() {
 
 #[tokio::test]
 async fn a_service_of_somebody_else_is_left_alone() {
-    let mut fixture = Fixture::with_job();
-    let service: Service = serde_json::from_value(json!({
-        "metadata": {"name": "streams-api", "namespace": "n", "labels": {"mine": "yes"}},
-        "spec": {"ports": [{"port": 80}]},
-    }))
-    .unwrap();
-    fixture.server.create(&service);
-    let outcome = reconcile(&fixture.reconciler, &key()).await.unwrap();
-    assert_eq!((outcome, fixture.connection.writes()), (Outcome::Again(super::LOOK_AGAIN), 0));
-    let announced = fixture.server.announced();
-    assert!(announced.iter().any(|announced| format!("{announced:?}").contains("ServiceNameTaken")), "{announced:?}");
-    assert_eq!(fixture.writes().await, 0);
+    // Whether the mirror shows it.
+    for label in ["mine", "streams"] {
+        let mut fixture = Fixture::with_job();
+        let service: Service = serde_json::from_value(json!({
+            "metadata": {"name": "streams-api", "namespace": "n", "labels": {"app": label}},
+            "spec": {"ports": [{"port": 80}]},
+        }))
+        .unwrap();
+        fixture.server.create(&service);
+        fixture.late.deliver_all();
+        let outcome = reconcile(&fixture.reconciler, &key()).await.unwrap();
+        assert_eq!((outcome, fixture.connection.writes()), (Outcome::Again(super::LOOK_AGAIN), 0), "{label}");
+        let announced = format!("{:?}", fixture.server.announced());
+        assert!(announced.contains("ServiceNameTaken"), "{announced}");
+        assert_eq!(fixture.writes().await, 0, "{label}");
+        // Nor is it deleted with the last job.
+        fixture.server.remove::<Job>(&Key::new("n", "flow"));
+        fixture.late.deliver_all();
+        assert_eq!(fixture.writes().await, 0, "{label}");
+        assert!(fixture.server.get::<Service>(&key()).is_some(), "{label}");
+    }
+}
+
+#[tokio::test]
+async fn what_others_make_of_its_labels_is_restored_and_it_goes_with_the_last_job() {
+    let labels = json!({"app": "streams", "svc": "instance-operator"});
+    for change in
+        [json!({"app": null}), json!({"app": "other"}), json!({"svc": null}), json!({"app": null, "svc": null})]
+    {
+        // Whether the last job goes before anybody has looked.
+        for is_late in [false, true] {
+            let mut fixture = Fixture::with_job();
+            fixture.writes().await;
+            let patch = json!({"metadata": {"labels": change}});
+            fixture.server.connect().merge::<Service>(Manager("user"), &key(), &patch).await.unwrap();
+            fixture.addresses.send_replace(addresses(&["10.0.0.2"]));
+            fixture.late.deliver_all();
+            if !is_late {
+                fixture.writes().await;
+                let service = fixture.server.get::<Service>(&key()).unwrap();
+                assert_eq!(json!(service.metadata.labels), labels, "{change}");
+                assert_eq!(fixture.listed(), [vec!["10.0.0.2".to_owned()], Vec::new()], "{change}");
+                assert_eq!(fixture.writes().await, 0, "{change}");
+                assert!(fixture.server.announced().is_empty(), "{change}");
+            }
+            fixture.server.remove::<Job>(&Key::new("n", "flow"));
+            fixture.late.deliver_all();
+            fixture.writes().await;
+            assert!(fixture.server.get::<Service>(&key()).is_none(), "{change} {is_late}");
+            assert_eq!(fixture.listed(), [Vec::<String>::new(), Vec::new()], "{change} {is_late}");
+            assert_eq!(fixture.writes().await, 0, "{change} {is_late}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -11,14 +11,13 @@ use crate::controllers::resizing::is_in_roll_out;
 use crate::controllers::traces;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use kube::api::{ListParams, PropagationPolicy};
-use kube::{Resource, ResourceExt};
 use std::time::Duration;
 use streams_api::{Job, ProcessingElement, ProcessingElementStatus, condition, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::gate::Priority;
-use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::{Error, Key};
 use streams_process::telemetry;
@@ -67,7 +66,7 @@ impl<C: Cluster> PeReconciler<C> {
                         }
                         Err(refused)
                     }
-                    None => Ok(Next::Rest(later(&decision, self.cluster.now()))),
+                    None => self.rest(key, answers, &decision).await,
                 }
             }
             PeAction::Record(fact) => match self.write(key, answers, pe, &decision).await? {
@@ -109,11 +108,22 @@ impl<C: Cluster> PeReconciler<C> {
         }
     }
 
+    /// Nothing is left to do but to restore what others have changed of the pod.
+    async fn rest(&self, key: &Key, answers: &Answers, decision: &PeDecision) -> Result<Next, Error> {
+        if let (Some(pod), Some(pe)) = (&decision.restored, &answers.pe)
+            && Priority::Normal.of(self.restore(key, pe, pod)).await?
+        {
+            // Perhaps it was restored too often by now, and that is to be told.
+            return Ok(Next::Observe);
+        }
+        Ok(Next::Rest(later(decision, self.cluster.now())))
+    }
+
     /// What the decision is for (rule call-22).
     pub(super) fn priority(&self, key: &Key, decision: &PeDecision) -> Priority {
         let pe = self.mirrors.processing_elements.get(key);
         let job = pe.and_then(|pe| self.mirrors.jobs.get(&key.sibling(&pe.spec.job_name)));
-        if job.is_some_and(|job| self.times.is_resizing(&job, self.cluster.now())) {
+        if job.is_some_and(|job| self.times.are_pes_waited_for(&job, self.cluster.now())) {
             return Priority::Urgent;
         }
         priority_of(decision)
@@ -166,13 +176,9 @@ impl<C: Cluster> PeReconciler<C> {
         let launch_count = status.launch_count.max(FIRST);
         let uid = pe.uid().unwrap_or_default();
         let name = pod::name(&key.name, &uid, launch_count);
-        let is_recorded = |pod: &Pod| status.pod_uid.is_none() || status.pod_uid == pod.uid();
-        if let Some(pod) = self.cluster.get::<Pod>(&key.sibling(&name)).await?
-            && is_controlled_by(pod.meta(), pe)
-            && is_recorded(&pod)
-        {
-            self.last_seen.note_found(&pod);
-            answers.pods.push(pod_status::read(&pod));
+        if let Some(pod) = self.pod_of_launch(key, pe, &name, launch_count).await? {
+            self.last_seen.note_found(key, &uid, launch_count, &pod);
+            answers.pods.push(pod_status::read_of(&pod, pe, launch_count));
             return Ok(());
         }
         let last_seen = self.last_seen.pod(key, &uid, launch_count, status.pod_uid.as_deref());
@@ -188,6 +194,21 @@ impl<C: Cluster> PeReconciler<C> {
             AbsentPod { last_seen: last_seen.map(|seen| seen.pod), deletion_seen, since, node_gone },
         ));
         Ok(())
+    }
+
+    /// The pod of this name, as the API server has it, if it is that of this launch: the one with the recorded uid, if
+    /// there is one.
+    async fn pod_of_launch(
+        &self,
+        key: &Key,
+        pe: &ProcessingElement,
+        name: &str,
+        launch_count: u64,
+    ) -> Result<Option<Pod>, Error> {
+        let recorded = pe.status.as_ref().and_then(|status| status.pod_uid.as_ref());
+        let is_recorded = |pod: &Pod| recorded.is_none_or(|uid| Some(uid) == pod.metadata.uid.as_ref());
+        let found = self.cluster.get::<Pod>(&key.sibling(name)).await?;
+        Ok(found.filter(|pod| is_recorded(pod) && pod_status::launch_of(pod, pe) == Some(launch_count)))
     }
 
     /// What the job is to a PE that it does not control any more, as the API server says.
@@ -235,10 +256,8 @@ impl<C: Cluster> PeReconciler<C> {
         }
         let name = pod::name(&key.name, &uid, previous);
         let Some(pod) = self.cluster.get::<Pod>(&key.sibling(&name)).await? else { return Ok(false) };
-        if !is_controlled_by(pod.meta(), pe) {
-            return Ok(false);
-        }
-        answers.pods.push(pod_status::read(&pod));
+        let Some(launch) = pod_status::launch_of(&pod, pe) else { return Ok(false) };
+        answers.pods.push(pod_status::read_of(&pod, pe, launch));
         Ok(true)
     }
 
@@ -251,7 +270,8 @@ impl<C: Cluster> PeReconciler<C> {
         let labels = format!("{}={},{}={}", names::LABEL_JOB, pe.spec.job_name, names::LABEL_PE, pe.spec.id);
         let selection = ListParams::default().labels(&labels);
         let pods: Vec<Pod> = self.cluster.list(Some(&key.namespace), &selection).await?;
-        Ok(pods.iter().filter(|pod| pod_status::is_of_predecessor(pod, pe)).map(pod_status::read).collect())
+        let before = pods.iter().filter(|pod| pod_status::is_of_predecessor(pod, pe));
+        Ok(before.map(|pod| pod_status::read_predecessor(pod, pe)).collect())
     }
 
     /// The PE was created after the newest commit of its job, as far as clocks tell.
@@ -288,11 +308,18 @@ impl<C: Cluster> PeReconciler<C> {
                 annotations.extend(own.map(|own| (names::ANNOTATION_TRACE_PARENT.to_owned(), own)));
             }
         }
-        let wanted = pod.labels().get(names::LABEL_LAUNCH_COUNT);
-        let is_same_launch = |existing: &Pod| existing.labels().get(names::LABEL_LAUNCH_COUNT) == wanted;
-        let created = self.writer(key).create_or_match(&pod, is_same_launch).instrument(span).await?;
+        let is_same_launch = |existing: &Pod| pod_status::launch_of(existing, pe) == Some(launch_count);
+        let created = match self.writer(key).create_or_match(&pod, is_same_launch).instrument(span).await {
+            Ok(created) => created,
+            Err(foreign @ Error::Foreign { .. }) => {
+                // It was created before, and somebody has taken the owner reference from it.
+                let created = self.pod_of_launch(key, pe, &pod.name_any(), launch_count).await?;
+                created.ok_or(foreign)?
+            }
+            Err(error) => return Err(error),
+        };
         self.last_seen.note_created(&created, &self.mirrors);
-        answers.pods.push(pod_status::read(&created));
+        answers.pods.push(pod_status::read_of(&created, pe, launch_count));
         Ok(())
     }
 
@@ -403,6 +430,7 @@ mod tests {
                 action: PeAction::Describe,
                 status,
                 deletions: Vec::new(),
+                restored: None,
                 wake_at: None,
                 wakes_to_tell: false,
                 notices: Vec::new(),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, ProcessingElement};
 use streams_kubernetes::Key;
-use streams_kubernetes::cluster::ApiServer;
+use streams_kubernetes::cluster::{ApiServer, troubles_of};
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
 use streams_kubernetes::watch::{ConfigMapMeta, Mirrored, Watch};
@@ -44,12 +44,13 @@ impl PeController {
         last_seen: Arc<LastSeen>,
         known_launches: KnownLaunches,
     ) -> Self {
-        let times = RollOutTimes::of(jobs);
+        let (times, troubles) = (RollOutTimes::of(jobs), troubles_of(&cluster));
         let reconciler =
             PeReconciler::new(cluster, mirrors, pods.clone(), times, Counters::new(metrics), last_seen, known_launches);
         // Subscribed after the reconciler: its memory knows of a pod before the pod wakes a PE.
         let queue =
-            Queue::new("processing_element", BackOff::default(), Sharing::among(jobs.workers, owner_of_child), metrics);
+            Queue::new("processing_element", BackOff::default(), Sharing::among(jobs.workers, owner_of_child), metrics)
+                .with_troubles(troubles);
         wake(mirrors, &queue, times);
         Self { reconciler, queue, workers: jobs.workers.into() }
     }
@@ -101,7 +102,7 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>, times: RollOutTimes) {
             concerns.with(&key, &uid, || None, |known| std::mem::replace(known, concern.clone()) != concern)
         };
         let woken = if changed { pes.kept_of_job(&key) } else { Vec::new() };
-        let urgent = times.is_resizing(job, Timestamp::now());
+        let urgent = times.are_pes_waited_for(job, Timestamp::now());
         for (pe, _) in woken {
             if urgent { pes_of_jobs.add_urgent(pe) } else { pes_of_jobs.add(pe) }
         }
@@ -122,7 +123,7 @@ fn wake_by<K: Mirrored>(
     mirror.subscribe(move |object| {
         let Some(pe) = pe(object) else { return };
         let job = job_of(object).and_then(|job| jobs.get(&job));
-        if job.is_some_and(|job| times.is_resizing(&job, Timestamp::now())) {
+        if job.is_some_and(|job| times.are_pes_waited_for(&job, Timestamp::now())) {
             queue.add_urgent(pe);
         // Of what is gone, the last state is told.
         } else if is_told_only(object) && mirrored.contains(&Key::of(object)) {

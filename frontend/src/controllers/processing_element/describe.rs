@@ -57,6 +57,13 @@ pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementSt
     } else {
         condition::remove(&mut status.conditions, condition::ORPHANED);
     }
+    if let Some(contention) = &observed.contention {
+        let (kind, field) = (condition::CONTENDED, &contention.field);
+        let words = format!("somebody else changes what the operator sets of the pod: {field}");
+        condition::set(&mut status.conditions, kind, true, "ChangedByOthers", &words, generation, observed.now);
+    } else {
+        condition::remove(&mut status.conditions, condition::CONTENDED);
+    }
     let Some(PhaseSummary { phase, reason, message }) = what(observed, &status, pod) else { return status };
     status.phase = Some(phase);
     if !status.may_wait_for_bundle(observed.now) {

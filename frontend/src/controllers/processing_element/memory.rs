@@ -87,12 +87,12 @@ pub(crate) struct SeenPod {
 }
 
 impl SeenPod {
-    fn of(pod: &Pod, deletion_seen: bool) -> Self {
+    fn of(pod: &Pod, launch_count: u64, deletion_seen: bool) -> Self {
         let meta = &pod.metadata;
         let is_final = meta.deletion_timestamp.is_some()
             && meta.deletion_grace_period_seconds == Some(0)
             && meta.finalizers.as_ref().is_none_or(Vec::is_empty);
-        Self { pod: pod_status::read(pod), deletion_seen, is_final }
+        Self { pod: pod_status::read(pod, launch_count), deletion_seen, is_final }
     }
 
     /// The API server has told that it is gone, and there is no doubt (rule pe-5). A pod that only lost the label by
@@ -113,6 +113,14 @@ struct LastState {
     state: State,
 }
 
+/// What a pod was made for.
+struct Origin {
+    pe: Key,
+    /// That of the PE object.
+    uid: String,
+    launch_count: u64,
+}
+
 #[derive(Clone, Debug)]
 enum State {
     /// What the mirror keeps of it.
@@ -122,19 +130,20 @@ enum State {
 }
 
 impl LastState {
-    fn new(pod: &Pod, deletion_seen: bool, state: State) -> Self {
+    fn new(pod: &Pod, launch_count: u64, deletion_seen: bool, state: State) -> Self {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default().into();
-        Self { uid, launch_count: pod_status::launch_count(pod), deletion_seen, state }
+        Self { uid, launch_count, deletion_seen, state }
     }
 
     /// A state that the mirror does not show: few are kept at a time, and of each only what is read of it.
-    fn read(pod: &Pod, deletion_seen: bool) -> Self {
-        Self::new(pod, deletion_seen, State::Read(Box::new(SeenPod::of(pod, deletion_seen))))
+    fn read(pod: &Pod, launch_count: u64, deletion_seen: bool) -> Self {
+        let state = State::Read(Box::new(SeenPod::of(pod, launch_count, deletion_seen)));
+        Self::new(pod, launch_count, deletion_seen, state)
     }
 
     fn seen(&self) -> Option<SeenPod> {
         let seen = match &self.state {
-            State::Mirrored(pod) => SeenPod::of(&*pod.read()?, false),
+            State::Mirrored(pod) => SeenPod::of(&*pod.read()?, self.launch_count, false),
             State::Read(seen) => SeenPod::clone(seen),
         };
         Some(SeenPod { deletion_seen: self.deletion_seen, ..seen })
@@ -172,50 +181,72 @@ impl LastSeen {
         self.note_and_forget(pod, false, there);
     }
 
-    /// Remembers a pod that the API server has, although the mirror told of its deletion: it lost its labels.
-    pub(crate) fn note_found(&self, pod: &Pod) {
-        let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) else { return };
-        self.by_pe.find(&object(&pe, &owner.uid), &owner.uid, |seen| {
+    /// Remembers a pod of this launch that the API server has, although the mirror told of its deletion: it lost its
+    /// labels.
+    pub(crate) fn note_found(&self, pe: &Key, uid: &str, launch_count: u64, pod: &Pod) {
+        self.by_pe.find(&object(pe, uid), uid, |seen| {
             if Some(&*seen.uid) == pod.metadata.uid.as_deref() {
-                *seen = LastState::read(pod, false);
+                *seen = LastState::read(pod, launch_count, false);
             }
         });
     }
 
+    /// The PE object and the launch that a pod was made for, whatever others have made of its labels and its owner
+    /// references. `None` if that is not known, or not yet.
+    fn origin(&self, pod: &Pod, find: impl Fn(&Key) -> Option<Arc<ProcessingElement>>) -> Option<Origin> {
+        if let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) {
+            let (uid, pod_uid) = (owner.uid.clone(), pod.metadata.uid.as_deref());
+            let known = || {
+                let launch = |seen: &mut LastState| (Some(&*seen.uid) == pod_uid).then_some(seen.launch_count);
+                self.by_pe.find(&object(&pe, &uid), &uid, launch).flatten()
+            };
+            if let Some(launch_count) = pod_status::labelled_launch(pod, &pe.name, &uid).or_else(known) {
+                return Some(Origin { pe, uid, launch_count });
+            }
+        }
+        // The name of a pod begins with that of its PE.
+        let key = Key::of(pod);
+        let pe = key.sibling(key.name.rsplit_once('-')?.0);
+        let element = find(&pe)?;
+        let launch_count = pod_status::launch_of(pod, &element)?;
+        Some(Origin { pe, uid: element.uid()?, launch_count })
+    }
+
     /// Remembers the state of a pod, unless neither the pod nor its PE is there any more.
     fn note_and_forget(&self, pod: &Pod, deleted: bool, there: &Mirrors) {
-        let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) else { return };
+        let Some(origin) = self.origin(pod, |pe| there.processing_elements.get(pe)) else { return };
         let shown = there.pods.kept(&Key::of(pod)).and_then(|kept| Some((kept.metadata()?, kept)));
         let shown = shown.filter(|(meta, _)| meta.uid == pod.metadata.uid);
         let was_shown = shown.is_some();
         let version = pod.metadata.resource_version.as_ref();
         let same = shown.filter(|(meta, _)| version.is_some() && meta.resource_version.as_ref() == version);
-        self.note(pod, deleted, same.map(|(_, kept)| kept));
+        self.note(&origin, pod, deleted, same.map(|(_, kept)| kept));
+        let Origin { pe, uid, .. } = origin;
         let metadata_of_pe = || there.processing_elements.kept(&pe)?.metadata();
-        let has_pe = || metadata_of_pe().is_some_and(|meta| meta.uid.as_ref() == Some(&owner.uid));
+        let has_pe = || metadata_of_pe().is_some_and(|meta| meta.uid.as_ref() == Some(&uid));
         // Asked again: somebody may have told of its deletion since, and what was noted now would stay.
         let has_pod = was_shown && there.pods.contains(&Key::of(pod));
         if !has_pod && !has_pe() {
-            let object = object(&pe, &owner.uid);
-            if let Some(seen) = self.by_pe.find(&object, &owner.uid, |seen| seen.clone()) {
+            let object = object(&pe, &uid);
+            if let Some(seen) = self.by_pe.find(&object, &uid, |seen| seen.clone()) {
                 self.unclaimed.insert(object.clone(), seen);
             }
-            self.by_pe.forget(&object, &owner.uid);
+            self.by_pe.forget(&object, &uid);
         }
     }
 
     /// Remembers the state of a pod, and that its deletion was told. `kept` is the same state, if the mirror shows it.
-    fn note(&self, pod: &Pod, deleted: bool, kept: Option<Kept<Pod>>) {
-        let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) else { return };
+    fn note(&self, origin: &Origin, pod: &Pod, deleted: bool, kept: Option<Kept<Pod>>) {
+        let Origin { pe, uid, launch_count } = origin;
         let now = match kept {
-            Some(kept) => LastState::new(pod, deleted, State::Mirrored(kept)),
-            None => LastState::read(pod, deleted),
+            Some(kept) => LastState::new(pod, *launch_count, deleted, State::Mirrored(kept)),
+            None => LastState::read(pod, *launch_count, deleted),
         };
-        let object = object(&pe, &owner.uid);
+        let object = object(pe, uid);
         // The last state of a pod that is gone is told once more after its deletion.
         let unclaimed = || self.unclaimed.get(&object);
         let new = || unclaimed().unwrap_or_else(|| LastState { deletion_seen: false, ..now.clone() });
-        self.by_pe.with(&object, &owner.uid, new, |seen| {
+        self.by_pe.with(&object, uid, new, |seen| {
             if seen.launch_count > now.launch_count {
                 return;
             }
@@ -415,14 +446,22 @@ fn version(pe: &ProcessingElement) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::processing_element::pod;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use kube::core::ObjectMeta;
     use serde_json::json;
-    use streams_api::{ProcessingElementSpec, names};
+    use streams_api::{ProcessingElementSpec, ProcessingElementStatus, names};
+
+    /// Hears of a pod while no PE is known.
+    fn note(seen: &LastSeen, pod: &Pod, deleted: bool) {
+        let origin = seen.origin(pod, |_| None).unwrap();
+        seen.note(&origin, pod, deleted, None);
+    }
 
     fn pod(launch_count: u64, phase: &str) -> Pod {
         serde_json::from_value(json!({
             "metadata": {
-                "namespace": "n", "name": "flow-3-x", "uid": "u",
+                "namespace": "n", "name": pod::name("flow-3", "p", launch_count), "uid": "u",
                 "labels": {
                     names::LABEL_JOB: "flow", names::LABEL_PE: "3", names::LABEL_LAUNCH_COUNT: launch_count.to_string(),
                 },
@@ -440,7 +479,7 @@ mod tests {
     fn what_was_seen_last_of_the_newest_pod_is_kept_until_the_pe_is_gone() {
         let (seen, key) = (LastSeen::default(), Key::new("n", "flow-3"));
         for (launch_count, phase) in [(4, "Running"), (4, "Failed"), (3, "Running")] {
-            seen.note(&pod(launch_count, phase), false, None);
+            note(&seen, &pod(launch_count, phase), false);
         }
         let found = |uid, launch_count, pod_uid| seen.pod(&key, uid, launch_count, pod_uid);
         assert!(found("p", 4, Some("u")).unwrap().pod.has_failed());
@@ -451,12 +490,13 @@ mod tests {
         // A pod of a PE that was deleted goes, while the one that was made again has its own.
         let mut of_another = pod(3, "Running");
         of_another.metadata.owner_references.iter_mut().flatten().for_each(|owner| owner.uid = "q".to_owned());
-        seen.note(&of_another, true, None);
+        of_another.metadata.name = Some(pod::name("flow-3", "q", 3));
+        note(&seen, &of_another, true);
         assert!(found("p", 4, Some("u")).unwrap().pod.has_failed());
         assert!(found("q", 3, None).unwrap().deletion_seen);
         // The mirror tells the state before once more.
-        seen.note(&pod(4, "Failed"), true, None);
-        seen.note(&pod(4, "Failed"), false, None);
+        note(&seen, &pod(4, "Failed"), true);
+        note(&seen, &pod(4, "Failed"), false);
         assert!(found("p", 4, None).unwrap().deletion_seen);
         assert!(!found("p", 4, None).unwrap().is_gone(), "it may only have lost its label");
         let at = |second| Timestamp::from_second(second).unwrap();
@@ -466,6 +506,42 @@ mod tests {
         }
         seen.forget(&key);
         assert_eq!(seen.absent_since(&key, "p", 5, at(20)), at(20));
+    }
+
+    #[test]
+    fn how_a_pod_ended_is_kept_whatever_others_have_made_of_its_labels_and_owners() {
+        type Change = fn(&mut ObjectMeta);
+        let mut pe = ProcessingElement::new("flow-3", ProcessingElementSpec::default());
+        pe.metadata.uid = Some("p".to_owned());
+        let (launch_count, pod_uid) = (4, Some("u".to_owned()));
+        let status = ProcessingElementStatus { launch_count, created_launch_count: 4, pod_uid, ..Default::default() };
+        pe.status = Some(status);
+        let pe = Arc::new(pe);
+        let table: [Change; 5] = [
+            |meta| drop(meta.labels.get_or_insert_default().remove(names::LABEL_LAUNCH_COUNT)),
+            |meta| {
+                meta.labels.get_or_insert_default().insert(names::LABEL_LAUNCH_COUNT.to_owned(), "99".to_owned());
+            },
+            |meta| meta.labels = None,
+            |meta| meta.owner_references = None,
+            |meta| (meta.owner_references, meta.labels) = (None, None),
+        ];
+        for (number, change) in table.into_iter().enumerate() {
+            // The process has seen it before, or has begun only then.
+            for is_known in [true, false] {
+                let (seen, key) = (LastSeen::default(), Key::new("n", "flow-3"));
+                if is_known {
+                    note(&seen, &pod(4, "Running"), false);
+                }
+                let mut spoilt = pod(4, "Failed");
+                change(&mut spoilt.metadata);
+                let origin = seen.origin(&spoilt, |asked| (*asked == key).then(|| Arc::clone(&pe))).unwrap();
+                seen.note(&origin, &spoilt, true, None);
+                let found = seen.pod(&key, "p", 4, Some("u")).unwrap();
+                assert!(found.deletion_seen && found.pod.has_failed(), "{number} {is_known}");
+                assert_eq!(found.pod.launch_count, 4, "{number} {is_known}");
+            }
+        }
     }
 
     #[test]
@@ -487,7 +563,7 @@ mod tests {
             meta.deletion_grace_period_seconds = grace;
             meta.finalizers = Some(finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect());
             let seen = LastSeen::default();
-            seen.note(&going_pod, told, None);
+            note(&seen, &going_pod, told);
             let seen = seen.pod(&Key::new("n", "flow-3"), "p", 4, None).unwrap();
             assert_eq!(seen.is_gone(), expected, "{going} {grace:?} {finalizers:?} {told}");
         }

@@ -9,12 +9,14 @@
 //! | Module | What it is |
 //! |---|---|
 //! | `observed` | plain values: the observation of a PE |
+//! | `metadata` | pure: the metadata of a pod that the controller relies on |
 //! | `pod_status` | pure: reads pods into these values |
 //! | `facts` | pure: facts that deciding and describing share |
 //! | `decide` | pure: what to do next |
 //! | `describe` | pure: phase and conditions |
 //! | `pod` | pure: the pod of a PE |
 //! | `observe`, `act` | observing by mirrors, acting by calls |
+//! | `restoration` | restoring what others have changed of the metadata of a pod |
 //! | `reconciler` | observe, decide and act put together |
 //! | `answers` | what the API server has answered during one reconcile |
 //! | `memory` | what the process remembers; safe to lose |
@@ -32,10 +34,12 @@ pub(crate) mod decide;
 mod describe;
 mod facts;
 pub(crate) mod memory;
+mod metadata;
 mod observe;
 pub(crate) mod observed;
 pub(crate) mod pod;
 pub(crate) mod pod_status;
 pub(crate) mod reconciler;
+mod restoration;
 #[cfg(test)]
 mod tests;

@@ -32,10 +32,10 @@ impl<C: Cluster> PeReconciler<C> {
         let template = self.template(pe, pool.as_deref(), redis.as_deref());
         let (mut pods, mut predecessors) = (Vec::new(), Vec::new());
         for pod in self.mirrors.pods_of_pe(key) {
-            if is_controlled_by(pod.meta(), pe) {
-                pods.push(pod_status::read(&pod));
+            if let Some(launch) = pod_status::launch_of(&pod, pe) {
+                pods.push(pod_status::read_of(&pod, pe, launch));
             } else if pod_status::is_of_predecessor(&pod, pe) {
-                predecessors.push(pod_status::read(&pod));
+                predecessors.push(pod_status::read_predecessor(&pod, pe));
             }
         }
         add_unknown(&mut pods, &answers.pods);
@@ -45,8 +45,10 @@ impl<C: Cluster> PeReconciler<C> {
         let unrecorded = (status.launch_count == 0 && pods.is_empty()).then(|| self.first_seen(key, pe)).flatten();
         let first_was_deleted = unrecorded.as_ref().is_some_and(|seen| seen.deletion_seen);
         pods.extend(unrecorded.map(|seen| seen.pod));
+        let now = whole_seconds(self.cluster.now());
+        let told = self.told_of_restorations(key, pe.uid().as_deref().unwrap_or_default(), now);
         let mut observed = PeObservation {
-            now: whole_seconds(self.cluster.now()),
+            now,
             wanted: PeObject { is_first: self.is_first(pe), ..wanted(pe) },
             job: self.owner(pe, answers),
             template: template.map(|template| template.hashes().clone()),
@@ -61,7 +63,9 @@ impl<C: Cluster> PeReconciler<C> {
             refusal: answers.refused.as_ref().map(refusal),
             renewed_by: None,
             min_ready: self.min_ready(pe),
-            is_crowded: self.cluster.was_crowded(),
+            is_crowded: self.cluster.was_crowded(&key.namespace),
+            unrestored_until: told.not_before,
+            contention: told.contention,
             status,
         };
         observed.renewed_by = self.renewed_by(key, pe, &observed);

@@ -33,6 +33,19 @@ pub(crate) struct PeObservation {
     pub(crate) min_ready: Duration,
     /// There are about as many calls as can be made, or more, or were a moment ago (rule call-25).
     pub(crate) is_crowded: bool,
+    /// Metadata of the pod is not restored before this time, because it was restored too often (rule call-19).
+    pub(crate) unrestored_until: Option<Timestamp>,
+    /// Somebody else changes metadata of the pod as often as it is restored.
+    pub(crate) contention: Option<Contention>,
+}
+
+/// Somebody else changes a field as often as it is restored (rule call-19).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Contention {
+    /// The field.
+    pub(crate) field: String,
+    /// When it is over, if nothing has to be restored any more.
+    pub(crate) until: Timestamp,
 }
 
 /// A PE object, as far as it decides when pods are created and replaced.
@@ -181,6 +194,8 @@ pub(crate) struct ObservedPod {
     pub(crate) disruption: Option<Explanation>,
     /// Nothing controls it: the PE was deleted without it (rule pe-22).
     pub(crate) left_behind: bool,
+    /// The first field of its metadata that somebody has changed of what the controller relies on (rule pe-25).
+    pub(crate) spoilt: Option<String>,
 }
 
 /// What a pod does.

@@ -1,19 +1,27 @@
 //! Reads pods into plain values.
+//!
+//! Which PE object and launch a pod was made for is told by what nobody can change: its uid, once the PE has recorded
+//! it, else its name, which follows from both (rule pe-25).
 
+use super::metadata;
 use super::observed::{self, Explanation, PodEnd, Stage};
 use super::pod::{self, CONTAINER};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use kube::{Resource, ResourceExt};
 use streams_api::{ProcessingElement, names};
+use streams_kubernetes::ownership::{controller, is_controlled_by};
 
-/// Reads a pod. A pod without our labels and annotations, e.g. because a user removed them, is read as one of launch 0
-/// without hashes.
-pub(crate) fn read(pod: &Pod) -> observed::ObservedPod {
+/// How many launches are tried for a pod whose label is not that of its name. Of older ones, no pods are left.
+const LAUNCHES_TRIED: usize = 16;
+
+/// Reads a pod of this launch. One without our annotations, e.g. because a user removed them, is read as one without
+/// hashes.
+pub(crate) fn read(pod: &Pod, launch_count: u64) -> observed::ObservedPod {
     let annotation = |key: &str| pod.annotations().get(key).cloned();
     observed::ObservedPod {
         name: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
-        launch_count: launch_count(pod),
+        launch_count,
         content_id: annotation(names::ANNOTATION_CONTENT_ID),
         runtime_id: annotation(names::ANNOTATION_RUNTIME_ID),
         template_hash: annotation(names::ANNOTATION_POD_TEMPLATE_HASH),
@@ -23,29 +31,75 @@ pub(crate) fn read(pod: &Pod) -> observed::ObservedPod {
         created_at: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
         gone_by: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
         disruption: pod.status.as_ref().and_then(disruption),
-        left_behind: !is_controlled(pod),
+        left_behind: controller(&pod.metadata).is_none(),
+        spoilt: None,
     }
 }
 
-pub(super) fn launch_count(pod: &Pod) -> u64 {
-    pod.labels().get(names::LABEL_LAUNCH_COUNT).and_then(|count| count.parse().ok()).unwrap_or(0)
+/// Reads a pod of this launch of the PE. What the PE has recorded of it goes before what its annotations say by now.
+pub(super) fn read_of(pod: &Pod, pe: &ProcessingElement, launch_count: u64) -> observed::ObservedPod {
+    let read = read(pod, launch_count);
+    let status = pe.status.as_ref().filter(|status| status.launch_of(pod.metadata.uid.as_deref()).is_some());
+    let Some(status) = status else { return read };
+    let known = |recorded: &Option<String>, said: Option<String>| recorded.clone().or(said);
+    observed::ObservedPod {
+        content_id: known(&status.content_id, read.content_id),
+        runtime_id: known(&status.runtime_id, read.runtime_id),
+        template_hash: known(&status.pod_template_hash, read.template_hash),
+        placement_hash: known(&status.placement_hash, read.placement_hash),
+        spoilt: metadata::spoilt(&pod.metadata, pe, launch_count),
+        ..read
+    }
+}
+
+/// Reads a pod of an earlier PE object of the name. Only its label says for which launch it was made. If the uid of the
+/// object is known, the name must be that of this launch; a label that is no count of launches is none.
+pub(super) fn read_predecessor(pod: &Pod, pe: &ProcessingElement) -> observed::ObservedPod {
+    let is_so = |launch: &u64| match controller(&pod.metadata) {
+        Some(owner) => is_named(pod, &pe.name_any(), &owner.uid, *launch),
+        None => u32::try_from(*launch).is_ok(),
+    };
+    read(pod, labelled(pod).filter(is_so).unwrap_or(0))
+}
+
+/// The launch of this PE object that the pod was made for; `None` if it is no pod of it. A pod that nothing controls is
+/// one if its name is: somebody has taken the owner references from it.
+pub(super) fn launch_of(pod: &Pod, pe: &ProcessingElement) -> Option<u64> {
+    let status = pe.status.as_ref();
+    if let Some(launch) = status.and_then(|status| status.launch_of(pod.metadata.uid.as_deref())) {
+        return Some(launch);
+    }
+    if controller(&pod.metadata).is_some() && !is_controlled_by(&pod.metadata, pe) {
+        return None;
+    }
+    let (name, uid) = (pe.name_any(), pe.uid().unwrap_or_default());
+    let newest = status.map_or(0, |status| status.launch_count).max(1);
+    let mut tried = labelled(pod).into_iter().chain((1..=newest).rev().take(LAUNCHES_TRIED));
+    tried.find(|launch| is_named(pod, &name, &uid, *launch))
+}
+
+/// The launch that the label of the pod says, if the pod has the name that this PE object gives to it.
+pub(super) fn labelled_launch(pod: &Pod, pe_name: &str, pe_uid: &str) -> Option<u64> {
+    labelled(pod).filter(|launch| is_named(pod, pe_name, pe_uid, *launch))
+}
+
+fn labelled(pod: &Pod) -> Option<u64> {
+    pod.labels().get(names::LABEL_LAUNCH_COUNT)?.parse().ok()
+}
+
+fn is_named(pod: &Pod, pe_name: &str, pe_uid: &str, launch_count: u64) -> bool {
+    pod.metadata.name.as_deref() == Some(&*pod::name(pe_name, pe_uid, launch_count))
 }
 
 /// Whether the pod belongs to an earlier PE object of the same name, or was left behind by it (rule pe-22).
 pub(crate) fn is_of_predecessor(pod: &Pod, pe: &ProcessingElement) -> bool {
-    if !is_controlled(pod) {
-        return pod::is_name(&pod.name_any(), &pe.name_any());
+    if launch_of(pod, pe).is_some() {
+        return false;
     }
-    let mut controllers = pod.owner_references().iter().filter(|owner| owner.controller == Some(true));
-    controllers.any(|owner| {
-        owner.kind == ProcessingElement::kind(&())
-            && owner.name == pe.name_any()
-            && Some(&owner.uid) != pe.meta().uid.as_ref()
-    })
-}
-
-fn is_controlled(pod: &Pod) -> bool {
-    pod.owner_references().iter().any(|owner| owner.controller == Some(true))
+    let Some(owner) = controller(&pod.metadata) else { return pod::is_name(&pod.name_any(), &pe.name_any()) };
+    owner.kind == ProcessingElement::kind(&())
+        && owner.name == pe.name_any()
+        && Some(&owner.uid) != pe.meta().uid.as_ref()
 }
 
 fn stage(status: &PodStatus) -> Stage {
@@ -167,7 +221,7 @@ mod tests {
             pod.metadata.name = Some(name.to_owned());
             pod.metadata.owner_references = serde_json::from_value(json!(owners)).unwrap();
             assert_eq!(is_of_predecessor(&pod, &pe), expected, "{name} {owners:?}");
-            assert_eq!(read(&pod).left_behind, owners.is_empty());
+            assert_eq!(read(&pod, 4).left_behind, owners.is_empty());
         }
     }
 
@@ -222,16 +276,16 @@ mod tests {
             ),
         ];
         for (status, expected) in table {
-            assert_eq!(read(&pod(status.clone())).stage, expected, "{status}");
+            assert_eq!(read(&pod(status.clone()), 4).stage, expected, "{status}");
         }
     }
 
     #[test]
     fn a_disruption_counts_while_its_condition_is_true() {
         let conditions = |status: &str| json!({"conditions": [{"type": "DisruptionTarget", "status": status, "reason": "EvictionByEvictionAPI", "message": "m"}]});
-        assert_eq!(read(&pod(conditions("True"))).disruption, Some(why("EvictionByEvictionAPI", "m")));
-        assert_eq!(read(&pod(conditions("False"))).disruption, None);
-        assert_eq!(read(&pod(json!({}))).disruption, None);
+        assert_eq!(read(&pod(conditions("True")), 4).disruption, Some(why("EvictionByEvictionAPI", "m")));
+        assert_eq!(read(&pod(conditions("False")), 4).disruption, None);
+        assert_eq!(read(&pod(json!({})), 4).disruption, None);
     }
 
     #[test]
@@ -240,6 +294,98 @@ mod tests {
         for (uid, expected) in [("p", false), ("q", true)] {
             pe.metadata.uid = Some(uid.to_owned());
             assert_eq!(is_of_predecessor(&pod(json!({})), &pe), expected, "{uid}");
+        }
+    }
+
+    #[test]
+    fn what_others_make_of_labels_and_owners_does_not_change_which_launch_a_pod_is_of() {
+        const OURS: &str = "p";
+        let mut pe = ProcessingElement::new("flow-3", streams_api::ProcessingElementSpec::default());
+        pe.metadata.uid = Some(OURS.to_owned());
+        let named = |uid: &str, launch| pod::name("flow-3", uid, launch);
+        let asked = streams_api::ProcessingElementStatus { launch_count: 4, ..Default::default() };
+        let recorded = streams_api::ProcessingElementStatus {
+            created_launch_count: 4,
+            pod_uid: Some("u".to_owned()),
+            ..asked.clone()
+        };
+        // status, name of the pod, label, uid of its controller -> its launch
+        let table = [
+            (&recorded, named(OURS, 4), Some("4"), Some(OURS), Some(4)),
+            (&recorded, named(OURS, 4), None, Some(OURS), Some(4)),
+            (&recorded, named(OURS, 4), Some("99"), None, Some(4)),
+            (&recorded, named(OURS, 4), Some("0"), Some("another"), Some(4)),
+            // Before its creation is recorded.
+            (&asked, named(OURS, 4), Some("4"), Some(OURS), Some(4)),
+            (&asked, named(OURS, 4), Some("0"), Some(OURS), Some(4)),
+            (&asked, named(OURS, 3), None, Some(OURS), Some(3)),
+            (&asked, named(OURS, 4), Some("18446744073709551615"), None, Some(4)),
+            (&asked, named(OURS, 4), Some("4"), Some("another"), None),
+            // The status was lost (rule pe-15).
+            (&asked, named(OURS, 9), Some("9"), Some(OURS), Some(9)),
+            // It is none of those that the PE makes.
+            (&asked, named("before", 4), Some("4"), None, None),
+            (&asked, "copy".to_owned(), Some("4"), Some(OURS), None),
+        ];
+        for (status, name, label, owner, expected) in table {
+            pe.status = Some(status.clone());
+            let mut pod = pod(json!({}));
+            let meta = &mut pod.metadata;
+            meta.name = Some(name.clone());
+            let labels = meta.labels.get_or_insert_default();
+            labels.remove(names::LABEL_LAUNCH_COUNT);
+            labels.extend(label.map(|label| (names::LABEL_LAUNCH_COUNT.to_owned(), label.to_owned())));
+            match owner {
+                Some(uid) => meta.owner_references.iter_mut().flatten().for_each(|owner| owner.uid = uid.to_owned()),
+                None => meta.owner_references = None,
+            }
+            assert_eq!(launch_of(&pod, &pe), expected, "{name} {label:?} {owner:?}");
+            let is_before = expected.is_none() && name != "copy";
+            assert_eq!(is_of_predecessor(&pod, &pe), is_before, "{name} {label:?} {owner:?}");
+        }
+    }
+
+    #[test]
+    fn the_launch_of_a_pod_of_an_earlier_pe_is_as_its_label_says_if_that_can_be_so() {
+        let mut pe = ProcessingElement::new("flow-3", streams_api::ProcessingElementSpec::default());
+        pe.metadata.uid = Some("now".to_owned());
+        // label, uid of its controller -> launch
+        let table = [
+            ("4", Some("before"), 4),
+            ("99", Some("before"), 0),
+            ("4", None, 4),
+            ("99", None, 99),
+            ("18446744073709551615", None, 0),
+            ("x", None, 0),
+        ];
+        for (label, owner, expected) in table {
+            let mut pod = pod(json!({}));
+            pod.metadata.name = Some(pod::name("flow-3", "before", 4));
+            pod.labels_mut().insert(names::LABEL_LAUNCH_COUNT.to_owned(), label.to_owned());
+            match owner {
+                Some(uid) => pod.owner_references_mut().iter_mut().for_each(|owner| owner.uid = uid.to_owned()),
+                None => pod.metadata.owner_references = None,
+            }
+            assert!(is_of_predecessor(&pod, &pe));
+            assert_eq!(read_predecessor(&pod, &pe).launch_count, expected, "{label} {owner:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_recorded_of_a_pod_goes_before_its_annotations() {
+        let mut pe = ProcessingElement::new("flow-3", streams_api::ProcessingElementSpec::default());
+        let recorded = |text: &str| Some(text.to_owned());
+        let status = streams_api::ProcessingElementStatus {
+            created_launch_count: 4,
+            runtime_id: recorded("recorded"),
+            placement_hash: recorded("place"),
+            ..Default::default()
+        };
+        // uid that is recorded -> runtime id, hash of the place
+        for (uid, runtime_id, placement) in [("u", "recorded", recorded("place")), ("another", "r", None)] {
+            pe.status = Some(streams_api::ProcessingElementStatus { pod_uid: recorded(uid), ..status.clone() });
+            let read = read_of(&pod(json!({})), &pe, 4);
+            assert_eq!((read.runtime_id.as_deref(), read.placement_hash), (Some(runtime_id), placement), "{uid}");
         }
     }
 }

@@ -14,8 +14,10 @@ use super::counters::Counters;
 use super::decide::{PeDecision, decide};
 use super::memory::{DeletedPods, LastSeen, OwnWrites, ToldRefusals};
 use super::observed::PeObservation;
+use crate::controllers::job::restorations::Restorations;
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::{self, Next};
+use crate::controllers::remembered::Remembered;
 use crate::controllers::resizing::RollOutTimes;
 use crate::mirrors::Mirrors;
 use crate::settings::PodSettings;
@@ -39,6 +41,8 @@ pub(crate) struct PeReconciler<C> {
     pub(super) own_writes: OwnWrites,
     pub(super) deleted_pods: DeletedPods,
     pub(super) refusals: ToldRefusals,
+    /// How often metadata of the pods of a PE was restored, as long as that counts.
+    pub(super) restorations: Remembered<Restorations>,
     pub(super) known_launches: KnownLaunches,
 }
 
@@ -62,6 +66,7 @@ impl<C> PeReconciler<C> {
             own_writes,
             deleted_pods,
             refusals,
+            restorations,
             known_launches,
         } = self;
         let (pods, absences) = last_seen.len();
@@ -72,6 +77,7 @@ impl<C> PeReconciler<C> {
             ("own writes", own_writes),
             ("deleted pods", deleted_pods.len()),
             ("refusals", refusals.len()),
+            ("restorations", restorations.len()),
             ("known launches", known_launches),
         ]
     }
@@ -88,6 +94,8 @@ impl<C: Cluster> PeReconciler<C> {
         last_seen: Arc<LastSeen>,
         known_launches: KnownLaunches,
     ) -> Self {
+        let restorations = Remembered::default();
+        restorations.end_with(&mirrors.processing_elements);
         Self {
             cluster,
             mirrors: mirrors.clone(),
@@ -98,6 +106,7 @@ impl<C: Cluster> PeReconciler<C> {
             own_writes: OwnWrites::of(&mirrors.processing_elements),
             deleted_pods: DeletedPods::of(&mirrors.processing_elements),
             refusals: ToldRefusals::of(&mirrors.processing_elements),
+            restorations,
             known_launches,
         }
     }
@@ -119,6 +128,7 @@ impl<C: Cluster> reconciler::Reconciler for PeReconciler<C> {
                 self.own_writes.forget(key);
                 self.deleted_pods.forget(key);
                 self.refusals.forget(key);
+                self.restorations.forget_all_of(key);
                 self.last_seen.forget(key);
                 return Ok(None);
             };

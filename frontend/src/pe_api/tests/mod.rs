@@ -458,6 +458,29 @@ async fn connectivity_is_that_of_the_present_pod() {
     cluster.expect(get(path), 200, "\"None\"").await;
 }
 
+/// Anybody can change labels; what the PE has recorded of its pod nobody can.
+#[tokio::test]
+async fn a_pod_is_heard_as_that_of_its_launch_whatever_its_label_says_by_then() {
+    let path = "/api/state/job/srcjob/pe/1/connectivity";
+    for label in [None, Some("0"), Some("99")] {
+        let mut cluster = Cluster::with(jobs);
+        let pod = Key::new("n", "srcjob-1-x");
+        let uid = cluster.server.get::<Pod>(&pod).unwrap().metadata.uid;
+        cluster.server.edit::<ProcessingElement>(&Key::new("n", "srcjob-1"), |pe| {
+            let status = pe.status.as_mut().unwrap();
+            (status.pod_uid, status.created_launch_count) = (uid, 2);
+        });
+        cluster.server.edit::<Pod>(&pod, |pod| {
+            let labels = pod.metadata.labels.as_mut().unwrap();
+            labels.remove("streams.ibm.com/launch-count");
+            labels.extend(label.map(|label| ("streams.ibm.com/launch-count".to_owned(), label.to_owned())));
+        });
+        cluster.mirrors.deliver_all();
+        cluster.expect(send(Method::PUT, path, "\"Full\""), 204, "").await;
+        cluster.expect(get(path), 200, "\"Full\"").await;
+    }
+}
+
 #[tokio::test]
 async fn a_pod_that_is_faster_than_the_news_of_its_address_is_heard() {
     let path = "/api/state/job/srcjob/pe/1/connectivity";

@@ -188,11 +188,14 @@ async fn a_report_that_is_not_stored_is_not_heard() {
     let mut cluster = cluster();
     let path = "/api/consistentregion/region/0/pe/1/checkpoint";
     let since = tokio::time::Instant::now();
+    let comes = |cluster: &Cluster| cluster.regions.answered.comes(&Key::new("n", "srcjob-1"), 2);
     cluster.expect(send(Method::PUT, path, "3"), 503, "another replica").await;
     assert!(since.elapsed() >= Duration::from_millis(1_500), "the runtime has given up before");
+    assert!(!comes(&cluster), "nothing counts that comes where nobody drives");
     let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
     cluster.regions.reports.open(queue);
     cluster.expect(Exchange { from: PE, ..send(Method::PUT, path, "3") }, 503, "too long").await;
+    assert!(comes(&cluster), "what it reports comes here");
 }
 
 /// A cluster whose region waits for the end of a checkpoint, and that region.

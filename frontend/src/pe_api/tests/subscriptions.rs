@@ -33,6 +33,30 @@ async fn routes_are_those_of_the_board_and_follow_a_change_before_it_is_answered
     cluster.expect(Exchange { from: STRANGER, ..send(Method::PUT, &path, "a == 1") }, 400, "forbids filters").await;
 }
 
+#[tokio::test]
+async fn a_pe_is_answered_once_without_what_has_the_label_of_another_job_than_before() {
+    let mut cluster = Cluster::with(|server| {
+        by_properties(server);
+        importing(server, "dstjob-0-0", "dstjob", 0, 0, &subscribed("\"a\" in prop0"));
+    });
+    cluster.expect(get(SUBSCRIPTIONS), 200, r#""dstjob-0-0":{"jobId":2,"#).await;
+    cluster.server.edit::<Job>(&Key::new("n", "dstjob"), |job| job.status.as_mut().unwrap().job_id = Some(7));
+    cluster.server.edit::<Import>(&Key::new("n", "dstjob-0-0"), |import| import.spec.job_id = 7);
+    cluster.mirrors.deliver_all();
+    let nothing = r#"{"exports":{},"imports":{}}"#;
+    // who asks, how -> whether the new route is in the answer
+    let table = [
+        (NEIGHBOUR, Method::GET, nothing),
+        (PE, Method::HEAD, ""),
+        (PE, Method::GET, nothing),
+        (PE, Method::GET, r#""dstjob-0-0":{"jobId":7,"#),
+        (NEIGHBOUR, Method::GET, r#""dstjob-0-0":{"jobId":7,"#),
+    ];
+    for (from, method, expected) in table {
+        cluster.expect(Exchange { from, ..send(method, SUBSCRIPTIONS, "") }, 200, expected).await;
+    }
+}
+
 /// Port 10 of PE 1 of `srcjob` exports a stream that so many ports import: more than a message may have.
 fn many_routes(server: &Server) {
     by_name(server);

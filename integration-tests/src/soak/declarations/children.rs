@@ -29,13 +29,15 @@ pub(super) enum Child {
     ConsistentRegion,
     Secret,
     Pod,
+    /// That under which the PEs of a namespace reach the frontend.
+    PeApiService,
 }
 
 impl Child {
     fn kind(self) -> ApiResource {
         let none = &();
         match self {
-            Self::Service => ApiResource::erase::<Service>(none),
+            Self::Service | Self::PeApiService => ApiResource::erase::<Service>(none),
             Self::ConfigMap | Self::JobConfigMap => ApiResource::erase::<ConfigMap>(none),
             Self::Region => ApiResource::erase::<ParallelRegion>(none),
             Self::ProcessingElement => ApiResource::erase::<ProcessingElement>(none),
@@ -57,14 +59,17 @@ impl Child {
         match self {
             Self::ConfigMap => is_text,
             Self::JobConfigMap => object.name_any() == names::job_config_map(JOB),
+            Self::PeApiService => object.name_any() == names::PE_API_SERVICE,
             _ => true,
         }
     }
 
     /// Those of the job that are not going away, by name.
     async fn all(self, world: &World, namespace: &str) -> Result<Vec<DynamicObject>> {
-        let selector = format!("{}={JOB}", names::LABEL_JOB);
-        let list = self.api(world, namespace).list(&ListParams::default().labels(&selector)).await?;
+        let of_job = ListParams::default().labels(&format!("{}={JOB}", names::LABEL_JOB));
+        // It is that of all jobs.
+        let selection = if self == Self::PeApiService { ListParams::default() } else { of_job };
+        let list = self.api(world, namespace).list(&selection).await?;
         let mut objects = list.items;
         objects.retain(|object| self.is_one(object) && object.metadata.deletion_timestamp.is_none());
         objects.sort_by_key(kube::ResourceExt::name_any);

@@ -323,6 +323,18 @@ fn secured() -> Vec<Sequence> {
             End::Namespace,
         ),
         named(
+            "redis/taken away and put back, under either name",
+            vec![
+                with(json!({"processingElement": {"checkpointRepository": redis()}})),
+                set("processingElement.checkpointRepository", Value::Null, &[]),
+                set("processingElement.checkpointRepository", redis(), &[]),
+                width("Clean", 3, &[]),
+                set("processingElement.checkpointRepository", Value::Null, &[]),
+                set("processingElement.checkpointDataStore", redis(), &[]),
+            ],
+            End::Job(Propagation::Background),
+        ),
+        named(
             "redis/added while it runs",
             vec![create(base()), set("processingElement.checkpointRepository", redis(), &["checkpointRepository"])],
             End::Job(Propagation::Background),

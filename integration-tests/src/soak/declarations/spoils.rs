@@ -26,6 +26,8 @@ pub(super) fn all() -> Result<Vec<Sequence>> {
         (Child::Service, None, base(), 3),
         (Child::ConfigMap, None, base(), 3),
         (Child::JobConfigMap, None, base(), 1),
+        (Child::Pod, None, base(), 3),
+        (Child::PeApiService, None, base(), 1),
     ];
     let mut sequences = Vec::new();
     for (child, kind, spec, count) in kinds {
@@ -60,9 +62,11 @@ fn at(path: &[&str]) -> Vec<String> {
 fn metadata(child: Child) -> Vec<Change> {
     let mut changes = vec![
         (at(&["metadata", "labels", names::LABEL_APP]), vec![json!("other"), Value::Null]),
-        (at(&["metadata", "labels", names::LABEL_JOB]), vec![json!("other")]),
         (at(&["metadata", "labels"]), vec![Value::Null]),
     ];
+    if child != Child::PeApiService {
+        changes.push((at(&["metadata", "labels", names::LABEL_JOB]), vec![json!("other")]));
+    }
     changes.extend(match child {
         Child::Service => vec![
             (at(&["spec", "selector", "spoilt"]), vec![json!("yes")]),
@@ -70,6 +74,26 @@ fn metadata(child: Child) -> Vec<Change> {
             (at(&["spec", "ports"]), vec![json!([{"name": "other", "port": 1}])]),
         ],
         Child::JobConfigMap => vec![(at(&["data"]), vec![Value::Null])],
+        Child::PeApiService => vec![
+            (at(&["metadata", "labels", names::LABEL_SERVICE]), vec![json!("other")]),
+            (at(&["spec", "selector"]), vec![json!({"spoilt": "yes"})]),
+            (at(&["spec", "ports"]), vec![json!([{"name": "other", "port": 1}])]),
+        ],
+        Child::Pod => {
+            let label = |label, value| (at(&["metadata", "labels", label]), vec![value]);
+            vec![
+                label(names::LABEL_APP, Value::Null),
+                label(names::LABEL_SERVICE, Value::Null),
+                label(names::LABEL_JOB, Value::Null),
+                label(names::LABEL_PE, json!("77")),
+                label(names::LABEL_PE, Value::Null),
+                label(names::LABEL_LAUNCH_COUNT, json!("0")),
+                label(names::LABEL_LAUNCH_COUNT, json!("99")),
+                label(names::LABEL_LAUNCH_COUNT, Value::Null),
+                (at(&["metadata", "annotations", names::ANNOTATION_PLACEMENT_HASH]), vec![Value::Null]),
+                (at(&["metadata", "ownerReferences"]), vec![Value::Null]),
+            ]
+        }
         _ => Vec::new(),
     });
     changes

@@ -68,12 +68,21 @@ pub(crate) struct PeDecision {
     pub(crate) status: ProcessingElementStatus,
     /// Pods that may go, whatever becomes of the action.
     pub(crate) deletions: Vec<Deletion>,
+    /// The pod whose metadata is to be restored once nothing else is left to do.
+    pub(crate) restored: Option<PodToRestore>,
     /// When to look again although nothing happens.
     pub(crate) wake_at: Option<Timestamp>,
     /// That look is only for telling what was not told yet: others go first.
     pub(crate) wakes_to_tell: bool,
     /// What people should hear of once the status is written (rule pe-17).
     pub(crate) notices: Vec<Notice>,
+}
+
+/// A pod whose metadata somebody has changed (rule pe-25).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodToRestore {
+    /// Its name.
+    pub(crate) name: String,
 }
 
 /// One thing to do.
@@ -129,11 +138,14 @@ pub(crate) fn decide(observed: &PeObservation) -> PeDecision {
     if matches!(action, PeAction::Describe | PeAction::Record(_)) {
         builder.status = describe(observed, builder.status);
         builder.report_stray();
+        builder.report_contention();
     }
+    let mut restored = None;
     if action == PeAction::Describe {
         builder.leave_to_the_next();
+        restored = builder.restored(&deletions);
     }
-    builder.finish(action, deletions)
+    PeDecision { restored, ..builder.finish(action, deletions) }
 }
 
 /// Whether the pod of the launch count exists, as far as it is known.
@@ -162,7 +174,7 @@ impl<'a> DecisionBuilder<'a> {
         let Self { status, wake_at, tell_at, notices, .. } = self;
         let wakes_to_tell = wake_at.is_none() && tell_at.is_some();
         let wake_at = [wake_at, tell_at].into_iter().flatten().min();
-        PeDecision { action, status, deletions, wake_at, wakes_to_tell, notices }
+        PeDecision { action, status, deletions, restored: None, wake_at, wakes_to_tell, notices }
     }
 
     fn wake(&mut self, at: Timestamp) {
@@ -203,6 +215,37 @@ impl<'a> DecisionBuilder<'a> {
             && said(&self.observed.status).as_ref() != Some(&message)
         {
             self.notice(true, "JobMissing", message);
+        }
+    }
+
+    /// That somebody changes the metadata of the pod as often as it is restored is told once.
+    fn report_contention(&mut self) {
+        let said = |status: &ProcessingElementStatus| {
+            let contended = condition::get(&status.conditions, condition::CONTENDED);
+            contended.map(|contended| contended.message.clone())
+        };
+        if let Some(message) = said(&self.status).filter(|_| said(&self.observed.status).is_none()) {
+            self.notice(true, "Contended", message);
+        }
+    }
+
+    /// The pod, if somebody has changed its metadata, it is to stay, and nobody insists on the change (rules pe-25 and
+    /// call-19).
+    fn restored(&mut self, deletions: &[Deletion]) -> Option<PodToRestore> {
+        if let Some(contention) = &self.observed.contention {
+            self.wake_to_tell(contention.until);
+        }
+        let pod = current(self.observed, &self.status)?;
+        let goes = pod.is_deleting() || deletions.iter().any(|deletion| deletion.uid == pod.uid);
+        if pod.spoilt.is_none() || goes {
+            return None;
+        }
+        match self.observed.unrestored_until {
+            Some(until) => {
+                self.wake(until);
+                None
+            }
+            None => Some(PodToRestore { name: pod.name.clone() }),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::simulation::{ClusterEvent, PeSimulation};
 use proptest::prelude::*;
+use streams_api::names;
 
 #[derive(Clone, Debug)]
 enum Move {
@@ -20,6 +21,36 @@ enum Move {
     HappenUnseen(ClusterEvent),
 }
 
+/// What somebody makes of the metadata of a pod.
+fn spoil() -> impl Strategy<Value = ClusterEvent> {
+    let label = prop::sample::select(vec![
+        names::LABEL_APP,
+        names::LABEL_SERVICE,
+        names::LABEL_JOB,
+        names::LABEL_PE,
+        names::LABEL_LAUNCH_COUNT,
+    ]);
+    prop_oneof![
+        2 => label.clone().prop_map(|label| ClusterEvent::Unlabel { going: false, label }),
+        2 => (label, prop::sample::select(vec!["0", "99"]))
+            .prop_map(|(label, value)| ClusterEvent::Relabel { label, value }),
+        1 => Just(ClusterEvent::Unannotate(names::ANNOTATION_PLACEMENT_HASH)),
+        1 => Just(ClusterEvent::Disown),
+    ]
+}
+
+/// Whether nobody could find the pod afterwards, if its creation was not recorded and it is never asked for: e.g.
+/// because a user stops the PE.
+fn hides_pod(event: ClusterEvent) -> bool {
+    match event {
+        ClusterEvent::Unlabel { going: false, label } | ClusterEvent::Relabel { label, .. } => {
+            label == names::LABEL_APP
+        }
+        ClusterEvent::Disown => true,
+        _ => false,
+    }
+}
+
 fn event() -> impl Strategy<Value = ClusterEvent> {
     let code = prop_oneof![Just(0), Just(1)];
     prop_oneof![
@@ -31,7 +62,8 @@ fn event() -> impl Strategy<Value = ClusterEvent> {
         1 => Just(ClusterEvent::Evict),
         1 => any::<bool>().prop_map(|said| ClusterEvent::LoseNode { said }),
         1 => Just(ClusterEvent::Vanish),
-        1 => Just(ClusterEvent::Unlabel { going: true }),
+        1 => Just(ClusterEvent::Unlabel { going: true, label: names::LABEL_APP }),
+        2 => spoil(),
         1 => (0_u8..3).prop_map(ClusterEvent::Request),
         2 => prop::option::of(0_u8..2).prop_map(ClusterEvent::Stop),
         2 => any::<u8>().prop_map(ClusterEvent::Policies),
@@ -81,6 +113,8 @@ proptest! {
         simulation.crowd(is_crowded);
         for next in moves {
             match next {
+                Move::Meanwhile { event, .. } if hides_pod(event) => {}
+                Move::Happen(event) | Move::HappenUnseen(event) if hides_pod(event) && !simulation.is_recorded() => {}
                 Move::Reconcile => {
                     simulation.reconcile();
                 }

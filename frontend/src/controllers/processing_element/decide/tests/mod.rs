@@ -6,8 +6,8 @@ mod policies;
 mod rows;
 
 use super::super::observed::{
-    AbsentPod, Explanation, ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, PodEnd, Policies, Stage,
-    TemplateHashes,
+    AbsentPod, Contention, Explanation, ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, PodEnd, Policies,
+    Stage, TemplateHashes,
 };
 use super::*;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -47,6 +47,7 @@ fn pod(launch_count: u64) -> ObservedPod {
         gone_by: None,
         disruption: None,
         left_behind: false,
+        spoilt: None,
     }
 }
 
@@ -98,6 +99,8 @@ fn running() -> PeObservation {
         renewed_by: None,
         min_ready: Duration::ZERO,
         is_crowded: false,
+        unrestored_until: None,
+        contention: None,
     };
     let status = decide(&observed).status;
     PeObservation { status, ..observed }

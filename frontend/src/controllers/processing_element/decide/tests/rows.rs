@@ -681,3 +681,36 @@ fn a_pod_that_counted_as_running_does_not_settle_again_when_it_should_have_been_
         assert_eq!(status.phase, Some(expected), "{observed:?}");
     }
 }
+
+#[test]
+fn metadata_of_the_pod_is_restored_once_nothing_else_is_to_be_done_unless_somebody_insists() {
+    let spoilt = |pod: ObservedPod| ObservedPod { spoilt: Some("metadata.labels.app".to_owned()), ..pod };
+    let contention = Contention { field: "metadata.labels.app".to_owned(), until: at(900) };
+    type Edit = fn(&mut PeObservation);
+    // what else is so -> whether it is restored, when to look again
+    let table: [(&str, Edit, bool, Option<i64>); 6] = [
+        ("nothing", |_| (), true, None),
+        ("it was restored too often", |observed| observed.unrestored_until = Some(at(130)), false, Some(130)),
+        ("the pod is going", |observed| observed.pods[0].gone_by = Some(at(120)), false, Some(150)),
+        ("it is not that of the launch", |observed| observed.status.pod_uid = Some("another".to_owned()), false, None),
+        ("another one is asked for", |observed| observed.wanted.runtime_id = "r1".to_owned(), false, None),
+        ("it was deleted", |observed| observed.wanted.deleting = true, false, None),
+    ];
+    for (what, edit, restored, wake) in table {
+        let mut observed = edited(|observed| observed.pods = vec![spoilt(pod(2))]);
+        edit(&mut observed);
+        let decision = decide(&observed);
+        assert_eq!((decision.restored.is_some(), decision.wake_at), (restored, wake.map(at)), "{what}");
+    }
+    let mut observed = edited(|observed| observed.contention = Some(contention));
+    let decision = decide(&observed);
+    let reasons = |decision: &PeDecision| -> Vec<String> {
+        decision.notices.iter().map(|notice| notice.reason.to_string()).collect()
+    };
+    assert!(condition::is_true(&decision.status.conditions, condition::CONTENDED));
+    assert_eq!((reasons(&decision), decision.wake_at), (vec!["Contended".to_owned()], Some(at(900))));
+    observed.status = decision.status;
+    assert!(decide(&observed).notices.is_empty(), "it is told once");
+    observed.contention = None;
+    assert!(condition::get(&decide(&observed).status.conditions, condition::CONTENDED).is_none());
+}

@@ -1,7 +1,8 @@
 //! Events that the controller does not cause: kubelets, users, resizes, accidents.
 
-use super::super::super::{observed, pod_status};
-use super::ground_truth::{GroundTruth, host};
+use super::super::super::observed;
+use super::super::super::pod;
+use super::ground_truth::{GroundTruth, host, launch, read};
 use super::{JOB, PE, TEXT, key};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -33,8 +34,14 @@ pub(in super::super) enum ClusterEvent {
     Evict,
     /// The node of the newest pod is gone, and the pod with it; it says so before, or not.
     LoseNode { said: bool },
-    /// Somebody takes the label by which the mirror knows it from the newest pod that is being deleted, or is not.
-    Unlabel { going: bool },
+    /// Somebody takes a label from the newest pod that is being deleted, or from that of the PE that is not.
+    Unlabel { going: bool, label: &'static str },
+    /// Somebody gives another value to a label of the newest pod of the PE.
+    Relabel { label: &'static str, value: &'static str },
+    /// Somebody takes an annotation from the newest pod, once it is recorded what it was made from.
+    Unannotate(&'static str),
+    /// Somebody takes the owner references from the newest pod of the PE.
+    Disown,
     /// Somebody deletes the newest pod by force.
     Vanish,
     /// Somebody deletes the newest pod by force, and makes another one of its name.
@@ -148,7 +155,7 @@ impl Surroundings {
             }
             ClusterEvent::Finish { said, code } => {
                 let Some(pod) = self.newest(observed::ObservedPod::is_deleting) else { return false };
-                if said && pod_status::read(&pod).end().is_none() {
+                if said && read(&pod).end().is_none() {
                     self.end(&pod, code);
                 }
                 self.finish(&pod);
@@ -166,9 +173,26 @@ impl Surroundings {
                 self.delete(&pod);
                 true
             }
-            ClusterEvent::Unlabel { going } => {
-                let Some(pod) = self.newest(|pod| pod.is_deleting() == going) else { return false };
-                self.server.edit::<Pod>(&Key::of(&pod), |pod| drop(pod.labels_mut().remove(names::LABEL_APP)))
+            ClusterEvent::Unlabel { going, label } => {
+                let Some(pod) = self.newest(|pod| pod.is_deleting() == going && (going || self.is_present(pod))) else {
+                    return false;
+                };
+                self.server.edit::<Pod>(&Key::of(&pod), |pod| drop(pod.labels_mut().remove(label)))
+            }
+            ClusterEvent::Relabel { label, value } => {
+                let Some(pod) = self.newest(|pod| self.is_present(pod)) else { return false };
+                self.server.edit::<Pod>(&Key::of(&pod), |pod| {
+                    pod.labels_mut().insert(label.to_owned(), value.to_owned());
+                })
+            }
+            ClusterEvent::Unannotate(annotation) => {
+                let recorded = self.server.get::<ProcessingElement>(&key(PE)).and_then(|pe| pe.status?.pod_uid);
+                let Some(pod) = self.newest(|pod| Some(&pod.uid) == recorded.as_ref()) else { return false };
+                self.server.edit::<Pod>(&Key::of(&pod), |pod| drop(pod.annotations_mut().remove(annotation)))
+            }
+            ClusterEvent::Disown => {
+                let Some(pod) = self.newest(|pod| self.is_present(pod)) else { return false };
+                self.server.edit::<Pod>(&Key::of(&pod), |pod| pod.metadata.owner_references = None)
             }
             ClusterEvent::Evict => {
                 let Some(pod) = self.newest(|pod| pod.node.is_some() && pod.end().is_none()) else { return false };
@@ -178,7 +202,7 @@ impl Surroundings {
             }
             ClusterEvent::LoseNode { said } => {
                 let Some(pod) = self.newest(|pod| pod.node.is_some()) else { return false };
-                let read = pod_status::read(&pod);
+                let read = read(&pod);
                 self.server.remove::<Node>(&Key::new("", read.node.as_deref().unwrap_or_default()));
                 for truth in self.truths().all().filter(|truth| truth.node == read.node) {
                     truth.node_gone = true;
@@ -286,6 +310,7 @@ impl Surroundings {
             }
             ClusterEvent::MakeAgain => {
                 let Some(pe) = self.server.get::<ProcessingElement>(&key(PE)) else { return false };
+                self.relabel();
                 // So much later than the commit of the generation that it is no difference of clocks.
                 self.server.advance(Duration::from_secs(5));
                 self.server.delete::<ProcessingElement>(&key(PE), &DeleteParams::background());
@@ -323,6 +348,22 @@ impl Surroundings {
         self.server.create(&ConfigMap { metadata, ..ConfigMap::default() });
     }
 
+    /// Whether it is a pod of the PE object that is there.
+    fn is_present(&self, pod: &observed::ObservedPod) -> bool {
+        let pe = self.server.get::<ProcessingElement>(&key(PE));
+        pe.and_then(|pe| pe.uid()).is_some_and(|uid| pod.name == pod::name(PE, &uid, pod.launch_count))
+    }
+
+    /// Nobody finds a pod of an earlier PE object that has lost the labels by which it is known (rule pe-22).
+    fn relabel(&self) {
+        for pod in self.server.list::<Pod>() {
+            let is_collected = !pod.owner_references().is_empty();
+            let labels = names::pe_labels(JOB, 3).into_iter();
+            let known_by = labels.filter(|(label, _)| !(is_collected && label == names::LABEL_APP));
+            self.server.edit::<Pod>(&Key::of(&pod), |pod| pod.labels_mut().extend(known_by));
+        }
+    }
+
     fn edit(&self, edit: impl FnOnce(&mut ProcessingElement)) -> bool {
         self.server.edit(&key(PE), edit)
     }
@@ -338,8 +379,8 @@ impl Surroundings {
 
     fn newest(&self, wanted: impl Fn(&observed::ObservedPod) -> bool) -> Option<Pod> {
         let pods = self.pods();
-        let pods = pods.1.iter().filter(|pod| wanted(&pod_status::read(pod)));
-        pods.max_by_key(|pod| pod_status::launch_count(pod)).cloned()
+        let pods = pods.1.iter().filter(|pod| wanted(&read(pod)));
+        pods.max_by_key(|pod| launch(pod)).cloned()
     }
 
     /// A user deletes a pod.
@@ -379,7 +420,7 @@ impl Surroundings {
     fn set_phase(&self, pod: &Pod, phase: &str, code: Option<i32>) {
         let now = self.server.now();
         self.server.edit::<Pod>(&Key::of(pod), |pod| {
-            let read = pod_status::read(pod);
+            let read = read(pod);
             let outcome = match phase {
                 "Running" => None,
                 "Failed" => Some(TerminationOutcome::Failed),

@@ -1,6 +1,8 @@
 //! The ground truth: how pods really ended. Checks every call of the controller against it.
 
 use super::super::super::facts::is_restart_permitted;
+use super::super::super::observed::ObservedPod;
+use super::super::super::pod;
 use super::super::super::pod_status;
 use super::{PE, policies};
 use k8s_openapi::api::core::v1::Pod;
@@ -10,6 +12,9 @@ use streams_api::{DeletedBy, Job, ProcessingElement, Termination, TerminationOut
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes_fake::{Call, Server, Verb};
+
+/// The variable of the trace level.
+const LEVEL: &str = "STREAMS_INITIAL_TRACE_LEVEL";
 
 /// How a pod really ended.
 #[derive(Clone, Debug, Default)]
@@ -32,17 +37,17 @@ pub(super) struct PodTruth {
 /// The truth about the pods of all launches.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GroundTruth {
-    /// By the uid of the PE object and the launch count.
-    pods: BTreeMap<(String, u64), PodTruth>,
+    /// By the name of the pod, which follows from the uid of the PE object and the launch count.
+    pods: BTreeMap<String, PodTruth>,
     /// Earlier PE objects of the name by uid, as they were when they were deleted.
     earlier: BTreeMap<String, ProcessingElement>,
     /// Uids of PE objects that were deleted since the reconcile began.
     just_deleted: BTreeSet<String>,
     /// The calls are those of a replica that leads no longer.
     pub(super) is_deposed: bool,
-    /// What such a replica has created, by the uid of the PE object and the launch count. The one that leads may not
-    /// have heard of it: that nothing is created any more when it begins is a matter of deadlines (leadership).
-    created_by_deposed: BTreeSet<(String, u64)>,
+    /// What such a replica has created, by the name of the pod. The one that leads may not have heard of it: that
+    /// nothing is created any more when it begins is a matter of deadlines (leadership).
+    created_by_deposed: BTreeSet<String>,
 }
 
 /// The node that a pod must run on.
@@ -58,16 +63,31 @@ fn owner(pod: &Pod) -> String {
     controllers.next().unwrap().uid.clone()
 }
 
-/// The trace level that a pod was made with.
-fn level(pod: &Pod) -> Option<String> {
+/// The value that a pod was made with.
+fn variable(pod: &Pod, name: &str) -> Option<String> {
     let variables = pod.spec.as_ref()?.containers.first()?.env.as_ref()?;
-    variables.iter().find(|variable| variable.name == "STREAMS_INITIAL_TRACE_LEVEL")?.value.clone()
+    variables.iter().find(|variable| variable.name == name)?.value.clone()
+}
+
+/// The launch that a pod was made for, whatever others have made of its labels.
+pub(super) fn launch(pod: &Pod) -> u64 {
+    variable(pod, "STREAMS_PE_LAUNCH_COUNT").unwrap().parse().unwrap()
+}
+
+/// What a pod really does.
+pub(super) fn read(pod: &Pod) -> ObservedPod {
+    pod_status::read(pod, launch(pod))
+}
+
+/// Whether the pod was made for this PE object.
+pub(super) fn is_of(pod: &Pod, pe: &ProcessingElement) -> bool {
+    pod.name_any() == pod::name(PE, &pe.uid().unwrap(), launch(pod))
 }
 
 impl GroundTruth {
     /// The truth about the pod of a launch.
     pub(super) fn of(&mut self, pod: &Pod) -> &mut PodTruth {
-        self.pods.entry((owner(pod), pod_status::launch_count(pod))).or_default()
+        self.pods.entry(pod.name_any()).or_default()
     }
 
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut PodTruth> {
@@ -85,15 +105,18 @@ impl GroundTruth {
         self.just_deleted.clear();
     }
 
-    /// The PE object that controls the pod; one that is gone as it was at the end.
+    /// The PE object that the pod was made for; one that is gone as it was at the end.
     fn pe(&self, server: &Server, pod: &Pod) -> ProcessingElement {
         let pe: ProcessingElement = server.get(&Key::of(pod).sibling(PE)).unwrap();
-        if is_controlled_by(&pod.metadata, &pe) { pe } else { self.earlier[&owner(pod)].clone() }
+        if is_of(pod, &pe) {
+            return pe;
+        }
+        self.earlier.values().find(|pe| is_of(pod, pe)).cloned().unwrap()
     }
 
     /// The pod is gone.
     pub(super) fn removed(&mut self, pod: &Pod) {
-        let disrupted = pod_status::read(pod).disruption.is_some();
+        let disrupted = read(pod).disruption.is_some();
         let truth = self.of(pod);
         if truth.outcome.is_none() {
             truth.outcome = Some(if disrupted { TerminationOutcome::Failed } else { TerminationOutcome::Deleted });
@@ -119,6 +142,16 @@ impl GroundTruth {
                     self.check_deletion(server, &pod);
                 }
             }
+            (Verb::Merge, "Pod") => {
+                let body = call.body.as_ref().unwrap();
+                assert!(body.as_object().unwrap().keys().all(|part| part == "metadata"), "{body}");
+                let pod = server.get::<Pod>(&call.key);
+                if let Some(pod) = pod.filter(|pod| pod.uid().as_deref() == body["metadata"]["uid"].as_str()) {
+                    self.pe(server, &pod);
+                    let label = &body["metadata"]["labels"][names::LABEL_LAUNCH_COUNT];
+                    assert_eq!(label.as_str(), Some(&*launch(&pod).to_string()), "labels are restored as they were");
+                }
+            }
             (Verb::Get | Verb::List, _) => {}
             _ => panic!("the controller does not do this: {call}"),
         }
@@ -138,7 +171,7 @@ impl GroundTruth {
         if before.launch_count == 0 && after.created_launch_count == 1 {
             // Not asked for but recorded.
             let uid = existing.uid().unwrap();
-            assert!(self.pods.contains_key(&(uid, 1)), "a pod is recorded that was created");
+            assert!(self.pods.contains_key(&pod::name(PE, &uid, 1)), "a pod is recorded that was created");
             return;
         }
         let job: Job = server.get(&Key::of(pe).sibling(&pe.spec.job_name)).unwrap();
@@ -166,7 +199,8 @@ impl GroundTruth {
             return;
         }
         let uid = existing.uid().unwrap();
-        let truth = self.pods.get(&(uid, before.launch_count)).cloned().unwrap_or_default();
+        let name = pod::name(PE, &uid, before.launch_count);
+        let truth = self.pods.get(&name).cloned().unwrap_or_default();
         let is_recorded = before.last_termination.as_ref().is_some_and(|last| last.launch_count == before.launch_count);
         // The controller may not have heard yet that the pod is gone, or that it ran: what it knows permits these.
         let same_place = truth.host == existing.spec.placement.host;
@@ -177,8 +211,7 @@ impl GroundTruth {
         }
         let policies = policies(existing);
         let pods = server.list::<Pod>();
-        let own = pods.iter().filter(|pod| is_controlled_by(&pod.metadata, existing));
-        let pod = own.map(pod_status::read).find(|pod| pod.launch_count == before.launch_count);
+        let pod = pods.iter().map(read).find(|pod| pod.name == name);
         let unanswered = pod.as_ref().is_some_and(|pod| !pod.may_run(server.now()));
         let disrupted = pod.is_some_and(|pod| pod.disruption.is_some());
         let unsaid = if disrupted { TerminationOutcome::Failed } else { TerminationOutcome::Deleted };
@@ -201,7 +234,7 @@ impl GroundTruth {
         }
         let pe: ProcessingElement = server.get(&key.sibling(PE)).expect("a pod is created for a PE that exists");
         assert!(is_controlled_by(&pod.metadata, &pe), "a pod is created for the PE object that exists");
-        let launch_count = pod_status::launch_count(pod);
+        let launch_count = launch(pod);
         let status = pe.status.clone().unwrap_or_default();
         if status.launch_count == 0 {
             // The first is recorded once it was created.
@@ -209,7 +242,7 @@ impl GroundTruth {
             let job: Job = server.get(&Key::of(&pe).sibling(&pe.spec.job_name)).unwrap();
             let is_committed = job.status.unwrap().generation >= Some(pe.spec.generation);
             // It may have got another text since it was read.
-            let is_of_earlier_text = pod_status::read(pod).runtime_id.as_deref() != Some(&pe.spec.runtime_id);
+            let is_of_earlier_text = read(pod).runtime_id.as_deref() != Some(&pe.spec.runtime_id);
             assert!(is_committed || is_of_earlier_text, "the generation is committed");
         }
         assert_eq!(launch_count, status.launch_count.max(1), "a pod is created for the launch that was asked for");
@@ -217,25 +250,27 @@ impl GroundTruth {
             return;
         }
         let is_known = status.created_launch_count >= launch_count;
-        let may_be_known = !self.created_by_deposed.contains(&(owner(pod), launch_count));
+        let may_be_known = !self.created_by_deposed.contains(&pod.name_any());
         assert!(!is_known || !may_be_known, "a pod that is known to have been created comes back");
-        for other in server.list::<Pod>().iter().map(pod_status::read) {
+        for other in server.list::<Pod>().iter().map(read) {
             assert!(!other.may_run(server.now()), "{} still runs while {key} is created", other.name);
         }
         // What an unnoticed pod of the same launch came to does not count any more.
-        let truth = PodTruth { host: host(pod), level: level(pod), ..PodTruth::default() };
+        let truth = PodTruth { host: host(pod), level: variable(pod, LEVEL), ..PodTruth::default() };
         if self.is_deposed {
-            self.created_by_deposed.insert((owner(pod), launch_count));
+            self.created_by_deposed.insert(pod.name_any());
         }
-        self.pods.insert((owner(pod), launch_count), truth);
+        self.pods.insert(pod.name_any(), truth);
     }
 
     fn check_deletion(&mut self, server: &Server, pod: &Pod) {
-        let read = pod_status::read(pod);
-        let status = self.pe(server, pod).status.unwrap_or_default();
+        let (read, pe) = (read(pod), self.pe(server, pod));
+        // What an earlier PE object has left behind is deleted without anything being recorded of it (rule pe-22).
+        let is_left_behind = read.left_behind && self.earlier.contains_key(&pe.uid().unwrap());
+        let status = pe.status.unwrap_or_default();
         let recorded = status.last_termination.as_ref().is_some_and(|last| last.launch_count == read.launch_count);
         assert!(
-            read.launch_count < status.launch_count || recorded,
+            read.launch_count < status.launch_count || recorded || is_left_behind,
             "how {} ended is recorded before it is deleted",
             read.name
         );

@@ -7,12 +7,12 @@ mod events;
 mod ground_truth;
 
 use self::events::Surroundings;
-use self::ground_truth::host;
+use self::ground_truth::{host, is_of, read};
 use super::super::counters::Counters;
 use super::super::facts::is_restart_permitted;
 use super::super::memory::LastSeen;
+use super::super::metadata;
 use super::super::observed::{self, Policies};
-use super::super::pod_status;
 use super::super::reconciler::PeReconciler;
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::placement_hash::placement_hash;
@@ -331,7 +331,8 @@ impl PeSimulation {
             }
             match outcome {
                 Some(Outcome::Again(delay) | Outcome::Patiently(delay)) => {
-                    assert!(delay <= Duration::from_secs(400), "it waits for {delay:?}");
+                    // The longest pause between restorations, and as long as they count after it.
+                    assert!(delay <= Duration::from_secs(1200), "it waits for {delay:?}");
                     self.wait(delay.as_secs() + 1);
                 }
                 _ => quiet += 1,
@@ -348,7 +349,7 @@ impl PeSimulation {
         let pe = self.pe();
         let status = pe.status.clone().unwrap();
         let objects = self.surroundings.server.list::<Pod>();
-        let pods: Vec<observed::ObservedPod> = objects.iter().map(pod_status::read).collect();
+        let pods: Vec<observed::ObservedPod> = objects.iter().map(read).collect();
         let stop = pe.annotations().get(names::ANNOTATION_STOP_REQUESTED);
         assert_eq!(stop, status.stop_requested.as_ref(), "a request to stop, or to go on, is met");
         if status.stopped {
@@ -369,9 +370,12 @@ impl PeSimulation {
             None => {
                 assert_eq!(live.iter().map(|pod| pod.launch_count).collect::<Vec<_>>(), [status.launch_count]);
                 assert_eq!(status.phase, Some(PePhase::Running), "{status:?}");
-                let pod = objects.iter().find(|pod| pod_status::launch_count(pod) == status.launch_count).unwrap();
-                assert!(is_controlled_by(&pod.metadata, &pe), "it is the pod of this PE object");
-                assert_eq!(status.pod_uid, pod.metadata.uid);
+                let pod = objects.iter().find(|pod| pod.metadata.uid == status.pod_uid).unwrap();
+                assert!(is_of(pod, &pe), "it is the pod of this PE object");
+                assert_eq!(ground_truth::launch(pod), status.launch_count);
+                let spoilt = metadata::spoilt(&pod.metadata, &pe, status.launch_count);
+                assert_eq!(spoilt, None, "what others have made of it is restored");
+                assert!(is_controlled_by(&pod.metadata, &pe));
                 let pool =
                     pe.spec.placement.pool.as_ref().map(|_| self.surroundings.server.get::<HostPool>(&key(POOL)));
                 let of_pool = pool.flatten().and_then(|pool| pool.spec.hosts.first().cloned());
@@ -392,6 +396,12 @@ impl PeSimulation {
     /// Calls of the process that leads.
     pub(super) fn calls(&self) -> usize {
         self.leader.connection.calls()
+    }
+
+    /// The PE has recorded the uid of a pod that is there.
+    pub(super) fn is_recorded(&self) -> bool {
+        let recorded = self.pe().status.and_then(|status| status.pod_uid);
+        self.pods().iter().any(|pod| pod.metadata.uid == recorded)
     }
 
     pub(super) fn pods(&self) -> Vec<Pod> {
