@@ -44,7 +44,7 @@ pub const OPTIONS_CHANGED: &str = "OptionsChanged";
 pub const SETTLING: &str = "Settling";
 
 /// Longest message of a condition; longer ones are cut.
-const MESSAGE_MAX: usize = 4096;
+pub const MESSAGE_MAX: usize = 4096;
 
 /// Sets the condition of type `kind`; the time of transition changes only with `status`. Returns whether anything
 /// changed.

@@ -1,7 +1,8 @@
 //! The manifests of the custom resources.
 //!
 //! The schemas that are derived from the types are put into the form that the API server likes best: integer formats
-//! that it knows, and no `nullable`, so that an explicit `null` means "not set".
+//! that it knows, and no `nullable`, so that an explicit `null` means "not set". A status is one value to server-side
+//! apply: its controller writes it as a whole, and to keep a record of each field costs the API server at each write.
 
 use super::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, Resize};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -50,6 +51,10 @@ fn tidy(crd: CustomResourceDefinition) -> Result<CustomResourceDefinition, serde
     for version in versions.into_iter().flatten() {
         if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema").and_then(Value::as_object_mut) {
             tidy_schema(schema);
+        }
+        let status = version.pointer_mut("/schema/openAPIV3Schema/properties/status");
+        if let Some(status) = status.and_then(Value::as_object_mut) {
+            status.insert("x-kubernetes-map-type".to_owned(), "atomic".into());
         }
     }
     serde_json::from_value(value)
@@ -139,6 +144,18 @@ mod tests {
             {
                 // The API server shows the first result of a path only.
                 assert!(!column.json_path.contains("[*]"), "{} of {}", column.name, crd.spec.names.kind);
+            }
+        }
+    }
+
+    #[test]
+    fn a_status_is_one_value_and_a_spec_is_not() {
+        for crd in crds().unwrap() {
+            let kind = &crd.spec.names.kind;
+            for version in &crd.spec.versions {
+                let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref()).unwrap();
+                let kind_of_map = |part: &str| schema.properties.as_ref()?.get(part)?.x_kubernetes_map_type.as_deref();
+                assert_eq!((kind_of_map("status"), kind_of_map("spec")), (Some("atomic"), None), "{kind}");
             }
         }
     }

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// What a user wants to run.
 ///
-/// What compilation depends on cannot be edited once the job has a generation; the rest takes effect when a PE next
-/// starts.
+/// What compilation depends on cannot be edited once the job has a generation, nor the security of the transport and
+/// new redis servers. Other options of PEs take effect when a PE next starts, the rest at once.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "streams.ibm.com",
@@ -35,14 +35,18 @@ use std::time::Duration;
     validation = Rule::new(unchanged("fusion")).message(pinned("fusion")).reason(Reason::FieldValueForbidden).field_path(".spec.fusion"),
     validation = Rule::new(unchanged("threadingModel")).message(pinned("threadingModel")).reason(Reason::FieldValueForbidden).field_path(".spec.threadingModel"),
     validation = Rule::new(unchanged("submissionTimeValues")).message(pinned("submissionTimeValues")).reason(Reason::FieldValueForbidden).field_path(".spec.submissionTimeValues"),
+    validation = Rule::new(at_submission("!has(r.minWidth) || !has(r.width) || r.minWidth <= r.width"))
+        .message("width must not be less than minWidth").field_path(".spec.parallelRegions"),
+    validation = Rule::new(at_submission("!has(r.maxWidth) || !has(r.width) || r.width <= r.maxWidth"))
+        .message("width must not be greater than maxWidth").field_path(".spec.parallelRegions"),
     validation = Rule::new(entries_unchanged("width")).message(pinned("the widths of parallelRegions")).reason(Reason::FieldValueForbidden).field_path(".spec.parallelRegions"),
     validation = Rule::new(entries_unchanged("channelCount")).message(pinned("the channelCount of parallelRegions")).reason(Reason::FieldValueForbidden).field_path(".spec.parallelRegions"),
     validation = Rule::new(APP_TRACE_LEVEL_UNCHANGED).message(pinned("processingElement.appTraceLevel")).reason(Reason::FieldValueForbidden).field_path(".spec.processingElement"),
     validation = Rule::new(TRANSPORT_SECURITY_UNCHANGED).message(pinned("processingElement.transportSecurityType"))
         .reason(Reason::FieldValueForbidden).field_path(".spec.processingElement.transportSecurityType"),
-    validation = Rule::new(no_new_redis("checkpointRepository")).message(redis_settled("checkpointRepository"))
+    validation = Rule::new(no_other_redis("checkpointRepository")).message(redis_settled("checkpointRepository"))
         .reason(Reason::FieldValueForbidden).field_path(".spec.processingElement.checkpointRepository"),
-    validation = Rule::new(no_new_redis("checkpointDataStore")).message(redis_settled("checkpointDataStore"))
+    validation = Rule::new(no_other_redis("checkpointDataStore")).message(redis_settled("checkpointDataStore"))
         .reason(Reason::FieldValueForbidden).field_path(".spec.processingElement.checkpointDataStore"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase", description = "What the job does."),
     printcolumn(
@@ -195,10 +199,6 @@ fn default_validity() -> u32 {
         .message("name a region by its name (alias is an older word for the same)").reason(Reason::FieldValueRequired),
     validation = Rule::new("!has(self.minWidth) || !has(self.maxWidth) || self.minWidth <= self.maxWidth")
         .message("minWidth must not be greater than maxWidth").field_path(".minWidth"),
-    validation = Rule::new("!has(self.minWidth) || !has(self.width) || self.minWidth <= self.width")
-        .message("width must not be less than minWidth").field_path(".width"),
-    validation = Rule::new("!has(self.maxWidth) || !has(self.width) || self.width <= self.maxWidth")
-        .message("width must not be greater than maxWidth").field_path(".width"),
     validation = Rule::new("has(self.width) || has(self.minWidth) || has(self.maxWidth) || has(self.channelCount) || has(self.coolDownSeconds)")
         .message("set a width, bounds, coolDownSeconds or channelCount").reason(Reason::FieldValueRequired)
 )]
@@ -291,19 +291,52 @@ const TRANSPORT_SECURITY_UNCHANGED: &str = "!has(oldSelf.status) || !has(oldSelf
      (!has(self.spec.processingElement) || !has(self.spec.processingElement.transportSecurityType) || \
      self.spec.processingElement.transportSecurityType == 'none'))";
 
+/// This holds for each entry `r` of `parallelRegions` when the job is submitted. Afterwards the width of the submission
+/// says nothing of the one in force, and bounds are about that (rule job-31). An entry costs the API server a few
+/// comparisons of numbers, and there are 128.
+fn at_submission(holds: &str) -> String {
+    format!(
+        "(has(self.status) && has(self.status.generation)) || !has(self.spec.parallelRegions) || \
+         self.spec.parallelRegions.all(r, {holds})"
+    )
+}
+
+/// The names of the option that says where checkpoints are kept.
+const CHECKPOINTS: [&str; 2] = ["checkpointRepository", "checkpointDataStore"];
+
 /// The servers of checkpoints are found at the submission. A job that names some since before this rule was there keeps
-/// them. `option` is the name that the option has.
-fn no_new_redis(option: &str) -> String {
-    let has_redis = |of: &str| {
+/// them, under either name of the option; one that was submitted with some, and names none, may name some again: the
+/// frontend says whether they are the same (rule job-39). `option` is the name that the option has.
+///
+/// Fields are compared one by one: what has two names has two types.
+fn no_other_redis(option: &str) -> String {
+    let has_redis = |of: &str, option: &str| {
         format!(
             "(has({of}.spec.processingElement) && has({of}.spec.processingElement.{option}) && \
              has({of}.spec.processingElement.{option}.redis))"
         )
     };
-    let (now, before) = (has_redis("self"), has_redis("oldSelf"));
+    let now = format!("self.spec.processingElement.{option}.redis");
+    let is_as_under = |other: &str| {
+        let before = format!("oldSelf.spec.processingElement.{other}.redis");
+        let property = "restrictedProperty";
+        format!(
+            "({} && {now}.service == {before}.service && {now}.replicaCount == {before}.replicaCount && \
+             {now}.shardCount == {before}.shardCount && {now}.shuffle == {before}.shuffle && \
+             has({now}.{property}) == has({before}.{property}) && \
+             (!has({now}.{property}) || {now}.{property} == {before}.{property}))",
+            has_redis("oldSelf", other)
+        )
+    };
+    let [one, other] = CHECKPOINTS;
     format!(
-        "!has(oldSelf.status) || !has(oldSelf.status.generation) || !{now} || ({before} && \
-         self.spec.processingElement.{option}.redis == oldSelf.spec.processingElement.{option}.redis)"
+        "!has(oldSelf.status) || !has(oldSelf.status.generation) || !{} || {} || {} || \
+         (!{} && !{} && has(oldSelf.status.redisConfiguration))",
+        has_redis("self", option),
+        is_as_under(one),
+        is_as_under(other),
+        has_redis("oldSelf", one),
+        has_redis("oldSelf", other)
     )
 }
 

@@ -23,7 +23,7 @@ pub struct JobStatus {
     /// Number of the job, unique for the life of its namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_id: Option<u64>,
-    /// The application, pinned: it is never fetched again.
+    /// The application, pinned: once the job has a generation it is fetched again only if it is lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adl: Option<StoredAdl>,
     /// Committed generation: 0 after the submission, one more after each resize.
@@ -56,7 +56,7 @@ pub struct JobStatus {
     /// How far the committed generation has come.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
-    /// Widths that were refused; not tried again until others are wanted.
+    /// Widths that were refused; not tried again until others are wanted, or bounds, generation or compiler are others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_resize: Option<RejectedResize>,
     /// Widths in the specs of regions that the compiler refused, by region.

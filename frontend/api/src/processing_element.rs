@@ -373,6 +373,14 @@ impl ProcessingElementStatus {
         of_pod.map_or(Connectivity::None, |reported| reported.state)
     }
 
+    /// The launch of the pod with this uid, if its creation was recorded last: whatever its labels say, which anybody
+    /// can change.
+    #[must_use]
+    pub fn launch_of(&self, pod_uid: Option<&str>) -> Option<u64> {
+        let is_recorded = pod_uid.is_some() && self.pod_uid.as_deref() == pod_uid;
+        is_recorded.then_some(self.created_launch_count)
+    }
+
     /// Whether a pod of the PE may be waiting for the bundle of the job now, or be about to. One that has told of its
     /// connections has the bundle, and so has one that runs for long enough.
     #[must_use]
@@ -517,6 +525,26 @@ mod tests {
                 ..ProcessingElementStatus::default()
             };
             assert_eq!(status.may_wait_for_bundle(at(40)), expected, "{phase:?} {running_since:?} {told:?}");
+        }
+    }
+
+    #[test]
+    fn the_launch_of_a_pod_is_known_by_its_uid_once_its_creation_is_recorded() {
+        // uid that is recorded, uid of the pod -> its launch
+        let table = [
+            (Some("a"), Some("a"), Some(4)),
+            (Some("a"), Some("b"), None),
+            (None, Some("a"), None),
+            (None, None, None),
+        ];
+        for (recorded, uid, expected) in table {
+            let status = ProcessingElementStatus {
+                launch_count: 4,
+                created_launch_count: 4,
+                pod_uid: recorded.map(str::to_owned),
+                ..ProcessingElementStatus::default()
+            };
+            assert_eq!(status.launch_of(uid), expected, "{recorded:?} {uid:?}");
         }
     }
 

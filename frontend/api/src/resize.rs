@@ -10,6 +10,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
 /// Requests of a job that are kept at the same time (rule elasticity-18).
@@ -21,7 +22,7 @@ pub const RESIZES_LOOKED_AT: Duration = Duration::from_secs(60);
 
 /// Longest idempotency key, in bytes (rule elasticity-10).
 pub const KEY_MAX: usize = 256;
-/// Hex digits of a digest that the name of a request carries.
+/// Hex digits that the name of a request carries: of the digest of its key, or random ones.
 const DIGITS: usize = 20;
 
 /// Name of the request of a job with this idempotency key (rule elasticity-10).
@@ -30,9 +31,20 @@ pub fn name_of_key(job: &Job, key: &str) -> String {
     digest.update(job.metadata.uid.as_deref().unwrap_or_default());
     digest.update([0]);
     digest.update(key);
-    let digest = hex::encode(digest.finalize());
+    name_with(job, &hex::encode(digest.finalize()))
+}
+
+/// A name for a request of a job without a key, which no other request has. Whoever makes the request chooses it, and
+/// not the API server: a creation that is tried again finds what its first try has made (rule call-10).
+pub fn new_name(job: &Job) -> String {
+    // The keys of each RandomState are random; no other source of randomness is needed.
+    let random = || RandomState::new().build_hasher().finish();
+    name_with(job, &format!("{:016x}{:016x}", random(), random()))
+}
+
+fn name_with(job: &Job, digits: &str) -> String {
     let name = job.metadata.name.as_deref().unwrap_or_default();
-    format!("{name}-{}", digest.get(..DIGITS).unwrap_or(&digest))
+    format!("{name}-{}", digits.get(..DIGITS).unwrap_or(digits))
 }
 
 /// What is asked for.
@@ -139,7 +151,7 @@ pub enum ResizePolicy {
     Rebalance,
 }
 
-/// How far a request has come. Written by the job controller only.
+/// How far a request has come. Written by the job controller, and by the resize controller for a request without a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResizeStatus {
@@ -407,6 +419,7 @@ impl Resize {
 mod tests {
     use super::*;
     use crate::{BundleReference, JobSpec, ParallelRegionSpec};
+    use std::collections::BTreeSet;
 
     /// What the API server makes of a merge patch.
     fn patched(region: &ParallelRegion, patch: serde_json::Value) -> ParallelRegion {
@@ -457,6 +470,16 @@ mod tests {
         assert_eq!(name("u1", "k"), "flow-9d96789a340ffdb657e9");
         assert_ne!(name("u1", "k"), name("u1", "l"));
         assert_ne!(name("u1", "k"), name("u2", "k"), "a job that was made again is another one");
+    }
+
+    #[test]
+    fn without_a_key_each_request_has_a_name_of_its_own() {
+        let job = Job::new("flow", JobSpec::of(BundleReference::default()));
+        let names: BTreeSet<String> = (0..1_000).map(|_| new_name(&job)).collect();
+        assert_eq!(names.len(), 1_000);
+        let digits = names.iter().map(|name| name.strip_prefix("flow-").unwrap());
+        let is_name = |digits: &str| digits.len() == 20 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        assert!(digits.clone().all(is_name), "{names:?}");
     }
 
     #[test]
