@@ -27,7 +27,6 @@ use crate::pe_api::{self, Callers, PeApi};
 use crate::service_endpoints;
 use crate::subscription::SubscriptionApi;
 use anyhow::{Context as _, anyhow};
-use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -35,7 +34,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_kubernetes::client::CallOptions;
+use streams_kubernetes::client::{CallOptions, configuration};
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::error::with_causes;
 use streams_kubernetes::events::{Events, Reporter};
@@ -387,14 +386,12 @@ fn signals() -> anyhow::Result<CancellationToken> {
 
 /// The cluster of a context of the kubeconfig; without one, of its current context or of the pod.
 async fn configuration(context: Option<String>) -> anyhow::Result<Config> {
-    let config = match context {
-        None => Config::infer().await.map_err(|error| anyhow!("{error}")),
-        Some(context) => {
-            let options = KubeConfigOptions { context: Some(context), ..KubeConfigOptions::default() };
-            Config::from_kubeconfig(&options).await.map_err(|error| anyhow!("{error}"))
-        }
+    let is_named = context.is_some();
+    // kube's messages have their causes in them already.
+    let config = match configuration::from_kubeconfig(context).await {
+        Err(of_kubeconfig) if !is_named => Config::incluster().map_err(|of_pod| anyhow!("{of_pod}; {of_kubeconfig}")),
+        config => config.map_err(|error| anyhow!("{error}")),
     };
-    // kube's message has its causes in it already.
     config.context("there is no usable cluster configuration")
 }
 

@@ -24,9 +24,9 @@ use self::options::{Arguments, Command};
 use self::resize::Ending;
 use anyhow::anyhow;
 use clap::Parser;
-use kube::config::KubeConfigOptions;
-use kube::{Client, Config};
+use kube::Client;
 use std::process::ExitCode;
+use streams_kubernetes::client::configuration;
 
 /// The request has not come so far in the time that there was; it goes on.
 const TIME_IS_OVER: u8 = 3;
@@ -47,9 +47,8 @@ async fn main() -> ExitCode {
 async fn run(arguments: Arguments) -> anyhow::Result<Ending> {
     // Fails only if there is a provider already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let options = KubeConfigOptions { context: arguments.context, ..KubeConfigOptions::default() };
     // kube's message has its causes in it already.
-    let mut config = Config::from_kubeconfig(&options).await.map_err(|error| anyhow!("{error}"))?;
+    let mut config = configuration::from_kubeconfig(arguments.context).await.map_err(|error| anyhow!("{error}"))?;
     if let Some(namespace) = arguments.namespace {
         config.default_namespace = namespace;
     }

@@ -2,7 +2,6 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
-use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
 use streams_api::resize::KEY_MAX;
@@ -16,7 +15,7 @@ Examples:
     kubectl streams resize sensors Clean=4 Score=3 --wait written
     kubectl streams resize sensors Clean=4 --expect Clean=2 --timeout 2m
     kubectl streams resize sensors Clean=4 --key balancer-17
-    kubectl streams cancel sensors-7xk2p
+    kubectl streams cancel sensors-1f0c9e4ab2d37c58e6a1
     kubectl streams plan sensors Clean=4
     kubectl streams graph sensors
 
@@ -32,7 +31,7 @@ Examples:
 
 const CANCEL_EXAMPLES: &str = "\
 Examples:
-    kubectl streams cancel sensors-7xk2p
+    kubectl streams cancel sensors-1f0c9e4ab2d37c58e6a1
 
 Exit statuses: 0 it is withdrawn; 1 it is too late, or an error; 3 the time is over, and it may still be withdrawn.";
 
@@ -97,7 +96,7 @@ pub(crate) struct PlanOptions {
     /// Whether PEs keep their operators, or operators are distributed anew
     #[arg(long, value_enum, default_value_t)]
     pub(crate) policy: Policy,
-    /// Address of the elasticity API: a URL, or HOST:PORT for http
+    /// Address of the elasticity API, which is spoken to without TLS: HOST:PORT, or a URL with http
     #[arg(long, value_name = "ADDRESS", default_value = "localhost:50052", value_parser = url)]
     pub(crate) endpoint: String,
     /// File with a token to show where the frontend asks who calls (--authenticate=token)
@@ -221,9 +220,16 @@ impl Wait {
     }
 }
 
-/// What an address without a scheme means.
-fn url(address: &str) -> Result<String, Infallible> {
-    Ok(if address.contains("://") { address.to_owned() } else { format!("http://{address}") })
+/// What an address means: the elasticity API has no TLS of its own.
+fn url(address: &str) -> Result<String, String> {
+    match address.split_once("://") {
+        None => Ok(format!("http://{address}")),
+        Some(("http", _)) => Ok(address.to_owned()),
+        Some((scheme, _)) => Err(format!(
+            "the elasticity API is spoken to by http, not by {scheme}; kubectl -n streams-system port-forward \
+             service/streams-frontend 50052 brings it to this machine"
+        )),
+    }
 }
 
 fn region_and_width(text: &str) -> Result<(String, u32), String> {
@@ -274,13 +280,14 @@ mod tests {
             ("127.0.0.1:23807", "http://127.0.0.1:23807"),
             ("localhost:50052", "http://localhost:50052"),
             ("[::1]:50052", "http://[::1]:50052"),
-            ("https://frontend:50052", "https://frontend:50052"),
+            ("http://frontend:50052", "http://frontend:50052"),
         ] {
             let arguments =
                 Arguments::try_parse_from(["kubectl-streams", "plan", "sensors", "Clean=4", "--endpoint", address]);
             let Command::Plan(options) = arguments.unwrap().command else { panic!("{address}") };
             assert_eq!(options.endpoint, expected);
         }
+        assert!(url("https://frontend:50052").unwrap_err().contains("not by https"));
     }
 
     #[test]

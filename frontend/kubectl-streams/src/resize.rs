@@ -10,7 +10,7 @@ use kube::runtime::watcher::watch_object;
 use kube::{Client, ResourceExt as _};
 use std::pin::pin;
 use std::time::Duration;
-use streams_api::resize::name_of_key;
+use streams_api::resize::{name_of_key, new_name};
 use streams_api::{DesiredWidth, Job, Resize, ResizePhase, ResizeSpec, names};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -37,8 +37,10 @@ pub(crate) async fn resize(client: Client, namespace: &str, options: ResizeOptio
         bail!("there is no job {job} in namespace {namespace}");
     };
     let requests: Api<Resize> = Api::namespaced(client, namespace);
+    let has_key = options.key.is_some();
     let (name, is_new) = make(&requests, &request(&of, options)?).await?;
-    println!("streamsresize.streams.ibm.com/{name} {}", if is_new { "created" } else { "exists" });
+    // Without a key nobody else has made it: an answer was lost, and the client has tried again.
+    println!("streamsresize.streams.ibm.com/{name} {}", if is_new || !has_key { "created" } else { "exists" });
     let Some(phase) = wait else { return Ok(Ending::Good) };
     match timeout_at(deadline, follow(requests, jobs, &job, &name, phase)).await {
         Ok(ending) => ending,
@@ -49,31 +51,30 @@ pub(crate) async fn resize(client: Client, namespace: &str, options: ResizeOptio
     }
 }
 
-/// Makes a request, or finds the one that its key names. Returns its name, and whether it is new.
+/// Makes a request, or finds the one that its key names. Returns its name, and whether it is new. The client tries a
+/// creation again whose answer is lost: it finds then what the first try has made.
 async fn make(requests: &Api<Resize>, wanted: &Resize) -> anyhow::Result<(String, bool)> {
     let refused = match requests.create(&PostParams::default(), wanted).await {
         Ok(made) => return Ok((made.name_any(), true)),
         Err(refused) => refused,
     };
-    let is_there = matches!(&refused, kube::Error::Api(status) if status.code == 409);
-    if let (true, Some(name)) = (is_there, &wanted.metadata.name) {
-        let found = requests.get(name).await.context("the request with this key")?;
+    if matches!(&refused, kube::Error::Api(status) if status.is_already_exists()) {
+        let name = wanted.name_any();
+        let found = requests.get(&name).await.context("the request of this name")?;
         if !found.spec.wants_the_same_as(&wanted.spec) {
             bail!("the key is that of another request of the job, {name}, which wants something else");
         }
-        return Ok((name.clone(), false));
+        return Ok((name, false));
     }
     Err(refused).context("the request was not taken")
 }
 
-/// The object to create; without a key the API server completes its name.
+/// The object to create. Its name is that of its key, or one that no other request has.
 fn request(of: &Job, options: ResizeOptions) -> anyhow::Result<Resize> {
     let ResizeOptions { job, widths, expect, expect_generation, policy, key, .. } = options;
     let regions = desired(widths, expect)?;
-    let metadata = match key {
-        Some(key) => ObjectMeta { name: Some(name_of_key(of, &key)), ..ObjectMeta::default() },
-        None => ObjectMeta { generate_name: Some(format!("{job}-")), ..ObjectMeta::default() },
-    };
+    let name = key.map_or_else(|| new_name(of), |key| name_of_key(of, &key));
+    let metadata = ObjectMeta { name: Some(name), ..ObjectMeta::default() };
     let spec = ResizeSpec { job_name: job, regions, expected_generation: expect_generation, policy: policy.into() };
     Ok(Resize { metadata, spec, status: None })
 }
@@ -134,6 +135,9 @@ async fn follow(
         if let Some(is_good) = has_come_to(request, phase) {
             return Ok(if is_good { Ending::Good } else { Ending::Bad });
         }
+        if is_deleted(request) {
+            bail!("the request was deleted");
+        }
     }
 }
 
@@ -182,14 +186,19 @@ fn withdrawn(request: &Resize) -> Option<anyhow::Result<Ending>> {
     }
 }
 
+/// Whether somebody has deleted a request before it said that it was committed. Finalizers may hold its object.
+fn is_deleted(request: &Resize) -> bool {
+    request.metadata.deletion_timestamp.is_some() && request.phase() < ResizePhase::Written
+}
+
 /// Waits until a request is committed, or has ended.
 async fn until_decided(requests: Api<Resize>, name: &str) -> anyhow::Result<Resize> {
     let mut requests = pin!(watch_object(requests, name));
     loop {
         match requests.try_next().await {
             Ok(Some(Some(request))) if request.phase() >= ResizePhase::Written => return Ok(request),
-            Ok(Some(Some(_))) => {}
-            Ok(Some(None)) => bail!("the request was deleted"),
+            Ok(Some(Some(request))) if !is_deleted(&request) => {}
+            Ok(Some(_)) => bail!("the request was deleted"),
             Ok(None) => bail!("the watch of the request ended"),
             Err(error) => eprintln!("watching again: {}", words::of_error(&error)),
         }
@@ -199,7 +208,24 @@ async fn until_decided(requests: Api<Resize>, name: &str) -> anyhow::Result<Resi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::{Arguments, Command};
+    use clap::Parser as _;
     use serde_json::json;
+    use streams_api::{BundleReference, JobSpec};
+
+    /// The client tries a creation again whose answer is lost; the API server would choose another name each time.
+    #[test]
+    fn each_request_has_its_name_before_it_is_made() {
+        let job = Job::new("flow", JobSpec::of(BundleReference::default()));
+        let name = |key: &[&str]| {
+            let arguments = ["kubectl-streams", "resize", "flow", "R=3"].into_iter().chain(key.iter().copied());
+            let Command::Resize(options) = Arguments::try_parse_from(arguments).unwrap().command else { panic!() };
+            request(&job, options).unwrap().metadata.name.unwrap()
+        };
+        let with_key = ["--key", "k"];
+        assert_eq!(name(&with_key), name_of_key(&job, "k"));
+        assert!(name(&[]) != name(&[]) && name(&[]).starts_with("flow-"));
+    }
 
     #[test]
     fn a_request_is_withdrawn_once_and_that_is_good_every_time() {
@@ -220,6 +246,27 @@ mod tests {
             .unwrap();
             let decided = withdrawn(&request).map(|decided| decided.is_ok_and(|ending| ending == Ending::Good));
             assert_eq!(decided, expected, "{phase}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_deleted_is_waited_for_only_once_it_is_committed() {
+        // it is being deleted, phase -> nothing becomes of it
+        let table = [
+            (false, "Pending", false),
+            (true, "Pending", true),
+            (true, "Planned", true),
+            (true, "Written", false),
+            (true, "Cancelled", false),
+        ];
+        for (is_going, phase, expected) in table {
+            let at = is_going.then_some("2026-11-26T00:00:00Z");
+            let request: Resize = serde_json::from_value(json!({
+                "metadata": {"name": "r", "deletionTimestamp": at},
+                "spec": {"jobName": "flow", "regions": [{"name": "R", "width": 3}]}, "status": {"phase": phase},
+            }))
+            .unwrap();
+            assert_eq!(is_deleted(&request), expected, "{is_going} {phase}");
         }
     }
 }

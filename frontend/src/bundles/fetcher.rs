@@ -84,7 +84,7 @@ impl Fetcher {
         Ok(Self {
             http: Http::new(Arc::clone(&options), lookup, roots)?,
             contents: Contents::new(options.cache_bytes, options.store.clone(), options.max_bytes),
-            proofs: Proofs::new(),
+            proofs: Proofs::new(proven),
             proven,
             places: Places::new(options.at_once),
             unpacking: Arc::new(Semaphore::new(1)),
@@ -106,7 +106,18 @@ impl Fetcher {
         let place = self.places.acquire(namespace).await;
         let demand = Demand { bundle, namespace, wanted: &Wanted::Any, place: &place };
         let content = self.obtain(&demand, kubernetes).await?;
-        self.unpack(bundle, content, &place).await
+        let sha256 = content.sha256.clone();
+        let unpacked = self.unpack(bundle, content, &place).await;
+        if unpacked.as_ref().is_err_and(|error| !error.is_transient()) {
+            self.note_unusable(&sha256);
+        }
+        unpacked
+    }
+
+    /// A submission failed because of the bundle with this digest. Whoever corrects it, perhaps at the same URL, is
+    /// not told so out of memory: the server is asked whether it has another one by now.
+    pub fn note_unusable(&self, sha256: &str) {
+        self.proofs.note_unusable(sha256);
     }
 
     /// Waits until a bundle of this namespace may be fetched again.
@@ -255,6 +266,7 @@ impl Fetcher {
         if let Some(proof) = proof.as_ref().filter(|proof| proof.counts(self.proven))
             && demand.bundle.pull_policy == PullPolicy::IfNotPresent
             && *demand.wanted == Wanted::Any
+            && !self.proofs.is_unusable(&proof.sha256)
             && let Some(content) = self.contents.get(&proof.sha256, demand.place).await
         {
             return Ok(content);

@@ -86,24 +86,43 @@ impl Proof {
 
 /// All proofs. Those of a process end with it.
 #[derive(Clone)]
-pub(super) struct Proofs(Cache<ProofKey, Proof>);
+pub(super) struct Proofs {
+    proofs: Cache<ProofKey, Proof>,
+    /// Contents that a submission could not use. Whoever put them there may correct them: the server is asked each
+    /// time, also for others who want the same content.
+    unusable: Cache<String, ()>,
+}
 
 impl Proofs {
-    pub(super) fn new() -> Self {
-        Self(Cache::builder().max_capacity(MAX_PROOFS).time_to_live(KNOWN).build())
+    /// Proofs that count so long.
+    pub(super) fn new(proven: Duration) -> Self {
+        Self {
+            proofs: Cache::builder().max_capacity(MAX_PROOFS).time_to_live(KNOWN).build(),
+            unusable: Cache::builder().max_capacity(MAX_PROOFS).time_to_live(proven).build(),
+        }
     }
 
     pub(super) fn get(&self, key: &ProofKey) -> Option<Proof> {
-        self.0.get(key)
+        self.proofs.get(key)
     }
 
     pub(super) fn put(&self, key: ProofKey, proof: Proof) {
-        self.0.insert(key, proof);
+        self.proofs.insert(key, proof);
     }
 
     /// The server does not give it any more.
     pub(super) fn forget(&self, key: &ProofKey) {
-        self.0.invalidate(key);
+        self.proofs.invalidate(key);
+    }
+
+    /// A submission failed because of this content.
+    pub(super) fn note_unusable(&self, sha256: &str) {
+        self.unusable.insert(sha256.to_owned(), ());
+    }
+
+    /// Whether this content is worth another question to the server.
+    pub(super) fn is_unusable(&self, sha256: &str) -> bool {
+        self.unusable.contains_key(sha256)
     }
 }
 

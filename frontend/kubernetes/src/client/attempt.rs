@@ -2,7 +2,7 @@
 //! that it is made for hears of it, and the gate that the call has passed is told how it ended.
 
 use super::ends::{TimedOut, end, is_in_vain};
-use super::{Before, Deadline, Final, Retry, is_watch, named, template};
+use super::{Before, CallOptions, Deadline, Final, Retry, is_watch, named, template};
 use crate::error::NOT_DECLARED;
 use crate::gate;
 use crate::metrics::{AnswerLabels, CallLabels, Metrics, as_seconds};
@@ -25,12 +25,14 @@ const ANSWER_MAX: usize = 512 << 20;
 #[derive(Clone)]
 pub(super) struct AttemptLayer {
     time_out: Duration,
+    /// With less time than this no try is begun whose call has an answer already.
+    least: Duration,
     metrics: Metrics,
 }
 
 impl AttemptLayer {
-    pub(super) fn new(time_out: Duration, metrics: &Metrics) -> Self {
-        Self { time_out, metrics: metrics.clone() }
+    pub(super) fn new(options: CallOptions, metrics: &Metrics) -> Self {
+        Self { time_out: options.attempt, least: options.first_delay, metrics: metrics.clone() }
     }
 }
 
@@ -73,12 +75,16 @@ where
         let attempt_ends = start + self.layer.time_out;
         let ends = Deadline::of(&request).map_or(attempt_ends, |deadline| deadline.min(attempt_ends));
         let metrics = self.layer.metrics.clone();
+        let is_late = !watch && ends.saturating_duration_since(start) < self.layer.least;
+        if is_late && let Some(before) = Before::take(&request) {
+            // It waited for its turn for too long. Cut off at once, the try would only hide why the one before failed.
+            return Box::pin(async { before });
+        }
         if !watch && ends <= start {
-            // It waited for its turn for too long.
-            let before = Before::take(&request);
-            return Box::pin(async { before.unwrap_or_else(|| Err(TimedOut(Duration::ZERO).into())) });
+            return Box::pin(async { Err(TimedOut(Duration::ZERO).into()) });
         }
         let (method, retry) = (request.method().clone(), request.extensions().get::<Retry>().copied());
+        let is_write = !method.is_safe();
         let answer = self.inner.call(request);
         Box::pin(async move {
             // Here, because the call itself is made by a task that works for everybody.
@@ -91,7 +97,7 @@ where
                     Ok(result) => result,
                     Err(_) => Err(TimedOut(start.elapsed()).into()),
                 };
-                gate::tried(end(&result));
+                gate::tried(end(&result), is_write);
                 if is_in_vain(&result) {
                     under_way.in_vain();
                 }

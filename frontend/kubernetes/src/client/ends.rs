@@ -35,6 +35,11 @@ pub(super) fn is_in_vain<B>(result: &Result<Response<B>, BoxError>) -> bool {
     }
 }
 
+/// There are too many such calls (429): of all, or of those that a namespace may make.
+pub(super) fn is_too_many<B>(result: &Result<Response<B>, BoxError>) -> bool {
+    result.as_ref().is_ok_and(|response| response.status() == StatusCode::TOO_MANY_REQUESTS)
+}
+
 /// What is wrong may pass.
 fn may_pass(status: StatusCode) -> bool {
     matches!(

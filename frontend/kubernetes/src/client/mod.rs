@@ -16,6 +16,7 @@
 //! same however often), create-or-match, compare-and-swap (409) or deletion with a uid: see [`writer`](super::writer).
 
 mod attempt;
+pub mod configuration;
 mod ends;
 mod retries;
 
@@ -42,7 +43,7 @@ task_local! {
     static TRIED_ONCE: ();
 }
 
-/// Makes calls that are not tried again if they fail by themselves (`End` of the gate).
+/// Makes calls that are not tried again if they fail by themselves (`End` of the gate), or if there are too many.
 pub(crate) async fn tried_once<F: Future>(calls: F) -> F::Output {
     TRIED_ONCE.scope((), calls).await
 }
@@ -160,7 +161,7 @@ where
     });
     builder
         .with_layer(&BufferLayer::new(BUFFERED_CALLS))
-        .with_layer(&AttemptLayer::new(options.attempt, metrics))
+        .with_layer(&AttemptLayer::new(options, metrics))
         .with_layer(&RetryLayer::new(Retries::new(options, metrics)))
         .with_layer(&deadline)
         .build()
@@ -333,7 +334,8 @@ mod tests {
             (&[Answer(504), Answer(201)], Some(504), 1),
             (&[Hang, Answer(201)], None, 1),
             (&[Answer(503), Answer(201)], Some(200), 2),
-            (&[Answer(429), Answer(201)], Some(200), 2),
+            // Perhaps there are too many of its namespace only.
+            (&[Answer(429), Answer(201)], Some(429), 1),
             (&[BreakOff, Answer(201)], Some(200), 2),
         ];
         for (tries, status, count) in table {
@@ -377,6 +379,26 @@ mod tests {
         let other = gate.call("b", tokio::time::sleep(Duration::from_secs(60)));
         let ((status, tries, took), ()) = tokio::join!(first, other);
         assert_eq!((status, tries, took.as_secs()), (Some(500), 1, 10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_try_that_would_be_cut_off_at_once_is_not_begun_and_hides_no_answer() {
+        use Try::*;
+        // milliseconds after which it gets a place again, behaviour of the server -> status at the end, tries
+        let table: [(u64, &[Try], Option<u16>, usize); 4] = [
+            (9_950, &[Answer(500), Hang], Some(500), 1),
+            (9_899, &[Answer(500), Answer(201)], Some(200), 2),
+            // It keeps its place.
+            (0, &[RetryAfter(503, 9), Answer(201)], Some(200), 2),
+            (0, &[RetryAfter(503, 10), Answer(201)], Some(503), 1),
+        ];
+        for (milliseconds, tries, status, count) in table {
+            let gate = Gate::new(Limits::of(1), &Metrics::new("test"));
+            let first = gate.call("a", call(tries));
+            let other = gate.call("b", tokio::time::sleep(Duration::from_millis(milliseconds)));
+            let ((actual_status, actual_count, _), ()) = tokio::join!(first, other);
+            assert_eq!((actual_status, actual_count), (status, count), "{milliseconds} {tries:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! Which calls are tried again, and when (rule call-2). One that failed by itself keeps no place at the gate meanwhile
 //! (rule call-23).
 
-use super::ends::{TimedOut, end, is_in_vain};
+use super::ends::{TimedOut, end, is_in_vain, is_too_many};
 use super::{Before, CallOptions, Deadline, Retry, is_tried_once, named};
 use crate::gate::{self, End};
 use crate::metrics::{AnswerLabels, Metrics};
@@ -57,7 +57,7 @@ impl Policy<Request<Body>, Response<AnyBody>, BoxError> for Retries {
             return None;
         }
         let is_by_itself = end(result) == End::FailedByItself;
-        if is_by_itself && is_tried_once() {
+        if is_tried_once() && (is_by_itself || is_too_many(result)) {
             return None;
         }
         let (code, wished) = match result {
@@ -66,7 +66,8 @@ impl Policy<Request<Body>, Response<AnyBody>, BoxError> for Retries {
             Err(_) => ("transport".to_owned(), None),
         };
         let delay = self.next_delay()?.max(wished.unwrap_or_default());
-        if Instant::now() + delay >= deadline {
+        // Cut off at once, the next try would only hide how this one ended.
+        if Instant::now() + delay + self.options.first_delay > deadline {
             return None;
         }
         request.extensions_mut().insert(Retry(self.made as u64));

@@ -336,6 +336,43 @@ async fn a_server_is_asked_again_conditionally_and_only_for_what_it_gave_to_the_
 }
 
 #[tokio::test]
+async fn a_bundle_that_failed_and_was_corrected_at_its_url_is_seen_at_once() {
+    let bundle = Arc::new(Mutex::new(("\"broken\"", b"PK, but no more".to_vec())));
+    let current = Arc::clone(&bundle);
+    let site = Site::start(move |seen| {
+        let (etag, bytes) = current.lock().unwrap().clone();
+        if seen.header("if-none-match") == Some(etag) {
+            return status(StatusCode::NOT_MODIFIED);
+        }
+        content(bytes, Some(etag))
+    })
+    .await;
+    let address = url(&site.http(GIT, "/app.sab"));
+    let asked = || site.take().iter().map(|seen| seen.header("if-none-match").map(str::to_owned)).collect::<Vec<_>>();
+    let tagged = |etag: &str| Some(etag.to_owned());
+
+    let fetcher = site.fetcher();
+    assert_eq!(fails(&fetcher, &address).await.0, "BundleInvalid");
+    assert_eq!(asked(), [None]);
+    assert_eq!(fails(&fetcher, &address).await.0, "BundleInvalid");
+    assert_eq!(asked(), [tagged("\"broken\"")], "nobody has corrected it yet");
+    *bundle.lock().unwrap() = ("\"refused\"", sab("One"));
+    let refused = fetch(&fetcher, &address).await.unwrap();
+    assert_eq!(asked(), [tagged("\"broken\"")]);
+    assert_eq!(fetch(&fetcher, &address).await.unwrap(), refused);
+    assert!(asked().is_empty(), "it is proven");
+
+    // It can be read, but what is in it cannot be compiled.
+    fetcher.note_unusable(&refused.bundle_sha256);
+    *bundle.lock().unwrap() = ("\"good\"", sab("Two"));
+    let good = fetch(&fetcher, &address).await.unwrap();
+    assert_eq!(asked(), [tagged("\"refused\"")]);
+    assert_ne!(good.bundle_sha256, refused.bundle_sha256);
+    assert_eq!(fetch(&fetcher, &address).await.unwrap(), good);
+    assert!(asked().is_empty(), "it is proven");
+}
+
+#[tokio::test]
 async fn bytes_that_are_lost_before_the_answer_are_asked_for_unconditionally() {
     let store = tempfile::tempdir().unwrap();
     let directory = store.path().to_owned();
