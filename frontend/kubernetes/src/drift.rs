@@ -84,12 +84,49 @@ pub(crate) fn removal_of_surplus<K: Object, M: Serialize>(desired: &K, existing:
     Ok(has_surplus.then(|| json!({"spec": {"ports": kept}})))
 }
 
+/// A merge patch that removes from `existing` what an apply leaves: in the spec of a custom resource or of a Service
+/// the fields that others own, and annotations that this manager has given to the object at its creation and wants no
+/// more. `None` if there are none.
+///
+/// # Errors
+/// As [`difference`].
+pub(crate) fn removal_after_apply<K: Object>(
+    manager: Manager,
+    desired: &K,
+    existing: &K,
+) -> Result<Option<Value>, Error> {
+    let spec = removal_of_others(desired, existing)?;
+    let annotations = outlived_annotations(manager, desired.meta(), existing.meta());
+    if annotations.is_empty() {
+        return Ok(spec);
+    }
+    let mut patch = spec.unwrap_or_else(|| json!({}));
+    patch["metadata"] = json!({ "annotations": annotations });
+    Ok(Some(patch))
+}
+
+/// Annotations that are not desired, and that this manager owns by another write than an apply: an apply removes what
+/// an apply has set. Those of users belong to other managers. Each is null.
+fn outlived_annotations(
+    Manager(manager): Manager,
+    desired: &ObjectMeta,
+    existing: &ObjectMeta,
+) -> BTreeMap<String, Value> {
+    let entries = existing.managed_fields.iter().flatten();
+    let ours = entries
+        .filter(|entry| entry.manager.as_deref() == Some(manager) && entry.operation.as_deref() == Some("Update"));
+    let fields = ours.filter_map(|entry| entry.fields_v1.as_ref()?.0.pointer("/f:metadata/f:annotations")?.as_object());
+    let keys = fields.flat_map(Map::keys).filter_map(|field| field.strip_prefix("f:"));
+    let has = |meta: &ObjectMeta, key: &str| meta.annotations.as_ref().is_some_and(|all| all.contains_key(key));
+    keys.filter(|key| has(existing, key) && !has(desired, key)).map(|key| (key.to_owned(), Value::Null)).collect()
+}
+
 /// A merge patch that removes from `existing` the fields that an apply leaves in the spec of a custom resource or of a
 /// Service because others own them. `None` if there are none.
 ///
 /// # Errors
 /// As [`difference`].
-pub(crate) fn removal_of_others<K: Object>(desired: &K, existing: &K) -> Result<Option<Value>, Error> {
+fn removal_of_others<K: Object>(desired: &K, existing: &K) -> Result<Option<Value>, Error> {
     let is_service = K::kind(&()) == "Service";
     if !is_service && !is_custom::<K>() {
         return Ok(None);
@@ -471,6 +508,36 @@ mod tests {
             let (desired, existing) = (of(desired), of(existing));
             assert_eq!(difference(US, &desired, &existing).unwrap().as_deref(), field, "{existing:?}");
             assert_eq!(removal_of_others(&desired, &existing).unwrap(), removed, "{existing:?}");
+        }
+    }
+
+    #[test]
+    fn annotations_that_an_object_was_created_with_go_when_they_are_not_desired_any_more() {
+        let entry = |manager: &str, operation: &str, keys: &[&str]| {
+            let fields: Map<String, Value> = keys.iter().map(|key| (format!("f:{key}"), json!({}))).collect();
+            json!({
+                "manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:metadata": {"f:annotations": fields}},
+            })
+        };
+        let annotations = json!({"kept": "1", "x/old": "1", "of-user": "1"});
+        // who has set which annotation -> those that are removed
+        let table = [
+            (json!([entry("us", "Update", &["kept", "x/old"]), entry("us", "Apply", &["kept"])]), Some("x/old")),
+            (json!([entry("us", "Update", &[".", "kept", "gone"])]), None),
+            (json!([entry("us", "Apply", &["x/old"])]), None),
+            (json!([entry("kubectl", "Update", &["of-user"]), entry("us", "Update", &["kept"])]), None),
+            (json!([]), None),
+        ];
+        for (managed_fields, expected) in table {
+            let metadata = json!({"name": "s", "annotations": annotations, "managedFields": managed_fields});
+            let existing = service(json!({"metadata": metadata, "spec": {"type": "ClusterIP"}}));
+            let desired = service(json!({
+                "metadata": {"name": "s", "annotations": {"kept": "1"}}, "spec": {"type": "ClusterIP"},
+            }));
+            let patch = removal_after_apply(US, &desired, &existing).unwrap();
+            let expected = expected.map(|key| json!({"metadata": {"annotations": {key: null}}}));
+            assert_eq!(patch, expected, "{managed_fields}");
         }
     }
 

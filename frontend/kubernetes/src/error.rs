@@ -99,6 +99,17 @@ impl Error {
         matches!(self, Self::Call(error) if is_of_quota(error))
     }
 
+    /// Whether the object is too large to be stored: the API server says so itself (413), or tells what etcd has said
+    /// (500).
+    pub fn is_too_large(&self) -> bool {
+        let says_so = |message: &str| ["too large", "larger than max"].iter().any(|words| message.contains(words));
+        match self {
+            Self::Refused { message, .. } => says_so(message),
+            Self::Call(kube::Error::Api(status)) => says_so(&status.message),
+            _ => false,
+        }
+    }
+
     /// Whether trying again without a change cannot help.
     pub fn is_permanent(&self) -> bool {
         matches!(self, Self::Refused { .. } | Self::Foreign { .. })
@@ -191,6 +202,11 @@ pub(crate) fn is_unanswered(error: &kube::Error) -> bool {
         kube::Error::Api(status) => status.code >= 500,
         _ => true,
     }
+}
+
+/// There are too many such calls (429).
+pub(crate) fn is_too_many(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 429)
 }
 
 /// The object was changed by somebody else (409).
@@ -294,6 +310,22 @@ mod tests {
         for (message, code, expected) in table {
             let error = written(&ConfigMap::default(), refusal(message, code));
             assert_eq!((error.is_of_quota(), error.is_forbidden()), (expected, code == 403), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused_by_the_api_server_or_by_what_stores_it() {
+        let refusal =
+            |message: &str, code| kube::Error::Api(Status::failure(message, "Unknown").with_code(code).boxed());
+        let table = [
+            ("Request entity too large: limit is 3145728", 413, true),
+            ("etcdserver: request is too large", 500, true),
+            ("rpc error: code = ResourceExhausted desc = trying to send message larger than max", 500, true),
+            ("spec.regions: Too many: 300", 422, false),
+            ("etcdserver: leader changed", 500, false),
+        ];
+        for (message, code, expected) in table {
+            assert_eq!(written(&ConfigMap::default(), refusal(message, code)).is_too_large(), expected, "{message}");
         }
     }
 

@@ -106,8 +106,9 @@ impl<C: Cluster> Writer<'_, C> {
         self.force(desired).await
     }
 
-    /// Applies, and removes what others own in the spec of a custom resource or of a Service. If somebody writes it in
-    /// between, that is left to the next comparison. What others have made such that it cannot be changed any more is
+    /// Applies, and removes what that leaves: what others own in the spec of a custom resource or of a Service, and
+    /// annotations that the object was created with. If somebody writes it in between, that is left to the next
+    /// comparison. What others have made such that it cannot be changed any more is
     /// made again.
     async fn force<K: Object>(&self, desired: &K) -> Result<Applied<K>, Error> {
         let result = self.cluster.apply(self.namespace, self.manager, desired, Conflicts::Force).await;
@@ -116,8 +117,9 @@ impl<C: Cluster> Writer<'_, C> {
             Err(refusal @ Error::Refused { .. }) => return self.make_again(desired, refusal).await,
             Err(error) => return Err(error),
         };
-        if let Some(mut patch) = drift::removal_of_others(desired, &object)? {
-            patch["metadata"] = json!({"uid": object.meta().uid, "resourceVersion": object.meta().resource_version});
+        if let Some(mut patch) = drift::removal_after_apply(self.manager, desired, &object)? {
+            patch["metadata"]["uid"] = json!(object.meta().uid);
+            patch["metadata"]["resourceVersion"] = json!(object.meta().resource_version);
             let key = Key::new(self.namespace, &desired.name_any());
             let merged = self.cluster.merge::<K>(self.manager, &key, &patch).await;
             object = merged.map_err(|error| written(desired, error))?;

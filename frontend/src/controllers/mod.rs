@@ -79,7 +79,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Export, Import};
 use streams_kubernetes::Key;
-use streams_kubernetes::cluster::ApiServer;
+use streams_kubernetes::cluster::{ApiServer, troubles_of};
 use streams_kubernetes::events::Events;
 use streams_kubernetes::gate::{Gate, Limits};
 use streams_kubernetes::metrics::Metrics;
@@ -179,11 +179,12 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
         &jobs,
     );
     let sharing = Sharing::among(jobs.workers, owner_of_child);
-    let region_queue = Queue::new("parallel_region", BackOff::default(), sharing, &metrics);
-    let pool_queue = Queue::new("host_pool", BackOff::default(), sharing, &metrics);
+    let troubles = || troubles_of(&cluster);
+    let region_queue = Queue::new("parallel_region", BackOff::default(), sharing, &metrics).with_troubles(troubles());
+    let pool_queue = Queue::new("host_pool", BackOff::default(), sharing, &metrics).with_troubles(troubles());
     parallel_region::subscribe(&mirrors, &region_queue);
     let sharing = Sharing::among(jobs.workers, owner_of_child);
-    let resize_queue = Queue::new("resize", BackOff::default(), sharing, &metrics);
+    let resize_queue = Queue::new("resize", BackOff::default(), sharing, &metrics).with_troubles(troubles());
     host_pool::subscribe(&mirrors, &pool_queue);
     resize::subscribe(&mirrors, &resize_queue);
     let exports = standing::<Export>(&cluster, &mirrors, &boards, &metrics, &jobs, &stop);
@@ -193,7 +194,8 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let routes_queue = Queue::new("routes", BackOff::default(), sharing, &metrics);
     let until_settled = routes::subscribe(&mirrors, &boards, &routes_queue);
     let service_queue =
-        Queue::new("pe_api_service", BackOff::default(), Sharing::among(jobs.workers, owner_of_job), &metrics);
+        Queue::new("pe_api_service", BackOff::default(), Sharing::among(jobs.workers, owner_of_job), &metrics)
+            .with_troubles(troubles());
     pe_api_service::subscribe(&mirrors, &service_queue);
 
     let close = {
@@ -257,8 +259,10 @@ fn consistent_regions(
     stop: &CancellationToken,
 ) -> impl Future<Output = ()> + use<> {
     let sharing = || Sharing::among(jobs.workers, owner_of_child);
-    let queue = Queue::new("consistent_region", BackOff::default(), sharing(), metrics);
-    let services = Queue::new("consistent_region_service", BackOff::default(), sharing(), metrics);
+    let queue =
+        Queue::new("consistent_region", BackOff::default(), sharing(), metrics).with_troubles(troubles_of(cluster));
+    let services = Queue::new("consistent_region_service", BackOff::default(), sharing(), metrics)
+        .with_troubles(troubles_of(cluster));
     consistent_region::subscribe(&regions, &queue);
     consistent_region_service::subscribe(&regions.mirrors, &services);
     regions.reports.open(queue.clone());
@@ -290,7 +294,8 @@ fn standing<K: Stands>(
     jobs: &JobSettings,
     stop: &CancellationToken,
 ) -> impl Future<Output = ()> + use<K> {
-    let queue = Queue::new(K::CONTROLLER, BackOff::default(), Sharing::among(jobs.workers, owner_of_child), metrics);
+    let queue = Queue::new(K::CONTROLLER, BackOff::default(), Sharing::among(jobs.workers, owner_of_child), metrics)
+        .with_troubles(troubles_of(cluster));
     let until_settled = standing::subscribe::<K>(mirrors, boards, &queue);
     let resync = resync::run(K::mirror(mirrors).clone(), queue.clone(), jobs.resync_seconds, stop.clone());
     let (closing, stop) = (queue.clone(), stop.clone());

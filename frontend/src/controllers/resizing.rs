@@ -1,4 +1,4 @@
-//! Whether somebody waits for a job: its calls go before others then (rule call-22). Until when what is done for a
+//! Whether somebody waits for a job, or for its PEs: their calls go before others then (rule call-22). Until when what is done for a
 //! generation is part of the trace of the request for it (rule name-11). Pure.
 
 use crate::settings::JobSettings;
@@ -30,29 +30,58 @@ impl RollOutTimes {
         self.resize.saturating_add(self.min_ready(Some(job)))
     }
 
-    /// Whether somebody waits for a generation of this job.
-    pub(crate) fn is_resizing(self, job: &Job, now: Timestamp) -> bool {
-        job.status.as_ref().is_some_and(|status| is_resizing(status, self.longest(&job.spec), now))
+    /// Whether somebody waits for the PEs of this job.
+    pub(crate) fn are_pes_waited_for(self, job: &Job, now: Timestamp) -> bool {
+        job.status.as_ref().is_some_and(|status| are_pes_waited_for(status, self.longest(&job.spec), now))
     }
 }
 
 /// A job that runs is being brought to another generation, and its roll-out may take so long. Nobody waits any more for
 /// one that has taken too long: one that never ends would keep the calls of its job in front of all others. The job
-/// says so, unless its status cannot be written.
+/// says so, unless its status cannot be written. As long as there is a proposal, somebody waits for the job itself: if
+/// nothing comes of that, its work fails, and makes way for that reason.
 pub(crate) fn is_resizing(status: &JobStatus, longest: Duration, now: Timestamp) -> bool {
-    let rollout = status.rollout.as_ref().filter(|out| out.generation > 0 && out.finished_at.is_none());
-    let is_said = condition::is_true(&status.conditions, condition::RESIZE_DELAYED);
-    let rolls_out = rollout.is_some_and(|out| !is_said && !is_late(status, out, longest, now));
+    let rolls_out =
+        roll_out(status).is_some_and(|out| !is_said_to_be_late(status) && !is_late(status, out, longest, now));
     status.generation.is_some() && (status.proposal.is_some() || rolls_out)
 }
 
-fn is_late(status: &JobStatus, rollout: &Rollout, longest: Duration, now: Timestamp) -> bool {
+/// The same, of the PEs of the job, whose work succeeds although nothing comes of a proposal, for example because a
+/// quota has no room for it: nobody waits for them once that takes too long. A job says that it is late, too, if it has
+/// been brought from one generation to the next for a while: the roll-out of the newest counts as long as it is in time.
+fn are_pes_waited_for(status: &JobStatus, longest: Duration, now: Timestamp) -> bool {
+    let is_prepared = status.proposal.is_some();
+    let is_said = |out: &Rollout| is_said_to_be_late(status) && !(is_prepared && out.started_at.is_some());
+    let rolls_out = roll_out(status).is_some_and(|out| !is_said(out) && !is_late(status, out, longest, now));
+    let is_too_long = goes_on_since(status).map_or(is_said_to_be_late(status), |since| has_passed(longest, since, now));
+    let waits_for_commit = is_prepared && !is_too_long;
+    status.generation.is_some() && (rolls_out || waits_for_commit)
+}
+
+/// The roll-out of a later generation than the first that is not over.
+fn roll_out(status: &JobStatus) -> Option<&Rollout> {
+    status.rollout.as_ref().filter(|out| out.generation > 0 && out.finished_at.is_none())
+}
+
+fn is_said_to_be_late(status: &JobStatus) -> bool {
+    condition::is_true(&status.conditions, condition::RESIZE_DELAYED)
+}
+
+/// Since when something is prepared or rolled out, one after the other.
+fn goes_on_since(status: &JobStatus) -> Option<Timestamp> {
     let progressing = condition::get(&status.conditions, condition::PROGRESSING);
-    let goes_on_since = progressing.filter(|condition| condition.status == "True").map(|c| c.last_transition_time.0);
-    let begun =
-        rollout.started_at.as_ref().map(|started| goes_on_since.map_or(started.0, |since| since.max(started.0)));
-    // Nothing if a clock was put back.
-    begun.is_some_and(|begun| Duration::try_from(now.duration_since(begun)).is_ok_and(|passed| passed >= longest))
+    progressing.filter(|condition| condition.status == "True").map(|condition| condition.last_transition_time.0)
+}
+
+fn is_late(status: &JobStatus, rollout: &Rollout, longest: Duration, now: Timestamp) -> bool {
+    let since = goes_on_since(status);
+    let begun = rollout.started_at.as_ref().map(|started| since.map_or(started.0, |since| since.max(started.0)));
+    begun.is_some_and(|begun| has_passed(longest, begun, now))
+}
+
+/// So much time has passed since then; not if a clock was put back.
+fn has_passed(time: Duration, since: Timestamp, now: Timestamp) -> bool {
+    Duration::try_from(now.duration_since(since)).is_ok_and(|passed| passed >= time)
 }
 
 /// The roll-out of this generation of a job is not over. A status that lags behind does not know of it yet.
@@ -75,18 +104,19 @@ mod tests {
     #[test]
     fn somebody_waits_for_a_job_that_runs_until_its_new_generation_is_rolled_out() {
         let finished = || Some(MicroTime(Timestamp::UNIX_EPOCH));
-        // committed generation, another one is proposed, roll-out is finished, takes too long -> somebody waits
+        // committed generation, another one is proposed, roll-out is finished, takes too long -> somebody waits for the
+        // job, for its PEs
         let table = [
-            (None, false, false, false, false),
-            (None, true, false, false, false),
-            (Some(0), false, false, false, false),
-            (Some(0), true, true, false, true),
-            (Some(1), false, false, false, true),
-            (Some(1), false, true, false, false),
-            (Some(1), false, false, true, false),
-            (Some(1), true, false, true, true),
+            (None, false, false, false, false, false),
+            (None, true, false, false, false, false),
+            (Some(0), false, false, false, false, false),
+            (Some(0), true, true, false, true, true),
+            (Some(1), false, false, false, true, true),
+            (Some(1), false, true, false, false, false),
+            (Some(1), false, false, true, false, false),
+            (Some(1), true, false, true, true, false),
         ];
-        for (generation, proposed, finished_out, late, expected) in table {
+        for (generation, proposed, finished_out, late, expected, expected_of_pes) in table {
             let finished_at = finished().filter(|_| finished_out);
             let mut conditions = Vec::new();
             if late {
@@ -102,6 +132,44 @@ mod tests {
             };
             let found = is_resizing(&status, LONGEST, Timestamp::UNIX_EPOCH);
             assert_eq!(found, expected, "{generation:?} {proposed} {finished_out} {late}");
+            let found = are_pes_waited_for(&status, LONGEST, Timestamp::UNIX_EPOCH);
+            assert_eq!(found, expected_of_pes, "{generation:?} {proposed} {finished_out} {late}");
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_the_pes_of_a_job_whose_proposal_takes_too_long() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        // since when the job has been progressing (it is not, if none), it says that it is late, when its roll-out began
+        // (it is finished, if none) -> somebody waits for its PEs at 1,000 s
+        let table = [
+            (Some(701), false, None, true),
+            (Some(700), false, None, false),
+            (Some(700), true, None, false),
+            (Some(1_200), false, None, true),
+            (None, false, None, true),
+            (Some(100), true, Some(200), false),
+            // One generation follows the other, and none is late.
+            (Some(100), true, Some(900), true),
+            (Some(100), false, Some(900), true),
+        ];
+        for (progressing, is_said, began, expected) in table {
+            let mut conditions = Vec::new();
+            let since = at(progressing.unwrap_or(100));
+            condition::set(&mut conditions, condition::PROGRESSING, progressing.is_some(), "R", "", None, since);
+            condition::set(&mut conditions, condition::RESIZE_DELAYED, is_said, "TimedOut", "", None, at(400));
+            let time = |seconds| MicroTime(at(seconds));
+            let (started_at, finished_at) = (began.map(time), began.is_none().then(|| time(600)));
+            let status = JobStatus {
+                generation: Some(1),
+                conditions,
+                proposal: Some(ProposedPlan::default()),
+                rollout: Some(Rollout { generation: 1, started_at, finished_at, ..Rollout::default() }),
+                ..JobStatus::default()
+            };
+            let found = are_pes_waited_for(&status, LONGEST, at(1_000));
+            assert_eq!(found, expected, "{progressing:?} {is_said} {began:?}");
+            assert!(is_resizing(&status, LONGEST, at(1_000)), "as long as its work does not fail");
         }
     }
 

@@ -2,14 +2,18 @@
 
 use super::{each, end_in_time};
 use crate::controllers::reconciler::{Next, Reconciler};
-use crate::mirrors::{Mirrors, of_streams};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use crate::mirrors::{self, Mirrors, of_streams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use kube::core::ObjectMeta;
+use serde_json::json;
 use std::future::pending;
 use std::time::Duration;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, Resize};
+use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Queue, Sharing};
 use streams_kubernetes::watch::{ConfigMapMeta, trimmed};
+use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
 use streams_kubernetes_fake::{Mirror, Server};
 use tokio::time::Instant;
@@ -45,7 +49,7 @@ impl LateMirrors {
             jobs: Mirror::new(server, &mirrors.jobs, trimmed::custom_resource),
             processing_elements: Mirror::new(server, &mirrors.processing_elements, trimmed::custom_resource),
             parallel_regions: Mirror::new(server, &mirrors.parallel_regions, trimmed::custom_resource),
-            resizes: Mirror::new(server, &mirrors.resizes, trimmed::custom_resource),
+            resizes: Mirror::new(server, &mirrors.resizes, mirrors::request),
             host_pools: Mirror::new(server, &mirrors.host_pools, trimmed::custom_resource),
             exports: Mirror::new(server, &mirrors.exports, trimmed::custom_resource),
             imports: Mirror::new(server, &mirrors.imports, trimmed::custom_resource),
@@ -107,4 +111,28 @@ async fn a_reconcile_that_takes_long_does_not_keep_the_process_from_giving_up_th
     let ended = end_in_time(each(queue, 1, Endless), &stop, Duration::from_secs(10));
     assert!(tokio::time::timeout(Duration::from_secs(60), ended).await.is_ok());
     assert_eq!(start.elapsed().as_secs(), 15);
+}
+
+/// The API server keeps what an object was created with apart from what is applied to it.
+#[tokio::test]
+async fn an_annotation_that_an_object_was_created_with_goes_when_it_is_not_wanted_any_more() {
+    let server = Server::new();
+    let (cluster, key) = (server.connect(), Key::new("n", "m"));
+    let writer = Writer { cluster: &cluster, namespace: "n", manager: Manager("us") };
+    let wanted = |keys: &[&str]| ConfigMap {
+        metadata: ObjectMeta {
+            namespace: Some("n".to_owned()),
+            name: Some("m".to_owned()),
+            annotations: Some(keys.iter().map(|key| ((*key).to_owned(), "1".to_owned())).collect()),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    };
+    writer.apply("hash", &wanted(&["kept", "old"]), None::<&ConfigMap>).await.unwrap();
+    let by_user = json!({"metadata": {"annotations": {"of-user": "1"}}});
+    server.connect().merge::<ConfigMap>(Manager("user"), &key, &by_user).await.unwrap();
+    let existing = server.get::<ConfigMap>(&key).unwrap();
+    writer.apply("hash", &wanted(&["kept"]), Some(&existing)).await.unwrap();
+    let annotations = server.get::<ConfigMap>(&key).unwrap().metadata.annotations.unwrap();
+    assert_eq!(annotations.keys().collect::<Vec<_>>(), ["hash", "kept", "of-user"]);
 }

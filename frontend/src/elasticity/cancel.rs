@@ -94,6 +94,8 @@ impl<V: ClusterView> Elasticity<V> {
             let shown = shown.filter(|shown| version(&shown.metadata) >= version(&latest.metadata));
             let request = shown.unwrap_or_else(|| Arc::clone(&latest));
             latest = Arc::clone(&request);
+            // Finalizers may hold its object for long.
+            let is_gone = is_gone || request.metadata.deletion_timestamp.is_some();
             let job = self.job_around(&request);
             let is_going = job.as_ref().is_some_and(|job| job.metadata.deletion_timestamp.is_some());
             match phase(&request, job.as_deref()) {

@@ -37,7 +37,8 @@ impl<V: ClusterView> Elasticity<V> {
         deadline: Instant,
     ) -> Result<ResizeResponse, Status> {
         let mut wanted = requests::object(job, request);
-        wanted.metadata.namespace = Some(key.namespace.to_string());
+        // There is no object of it.
+        (wanted.metadata.namespace, wanted.metadata.name) = (Some(key.namespace.to_string()), None);
         let what = "the dry run";
         let foreseen = tokio::select! {
             biased;

@@ -27,7 +27,10 @@ pub enum ResizeOutcome {
 pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOutcome {
     let Some(status) = &request.status else { return ResizeOutcome::Waiting("the request to be looked at".to_owned()) };
     let phase = request.phase();
-    if let ResizePhase::Refused | ResizePhase::Superseded | ResizePhase::Cancelled = phase {
+    // What is committed is in force, whoever has written otherwise before the request could say so.
+    if let ResizePhase::Refused | ResizePhase::Superseded | ResizePhase::Cancelled = phase
+        && committed(request, job).is_none()
+    {
         return ResizeOutcome::Ended(phase);
     }
     if status.number.is_none() {
@@ -42,7 +45,11 @@ pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOut
             Some(planned) if wait_for == WaitFor::Planned => {
                 ResizeOutcome::Done { generation: Some(planned), changes: None }
             }
-            Some(planned) => ResizeOutcome::Waiting(format!("generation {planned} to be committed")),
+            Some(planned) => {
+                // It may say what holds that up.
+                let why = status.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
+                ResizeOutcome::Waiting(format!("generation {planned} to be committed{why}"))
+            }
             // It says what it waits for itself.
             None if status.reason.is_some() => {
                 let why = status.message.as_deref().unwrap_or_default();
@@ -69,6 +76,13 @@ pub(super) fn committed(request: &Resize, job: &JobStatus) -> Option<(u64, Optio
         (ResizePhase::Written | ResizePhase::RolledOut, Some(generation)) => Some((generation, status.changes)),
         _ => job.commit_of(status.number?).map(|committed| (committed.generation, Some(committed.changes))),
     }
+}
+
+/// Whether somebody has deleted a request before it was committed or ended, and finalizers hold its object: nothing
+/// becomes of it any more (rule elasticity-17).
+pub(super) fn is_deleted_uncommitted(request: &Resize, job: &JobStatus) -> bool {
+    let is_over = request.phase().is_final() || committed(request, job).is_some();
+    request.metadata.deletion_timestamp.is_some() && !is_over
 }
 
 /// The generation that is about to commit a request.
@@ -194,6 +208,7 @@ mod tests {
             (request(Written, Some(5)), Committed, job(4, true, None), waiting("generation 5 to be seen")),
             (in_force, RolledOut, job(4, true, None), done(4, false)),
             (request(Refused, None), Accepted, job(4, true, None), ResizeOutcome::Ended(Refused)),
+            (request(Refused, None), Committed, job(5, false, Some(5)), done(5, true)),
             (request(Superseded, None), Committed, job(4, true, None), ResizeOutcome::Ended(Superseded)),
             (request(Cancelled, None), Committed, job(4, true, None), ResizeOutcome::Ended(Cancelled)),
         ];

@@ -41,7 +41,9 @@ impl Wanted {
     /// What is wanted by the requests of a job.
     pub fn of(regions: &[Arc<ParallelRegion>], resizes: &[Arc<Resize>]) -> Self {
         let mut requested: HashMap<String, Vec<WidthRequest>> = HashMap::new();
-        for request in resizes.iter().filter(|request| !request.phase().is_final()) {
+        let is_open =
+            |request: &&Arc<Resize>| !request.phase().is_final() && request.metadata.deletion_timestamp.is_none();
+        for request in resizes.iter().filter(is_open) {
             let Some(status) = &request.status else { continue };
             let Some(number) = status.number else { continue };
             let wanted = request.spec.regions.iter().map(|wanted| (wanted.name.as_str(), wanted.width));
@@ -177,7 +179,7 @@ fn last_resize(last: streams_api::LastResize) -> LastResize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
     use k8s_openapi::jiff::Timestamp;
     use streams_api::{
         AdmittedRegion, BundleReference, DesiredWidth, InitialWidth, JobSpec, JobStatus, ParallelRegionStatus,
@@ -235,6 +237,8 @@ mod tests {
         let annotations = annotations.as_object().unwrap().iter();
         written.metadata.annotations =
             Some(annotations.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect());
+        let mut deleted = request(1, 5, 4, Pending);
+        Arc::make_mut(&mut deleted).metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
         // region, requests -> desired width
         let table = [
             (&plain, vec![], 2),
@@ -242,6 +246,7 @@ mod tests {
             (&plain, vec![request(2, 6, 4, Planned), request(1, 5, 4, Pending)], 6),
             (&plain, vec![request(1, 5, 4, Pending), request(2, 6, 4, Refused)], 5),
             (&plain, vec![request(1, 5, 4, RolledOut)], 2),
+            (&plain, vec![deleted], 2),
             // Somebody has edited the region since.
             (&plain, vec![request(1, 5, 3, Pending)], 2),
             (&written, vec![request(1, 5, 4, Pending), request(2, 6, 4, Planned)], 6),

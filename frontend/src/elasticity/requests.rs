@@ -1,11 +1,14 @@
 //! Requests as objects (rule elasticity-10): makes a `Resize`, or finds the one that an earlier call with the same key
 //! has made. One call of the API server. The object outlives the call, the caller and this process.
+//!
+//! Invariant: the name of an object is known before its creation is tried first, so that a creation that is tried
+//! again makes no second one (rule call-10).
 
-use super::errors;
+use super::{errors, outcome};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
-use streams_api::resize::{KEY_MAX, name_of_key};
-use streams_api::{DesiredWidth, Job, Resize, ResizePolicy, ResizeSpec, names};
+use streams_api::resize::{KEY_MAX, name_of_key, new_name};
+use streams_api::{DesiredWidth, Job, JobStatus, Resize, ResizePolicy, ResizeSpec, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::error::{with_causes, written};
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
@@ -20,9 +23,10 @@ pub(super) async fn make(client: &Client, job: &Job, request: &ResizeRequest) ->
     let wanted = object(job, request);
     let parameters = PostParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PostParams::default() };
     match api.create(&parameters, &wanted).await {
-        Err(kube::Error::Api(status)) if status.code == 409 && wanted.metadata.name.is_some() => {
-            let found = find(client, job, request).await?;
-            found.ok_or_else(|| errors::not_taken("another request with this key was deleted just now"))
+        // Its key names it, or the first try has made it, and nobody heard of that.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
+            let found = find_object(client, job, &wanted).await?;
+            found.ok_or_else(|| errors::not_taken("the request of this name was deleted just now"))
         }
         made => made.map_err(from_kubernetes),
     }
@@ -30,10 +34,23 @@ pub(super) async fn make(client: &Client, job: &Job, request: &ResizeRequest) ->
 
 /// The object that the key of a request names, if there is one.
 pub(super) async fn find(client: &Client, job: &Job, request: &ResizeRequest) -> Result<Option<Resize>, Status> {
-    let wanted = object(job, request);
-    let Some(name) = &wanted.metadata.name else { return Ok(None) };
-    let found = get(client, &job.namespace().unwrap_or_default(), name).await?;
-    found.map(|found| same(job, &wanted, found).ok_or_else(|| errors::key_reused(name))).transpose()
+    if request.idempotency_key.is_empty() {
+        return Ok(None);
+    }
+    find_object(client, job, &object(job, request)).await
+}
+
+/// The object under the name of a wanted one, if there is one.
+async fn find_object(client: &Client, job: &Job, wanted: &Resize) -> Result<Option<Resize>, Status> {
+    let name = wanted.name_any();
+    let Some(found) = get(client, &job.namespace().unwrap_or_default(), &name).await? else { return Ok(None) };
+    let found = same(job, wanted, found).ok_or_else(|| errors::key_reused(&name))?;
+    let none = JobStatus::default();
+    if outcome::is_deleted_uncommitted(&found, job.status.as_ref().unwrap_or(&none)) {
+        // Its name is free once its finalizers are gone.
+        return Err(errors::not_taken(&format!("the request of this name, {name}, is being deleted")));
+    }
+    Ok(Some(found))
 }
 
 /// The request that was found under the name of a wanted one, if it is the same request of the job. One that nobody
@@ -48,20 +65,16 @@ fn same(job: &Job, wanted: &Resize, mut found: Resize) -> Option<Resize> {
 
 /// The object. Everything that the job controller needs to look at it at once is in it.
 pub(super) fn object(job: &Job, request: &ResizeRequest) -> Resize {
-    let mut object = Resize::new("", spec(job, request));
+    let name =
+        if request.idempotency_key.is_empty() { new_name(job) } else { name_of_key(job, &request.idempotency_key) };
+    let mut object = Resize::new(&name, spec(job, request));
     let meta = &mut object.metadata;
-    meta.name = None;
     meta.owner_references = Some(vec![controlled_by(job)]);
     meta.labels = Some([(names::LABEL_JOB.to_owned(), job.name_any())].into());
     meta.annotations = telemetry::trace_context().map(|TraceContext { parent, state }| {
         let state = state.map(|state| (names::ANNOTATION_TRACE_STATE.to_owned(), state));
         [(names::ANNOTATION_TRACE_PARENT.to_owned(), parent)].into_iter().chain(state).collect()
     });
-    if request.idempotency_key.is_empty() {
-        meta.generate_name = Some(format!("{}-", job.name_any()));
-    } else {
-        meta.name = Some(name_of_key(job, &request.idempotency_key));
-    }
     object
 }
 
@@ -120,25 +133,132 @@ pub(super) fn from_kubernetes(error: kube::Error) -> Status {
 mod tests {
     use super::*;
     use crate::controllers::traces::carried_by;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+    use k8s_openapi::jiff::Timestamp;
+    use kube::Config;
+    use kube::client::Body;
     use serde_json::json;
-    use streams_api::{BundleReference, JobSpec};
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+    use streams_api::{BundleReference, CommittedResizes, JobSpec, ResizePhase, ResizeStatus};
+    use streams_kubernetes::client::{self, CallOptions, Transport};
+    use streams_kubernetes::metrics::Metrics;
     use streams_process::telemetry::testing;
+    use streams_proto::elasticity::v1::resize_request;
     use tonic::Code;
     use tonic_types::StatusExt as _;
+    use tower::layer::layer_fn;
+
+    /// An API server that has requests by name, and whose answers to the first creations are lost.
+    #[derive(Default)]
+    struct Forgetful {
+        requests: BTreeMap<String, Resize>,
+        creations: usize,
+        unheard: usize,
+    }
+
+    impl Forgetful {
+        fn answer(&mut self, is_creation: bool, path: &str, body: &[u8]) -> (u16, serde_json::Value) {
+            let status = |code: u16, reason: &str| {
+                (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "message": "", "code": code}))
+            };
+            if !is_creation {
+                let name = path.rsplit('/').next().unwrap_or_default();
+                let found = self.requests.get(name);
+                return found.map_or_else(|| status(404, "NotFound"), |found| (200, json!(found)));
+            }
+            self.creations += 1;
+            let mut made: Resize = serde_json::from_slice(body).unwrap();
+            if self.requests.contains_key(&made.name_any()) {
+                return status(409, "AlreadyExists");
+            }
+            made.metadata.uid = Some(format!("uid-{}", self.requests.len()));
+            self.requests.insert(made.name_any(), made.clone());
+            if self.creations <= self.unheard { status(503, "ServiceUnavailable") } else { (201, json!(made)) }
+        }
+
+        /// A client with the retries of the frontend.
+        fn client(self) -> (Arc<Mutex<Self>>, Client) {
+            let it = Arc::new(Mutex::new(self));
+            let of_client = Arc::clone(&it);
+            let server = tower::service_fn(move |request: http::Request<Body>| {
+                let it = Arc::clone(&of_client);
+                async move {
+                    let (head, body) = request.into_parts();
+                    let body = body.collect_bytes().await.unwrap();
+                    let is_creation = head.method == http::Method::POST;
+                    let (code, answer) = it.lock().unwrap().answer(is_creation, head.uri.path(), &body);
+                    let answer = Body::from(serde_json::to_vec(&answer).unwrap());
+                    Ok::<_, tower::BoxError>(http::Response::builder().status(code).body(answer).unwrap())
+                }
+            });
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            let mut config = Config::new("http://localhost".parse().unwrap());
+            // The certificates of the system do not matter.
+            config.root_cert = Some(Vec::new());
+            let layer = layer_fn(move |_: Transport| server.clone());
+            let client = client::with_layer(config, CallOptions::default(), &Metrics::new("test"), &layer).unwrap();
+            (it, client)
+        }
+    }
+
+    /// What the caller expects would be judged against its own width.
+    #[tokio::test(start_paused = true)]
+    async fn a_creation_whose_answer_is_lost_makes_one_request_with_and_without_a_key() {
+        let wanted =
+            |expected_width| vec![resize_request::DesiredWidth { region: "R".to_owned(), width: 5, expected_width }];
+        for key in ["", "k"] {
+            for expected_width in [None, Some(2)] {
+                let regions = wanted(expected_width);
+                let request = ResizeRequest { idempotency_key: key.into(), regions, ..ResizeRequest::default() };
+                let (server, client) = Forgetful { unheard: 1, ..Forgetful::default() }.client();
+                let made = make(&client, &job(), &request).await.unwrap();
+                let server = server.lock().unwrap();
+                assert_eq!(server.creations, 2, "{key} {expected_width:?}");
+                let there: Vec<_> = server.requests.values().map(|request| &request.metadata.uid).collect();
+                assert_eq!(there, [&made.metadata.uid], "{key} {expected_width:?}");
+            }
+        }
+    }
+
+    /// Nothing becomes of it, and finalizers may hold its object for long.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_being_deleted_is_the_same_one_only_if_something_became_of_it() {
+        // it is being deleted, phase, the job says that it is committed -> it is found
+        let table = [
+            (false, ResizePhase::Pending, false, true),
+            (true, ResizePhase::Pending, false, false),
+            (true, ResizePhase::Planned, true, true),
+            (true, ResizePhase::Written, false, true),
+            (true, ResizePhase::Superseded, false, true),
+        ];
+        let request = ResizeRequest { idempotency_key: "k".into(), ..ResizeRequest::default() };
+        for (is_deleted, phase, is_committed, is_found) in table {
+            let mut found = object(&job(), &request);
+            found.metadata.deletion_timestamp = is_deleted.then_some(Time(Timestamp::UNIX_EPOCH));
+            let (number, generation) = (Some(3), Some(4));
+            found.status = Some(ResizeStatus { phase: Some(phase), number, generation, ..ResizeStatus::default() });
+            let (_, client) =
+                Forgetful { requests: [(found.name_any(), found)].into(), ..Forgetful::default() }.client();
+            let mut job = job();
+            let resizes = is_committed.then_some(3).into_iter().collect();
+            let committed = CommittedResizes { generation: 4, resizes, ..CommittedResizes::default() };
+            job.status = Some(JobStatus { committed_resizes: vec![committed], ..JobStatus::default() });
+            for found in [make(&client, &job, &request).await.map(Some), find(&client, &job, &request).await] {
+                let said = found.as_ref().map_err(|status| status.code()).map(Option::is_some);
+                let expected = if is_found { Ok(true) } else { Err(Code::Unavailable) };
+                assert_eq!(said, expected, "{is_deleted} {phase:?} {is_committed}");
+            }
+        }
+    }
 
     #[test]
-    fn a_request_with_a_key_has_its_name_and_another_one_gets_one() {
-        let job = |uid: &str| {
-            let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
-            job.metadata.uid = Some(uid.to_owned());
-            job
-        };
+    fn a_request_with_a_key_has_its_name_and_another_one_has_its_own() {
         let keyed = ResizeRequest { idempotency_key: "k".into(), ..ResizeRequest::default() };
-        let meta = object(&job("u1"), &keyed).metadata;
-        assert_eq!((meta.name.as_deref(), meta.generate_name), (Some("flow-9d96789a340ffdb657e9"), None));
-        let meta = object(&job("u1"), &ResizeRequest::default()).metadata;
-        assert_eq!((meta.name, meta.generate_name.as_deref()), (None, Some("flow-")));
+        let name = |request: &ResizeRequest| object(&job(), request).name_any();
+        assert_eq!(name(&keyed), "flow-9d96789a340ffdb657e9");
+        let request = ResizeRequest::default();
+        assert_ne!(name(&request), name(&request));
     }
 
     #[test]

@@ -141,7 +141,8 @@ impl<V: ClusterView> Elasticity<V> {
             let none = JobStatus::default();
             let status = job.status.as_ref().unwrap_or(&none);
             // What is committed goes on without the object, which is not kept for ever (rule elasticity-18).
-            if is_gone && outcome::committed(request, status).is_none() {
+            let is_gone = is_gone && outcome::committed(request, status).is_none();
+            if is_gone || outcome::is_deleted_uncommitted(request, status) {
                 return Err(errors::request_gone(&made.name_any()));
             }
             let outcome = outcome::assess(request, wait_for, status);

@@ -11,24 +11,22 @@ use tonic_types::StatusExt as _;
 pub(super) fn phase(request: &Resize, job: Option<&Job>) -> ResizePhase {
     let none = JobStatus::default();
     let of_job = job.and_then(|job| job.status.as_ref()).unwrap_or(&none);
-    match request.phase() {
-        Recorded::Refused => ResizePhase::Refused,
-        Recorded::Superseded => ResizePhase::Superseded,
-        Recorded::Cancelled => ResizePhase::Cancelled,
-        _ => match outcome::committed(request, of_job) {
-            // What is seen of the job may be behind what is seen of the request.
-            Some((generation, _)) => {
-                let is_current = of_job.generation.is_some_and(|committed| committed >= generation);
-                let is_rolled_out = is_current && outcome::is_rolled_out(request, of_job);
-                if is_rolled_out || request.phase() == Recorded::RolledOut {
-                    ResizePhase::RolledOut
-                } else {
-                    ResizePhase::Committed
-                }
+    match (outcome::committed(request, of_job), request.phase()) {
+        // What is seen of the job may be behind what is seen of the request.
+        (Some((generation, _)), recorded) => {
+            let is_current = of_job.generation.is_some_and(|committed| committed >= generation);
+            let is_rolled_out = is_current && outcome::is_rolled_out(request, of_job);
+            if is_rolled_out || recorded == Recorded::RolledOut {
+                ResizePhase::RolledOut
+            } else {
+                ResizePhase::Committed
             }
-            None if outcome::planned(request, of_job).is_some() => ResizePhase::Planned,
-            None => ResizePhase::Pending,
-        },
+        }
+        (None, Recorded::Refused) => ResizePhase::Refused,
+        (None, Recorded::Superseded) => ResizePhase::Superseded,
+        (None, Recorded::Cancelled) => ResizePhase::Cancelled,
+        (None, _) if outcome::planned(request, of_job).is_some() => ResizePhase::Planned,
+        (None, _) => ResizePhase::Pending,
     }
 }
 
@@ -76,7 +74,7 @@ pub(super) fn state(request: &Resize, job: Option<&Job>) -> ResizeState {
         finished_at: status.finished_at.as_ref().map(|at| times::timestamp(at.0)),
         ..ResizeState::default()
     };
-    if is_without_widths(request) {
+    if committed.is_none() && is_without_widths(request) {
         let why = ended::why(&Key::new(&namespace, &state.job), request, &ended::known_regions(Some(of_job)));
         let details = why.get_error_details();
         state.code = why.code().into();
@@ -147,6 +145,8 @@ mod tests {
             // What is seen of the job is behind.
             (Recorded::Written, Some(5), quiet(), Committed, Some(5), None),
             (Recorded::RolledOut, Some(5), job(7, false, &[], &[]), RolledOut, Some(5), None),
+            // Somebody has taken it from its job before it said that it is committed.
+            (Recorded::Refused, None, job(5, false, &[3], &[]), Committed, Some(5), Some(8)),
         ];
         for (recorded, generation, job, expected, its_generation, added) in table {
             let state = state(&request(recorded, generation, None), Some(&job));

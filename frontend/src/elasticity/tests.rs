@@ -346,6 +346,40 @@ async fn who_follows_a_committed_request_hears_its_end_though_its_object_is_gone
     assert_eq!(waits.await.unwrap().generation, Some(5));
 }
 
+/// The controller makes nothing of it any more, unless it is committed, and finalizers may hold it for long.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_deleted_is_gone_though_its_object_is_still_there() {
+    for is_committed in [false, true] {
+        let server = server(1);
+        let hold = |request: &mut Resize| request.metadata.finalizers = Some(vec!["example.com/hold".to_owned()]);
+        server.edit::<Resize>(&key("flow-x"), hold);
+        let mut mirrors = LateMirrors::of(&server);
+        let service = service(&mirrors);
+        let request = mirrors.mirrors.resizes.get(&key("flow-x")).unwrap();
+        let mut stream = pin!(service.follow_resize(Arc::clone(&request), None, deadline()).unwrap());
+        let job = key("flow");
+        let place = service.backlog.enter(&job, Instant::now()).unwrap();
+        let waits = service.wait(&job, &request, place, resize_request::WaitFor::Committed, deadline());
+        let mut waits = pin!(waits);
+        assert!(next(&mut stream).await.unwrap().is_ok() && (&mut waits).now_or_never().is_none());
+        if is_committed {
+            committed(&server, 0, true);
+        }
+        server.delete::<Resize>(&key("flow-x"), &DeleteParams::default());
+        mirrors.deliver_all();
+        assert!(mirrors.mirrors.resizes.get(&key("flow-x")).is_some(), "it is held");
+        let (told, answer) = (next(&mut stream).await.unwrap(), waits.await);
+        let cancelled = service.withdraw(Arc::clone(&request), None, deadline()).await.unwrap_err();
+        if is_committed {
+            assert_eq!(step(&told.unwrap()).0, ResizePhase::RolledOut);
+            assert_eq!((answer.unwrap().generation, why(&cancelled).as_str()), (Some(5), "ALREADY_COMMITTED"));
+        } else {
+            assert_eq!([told.unwrap_err(), answer.unwrap_err()].map(|end| why(&end)), ["CANCELLED"; 2]);
+            assert_eq!(why(&cancelled), "RESIZE_NOT_FOUND");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_a_request_of_a_job_that_is_being_deleted() {
     let server = server(1);

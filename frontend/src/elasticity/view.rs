@@ -28,10 +28,11 @@ pub trait ClusterView: Send + Sync + 'static {
     /// The requests of a job, in any order.
     fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>>;
 
-    /// The requests of a job that have not ended, in any order.
+    /// The requests of a job that have not ended and are not being deleted, in any order.
     fn open_resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>>;
 
-    /// How many requests of a job there are, with those whose form is another one.
+    /// How many requests the job has, with those that become its own as soon as they are looked at. A label alone,
+    /// which anybody can write, makes none.
     fn count_resizes(&self, namespace: &str, job: &str) -> usize;
 
     /// The requests of all jobs of the namespace, in any order.
@@ -91,7 +92,7 @@ impl ClusterView for Mirrors {
     }
 
     fn count_resizes(&self, namespace: &str, job: &str) -> usize {
-        self.resizes.kept_of_job(&Key::new(namespace, job)).len()
+        self.number_of_resizes(&Key::new(namespace, job))
     }
 
     fn resizes_of_namespace(&self, namespace: &str) -> Vec<Arc<Resize>> {

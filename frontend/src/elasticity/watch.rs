@@ -184,6 +184,8 @@ impl<V: ClusterView> ResizeStream<V> {
             self.is_seen = true;
             self.request = shown;
         }
+        // Finalizers may hold its object for long.
+        let is_gone = is_gone || self.request.metadata.deletion_timestamp.is_some();
         let job = self.service.job_around(&self.request);
         let message = told_of(&self.request, job.as_deref());
         // What is committed goes on without the object, which is not kept for ever (rule elasticity-18).

@@ -5,7 +5,7 @@
 //! | jobs, host pools, exports, imports, consistent regions | job | |
 //! | regions | job, job and name in the application | |
 //! | PEs | job, host pool | |
-//! | requests to resize | job, also only those that have not ended; the job that they name | |
+//! | requests to resize | job, also only those that go on, and only its own; the job that they name | most metadata |
 //! | pods with the label `app=streams` | job, PE | most of it |
 //! | Services and ConfigMaps with this label | job | the status of a Service; the data of a ConfigMap |
 //!
@@ -17,11 +17,13 @@ use self::job_changes::JobChanges;
 use futures::future;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::core::ObjectMeta;
+use kube::core::error_boundary::InvalidObject;
+use kube::core::{DeserializeGuard, ObjectMeta};
 use kube::{Client, Resource};
 use std::net::IpAddr;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use streams_api::resize::RESIZES_MAX;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, Resize, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
@@ -36,6 +38,7 @@ const OF_PE: &str = "pe";
 const OF_POOL: &str = "pool";
 const FOR_JOB: &str = "job that is asked for";
 const OPEN: &str = "job, not ended";
+const OWN: &str = "job that it is a request of";
 const NAMED: &str = "job and name";
 
 /// The indexes of pods.
@@ -43,10 +46,11 @@ static INDEXES_OF_PODS: [Index<Pod>; 2] = [by_job(), Index { name: OF_PE, group:
 /// The indexes of PEs.
 static INDEXES_OF_PES: [Index<ProcessingElement>; 2] = [by_job(), Index { name: OF_POOL, group: pool_of_pe }];
 /// The indexes of requests.
-static INDEXES_OF_RESIZES: [Index<Resize>; 3] = [
+static INDEXES_OF_RESIZES: [Index<Resize>; 4] = [
     by_job(),
     Index { name: FOR_JOB, group: |request| Some(request.spec.job_name.clone()) },
-    Index { name: OPEN, group: |request| job_of_meta(&request.metadata).filter(|_| !request.phase().is_final()) },
+    Index { name: OPEN, group: |request| job_of_meta(&request.metadata).filter(|_| goes_on(request)) },
+    Index { name: OWN, group: job_of_request },
 ];
 /// The indexes of regions.
 static INDEXES_OF_REGIONS: [Index<ParallelRegion>; 2] = [
@@ -80,6 +84,24 @@ impl<K: Mirrored> ByOwner<K> for Watch<K> {
     }
 }
 
+/// A request to resize as its mirror keeps it.
+///
+/// # Errors
+/// The object is not of this kind's form: a newer version wrote it.
+pub(crate) fn request(wire: DeserializeGuard<Resize>) -> Result<Resize, Box<InvalidObject>> {
+    trimmed::custom_resource(wire).map(|mut request| {
+        trim_request(&mut request.metadata);
+        request
+    })
+}
+
+/// Leaves of the metadata of a request what is read of it.
+pub(crate) fn trim_request(meta: &mut ObjectMeta) {
+    let annotations =
+        [names::ANNOTATION_CANCEL_REQUESTED, names::ANNOTATION_TRACE_PARENT, names::ANNOTATION_TRACE_STATE];
+    trimmed::keep(meta, &[names::LABEL_JOB], &annotations);
+}
+
 /// The job that controls an object, or that its labels name.
 pub fn job_of<K: Resource>(object: &K) -> Option<Key> {
     Some(beside(object.meta(), &job_of_meta(object.meta())?))
@@ -106,6 +128,22 @@ fn controller_of<K: Resource<DynamicType = ()>>(meta: &ObjectMeta) -> Option<&st
     let mut controllers = meta.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
     let is_of_kind = |owner: &&OwnerReference| owner.kind == K::kind(&()) && owner.api_version == K::api_version(&());
     controllers.find(is_of_kind).map(|owner| owner.name.as_str())
+}
+
+/// Whether something may still become of a request. One that is being deleted is withdrawn, or it is committed, and the
+/// job says what is left to be written (rule elasticity-17).
+fn goes_on(request: &Resize) -> bool {
+    !request.phase().is_final() && request.metadata.deletion_timestamp.is_none()
+}
+
+/// The name of the job that a request is one of, or is about to become one of, whatever its labels say: it names the
+/// job, and the job controls it, or nothing does yet. What is being deleted is none any more.
+fn job_of_request(request: &Resize) -> Option<String> {
+    let meta = &request.metadata;
+    let is_controlled = meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true));
+    let job = &request.spec.job_name;
+    let is_own = if is_controlled { controller_of::<Job>(meta) == Some(job.as_str()) } else { goes_on(request) };
+    (is_own && meta.deletion_timestamp.is_none()).then(|| job.clone())
 }
 
 /// The name of the host pool in which a PE is placed.
@@ -256,7 +294,17 @@ impl Mirrors {
         self.resizes.of_group(FOR_JOB, job).into_iter().map(|(request, _)| request)
     }
 
-    /// The requests of this job that have not ended, each read when it is its turn.
+    /// How many requests this job has, with those that become its own as soon as they are looked at.
+    pub(crate) fn number_of_resizes(&self, job: &Key) -> usize {
+        self.resizes.of_group(OWN, job).len()
+    }
+
+    /// Whether as many requests of this job go on as it may have.
+    pub(crate) fn has_as_many_open_resizes_as_it_may(&self, job: &Key) -> bool {
+        self.resizes.has_in_group(OPEN, job, RESIZES_MAX)
+    }
+
+    /// The requests of this job that go on, each read when it is its turn.
     pub(crate) fn open_resizes(&self, job: &Key) -> impl Iterator<Item = Arc<Resize>> + use<> {
         self.resizes.of_group(OPEN, job).into_iter().filter_map(|(_, request)| request.read())
     }
@@ -276,7 +324,7 @@ impl Mirrors {
         watches.begin(&self.processing_elements, None, trimmed::custom_resource);
         watches.begin(&self.parallel_regions, None, |wire| trimmed::managed(wire, "f:width"));
         watches.begin(&self.host_pools, None, trimmed::custom_resource);
-        watches.begin(&self.resizes, None, trimmed::custom_resource);
+        watches.begin(&self.resizes, None, request);
         watches.begin(&self.exports, None, trimmed::custom_resource);
         watches.begin(&self.imports, None, trimmed::custom_resource);
         watches.begin(&self.consistent_regions, None, trimmed::custom_resource);
@@ -340,6 +388,8 @@ impl Mirrors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
 
     #[test]
@@ -473,9 +523,68 @@ mod tests {
             }))
             .unwrap()
         };
-        for (phase, expected) in [("Pending", 1), ("Written", 1), ("RolledOut", 0)] {
-            mirrors.resizes.insert(request(phase));
-            assert_eq!(mirrors.open_resizes(&Key::new("n", "flow")).count(), expected, "{phase}");
+        for (phase, is_deleted, expected) in
+            [("Pending", false, 1), ("Written", false, 1), ("RolledOut", false, 0), ("Pending", true, 0)]
+        {
+            let mut request = request(phase);
+            request.metadata.deletion_timestamp = is_deleted.then_some(Time(Timestamp::UNIX_EPOCH));
+            mirrors.resizes.insert(request);
+            assert_eq!(mirrors.open_resizes(&Key::new("n", "flow")).count(), expected, "{phase} {is_deleted}");
+        }
+    }
+
+    #[test]
+    fn a_job_has_as_many_requests_as_it_may_once_so_many_go_on() {
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        let flow = Key::new("n", "flow");
+        for number in 0..RESIZES_MAX {
+            assert!(!mirrors.has_as_many_open_resizes_as_it_may(&flow), "{number}");
+            let mut request = Resize::new(&format!("r{number}"), Default::default());
+            request.metadata.namespace = Some("n".to_owned());
+            request.metadata.labels = Some(names::job_labels("flow"));
+            mirrors.resizes.insert(request);
+        }
+        assert!(mirrors.has_as_many_open_resizes_as_it_may(&flow));
+        assert!(!mirrors.has_as_many_open_resizes_as_it_may(&Key::new("n", "flow-2")));
+    }
+
+    /// Anybody may label what is none of the job's.
+    #[test]
+    fn a_request_counts_for_the_job_that_it_names_and_that_controls_it_or_will() {
+        let (version, kind) = (Job::api_version(&()), Job::kind(&()));
+        // the job that it names, its controller, phase, it is being deleted -> it counts for the job
+        let table = [
+            ("flow", Some((&*version, &*kind, "flow")), "Pending", false, true),
+            ("flow", Some((&*version, &*kind, "flow")), "RolledOut", false, true),
+            ("flow", None, "Pending", false, true),
+            // It was refused before there was a job.
+            ("flow", None, "Refused", false, false),
+            ("nobody", None, "Pending", false, false),
+            ("nobody", Some((&*version, &*kind, "flow")), "Pending", false, false),
+            ("flow", Some((&*version, &*kind, "other")), "Pending", false, false),
+            ("flow", Some(("batch/v1", &*kind, "flow")), "Pending", false, false),
+            ("flow", Some((&*version, &*kind, "flow")), "Pending", true, false),
+        ];
+        for (job, controller, phase, is_deleted, expected) in table {
+            let owners = controller.map(|(version, kind, name)| {
+                json!([{"apiVersion": version, "kind": kind, "name": name, "uid": "u", "controller": true}])
+            });
+            let mut metadata = json!({
+                "namespace": "n", "name": "r", "labels": names::job_labels("flow"), "ownerReferences": owners,
+            });
+            if is_deleted {
+                metadata["deletionTimestamp"] = json!("2026-11-26T00:00:00Z");
+            }
+            let mirrors = Mirrors::new(&Metrics::new("test"));
+            mirrors.resizes.insert(
+                serde_json::from_value(json!({
+                    "metadata": metadata, "status": {"phase": phase},
+                    "spec": {"jobName": job, "regions": [{"name": "R", "width": 3}]},
+                }))
+                .unwrap(),
+            );
+            let counted = mirrors.number_of_resizes(&Key::new("n", "flow"));
+            assert_eq!(counted, usize::from(expected), "{job} {controller:?} {phase} {is_deleted}");
         }
     }
 

@@ -206,12 +206,16 @@ impl Cluster for Connection {
         self.server.now().duration_since(Timestamp::UNIX_EPOCH).try_into().unwrap_or_default()
     }
 
-    fn is_crowded(&self) -> bool {
+    fn is_crowded(&self, _: &str) -> bool {
         self.link().is_crowded
     }
 
-    fn was_crowded(&self) -> bool {
-        self.is_crowded()
+    fn was_crowded(&self, namespace: &str) -> bool {
+        self.is_crowded(namespace)
+    }
+
+    fn is_in_trouble(&self, _: &str) -> bool {
+        false
     }
 
     async fn get<K: Object>(&self, key: &Key) -> kube::Result<Option<K>> {

@@ -82,12 +82,16 @@ impl Cluster for ApiServer {
         BEGUN.elapsed()
     }
 
-    fn is_crowded(&self) -> bool {
-        self.gate.is_crowded()
+    fn is_crowded(&self, namespace: &str) -> bool {
+        self.gate.is_crowded(namespace)
     }
 
-    fn was_crowded(&self) -> bool {
-        self.gate.was_crowded()
+    fn was_crowded(&self, namespace: &str) -> bool {
+        self.gate.was_crowded(namespace)
+    }
+
+    fn is_in_trouble(&self, namespace: &str) -> bool {
+        self.gate.is_in_trouble(namespace)
     }
 
     async fn get<K: Object>(&self, key: &Key) -> kube::Result<Option<K>> {

@@ -72,11 +72,15 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     /// How much time has passed since some moment: it goes on evenly, whatever becomes of the time of day.
     fn passed(&self) -> Duration;
 
-    /// Whether there are about as many calls as can be made, or more (rule call-25).
-    fn is_crowded(&self) -> bool;
+    /// Whether there are about as many calls as can be made, or more, for what is in this namespace (rule call-25).
+    fn is_crowded(&self, namespace: &str) -> bool;
 
     /// The same, or there were a moment ago: what only describes may be left for later (rule call-25).
-    fn was_crowded(&self) -> bool;
+    fn was_crowded(&self, namespace: &str) -> bool;
+
+    /// Whether calls of this namespace fail, or take long, because of what they ask for, or did not long ago
+    /// (rule call-23).
+    fn is_in_trouble(&self, namespace: &str) -> bool;
 
     /// The object of this name; `None` if there is none (404).
     fn get<K: Object>(&self, key: &Key) -> impl Future<Output = kube::Result<Option<K>>> + Send;
@@ -145,4 +149,10 @@ pub trait Cluster: Clone + Send + Sync + 'static {
 
     /// Tells people something about an object, as an Event. It never waits, and may be lost.
     fn announce<K: Object>(&self, about: &K, notice: &Notice);
+}
+
+/// [`Cluster::is_in_trouble`] of this cluster.
+pub fn troubles_of<C: Cluster>(cluster: &C) -> impl Fn(&str) -> bool + Send + Sync + 'static + use<C> {
+    let cluster = cluster.clone();
+    move |namespace| cluster.is_in_trouble(namespace)
 }

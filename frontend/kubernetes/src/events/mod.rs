@@ -11,7 +11,7 @@ mod waiting;
 use self::told::Told;
 use self::waiting::{TurnEnd, Waiting};
 use super::Key;
-use super::error::{Error, absent, is_already_exists, is_not_found, is_unanswered};
+use super::error::{Error, absent, is_already_exists, is_not_found, is_too_many, is_unanswered};
 use crate::client::tried_once;
 use crate::metrics::Metrics;
 use futures::StreamExt as _;
@@ -190,7 +190,8 @@ async fn publish_all(client: Client, waiting: Arc<Mutex<Waiting>>, mut woken: mp
         };
         tokio::select! {
             Some((namespace, published)) = under_way.next() => {
-                let has_failed = published.as_ref().is_err_and(is_unanswered);
+                // There may be too many of its namespace only, or of all: no more of them for a while.
+                let has_failed = published.as_ref().is_err_and(|error| is_unanswered(error) || is_too_many(error));
                 if let Err(error) = published {
                     not_published(&namespace, error, &metrics);
                 }
@@ -341,8 +342,9 @@ mod tests {
         assert_eq!((told.len(), told[0].as_str()), (WAITING_MAX, "Broken"));
     }
 
-    /// An API server that does not answer what belongs to the namespace `hangs`, and what it was asked to publish.
-    fn hanging_server() -> (Client, Arc<Mutex<Vec<String>>>) {
+    /// An API server that answers after so many seconds like this what belongs to the namespace `hangs`, and what it was
+    /// asked to publish.
+    fn hanging_server(seconds: u64, code: u16) -> (Client, Arc<Mutex<Vec<String>>>) {
         let told = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&told);
         let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -353,9 +355,9 @@ mod tests {
                 let event: Event = serde_json::from_slice(&body).unwrap();
                 log.lock().unwrap().push(event.note.unwrap());
                 if hangs {
-                    tokio::time::sleep(Duration::from_secs(5)).await;
-                    let status = serde_json::json!({"kind": "Status", "status": "Failure", "code": 504}).to_string();
-                    let answer = http::Response::builder().status(504).body(axum::body::Body::from(status)).unwrap();
+                    tokio::time::sleep(Duration::from_secs(seconds)).await;
+                    let status = serde_json::json!({"kind": "Status", "status": "Failure", "code": code}).to_string();
+                    let answer = http::Response::builder().status(code).body(axum::body::Body::from(status)).unwrap();
                     return Ok(answer);
                 }
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -371,35 +373,37 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_namespace_where_events_hang_delays_no_other_and_loses_its_own() {
-        let (client, told) = hanging_server();
-        let metrics = Metrics::new("test");
-        let (events, publishing) = Events::new(client, reporter(), &metrics);
-        let publishing = tokio::spawn(publishing);
-        let begun = Instant::now();
-        let loud: Vec<ConfigMap> = (0..50).map(|number| object("hangs", &number.to_string())).collect();
-        let tell_all = |note: &str| {
-            loud.iter().for_each(|about| events.publish(about, &Notice::warning("Broken", note)));
-        };
-        for round in 0..100 {
-            tell_all(&format!("look {round}"));
-            events.publish(&object("ours", "job"), &Notice::normal("Happened", format!("ours {round}")));
-            tokio::time::sleep(Duration::from_secs(1)).await;
+    async fn a_namespace_where_events_hang_or_are_too_many_delays_no_other_and_loses_its_own() {
+        for (seconds, code) in [(5, 504), (0, 429)] {
+            let (client, told) = hanging_server(seconds, code);
+            let metrics = Metrics::new("test");
+            let (events, publishing) = Events::new(client, reporter(), &metrics);
+            let publishing = tokio::spawn(publishing);
+            let begun = Instant::now();
+            let loud: Vec<ConfigMap> = (0..50).map(|number| object("hangs", &number.to_string())).collect();
+            let tell_all = |note: &str| {
+                loud.iter().for_each(|about| events.publish(about, &Notice::warning("Broken", note)));
+            };
+            for round in 0..100 {
+                tell_all(&format!("look {round}"));
+                events.publish(&object("ours", "job"), &Notice::normal("Happened", format!("ours {round}")));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            let count = |of: &str| told.lock().unwrap().iter().filter(|note| note.starts_with(of)).count();
+            assert_eq!(count("ours"), 100, "{code}: all, each of them in its second");
+            // Each 5 s or at once, then a rest of 1 s, 2 s, 4 s, 8 s, 16 s, 32 s.
+            assert!((6..=8).contains(&count("look")), "{code}: {}", count("look"));
+            // Nobody waits for the end of a rest.
+            drop(events);
+            publishing.await.unwrap();
+            assert!(begun.elapsed() < Duration::from_secs(110), "{code}: {:?}", begun.elapsed());
+            assert_eq!(metrics.events_dropped.get(), 5_000, "{code}");
         }
-        let count = |of: &str| told.lock().unwrap().iter().filter(|note| note.starts_with(of)).count();
-        assert_eq!(count("ours"), 100, "all, each of them in its second");
-        // Each 5 s, then a rest of 1 s, 2 s, 4 s, 8 s, 16 s, 32 s.
-        assert!((6..=8).contains(&count("look")), "{}", count("look"));
-        // Nobody waits for the end of a rest.
-        drop(events);
-        publishing.await.unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(110), "{:?}", begun.elapsed());
-        assert_eq!(metrics.events_dropped.get(), 5_000);
     }
 
     #[tokio::test(start_paused = true)]
     async fn namespaces_do_not_wait_for_each_other() {
-        let (client, told) = hanging_server();
+        let (client, told) = hanging_server(5, 504);
         let (events, publishing) = Events::new(client, reporter(), &Metrics::new("test"));
         for namespace in ["a", "b", "c", "d", "e"] {
             for number in 0..10 {

@@ -10,6 +10,7 @@
 //! * Additions coalesce: a key waits at most once, however often it is added.
 //! * Fair: namespaces take turns, and within one of them the objects that keys belong to; keys of one object come first
 //!   in, first out. A namespace never has more workers than [`Sharing`] allows.
+//! * Namespaces that are in trouble ([`Queue::with_troubles`]) leave workers to others, however many they are.
 //! * Urgent keys go before others, but for one in nine; some workers are for urgent keys only, if [`Sharing`] says so.
 //!   A key that fails or comes back soon stays urgent. Patient keys go after others of their namespace, but for one in
 //!   nine.
@@ -29,7 +30,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -78,6 +79,8 @@ struct SharedQueue<K> {
     state: Mutex<State<K>>,
     failures: Mutex<BTreeMap<K, u32>>,
     wake: Notify,
+    /// Whether a namespace is in trouble.
+    troubles: OnceLock<Box<dyn Fn(&str) -> bool + Send + Sync>>,
 }
 
 impl<K> Clone for Queue<K> {
@@ -102,8 +105,20 @@ impl<K: QueueKey> Queue<K> {
             state: Mutex::new(State::new(sharing)),
             failures: Mutex::new(BTreeMap::new()),
             wake: Notify::new(),
+            troubles: OnceLock::new(),
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// The same queue. Work on keys of a namespace may take long while this is said of it.
+    pub fn with_troubles(self, is_in_trouble: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        // The first counts; nobody says it twice.
+        let _ = self.shared.troubles.set(Box::new(is_in_trouble));
+        self
+    }
+
+    fn is_in_trouble(&self, namespace: &str) -> bool {
+        self.shared.troubles.get().is_some_and(|is_in_trouble| is_in_trouble(namespace))
     }
 
     /// The name it was made with.
@@ -200,7 +215,7 @@ impl<K: QueueKey> Queue<K> {
             let due = {
                 let mut state = self.state();
                 let now = Instant::now();
-                if let Some((key, waited)) = state.take(now) {
+                if let Some((key, waited)) = state.take(now, |namespace| self.is_in_trouble(namespace)) {
                     self.report(&state);
                     let label = QueueLabels { queue: self.shared.name };
                     self.shared.metrics.queue_wait_seconds.get_or_create(&label).observe(as_seconds(waited));
@@ -290,6 +305,8 @@ impl<K: QueueKey> Drop for InProgress<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tokio::time::timeout;
 
     fn queue() -> Queue<String> {
         Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"))
@@ -310,6 +327,23 @@ mod tests {
         let mut keys = [a.unwrap().unwrap().0, b.unwrap().unwrap().0];
         keys.sort();
         assert_eq!(keys, ["delayed", "now"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_in_trouble_leaves_workers_to_others_as_long_as_it_is() {
+        let owner = |key: &String| Owner { namespace: key[..1].into(), object: "x".into() };
+        let is_over = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&is_over);
+        let queue = Queue::new("test", BackOff::default(), Sharing::among(2, owner), &Metrics::new("test"))
+            .with_troubles(move |namespace| namespace == "a" && !asked.load(Ordering::Relaxed));
+        ["a1", "a2", "b1"].into_iter().for_each(|key| queue.add_urgent(key.to_owned()));
+        let next = async || timeout(Duration::from_secs(1), queue.next()).await.ok().flatten();
+        let key = |taken: &Option<InProgress<String>>| taken.as_ref().map(|taken| taken.key().clone());
+        let (first, second) = (next().await, next().await);
+        assert_eq!([&first, &second].map(key), ["a1", "b1"].map(|key| Some(key.to_owned())));
+        assert_eq!(key(&next().await), None);
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(key(&next().await), Some("a2".to_owned()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -36,6 +36,12 @@ impl<K> Clone for Sharing<K> {
 impl<K> Copy for Sharing<K> {}
 
 impl<K> Sharing<K> {
+    /// Keys of namespaces that are in trouble and are in progress at the same time, at most, of all these namespaces
+    /// together; of those, keys that are not urgent. Others find workers, however long the work on these takes.
+    fn in_trouble(&self) -> InProgress {
+        InProgress { all: self.not_urgent, not_urgent: self.not_urgent.div_ceil(2) }
+    }
+
     /// A namespace may have three of four workers, so that others find one however slow its work is. What is not urgent
     /// may have half of them, of all namespaces together, and of one three quarters of that: what is urgent finds one
     /// in its own namespace, too, and what is not finds one beside a namespace whose work is slow.
@@ -88,6 +94,17 @@ pub(super) struct State<K> {
 struct InProgress {
     all: usize,
     not_urgent: usize,
+}
+
+impl InProgress {
+    fn and(self, other: Self) -> Self {
+        Self { all: self.all + other.all, not_urgent: self.not_urgent + other.not_urgent }
+    }
+
+    /// There is room for another key, which is urgent or not.
+    fn has_room(self, most: Self, urgent: bool) -> bool {
+        self.all < most.all && (urgent || self.not_urgent < most.not_urgent)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -169,16 +186,14 @@ impl<K: Clone + Ord + Hash> State<K> {
 
     /// The next key and how long it waited. Nothing once the state is closed, and nothing while all keys that wait have
     /// to wait for their own kind.
-    pub(super) fn take(&mut self, now: Instant) -> Option<(K, Duration)> {
+    pub(super) fn take(&mut self, now: Instant, is_in_trouble: impl Fn(&str) -> bool) -> Option<(K, Duration)> {
         if self.closed {
             return None;
         }
         self.queue_what_is_due(now);
-        let (key, urgent) = if self.urgent_in_a_row < URGENT_IN_A_ROW {
-            self.pop(true).or_else(|| self.pop(false))
-        } else {
-            self.pop(false).or_else(|| self.pop(true))
-        }?;
+        let urgent_first = self.urgent_in_a_row < URGENT_IN_A_ROW;
+        let popped = self.pop(urgent_first, &is_in_trouble);
+        let (key, urgent) = popped.or_else(|| self.pop(!urgent_first, &is_in_trouble))?;
         self.urgent_in_a_row = if urgent { self.urgent_in_a_row.saturating_add(1) } else { 0 };
         let since = self.queued.remove(&key).map_or(now, |place| place.since);
         let of_namespace = self.in_progress_of.entry((self.sharing.owner)(&key).namespace).or_default();
@@ -189,18 +204,25 @@ impl<K: Clone + Ord + Hash> State<K> {
         Some((key, now.saturating_duration_since(since)))
     }
 
-    fn pop(&mut self, urgent: bool) -> Option<(K, bool)> {
+    fn pop(&mut self, urgent: bool, is_in_trouble: impl Fn(&str) -> bool) -> Option<(K, bool)> {
         if !urgent && self.not_urgent_in_progress >= self.sharing.not_urgent {
             return None;
         }
         let Sharing { per_namespace, not_urgent_per_namespace, .. } = self.sharing;
+        let most_of_one = InProgress { all: per_namespace, not_urgent: not_urgent_per_namespace };
+        let most_in_trouble = self.sharing.in_trouble();
         let in_progress_of = &self.in_progress_of;
+        let in_trouble = || {
+            let of_troubled = in_progress_of.iter().filter(|(namespace, _)| is_in_trouble(namespace));
+            of_troubled.fold(InProgress::default(), |sum, (_, of_namespace)| sum.and(*of_namespace))
+        };
         let queued = &self.queued;
         let turns = if urgent { &mut self.urgent } else { &mut self.normal };
         let popped = turns.pop(
             |namespace| {
-                let InProgress { all, not_urgent } = in_progress_of.get(namespace).copied().unwrap_or_default();
-                all < per_namespace && (urgent || not_urgent < not_urgent_per_namespace)
+                let of_namespace = in_progress_of.get(namespace).copied().unwrap_or_default();
+                of_namespace.has_room(most_of_one, urgent)
+                    && (!is_in_trouble(namespace) || in_trouble().has_room(most_in_trouble, urgent))
             },
             |(ticket, key)| queued.get(key).is_some_and(|place| place.ticket == *ticket),
         );
@@ -330,7 +352,7 @@ mod tests {
                         state.add_at(key, due, now);
                         model.owe(key, due);
                     }
-                    Operation::Take => match state.take(now) {
+                    Operation::Take => match state.take(now, |_| false) {
                         Some((key, _)) => {
                             prop_assert!(!model.working.contains(&key), "{key} is worked on twice");
                             model.working.push(key);
@@ -361,7 +383,7 @@ mod tests {
                 state.finish(key, now);
             }
             now += Duration::from_secs(1);
-            while let Some((key, _)) = state.take(now) {
+            while let Some((key, _)) = state.take(now, |_| false) {
                 prop_assert!(model.owed.remove(&key).is_some(), "{key} was not asked for");
                 state.finish(key, now);
             }
@@ -379,7 +401,7 @@ mod tests {
         for (key, urgency) in added.into_iter().chain([("c", Patient), ("d", Usual)]) {
             state.add(key, urgency, now);
         }
-        let order: Vec<_> = std::iter::from_fn(|| state.take(now)).map(|(key, _)| key).collect();
+        let order: Vec<_> = std::iter::from_fn(|| state.take(now, |_| false)).map(|(key, _)| key).collect();
         assert_eq!(order, ["c", "b", "a", "d", "e"]);
     }
 
@@ -393,7 +415,7 @@ mod tests {
         }
         // time -> handed out
         for (seconds, expected) in [(1, None), (2, Some("k")), (9, None)] {
-            let taken = state.take(at(seconds)).map(|(key, _)| key);
+            let taken = state.take(at(seconds), |_| false).map(|(key, _)| key);
             assert_eq!(taken, expected, "{seconds} s");
             if let Some(key) = taken {
                 state.finish(key, at(seconds));
@@ -424,7 +446,7 @@ mod tests {
     }
 
     fn take_all(state: &mut State<&'static str>, now: Instant) -> Vec<&'static str> {
-        std::iter::from_fn(|| state.take(now)).map(|(key, _)| key).collect()
+        std::iter::from_fn(|| state.take(now, |_| false)).map(|(key, _)| key).collect()
     }
 
     #[test]
@@ -487,7 +509,7 @@ mod tests {
             let given = [("a", urgency), ("b", Usual), ("b", Urgent)].map(|(namespace, urgency)| {
                 (0..100).for_each(|number| state.add(format!("{namespace}{number}-{urgency:?}"), urgency, now));
                 let before = state.in_progress.len();
-                while state.in_progress.len() < usize::from(workers) && state.take(now).is_some() {}
+                while state.in_progress.len() < usize::from(workers) && state.take(now, |_| false).is_some() {}
                 state.in_progress.len() - before
             });
             assert_eq!(given, expected, "{workers} {urgency:?}");
@@ -495,6 +517,40 @@ mod tests {
     }
 
     /// Whoever waits for something short is urgent, but lets others go first.
+    #[test]
+    fn namespaces_in_trouble_leave_workers_to_others_however_many_they_are() {
+        let now = Instant::now();
+        let owner = |key: &String| Owner { namespace: key[..1].into(), object: key[1..].into() };
+        use Urgency::{Urgent, Usual};
+        // workers; how urgent it is what four namespaces want, which of them are in trouble -> workers that these have;
+        // that another one has then for what is not urgent, and for what is
+        let table = [
+            (24, Usual, "", [12, 0, 12]),
+            (24, Usual, "a", [12, 0, 12]),
+            (24, Usual, "abcd", [6, 6, 12]),
+            (24, Urgent, "", [24, 0, 0]),
+            (24, Urgent, "abcd", [12, 9, 3]),
+            (4, Usual, "abcd", [1, 1, 2]),
+            (1, Usual, "abcd", [1, 0, 0]),
+        ];
+        for (workers, urgency, in_trouble, expected) in table {
+            let mut state = State::new(Sharing::among(workers, owner));
+            let mut found = Vec::new();
+            for (urgency, namespaces) in [(urgency, "abcd"), (Usual, "e"), (Urgent, "e")] {
+                for namespace in namespaces.chars() {
+                    for number in 0..30 {
+                        state.add(format!("{namespace}{urgency:?}{number}"), urgency, now);
+                    }
+                }
+                let before = state.in_progress.len();
+                let has_worker = |state: &State<String>| state.in_progress.len() < usize::from(workers);
+                while has_worker(&state) && state.take(now, |of| in_trouble.contains(of)).is_some() {}
+                found.push(state.in_progress.len() - before);
+            }
+            assert_eq!(found, expected, "{workers} {urgency:?} {in_trouble}");
+        }
+    }
+
     #[test]
     fn what_comes_back_later_comes_after_what_is_urgent() {
         let now = Instant::now();
@@ -516,7 +572,7 @@ mod tests {
         let mut state = State::new(Sharing::none());
         keys.iter().for_each(|key| state.add(key.clone(), Urgency::Urgent, now));
         state.add("patient".to_owned(), Urgency::Usual, now);
-        let order: Vec<String> = std::iter::from_fn(|| state.take(now)).map(|(key, _)| key).collect();
+        let order: Vec<String> = std::iter::from_fn(|| state.take(now, |_| false)).map(|(key, _)| key).collect();
         assert_eq!(order.iter().position(|key| key == "patient"), Some(URGENT_IN_A_ROW as usize));
     }
 
@@ -527,12 +583,12 @@ mod tests {
         for (seconds, first) in [(1, "k"), (60, "other")] {
             let mut state = State::new(Sharing::none());
             state.add("k", Urgency::Urgent, start);
-            assert_eq!(state.take(start).map(|(key, _)| key), Some("k"));
+            assert_eq!(state.take(start, |_| false).map(|(key, _)| key), Some("k"));
             let due = start + Duration::from_secs(seconds);
             state.add_at("k", due, start);
             state.finish("k", start);
             state.add("other", Urgency::Usual, start);
-            assert_eq!(state.take(due).map(|(key, _)| key), Some(first), "{seconds} s");
+            assert_eq!(state.take(due, |_| false).map(|(key, _)| key), Some(first), "{seconds} s");
         }
     }
 }

@@ -195,6 +195,11 @@ impl<K: Mirrored> Watch<K> {
         self.store().of_group(index, group)
     }
 
+    /// Whether a group has at least so many objects. None of the others is looked at.
+    pub fn has_in_group(&self, index: &str, group: &Key, count: usize) -> bool {
+        self.store().has_in_group(index, group, count)
+    }
+
     /// Adds to `queue` the keys that `keys` derives from an object whenever it changes or goes: from its state after as
     /// well as before, if that has other groups or another spec. Objects that are there already count as changed.
     pub fn wake<T: QueueKey, I>(&self, queue: &Queue<T>, keys: impl Fn(&K) -> I + Send + Sync + 'static)

@@ -97,12 +97,21 @@ impl<K: Mirrored> Store<K> {
     }
 
     pub(super) fn of_group(&self, index: &str, group: &Key) -> Vec<(Key, Kept<K>)> {
-        let all = self.indexes.iter().zip(&self.members);
-        let members = all.filter(|(known, _)| known.name == index).map(|(_, members)| members);
-        let members = members.flat_map(|members| of_group(members, &group.namespace, &group.name));
-        let keys = members
+        let keys = self
+            .members_of(index, group)
             .map(|Member { namespace, name, .. }| Key { namespace: Arc::clone(namespace), name: Arc::clone(name) });
         keys.filter_map(|key| self.get(&key).map(|object| (key, object))).collect()
+    }
+
+    /// Whether a group has at least so many objects.
+    pub(super) fn has_in_group(&self, index: &str, group: &Key, count: usize) -> bool {
+        self.members_of(index, group).take(count).count() == count
+    }
+
+    fn members_of(&self, index: &str, group: &Key) -> impl Iterator<Item = &Member> {
+        let all = self.indexes.iter().zip(&self.members);
+        let members = all.filter(move |(known, _)| known.name == index).map(|(_, members)| members);
+        members.flat_map(|members| of_group(members, &group.namespace, &group.name))
     }
 
     /// Adds or replaces an object.

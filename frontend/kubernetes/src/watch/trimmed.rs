@@ -15,6 +15,9 @@ pub type ConfigMapMeta = PartialObjectMeta<ConfigMap>;
 /// `kubectl apply` keeps a copy of the whole object here.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
+/// Longest annotation of which [`keep`] keeps the value.
+const VALUE_MAX: usize = 1024;
+
 fn trim(meta: &mut ObjectMeta) {
     meta.managed_fields = None;
     if let Some(annotations) = &mut meta.annotations {
@@ -31,6 +34,21 @@ pub fn custom_resource<K: kube::Resource>(wire: DeserializeGuard<K>) -> Result<K
         trim(object.meta_mut());
         object
     })
+}
+
+/// Keeps of the metadata of an object what is read of it: these labels and annotations, and no finalizers. Of an
+/// annotation whose value is longer than any that is read it is known that it is there. Whoever may make objects of a
+/// kind can give each of them hundreds of kilobytes of all that, and a mirror unpacks many at a time.
+pub fn keep(meta: &mut ObjectMeta, labels: &[&str], annotations: &[&str]) {
+    trim(meta);
+    meta.finalizers = None;
+    if let Some(all) = &mut meta.labels {
+        all.retain(|key, _| labels.contains(&key.as_str()));
+    }
+    if let Some(all) = &mut meta.annotations {
+        all.retain(|key, _| annotations.contains(&key.as_str()));
+        all.values_mut().filter(|value| value.len() > VALUE_MAX).for_each(|value| *value = String::new());
+    }
 }
 
 /// A custom resource, with who manages this field of its spec, e.g. `f:width`: name and time of the last write of each
@@ -156,6 +174,21 @@ mod tests {
             },
         });
         assert_eq!(trimmed, expected);
+    }
+
+    #[test]
+    fn of_labels_and_annotations_those_are_kept_that_are_read_and_of_long_ones_that_they_are_there() {
+        let mut meta: ObjectMeta = serde_json::from_value(serde_json::json!({
+            "name": "o", "finalizers": ["a/b"], "managedFields": [{"manager": "m"}],
+            "labels": {"read": "x", "other": "y"},
+            "annotations": {"read": "z".repeat(VALUE_MAX), "long": "z".repeat(VALUE_MAX + 1), "other": "y"},
+        }))
+        .unwrap();
+        keep(&mut meta, &["read"], &["read", "long"]);
+        let expected = serde_json::json!({
+            "name": "o", "labels": {"read": "x"}, "annotations": {"read": "z".repeat(VALUE_MAX), "long": ""},
+        });
+        assert_eq!(serde_json::to_value(meta).unwrap(), expected);
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl<C: Cluster> reconciler::Reconciler for HostPoolReconciler<C> {
 
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<HostPoolObservation>, Error> {
         let pool = self.mirrors.host_pools.get(key);
-        let (now, is_crowded) = (self.cluster.now(), self.cluster.was_crowded());
+        let (now, is_crowded) = (self.cluster.now(), self.cluster.was_crowded(&key.namespace));
         Ok(pool.map(|pool| HostPoolObservation { pool, now, is_crowded }))
     }
 

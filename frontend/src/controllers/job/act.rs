@@ -12,6 +12,8 @@ use super::decide::{
 use super::documents::Written;
 use super::drift::{self, region_fields};
 use super::generation::Generation;
+use super::held_up::{HeldUp, ProposalPart};
+use super::in_vain::{InVain, go_on_after, is_in_vain};
 use super::memory::Entry;
 use super::observed::{DesiredGeneration, JobObservation};
 use super::off_thread::Thread;
@@ -32,7 +34,8 @@ use kube::api::PropagationPolicy;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::json;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use streams_api::{HostPool, ParallelRegion, ProcessingElement, names};
@@ -47,7 +50,9 @@ use streams_kubernetes::watch::{Mirrored, Watch, version};
 use streams_kubernetes::writer::{Applied, DEFINITIONS_OUTDATED, Writer};
 
 /// Most actions that run at the same time.
-const CONCURRENT: usize = 16;
+pub(super) const CONCURRENT: usize = 16;
+/// After a turn that ended because others would have come to nothing: whatever is tried may take as long as a call may.
+const FEW: usize = 4;
 /// When objects may be rewritten again for which there was no more room in this second.
 const NEXT_SECOND: Duration = Duration::from_secs(1);
 
@@ -111,6 +116,34 @@ pub(super) enum Kept {
     InPart,
 }
 
+/// What a turn leaves out.
+pub(super) struct Cut<'a> {
+    /// There is more than it has.
+    pub(super) is_cut: bool,
+    /// Deletions that it leaves out because somebody waits for an admission. If nobody is admitted, nobody waits.
+    pub(super) after_admission: Vec<&'a JobAction>,
+}
+
+/// What came of actions.
+#[derive(Default)]
+struct Done<'a> {
+    results: Vec<Result<(), Error>>,
+    /// The last that shows that others would come to nothing, if one does.
+    in_vain: Option<&'a JobAction>,
+}
+
+impl Done<'_> {
+    fn add(&mut self, later: Self) {
+        self.results.extend(later.results);
+        self.in_vain = later.in_vain.or(self.in_vain);
+    }
+
+    /// The namespace is being deleted.
+    fn is_refused(&self) -> bool {
+        self.results.iter().any(|result| matches!(result, Err(Error::NamespaceTerminating { .. })))
+    }
+}
+
 /// Carries one decision out.
 pub(super) struct Actor<'a, C> {
     pub(super) reconciler: &'a JobReconciler<C>,
@@ -162,28 +195,42 @@ impl<C: Cluster> Actor<'_, C> {
         }
     }
 
-    /// Carries out all actions, several at the same time. A failed action does not stop the others, but in a namespace
-    /// that is being deleted: there, nothing but deletions is tried until a pause is over.
+    /// Carries out all actions, several at the same time. A failed action does not stop the others, unless they would
+    /// come to nothing as well, and take long: they come first in the next turn. In a namespace that is being deleted
+    /// nothing but deletions is tried until a pause is over.
     async fn work(&self, actions: &[JobAction]) -> Result<Next, Error> {
         let (mut deletions, others): (Vec<_>, Vec<_>) =
             actions.iter().partition(|action| matches!(action, JobAction::Delete(..)));
         let now = self.reconciler.cluster.now();
+        self.note_what_is_to_be_written(actions);
         let before = self.remember(|entry| entry.pause);
         let is_paused = before.is_some_and(|pause| pause.left(now).is_some());
         let mut others = if is_paused { Vec::new() } else { others };
+        let concurrent = self.remember(|entry| {
+            let InVain { write, deletion } = &entry.in_vain;
+            go_on_after(&mut others, write.as_ref());
+            go_on_after(&mut deletions, deletion.as_ref());
+            if write.is_some() || deletion.is_some() { FEW } else { CONCURRENT }
+        });
         let rolls_out_after = self.put_off_roll_out(&mut others, &mut deletions, now);
         let wrote = !others.is_empty();
         let admits = others.iter().any(|action| matches!(action, JobAction::Admit));
         // The rest comes with the next turn, after those of other jobs.
-        let is_cut = self.cut(&mut others, &mut deletions, admits);
+        let Cut { is_cut, after_admission } = self.cut(&mut others, &mut deletions, admits, now);
         let is_put_off = self.put_off_rewrites(&mut others, now);
         let prepares = others.iter().any(|action| matches!(action, JobAction::Apply(_, WhichGeneration::Proposed)));
-        let (deleted, written) =
-            future::join(Priority::Freeing.of(self.several(deletions, CONCURRENT)), self.until_refused(others, before))
-                .await;
+        let (mut deleted, written) = future::join(
+            Priority::Freeing.of(self.several(&deletions, concurrent)),
+            self.until_refused(others, before, concurrent),
+        )
+        .await;
+        if !self.has_advanced.load(Ordering::Relaxed) {
+            deleted.add(Priority::Freeing.of(self.several(&after_admission, concurrent)).await);
+        }
+        let in_vain = InVain { write: written.in_vain.cloned(), deletion: deleted.in_vain.cloned() };
         let mut failed = None;
         let mut refused = None;
-        for error in deleted.into_iter().chain(written).filter_map(Result::err) {
+        for error in deleted.results.into_iter().chain(written.results).filter_map(Result::err) {
             match error {
                 Error::Terminating { .. } => {}
                 Error::NamespaceTerminating { .. } => refused = Some(error),
@@ -191,6 +238,7 @@ impl<C: Cluster> Actor<'_, C> {
             }
         }
         let pause = self.remember(|entry| {
+            entry.in_vain = in_vain;
             match (&refused, wrote) {
                 (Some(_), _) => entry.pause = Some(Pause::after(before, now)),
                 (None, true) => entry.pause = None,
@@ -225,56 +273,62 @@ impl<C: Cluster> Actor<'_, C> {
         }
     }
 
-    /// Carries these actions out, so many at the same time.
-    async fn several(&self, actions: Vec<&JobAction>, concurrent: usize) -> Vec<Result<(), Error>> {
-        let pending: Vec<_> = actions.into_iter().map(|action| self.one(action)).collect();
-        stream::iter(pending).buffer_unordered(concurrent).collect().await
+    /// Carries these actions out, so many at the same time, until one shows that others would come to nothing.
+    async fn several<'b>(&self, actions: &[&'b JobAction], concurrent: usize) -> Done<'b> {
+        // The number of the last that has shown it, from 1.
+        let in_vain = AtomicUsize::new(0);
+        let carried_out = actions.iter().zip(1..).map(|(action, number)| {
+            let in_vain = &in_vain;
+            async move {
+                if in_vain.load(Ordering::Relaxed) > 0 {
+                    return Ok(());
+                }
+                let result = self.one(action).await;
+                if result.as_ref().is_err_and(is_in_vain) {
+                    in_vain.fetch_max(number, Ordering::Relaxed);
+                }
+                result
+            }
+        });
+        let carried_out: Vec<_> = carried_out.collect();
+        let results = stream::iter(carried_out).buffer_unordered(concurrent).collect().await;
+        let in_vain = in_vain.into_inner().checked_sub(1).and_then(|at| actions.get(at).copied());
+        Done { results, in_vain }
     }
 
-    /// Carries these actions out until one shows that the namespace is being deleted (rule job-37). The first is
-    /// carried out alone, and so is each of them after such a refusal.
-    async fn until_refused(&self, actions: Vec<&JobAction>, before: Option<Pause>) -> Vec<Result<(), Error>> {
-        let is_refused = |result: &Result<(), Error>| matches!(result, Err(Error::NamespaceTerminating { .. }));
+    /// Carries these actions out until one shows that others would come to nothing. In a namespace that is being
+    /// deleted (rule job-37) that is the first, which is carried out alone, and so is each of them after such a refusal.
+    async fn until_refused<'b>(
+        &self,
+        actions: Vec<&'b JobAction>,
+        before: Option<Pause>,
+        concurrent: usize,
+    ) -> Done<'b> {
         let alone = match before {
             Some(_) => actions.len(),
             // Somebody waits for a resize, and hardly in a namespace that is being deleted.
             None if self.is_waited_for => 0,
+            // One alone would be the first of those that fail, if it is they that are left.
+            None if concurrent == FEW => 0,
             None => 1,
         };
         // The start of long work is no write. It goes last, where it would be for nothing if a write is refused.
         let (mut starts, writes): (Vec<_>, Vec<_>) =
             actions.into_iter().partition(|action| matches!(action, JobAction::Start(_)));
-        let mut results = Vec::new();
-        if alone == 0 {
-            results.extend(self.several(std::mem::take(&mut starts), CONCURRENT).await);
+        let mut done = Done::default();
+        if before.is_none() && self.is_waited_for {
+            done.add(self.several(&std::mem::take(&mut starts), CONCURRENT).await);
         }
-        for action in writes.iter().take(alone) {
-            results.push(self.one(action).await);
-            if results.last().is_some_and(is_refused) {
-                return results;
+        let (first, rest) = writes.split_at(alone.min(writes.len()));
+        for (actions, concurrent) in [(first, 1), (rest, concurrent)] {
+            if done.in_vain.is_none() {
+                done.add(self.several(actions, concurrent).await);
             }
         }
-        let refused = AtomicBool::new(false);
-        let rest: Vec<_> = writes.into_iter().skip(alone).collect();
-        let rest = rest.into_iter().map(|action| {
-            let refused = &refused;
-            async move {
-                if refused.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-                let result = self.one(action).await;
-                if is_refused(&result) {
-                    refused.store(true, Ordering::Relaxed);
-                }
-                result
-            }
-        });
-        let rest: Vec<_> = rest.collect();
-        results.extend(stream::iter(rest).buffer_unordered(CONCURRENT).collect::<Vec<_>>().await);
-        if !refused.into_inner() {
-            results.extend(self.several(starts, CONCURRENT).await);
+        if !done.is_refused() {
+            done.add(self.several(&starts, CONCURRENT).await);
         }
-        results
+        done
     }
 
     async fn one(&self, action: &JobAction) -> Result<(), Error> {
@@ -294,7 +348,7 @@ impl<C: Cluster> Actor<'_, C> {
             JobAction::Apply(child, of) => match self.generation(*of) {
                 Some((generation, wanted)) => {
                     let applied = self.apply_unless_undeclared(*child, generation, wanted).await;
-                    self.note_refusal(*child, &applied);
+                    self.note_refusal(*child, *of, &applied);
                     if applied? == Kept::InPart {
                         return Ok(());
                     }
@@ -315,14 +369,43 @@ impl<C: Cluster> Actor<'_, C> {
         }
     }
 
-    /// Remembers whether the cluster refuses the child (rule job-41).
-    fn note_refusal(&self, child: Child, applied: &Result<Kept, Error>) {
-        match applied {
-            Ok(_) => self.remember(|entry| entry.refusals.applied(child)),
-            Err(error) if failure_of(error).is_some_and(|failure| is_of_object(&failure)) => {
+    /// Remembers whether the cluster refuses the child (rule job-41), and whether that holds the proposal up.
+    fn note_refusal(&self, child: Child, of: WhichGeneration, applied: &Result<Kept, Error>) {
+        let failure = applied.as_ref().err().and_then(failure_of);
+        match (applied, &failure) {
+            (Ok(_), _) => self.remember(|entry| entry.refusals.applied(child)),
+            (Err(_), Some(failure)) if is_of_object(failure) => {
                 self.remember(|entry| entry.refusals.refused(child));
             }
-            Err(_) => {}
+            (Err(_), _) => {}
+        }
+        if of == WhichGeneration::Proposed {
+            let (part, now) = (ProposalPart::Child(child), self.reconciler.cluster.now());
+            self.note_proposal(|held_up, plan| match &failure {
+                Some(failure) => held_up.failed(plan, part, failure, now),
+                None if applied.is_ok() => held_up.is_over(part),
+                None => {}
+            });
+        }
+    }
+
+    /// Remembers what the proposal waits for, and forgets what it does not wait for any more.
+    fn note_what_is_to_be_written(&self, actions: &[JobAction]) {
+        let of_proposal = actions.iter().filter_map(|action| match action {
+            JobAction::Apply(child, WhichGeneration::Proposed) => Some(*child),
+            _ => None,
+        });
+        let (tried, now): (BTreeSet<Child>, _) = (of_proposal.collect(), self.reconciler.cluster.now());
+        self.note_proposal(|held_up, plan| {
+            held_up.keep_tried(&tried);
+            held_up.waits_for(plan, &self.snapshot.key.name, self.report.blocked.as_ref(), now);
+        });
+    }
+
+    /// Remembers what holds up the proposal with this plan, if there is one.
+    fn note_proposal(&self, note: impl FnOnce(&mut HeldUp, &str)) {
+        if let Some(proposal) = &self.observed.status.proposal {
+            self.remember(|entry| note(&mut entry.held_up, &proposal.plan.sha256));
         }
     }
 

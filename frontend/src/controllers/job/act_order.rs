@@ -2,7 +2,7 @@
 //!
 //! Knows: what an action is for. Must not know: how it is carried out.
 
-use super::act::Actor;
+use super::act::{Actor, Cut};
 use super::decide::{Child, JobAction, StoredDocument, WhichGeneration, has_abandoned};
 use super::owned::Owned;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use streams_kubernetes::cluster::Cluster;
 
 /// Most writes of one turn; other jobs have their turns then (rule call-7).
-const WRITES: usize = 256;
+pub(super) const WRITES: usize = 256;
 /// Deletions of one turn: somebody may ask for another width meanwhile, and waits for the end of the turn.
 const DELETIONS: usize = 64;
 /// So many deletions, and so many writes that nobody waits for before a commit, a turn of a job that was submitted has
@@ -18,7 +18,7 @@ const DELETIONS: usize = 64;
 const IN_A_CROWD: usize = 8;
 /// Of many, a turn has this part: looks at a large job must not take longer than what is done.
 const DIVIDED_BY: usize = 16;
-/// How long a roll-out waits at most for what comes before the commit of the next generation.
+/// How long a roll-out, and deletions, wait at most for what comes before the commit of the next generation.
 const PUT_OFF_FOR: SignedDuration = SignedDuration::from_secs(4);
 /// When it goes on then.
 const GOES_ON_AFTER: Duration = Duration::from_millis(20);
@@ -54,6 +54,11 @@ fn leave_for_later(others: &mut Vec<&JobAction>, most: usize) -> bool {
     others.len() < before
 }
 
+/// Something has been put off for long enough, or a clock was set.
+fn is_over(since: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(since).abs() >= PUT_OFF_FOR
+}
+
 impl<C: Cluster> Actor<'_, C> {
     /// Somebody waits for a commit, and with it for this (rule call-22).
     pub(super) fn is_awaited(&self, action: &JobAction) -> bool {
@@ -73,10 +78,10 @@ impl<C: Cluster> Actor<'_, C> {
         let is_preparing = self.observed.proposed.is_some() || self.observed.tasks.is_compiling();
         let has_both = others.iter().any(|action| prepares(action, is_preparing))
             && (!deletions.is_empty() || others.iter().any(waits));
-        let may = self.is_waited_for && has_both && self.reconciler.cluster.is_crowded();
+        let may = self.is_waited_for && has_both && self.is_crowded();
         self.remember(|entry| {
             let since = entry.put_off_since.get_or_insert(now);
-            if !may || entry.last_failure.is_some() || now.duration_since(*since) >= PUT_OFF_FOR {
+            if !may || entry.last_failure.is_some() || is_over(*since, now) {
                 entry.put_off_since = None;
                 return None;
             }
@@ -89,23 +94,49 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     /// Leaves out what is too much for one turn; all deletions, if somebody waits for an admission, as the turn would
-    /// end with the last of them. Whether anything was left out.
-    pub(super) fn cut(
+    /// end with the last of them.
+    pub(super) fn cut<'b>(
         &self,
-        others: &mut Vec<&JobAction>,
-        deletions: &mut Vec<&JobAction>,
+        others: &mut Vec<&'b JobAction>,
+        deletions: &mut Vec<&'b JobAction>,
         is_for_admission: bool,
-    ) -> bool {
-        let in_a_crowd = self.observed.status.generation.is_some() && self.reconciler.cluster.is_crowded();
+        now: Timestamp,
+    ) -> Cut<'b> {
+        let in_a_crowd = self.observed.status.generation.is_some() && self.is_crowded();
         let (least_deletions, least_writes) = if in_a_crowd { (IN_A_CROWD, IN_A_CROWD) } else { (DELETIONS, WRITES) };
         let part = |all: usize, least: usize| (all / DIVIDED_BY).max(least);
-        let most_deletions = if is_for_admission { 0 } else { part(deletions.len(), least_deletions) };
+        let is_put_off = self.puts_off_deletions(is_for_admission, !deletions.is_empty(), now);
+        let least_deletions = if is_for_admission && !is_put_off { IN_A_CROWD } else { least_deletions };
+        let most_deletions = part(deletions.len(), least_deletions);
         let most_of_roll_out = part(others.len(), least_writes);
         let is_cut =
             leave_for_later(others, most_of_roll_out) || others.len() > WRITES || deletions.len() > most_deletions;
         others.truncate(WRITES);
         deletions.truncate(most_deletions);
-        is_cut
+        let after_admission = if is_put_off { std::mem::take(deletions) } else { Vec::new() };
+        Cut { is_cut, after_admission }
+    }
+
+    /// Whether the deletions of this turn wait for an admission; not for longer than a roll-out does, if requests come
+    /// faster than looks.
+    fn puts_off_deletions(&self, is_for_admission: bool, are_there_any: bool, now: Timestamp) -> bool {
+        self.remember(|entry| {
+            if !is_for_admission || !are_there_any {
+                if !is_for_admission {
+                    entry.deletions_put_off_since = None;
+                }
+                return false;
+            }
+            let is_over = is_over(*entry.deletions_put_off_since.get_or_insert(now), now);
+            if is_over {
+                entry.deletions_put_off_since = None;
+            }
+            !is_over
+        })
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.reconciler.cluster.is_crowded(&self.snapshot.key.namespace)
     }
 
     /// Leaves out objects that are rewritten for this version of the frontend, as many as are too many in this second

@@ -2,26 +2,31 @@
 //!
 //! Each is a compare-and-swap on what was observed. Knows: the API server. Must not know: why something is written.
 
-use super::act::Actor;
+use super::act::{Actor, CONCURRENT};
+use super::act_order::WRITES;
 use super::child::Child;
 use super::off_thread::off_thread_if_many;
 use super::owned::Owned;
-use super::requests::admission::{GENERATION_MISMATCH, admit_all, age, ended};
+use super::requests::admission::{GENERATION_MISMATCH, TOO_MANY_REQUESTS, admit_all, age, ended};
 use super::requests::amount;
 use super::requests::standing::Circumstances;
 use super::tasks::Failure;
 use super::widths::OUT_OF_BOUNDS;
 use crate::controllers::traces;
-use crate::mirrors::ByOwner as _;
+use crate::mirrors::{ByOwner as _, trim_request};
+use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use streams_api::{Job, ParallelRegion, RequestedWidths, Resize, ResizePhase, ResizeStatus, UnwrittenWidth, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::error::written;
+use streams_kubernetes::events::Notice;
+use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::watch::version;
 use tracing::{Instrument as _, field};
@@ -47,8 +52,15 @@ impl<C: Cluster> Actor<'_, C> {
     async fn admit_against_regions(&self, requests: Vec<Arc<Resize>>) -> Result<(), Error> {
         let job = &*self.snapshot.job;
         let mut regions = self.regions_of(&requests).await?;
-        regions
-            .retain(|region| is_controlled_by(&region.metadata, job) && region.metadata.deletion_timestamp.is_none());
+        // An object that the next look does not see yet, like this one, would be taken for deleted after the admission.
+        let is_seen = |region: &ParallelRegion| {
+            let seen = self.observed.requests.keys.get(&region.spec.name);
+            seen.is_some_and(|seen| region.metadata.uid.as_ref() == Some(&seen.uid))
+        };
+        regions.retain(|region| {
+            let stays = region.metadata.deletion_timestamp.is_none();
+            stays && is_controlled_by(&region.metadata, job) && is_seen(region)
+        });
         let given = self.remember(|entry| entry.last_resize);
         let last = self.observed.status.admitted_resizes.max(self.observed.requests.last_number).max(given);
         let now = self.reconciler.cluster.now();
@@ -58,7 +70,8 @@ impl<C: Cluster> Actor<'_, C> {
             let known =
                 (requests.iter().map(|request| &**request).collect::<Vec<_>>(), regions.iter().collect::<Vec<_>>());
             let of = Circumstances::new(&job.spec, &status, &known.1, &known.0);
-            let judged = admit_all(&of, last, now).into_iter();
+            // The oldest ones. The others are judged when these are written.
+            let judged = admit_all(&of, last, now).into_iter().take(WRITES);
             judged.map(|(request, status)| Resize { status: Some(status), ..request.clone() }).collect::<Vec<_>>()
         });
         let judged = judged.await.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
@@ -67,13 +80,47 @@ impl<C: Cluster> Actor<'_, C> {
             // What becomes of them depends on others, or on a later state of the job, whose changes wake the job.
             return Ok(());
         }
-        let greatest = judged.iter().filter_map(|request| request.status.as_ref()?.number).max();
+        let number = |request: &Resize| request.status.as_ref().and_then(|status| status.number);
+        let greatest = judged.iter().filter_map(number).max();
         self.remember(|entry| entry.last_resize = entry.last_resize.max(greatest.unwrap_or_default()));
         // Nobody is admitted because of what another one of them wants, so each may be written or not.
-        let writes = judged.iter().map(|request| self.put_request(request));
-        futures::future::join_all(writes).await.into_iter().collect::<Result<(), Error>>()?;
-        self.has_advanced.store(true, Ordering::Relaxed);
+        let is_surplus = |request: &Resize| {
+            let reason = request.status.as_ref().and_then(|status| status.reason.as_deref());
+            reason == Some(TOO_MANY_REQUESTS)
+        };
+        let (surplus, others): (Vec<Resize>, Vec<Resize>) = judged.into_iter().partition(is_surplus);
+        self.put_requests(&others).await?;
+        // A flood: nobody goes first for what is refused because of it.
+        Priority::Normal.of(self.put_requests(&surplus)).await?;
+        if surplus.is_empty() {
+            self.has_advanced.store(true, Ordering::Relaxed);
+        } else {
+            // There may be many more. Other jobs have their turns first.
+            self.look_again(Duration::ZERO);
+        }
         Ok(())
+    }
+
+    /// Writes the statuses of these requests, several at the same time, until a write is not answered: the next ones
+    /// would not be either, and each would take its time.
+    async fn put_requests(&self, requests: &[Resize]) -> Result<(), Error> {
+        let is_over = AtomicBool::new(false);
+        let writes = requests.iter().map(|request| {
+            let is_over = &is_over;
+            async move {
+                if is_over.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let result = self.put_request(request).await;
+                if result.as_ref().is_err_and(Error::is_unanswered) {
+                    is_over.store(true, Ordering::Relaxed);
+                }
+                result
+            }
+        });
+        let writes: Vec<_> = writes.collect();
+        let written: Vec<_> = stream::iter(writes).buffer_unordered(CONCURRENT).collect().await;
+        written.into_iter().collect()
     }
 
     /// Leaves out who would be refused because of bounds or a generation that are not those of the job any more:
@@ -142,9 +189,22 @@ impl<C: Cluster> Actor<'_, C> {
         self.put_request(&refused).await
     }
 
-    /// Writes the status of a request, unless somebody has written the request since it was observed.
+    /// Writes the status of a request, unless somebody has written the request since it was observed. One that has no
+    /// room for its status holds up nothing else: it is left alone until somebody changes it.
     async fn put_request(&self, request: &Resize) -> Result<(), Error> {
-        let written = self.writer().replace_status_if_unchanged(request).await?;
+        let mut written = match self.writer().replace_status_if_unchanged(request).await {
+            Err(error) if error.is_too_large() => {
+                let meta = &request.metadata;
+                let (uid, version) = (meta.uid.clone().unwrap_or_default(), meta.resource_version.clone());
+                self.remember(|entry| entry.full_requests.insert(uid, version));
+                let note = "the object is so large that it has no room for a status: nothing becomes of the request";
+                self.reconciler.cluster.announce(request, &Notice::warning("TooLarge", note));
+                return Ok(());
+            }
+            written => written?,
+        };
+        // Kept until the mirror shows it: as the mirror has it, without what may be large.
+        trim_request(&mut written.metadata);
         let name = written.name_any();
         self.remember(|entry| entry.requests.insert(name, Arc::new(written)));
         Ok(())

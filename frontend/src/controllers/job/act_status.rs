@@ -41,11 +41,11 @@ impl<C: Cluster> Actor<'_, C> {
                 JobStatusChange::Abandon if self.observed.requests.withdraws_proposal => {
                     entry.verdicts.note_withdrawal();
                 }
-                JobStatusChange::RejectProposal(failure) => {
+                JobStatusChange::RejectProposal(failure) | JobStatusChange::GiveWay(failure) => {
                     if let Some(proposed) = &self.snapshot.proposed
                         && let Some(set) = WidthSet::of(&proposed.target)
                     {
-                        entry.verdicts.note(proposed.number, set, Some(failure.clone()));
+                        entry.verdicts.note_unwritable(proposed.number, set, failure.clone());
                     }
                 }
                 _ => {}
@@ -120,7 +120,7 @@ impl<C: Cluster> Actor<'_, C> {
         if is_significant(before, status) {
             return None;
         }
-        let is_crowded = self.reconciler.cluster.was_crowded();
+        let is_crowded = self.reconciler.cluster.was_crowded(&self.snapshot.key.namespace);
         let interval = if is_crowded { DESCRIBE_INTERVAL_IN_A_CROWD } else { DESCRIBE_INTERVAL };
         left(interval, self.remember(|entry| entry.described)?).map(soon)
     }

@@ -15,7 +15,7 @@ pub(crate) use streams_proto::fusion::v1::fusion::Automatic;
 
 use super::chunks::digest;
 use super::generation::{Generation, Settled};
-use super::in_force::{place_of, redis_of};
+use super::in_force::{is_list_of, place_of, redis_of};
 use super::resources;
 use super::tasks::{Failure, Remedy};
 use streams_api::{ChannelCount, FusionMode, FusionType, InitialWidth, Job, JobSpec, TransportSecurity, mounts};
@@ -146,9 +146,14 @@ pub(crate) fn refusal(spec: &JobSpec, running: Option<&Settled>) -> Option<Failu
         );
         return refused("NotSupported", message);
     }
-    if redis_of(&options).is_some() && running.is_some_and(|running| running.redis.is_empty()) {
+    if let (Some(wanted), Some(running)) = (redis_of(&options), running) {
         let message = "processingElement.checkpointRepository.redis: the servers are found at the submission only";
-        return refused("NotSupported", message.to_owned());
+        if running.redis.is_empty() {
+            return refused("NotSupported", message.to_owned());
+        }
+        if !is_list_of(&running.redis, wanted) {
+            return refused("NotSupported", format!("{message}, and these are others"));
+        }
     }
     if let Some(taken) = place_of(&options).and_then(mounts::taken) {
         let message = format!(
@@ -313,9 +318,15 @@ mod tests {
     fn what_is_settled_at_the_submission_stays() {
         let redis = serde_json::json!({"redis": {"service": "r", "replicaCount": 1, "shardCount": 1}});
         let job = job(serde_json::json!({"processingElement": {"checkpointRepository": redis}}));
-        let with = Settled { redis: "{}".to_owned(), ..Settled::default() };
+        let of = |service: &str| {
+            let group = serde_json::json!({"servers": ["h:6379"], "description": format!("{service}#0")});
+            let list = serde_json::json!({"replicas": 1, "shards": 1, "replicaGroups": [group]});
+            Settled { redis: list.to_string(), ..Settled::default() }
+        };
+        let [with, with_others, without] = [of("r"), of("s"), Settled::default()];
         // what the running job was submitted with -> refused
-        for (running, refused) in [(None, false), (Some(&Settled::default()), true), (Some(&with), false)] {
+        let table = [(None, false), (Some(&without), true), (Some(&with), false), (Some(&with_others), true)];
+        for (running, refused) in table {
             assert_eq!(refusal(&job.spec, running).is_some(), refused, "{running:?}");
         }
         let secure = self::job(serde_json::json!({"processingElement": {"transportSecurityType": "TLSv1.2"}}));

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{ParallelRegion, names};
 use streams_kubernetes::Key;
-use streams_kubernetes::cluster::ApiServer;
+use streams_kubernetes::cluster::{ApiServer, troubles_of};
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
 use streams_kubernetes::watch::{Mirrored, Watch};
@@ -42,7 +42,8 @@ impl JobController {
         metrics: &Metrics,
         settings: &JobSettings,
     ) -> Self {
-        let queue = Queue::new("job", BackOff::default(), Sharing::among(settings.workers, owner_of_job), metrics);
+        let queue = Queue::new("job", BackOff::default(), Sharing::among(settings.workers, owner_of_job), metrics)
+            .with_troubles(troubles_of(&cluster));
         let reconciler =
             JobReconciler::new(cluster, mirrors, bundles, fusion, known_launches, settings.clone(), metrics);
         wake(mirrors, &queue, &reconciler.looks);
@@ -101,18 +102,43 @@ fn pause(look: Duration) -> Duration {
     if pause < *PAUSES.start() { Duration::ZERO } else { pause }
 }
 
+/// How long the job waits for more of the same when an object appears or changes that only the job controller writes:
+/// mostly it has just been written, the work that wrote it goes on by itself, and another look finds nothing to do.
+const ECHO: Duration = Duration::from_millis(500);
+
+/// Who writes objects of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WrittenBy {
+    /// Others, too: what they write is what the job waits for.
+    Others,
+    /// The job controller. A change by anybody else is undone.
+    ThisController,
+}
+
+impl WrittenBy {
+    /// How long a change waits for others, given that of an object of many.
+    fn pause(self, is_gone: bool, pause: Duration) -> Duration {
+        match self {
+            Self::ThisController if !is_gone => pause.max(ECHO),
+            _ => pause,
+        }
+    }
+}
+
 /// Queues a job whenever one of its many objects of this kind changes.
 fn wake_by_one_of_many<K: Mirrored>(
     mirror: &Watch<K>,
+    written_by: WrittenBy,
     mirrors: &Mirrors,
     jobs: &Queue<Key>,
     looks: &Remembered<Duration>,
 ) {
-    let (there, jobs, looks) = (mirrors.jobs.clone(), jobs.clone(), looks.clone());
+    let (there, jobs, looks, objects) = (mirrors.jobs.clone(), jobs.clone(), looks.clone(), mirror.clone());
     mirror.subscribe(move |object| {
         let Some(job) = job_of(object) else { return };
         let uid = there.get(&job).and_then(|job| job.uid()).unwrap_or_default();
         let pause = looks.find(&job, &uid, |look| pause(*look)).unwrap_or_default();
+        let pause = written_by.pause(!objects.contains(&Key::of(object)), pause);
         if pause.is_zero() { jobs.add(job) } else { jobs.add_after(job, pause) }
     });
 }
@@ -120,13 +146,14 @@ fn wake_by_one_of_many<K: Mirrored>(
 /// Queues a job whenever an object that belongs to it changes.
 fn wake(mirrors: &Mirrors, jobs: &Queue<Key>, looks: &Remembered<Duration>) {
     mirrors.jobs.wake(jobs, |job| [Key::of(job)]);
-    wake_by_one_of_many(&mirrors.processing_elements, mirrors, jobs, looks);
-    wake_by_one_of_many(&mirrors.services, mirrors, jobs, looks);
-    wake_by_one_of_many(&mirrors.config_maps, mirrors, jobs, looks);
-    wake_by_one_of_many(&mirrors.host_pools, mirrors, jobs, looks);
-    wake_by_one_of_many(&mirrors.exports, mirrors, jobs, looks);
-    wake_by_one_of_many(&mirrors.imports, mirrors, jobs, looks);
-    wake_by_one_of_many(&mirrors.consistent_regions, mirrors, jobs, looks);
+    use WrittenBy::{Others, ThisController};
+    wake_by_one_of_many(&mirrors.processing_elements, Others, mirrors, jobs, looks);
+    wake_by_one_of_many(&mirrors.services, ThisController, mirrors, jobs, looks);
+    wake_by_one_of_many(&mirrors.config_maps, ThisController, mirrors, jobs, looks);
+    wake_by_one_of_many(&mirrors.host_pools, ThisController, mirrors, jobs, looks);
+    wake_by_one_of_many(&mirrors.exports, ThisController, mirrors, jobs, looks);
+    wake_by_one_of_many(&mirrors.imports, ThisController, mirrors, jobs, looks);
+    wake_by_one_of_many(&mirrors.consistent_regions, ThisController, mirrors, jobs, looks);
     // Somebody waits for a request to resize.
     let (urgent, normal) = (jobs.clone(), jobs.clone());
     mirrors.resizes.subscribe(move |request| {
@@ -176,6 +203,24 @@ mod tests {
         // milliseconds of a look -> of the pause
         for (look, expected) in [(0, 0), (1, 0), (2, 32), (10, 160), (30, 480), (125, 500), (3000, 500)] {
             assert_eq!(pause(Duration::from_millis(look)), Duration::from_millis(expected), "{look}");
+        }
+    }
+
+    #[test]
+    fn what_the_controller_has_just_written_asks_for_no_look_at_once() {
+        let milliseconds = Duration::from_millis;
+        let table = [
+            // whose, is gone, pause -> pause
+            (WrittenBy::Others, false, 0, 0),
+            (WrittenBy::Others, false, 32, 32),
+            (WrittenBy::Others, true, 32, 32),
+            (WrittenBy::ThisController, false, 0, 500),
+            (WrittenBy::ThisController, false, 480, 500),
+            (WrittenBy::ThisController, true, 0, 0),
+            (WrittenBy::ThisController, true, 32, 32),
+        ];
+        for (whose, is_gone, pause, expected) in table {
+            assert_eq!(whose.pause(is_gone, milliseconds(pause)), milliseconds(expected), "{whose:?} {is_gone}");
         }
     }
 }

@@ -21,8 +21,12 @@ use streams_kubernetes::error::outdated;
 const UNRECORDED: u32 = 10;
 
 /// Why a bundle cannot be had now; what waits for it is tried again (rule fetch-10).
-const BUNDLE_TROUBLE: [&str; 7] = [
+const BUNDLE_TROUBLE: [&str; 11] = [
+    "AdlLost",
+    "BundleInvalid",
     "BundleNotFound",
+    "BundleRefused",
+    "BundleTooLarge",
     "BundleUnavailable",
     "BundleUnreadable",
     "BundleNotStored",
@@ -556,8 +560,7 @@ impl Conditions<'_> {
         // A commit says itself what its generation warns of.
         let in_force = if self.is_just_committed() { &observed.proposed } else { &observed.committed };
         let warnings = warnings::warnings(observed, in_force.as_ref(), no_other_pods);
-        let text: Vec<_> = warnings.iter().map(|(_, message)| message.as_str()).collect();
-        let message = text.join("; ");
+        let message = warnings::message(&warnings);
         self.set_or_remove(condition::WARNING, warnings.first().map(|(reason, _)| (reason.as_str(), message.as_str())));
     }
 }

@@ -3,7 +3,7 @@
 use super::long_work::redis;
 use super::observed::{DesiredGeneration, JobObservation, Loaded};
 use super::waits::pes;
-use super::warnings::{NO_OTHER_POD, no_other_pods, of_no_other_pods};
+use super::warnings::{NO_OTHER_POD, beginning, no_other_pods, of_no_other_pods};
 use streams_api::{JobPhase, JobStatus, Rollout, condition};
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::writer::DEFINITIONS_OUTDATED;
@@ -115,7 +115,7 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
     let warns_of = |status: &JobStatus, message: &str| {
         condition::get(&status.conditions, condition::WARNING).is_some_and(|warning| warning.message.contains(message))
     };
-    let is_new = |message: &str| warns_of(after, message) && !warns_of(before, message);
+    let is_new = |message: &str| warns_of(after, beginning(message)) && !warns_of(before, beginning(message));
     if let Some((reason, message)) = no_other_pods.filter(|_| is_new(NO_OTHER_POD)) {
         events.push(Notice::warning(reason.clone(), message.clone()));
     }
@@ -183,6 +183,7 @@ fn fusion(status: &JobStatus) -> Option<Notice> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::job::warnings::message;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
     use streams_api::{AutomaticFusionFigures, RefusedEdit, ResolvedFusion, Statistics};
@@ -276,6 +277,31 @@ mod tests {
             assert_eq!(summary(before, after), expected);
             assert!(summary(after, after).is_empty(), "it is published once");
         }
+    }
+
+    #[test]
+    fn each_warning_is_told_once_however_long_it_and_those_before_are() {
+        let warning = |reason: &str, name: &str| (reason.to_owned(), format!("{reason}: {}", name.repeat(4_000)));
+        let spec_warnings =
+            [warning("UnmatchedRegion", "a"), warning("EntryOverruled", "b"), warning("EntryOverruled", "c")];
+        let stuck = ("PodRefused".to_owned(), format!("{NO_OTHER_POD}: PE 3"));
+        let says = |warnings: &[(String, String)]| {
+            let mut status = status(JobPhase::Running, Some(0), true);
+            let (kind, said) = (condition::WARNING, message(warnings));
+            condition::set(&mut status.conditions, kind, true, "R", &said, None, Timestamp::UNIX_EPOCH);
+            status
+        };
+        let all: Vec<_> = [stuck.clone()].into_iter().chain(spec_warnings.clone()).collect();
+        let told = |no_other_pods: Option<&(String, String)>, before: &JobStatus, after: &JobStatus| {
+            let details = Details { spec_warnings: &spec_warnings, no_other_pods, ..Details::default() };
+            between(details, before, after).len()
+        };
+        let silent = status(JobPhase::Running, Some(0), true);
+        assert_eq!(told(None, &silent, &says(&spec_warnings)), 3);
+        assert_eq!(told(None, &says(&spec_warnings[..1]), &says(&spec_warnings)), 2);
+        assert_eq!(told(Some(&stuck), &says(&spec_warnings), &says(&all)), 1, "those after it are cut no more");
+        assert_eq!(told(Some(&stuck), &says(&all), &says(&all)), 0);
+        assert_eq!(told(None, &says(&all), &says(&spec_warnings)), 0);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 use super::generation::Settled;
 use super::resources;
 use k8s_openapi::api::core::v1::ResourceRequirements;
+use serde_json::Value;
 use streams_api::{JobSpec, PeOptions, RedisCheckpoints, mounts};
 
 /// The spec with the last good value of each option that is refused. `running` has the options of a PE of the job,
@@ -19,7 +20,8 @@ pub(crate) fn in_force(spec: &JobSpec, running: Option<&PeOptions>, settled: &Se
     let running = running.unwrap_or(&defaults);
     options.transport_security_type = settled.transport;
     // A PE that has redis itself waits and says why: to start it without its checkpoints would lose them.
-    let is_new_redis = settled.redis.is_empty() && redis_of(&options).is_some() && redis_of(running).is_none();
+    let is_new = |wanted: &RedisCheckpoints| settled.redis.is_empty() || !is_list_of(&settled.redis, wanted);
+    let is_new_redis = redis_of(&options).is_some_and(is_new) && redis_of(running).is_none();
     // Likewise one that has the place itself: as long as the other volume is not set, it runs.
     if is_new_redis || place_of(&options).and_then(mounts::taken).is_some() {
         options.checkpoint_repository = running.checkpoint_repository().cloned();
@@ -44,10 +46,23 @@ pub(crate) fn redis_of(options: &PeOptions) -> Option<&RedisCheckpoints> {
     options.checkpoint_repository()?.redis.as_ref()
 }
 
+/// Whether this list of redis servers, which was made at the submission, is what the option asks for (rule job-46). One
+/// of another form is believed to be.
+pub(crate) fn is_list_of(list: &str, wanted: &RedisCheckpoints) -> bool {
+    let list: Value = serde_json::from_str(list).unwrap_or_default();
+    let Some(group) = list["replicaGroups"].get(0) else { return true };
+    let property = wanted.restricted_property.as_ref().map(|name| format!(":{name}")).unwrap_or_default();
+    let server = group["servers"][0].as_str().unwrap_or_default();
+    list["replicas"] == wanted.replica_count
+        && list["shards"] == wanted.shard_count
+        && group["description"] == format!("{}#0", wanted.service)
+        && server.ends_with(&format!(":6379{property}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn options(value: Value) -> PeOptions {
         serde_json::from_value(value).unwrap()
@@ -122,6 +137,30 @@ mod tests {
             let of = in_force(&serde_json::from_value(of).unwrap(), Some(&options(running)), &Settled::default());
             assert_eq!(serde_json::to_value(&of.resources).unwrap(), resources, "{spec}");
             assert_eq!(of.pe_options(), options(expected), "{spec}");
+        }
+    }
+
+    #[test]
+    fn redis_servers_that_were_taken_away_come_back_if_they_are_those_of_the_submission() {
+        let redis = |service: &str, replicas: u32, shards: u32| json!({"redis": {"service": service, "replicaCount": replicas, "shardCount": shards}});
+        let mut with_property = redis("r", 1, 2);
+        with_property["redis"]["restrictedProperty"] = json!("p");
+        let group = json!({"servers": ["r-0.r.n.svc:6379", "r-1.r.n.svc:6379"], "description": "r#0"});
+        let list = json!({"replicas": 1, "shards": 2, "replicaGroups": [group]}).to_string();
+        let settled = Settled { redis: list, ..Settled::default() };
+        // what the job asks for -> whether PEs that have none get it
+        let table = [
+            (redis("r", 1, 2), true),
+            (redis("s", 1, 2), false),
+            (redis("r", 3, 2), false),
+            (redis("r", 1, 1), false),
+            (with_property, false),
+        ];
+        for (asked, expected) in table {
+            let spec = json!({"bundle": {"file": "a.sab"}, "processingElement": {"checkpointDataStore": asked}});
+            let spec: JobSpec = serde_json::from_value(spec).unwrap();
+            let options = in_force(&spec, Some(&PeOptions::default()), &settled).pe_options();
+            assert_eq!(redis_of(&options).is_some(), expected, "{asked}");
         }
     }
 }

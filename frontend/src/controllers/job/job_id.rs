@@ -130,7 +130,7 @@ impl JobIds {
                 return Err(same(failed));
             }
             begun.fetch_add(1, Ordering::Relaxed);
-            let to_come = if cluster.was_crowded() { TAKEN_IN_A_CROWD } else { 0 };
+            let to_come = if cluster.was_crowded(namespace) { TAKEN_IN_A_CROWD } else { 0 };
             let jobs = jobs.load(Ordering::Relaxed).max(to_come);
             let (seen, least) = (taken.version.take(), taken.ids.start);
             // Whatever becomes of this, an id that was given out is not given out again, and the rest was not counted.

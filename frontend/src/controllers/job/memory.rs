@@ -8,6 +8,8 @@
 use super::chunks::Document;
 use super::drift::Agreed;
 use super::generation::Target;
+use super::held_up::{HeldUp, ProposalPart};
+use super::in_vain::InVain;
 use super::observed::Contention;
 use super::outdated::OutdatedDefinitions;
 use super::own_writes::OwnWrites;
@@ -83,6 +85,8 @@ pub(crate) struct Entry {
     pub(crate) last_failure: Option<Failure>,
     /// What was refused to the submission since the last step.
     pub(crate) refusals: Refusals,
+    /// What holds the proposal up.
+    pub(crate) held_up: HeldUp,
     /// How long the job was worked on while it was being submitted, as far as its status does not have it yet
     /// (rule job-18).
     pub(crate) unrecorded_work: Duration,
@@ -96,6 +100,10 @@ pub(crate) struct Entry {
     pub(crate) unsaid_since: Option<Timestamp>,
     /// Since when the roll-out waits for what comes before a commit (rule call-27).
     pub(crate) put_off_since: Option<Timestamp>,
+    /// Since when deletions wait for admissions of requests (rule call-7).
+    pub(crate) deletions_put_off_since: Option<Timestamp>,
+    /// What the last turn ended with.
+    pub(crate) in_vain: InVain,
     /// The namespace is being deleted: nothing is created for a while.
     pub(crate) pause: Option<Pause>,
     /// Ports of Services that operators have opened under a name.
@@ -111,6 +119,9 @@ pub(crate) struct Entry {
     /// Requests to resize as the API server answered the last write of each; only of those that the mirror has and
     /// shows an older state of.
     pub(crate) requests: BTreeMap<String, Arc<Resize>>,
+    /// Requests whose status does not fit into their object any more, by uid, each with its version: nothing can be
+    /// made of them before somebody changes them.
+    pub(crate) full_requests: BTreeMap<String, Option<String>>,
     /// What the API server has said of requests that the status of the job names and the mirror did not show.
     pub(crate) named_requests: NamedRequests,
     /// The greatest number that this process has given to a request.
@@ -169,12 +180,15 @@ impl Entry {
             written: BTreeMap::new(),
             last_failure: None,
             refusals: Refusals::default(),
+            held_up: HeldUp::default(),
             unrecorded_work: Duration::ZERO,
             recorded_work: Duration::ZERO,
             described: None,
             unnumbered_since: None,
             unsaid_since: None,
             put_off_since: None,
+            deletions_put_off_since: None,
+            in_vain: InVain::default(),
             pause: None,
             user_ports: Known::default(),
             own_writes: OwnWrites::default(),
@@ -182,6 +196,7 @@ impl Entry {
             restorations: BTreeMap::new(),
             outdated: OutdatedDefinitions::default(),
             requests: BTreeMap::new(),
+            full_requests: BTreeMap::new(),
             named_requests: NamedRequests::default(),
             last_resize: 0,
             verdicts: Verdicts::default(),
@@ -264,6 +279,16 @@ impl Entry {
             && self.verdicts.note_trouble(request.generation, applied, &set, failure)
         {
             self.tasks.compile = Slot::Idle;
+        }
+    }
+
+    /// Texts of the proposal were just written, or could not be: perhaps that holds it up.
+    pub(crate) fn note_texts(&mut self, now: Timestamp) {
+        match &self.tasks.publish {
+            Slot::Failed(request, failure) if matches!(failure.remedy, Remedy::Retry(_)) => {
+                self.held_up.failed(&request.plan, ProposalPart::Texts, failure, now);
+            }
+            _ => self.held_up.is_over(ProposalPart::Texts),
         }
     }
 
@@ -414,6 +439,10 @@ impl Entry {
     /// ConfigMaps that were just written and that the mirror does not show. `seen` says whether it shows one.
     pub(crate) fn just_written(&mut self, now: Timestamp, seen: impl Fn(&str) -> bool) -> Vec<String> {
         self.written.retain(|name, at| elapsed(*at, now) < WRITTEN && !seen(name));
+        if self.written.is_empty() {
+            // A map that was emptied keeps its memory, of each job.
+            self.written = BTreeMap::new();
+        }
         self.written.keys().cloned().collect()
     }
 

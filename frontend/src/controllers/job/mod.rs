@@ -12,6 +12,7 @@
 //! | [`decide`] | pure: what to do next, as a table |
 //! | [`transition`] | pure: the status after a step |
 //! | [`waits`], [`refusals`] | pure: which PEs wait for what; what only the cluster can refuse |
+//! | [`held_up`] | pure: what keeps a proposal from being written, and since when |
 //! | [`warnings`] | pure: what users should know although it stops nothing |
 //! | [`describe`], [`events`] | pure: phase, conditions and counters of the status; Events |
 //! | [`generation`] | pure: a plan and what belongs to it |
@@ -91,7 +92,9 @@ pub(crate) mod drift;
 pub(crate) mod events;
 mod free_cpu;
 pub(crate) mod generation;
+pub(crate) mod held_up;
 pub(crate) mod in_force;
+pub(crate) mod in_vain;
 pub(crate) mod interfaces;
 pub(crate) mod job_id;
 pub(crate) mod long_work;

@@ -19,6 +19,7 @@ use super::requests::Requests;
 use super::requests::amount;
 use super::requests::observe::look as look_at_wishes;
 use super::requests::standing::Circumstances;
+use super::requests::without_generation::without_generation;
 use super::restorations::Restorations;
 use super::snapshot::JobSnapshot;
 use super::strangers::{in_the_way, taken};
@@ -138,6 +139,7 @@ pub(super) async fn observe<C: Cluster>(
         unanswered_until,
         proposed_at,
         refusals_are_over,
+        held_up,
     ) = reconciler.memory.with(key, snapshot.uid(), |entry| {
         for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
             children.texts.insert(name, ObservedObject::default());
@@ -176,6 +178,7 @@ pub(super) async fn observe<C: Cluster>(
             entry.unanswered_until(version(&job.metadata)),
             entry.proposed_at,
             entry.refusals.are_over(),
+            proposal.and_then(|plan| entry.held_up.longest(&plan.sha256)).cloned(),
         )
     });
     let is_wanted = |id: &u64| {
@@ -225,6 +228,7 @@ pub(super) async fn observe<C: Cluster>(
         tasks,
         written_until,
         last_failure,
+        held_up,
         refusals_are_over,
         in_the_way,
         contended,
@@ -268,7 +272,8 @@ fn unnumbered_until<C: Cluster>(
         }
         Some(*since.get_or_insert(now))
     })?;
-    let most = if reconciler.cluster.was_crowded() { UNNUMBERED_IN_A_CROWD } else { UNNUMBERED };
+    let is_crowded = reconciler.cluster.was_crowded(&key.namespace);
+    let most = if is_crowded { UNNUMBERED_IN_A_CROWD } else { UNNUMBERED };
     since.checked_add(most).ok().filter(|end| *end > now)
 }
 
@@ -282,15 +287,18 @@ async fn wishes<C>(
 ) -> Result<(Widths, Requests), Error> {
     let JobSnapshot { key, job, .. } = snapshot;
     let Some(generation) = &snapshot.committed else {
-        return Ok((Widths::default(), Requests::default()));
+        return Ok((Widths::default(), without_generation(status, &requests, now)));
     };
     let next = next_generation(status);
     // All jobs wait for this lock: what takes long is done on copies.
-    let (verdicts, compiled, is_idle, has_given_up) = reconciler.memory.with(key, snapshot.uid(), |entry| {
+    let proposal = status.proposal.as_ref().map(|proposal| &proposal.plan);
+    let (verdicts, compiled, is_idle, has_given_up, held_up) = reconciler.memory.with(key, snapshot.uid(), |entry| {
         entry.verdicts.keep_of(next);
         entry.note_verdict();
         let is_idle = matches!(entry.tasks.compile, Slot::Idle | Slot::Failed(..));
-        (entry.verdicts.clone(), entry.compiled_widths().cloned(), is_idle, entry.given_up_for == Some(next))
+        let held_up = proposal.and_then(|plan| entry.held_up.longest(&plan.sha256));
+        let held_up = held_up.filter(|held_up| held_up.lasts(now)).map(|held_up| held_up.failure.clone());
+        (entry.verdicts.clone(), entry.compiled_widths().cloned(), is_idle, entry.given_up_for == Some(next), held_up)
     });
     let is_quiet = is_idle && status.proposal.is_none();
     // A compilation for which another one was given up is proposed, whatever is wanted by then.
@@ -307,7 +315,7 @@ async fn wishes<C>(
         let of = Circumstances::new(&of_job.spec, &status, &staying, &requests).with(is_quiet, may_expect);
         let to_write = of.widths_in_force().into_iter().map(|(region, unwritten)| (region, unwritten.width)).collect();
         let mut widths = widths(&of_job.spec, &generation, ours, &to_write);
-        let requests = look_at_wishes(&of, &mut widths, compiled.as_ref(), &verdicts, now);
+        let requests = look_at_wishes(&of, &mut widths, compiled.as_ref(), &verdicts, held_up.as_ref(), now);
         (widths, requests, compiled)
     });
     let (widths, mut requests, compiled) =

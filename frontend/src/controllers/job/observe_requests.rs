@@ -92,6 +92,12 @@ fn is_ours(request: &Resize, job: &Job) -> bool {
     is_controlled_by(&request.metadata, job) && is_of(request, job) && request.metadata.deletion_timestamp.is_none()
 }
 
+/// Whether nothing can be made of a request as it is: it is one of these, whose objects have no room for a status.
+fn is_full(full: &BTreeMap<String, Option<String>>, request: &Resize) -> bool {
+    let version = request.metadata.uid.as_ref().and_then(|uid| full.get(uid));
+    version.is_some_and(|version| *version == request.metadata.resource_version)
+}
+
 /// What this process has written of the requests of a job.
 #[derive(Default)]
 struct OwnRequests {
@@ -153,10 +159,15 @@ impl<C> JobReconciler<C> {
             None => found.contains(name),
         };
         let uid = job.metadata.uid.clone().unwrap_or_default();
-        self.memory.find(key, &uid, |entry| {
+        let full = self.memory.find(key, &uid, |entry| {
             entry.named_requests.found.retain(|name| !versions.contains_key(name));
             let found = &entry.named_requests.found;
             entry.requests.retain(|name, own| counts(name, own, found));
+            if !entry.full_requests.is_empty() {
+                let shown: BTreeSet<&str> = versions.values().filter_map(|(uid, _)| uid.as_deref()).collect();
+                entry.full_requests.retain(|uid, _| shown.contains(uid.as_str()));
+            }
+            entry.full_requests.clone()
         });
         own.retain(|name, own| counts(name, own, &found));
         for shown in &mut all {
@@ -165,6 +176,8 @@ impl<C> JobReconciler<C> {
             }
         }
         all.extend(own.into_values());
+        let full = full.unwrap_or_default();
+        all.retain(|request| !is_full(&full, request));
         all
     }
 
@@ -172,14 +185,15 @@ impl<C> JobReconciler<C> {
     pub(super) fn request(&self, key: &Key, job: &Job, name: &str) -> Option<Arc<Resize>> {
         let shown = self.mirrors.resizes.get(&key.sibling(name)).filter(|request| is_ours(request, job));
         let uid = job.metadata.uid.clone().unwrap_or_default();
-        let latest = self.memory.find(key, &uid, |entry| {
-            let latest = entry.requests.get(name)?;
-            let is_newer = |shown: &Arc<Resize>| {
-                latest.metadata.uid == shown.metadata.uid && version(&latest.metadata) > version(&shown.metadata)
-            };
-            let counts = shown.as_ref().map_or_else(|| entry.named_requests.found.contains(name), is_newer);
-            counts.then(|| Arc::clone(latest))
+        let known = self.memory.find(key, &uid, |entry| {
+            let latest = entry.requests.get(name).filter(|latest| {
+                let is_newer = |shown: &Arc<Resize>| {
+                    latest.metadata.uid == shown.metadata.uid && version(&latest.metadata) > version(&shown.metadata)
+                };
+                shown.as_ref().map_or_else(|| entry.named_requests.found.contains(name), is_newer)
+            });
+            latest.or(shown.as_ref()).filter(|request| !is_full(&entry.full_requests, request)).cloned()
         });
-        latest.flatten().or(shown)
+        known.unwrap_or(shown)
     }
 }

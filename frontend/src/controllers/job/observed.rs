@@ -5,6 +5,7 @@
 use super::child::Child;
 use super::children::TextVersion;
 use super::generation::{Settled, Target};
+use super::held_up::HoldUp;
 use super::outdated::UndeclaredField;
 use super::owned::Owned;
 use super::requests::Requests;
@@ -78,6 +79,8 @@ pub(crate) struct JobObservation {
     pub(crate) written_until: Option<Timestamp>,
     /// Why an action of the last reconcile failed; `None` if none did.
     pub(crate) last_failure: Option<Failure>,
+    /// What has held up the proposal for longest; `None` if nothing does.
+    pub(crate) held_up: Option<HoldUp>,
     /// What was refused to the submission is known to be over, although the status does not say so yet (rule job-41).
     pub(crate) refusals_are_over: bool,
     /// Objects that carry the job's name and that it does not control, in words; only known while a name is taken.

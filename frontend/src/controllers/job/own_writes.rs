@@ -76,6 +76,10 @@ impl OwnWrites {
         self.0.retain(|owned, write| {
             now < write.until() && mirrored(owned).is_none_or(|version| version < write.version)
         });
+        if self.0.is_empty() {
+            // A map that was emptied keeps its memory, of each job.
+            self.0 = BTreeMap::new();
+        }
         for (owned, write) in &self.0 {
             let object = ObservedObject { applied: write.applied.clone(), ..ObservedObject::default() };
             match children.object(owned) {

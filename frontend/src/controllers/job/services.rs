@@ -27,6 +27,9 @@ pub(crate) trait Bundles: Send + Sync {
         namespace: &'a str,
         sha256: &'a str,
     ) -> BoxFuture<'a, Result<Option<Application>, bundles::BundleError>>;
+
+    /// A submission failed because of the bundle with this digest.
+    fn note_unusable(&self, sha256: &str);
 }
 
 /// A fetcher, and the cluster that it reads secrets and ConfigMaps of bundles from.
@@ -51,6 +54,10 @@ impl Bundles for ClusterBundles {
         sha256: &'a str,
     ) -> BoxFuture<'a, Result<Option<Application>, bundles::BundleError>> {
         Box::pin(self.fetcher.kept(bundle, namespace, sha256))
+    }
+
+    fn note_unusable(&self, sha256: &str) {
+        self.fetcher.note_unusable(sha256);
     }
 }
 

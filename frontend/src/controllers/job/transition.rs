@@ -55,7 +55,7 @@ pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobS
             let changes = Some(*changes).filter(|_| status.generation.is_some());
             status.proposal = Some(ProposedPlan { plan: plan.clone(), widths, resizes, changes, spec_generation });
         }
-        JobStatusChange::Abandon => status.proposal = None,
+        JobStatusChange::Abandon | JobStatusChange::GiveWay(_) => status.proposal = None,
         JobStatusChange::Commit => commit(&mut status, observed),
         JobStatusChange::FailSubmission(failure) => {
             forget(&mut status);
@@ -96,9 +96,10 @@ pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobS
 /// are seen to once the status is ([`super::memory::Entry::use_up`]).
 pub(crate) fn take_back(tasks: &mut Tasks, change: &JobStatusChange) {
     match change {
-        JobStatusChange::Abandon | JobStatusChange::RejectProposal(_) | JobStatusChange::RejectResize(_) => {
-            tasks.compile = Slot::Idle;
-        }
+        JobStatusChange::Abandon
+        | JobStatusChange::GiveWay(_)
+        | JobStatusChange::RejectProposal(_)
+        | JobStatusChange::RejectResize(_) => tasks.compile = Slot::Idle,
         JobStatusChange::FailSubmission(_) | JobStatusChange::StartOver | JobStatusChange::SubmitAgain => {
             *tasks = Tasks::idle()
         }

@@ -4,9 +4,35 @@
 
 use super::observed::{JobObservation, Loaded, PodState};
 use super::waits::{Waits, Words};
+use streams_api::condition;
 
 /// How the warning about PEs begins whose options permit no other pod.
 pub(crate) const NO_OTHER_POD: &str = "no other pod could be created for PEs that run";
+
+/// How much of each warning is said if all of them do not fit: the beginnings of five do, and no more come before those
+/// that the commit of a generation tells by itself.
+const BEGINNING_MAX: usize = 800;
+
+/// What the condition says of these warnings: all of them, or the beginning of each.
+pub(crate) fn message(warnings: &[(String, String)]) -> String {
+    let join = |said: fn(&str) -> String| {
+        let said: Vec<_> = warnings.iter().map(|(_, message)| said(message)).collect();
+        said.join("; ")
+    };
+    let whole = join(str::to_owned);
+    if whole.len() <= condition::MESSAGE_MAX {
+        return whole;
+    }
+    join(|message| match beginning(message) {
+        all if all == message => all.to_owned(),
+        part => format!("{part} ..."),
+    })
+}
+
+/// The part of a warning that is said in any case.
+pub(crate) fn beginning(message: &str) -> &str {
+    condition::cut(message, BEGINNING_MAX)
+}
 
 /// PEs that run what the job wants, and whose options permit no other pod, in their own words.
 pub(crate) fn no_other_pods(observed: &JobObservation) -> Waits {
@@ -39,4 +65,25 @@ pub(crate) fn warnings(
     let of_generation = in_force.and_then(Loaded::whole).map(|wanted| &wanted.warnings);
     let others = observed.spec_warnings.iter().chain(of_generation.into_iter().flatten());
     of_no_other_pods(no_other_pods).into_iter().chain(others.cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_that_do_not_fit_are_all_begun() {
+        let warnings = |lengths: &[usize]| -> Vec<(String, String)> {
+            let words = ["a", "b", "c", "d", "e"].iter().zip(lengths);
+            words.map(|(letter, length)| ("R".to_owned(), letter.repeat(*length))).collect()
+        };
+        assert_eq!(message(&warnings(&[2, 1])), "aa; b");
+        assert_eq!(message(&warnings(&[2_600, 1_000])).len(), 3_602, "all is said that fits");
+        for lengths in [&[2_600, 5_000][..], &[10, 5_000], &[900; 5], &[5_000; 5]] {
+            let warnings = warnings(lengths);
+            let said = message(&warnings);
+            assert!(said.len() <= condition::MESSAGE_MAX, "{lengths:?}: {}", said.len());
+            assert!(warnings.iter().all(|(_, message)| said.contains(beginning(message))), "{lengths:?}");
+        }
+    }
 }

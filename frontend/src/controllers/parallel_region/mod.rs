@@ -81,7 +81,8 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
         let Some(region) = self.mirrors.parallel_regions.get(key) else { return Ok(None) };
         let job_key = key.sibling(&region.spec.job_name);
         let job = self.mirrors.jobs.get(&job_key);
-        Ok(Some(RegionObservation { region, job, now: self.cluster.now(), is_crowded: self.cluster.was_crowded() }))
+        let is_crowded = self.cluster.was_crowded(&key.namespace);
+        Ok(Some(RegionObservation { region, job, now: self.cluster.now(), is_crowded }))
     }
 
     fn decide(RegionObservation { region, job, now, is_crowded }: &RegionObservation) -> Option<RegionDecision> {

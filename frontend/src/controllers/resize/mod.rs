@@ -19,11 +19,11 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::resize::{RESIZES_KEPT, RESIZES_LOOKED_AT};
-use streams_api::{Job, Resize, ResizePhase, ResizeStatus, condition, names};
+use streams_api::{AdmittedRegion, Job, Resize, ResizePhase, ResizeStatus, condition, names};
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::error::written;
 use streams_kubernetes::gate::Priority;
-use streams_kubernetes::ownership::controlled_by;
+use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes::queue::{Outcome, Queue};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
@@ -64,6 +64,8 @@ pub(crate) struct ResizeObservation {
     request: Arc<Resize>,
     /// The reference to the job of the name that it has, if there is such a job.
     owner: Option<OwnerReference>,
+    /// That job has numbered it, though it is not its owner any more.
+    is_numbered_by_it: bool,
     /// Nobody waits any more for the roll-out of its generation, once it is written.
     is_past: bool,
     now: Timestamp,
@@ -99,11 +101,14 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
         let Some(request) = self.mirrors.resizes.get(key) else { return Ok(None) };
         let job = self.mirrors.jobs.get(&key.sibling(&request.spec.job_name));
         let is_past = job.as_ref().is_some_and(|job| is_past(&request, job));
+        let is_numbered_by_it = job.as_ref().is_some_and(|job| self.is_numbered_by(&request, job));
         let owner = job.filter(|job| job.metadata.deletion_timestamp.is_none()).map(|job| controlled_by(&*job));
-        Ok(Some(ResizeObservation { request, owner, is_past, now: self.cluster.now() }))
+        Ok(Some(ResizeObservation { request, owner, is_numbered_by_it, is_past, now: self.cluster.now() }))
     }
 
-    fn decide(ResizeObservation { request, owner, is_past, now }: &ResizeObservation) -> ResizeDecision {
+    fn decide(
+        ResizeObservation { request, owner, is_numbered_by_it, is_past, now }: &ResizeObservation,
+    ) -> ResizeDecision {
         if request.metadata.deletion_timestamp.is_some() {
             return ResizeDecision::Rest(None);
         }
@@ -139,7 +144,8 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
             }
             _ if is_owned => ResizeDecision::Rest(None),
             // The job that has numbered it was deleted without it. The number is not one of this job.
-            Some(_) if status.number.is_some() => ResizeDecision::Refuse,
+            Some(_) if status.number.is_some() && !is_numbered_by_it => ResizeDecision::Refuse,
+            // It is new, or somebody has removed the owner reference.
             Some(owner) => ResizeDecision::Adopt(owner.clone()),
             None => {
                 let left = RESIZES_KEPT.saturating_sub(since(request.metadata.creation_timestamp.as_ref()));
@@ -173,8 +179,11 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
                     "labels": { names::LABEL_JOB: request.spec.job_name },
                     "ownerReferences": owners,
                 }});
-                // Somebody waits for it, but may be refused, and may be a flood.
-                match Priority::Urgent.of(self.cluster.merge::<Resize>(MANAGER, key, &patch)).await {
+                // Somebody waits for it. In a flood most of them are refused.
+                let job = key.sibling(&request.spec.job_name);
+                let is_flood = self.mirrors.has_as_many_open_resizes_as_it_may(&job);
+                let priority = if is_flood { Priority::Normal } else { Priority::Urgent };
+                match priority.of(self.cluster.merge::<Resize>(MANAGER, key, &patch)).await {
                     // It is gone.
                     Err(kube::Error::Api(status)) if status.code == 404 => {}
                     Err(error) => return Err(written(&*request, error)),
@@ -202,6 +211,24 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
             }
         }
         Ok(Next::Rest(Outcome::Done))
+    }
+}
+
+impl<C> ResizeReconciler<C> {
+    /// Whether this job has numbered the request, and none that had its name before: the request is younger than the
+    /// job, or it was admitted for a region that the job controls.
+    fn is_numbered_by(&self, request: &Resize, job: &Job) -> bool {
+        let Some(status) = request.status.as_ref().filter(|status| status.number.is_some()) else { return false };
+        let created = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|at| at.0);
+        let is_younger = created(&request.metadata) > created(&job.metadata);
+        let of_job = Key::of(job);
+        let has = |admitted: &AdmittedRegion| {
+            let mut named = self.mirrors.regions_named(&of_job, &admitted.name);
+            named.any(|region| {
+                region.metadata.uid.as_ref() == Some(&admitted.uid) && is_controlled_by(&region.metadata, job)
+            })
+        };
+        is_younger || status.regions.iter().any(has)
     }
 }
 

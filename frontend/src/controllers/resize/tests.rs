@@ -5,7 +5,7 @@ use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use futures::executor::block_on;
 use kube::core::Status;
-use streams_api::{BundleReference, DesiredWidth, JobSpec, JobStatus, ResizeSpec};
+use streams_api::{BundleReference, DesiredWidth, JobSpec, JobStatus, ParallelRegion, ResizeSpec};
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Sharing};
 use streams_kubernetes_fake::{Server, Verb};
@@ -233,5 +233,33 @@ fn a_request_of_a_job_that_is_gone_is_not_one_of_the_next_job() {
         assert_eq!(status.reason.as_deref(), reason, "{phase:?} {number:?}");
         let owners = number.is_none().then(|| vec![controlled_by(&job)]);
         assert_eq!(found.metadata.owner_references, owners, "{phase:?} {number:?}");
+    }
+}
+
+/// Somebody has removed the reference to the job, which is still there.
+#[test]
+fn a_request_without_its_owner_gets_it_back_from_the_job_that_has_numbered_it() {
+    // seconds between job and request, the region that it was admitted for is the job's -> the reason that it ends with
+    let table = [(1, false, None), (0, true, None), (0, false, Some("JobNotFound"))];
+    for (seconds, is_region_its_own, reason) in table {
+        let server = Server::new();
+        let job = job(&server);
+        let mut region = ParallelRegion::new("flow-0", Default::default());
+        region.spec.name = "R".to_owned();
+        region.metadata.namespace = Some("n".to_owned());
+        region.metadata.labels = Some([(names::LABEL_JOB.to_owned(), "flow".to_owned())].into());
+        region.metadata.owner_references = is_region_its_own.then(|| vec![controlled_by(&job)]);
+        let uid = server.create(&region).metadata.uid.unwrap();
+        server.advance(Duration::from_secs(seconds));
+        request(&server);
+        server.edit::<Resize>(&key("r"), |request| {
+            let regions = vec![AdmittedRegion { name: "R".to_owned(), uid: uid.clone(), edited: 1 }];
+            request.status = Some(ResizeStatus { number: Some(3), regions, ..ResizeStatus::default() });
+        });
+        look(&server);
+        let found = present(&server).unwrap();
+        assert_eq!(found.status.unwrap().reason.as_deref(), reason, "{seconds} {is_region_its_own}");
+        let owners = reason.is_none().then(|| vec![controlled_by(&job)]);
+        assert_eq!(found.metadata.owner_references, owners, "{seconds} {is_region_its_own}");
     }
 }

@@ -7,7 +7,7 @@ use super::fixture::{Changed, JOB, Moment, WITHIN, with_system};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, Widths};
 use integration_tests::system::job::ObservedJob;
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _};
@@ -379,6 +379,33 @@ async fn port_labels_that_somebody_makes_immutable_follow_a_resize() -> Result<(
             Ok(())
         })
         .await
+    })
+    .await
+}
+
+/// Labels and owners say which PE a pod is of, and of which launch (rule pe-25).
+#[tokio::test]
+async fn what_others_change_of_the_metadata_of_pods_is_restored_and_no_pod_notices() -> Result<()> {
+    with_system("drift", async |it| {
+        let job = it.submitted().await?;
+        let before = Moment::of(&job).await?;
+        let pods: Vec<Pod> = job.list().await?;
+        let label = |label: &str, value: Value| json!({"metadata": {"labels": {label: value}}});
+        let changes = [
+            label(names::LABEL_APP, Value::Null),
+            label(names::LABEL_PE, json!("99")),
+            label(names::LABEL_LAUNCH_COUNT, Value::Null),
+            label(names::LABEL_LAUNCH_COUNT, json!("0")),
+            json!({"metadata": {"annotations": {names::ANNOTATION_PLACEMENT_HASH: null}}}),
+            json!({"metadata": {"ownerReferences": null}}),
+        ];
+        for (change, pod) in changes.iter().zip(pods.iter().cycle()) {
+            let name = pod.name_any();
+            let original = essence(&job.api::<Pod>().get(&name).await?)?;
+            ensure!(patch::<Pod>(&job, &name, change).await?, "{change} was refused");
+            restored::<Pod>(&job, &name, &original, &change.to_string()).await?;
+        }
+        no_pod_noticed(&job, &before).await
     })
     .await
 }

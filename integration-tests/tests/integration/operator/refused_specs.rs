@@ -43,7 +43,8 @@ async fn contradictions_and_impossible_values_are_refused_at_the_door() -> Resul
         ("j", with("threadingModel", json!({"dynamic": {"threadCount": 0}})), "threadCount"),
         ("j", with("parallelRegions", json!([{"name": "R", "width": 0}])), "spec.parallelRegions[0].width"),
         ("j", with("parallelRegions", json!([{"name": "R", "width": 10_001}])), "spec.parallelRegions[0].width"),
-        ("j", with("parallelRegions", json!([{"name": "R", "width": 2, "maxWidth": 1}])), "maxWidth"),
+        ("j", with("parallelRegions", json!([{"name": "R", "width": 2, "maxWidth": 1}])), "greater than maxWidth"),
+        ("j", with("parallelRegions", json!([{"name": "R", "width": 2, "minWidth": 3}])), "less than minWidth"),
         ("j", with("parallelRegions", json!([{"name": "R", "channelCount": "Sometimes"}])), "channelCount"),
         ("j", with("parallelRegions", json!([{"name": "R"}])), "set a width, bounds, coolDownSeconds or channelCount"),
         ("j", with("parallelRegions", json!([{"name": "R", "width": 1}, {"alias": "R", "width": 2}])), "named once"),
@@ -292,6 +293,9 @@ async fn what_a_job_was_compiled_from_cannot_be_edited_and_the_rest_can() -> Res
     let (r, bounds) = (json!({"name": "R", "width": 2}), json!({"name": "S", "minWidth": 1}));
     let taken = [
         regions(json!({"name": "R", "width": 2, "minWidth": 1, "maxWidth": 8}), star.clone()),
+        // The width of the submission says nothing of the one in force.
+        regions(json!({"name": "R", "width": 2, "minWidth": 4, "maxWidth": 8}), star.clone()),
+        regions(json!({"name": "R", "width": 2, "maxWidth": 1}), star.clone()),
         json!({"parallelRegions": [bounds, r, {"alias": "T*", "maxWidth": 4}, star]}),
         json!({"processingElement": {"transportSecurityType": "none", "checkpointRepository": {"fileSystem": {}}}}),
         json!({"processingElement": {"runtimeTraceLevel": "DEBUG"}}),
@@ -299,6 +303,41 @@ async fn what_a_job_was_compiled_from_cannot_be_edited_and_the_rest_can() -> Res
     ];
     for edit in taken {
         patch(&edit).await.with_context(|| edit.to_string())?;
+    }
+    Ok(())
+}
+
+/// What was removed by mistake can be put back: its servers are known.
+#[tokio::test]
+async fn redis_servers_of_checkpoints_keep_their_place_under_either_name_of_the_option() -> Result<()> {
+    let namespace = control_plane().await?.namespace("kept-redis").await?;
+    let jobs: Api<Job> = Api::namespaced(control_plane().await?.client().await?, &namespace);
+    let redis = |service: &str| json!({"redis": {"service": service, "replicaCount": 1, "shardCount": 1}});
+    let spec = json!({"bundle": {"file": "a.sab"}, "processingElement": {"checkpointRepository": redis("r")}});
+    jobs.create(&PostParams::default(), &Job::new("j", serde_json::from_value(spec)?)).await?;
+    let committed = Patch::Merge(json!({"status": {"generation": 0, "redisConfiguration": "{}"}}));
+    jobs.patch_status("j", &PatchParams::default(), &committed).await?;
+    let edit = async |repository: Value, store: Value| {
+        let options = json!({"checkpointRepository": repository, "checkpointDataStore": store});
+        let edit = Patch::Merge(json!({"spec": {"processingElement": options}}));
+        jobs.patch("j", &PatchParams::default(), &edit).await
+    };
+    let nothing = Value::Null;
+    for (what, repository, store) in
+        [("others", redis("s"), nothing.clone()), ("others by the other name", nothing.clone(), redis("s"))]
+    {
+        let said = refusal(what, edit(repository, store).await)?;
+        ensure!(said.contains("cannot be added or changed"), "{said}");
+    }
+    for (what, repository, store) in [
+        ("the other name", nothing.clone(), redis("r")),
+        ("the first one again", redis("r"), nothing.clone()),
+        ("removed", nothing.clone(), nothing.clone()),
+        ("put back by the other name", nothing.clone(), redis("r")),
+        ("removed again", nothing.clone(), nothing.clone()),
+        ("put back", redis("r"), nothing),
+    ] {
+        edit(repository, store).await.context(what)?;
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! Who is let in next. Reads no clock and never waits.
 
 use super::pace::Pace;
-use super::troubles::Troubles;
+use super::troubles::{SLOW, Troubles};
 use crate::queue::turns::{Owner, Turns};
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
+use std::ops::Sub;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -82,6 +83,68 @@ impl Limits {
         let part = |parts: usize, of: usize| (all * parts / of).max(1);
         Self { all: all.max(1), alone: part(2, 3), beside_others: part(1, 4), patient: part(1, 6), awaited: part(1, 2) }
     }
+
+    /// Of all namespaces together whose calls fail, or take long, by themselves: such calls keep their places for
+    /// seconds. If there are no other namespaces, it is hardly them; they leave some for whoever comes.
+    fn in_trouble(self, are_all: bool) -> usize {
+        let most = if are_all { self.all.saturating_sub(self.patient) } else { self.all / 3 };
+        most.max(1)
+    }
+}
+
+/// What the end of a call, or of a try of it, says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// Nothing.
+    Nothing,
+    /// It failed because of what it asked for.
+    Failed,
+    /// It read something, was answered at its first try, and took so long.
+    Read(Duration),
+    /// The same of a write, which the API server asks others about.
+    Wrote(Duration),
+}
+
+/// How many calls are under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct UnderWay {
+    awaited: usize,
+    urgent: usize,
+    patient: usize,
+}
+
+impl UnderWay {
+    fn all(self) -> usize {
+        self.awaited + self.urgent + self.patient
+    }
+
+    fn of(&mut self, priority: Priority) -> &mut usize {
+        match priority {
+            Priority::Awaited => &mut self.awaited,
+            Priority::Urgent => &mut self.urgent,
+            Priority::Freeing | Priority::Normal | Priority::Telling => &mut self.patient,
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            awaited: self.awaited + other.awaited,
+            urgent: self.urgent + other.urgent,
+            patient: self.patient + other.patient,
+        }
+    }
+}
+
+impl Sub for UnderWay {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self {
+            awaited: self.awaited - other.awaited,
+            urgent: self.urgent - other.urgent,
+            patient: self.patient - other.patient,
+        }
+    }
 }
 
 /// Calls that wait, and how many are under way.
@@ -93,13 +156,12 @@ pub(super) struct State<W> {
     namespaces: HashMap<Arc<str>, Calls>,
     /// How many of them make calls that somebody waits for.
     impatient: usize,
-    under_way: usize,
-    patient: usize,
-    urgent: usize,
+    under_way: UnderWay,
     /// Since when urgent calls wait, about: as if the first that came were the first that is let in.
     urgent_since: VecDeque<Instant>,
-    /// Until when there counts as having been a crowd.
+    /// Until when there counts as having been a crowd for all, and for single namespaces.
     crowded_until: Option<Instant>,
+    crowded_of: HashMap<Arc<str>, Instant>,
     /// Until when calls count as going on that somebody waits for, and awaited ones.
     urgent_until: Option<Instant>,
     awaited_until: Option<Instant>,
@@ -116,15 +178,13 @@ pub(super) struct State<W> {
 /// The calls of a namespace.
 struct Calls {
     waiting: usize,
-    under_way: usize,
+    under_way: UnderWay,
     /// Of both, those that somebody waits for.
     impatient: usize,
-    /// Of each, those that nobody waits for.
+    /// Of those that wait, those that nobody waits for.
     patient_waiting: usize,
-    patient_under_way: usize,
     until: Instant,
     impatient_until: Option<Instant>,
-    patient_until: Option<Instant>,
 }
 
 impl Calls {
@@ -132,12 +192,15 @@ impl Calls {
     fn is_impatient(&self, now: Instant) -> bool {
         self.impatient > 0 || self.impatient_until.is_some_and(|until| now < until)
     }
+}
 
-    /// Whether it makes calls that nobody waits for, or did a moment ago.
-    fn is_patient(&self, now: Instant) -> bool {
-        let has_some = self.patient_waiting + self.patient_under_way > 0;
-        has_some || self.patient_until.is_some_and(|until| now < until)
-    }
+/// Whether another call of one priority may be made.
+#[derive(Clone, Copy)]
+struct Room {
+    /// Of a namespace that is in no trouble. What those that are in trouble have under way is not in its way.
+    usual: bool,
+    /// Of one that is in trouble.
+    in_trouble: bool,
 }
 
 /// What a namespace may have of the calls that nobody waits for, while they have a bound.
@@ -147,17 +210,13 @@ struct PatientPart {
     most: usize,
     /// Namespaces that wait for such a call, could have it, and are in no trouble.
     waiting: usize,
-    /// Namespaces that make such calls, or did a moment ago, and are in no trouble.
-    going_on: usize,
 }
 
 impl PatientPart {
     /// Whether a namespace that waits for such a call may have it. Its calls may be slow, so it never has all that
-    /// others wait for. One that is in trouble has its part and rests even while others wait for nothing: their next
-    /// call may come at once, and would find all places taken for seconds.
-    fn permits(self, calls: &Calls, is_in_trouble: bool, rests: bool) -> bool {
-        let has_room = calls.patient_under_way < self.most;
-        if is_in_trouble { self.going_on == 0 || (has_room && !rests) } else { has_room || self.waiting <= 1 }
+    /// others wait for.
+    fn permits(self, calls: &Calls) -> bool {
+        calls.under_way.patient < self.most || self.waiting <= 1
     }
 }
 
@@ -168,11 +227,10 @@ impl<W> State<W> {
             waiting: std::array::from_fn(|_| Turns::new()),
             namespaces: HashMap::new(),
             impatient: 0,
-            under_way: 0,
-            patient: 0,
-            urgent: 0,
+            under_way: UnderWay::default(),
             urgent_since: VecDeque::new(),
             crowded_until: None,
+            crowded_of: HashMap::new(),
             urgent_until: None,
             awaited_until: None,
             pace: Pace::default(),
@@ -210,15 +268,15 @@ impl<W> State<W> {
     /// The next call that is let in, if one may. Those that do not count any more are dropped.
     pub(super) fn next(&mut self, now: Instant, counts: impl Fn(&W) -> bool) -> Option<W> {
         let next = self.find_next(now, counts);
-        if next.is_none() && self.is_crowded() {
-            self.crowded_until = Some(now + CROWDED_FOR);
+        if next.is_none() {
+            self.note_crowd(now);
         }
         next
     }
 
     fn find_next(&mut self, now: Instant, counts: impl Fn(&W) -> bool) -> Option<W> {
         self.forget_who_is_gone(now);
-        if self.under_way >= self.limits.all {
+        if self.under_way.all() >= self.limits.all {
             return None;
         }
         let mut is_due_blocked = false;
@@ -271,33 +329,19 @@ impl<W> State<W> {
             return None;
         }
         let patient = if self.pace.is_slow() { 1 } else { self.limits.patient };
-        // Whoever is waited for shares with others that are; the calls of all the rest have their bound.
-        let beside = if priority.is_patient() { self.namespaces.len() } else { self.impatient };
-        let is_alone = beside <= 1;
-        let awaited = if is_alone { self.limits.awaited.min(self.limits.alone / 2) } else { self.limits.awaited };
-        let is_overdue = self.urgent_since.front().is_some_and(|since| now.duration_since(*since) >= OVERDUE);
-        let yields = match priority {
-            Priority::Awaited => self.awaited() >= awaited.max(1) && self.waits(Priority::Urgent),
-            Priority::Urgent => {
-                let is_held_up = self.awaited_until.is_some() && self.awaited_pace.is_slow();
-                is_held_up && !is_overdue && self.urgent >= self.limits.patient
-            }
-            Priority::Freeing | Priority::Normal | Priority::Telling => {
-                self.urgent_until.is_some() && self.patient >= patient
-            }
-        };
-        if yields {
-            return None;
-        }
-        let most = if is_alone { self.limits.alone } else { self.limits.beside_others };
+        let room = self.room(priority, patient, now);
+        let most = self.most_of_one(priority);
         let has_part = priority.is_patient() && self.urgent_until.is_some();
         let part = has_part.then(|| self.patient_part(patient, most, now));
         let (namespaces, troubles) = (&self.namespaces, &self.troubles);
         let permits = |namespace: &str, calls: &Calls| {
-            let (is_in_trouble, rests) = (troubles.has(namespace), troubles.rests(namespace, now));
-            part.is_none_or(|part| part.permits(calls, is_in_trouble, rests))
+            if troubles.has(namespace, now) {
+                room.in_trouble
+            } else {
+                room.usual && part.is_none_or(|part| part.permits(calls))
+            }
         };
-        let may = |namespace: &str, calls: &Calls| calls.under_way < most && permits(namespace, calls);
+        let may = |namespace: &str, calls: &Calls| calls.under_way.all() < most && permits(namespace, calls);
         let mut popped = None;
         let mut gone = Vec::new();
         let turns = self.waiting.get_mut(priority as usize)?;
@@ -326,34 +370,94 @@ impl<W> State<W> {
         let (waiter, namespace) = (waiter?, popped?);
         let calls = self.calls(&namespace, priority, now);
         calls.waiting -= 1;
-        calls.under_way += 1;
         calls.patient_waiting -= usize::from(priority.is_patient());
-        calls.patient_under_way += usize::from(priority.is_patient());
-        self.under_way += 1;
-        self.patient += usize::from(priority.is_patient());
-        self.urgent += usize::from(priority == Priority::Urgent);
+        *calls.under_way.of(priority) += 1;
+        *self.under_way.of(priority) += 1;
         Some(waiter)
+    }
+
+    /// Calls of a namespace that may be under way when it gets another one of this priority.
+    fn most_of_one(&self, priority: Priority) -> usize {
+        if self.is_alone(priority) { self.limits.alone } else { self.limits.beside_others }
+    }
+
+    /// Whoever is waited for shares with others that are; the calls of all the rest have their bound.
+    fn is_alone(&self, priority: Priority) -> bool {
+        let beside = if priority.is_patient() { self.namespaces.len() } else { self.impatient };
+        beside <= 1
+    }
+
+    /// Whether another call of this priority may be made while `patient` ones may that nobody waits for.
+    fn room(&self, priority: Priority, patient: usize, now: Instant) -> Room {
+        let awaited = self.limits.awaited;
+        let awaited = if self.is_alone(priority) { awaited.min(self.limits.alone / 2) } else { awaited };
+        let is_held_up = self.awaited_until.is_some() && self.awaited_pace.is_slow() && !self.is_urgent_overdue(now);
+        let has_room = |beside: UnderWay, patient: usize| match priority {
+            Priority::Awaited => beside.awaited < awaited.max(1) || !self.waits(Priority::Urgent),
+            Priority::Urgent => !is_held_up || beside.urgent < self.limits.patient,
+            Priority::Freeing | Priority::Normal | Priority::Telling => {
+                self.urgent_until.is_none() || beside.patient < patient
+            }
+        };
+        let is_in_trouble = |namespace: &Arc<str>| self.troubles.has(namespace, now);
+        let are_all = self.namespaces.keys().all(is_in_trouble);
+        let of_troubled = self.namespaces.iter().filter(|(namespace, _)| is_in_trouble(namespace));
+        let in_trouble = of_troubled.fold(UnderWay::default(), |sum, (_, calls)| sum.and(calls.under_way));
+        let part = if are_all { patient } else { patient.div_ceil(2) };
+        let beside = if priority.is_patient() { in_trouble } else { self.under_way };
+        Room {
+            usual: has_room(self.under_way - in_trouble, patient),
+            in_trouble: in_trouble.all() < self.limits.in_trouble(are_all) && has_room(beside, part),
+        }
+    }
+
+    /// An urgent call has waited for so long that it makes way for nobody.
+    fn is_urgent_overdue(&self, now: Instant) -> bool {
+        self.urgent_since.front().is_some_and(|since| now.duration_since(*since) >= OVERDUE)
     }
 
     /// What a namespace may have of `patient` calls, and of `most` calls in all.
     fn patient_part(&self, patient: usize, most: usize, now: Instant) -> PatientPart {
-        let others = || self.namespaces.iter().filter(|(namespace, _)| !self.troubles.has(namespace));
-        PatientPart {
-            // Rounded up: two that wait have all.
-            most: patient.div_ceil(2),
-            waiting: others().filter(|(_, calls)| calls.patient_waiting > 0 && calls.under_way < most).count(),
-            going_on: others().filter(|(_, calls)| calls.is_patient(now)).count(),
+        let others = self.namespaces.iter().filter(|(namespace, _)| !self.troubles.has(namespace, now));
+        let waiting = others.filter(|(_, calls)| calls.patient_waiting > 0 && calls.under_way.all() < most);
+        // Rounded up: two that wait have all.
+        PatientPart { most: patient.div_ceil(2), waiting: waiting.count() }
+    }
+
+    /// Whether calls of this namespace wait, or are about to: because others do, or most of those that may be under way
+    /// are.
+    pub(super) fn is_crowded(&self, of: &str, now: Instant) -> bool {
+        self.is_crowded_for_all(now) || self.namespaces.get(of).is_some_and(|calls| calls.waiting > 0)
+    }
+
+    /// Whoever waits for others of its own namespace only, or because that is in trouble, makes no crowd for others.
+    fn is_crowded_for_all(&self, now: Instant) -> bool {
+        let most = self.most_of_one(Priority::Normal);
+        let waits_for_others = |(namespace, calls): (&Arc<str>, &Calls)| {
+            calls.waiting > 0 && calls.under_way.all() < most && !self.troubles.has(namespace, now)
+        };
+        4 * self.under_way.all() >= 3 * self.limits.all || self.namespaces.iter().any(waits_for_others)
+    }
+
+    /// Whether there is a crowd for this namespace, or was one a moment ago.
+    pub(super) fn was_crowded(&self, of: &str, now: Instant) -> bool {
+        let was = |until: Option<Instant>| until.is_some_and(|until| now < until);
+        self.is_crowded(of, now) || was(self.crowded_until) || was(self.crowded_of.get(of).copied())
+    }
+
+    fn note_crowd(&mut self, now: Instant) {
+        let until = now + CROWDED_FOR;
+        if self.is_crowded_for_all(now) {
+            self.crowded_until = Some(until);
+        }
+        for (namespace, _) in self.namespaces.iter().filter(|(_, calls)| calls.waiting > 0) {
+            self.crowded_of.insert(Arc::clone(namespace), until);
         }
     }
 
-    /// Whether calls wait, or most of those that may be under way are.
-    pub(super) fn is_crowded(&self) -> bool {
-        4 * self.under_way >= 3 * self.limits.all || self.waiting.iter().any(|turns| !turns.is_empty())
-    }
-
-    /// Whether there is a crowd, or was one a moment ago.
-    pub(super) fn was_crowded(&self, now: Instant) -> bool {
-        self.is_crowded() || self.crowded_until.is_some_and(|until| now < until)
+    /// Whether calls of this namespace fail, or take long, by themselves.
+    pub(super) fn is_in_trouble(&self, namespace: &str, now: Instant) -> bool {
+        self.troubles.has(namespace, now)
     }
 
     /// How long a call of this priority that has ended, and took so long, keeps its place before it
@@ -364,36 +468,34 @@ impl<W> State<W> {
         makes_room.then(|| took.saturating_mul(RESTS_FOR).min(RESTS_AT_MOST))
     }
 
-    /// A try of a call failed because of what it asked for, and took so long. Returns how long its namespace rests:
-    /// then the next call may be let in.
-    pub(super) fn failed(
-        &mut self,
-        namespace: &Arc<str>,
-        priority: Priority,
-        took: Duration,
-        now: Instant,
-    ) -> Option<Duration> {
-        // What somebody waits for takes none of the places that those who rest would take.
-        let rest = priority.is_patient().then(|| Troubles::rest_after(took));
-        self.troubles.failed(namespace, rest, now);
-        rest
+    /// A call has ended, or a try of it, which says this. Returns how long it took, if that says something of the API
+    /// server.
+    pub(super) fn heard(&mut self, namespace: &Arc<str>, said: Said, now: Instant) -> Option<Duration> {
+        match said {
+            Said::Nothing => return None,
+            Said::Failed => self.troubles.failed(namespace, now),
+            Said::Read(_) => {}
+            Said::Wrote(took) => self.troubles.wrote(namespace, took, now),
+        }
+        let (Said::Read(took) | Said::Wrote(took)) = said else { return None };
+        // Perhaps it was not the API server that took so long, and others that make calls suffer if it counts.
+        let is_late = matches!(said, Said::Wrote(_)) && took >= SLOW && self.pace.is_outrun_by(took);
+        let is_doubtful = is_late && self.namespaces.len() > 1;
+        (!is_doubtful && !self.troubles.has(namespace, now)).then_some(took)
     }
 
     /// A call that was let in has ended. It took so long, if that says something of the API server.
     pub(super) fn leave(&mut self, namespace: &Arc<str>, priority: Priority, now: Instant, took: Option<Duration>) {
         if let Some(took) = took.filter(|_| !priority.is_patient()) {
-            self.pace.note(took);
+            self.pace.note(took, now);
             if priority == Priority::Awaited {
-                self.awaited_pace.note(took);
+                self.awaited_pace.note(took, now);
             }
         }
         let calls = self.calls(namespace, priority, now);
-        calls.under_way -= 1;
         calls.impatient -= usize::from(!priority.is_patient());
-        calls.patient_under_way -= usize::from(priority.is_patient());
-        self.under_way -= 1;
-        self.patient -= usize::from(priority.is_patient());
-        self.urgent -= usize::from(priority == Priority::Urgent);
+        *calls.under_way.of(priority) -= 1;
+        *self.under_way.of(priority) -= 1;
         self.note_urgent(priority, now);
     }
 
@@ -412,26 +514,28 @@ impl<W> State<W> {
         let calls = self.namespaces.entry(Arc::clone(namespace));
         let calls = calls.or_insert(Calls {
             waiting: 0,
-            under_way: 0,
+            under_way: UnderWay::default(),
             impatient: 0,
             patient_waiting: 0,
-            patient_under_way: 0,
             until,
             impatient_until: None,
-            patient_until: None,
         });
         calls.until = until;
-        let until_of_kind = if priority.is_patient() { &mut calls.patient_until } else { &mut calls.impatient_until };
-        *until_of_kind = Some(until);
+        if !priority.is_patient() {
+            calls.impatient_until = Some(until);
+        }
         calls
     }
 
     fn forget_who_is_gone(&mut self, now: Instant) {
         self.troubles.forget_what_is_past(now);
-        self.namespaces.retain(|_, calls| calls.waiting + calls.under_way > 0 || now < calls.until);
+        self.pace.forget_what_is_past(now);
+        self.awaited_pace.forget_what_is_past(now);
+        self.crowded_of.retain(|_, until| now < *until);
+        self.namespaces.retain(|_, calls| calls.waiting + calls.under_way.all() > 0 || now < calls.until);
         self.impatient = self.namespaces.values().filter(|calls| calls.is_impatient(now)).count();
-        let awaited = self.awaited() > 0 || self.waits(Priority::Awaited);
-        let urgent = awaited || self.urgent > 0 || self.waits(Priority::Urgent);
+        let awaited = self.under_way.awaited > 0 || self.waits(Priority::Awaited);
+        let urgent = awaited || self.under_way.urgent > 0 || self.waits(Priority::Urgent);
         self.urgent_until = self.urgent_until.filter(|until| now < *until || urgent);
         self.awaited_until = self.awaited_until.filter(|until| now < *until || awaited);
         // What took long says nothing about calls that come after a pause.
@@ -441,11 +545,6 @@ impl<W> State<W> {
         if self.awaited_until.is_none() {
             self.awaited_pace.pause();
         }
-    }
-
-    /// Awaited calls that are under way.
-    fn awaited(&self) -> usize {
-        self.under_way - self.patient - self.urgent
     }
 
     fn waits(&self, priority: Priority) -> bool {

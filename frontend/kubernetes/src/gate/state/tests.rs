@@ -208,54 +208,88 @@ fn while_something_is_urgent_no_namespace_has_all_that_others_wait_for() {
     assert_eq!(let_in(&mut state, now).len(), 7);
 }
 
+/// Calls that were let in, of this namespace and priority.
+fn count(calls: &[&'static str], of: &str) -> usize {
+    calls.iter().filter(|call| call.starts_with(of)).count()
+}
+
+/// Seconds since calls of `a` and `b` have failed, others that have just made a call -> calls of those in trouble that
+/// are let in, and those of others that are let in then.
+type RowOfTrouble = (u64, &'static [&'static str], &'static [(&'static str, usize)], &'static [(&'static str, usize)]);
+
 #[test]
-fn a_namespace_whose_calls_fail_has_its_part_and_rests_while_others_go_on() {
+fn namespaces_in_trouble_have_a_part_of_their_own_while_others_go_on() {
+    let start = Instant::now();
+    let limits = Limits { all: 24, alone: 16, beside_others: 6, patient: 4, awaited: 12 };
+    let table: [RowOfTrouble; 9] = [
+        // Of what others share beside urgent calls, half, and besides.
+        (0, &["c-urgent"], &[("a-normal", 1), ("b-normal", 1)], &[("d-normal", 4)]),
+        (0, &["c-urgent", "d-normal"], &[("a-normal", 1), ("b-normal", 1)], &[("d-normal", 4)]),
+        (59, &["c-urgent"], &[("a-normal", 2)], &[("d-normal", 4)]),
+        (60, &["c-urgent"], &[("a-normal", 4)], &[("d-normal", 0)]),
+        // A third of all.
+        (0, &["c-normal"], &[("a-normal", 4), ("b-normal", 4)], &[("d-normal", 6), ("c-normal", 6)]),
+        (0, &["c-normal"], &[("a-urgent", 4), ("b-urgent", 4)], &[("d-normal", 4), ("c-awaited", 6)]),
+        (0, &["c-normal"], &[("a-awaited", 8)], &[("d-awaited", 6), ("c-urgent", 6)]),
+        // All are: it is the API server. Whoever comes finds something, nevertheless.
+        (0, &[], &[("a-normal", 6), ("b-normal", 6)], &[("d-normal", 6)]),
+        (0, &["a-urgent"], &[("a-normal", 2), ("b-normal", 2)], &[("d-normal", 4)]),
+    ];
+    for (seconds, before, in_trouble, others) in table {
+        let mut state = State::new(limits);
+        for namespace in ["a", "b"] {
+            state.heard(&namespace.into(), Said::Failed, start);
+        }
+        let now = start + Duration::from_secs(seconds);
+        ask(&mut state, before, now);
+        for call in let_in(&mut state, now) {
+            let (namespace, priority) = of(call);
+            state.leave(&namespace, priority, now, None);
+        }
+        for calls in [in_trouble, others] {
+            calls.iter().for_each(|(call, _)| ask(&mut state, &[*call; 9], now));
+            let all = let_in(&mut state, now);
+            for (call, expected) in calls {
+                assert_eq!(count(&all, call), *expected, "{call} {seconds} s {before:?}: {all:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_says_something_of_a_namespace_says_nothing_of_the_api_server() {
     let start = Instant::now();
     let ms = Duration::from_millis;
-    let limits = Limits { all: 24, alone: 16, beside_others: 6, patient: 4, awaited: 12 };
-    // milliseconds since a failure of `a` that took 100 ms, another one has made such a call just now, it fails as
-    // well -> calls of `a` that go on
+    // others make calls, this one is in trouble, what its end says -> how long it took, if that counts
     let table = [
-        (0, true, false, 0),
-        (399, true, false, 0),
-        (400, true, false, 2),
-        (59_999, true, false, 2),
-        (60_000, true, false, 4),
-        (0, false, false, 4),
-        (0, true, true, 4),
+        (true, false, Said::Wrote(ms(20)), Some(20)),
+        (true, false, Said::Wrote(ms(999)), Some(999)),
+        (true, false, Said::Wrote(ms(1_000)), None),
+        (false, false, Said::Wrote(ms(1_000)), Some(1_000)),
+        (true, false, Said::Read(ms(1_000)), Some(1_000)),
+        (true, true, Said::Read(ms(20)), None),
+        (true, true, Said::Wrote(ms(20)), None),
+        (true, false, Said::Failed, None),
+        (true, false, Said::Nothing, None),
     ];
-    for (milliseconds, beside, both, expected) in table {
-        let mut state = State::new(limits);
-        assert_eq!(state.failed(&"a".into(), Priority::Normal, ms(100), start), Some(ms(400)));
-        if both {
-            state.failed(&"b".into(), Priority::Normal, ms(100), start);
+    for (beside, is_in_trouble, said, expected) in table {
+        let mut state = State::new(LIMITS);
+        ask(&mut state, &["a-urgent"], start);
+        let_in(&mut state, start);
+        state.leave(&"a".into(), Priority::Urgent, start, Some(ms(20)));
+        ask(&mut state, if beside { &["a-urgent", "b-normal"][..] } else { &["a-urgent"] }, start);
+        let_in(&mut state, start);
+        if is_in_trouble {
+            state.heard(&"a".into(), Said::Failed, start);
         }
-        let now = start + ms(milliseconds);
-        ask(&mut state, &["c-urgent"], now);
-        let_in(&mut state, now);
-        if beside {
-            ask(&mut state, &["b-normal"], now);
-            assert_eq!(let_in(&mut state, now), ["b-normal"]);
-            state.leave(&"b".into(), Priority::Normal, now, None);
-        }
-        ask(&mut state, &["a-normal"; 9], now);
-        assert_eq!(let_in(&mut state, now).len(), expected, "{milliseconds} ms {beside} {both}");
+        assert_eq!(state.heard(&"a".into(), said, start), expected.map(ms), "{beside} {is_in_trouble} {said:?}");
     }
-    // Nor does it halve what others have.
-    let mut state = State::new(limits);
-    state.failed(&"a".into(), Priority::Normal, ms(100), start);
-    ask(&mut state, &["c-urgent", "a-normal"], start);
+    // On an API server that is always so slow it does.
+    let mut state = State::new(LIMITS);
+    ask(&mut state, &["a-urgent", "b-normal"], start);
     let_in(&mut state, start);
-    ask(&mut state, &["a-normal"; 9], start);
-    ask(&mut state, &["b-normal"; 9], start);
-    assert_eq!(let_in(&mut state, start), ["b-normal"; 3]);
-    // What somebody waits for has no such bound, and is no reason to rest.
-    let mut state = State::new(limits);
-    assert_eq!(state.failed(&"a".into(), Priority::Urgent, ms(100), start), None);
-    ask(&mut state, &["b-normal", "a-urgent"], start);
-    let_in(&mut state, start);
-    ask(&mut state, &["a-normal"; 9], start);
-    assert_eq!(let_in(&mut state, start), ["a-normal"; 2]);
+    state.leave(&"a".into(), Priority::Urgent, start, Some(ms(500)));
+    assert_eq!(state.heard(&"a".into(), Said::Wrote(ms(3_000)), start), Some(ms(3_000)));
 }
 
 #[test]
@@ -332,13 +366,50 @@ fn nobody_takes_the_turn_of_a_priority_that_is_held_up() {
 fn it_is_crowded_while_calls_wait_or_most_places_are_taken() {
     let now = Instant::now();
     let limits = Limits { all: 4, alone: 4, beside_others: 4, patient: 4, awaited: 4 };
-    // calls, at most so many of a namespace -> is it crowded
-    let table = [(0, 4, false), (2, 4, false), (3, 4, true), (4, 4, true), (1, 1, false), (2, 1, true)];
-    for (calls, alone, expected) in table {
+    // calls, at most so many of a namespace -> is it crowded for it, for others
+    let table = [
+        (0, 4, false, false),
+        (2, 4, false, false),
+        (3, 4, true, true),
+        (4, 4, true, true),
+        (1, 1, false, false),
+        (2, 1, true, false),
+    ];
+    for (calls, alone, expected, expected_of_others) in table {
         let mut state = State::new(Limits { alone, ..limits });
         ask(&mut state, &["a-normal"; 4][..calls], now);
         let_in(&mut state, now);
-        assert_eq!(state.is_crowded(), expected, "{calls} {alone}");
+        assert_eq!(state.is_crowded("a", now), expected, "{calls} {alone}");
+        assert_eq!(state.is_crowded("b", now), expected_of_others, "{calls} {alone}");
+        assert_eq!((state.was_crowded("a", now), state.was_crowded("b", now)), (expected, expected_of_others));
+    }
+}
+
+#[test]
+fn whoever_waits_for_its_own_namespace_only_makes_no_crowd_for_others() {
+    let now = Instant::now();
+    let limits = Limits { all: 24, alone: 16, beside_others: 6, patient: 4, awaited: 12 };
+    // namespace in trouble, calls, nine of each -> for whom there is a crowd
+    let table: [(&str, &[&'static str], &[&str]); 6] = [
+        ("", &["a-normal", "b-normal"], &["a", "b"]),
+        ("", &["a-normal", "b-normal", "c-normal"], &["a", "b", "c", "d"]),
+        // They wait for what is urgent, and so would others.
+        ("", &["c-urgent", "a-normal"], &["a", "b", "c", "d"]),
+        ("a", &["a-normal"], &[]),
+        ("a", &["c-normal", "a-normal"], &["a", "c"]),
+        ("a", &["c-urgent", "a-normal"], &["a"]),
+    ];
+    for (in_trouble, calls, expected) in table {
+        let mut state = State::new(limits);
+        if !in_trouble.is_empty() {
+            state.heard(&in_trouble.into(), Said::Failed, now);
+        }
+        for call in calls {
+            ask(&mut state, &[*call; 9], now);
+        }
+        let_in(&mut state, now);
+        let crowded: Vec<_> = ["a", "b", "c", "d"].into_iter().filter(|of| state.is_crowded(of, now)).collect();
+        assert_eq!(crowded, expected, "{in_trouble} {calls:?}");
     }
 }
 
@@ -346,7 +417,7 @@ fn it_is_crowded_while_calls_wait_or_most_places_are_taken() {
 fn a_crowd_is_remembered_for_a_moment() {
     let now = Instant::now();
     let mut state = State::new(Limits { all: 1, alone: 1, beside_others: 1, patient: 1, awaited: 1 });
-    assert!(!state.was_crowded(now));
+    assert!(!state.was_crowded("a", now));
     ask(&mut state, &["a-normal"; 2], now);
     for _ in 0..2 {
         assert_eq!(let_in(&mut state, now), ["a-normal"]);
@@ -354,7 +425,8 @@ fn a_crowd_is_remembered_for_a_moment() {
     }
     // how long ago -> what is said
     for (ago, expected) in [(Duration::ZERO, true), (CROWDED_FOR / 2, true), (CROWDED_FOR, false)] {
-        assert_eq!((state.is_crowded(), state.was_crowded(now + ago)), (false, expected), "{ago:?}");
+        let now = now + ago;
+        assert_eq!((state.is_crowded("a", now), state.was_crowded("a", now)), (false, expected), "{ago:?}");
     }
 }
 
@@ -374,16 +446,19 @@ proptest! {
         let mut now = Instant::now();
         let mut state = State::new(LIMITS);
         let (mut under_way, mut waiting): (Vec<(Arc<str>, Priority)>, usize) = (Vec::new(), 0);
-        let mut rests_until = now;
         for (namespace, priority, leaves, millis, took) in steps {
             if leaves && !under_way.is_empty() {
                 let (namespace, priority) = under_way.remove(usize::from(namespace) % under_way.len());
                 let took = Duration::from_millis(took);
-                let has_failed = took.subsec_millis().is_multiple_of(7);
-                if has_failed && let Some(rest) = state.failed(&namespace, priority, took, now) {
-                    rests_until = rests_until.max(now + rest);
-                }
-                state.leave(&namespace, priority, now, Some(took).filter(|_| !has_failed));
+                let said = match took.subsec_millis() % 7 {
+                    0 => Said::Failed,
+                    1 => Said::Wrote(took * 50),
+                    2 => Said::Nothing,
+                    3 => Said::Read(took),
+                    _ => Said::Wrote(took),
+                };
+                let took = state.heard(&namespace, said, now);
+                state.leave(&namespace, priority, now, took);
             } else {
                 let call = (Arc::from(namespace.to_string()), Priority::ALL[priority]);
                 state.ask(Arc::clone(&call.0), call.1, call, now);
@@ -395,25 +470,20 @@ proptest! {
                 waiting -= 1;
             }
             prop_assert!(under_way.len() <= LIMITS.all);
-            let is_let_in_later = !under_way.is_empty() || now < rests_until;
-            prop_assert!(waiting == 0 || is_let_in_later, "nobody's end would let it in");
-            prop_assert_eq!(state.under_way, under_way.len());
+            prop_assert!(waiting == 0 || !under_way.is_empty(), "nobody's end would let it in");
+            prop_assert_eq!(state.under_way.all(), under_way.len());
         }
         while waiting + under_way.len() > 0 {
-            match under_way.pop() {
-                Some((namespace, priority)) => state.leave(&namespace, priority, now, None),
-                None => {
-                    prop_assert!(now < rests_until, "nobody's end lets it in");
-                    now = rests_until;
-                }
-            }
+            let ended = under_way.pop();
+            prop_assert!(ended.is_some(), "nobody's end lets it in");
+            ended.into_iter().for_each(|(namespace, priority)| state.leave(&namespace, priority, now, None));
             while let Some(call) = state.next(now, |_| true) {
                 under_way.push(call);
                 waiting -= 1;
             }
         }
         prop_assert_eq!(waiting, 0);
-        prop_assert_eq!((state.patient, state.urgent), (0, 0));
+        prop_assert_eq!(state.under_way, UnderWay::default());
         state.forget_who_is_gone(now + GOING_ON);
         prop_assert!(state.namespaces.is_empty() && state.impatient == 0);
     }

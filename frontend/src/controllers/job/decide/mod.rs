@@ -13,7 +13,7 @@
 //! | fetch | `status.adl` | start fetching; record the result |
 //! | compile | `status.proposal`, if not the committed target is wanted | start compiling; record the result |
 //! | publish | the texts of all PEs that need one are in ConfigMaps | start writing |
-//! | leftovers | no PE object of an abandoned proposal exists | delete |
+//! | leftovers | no PE object of an abandoned proposal stays | delete |
 //! | objects | host pools, regions, port labels, Services and PEs that are new exist | apply; PEs after their texts |
 //! | commit | | one write of the status |
 //!
@@ -37,6 +37,7 @@ mod roll_out;
 mod waves;
 
 use super::generation::next_generation;
+use super::held_up::Blocked;
 use super::observed::{Children, DesiredGeneration, DesiredPe, JobObservation, Loaded, ObservedDrift, ObservedObject};
 use super::refusals::NAME_TAKEN;
 use super::tasks::{Failure, Progress, Remedy, Task};
@@ -120,6 +121,8 @@ pub(crate) enum JobStatusChange {
     },
     /// The proposal is abandoned.
     Abandon,
+    /// The proposal is abandoned, because this holds it up, and others wait: it is found out who is at fault.
+    GiveWay(Failure),
     /// The proposal is committed.
     Commit,
     /// The submission has failed for this spec.
@@ -143,6 +146,7 @@ impl JobStatusChange {
             Self::Adl(_) => "pin the ADL",
             Self::Propose { .. } => "propose",
             Self::Abandon => "abandon",
+            Self::GiveWay(_) => "give way",
             Self::Commit => "commit",
             Self::FailSubmission(_) => "fail the submission",
             Self::RejectResize(_) => "reject the resize",
@@ -215,6 +219,8 @@ pub(crate) struct Report {
     pub(crate) preparing: String,
     /// The failure that is being retried, if any.
     pub(crate) trouble: Option<Failure>,
+    /// The first object that the proposal waits for and that is not written now.
+    pub(crate) blocked: Option<Blocked>,
     /// PEs of the committed generation that do not run yet what it wants.
     pub(crate) pending: u32,
     /// PEs of the committed generation that run what it wants.
@@ -288,7 +294,12 @@ impl Draft {
         current: Option<Current>,
     ) -> bool {
         match current {
-            Some(Current { deleting: true, .. }) => false,
+            Some(Current { deleting: true, .. }) => {
+                if of == WhichGeneration::Proposed {
+                    self.report.blocked.get_or_insert(Blocked::Terminating(Owned::Child(child)));
+                }
+                false
+            }
             Some(Current { as_wanted: true, drift, .. }) => {
                 if self.may_restore(observed, drift) {
                     self.act(JobAction::Apply(child, of));

@@ -1,6 +1,7 @@
 //! Prepares the next generation, row by row.
 
 use super::super::generation::Target;
+use super::super::held_up::{Blocked, looked_at_again};
 use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded};
 use super::super::refusals;
 use super::super::requests::observe::Fault;
@@ -69,14 +70,15 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
     let wanted = wanted_target(observed);
     match &observed.proposed {
         None => compile(observed, wanted?, draft),
-        Some(Loaded::Whole(proposal)) if proposal.target.is_some() && is_kept(observed, proposal, wanted.as_ref()) => {
-            write(observed, proposal, draft)
+        Some(Loaded::Whole(proposal)) if proposal.target.is_some() => {
+            match what_becomes_of(observed, proposal, wanted.as_ref()) {
+                Prospect::GoesOn => write(observed, proposal, draft),
+                Prospect::GivesWay(failure) => give_way(observed, proposal, failure, draft),
+                Prospect::IsOutdated => abandon(draft),
+            }
         }
-        // The proposal is incomplete, or its target is outdated.
-        Some(_) => {
-            draft.report.preparing = "another plan".to_owned();
-            record(JobStatusChange::Abandon)
-        }
+        // It is incomplete.
+        Some(_) => abandon(draft),
     }
 }
 
@@ -104,19 +106,58 @@ fn number(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
     Some(Step::AllocateJobId(None))
 }
 
-/// Whether the proposal goes on. One for other widths than are wanted by now is committed nevertheless: widths that
-/// change all the time would keep all of them from being applied (rule elasticity-17). But it must not be in the way if
-/// it cannot be written, or if whoever asked for it has withdrawn the request, unless it is what others want as well.
-fn is_kept(observed: &JobObservation, proposal: &DesiredGeneration, wanted: Option<&Target>) -> bool {
+/// What becomes of a proposal that is whole.
+enum Prospect<'a> {
+    /// It is written, and committed.
+    GoesOn,
+    /// It is held up by this, and others wait, or nobody wants it any more.
+    GivesWay(&'a Failure),
+    /// Nobody wants it.
+    IsOutdated,
+}
+
+/// A proposal goes on although other widths than it has are wanted by now: widths that change all the time would keep
+/// all of them from being applied (rule elasticity-17). But it must not be in the way of others if it cannot be
+/// written, nor if whoever asked for it has withdrawn the request, unless it is what others want as well.
+fn what_becomes_of<'a>(
+    observed: &'a JobObservation,
+    proposal: &DesiredGeneration,
+    wanted: Option<&Target>,
+) -> Prospect<'a> {
     let is_wanted = proposal.target.as_ref() == wanted;
-    if observed.requests.withdraws_proposal && !is_wanted {
-        return false;
-    }
-    let plan = observed.status.proposal.as_ref().map_or("", |proposal| proposal.plan.sha256.as_str());
-    let has_no_texts = matches!(observed.tasks.publish.progress_of_plan(plan), Progress::Failed(_));
-    let is_stuck = has_no_texts || observed.last_failure.is_some();
     let is_resize = matches!(proposal.target, Some(Target::Resize { .. })) && observed.status.generation.is_some();
-    is_wanted || (is_resize && !is_stuck)
+    let requests = &observed.requests;
+    if !is_wanted && (requests.withdraws_proposal || !is_resize) {
+        return Prospect::IsOutdated;
+    }
+    // A wish that is tried alone was held up before.
+    let may_give_way = is_resize && (requests.others_wait || !is_wanted);
+    let held_up = observed.held_up.as_ref().filter(|_| may_give_way);
+    match held_up.filter(|held_up| requests.is_tried_alone || held_up.lasts(observed.now)) {
+        Some(held_up) => Prospect::GivesWay(&held_up.failure),
+        None => Prospect::GoesOn,
+    }
+}
+
+fn abandon(draft: &mut Draft) -> Option<Step> {
+    draft.report.preparing = "another plan".to_owned();
+    record(JobStatusChange::Abandon)
+}
+
+/// Abandons a proposal that cannot be written. Unless it has the widths in force and repairs something, it is looked
+/// for who is at fault.
+fn give_way(
+    observed: &JobObservation,
+    proposal: &DesiredGeneration,
+    failure: &Failure,
+    draft: &mut Draft,
+) -> Option<Step> {
+    let is_repair = committed(observed).is_some_and(|committed| committed.widths == proposal.widths);
+    if is_repair {
+        return abandon(draft);
+    }
+    draft.report.preparing = "another plan".to_owned();
+    record(JobStatusChange::GiveWay(failure.clone()))
 }
 
 fn record(change: JobStatusChange) -> Option<Step> {
@@ -249,16 +290,21 @@ fn refuse(observed: &JobObservation, failure: &Failure) -> Option<Step> {
 /// Writes the objects of the proposal that can be there before it is committed (rule job-12), then commits it
 /// (rule job-14).
 fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Draft) -> Option<Step> {
-    let pe_ids = unwritten(observed, proposal)?;
-    let has_texts = pe_ids.is_empty();
-    if !has_texts {
+    if let Some(held_up) = observed.held_up.as_ref().filter(|held_up| !held_up.lasts(observed.now)) {
+        draft.wake(held_up.end());
+    }
+    let Unwritten { pe_ids, blocked } = unwritten(observed, proposal);
+    let has_texts = pe_ids.is_empty() && !matches!(blocked, Some(Blocked::Terminating(_)));
+    if !pe_ids.is_empty() {
         let step = publish(observed, pe_ids, draft);
         if step.is_some() || draft.report.trouble.is_some() {
             return step;
         }
     }
-    if !abandoned(observed).is_empty() {
-        // The clean-up deletes them.
+    draft.report.blocked = blocked;
+    let pes = &observed.children.processing_elements;
+    if abandoned(observed).iter().any(|id| pes.get(id).is_some_and(|pe| !pe.object.deleting)) {
+        // The clean-up deletes them. One that is being deleted gets no pod, whatever keeps it.
         draft.report.preparing = "objects of an abandoned plan to go away".to_owned();
         return None;
     }
@@ -284,8 +330,12 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
         let current = children.interfaces.get(child).map(|object| Current::of(object, hash));
         complete &= draft.ensure(observed, *child, of, current);
     }
-    let labels = children.job_config_map.as_ref().map(|object| Current::of(object, &observed.job_config_map));
-    complete &= draft.ensure(observed, Child::JobConfigMap, of, labels);
+    // Like a text of a PE that runs, it is made anew afterwards if somebody has deleted it and it does not go.
+    let labels = children.job_config_map.as_ref().filter(|object| running.is_none() || !object.deleting);
+    if labels.is_some() || children.job_config_map.is_none() {
+        let labels = labels.map(|object| Current::of(object, &observed.job_config_map));
+        complete &= draft.ensure(observed, Child::JobConfigMap, of, labels);
+    }
     for (id, pe) in new_processing_elements(observed, proposal) {
         let service = Current::service(children, proposal.generation, id, pe);
         complete &= draft.ensure(observed, Child::Service(id), of, service);
@@ -309,8 +359,23 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
         draft.report.preparing = "the commit".to_owned();
         return record(JobStatusChange::Commit);
     }
-    if has_texts {
-        draft.report.preparing = "objects to be created".to_owned();
+    match &draft.report.blocked {
+        None if has_texts => draft.report.preparing = "objects to be created".to_owned(),
+        None => {}
+        Some(blocked) => {
+            draft.report.preparing = match blocked {
+                Blocked::Terminating(Owned::ConfigMap(name)) => {
+                    format!("ConfigMap {name} to go away, which is being deleted")
+                }
+                Blocked::Terminating(Owned::Child(_)) => "objects to go away that are being deleted".to_owned(),
+                Blocked::ChangedByOthers(name) => {
+                    format!("ConfigMap {name}, which somebody else changes as often as it is written")
+                }
+            };
+            if observed.held_up.is_none() {
+                draft.wake(looked_at_again(observed.now));
+            }
+        }
     }
     None
 }
@@ -349,19 +414,33 @@ fn new_processing_elements<'a>(
     proposal.processing_elements.iter().filter(move |(id, _)| is_new(id)).map(|(id, pe)| (*id, pe))
 }
 
-/// PEs of a generation whose text does not exist yet. `None` while a ConfigMap with one of the texts is being deleted.
-/// One that somebody else changes as often as it is written holds up nothing: it is written again after the commit.
-fn unwritten(observed: &JobObservation, wanted: &DesiredGeneration) -> Option<Vec<u64>> {
-    let mut ids = Vec::new();
+/// What of the texts of a generation does not exist yet.
+struct Unwritten {
+    /// PEs whose texts are to be written.
+    pe_ids: Vec<u64>,
+    /// The first text without which the generation cannot be committed, and that is not written now.
+    blocked: Option<Blocked>,
+}
+
+/// What of the texts of a generation does not exist yet. One that somebody else changes as often as it is written, or
+/// that is being deleted, holds up nothing if its PE runs already: it is written again after the commit (rule job-11).
+fn unwritten(observed: &JobObservation, wanted: &DesiredGeneration) -> Unwritten {
+    let children = &observed.children;
+    let running = committed(observed);
+    let mut unwritten = Unwritten { pe_ids: Vec::new(), blocked: None };
     for (id, pe) in &wanted.processing_elements {
-        if pe.choose(&observed.children, observed.children.processing_elements.get(id)).is_none() {
-            if observed.children.texts.get(&pe.text.config_map).is_some_and(|text| text.deleting) {
-                return None;
-            }
-            if observed.children.lacks_text(&pe.text.config_map) {
-                ids.push(*id);
-            }
+        if pe.choose(children, children.processing_elements.get(id)).is_some() {
+            continue;
+        }
+        let name = &pe.text.config_map;
+        if children.lacks_text(name) {
+            unwritten.pe_ids.push(*id);
+        } else if running.is_none_or(|running| !running.processing_elements.contains_key(id)) {
+            unwritten.blocked.get_or_insert_with(|| match children.texts.get(name) {
+                Some(text) if text.deleting => Blocked::Terminating(Owned::ConfigMap(name.clone())),
+                _ => Blocked::ChangedByOthers(name.clone()),
+            });
         }
     }
-    Some(ids)
+    unwritten
 }

@@ -63,7 +63,10 @@ pub(super) fn roll_out(observed: &JobObservation, draft: &mut Draft) {
         draft.ensure(observed, Child::HostPool(*index), of, current);
     }
     for index in wanted.regions.keys() {
-        draft.ensure(observed, Child::Region(*index), of, children.regions.get(index).map(Current::existing));
+        let current = children.regions.get(index).map(Current::existing);
+        if current.is_some() || !is_about_to_change(observed, wanted, *index) {
+            draft.ensure(observed, Child::Region(*index), of, current);
+        }
     }
     for (child, hash) in &wanted.interfaces {
         draft.ensure(observed, *child, of, children.interfaces.get(child).map(|object| Current::of(object, hash)));
@@ -75,6 +78,14 @@ pub(super) fn roll_out(observed: &JobObservation, draft: &mut Draft) {
     }
     processing_elements(observed, wanted, draft);
     draft.report.superfluous = u32::try_from(superfluous(observed).count()).unwrap_or(u32::MAX);
+}
+
+/// The proposal has another width of the region. One that somebody has deleted is made again with the width in force:
+/// made now, it would ask for the one before the commit (rule job-26).
+fn is_about_to_change(observed: &JobObservation, wanted: &DesiredGeneration, index: u64) -> bool {
+    let proposal = proposed(observed).filter(|_| observed.status.generation.is_some());
+    let width = |generation: &DesiredGeneration| generation.widths.get(generation.regions.get(&index)?).copied();
+    proposal.is_some_and(|proposal| width(proposal) != width(wanted))
 }
 
 /// Brings PEs and their Services to the committed generation, and counts how far the PEs are.
@@ -164,6 +175,11 @@ fn what_becomes_of_its_text(children: &Children, pe: &DesiredPe) -> Words {
             let message =
                 format!("somebody else changes its text as often as it is written; it is written again at {at:.0}");
             Words::of("ChangedByOthers", &message)
+        }
+        None if children.texts.get(&pe.text.config_map).is_some_and(|text| text.deleting) => {
+            let message =
+                format!("ConfigMap {} with its text is being deleted; it is written again", pe.text.config_map);
+            Words::of("TextMissing", &message)
         }
         None => Words::of("TextMissing", "its text is to be written again"),
     }

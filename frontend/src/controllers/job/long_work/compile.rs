@@ -62,8 +62,22 @@ impl LongWork for Compile {
         let result = compile(assignment, request).await;
         match result {
             Err(error) if is_repair(assignment, &request.target).await => Err(error.or_later()),
+            Err(error) => {
+                if !error.retry && matches!(request.target, Target::Submission { .. }) {
+                    note_unusable(assignment);
+                }
+                Err(error)
+            }
             result => result,
         }
+    }
+}
+
+/// Nothing comes of the bundle that the job was submitted with: a correction at its URL is to be seen (rule fetch-7).
+fn note_unusable<C: Cluster>(assignment: &Assignment<'_, C>) {
+    let adl = assignment.job.status.as_ref().and_then(|status| status.adl.as_ref());
+    if let Some(sha256) = adl.and_then(|adl| adl.bundle_sha256.as_ref()) {
+        assignment.reconciler.bundles.note_unusable(sha256);
     }
 }
 

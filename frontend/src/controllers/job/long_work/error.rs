@@ -50,6 +50,11 @@ impl WorkError {
         Self { retry: true, recompile: false, ..self }
     }
 
+    /// The same; if only somebody else can see to it, less and less often.
+    pub(super) fn or_less_often(self) -> Self {
+        Self { is_costly: self.is_costly || !self.retry, ..self.or_later() }
+    }
+
     /// The failure now, after these others in a row.
     pub(super) fn failure(self, failures: u32, now: Timestamp) -> Failure {
         let longest = if self.is_costly { LONGEST_IF_COSTLY } else { LONGEST_RETRY };

@@ -84,28 +84,41 @@ pub(super) async fn pinned<C: Cluster>(assignment: &Assignment<'_, C>) -> Result
         Ok(adl) => adl,
         Err(incomplete) => {
             tracing::warn!(job = %key, %incomplete, "the stored ADL is incomplete; looking at the bundle");
-            let bundle = &job.spec.bundle;
-            let kept = match &stored.bundle_sha256 {
-                Some(sha256) => reconciler.bundles.kept(bundle, &key.namespace, sha256).await?,
-                None => None,
-            };
-            let application = match kept {
-                Some(application) => application,
-                None => reconciler.bundles.fetch(bundle, &key.namespace).await?,
-            };
-            if application.adl_sha256 != stored.sha256 {
-                let (was, is) = (stored.bundle_sha256.as_deref().unwrap_or("unknown"), &application.bundle_sha256);
-                let message = format!(
-                    "the ADL of the job is lost ({incomplete}), and the bundle has another one now: the job was \
-                     submitted with the bundle {was} (SHA-256), now it is {is}"
-                );
-                return Err(WorkError::permanent("AdlLost", message));
-            }
-            let adl = application.adl.clone();
-            store(assignment, application).await?;
-            adl
+            let again = from_bundle(assignment, stored, &incomplete.to_string()).await;
+            // What a job runs can be had again once its bundle, or the way to it, is as it was. No width is at fault.
+            let runs = job.status.as_ref().is_some_and(|status| status.generation.is_some());
+            again.map_err(|error| if runs { error.or_less_often() } else { error })?
         }
     };
     reconciler.memory.keep_adl(stored.sha256.clone(), adl.clone());
+    Ok(adl)
+}
+
+/// The pinned ADL from the bundle that was kept, or from the one that the job names. Writes its chunks again.
+async fn from_bundle<C: Cluster>(
+    assignment: &Assignment<'_, C>,
+    stored: &StoredAdl,
+    incomplete: &str,
+) -> Result<Bytes, WorkError> {
+    let Assignment { reconciler, key, job, .. } = assignment;
+    let bundle = &job.spec.bundle;
+    let kept = match &stored.bundle_sha256 {
+        Some(sha256) => reconciler.bundles.kept(bundle, &key.namespace, sha256).await?,
+        None => None,
+    };
+    let application = match kept {
+        Some(application) => application,
+        None => reconciler.bundles.fetch(bundle, &key.namespace).await?,
+    };
+    if application.adl_sha256 != stored.sha256 {
+        let (was, is) = (stored.bundle_sha256.as_deref().unwrap_or("unknown"), &application.bundle_sha256);
+        let message = format!(
+            "the ADL of the job is lost ({incomplete}), and the bundle has another one now: the job was submitted with \
+             the bundle {was} (SHA-256), now it is {is}"
+        );
+        return Err(WorkError::permanent("AdlLost", message));
+    }
+    let adl = application.adl.clone();
+    store(assignment, application).await?;
     Ok(adl)
 }

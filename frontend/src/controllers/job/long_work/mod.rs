@@ -252,8 +252,10 @@ impl<C: Cluster> Assignment<'_, C> {
                 }
             };
             *W::slot(&mut entry.tasks) = state;
-            if W::KIND == TaskKind::Compile {
-                entry.note_trouble(&applied);
+            match W::KIND {
+                TaskKind::Compile => entry.note_trouble(&applied),
+                TaskKind::Publish => entry.note_texts(self.reconciler.cluster.now()),
+                TaskKind::Fetch | TaskKind::Repair | TaskKind::Renew => {}
             }
         });
     }

@@ -7,7 +7,7 @@
 use super::standing::{Circumstances, Wanted, is_new};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use streams_api::resize::{RESIZES_KEPT, RESIZES_MAX};
 use streams_api::{AdmittedRegion, Resize, ResizePhase, ResizeStatus, condition};
 
@@ -15,6 +15,8 @@ use streams_api::{AdmittedRegion, Resize, ResizePhase, ResizeStatus, condition};
 pub(super) const MESSAGE_MAX: usize = 4096;
 /// Another generation is committed than the request expects.
 pub(crate) const GENERATION_MISMATCH: &str = "GenerationMismatch";
+/// The job has more requests than it may have.
+pub(crate) const TOO_MANY_REQUESTS: &str = "TooManyRequests";
 /// Regions that a message lists.
 const LISTED: usize = 10;
 
@@ -31,9 +33,11 @@ enum Judgement {
     Admitted(Vec<AdmittedRegion>),
     /// It ends.
     Refused(Refusal),
-    /// It is not known yet: it depends on what becomes of a request that was admitted before, or on a region that is
-    /// made again.
+    /// It is not known yet: it depends on a region that is made again, or it comes after one that waits for others.
     Later,
+    /// It is not known yet: it expects a width, and depends on what becomes of a request that was admitted before.
+    /// Whoever comes later and names a region whose width it expects waits, so that what it depends on has an end.
+    AfterOthers,
 }
 
 /// Admits or refuses all requests that nobody has admitted, oldest first. Gives what they should say of themselves;
@@ -45,10 +49,13 @@ pub(crate) fn admit_all<'a>(of: &Circumstances<'a>, mut last: u64, now: Timestam
     let regular = new.len().saturating_sub(surplus);
     // What those that are admitted here want is wanted when the next one is looked at, if that expects anything.
     let mut wanted = new.iter().any(|request| expects_a_width(request)).then(BTreeMap::new);
-    let mut judged = Vec::new();
+    let (mut judged, mut awaited) = (Vec::new(), BTreeSet::new());
     for (order, request) in new.into_iter().enumerate() {
-        let judgement =
-            if order < regular { judge(request, of, now, wanted.as_mut()) } else { Judgement::Refused(too_many()) };
+        let judgement = if order < regular {
+            judge(request, of, now, wanted.as_mut(), &awaited)
+        } else {
+            Judgement::Refused(too_many())
+        };
         let status = match judgement {
             Judgement::Admitted(regions) => {
                 last = last.saturating_add(1);
@@ -62,17 +69,39 @@ pub(crate) fn admit_all<'a>(of: &Circumstances<'a>, mut last: u64, now: Timestam
                 ended(ResizeStatus::default(), ResizePhase::Refused, reason, &message, now)
             }
             Judgement::Later => continue,
+            Judgement::AfterOthers => {
+                awaited.extend(expected_regions(request));
+                continue;
+            }
         };
         judged.push((request, status));
     }
     judged
 }
 
-/// Whether nobody can say yet what becomes of a request that nobody has admitted: it expects a width that depends on
-/// what becomes of others (rule elasticity-16), or the object of a region is gone for a moment.
-pub(super) fn depends_on_others(request: &Resize, of: &Circumstances<'_>, now: Timestamp) -> bool {
-    let may_depend = expects_a_width(request) || lacks_region(request, of);
-    may_depend && matches!(judge(request, of, now, None), Judgement::Later)
+/// Names of the requests that nobody has admitted and of which nobody can say yet what becomes of them: one expects a
+/// width that depends on what becomes of others, or the object of a region is gone for a moment, or one that waits for
+/// the former came before and is to be judged first (rule elasticity-16).
+pub(super) fn undecided<'a>(of: &Circumstances<'a>, now: Timestamp) -> BTreeSet<&'a str> {
+    let mut new: Vec<&Resize> = of.requests.iter().copied().filter(|request| is_new(request)).collect();
+    let may_depend = |request: &Resize| expects_a_width(request) || lacks_region(request, of);
+    let (mut undecided, mut awaited) = (BTreeSet::new(), BTreeSet::new());
+    if !new.iter().copied().any(may_depend) {
+        return undecided;
+    }
+    new.sort_by_cached_key(|request| age(request));
+    for request in new {
+        if !may_depend(request) && !names_any(request, &awaited) {
+            continue;
+        }
+        match judge(request, of, now, None, &awaited) {
+            Judgement::Admitted(_) | Judgement::Refused(_) => continue,
+            Judgement::Later => {}
+            Judgement::AfterOthers => awaited.extend(expected_regions(request)),
+        }
+        undecided.extend(request.metadata.name.as_deref());
+    }
+    undecided
 }
 
 /// Whether the object of a region that it names is not there.
@@ -94,7 +123,17 @@ pub(super) fn other_generation(request: &Resize, of: &Circumstances<'_>) -> Opti
 }
 
 fn expects_a_width(request: &Resize) -> bool {
-    request.spec.regions.iter().any(|wanted| wanted.expected_width.is_some())
+    expected_regions(request).next().is_some()
+}
+
+/// The regions whose widths it expects.
+fn expected_regions(request: &Resize) -> impl Iterator<Item = &str> {
+    let expected = request.spec.regions.iter().filter(|wanted| wanted.expected_width.is_some());
+    expected.map(|wanted| wanted.name.as_str())
+}
+
+fn names_any(request: &Resize, regions: &BTreeSet<&str>) -> bool {
+    !regions.is_empty() && request.spec.regions.iter().any(|wanted| regions.contains(wanted.name.as_str()))
 }
 
 /// Older ones first: by when they were made, and within a second by the order of the API server.
@@ -123,16 +162,18 @@ pub(crate) fn ended(
 
 fn too_many() -> Refusal {
     let message = format!("the job has more than {RESIZES_MAX} requests; finished ones go after some minutes");
-    Refusal { reason: "TooManyRequests", message }
+    Refusal { reason: TOO_MANY_REQUESTS, message }
 }
 
 /// What becomes of a request. `changed` has the widths that are wanted of regions since others were admitted, and gets
-/// those of this one; it is there if somebody expects any.
+/// those of this one; it is there if somebody expects any. `awaited` has the regions whose widths are expected by those
+/// that came before and wait.
 fn judge(
     request: &Resize,
     of: &Circumstances<'_>,
     now: Timestamp,
     changed: Option<&mut BTreeMap<String, Wanted>>,
+    awaited: &BTreeSet<&str>,
 ) -> Judgement {
     let refusal = |reason, message| Judgement::Refused(Refusal { reason, message });
     if request.is_withdrawn() {
@@ -142,7 +183,7 @@ fn judge(
         return refusal(reason, message);
     }
     let is_over = waits_for_regions_until(request).is_some_and(|until| until <= now);
-    let mut depends_on_others = false;
+    let (mut lacks_region, mut depends_on_others) = (false, false);
     let mut admitted = Vec::new();
     for wanted in &request.spec.regions {
         let name = &wanted.name;
@@ -161,7 +202,7 @@ fn judge(
                 );
                 return refusal("RegionNotFound", message);
             }
-            depends_on_others = true;
+            lacks_region = true;
             continue;
         };
         if let Some(expected) = wanted.expected_width {
@@ -184,7 +225,13 @@ fn judge(
             edited: region.edited(),
         });
     }
+    if lacks_region {
+        return Judgement::Later;
+    }
     if depends_on_others {
+        return Judgement::AfterOthers;
+    }
+    if names_any(request, awaited) {
         return Judgement::Later;
     }
     if let Some(changed) = changed {
@@ -254,12 +301,14 @@ mod tests {
             request
         };
         // expected width and width of each, while the width is 2 -> what is said
-        let table: [(&[(Option<u32>, u32)], &[&str]); 5] = [
+        let table: [(&[(Option<u32>, u32)], &[&str]); 6] = [
             (&[(Some(2), 5)], &["1"]),
             (&[(Some(7), 5)], &["WidthMismatch"]),
             (&[(None, 5), (Some(5), 9)], &["1", ""]),
             (&[(None, 5), (Some(2), 9)], &["1", ""]),
             (&[(None, 5), (Some(7), 9), (None, 6), (Some(6), 9)], &["1", "WidthMismatch", "2", ""]),
+            // Who comes later does not go before who waits, whether it expects anything or not.
+            (&[(None, 5), (Some(2), 9), (None, 6), (Some(7), 6)], &["1", "", "", "WidthMismatch"]),
         ];
         for (wishes, expected) in table {
             let requests: Vec<Resize> =

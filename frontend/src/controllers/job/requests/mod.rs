@@ -19,6 +19,7 @@
 //! | [`admission`] | whether a request is admitted, and as what |
 //! | [`refused_edits`] | widths in specs that the compiler refused, and what they were refused for |
 //! | [`named`] | requests that the status names, and the mirror may not show yet |
+//! | [`without_generation`] | requests of a job that has no generation |
 //! | [`observe`] | all of it for one look at a job |
 //!
 //! All of it is pure. Knows: requests, regions, the status of the job. Must not know: plans, clients.
@@ -38,6 +39,7 @@ pub(crate) mod refused_edits;
 pub(crate) mod search;
 pub(crate) mod standing;
 pub(crate) mod wishes;
+pub(crate) mod without_generation;
 
 pub(crate) use self::observe::Requests;
 pub(crate) use self::search::Verdicts;

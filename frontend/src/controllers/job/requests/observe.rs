@@ -4,7 +4,7 @@ use super::super::cool_down::{COOLING_DOWN, CoolDown};
 use super::super::tasks::Failure;
 use super::super::widths::Widths;
 use super::admission::{
-    MESSAGE_MAX, admit_all, depends_on_others, ended, lacks_region, other_generation, waits_for_regions_until,
+    MESSAGE_MAX, admit_all, ended, lacks_region, other_generation, undecided, waits_for_regions_until,
 };
 use super::apart::Apart;
 use super::refused_edits::{self, is_about, key, too_many};
@@ -54,13 +54,17 @@ pub(crate) struct Requests {
     pub(crate) last_number: u64,
     /// A request that the proposal has was withdrawn, or deleted. What it wants does not count any more.
     pub(crate) withdraws_proposal: bool,
+    /// Somebody waits for the proposal to go through, or away, who wants something else than it has.
+    pub(crate) others_wait: bool,
+    /// The proposal has what a wish wants that is tried alone.
+    pub(crate) is_tried_alone: bool,
     /// A request that what is being compiled was begun with, or an edit, was withdrawn, deleted or refused since.
     pub(crate) withdraws_compilation: bool,
     /// Somebody waits for a request that waits for nothing else than its turn.
     pub(crate) is_waited_for: bool,
     /// When the first cool-down ends that something waits for.
     pub(crate) cools_until: Option<Timestamp>,
-    /// When the first request ends that waits for the object of a region.
+    /// When the first request ends that waits for the object of a region, or for a generation of the job.
     pub(crate) lacks_regions_until: Option<Timestamp>,
     /// Wishes with which compilations come to no end.
     pub(crate) apart: Vec<Apart>,
@@ -136,8 +140,12 @@ impl Requests {
 
     /// This request waits for the object of a region.
     fn wait_for_regions(&mut self, request: &Resize) {
-        let until = waits_for_regions_until(request);
-        self.lacks_regions_until = until.into_iter().chain(self.lacks_regions_until).min();
+        waits_for_regions_until(request).into_iter().for_each(|until| self.looks_again_at(until));
+    }
+
+    /// A request ends then, if nothing has become of it.
+    pub(super) fn looks_again_at(&mut self, until: Timestamp) {
+        self.lacks_regions_until = Some(self.lacks_regions_until.map_or(until, |earlier| earlier.min(until)));
     }
 
     /// Whether the request with this number does not say yet that it is committed.
@@ -147,12 +155,13 @@ impl Requests {
 }
 
 /// Looks at all wishes of a job with a generation. `widths` has what specs want, and gets what is to be compiled;
-/// `compiled` is what is being compiled.
+/// `compiled` is what is being compiled, and `held_up` what the proposal has been held up by for a while.
 pub(crate) fn look(
     of: &Circumstances<'_>,
     widths: &mut Widths,
     compiled: Option<&BTreeMap<String, u32>>,
     verdicts: &Verdicts,
+    held_up: Option<&Failure>,
     now: Timestamp,
 ) -> Requests {
     let key = |region: &ParallelRegion| key(of.regions.bounds(&region.spec.name), of.status, region);
@@ -170,9 +179,13 @@ pub(crate) fn look(
         }
         None => true,
     });
-    let (requested, mut told) = look_at_requests(of, &applied, verdicts, now, &mut found);
+    let (requested, mut told) = look_at_requests(of, &applied, verdicts, held_up, now, &mut found);
     found.open = requested.iter().map(|(number, wish)| (*number, wish.widths.clone())).collect();
     wishes.extend(requested.into_values());
+    if let Some(proposal) = ProposedChange::of(of, &applied) {
+        found.others_wait |= proposal.lacks_region || !wishes.iter().all(|wish| proposal.is_all_of(wish));
+        found.is_tried_alone = wishes.iter().any(|wish| verdicts.apart(wish).is_some() && proposal.is_all_of(wish));
+    }
     found.to_write = of.widths_in_force();
     found.traces = traces(of.requests, found.to_write.values().map(|unwritten| unwritten.number).collect());
     found.proposed = of.widths_proposed();
@@ -202,15 +215,46 @@ pub(crate) fn look(
 /// What requests should say of themselves, by name, as far as anybody has looked at them before.
 type Told<'a> = BTreeMap<String, (&'a Resize, ResizeStatus)>;
 
+/// What a proposal changes.
+struct ProposedChange<'a> {
+    applied: &'a BTreeMap<String, u32>,
+    /// Regions that get another width, with that.
+    changed: BTreeMap<&'a str, u32>,
+    /// The object of one of them is missing, and is made again only when it is known what becomes of the proposal.
+    lacks_region: bool,
+}
+
+impl<'a> ProposedChange<'a> {
+    /// That of the job, if there is one.
+    fn of<'b: 'a>(of: &Circumstances<'b>, applied: &'a BTreeMap<String, u32>) -> Option<Self> {
+        let widths = of.status.proposal.as_ref()?.widths.iter();
+        let changed = widths.filter(|proposed| applied.get(&proposed.region) != Some(&proposed.width));
+        let changed: BTreeMap<_, _> = changed.map(|proposed| (proposed.region.as_str(), proposed.width)).collect();
+        let lacks_region = changed.keys().any(|region| of.regions.get(region).is_none());
+        Some(Self { applied, changed, lacks_region })
+    }
+
+    /// Whether it changes what the wish wants to be changed, and nothing else.
+    fn is_all_of(&self, wish: &Wish) -> bool {
+        let has = |(region, width): (&String, &u32)| {
+            self.changed.get(region.as_str()).or_else(|| self.applied.get(region)) == Some(width)
+        };
+        let is_changed = |region: &&String| self.changed.contains_key(region.as_str());
+        wish.widths.iter().all(has) && wish.widths.keys().filter(is_changed).count() == self.changed.len()
+    }
+}
+
 /// Looks at the requests of a job. Gives those that are to be compiled, by number, and what all should say.
 fn look_at_requests<'a>(
     of: &Circumstances<'a>,
     applied: &BTreeMap<String, u32>,
     verdicts: &Verdicts,
+    held_up: Option<&Failure>,
     now: Timestamp,
     found: &mut Requests,
 ) -> (BTreeMap<u64, Wish>, Told<'a>) {
     let (mut requested, mut told) = (BTreeMap::new(), Told::new());
+    let undecided = undecided(of, now);
     for (request, standing) in of.each() {
         let number = request.status.as_ref().and_then(|status| status.number);
         found.last_number = found.last_number.max(number.unwrap_or_default());
@@ -220,15 +264,21 @@ fn look_at_requests<'a>(
             Standing::InForce(..) => request.phase() < ResizePhase::Written,
             // Nothing makes that come sooner, and it may never come.
             Standing::New => !lacks_region(request, of),
+            Standing::Proposed => held_up.is_none(),
             _ => true,
         };
         match standing {
-            Standing::New if !depends_on_others(request, of, now) => found.has_new = true,
+            Standing::New if !undecided.contains(name_of(request).as_str()) => found.has_new = true,
             Standing::New if !waits => found.wait_for_regions(request),
+            Standing::New => found.others_wait = true,
             _ => {}
         }
         let is_withdrawn = *standing == Standing::Proposed && request.is_withdrawn();
         let mut status = of.status_of(request, standing);
+        if let (Standing::Proposed, Some(failure)) = (standing, held_up) {
+            status.reason = Some(failure.reason.clone());
+            status.message = Some(condition::cut(&failure.message, MESSAGE_MAX).to_owned());
+        }
         if let (Standing::Open | Standing::Proposed, Some(number)) = (standing, number) {
             let is_open = *standing == Standing::Open;
             found.withdraws_proposal |= is_withdrawn;
@@ -523,7 +573,7 @@ mod tests {
         let mut desired = Widths { desired: applied, ..Widths::default() };
         let begun = Instant::now();
         let of = Circumstances::new(&spec, &status, &known.0, &known.1).with(true, true);
-        let found = look(&of, &mut desired, None, &Verdicts::default(), Timestamp::UNIX_EPOCH);
+        let found = look(&of, &mut desired, None, &Verdicts::default(), None, Timestamp::UNIX_EPOCH);
         let took = begun.elapsed();
         assert_eq!((found.last_number, desired.desired[&name(7)], found.has_new), (REQUESTS - 1, 3, false));
         // It is about a fiftieth of that.

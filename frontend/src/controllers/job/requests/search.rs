@@ -84,6 +84,13 @@ impl Verdicts {
         true
     }
 
+    /// What was compiled for a set cannot be written. That a set compiles does not show that it can be: from now on the
+    /// oldest half goes on as soon as it compiles, and what becomes of it says where to look.
+    pub(crate) fn note_unwritable(&mut self, generation: u64, set: WidthSet, failure: Failure) {
+        self.endless = self.endless.max(IN_A_ROW);
+        self.note(generation, set, Some(failure));
+    }
+
     /// All wishes but those that are tried alone were compiled, or there are none: the next trouble is the first one.
     pub(crate) fn end_care(&mut self) {
         self.endless = 0;
@@ -452,6 +459,43 @@ mod tests {
         verdicts.set_apart(&[Apart::new(wish.clone(), endless(), Timestamp::UNIX_EPOCH)]);
         assert!(verdicts.note_trouble(1, &applied, &set(9, 1), &endless()));
         assert_eq!(verdicts.of_one(&applied, &wish), Some(&endless()));
+    }
+
+    /// That a half compiles does not say that it can be written.
+    #[test]
+    fn who_is_at_fault_that_a_set_cannot_be_written_is_found_by_writing_halves_of_it() {
+        let applied = widths(&[("A", 1), ("B", 1), ("C", 1)]);
+        let [bad, b, c] = [("A", 9), ("B", 2), ("C", 2)].map(|wanted| request(u64::from(wanted.1), &[wanted]));
+        let cannot_be_written = |set: &WidthSet| set.widths["A"] > 1;
+        // wishes, oldest first -> what is compiled until the one at fault is known
+        let table = [
+            (vec![bad.clone(), b.clone()], 2),
+            (vec![b.clone(), bad.clone()], 3),
+            (vec![bad.clone(), b.clone(), c.clone()], 3),
+        ];
+        for (mut wishes, tries) in table {
+            let (mut verdicts, mut tried, mut generation) = (Verdicts::default(), 0, 1);
+            let at_fault = loop {
+                match search(&applied, &wishes, &verdicts) {
+                    Found::Fault(at, failure) => break (wishes.remove(at), failure),
+                    Found::Compile(set) => {
+                        tried += 1;
+                        assert!(tried < 9, "{wishes:?}");
+                        verdicts.note(generation, set.clone(), None);
+                        assert_eq!(search(&applied, &wishes, &verdicts), Found::Compile(set.clone()), "it goes on");
+                        if cannot_be_written(&set) {
+                            verdicts.note_unwritable(generation, set, endless());
+                        } else {
+                            // It is in force.
+                            wishes.retain(|wish| wish.widths.contains_key("A"));
+                            generation += 1;
+                            verdicts.keep_of(generation);
+                        }
+                    }
+                }
+            };
+            assert_eq!((at_fault, tried), ((bad.clone(), endless()), tries));
+        }
     }
 
     #[test]

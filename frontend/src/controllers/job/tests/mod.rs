@@ -17,7 +17,7 @@
 //! * [`orphans`] — objects that a deleted job has left behind;
 //! * [`outdated`] — definitions of custom resources of an earlier version;
 //! * [`waves`] — the order of a roll-out;
-//! * [`removals`] — what goes while newer generations are committed;
+//! * [`removals`] — what goes while newer generations are committed; [`turns`]: what one turn has;
 //! * [`interleavings`] — random orders of everything that can happen.
 
 mod behaviour;
@@ -41,6 +41,7 @@ mod submissions;
 mod suspension;
 mod table;
 mod transport;
+mod turns;
 mod user_ports;
 mod warnings;
 mod waves;

@@ -1,11 +1,12 @@
 //! Requests to resize: each has its own outcome, whatever becomes of others (rules elasticity-15 to elasticity-17).
 
 mod cool_downs;
+mod held_up;
 mod preconditions;
 mod refusals;
 mod withdrawals;
 
-use super::simulation::{JobSimulation, UserDeletion, key, wait_for};
+use super::simulation::{JobSimulation, NOT_RESTARTABLE, UserDeletion, key, wait_for};
 use crate::controllers::job::generation::Target;
 use crate::controllers::job::tasks::{CompileRequest, Slot, TaskKind};
 use kube::core::Status;
@@ -222,6 +223,30 @@ fn an_edit_after_the_admission_wins() {
     let by = simulation.outcome("both").superseded_by.unwrap();
     assert_eq!((by.region.as_str(), by.width, by.request), ("S", Some(3), None));
     assert_eq!((applied(&simulation), specs(&simulation)), (widths(2, 3), [2, 3]));
+}
+
+/// The turn that makes the region again admits requests, and its admission sees a region that no mirror shows yet.
+#[test]
+fn a_region_that_was_made_again_before_the_admission_supersedes_nobody() {
+    let mut simulation = JobSimulation::running();
+    let mut region = simulation.region(0).unwrap();
+    simulation.delete(&UserDeletion::Region(0));
+    simulation.collect();
+    simulation.leader.catch_up();
+    (region.metadata.uid, region.metadata.resource_version) = (None, None);
+    simulation.server.create(&region);
+    simulation.request("waits", &[("R", 4)]);
+    simulation.request("new", &[("S", 3)]);
+    simulation.leader.hear_of_requests();
+    for _ in 0..3 {
+        wait_for(simulation.leader.round()).unwrap();
+    }
+    assert!(simulation.outcome("new").number.is_some(), "there was an admission");
+    assert_eq!(end(&simulation, "waits"), (None, String::new()), "it waits for the region");
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(end(&simulation, "waits"), is(ResizePhase::RolledOut, ""));
+    assert_eq!(applied(&simulation), widths(4, 3));
 }
 
 /// The controller makes it again before it can tell the request.

@@ -210,3 +210,50 @@ fn a_request_for_a_region_whose_object_does_not_come_back_ends() {
     assert_eq!(end(&simulation, "lacks"), is(ResizePhase::Refused, "RegionNotFound"));
     assert!(simulation.outcome("lacks").message.unwrap().contains("missing for too long"));
 }
+
+/// It fits when it is made, and not with a status.
+#[test]
+fn a_request_without_room_for_its_status_holds_up_nobody() {
+    // how the API server says so
+    let table = [(413, "Request entity too large: limit is 3145728"), (500, "etcdserver: request is too large")];
+    for (code, words) in table {
+        let mut simulation = JobSimulation::running();
+        simulation.server.refuse(move |call| {
+            let is_told = call.verb == Verb::ReplaceStatus && &*call.key.name == "large";
+            is_told.then(|| *Status::failure(words, "Unknown").with_code(code).boxed())
+        });
+        simulation.request("large", &[("R", 4)]);
+        simulation.request("good", &[("S", 3)]);
+        simulation.settle();
+        assert_eq!((end(&simulation, "good"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(2, 3)));
+        assert_eq!(end(&simulation, "large"), (None, String::new()), "{words}");
+        let requests = simulation.leader.observed().requests;
+        assert!(!requests.has_new && !requests.is_waited_for, "{words}: nobody goes first because of it");
+        let last_failure = simulation.leader.observed().last_failure;
+        assert_eq!(last_failure, None, "{words}");
+        // Somebody makes room.
+        simulation.steps_again();
+        simulation.server.edit(&key().sibling("large"), |request: &mut Resize| {
+            request.metadata.annotations = Some([("room".to_owned(), "there is".to_owned())].into());
+        });
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!((end(&simulation, "large"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(4, 3)));
+    }
+}
+
+#[test]
+fn a_request_of_a_job_whose_submission_has_failed_can_be_withdrawn_and_ends_after_a_while() {
+    let mut simulation = JobSimulation::new();
+    simulation.services.change(|services| services.refuses = true);
+    simulation.settle();
+    for name in ["withdrawn", "waits"] {
+        simulation.request(name, &[("R", 4)]);
+    }
+    simulation.withdraw("withdrawn");
+    simulation.reconcile();
+    assert_eq!(end(&simulation, "withdrawn"), is(ResizePhase::Cancelled, "Withdrawn"));
+    assert_eq!(end(&simulation, "waits"), (None, String::new()));
+    simulation.settle();
+    assert_eq!(end(&simulation, "waits"), is(ResizePhase::Refused, "NotSubmitted"));
+}

@@ -259,6 +259,15 @@ impl JobSimulation {
         });
     }
 
+    /// A quota permits no more objects of this kind. Until [`JobSimulation::steps_again`].
+    pub(super) fn no_more(&self, kind: &'static str) {
+        self.server.refuse(move |call| {
+            let words = format!("{kind} is forbidden: exceeded quota: q, requested: 1, used: 50, limited: 50");
+            let is_refused = call.verb == Verb::Create && call.kind == kind;
+            is_refused.then(|| *Status::failure(&words, "Forbidden").with_code(403).boxed())
+        });
+    }
+
     pub(super) fn steps_again(&self) {
         self.server.refuse(|_| None);
     }

@@ -49,6 +49,11 @@ impl FrontendProcess {
         self.deliver_but_requests(changes);
     }
 
+    /// The mirrors hear of changes of requests to resize, and of nothing else.
+    pub(in super::super) fn hear_of_requests(&mut self) {
+        self.feeds.resizes.deliver(usize::MAX);
+    }
+
     /// The mirrors hear of everything but changes of requests to resize.
     pub(in super::super) fn catch_up_but_with_requests(&mut self) {
         self.deliver_but_requests([usize::MAX; 6]);

@@ -1,0 +1,100 @@
+//! What one turn of a job has, and what it leaves to the next (rule call-7).
+
+use super::simulation::{JobSimulation, UserDeletion, wait_for};
+use crate::controllers::job::decide::{Child, JobAction, JobDecision};
+use crate::controllers::reconciler::Next;
+use kube::core::Status;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use streams_api::condition;
+use streams_kubernetes::queue::Outcome;
+use streams_kubernetes_fake::Verb;
+
+/// A job that is narrower than before; nobody needs the PEs any more of which it has had more.
+fn with_superfluous_pes() -> (JobSimulation, BTreeSet<u64>) {
+    let mut simulation = JobSimulation::running();
+    simulation.resize(0, 20);
+    simulation.settle();
+    simulation.resize(0, 1);
+    simulation.until_committed(2);
+    for _ in 0..3 {
+        simulation.round();
+        simulation.collect();
+    }
+    simulation.wait(301);
+    let pes = simulation.pes().into_keys().collect();
+    (simulation, pes)
+}
+
+fn removed(before: &BTreeSet<u64>, simulation: &JobSimulation) -> usize {
+    let now = simulation.pes();
+    before.iter().filter(|id| !now.contains_key(*id)).count()
+}
+
+/// A webhook of the namespace fails for all Services: each such call may take as long as a call may.
+#[test]
+fn a_turn_ends_with_what_was_not_answered_and_the_next_one_goes_on_after_it() {
+    let mut simulation = JobSimulation::new();
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&refused);
+    simulation.server.refuse(move |call| {
+        let is_refused = call.verb == Verb::Create && call.kind == "Service";
+        count.fetch_add(usize::from(is_refused), Ordering::Relaxed);
+        is_refused.then(|| *Status::failure("a webhook is down", "InternalError").with_code(500).boxed())
+    });
+    simulation.until(|_| refused.load(Ordering::Relaxed) > 0);
+    for look in 0..12 {
+        let before = refused.load(Ordering::Relaxed);
+        assert_eq!(simulation.reconcile(), None, "it fails");
+        simulation.work();
+        let found = refused.load(Ordering::Relaxed) - before;
+        assert!((1..=4).contains(&found), "look {look} has tried {found} Services");
+        let status = simulation.status();
+        let progressing = condition::get(&status.conditions, condition::PROGRESSING).unwrap();
+        assert_eq!(progressing.reason, "ApiServer");
+    }
+    simulation.leader.catch_up();
+    let (JobDecision::Work(actions), _) = simulation.leader.decided() else { panic!("a step") };
+    let is_service =
+        |action: &JobAction| matches!(action, JobAction::Apply(Child::Service(_) | Child::ConsistentRegionService, _));
+    assert!(!actions.is_empty() && actions.iter().all(is_service), "all others are there: {actions:?}");
+    simulation.steps_again();
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn requests_that_come_faster_than_looks_do_not_put_deletions_off_for_ever() {
+    let (mut simulation, pes) = with_superfluous_pes();
+    for second in 0..30 {
+        simulation.request(&format!("request-{second}"), &[("R", 1)]);
+        simulation.round();
+        simulation.collect();
+        if second == 2 {
+            assert_eq!(removed(&pes, &simulation), 0, "they wait for the admissions");
+        }
+        simulation.wait(1);
+    }
+    assert_eq!(removed(&pes, &simulation), 19);
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn deletions_do_not_wait_for_an_admission_that_admits_nobody() {
+    let (mut simulation, pes) = with_superfluous_pes();
+    simulation.leader.catch_up();
+    // The mirror still shows it.
+    simulation.delete(&UserDeletion::Region(0));
+    simulation.collect();
+    simulation.request("early", &[("R", 2)]);
+    simulation.leader.hear_of_requests();
+    let next = wait_for(simulation.leader.round());
+    simulation.collect();
+    assert!(!matches!(next, Ok(Next::Rest(Outcome::Again(Duration::ZERO)))), "it looks again and again: {next:?}");
+    assert_eq!(removed(&pes, &simulation), 19);
+    simulation.settle();
+    simulation.check_at_rest();
+}
