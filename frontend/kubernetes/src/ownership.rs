@@ -51,7 +51,8 @@ pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|reference| reference.controller == Some(true))
 }
 
-pub(crate) fn owner_for_people(meta: &ObjectMeta) -> String {
+/// What controls the object with this metadata, for people.
+pub fn owner_for_people(meta: &ObjectMeta) -> String {
     match controller(meta) {
         Some(owner) => format!("{} {} (uid {})", owner.kind, owner.name, owner.uid),
         None => "nobody".to_owned(),

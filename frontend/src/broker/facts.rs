@@ -63,6 +63,16 @@ pub(crate) fn check_filter(text: &str) -> Result<(), Problem> {
     Expression::parse_filter(text, &Limits::default()).map(drop).map_err(Problem::Filter)
 }
 
+/// Whether a filter may be set: PEs can read it, and take nothing in it for the name of an attribute that is a constant
+/// (rule expression-15).
+///
+/// # Errors
+/// It may not.
+pub(crate) fn check_new_filter(text: &str) -> Result<(), Problem> {
+    let filter = Expression::parse_filter(text, &Limits::default());
+    filter.and_then(|filter| filter.check_conditions()).map_err(Problem::Filter)
+}
+
 /// The output port of an export.
 pub(crate) fn output_port(export: &Export) -> Port {
     let spec = &export.spec;
@@ -97,7 +107,7 @@ pub(crate) fn export(object: &Export) -> Result<broker::Export, Problem> {
 /// What a board knows of an import.
 ///
 /// # Errors
-/// The subscription in force is no expression, or the filter none that PEs can read.
+/// The subscription in force is no expression, or, if it is one, the filter none that PEs can read.
 pub(crate) fn import(object: &Import) -> Result<broker::Import, Problem> {
     let spec = &object.spec;
     let streams = object.streams();
@@ -111,6 +121,7 @@ pub(crate) fn import(object: &Import) -> Result<broker::Import, Problem> {
         let expression = subscription(&import.subscription)?;
         Ok(Subscription { scope: Arc::from(&*import.application_scope), expression })
     });
+    let subscription = by_properties.transpose()?;
     let filter = streams.filter.as_deref().filter(|filter| !filter.is_empty());
     filter.map(check_filter).transpose()?;
     Ok(broker::Import {
@@ -118,7 +129,7 @@ pub(crate) fn import(object: &Import) -> Result<broker::Import, Problem> {
         job_id: spec.job_id,
         port_index: spec.port_index,
         named: named.collect(),
-        subscription: by_properties.transpose()?,
+        subscription,
         filter: filter.map(Arc::from),
     })
 }
@@ -195,6 +206,8 @@ mod tests {
         };
         let named = json!({"filter": "", "nameBasedImports": {"0":
             {"applicationName": "", "applicationScope": "S", "streamName": "s", "importOperName": "In"}}});
+        let mut both = by("a =");
+        both["filter"] = json!("a == b");
         // spec, status -> subscription and whether a stream is named of any application
         let table = [
             (by("a == 1"), json!(null), Ok((Some("a == 1"), false))),
@@ -205,6 +218,8 @@ mod tests {
             (by(""), json!(null), Err("subscription: ")),
             // A PE that is sent this ends; whoever has written it.
             (json!({"filter": "lane = 7"}), json!(null), Err("filter: unexpected character '='")),
+            // Whoever leaves the filter as it is hears what is wrong with the rest.
+            (by("b"), json!({"runTime": {"streams": both}}), Err("subscription: ")),
             (by("b"), json!({"runTime": {"streams": {"filter": "a == b"}}}), Err("filter: the right side has to be")),
         ];
         for (streams, status, expected) in table {

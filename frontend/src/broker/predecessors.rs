@@ -8,7 +8,8 @@
 //! Knows: labels, numbers of jobs, what PEs were answered. Must not know: objects, who asks.
 //!
 //! Invariants: nothing is kept of a port for longer than [`REMEMBERED`] after it has gone, or after it became known what
-//! matches; by then each PE has asked. Of PEs only those are kept that were answered without something that they match.
+//! matches; by then each PE has asked. Of a port at most [`JOBS`] are kept, each job once. Of PEs only those are kept
+//! that were answered without something that they match.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -17,6 +18,9 @@ use tokio::time::Instant;
 
 /// A PE asks for its routes when it has heard nothing for 60 seconds.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(65);
+/// Most jobs that are remembered of a port, the latest ones. Only the latest may be there again, and who has not been
+/// answered since an earlier one went has not been since a later one.
+const JOBS: usize = 4;
 
 /// Input and output ports are numbered apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +29,7 @@ pub(super) enum Side {
     Import,
 }
 
-/// A port that has gone with its job.
+/// A port that has gone with one of its jobs.
 #[derive(Debug)]
 struct Gone {
     /// Number of the job.
@@ -38,16 +42,17 @@ struct Gone {
 /// The ports of a namespace that went a while ago.
 #[derive(Debug, Default)]
 pub(super) struct Predecessors {
-    gone: BTreeMap<(Side, Port), Gone>,
+    /// By what has gone, the earliest first; never empty.
+    gone: BTreeMap<(Side, Port), VecDeque<Gone>>,
     /// When which port went, the first one first.
     order: VecDeque<(Instant, (Side, Port))>,
     /// When it was not known last what matches: nobody could ask then.
     unsettled: Option<Instant>,
 }
 
-/// What was left out of the routes of a PE, and since when it has to be.
+/// What was left out of the routes of a PE, and because of which job, since when it has to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LeftOut(Vec<((Side, Port), Instant)>);
+pub(crate) struct LeftOut(Vec<((Side, Port), u64, Instant)>);
 
 impl LeftOut {
     /// Whether nothing was.
@@ -60,16 +65,27 @@ impl Predecessors {
     /// A port is of another job from now on, or of none.
     pub(super) fn note(&mut self, side: Side, port: &Port, before: Option<u64>, after: Option<u64>, now: Instant) {
         let key = (side, port.clone());
-        match (before, after) {
-            (Some(job_id), after) if after != Some(job_id) => {
-                self.order.push_back((now, key.clone()));
-                self.gone.insert(key, Gone { job_id, at: now, answered: BTreeSet::new() });
+        if let Some(job_id) = after {
+            // It is what it was. PEs may know others before it still.
+            self.forget(&key, |gone| gone.job_id == job_id);
+        }
+        if let Some(job_id) = before.filter(|_| after != before) {
+            self.order.push_back((now, key.clone()));
+            let gone = self.gone.entry(key).or_default();
+            gone.retain(|gone| gone.job_id != job_id);
+            gone.push_back(Gone { job_id, at: now, answered: BTreeSet::new() });
+            if gone.len() > JOBS {
+                gone.pop_front();
             }
-            // It is what it was.
-            (None, Some(job_id)) if self.gone.get(&key).is_some_and(|gone| gone.job_id == job_id) => {
-                self.gone.remove(&key);
-            }
-            _ => {}
+        }
+    }
+
+    /// Forgets some of what has gone of a port.
+    fn forget(&mut self, key: &(Side, Port), is_forgotten: impl Fn(&Gone) -> bool) {
+        let Some(gone) = self.gone.get_mut(key) else { return };
+        gone.retain(|gone| !is_forgotten(gone));
+        if gone.is_empty() {
+            self.gone.remove(key);
         }
     }
 
@@ -84,9 +100,7 @@ impl Predecessors {
         let is_old =
             |at: &mut (Instant, _)| unsettled.map_or(at.0, |unsettled| unsettled.max(at.0)) + REMEMBERED <= now;
         while let Some((at, key)) = self.order.pop_front_if(is_old) {
-            if self.gone.get(&key).is_some_and(|gone| gone.at == at) {
-                self.gone.remove(&key);
-            }
+            self.forget(&key, |gone| gone.at == at);
         }
     }
 
@@ -103,9 +117,12 @@ impl Predecessors {
         let mut left_out = Vec::new();
         let mut stays = |side: Side, port: &Port, job_id: u64| {
             let key = (side, port.clone());
-            let gone = self.gone.get(&key).filter(|gone| gone.job_id != job_id && !gone.answered.contains(pe));
-            left_out.extend(gone.map(|gone| (key, gone.at)));
-            gone.is_none()
+            let of_others = self.gone.get(&key).into_iter().flatten().filter(|gone| gone.job_id != job_id);
+            let before = left_out.len();
+            left_out.extend(
+                of_others.filter(|gone| !gone.answered.contains(pe)).map(|gone| (key.clone(), gone.job_id, gone.at)),
+            );
+            left_out.len() == before
         };
         for (_, to) in &mut matched.receivers {
             to.retain(|import| stays(Side::Import, &import.port, import.job_id));
@@ -120,17 +137,18 @@ impl Predecessors {
 
     /// The pod of a PE was answered without this.
     pub(super) fn answered(&mut self, pe: &Pe, LeftOut(left_out): LeftOut) {
-        for (key, at) in left_out {
-            if let Some(gone) = self.gone.get_mut(&key).filter(|gone| gone.at == at) {
+        for (key, job_id, at) in left_out {
+            let gone = self.gone.get_mut(&key).into_iter().flatten();
+            for gone in gone.filter(|gone| (gone.job_id, gone.at) == (job_id, at)) {
                 gone.answered.insert(pe.clone());
             }
         }
     }
 
-    /// How many ports are remembered.
+    /// How much is remembered.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.gone.len().max(self.order.len())
+        self.gone.values().map(VecDeque::len).sum::<usize>().max(self.order.len())
     }
 }
 
@@ -191,6 +209,44 @@ mod tests {
         known.answered(&other, before);
         for pe in [&one, &other] {
             assert_eq!(told(&known, pe, &[("in", 3)]).0, 0);
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_gone_for_a_moment_does_not_hide_the_job_before() {
+        let begun = Instant::now();
+        let pe = port("out").pe;
+        // what the port is of one after the other, a second each -> how many jobs are remembered of it
+        let table: [(&[Option<u64>], usize); 5] = [
+            (&[Some(1), None, Some(2)], 1),
+            (&[Some(1), Some(2), None, Some(2)], 1),
+            (&[Some(1), None, Some(2), None, Some(2), None, Some(2)], 1),
+            (&[Some(1), Some(2), Some(1), Some(2)], 1),
+            (&[Some(1), Some(2), Some(3), Some(4), Some(5), Some(6), None, Some(6)], 3),
+        ];
+        for (jobs, expected) in table {
+            let mut known = Predecessors::default();
+            let mut now = begun;
+            for change in jobs.windows(2) {
+                now += SECOND;
+                known.note(Side::Import, &port("in"), change[0], change[1], now);
+            }
+            let Some(Some(job_id)) = jobs.last() else { panic!("{jobs:?}") };
+            let told = |known: &Predecessors| {
+                let mut matched = matched(&[("in", *job_id)]);
+                let left_out = known.leave_out(&mut matched, &pe);
+                (matched.receivers.len(), left_out)
+            };
+            let (count, left_out) = told(&known);
+            assert_eq!((count, left_out.0.len()), (0, expected), "{jobs:?}");
+            known.answered(&pe, left_out);
+            assert_eq!(told(&known).0, 1, "{jobs:?}");
+            // The port is gone for a moment once more: who was answered knows nothing of the job before.
+            known.note(Side::Import, &port("in"), Some(*job_id), None, now + SECOND);
+            known.note(Side::Import, &port("in"), None, Some(*job_id), now + SECOND);
+            assert_eq!(told(&known).0, 1, "{jobs:?}");
+            known.forget_old(now + SECOND + REMEMBERED);
+            assert_eq!((known.len(), known.are_none()), (0, true), "{jobs:?}");
         }
     }
 

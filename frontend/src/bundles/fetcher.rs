@@ -109,15 +109,15 @@ impl Fetcher {
         let sha256 = content.sha256.clone();
         let unpacked = self.unpack(bundle, content, &place).await;
         if unpacked.as_ref().is_err_and(|error| !error.is_transient()) {
-            self.note_unusable(&sha256);
+            self.note_unusable(namespace, &sha256);
         }
         unpacked
     }
 
-    /// A submission failed because of the bundle with this digest. Whoever corrects it, perhaps at the same URL, is
-    /// not told so out of memory: the server is asked whether it has another one by now.
-    pub fn note_unusable(&self, sha256: &str) {
-        self.proofs.note_unusable(sha256);
+    /// A submission in `namespace` failed because of the bundle with this digest. Whoever corrects it, perhaps at the
+    /// same URL, is not told so out of memory: the server is asked whether it has another one by now.
+    pub fn note_unusable(&self, namespace: &str, sha256: &str) {
+        self.proofs.note_unusable(namespace, sha256);
     }
 
     /// Waits until a bundle of this namespace may be fetched again.
@@ -266,7 +266,7 @@ impl Fetcher {
         if let Some(proof) = proof.as_ref().filter(|proof| proof.counts(self.proven))
             && demand.bundle.pull_policy == PullPolicy::IfNotPresent
             && *demand.wanted == Wanted::Any
-            && !self.proofs.is_unusable(&proof.sha256)
+            && !self.proofs.is_unusable(demand.namespace, &proof.sha256)
             && let Some(content) = self.contents.get(&proof.sha256, demand.place).await
         {
             return Ok(content);

@@ -7,6 +7,7 @@
 
 use moka::sync::Cache;
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use url::Url;
 
@@ -88,9 +89,9 @@ impl Proof {
 #[derive(Clone)]
 pub(super) struct Proofs {
     proofs: Cache<ProofKey, Proof>,
-    /// Contents that a submission could not use. Whoever put them there may correct them: the server is asked each
-    /// time, also for others who want the same content.
-    unusable: Cache<String, ()>,
+    /// Namespaces, and contents that a submission there could not use. Whoever put them there may correct them: the
+    /// server is asked each time.
+    unusable: Cache<(Arc<str>, String), ()>,
 }
 
 impl Proofs {
@@ -115,14 +116,14 @@ impl Proofs {
         self.proofs.invalidate(key);
     }
 
-    /// A submission failed because of this content.
-    pub(super) fn note_unusable(&self, sha256: &str) {
-        self.unusable.insert(sha256.to_owned(), ());
+    /// A submission in this namespace failed because of this content.
+    pub(super) fn note_unusable(&self, namespace: &str, sha256: &str) {
+        self.unusable.insert((namespace.into(), sha256.to_owned()), ());
     }
 
-    /// Whether this content is worth another question to the server.
-    pub(super) fn is_unusable(&self, sha256: &str) -> bool {
-        self.unusable.contains_key(sha256)
+    /// Whether this content is worth another question to the server, by somebody in this namespace.
+    pub(super) fn is_unusable(&self, namespace: &str, sha256: &str) -> bool {
+        self.unusable.contains_key(&(namespace.into(), sha256.to_owned()))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Whether somebody waits for a job, or for its PEs: their calls go before others then (rule call-22). Until when what is done for a
-//! generation is part of the trace of the request for it (rule name-11). Pure.
+//! Whether somebody waits for a job, or for its PEs: their calls go before others then (rule call-22). Until when what
+//! is done for a generation is part of the trace of the request for it (rule name-11). Pure.
 
 use crate::settings::JobSettings;
 use k8s_openapi::jiff::Timestamp;
@@ -48,7 +48,7 @@ pub(crate) fn is_resizing(status: &JobStatus, longest: Duration, now: Timestamp)
 
 /// The same, of the PEs of the job, whose work succeeds although nothing comes of a proposal, for example because a
 /// quota has no room for it: nobody waits for them once that takes too long. A job says that it is late, too, if it has
-/// been brought from one generation to the next for a while: the roll-out of the newest counts as long as it is in time.
+/// been brought from one generation to the next for a while: the roll-out of the newest counts while it is in time.
 fn are_pes_waited_for(status: &JobStatus, longest: Duration, now: Timestamp) -> bool {
     let is_prepared = status.proposal.is_some();
     let is_said = |out: &Rollout| is_said_to_be_late(status) && !(is_prepared && out.started_at.is_some());
@@ -140,8 +140,8 @@ mod tests {
     #[test]
     fn nobody_waits_for_the_pes_of_a_job_whose_proposal_takes_too_long() {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
-        // since when the job has been progressing (it is not, if none), it says that it is late, when its roll-out began
-        // (it is finished, if none) -> somebody waits for its PEs at 1,000 s
+        // since when the job has been progressing (it is not, if none), it says that it is late, when its roll-out
+        // began (it is finished, if none) -> somebody waits for its PEs at 1,000 s
         let table = [
             (Some(701), false, None, true),
             (Some(700), false, None, false),

@@ -215,7 +215,7 @@ fn speaker(api: &PeApi, pod: &Key) -> Option<Speaker> {
         return None;
     }
     let recorded = element.status.as_ref().and_then(|status| status.launch_of(meta.uid.as_deref()));
-    let labelled = || meta.labels.as_ref()?.get(names::LABEL_LAUNCH_COUNT)?.parse().ok();
+    let labelled = || meta.labels.as_ref()?.get(names::LABEL_LAUNCH_COUNT)?.parse::<u32>().ok().map(u64::from);
     let launch_count = recorded.or_else(labelled)?;
     let (job, of_job) = (element.spec.job_name.clone(), OfJob::of_child(&element.metadata, element.spec.job_id));
     let present = api.mirrors.jobs.get(&Key::new(meta.namespace.as_deref()?, &job));

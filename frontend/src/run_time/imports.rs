@@ -28,8 +28,8 @@ pub(crate) enum ImportChange {
 /// if it had no filter, and that forbids filters: what was asked for before the change does not matter.
 ///
 /// # Errors
-/// The subscription is no expression, or the filter none that PEs can read; a new filter is forbidden, or it takes too
-/// long to find out.
+/// The subscription is no expression, or a new filter none that may be set; it is forbidden, or it takes too long to
+/// find out.
 pub(crate) fn changed(
     import: &Import,
     change: &ImportChange,
@@ -55,15 +55,19 @@ pub(crate) fn changed(
     let is_filter_new = after.filter.is_some() && after.filter != before.filter;
     if let Some(filter) = after.filter.as_ref().filter(|_| is_filter_new) {
         // Also an empty one, which would count as none.
-        facts::check_filter(filter)?;
+        facts::check_new_filter(filter)?;
     }
     status.run_time = Some(ImportAtRunTime { streams: after });
     let changed = Import { status: Some(status), ..import.clone() };
-    let fact = facts::import(&changed)?;
-    if is_filter_new && let Some(export) = forbids(&fact)? {
-        return Err(Problem::FilterForbidden(export));
+    match facts::import(&changed) {
+        // Whoever changes something else is not to blame for a filter that is there. The import says it.
+        Err(facts::Problem::Filter(_)) if !is_filter_new => Ok(Some(changed)),
+        Err(problem) => Err(problem.into()),
+        Ok(fact) => match is_filter_new.then(|| forbids(&fact)).transpose()?.flatten() {
+            Some(export) => Err(Problem::FilterForbidden(export)),
+            None => Ok(Some(changed)),
+        },
     }
-    Ok(Some(changed))
 }
 
 /// The streams by name in the order of their numbers.
@@ -78,4 +82,58 @@ pub(crate) fn in_order(streams: &ImportedStreams) -> Vec<&NameBasedImport> {
 fn is_same(one: &ImportedStreams, other: &ImportedStreams) -> bool {
     let rest = |streams: &ImportedStreams| (streams.property_based_import.clone(), streams.filter.clone());
     rest(one) == rest(other) && in_order(one) == in_order(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn an_import(filter: &str) -> Import {
+        let by_properties = json!({"subscription": "a", "applicationScope": "S", "importOperName": "In", "index": 0});
+        let spec = json!({
+            "jobName": "flow", "jobId": 7, "applicationName": "A", "applicationScope": "S", "peId": 3, "portId": 1,
+            "portIndex": 1, "streams": {"propertyBasedImport": by_properties, "filter": filter},
+        });
+        Import::new("flow-3-1", serde_json::from_value(spec).unwrap())
+    }
+
+    #[test]
+    fn a_filter_that_is_there_refuses_nothing_else() {
+        let subscribe = |text: &str| {
+            let mut other = an_import("").spec.streams.property_based_import.unwrap();
+            other.subscription = text.to_owned();
+            Some(other)
+        };
+        let filter = |text: &str| Some(Some(text.to_owned()));
+        // filter that is there, other subscription, other filter -> the problem
+        let table = [
+            ("x = 1", subscribe("b"), None, None),
+            ("x = 1", subscribe("b"), filter("x = 1"), None),
+            ("x = 1", subscribe("b ="), None, Some("subscription: ")),
+            ("x = 1", subscribe("b"), filter("x = 2"), Some("filter: ")),
+            ("x = 1", None, filter("x == 1"), None),
+            ("x = 1", None, Some(None), None),
+            ("x = 1", subscribe("b"), Some(None), None),
+            // PEs send all.
+            ("x && true", subscribe("b"), None, None),
+            ("", None, filter("x && true"), Some("filter: PEs take true and false for names")),
+            ("", None, filter("true"), Some("filter: PEs take true and false for names")),
+            ("", None, filter("false || x == 1"), Some("filter: PEs take true and false for names")),
+            ("", None, filter("x == true"), None),
+        ];
+        for (before, subscription, filter, expected) in table {
+            let case = format!("{before} {subscription:?} {filter:?}");
+            let change = ImportChange::Edit { subscription, filter };
+            match (changed(&an_import(before), &change, |_| Ok(None)), expected) {
+                (Ok(changed), None) => assert!(changed.unwrap().status.unwrap().run_time.is_some(), "{case}"),
+                (Err(problem), Some(expected)) => assert!(problem.to_string().starts_with(expected), "{problem}"),
+                (found, _) => panic!("{case}: {found:?}"),
+            }
+        }
+        // What is forbidden stays forbidden.
+        let change = ImportChange::Edit { subscription: None, filter: filter("x == 1") };
+        let forbidden = changed(&an_import("x = 1"), &change, |_| Ok(Some("out".to_owned())));
+        assert_eq!(forbidden, Err(Problem::FilterForbidden("out".to_owned())));
+    }
 }

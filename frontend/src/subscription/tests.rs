@@ -391,6 +391,8 @@ async fn streams_that_cannot_be_are_refused_with_their_place_and_nothing_is_writ
         (edit_streams(subscribe(&long), None), "INVALID_REQUEST", "edit.subscription.expression", ""),
         (edit_streams(subscribe("n"), Some("a = 1")), "INVALID_EXPRESSION", "edit.filter", "2"),
         (edit_streams(None, Some("a == b")), "INVALID_EXPRESSION", "edit.filter", "2"),
+        (edit_streams(None, Some("a == 1 && true")), "INVALID_EXPRESSION", "edit.filter", "10"),
+        (set_streams(&["s"], None, "false"), "INVALID_EXPRESSION", "set.filter", "0"),
         (set_streams(&["s"], None, "(int64)a == 1"), "INVALID_EXPRESSION", "set.filter", "0"),
         (edit_streams(None, Some(&long)), "INVALID_REQUEST", "edit.filter", ""),
         (set_streams(&[], subscribe("1 == )"), ""), "INVALID_EXPRESSION", "set.subscription.expression", "5"),

@@ -53,6 +53,35 @@ pub(crate) enum Kind {
     },
 }
 
+impl Kind {
+    /// Its operands, in their order.
+    pub(crate) fn operands(&self) -> [Option<NodeId>; 2] {
+        match self {
+            Self::Word(_) | Self::Intrinsic(_) | Self::Literal(_) => [None, None],
+            Self::Group(operand) | Self::Hash(operand) => [Some(*operand), None],
+            Self::Prefix { operand, .. } | Self::Cast { operand, .. } => [Some(*operand), None],
+            Self::Subscript { list: left, index: right } | Self::Binary { left, right, .. } => {
+                [Some(*left), Some(*right)]
+            }
+        }
+    }
+
+    /// The same with other operands.
+    pub(crate) fn with_operands(&self, other: impl Fn(NodeId) -> NodeId) -> Self {
+        match self {
+            Self::Word(_) | Self::Intrinsic(_) | Self::Literal(_) => self.clone(),
+            Self::Group(inner) => Self::Group(other(*inner)),
+            Self::Hash(inner) => Self::Hash(other(*inner)),
+            Self::Subscript { list, index } => Self::Subscript { list: other(*list), index: other(*index) },
+            Self::Prefix { operator, operand } => Self::Prefix { operator: *operator, operand: other(*operand) },
+            Self::Cast { target, operand } => Self::Cast { target: *target, operand: other(*operand) },
+            Self::Binary { operator, left, right } => {
+                Self::Binary { operator: *operator, left: other(*left), right: other(*right) }
+            }
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub(crate) kind: Kind,

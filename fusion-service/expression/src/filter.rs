@@ -4,15 +4,16 @@
 //! hands a filter on asks here first, because a PE ends that is sent one which it cannot read. So it is refused here
 //! what their parser does not read to its end, what it takes for no condition, or for two, and texts whose escapes it
 //! cannot decode. What it reads and can make nothing of, such as the name of an attribute that there is not, is not
-//! known here.
+//! known here. `true` and `false` are such names where a condition stands: whoever writes a filter asks for
+//! [`Expression::check_conditions`] besides, because a PE that knows no such attribute sends all tuples.
 //!
 //! Knows: what may stand where. Must not know: attributes, their types, how a filter is evaluated.
 //!
-//! Invariant: every filter is an expression.
+//! Invariants: every filter is an expression; what is made of one by [`Expression::without_constants`] is a filter.
 
-use crate::expression::{Expression, Kind, Node};
+use crate::expression::{Expression, Kind, Node, NodeId};
 use crate::integer::Integer;
-use crate::operation::{Precedence, Prefix};
+use crate::operation::{Binary, Precedence, Prefix};
 use crate::value::Value;
 use crate::{Error, Limits};
 
@@ -50,6 +51,15 @@ impl Part {
     }
 }
 
+/// What is left of a node when constants are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// `true` or `false`.
+    Constant(bool),
+    /// The node at this place: itself, or an operand of it.
+    Node(usize),
+}
+
 impl Expression {
     /// Reads a filter.
     ///
@@ -73,6 +83,118 @@ impl Expression {
         match (parts.last(), self.nodes.last()) {
             (Some(part), Some(node)) if !part.is_condition() => Err(refused(node, "a filter is a condition")),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether no `true` or `false` of a filter stands where a condition or an attribute does: PEs take it for the name
+    /// of an attribute there.
+    ///
+    /// # Errors
+    /// One does.
+    pub fn check_conditions(&self) -> Result<(), Error> {
+        let mut is_literal = vec![false; self.nodes.len()];
+        for node in &self.nodes {
+            let Kind::Binary { operator, left, right } = &node.kind else { continue };
+            match operator.precedence() {
+                Precedence::Relational => is_literal[right.index()] = true,
+                Precedence::In => is_literal[left.index()] = true,
+                _ => {}
+            }
+        }
+        let mut misplaced = self.nodes.iter().zip(is_literal).filter(|(node, is_literal)| {
+            let is_truth = self.truth(node).is_some();
+            is_truth && !is_literal
+        });
+        let problem = "PEs take true and false for names of attributes where a condition stands";
+        misplaced.next().map_or(Ok(()), |(node, _)| Err(refused(node, problem)))
+    }
+
+    /// A filter without the `true` and `false` that decide nothing, or that decide: `a && true` is `a`, `a || true` is
+    /// `true`. The expression has to be a filter.
+    #[must_use]
+    pub fn without_constants(&self) -> Self {
+        let mut forms: Vec<Form> = Vec::with_capacity(self.nodes.len());
+        for (place, node) in self.nodes.iter().enumerate() {
+            forms.push(self.form(place, node, &forms));
+        }
+        // What other operators take stays as it is written.
+        let stays = |id: NodeId| match forms[id.index()] {
+            Form::Constant(_) => id.index(),
+            Form::Node(place) => place,
+        };
+        let mut is_kept = vec![false; self.nodes.len()];
+        match (forms.last(), self.nodes.last()) {
+            (Some(Form::Node(root)), _) => is_kept[*root] = true,
+            (Some(Form::Constant(truth)), Some(root)) => {
+                let constant = Node { kind: Kind::Literal(Value::Boolean(*truth)), offset: root.offset };
+                return Self { source: self.source.clone(), nodes: vec![constant] };
+            }
+            (None, _) | (_, None) => {}
+        }
+        for (place, node) in self.nodes.iter().enumerate().rev() {
+            if is_kept[place] {
+                node.kind.operands().into_iter().flatten().for_each(|operand| is_kept[stays(operand)] = true);
+            }
+        }
+        let mut nodes = Vec::new();
+        let mut places = vec![NodeId::before(0); self.nodes.len()];
+        for (place, node) in self.nodes.iter().enumerate().filter(|(place, _)| is_kept[*place]) {
+            let kind = node.kind.with_operands(|operand| places[stays(operand)]);
+            nodes.push(Node { kind, offset: node.offset });
+            places[place] = NodeId::before(nodes.len());
+        }
+        Self { source: self.source.clone(), nodes }
+    }
+
+    /// What is left of a node, given what is left of its operands.
+    fn form(&self, place: usize, node: &Node, forms: &[Form]) -> Form {
+        let of = |id: &NodeId| forms[id.index()];
+        match &node.kind {
+            Kind::Word(_) | Kind::Literal(_) => self.truth(node).map_or(Form::Node(place), Form::Constant),
+            Kind::Group(inner) => match of(inner) {
+                constant @ Form::Constant(_) => constant,
+                Form::Node(_) => Form::Node(place),
+            },
+            Kind::Prefix { operator: Prefix::Not, operand } => match of(operand) {
+                Form::Constant(truth) => Form::Constant(!truth),
+                Form::Node(_) => Form::Node(place),
+            },
+            Kind::Binary { operator: operator @ (Binary::And | Binary::Or), left, right } => {
+                let decides = *operator == Binary::Or;
+                match (of(left), of(right)) {
+                    (Form::Constant(truth), other) | (other, Form::Constant(truth)) => {
+                        if truth == decides {
+                            Form::Constant(truth)
+                        } else {
+                            other
+                        }
+                    }
+                    _ => Form::Node(place),
+                }
+            }
+            _ => Form::Node(place),
+        }
+    }
+
+    /// Which one a node is of `true` and `false`.
+    fn truth(&self, node: &Node) -> Option<bool> {
+        match &node.kind {
+            Kind::Word(range) => match self.word(range) {
+                "true" => Some(true),
+                "false" => Some(false),
+                _ => None,
+            },
+            Kind::Literal(Value::Boolean(truth)) => Some(*truth),
+            _ => None,
+        }
+    }
+
+    /// Which one it is, if it is nothing but `true` or `false`.
+    #[must_use]
+    pub fn constant(&self) -> Option<bool> {
+        match &*self.nodes {
+            [constant] => self.truth(constant),
+            _ => None,
         }
     }
 
@@ -265,6 +387,42 @@ mod tests {
             "((a & 1) | 2) != 0",
         ] {
             assert_eq!(problem(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn constants_go_and_those_that_are_left_are_found() {
+        let misplaced = "PEs take true and false for names of attributes where a condition stands";
+        // filter -> what is left of it, where a constant is left
+        let table = [
+            ("a == 1", "a == 1", None),
+            ("true", "true", Some(0)),
+            ("!(true)", "false", Some(0)),
+            ("a == 1 && true", "a == 1", None),
+            ("true && a == 1", "a == 1", None),
+            ("a == true && true", "a == true", None),
+            ("true in a || false", "true in a", None),
+            ("a || b || false", "a || b", None),
+            ("false || (true && (a || b[1] == 2)) && !false", "((a || b[1] == 2))", None),
+            ("x && (true && y - 1 == 2 || false) && z[0]", "x && (y - 1 == 2) && z[0]", None),
+            ("!(a && true) || false && b", "!(a)", None),
+            ("a && (b || true)", "a", None),
+            ("a == 1 && false", "false", Some(0)),
+            ("a || !false", "true", Some(0)),
+            // What others would take, they take for attributes.
+            ("true == 1", "true == 1", Some(0)),
+            ("(true) == 1 && true", "(true) == 1", Some(1)),
+            ("a && false == true", "a && false == true", Some(5)),
+        ];
+        for (text, expected, left) in table {
+            let without = Expression::parse_filter(text, &Limits::default()).unwrap().without_constants();
+            let printed = without.to_string();
+            assert_eq!(printed, expected, "{text}");
+            let again = Expression::parse_filter(&printed, &Limits::default()).unwrap();
+            assert_eq!(again.without_constants().to_string(), printed, "{text}");
+            let found = again.check_conditions().err().map(|error| (error.offset, error.message));
+            assert_eq!(found, left.map(|offset| (offset, misplaced.to_owned())), "{text}");
+            assert_eq!(without.constant(), expected.parse().ok(), "{text}");
         }
     }
 

@@ -68,9 +68,24 @@ impl Environment {
         }
         // A proxy without a scheme is spoken to without TLS, as programs in Go do.
         let proxy = if proxy.contains("://") { proxy.parse()? } else { format!("http://{proxy}").parse()? };
+        let port = server.port_u16().unwrap_or(if server.scheme_str() == Some("http") { 80 } else { 443 });
+        let none_for: Vec<_> = self.none_for.split(',').filter_map(|entry| at_port(entry.trim(), port)).collect();
         // The matcher is asked only whether the server is left out: it would cut user and password off.
-        let matcher = Matcher::builder().all("http://any").no(&*self.none_for).build();
+        let matcher = Matcher::builder().all("http://any").no(none_for.join(",")).build();
         Ok(matcher.intercept(server).is_some().then_some(proxy))
+    }
+}
+
+/// What an entry of `NO_PROXY` names at this port, in words that the matcher knows: it knows no ports, and no asterisk
+/// before a domain.
+fn at_port(entry: &str, port: u16) -> Option<&str> {
+    let entry = entry.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(entry);
+    match entry.rsplit_once(':') {
+        // Another colon makes it an address of IPv6, unless brackets are around that.
+        Some((host, at)) if !host.contains(':') || host.ends_with(']') => {
+            (at.parse() == Ok(port)).then_some(host.trim_matches(['[', ']']))
+        }
+        _ => Some(entry.trim_matches(['[', ']'])),
     }
 }
 
@@ -104,6 +119,20 @@ mod tests {
             ("https://cluster.example.com:6443", "", "http://proxy:3128", ".example.com", None),
             ("https://cluster.example.com:6443", "", "http://proxy:3128", "proxy", Some("http://proxy:3128/")),
             ("https://cluster.example.com:6443", "", "http://proxy:3128", "*", None),
+            ("https://cluster.example.com:6443", "", "proxy:3128", "a, cluster.example.com:6443", None),
+            (
+                "https://cluster.example.com:6443",
+                "",
+                "proxy:3128",
+                "cluster.example.com:443",
+                Some("http://proxy:3128/"),
+            ),
+            ("https://cluster.example.com", "", "proxy:3128", "cluster.example.com:443", None),
+            ("https://cluster.example.com:6443", "", "proxy:3128", "*.example.com,", None),
+            ("https://[fd00::1]:6443", "", "proxy:3128", "fd00::1", None),
+            ("https://[fd00::1]:6443", "", "proxy:3128", "[fd00::1]:6443", None),
+            ("https://[fd00::1]:6443", "", "proxy:3128", "[fd00::1]:443", Some("http://proxy:3128/")),
+            ("https://10.1.2.3:6443", "", "proxy:3128", "10.1.2.3:6443", None),
             ("https://10.1.2.3", "", "http://proxy:3128", "10.0.0.0/8", None),
             ("https://10.1.2.3", "", "http://proxy:3128", "192.168.0.0/16", Some("http://proxy:3128/")),
             ("http://cluster:8080", "http://proxy:3128", "", "", Some("http://proxy:3128/")),

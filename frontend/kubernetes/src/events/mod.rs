@@ -342,8 +342,8 @@ mod tests {
         assert_eq!((told.len(), told[0].as_str()), (WAITING_MAX, "Broken"));
     }
 
-    /// An API server that answers after so many seconds like this what belongs to the namespace `hangs`, and what it was
-    /// asked to publish.
+    /// An API server that answers so after as many seconds what belongs to the namespace `hangs`, and what it was asked
+    /// to publish.
     fn hanging_server(seconds: u64, code: u16) -> (Client, Arc<Mutex<Vec<String>>>) {
         let told = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&told);

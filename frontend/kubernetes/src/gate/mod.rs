@@ -14,7 +14,7 @@
 //!
 //! Invariants:
 //! * A call waits only while others are under way, or rest after their end. Then the next one is let in.
-//! * Nobody waits for calls of namespaces whose calls fail, or take long, by themselves, but for a part of all places.
+//! * Namespaces whose calls fail, or take long, by themselves have a part of all places. Nobody else waits for those.
 //! * However much of a higher priority there is, a call of a lower one has its turn.
 //! * Neither the Lease nor a watch passes here.
 

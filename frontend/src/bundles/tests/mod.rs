@@ -363,7 +363,7 @@ async fn a_bundle_that_failed_and_was_corrected_at_its_url_is_seen_at_once() {
     assert!(asked().is_empty(), "it is proven");
 
     // It can be read, but what is in it cannot be compiled.
-    fetcher.note_unusable(&refused.bundle_sha256);
+    fetcher.note_unusable("a", &refused.bundle_sha256);
     *bundle.lock().unwrap() = ("\"good\"", sab("Two"));
     let good = fetch(&fetcher, &address).await.unwrap();
     assert_eq!(asked(), [tagged("\"refused\"")]);

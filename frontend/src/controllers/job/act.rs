@@ -227,6 +227,7 @@ impl<C: Cluster> Actor<'_, C> {
         if !self.has_advanced.load(Ordering::Relaxed) {
             deleted.add(Priority::Freeing.of(self.several(&after_admission, concurrent)).await);
         }
+        deleted.results.push(Priority::Freeing.of(self.delete_full_requests()).await);
         let in_vain = InVain { write: written.in_vain.cloned(), deletion: deleted.in_vain.cloned() };
         let mut failed = None;
         let mut refused = None;
@@ -297,7 +298,7 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     /// Carries these actions out until one shows that others would come to nothing. In a namespace that is being
-    /// deleted (rule job-37) that is the first, which is carried out alone, and so is each of them after such a refusal.
+    /// deleted (rule job-37) that is the first, which is carried out alone; so is each of them after such a refusal.
     async fn until_refused<'b>(
         &self,
         actions: Vec<&'b JobAction>,

@@ -16,11 +16,12 @@ use crate::controllers::traces;
 use crate::mirrors::{ByOwner as _, trim_request};
 use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
-use kube::api::ListParams;
+use kube::api::{ListParams, PropagationPolicy};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use streams_api::resize::RESIZES_KEPT;
 use streams_api::{Job, ParallelRegion, RequestedWidths, Resize, ResizePhase, ResizeStatus, UnwrittenWidth, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Manager};
@@ -190,7 +191,8 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     /// Writes the status of a request, unless somebody has written the request since it was observed. One that has no
-    /// room for its status holds up nothing else: it is left alone until somebody changes it.
+    /// room for its status holds up nothing else: it is left alone until somebody changes it, or it has been there for
+    /// too long.
     async fn put_request(&self, request: &Resize) -> Result<(), Error> {
         let mut written = match self.writer().replace_status_if_unchanged(request).await {
             Err(error) if error.is_too_large() => {
@@ -207,6 +209,26 @@ impl<C: Cluster> Actor<'_, C> {
         trim_request(&mut written.metadata);
         let name = written.name_any();
         self.remember(|entry| entry.requests.insert(name, Arc::new(written)));
+        Ok(())
+    }
+
+    /// Deletes the requests that have no room for a status and are as old as others become that have ended: nobody can
+    /// let them say that they end, and each has a place of those that the job may have (rule elasticity-18). The next
+    /// look comes when the next one is due.
+    pub(super) async fn delete_full_requests(&self) -> Result<(), Error> {
+        let now = self.reconciler.cluster.now();
+        for request in self.reconciler.full_requests(&self.snapshot.key, &self.snapshot.job) {
+            let meta = &request.metadata;
+            let created = meta.creation_timestamp.as_ref().map_or(now, |at| at.0);
+            let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
+            let left = RESIZES_KEPT.saturating_sub(age);
+            if left.is_zero() {
+                let (name, uid) = (request.name_any(), meta.uid.as_deref());
+                self.writer().delete::<Resize>(&name, uid, PropagationPolicy::Background).await?;
+            } else {
+                self.look_again(left);
+            }
+        }
         Ok(())
     }
 

@@ -181,6 +181,17 @@ impl<C> JobReconciler<C> {
         all
     }
 
+    /// The requests of a job that stay and have no room for a status.
+    pub(super) fn full_requests(&self, key: &Key, job: &Job) -> Vec<Arc<Resize>> {
+        let uid = job.metadata.uid.clone().unwrap_or_default();
+        let full = self.memory.find(key, &uid, |entry| entry.full_requests.clone()).unwrap_or_default();
+        if full.is_empty() {
+            return Vec::new();
+        }
+        let is_concerned = |request: &Arc<Resize>| is_ours(request, job) && is_full(&full, request);
+        self.mirrors.resizes.of_job(key).filter(is_concerned).collect()
+    }
+
     /// The request of this name, as [`Self::requests`] has it; the others are not read for it.
     pub(super) fn request(&self, key: &Key, job: &Job, name: &str) -> Option<Arc<Resize>> {
         let shown = self.mirrors.resizes.get(&key.sibling(name)).filter(|request| is_ours(request, job));

@@ -28,8 +28,8 @@ pub(crate) trait Bundles: Send + Sync {
         sha256: &'a str,
     ) -> BoxFuture<'a, Result<Option<Application>, bundles::BundleError>>;
 
-    /// A submission failed because of the bundle with this digest.
-    fn note_unusable(&self, sha256: &str);
+    /// A submission in this namespace failed because of the bundle with this digest.
+    fn note_unusable(&self, namespace: &str, sha256: &str);
 }
 
 /// A fetcher, and the cluster that it reads secrets and ConfigMaps of bundles from.
@@ -56,8 +56,8 @@ impl Bundles for ClusterBundles {
         Box::pin(self.fetcher.kept(bundle, namespace, sha256))
     }
 
-    fn note_unusable(&self, sha256: &str) {
-        self.fetcher.note_unusable(sha256);
+    fn note_unusable(&self, namespace: &str, sha256: &str) {
+        self.fetcher.note_unusable(namespace, sha256);
     }
 }
 

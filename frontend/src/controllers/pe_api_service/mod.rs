@@ -5,18 +5,22 @@
 //!
 //! Knows: namespaces with jobs or PEs, addresses of the frontend. Must not know: what is served there.
 //!
-//! Invariant: a Service of this name that somebody else has made is left as it is.
+//! Invariants: a Service of this name that somebody else has made is left as it is. What others change of ours is
+//! restored, and with growing pauses if they insist (rule call-19).
 
 mod desired;
 #[cfg(test)]
 mod tests;
 
 use crate::controllers::endpoint_slices::{COMPARE_AGAIN, Family, Slices};
+use crate::controllers::job::restorations::Restorations;
 use crate::controllers::reconciler::{self, Next};
+use crate::controllers::remembered::Remembered;
 use crate::mirrors::Mirrors;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
 use kube::api::PropagationPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -26,7 +30,7 @@ use streams_api::{Job, ProcessingElement, names};
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::queue::{Outcome, Queue};
-use streams_kubernetes::writer::Writer;
+use streams_kubernetes::writer::{Applied, Writer};
 use streams_kubernetes::{Error, Key};
 use tokio::sync::watch as latest;
 
@@ -34,6 +38,10 @@ use tokio::sync::watch as latest;
 const MANAGER: Manager = Manager("streams-pe-api-controller");
 /// Reason of the Event that says that somebody else has a Service of this name.
 const NAME_TAKEN: &str = "ServiceNameTaken";
+/// Reason of the Event that says that somebody else changes the Service as often as it is restored.
+const CONTENDED: &str = "Contended";
+/// Whatever uid the Service has: somebody may insist on what can only be undone by making it again.
+const ANY_UID: &str = "";
 /// When a Service of somebody else is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
@@ -81,6 +89,17 @@ pub(crate) struct PeApiServiceReconciler<C> {
     addresses: Addresses,
     /// What the slices of a namespace had when they were compared last.
     written: Mutex<BTreeMap<Key, Written>>,
+    /// How often a Service was restored, as long as it is needed.
+    restored: Remembered<Restored>,
+}
+
+/// Restorations of a Service.
+#[derive(Clone, Debug, Default)]
+struct Restored {
+    restorations: Restorations,
+    /// What the API server answered to the last write. One that changes nothing is no restoration: a mirror that is
+    /// behind may show what was restored already.
+    version: Option<String>,
 }
 
 /// What slices had, and when.
@@ -93,7 +112,7 @@ struct Written {
 impl<C> PeApiServiceReconciler<C> {
     /// Keeps the Services of these mirrors.
     pub(crate) fn new(cluster: C, mirrors: Mirrors, addresses: Addresses) -> Self {
-        Self { cluster, mirrors, addresses, written: Mutex::new(BTreeMap::new()) }
+        Self { cluster, mirrors, addresses, written: Mutex::new(BTreeMap::new()), restored: Remembered::default() }
     }
 
     fn written(&self) -> MutexGuard<'_, BTreeMap<Key, Written>> {
@@ -108,6 +127,8 @@ pub(crate) struct PeApiServiceObservation {
     service: Option<Arc<Service>>,
     addresses: BTreeSet<IpAddr>,
     written: Option<Written>,
+    /// What is there is not restored before, as somebody else insists on it.
+    unrestored_until: Option<Timestamp>,
     now: Timestamp,
 }
 
@@ -131,13 +152,16 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
     type Decision = PeApiServiceDecision;
 
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<PeApiServiceObservation>, Error> {
+        let now = self.cluster.now();
+        let not_before = |known: &mut Restored| known.restorations.not_before();
         Ok(Some(PeApiServiceObservation {
             is_needed: self.mirrors.jobs.has_namespace(&key.namespace)
                 || self.mirrors.processing_elements.has_namespace(&key.namespace),
             service: self.mirrors.services.get(key),
             addresses: self.addresses.borrow().clone(),
             written: self.written().get(key).cloned(),
-            now: self.cluster.now(),
+            unrestored_until: self.restored.find(key, ANY_UID, not_before).flatten().filter(|at| now < *at),
+            now,
         }))
     }
 
@@ -170,6 +194,7 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
         match decision {
             PeApiServiceDecision::Nothing => {
                 self.written().remove(key);
+                self.restored.forget_all_of(key);
             }
             PeApiServiceDecision::Delete => {
                 let ours = self.ours(key, observed.service.as_ref()).await?;
@@ -183,20 +208,33 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                     writer.delete::<Service>(&key.name, uid, PropagationPolicy::Background).await?;
                 }
                 self.written().remove(key);
+                self.restored.forget_all_of(key);
             }
             PeApiServiceDecision::Write { slices } => {
-                let is_shown = observed.service.as_deref().is_some_and(desired::is_ours);
-                if !is_shown && !self.is_free(key).await? {
-                    return Ok(Next::Rest(Outcome::Again(LOOK_AGAIN)));
+                let existing = match self.existing(key, observed.service).await? {
+                    Existing::Taken => return Ok(Next::Rest(Outcome::Again(LOOK_AGAIN))),
+                    Existing::Ours(existing) => Some(existing),
+                    Existing::None => None,
+                };
+                let pause = observed.unrestored_until.filter(|_| existing.is_some());
+                if pause.is_none() {
+                    let service = desired::service(key);
+                    let applied = writer.apply(names::ANNOTATION_APPLIED_HASH, &service, existing.as_deref()).await?;
+                    if let Applied::Written(service) = applied {
+                        self.note_written(key, &service, existing.is_some(), observed.now);
+                    }
                 }
-                let service = desired::service(key);
-                writer.apply(names::ANNOTATION_APPLIED_HASH, &service, observed.service.as_deref()).await?;
                 if slices {
                     slices_of(key).write(&writer, &observed.addresses).await?;
                     let written = Written { addresses: observed.addresses, at: observed.now };
                     self.written().insert(key.clone(), written);
                 }
-                return Ok(Next::Rest(Outcome::Patiently(COMPARE_AGAIN)));
+                return Ok(Next::Rest(match pause {
+                    Some(until) => {
+                        Outcome::Again(Duration::try_from(until.duration_since(observed.now)).unwrap_or_default())
+                    }
+                    None => Outcome::Patiently(COMPARE_AGAIN),
+                }));
             }
         }
         Ok(Next::Rest(Outcome::Done))
@@ -214,16 +252,48 @@ impl<C: Cluster> PeApiServiceReconciler<C> {
         Ok(found.filter(desired::is_ours).map(Arc::new))
     }
 
-    /// Whether the name can be taken: nobody has a Service of it, or it is ours, and the mirror is behind or somebody
-    /// has taken its labels.
-    async fn is_free(&self, key: &Key) -> Result<bool, Error> {
-        let Some(service) = self.cluster.get::<Service>(key).await? else { return Ok(true) };
-        let is_ours = desired::is_ours(&service);
-        if !is_ours {
-            tracing::warn!(%key, "somebody else has a Service of this name: PEs of this namespace cannot be served");
-            let note = "the name of this Service is needed for the PEs of jobs in this namespace: rename it";
-            self.cluster.announce(&service, &Notice::warning(NAME_TAKEN, note));
+    /// What there is of the name. The mirror may be behind, or somebody has taken the labels of the Service: then the
+    /// API server is asked.
+    async fn existing(&self, key: &Key, shown: Option<Arc<Service>>) -> Result<Existing, Error> {
+        if let Some(shown) = shown.filter(|shown| desired::is_ours(shown)) {
+            return Ok(Existing::Ours(shown));
         }
-        Ok(is_ours)
+        let Some(service) = self.cluster.get::<Service>(key).await? else { return Ok(Existing::None) };
+        if desired::is_ours(&service) {
+            return Ok(Existing::Ours(Arc::new(service)));
+        }
+        tracing::warn!(%key, "somebody else has a Service of this name: PEs of this namespace cannot be served");
+        let note = "the name of this Service is needed for the PEs of jobs in this namespace: rename it";
+        self.cluster.announce(&service, &Notice::warning(NAME_TAKEN, note));
+        Ok(Existing::Taken)
     }
+
+    /// The API server has this Service now. If there was one that others have changed, it was restored. Who insists on
+    /// the change is told once.
+    fn note_written(&self, key: &Key, service: &Service, was_there: bool, now: Timestamp) {
+        let begins = self.restored.with(key, ANY_UID, Restored::default, |Restored { restorations, version }| {
+            let is_changed = *version != service.resource_version();
+            *version = service.resource_version();
+            if !was_there || !is_changed {
+                return false;
+            }
+            let was_contended = restorations.contended_until().is_some_and(|until| now < until);
+            restorations.note(&key.name, now);
+            !was_contended && restorations.contended_until().is_some()
+        });
+        if begins {
+            let note = "somebody else changes this Service as often as the operator restores it: it is restored after \
+                        pauses, and meanwhile PEs may not find the operator";
+            self.cluster.announce(service, &Notice::warning(CONTENDED, note));
+        }
+    }
+}
+
+/// What there is of the name of the Service.
+enum Existing {
+    None,
+    /// This frontend, or another one, has made it.
+    Ours(Arc<Service>),
+    /// Somebody else has it.
+    Taken,
 }

@@ -9,6 +9,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Duration;
 use streams_api::{BundleReference, Job, JobSpec, ProcessingElement, ProcessingElementSpec};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, Manager};
@@ -240,6 +241,76 @@ async fn what_others_make_of_its_labels_is_restored_and_it_goes_with_the_last_jo
             assert_eq!(fixture.writes().await, 0, "{change} {is_late}");
         }
     }
+}
+
+/// Two writers that disagree would write in turn for ever.
+#[tokio::test]
+async fn with_somebody_who_changes_the_service_again_and_again_nobody_writes_in_turn_for_ever() {
+    for change in [
+        // The mirror does not show it any more.
+        json!({"metadata": {"labels": {"app": null}}}),
+        json!({"spec": {"selector": {"app": "mine"}}}),
+        json!({"spec": {"type": "ExternalName", "externalName": "example.com"}}),
+    ] {
+        let mut fixture = Fixture::with_job();
+        fixture.writes().await;
+        let made = |fixture: &Fixture| {
+            let service = fixture.server.get::<Service>(&key()).unwrap();
+            (service.metadata.labels, service.spec)
+        };
+        let (before, user, mut restored) = (made(&fixture), fixture.server.connect(), 0);
+        // Once in 20 s, for 10 min.
+        for _ in 0..30 {
+            user.merge::<Service>(Manager("user"), &key(), &change).await.unwrap();
+            fixture.late.deliver_all();
+            for seconds in [0, 20] {
+                fixture.server.advance(Duration::from_secs(seconds));
+                let is_spoilt = made(&fixture) != before;
+                fixture.writes().await;
+                restored += u32::from(is_spoilt && made(&fixture) == before);
+            }
+        }
+        assert!((5..=7).contains(&restored), "{restored}: three times at once, then after 1, 2 and 4 min: {change}");
+        let announced = fixture.server.announced();
+        let told: Vec<_> = announced.iter().map(|announced| &*announced.notice.reason).collect();
+        assert_eq!(told, ["Contended"], "{change}");
+        // Replicas of the frontend come and go meanwhile.
+        user.merge::<Service>(Manager("user"), &key(), &change).await.unwrap();
+        fixture.late.deliver_all();
+        fixture.addresses.send_replace(addresses(&["10.0.0.2"]));
+        let outcome = reconcile(&fixture.reconciler, &key()).await.unwrap();
+        let Outcome::Again(pause) = outcome else { panic!("{outcome:?}: {change}") };
+        assert!(made(&fixture) != before && pause <= Duration::from_secs(600), "{pause:?}: {change}");
+        assert_eq!(fixture.listed(), [vec!["10.0.0.2".to_owned()], Vec::new()], "{change}");
+        fixture.server.advance(pause);
+        fixture.writes().await;
+        assert_eq!(made(&fixture), before, "{change}");
+        fixture.server.remove::<Job>(&Key::new("n", "flow"));
+        fixture.late.deliver_all();
+        fixture.writes().await;
+        assert_eq!((fixture.writes().await, fixture.reconciler.restored.len()), (0, 0), "{change}");
+    }
+}
+
+/// It shows for a while what was restored already.
+#[tokio::test]
+async fn a_mirror_that_is_behind_makes_nobody_insist() {
+    // The Service is made, and its mirror does not show it; somebody changes it, and it shows what was changed.
+    let fixture = Fixture::with_job();
+    for is_changed in [false, true] {
+        if is_changed {
+            let patch = json!({"spec": {"selector": {"app": "mine"}}});
+            fixture.server.connect().merge::<Service>(Manager("user"), &key(), &patch).await.unwrap();
+        }
+        let late = LateMirrors::of(&fixture.server);
+        let (_, receiver) = latest::channel(addresses(&["10.0.0.1"]));
+        let reconciler = PeApiServiceReconciler::new(fixture.connection.clone(), late.mirrors.clone(), receiver);
+        for _ in 0..5 {
+            let outcome = reconcile(&reconciler, &key()).await.unwrap();
+            assert!(matches!(outcome, Outcome::Patiently(_)), "{is_changed} {outcome:?}");
+        }
+    }
+    assert!(fixture.server.announced().is_empty());
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ use streams_api::{Job, ProcessingElement, ProcessingElementStatus, condition, na
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::gate::Priority;
+use streams_kubernetes::ownership::{controller, is_controlled_by};
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::{Error, Key};
 use streams_process::telemetry;
@@ -313,8 +314,10 @@ impl<C: Cluster> PeReconciler<C> {
             Ok(created) => created,
             Err(foreign @ Error::Foreign { .. }) => {
                 // It was created before, and somebody has taken the owner reference from it.
+                let is_free =
+                    |created: &Pod| controller(&created.metadata).is_none() || is_controlled_by(&created.metadata, pe);
                 let created = self.pod_of_launch(key, pe, &pod.name_any(), launch_count).await?;
-                created.ok_or(foreign)?
+                created.filter(is_free).ok_or(foreign)?
             }
             Err(error) => return Err(error),
         };

@@ -57,10 +57,9 @@ pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementSt
     } else {
         condition::remove(&mut status.conditions, condition::ORPHANED);
     }
-    if let Some(contention) = &observed.contention {
-        let (kind, field) = (condition::CONTENDED, &contention.field);
-        let words = format!("somebody else changes what the operator sets of the pod: {field}");
-        condition::set(&mut status.conditions, kind, true, "ChangedByOthers", &words, generation, observed.now);
+    if let Some((reason, words)) = contention(observed, pod) {
+        let kind = condition::CONTENDED;
+        condition::set(&mut status.conditions, kind, true, reason, &words, generation, observed.now);
     } else {
         condition::remove(&mut status.conditions, condition::CONTENDED);
     }
@@ -78,6 +77,20 @@ pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementSt
         condition::remove(&mut status.conditions, condition::OUTDATED);
     }
     status
+}
+
+/// Reason and words, if others insist on other metadata of the pod (rule pe-25).
+fn contention(observed: &PeObservation, pod: Option<&ObservedPod>) -> Option<(&'static str, String)> {
+    if let Some(other) = pod.and_then(|pod| pod.other_controller.as_ref()) {
+        let words = format!(
+            "metadata.ownerReferences of the pod were changed: {other} controls it, so nobody hears what it says; \
+             remove that reference, or restart the PE"
+        );
+        return Some(("ControlledByOthers", words));
+    }
+    let contention = observed.contention.as_ref()?;
+    let words = format!("somebody else changes what the operator sets of the pod: {}", contention.field);
+    Some(("ChangedByOthers", words))
 }
 
 /// Whether the pod was made from other options when that could be told last.

@@ -137,14 +137,15 @@ pub(super) fn lacks_bundle<'a>(
 }
 
 /// Older pods, and those of an earlier PE of the name, that may still run: the new pod would share their Service and
-/// volumes.
+/// volumes. And newer ones, except the first, which is created before it is recorded: those that the PE controls are
+/// adopted.
 pub(super) fn blocking<'a>(
     observed: &'a PeObservation,
     status: &ProcessingElementStatus,
 ) -> impl Iterator<Item = &'a ObservedPod> + use<'a> {
     let launch_count = status.launch_count;
-    let older = observed.pods.iter().filter(move |pod| pod.launch_count < launch_count);
-    older.chain(&observed.predecessors).filter(|pod| pod.may_run(observed.now))
+    let is_other = move |pod: &&ObservedPod| pod.launch_count < launch_count || pod.launch_count > launch_count.max(1);
+    observed.pods.iter().filter(is_other).chain(&observed.predecessors).filter(|pod| pod.may_run(observed.now))
 }
 
 /// Whether the policies permit another pod after one that ended like this.

@@ -194,6 +194,8 @@ pub(crate) struct ObservedPod {
     pub(crate) disruption: Option<Explanation>,
     /// Nothing controls it: the PE was deleted without it (rule pe-22).
     pub(crate) left_behind: bool,
+    /// What controls it by now and is not the PE, for people (rule pe-25).
+    pub(crate) other_controller: Option<String>,
     /// The first field of its metadata that somebody has changed of what the controller relies on (rule pe-25).
     pub(crate) spoilt: Option<String>,
 }
@@ -268,6 +270,11 @@ impl ObservedPod {
     /// Somebody deleted it.
     pub(crate) fn is_deleting(&self) -> bool {
         self.gone_by.is_some()
+    }
+
+    /// The PE controls it.
+    pub(crate) fn is_controlled(&self) -> bool {
+        !self.left_behind && self.other_controller.is_none()
     }
 
     /// Until when to wait for the end of a pod that is being deleted. By then its node would have ended it.

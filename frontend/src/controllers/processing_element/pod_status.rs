@@ -9,7 +9,7 @@ use super::pod::{self, CONTAINER};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use kube::{Resource, ResourceExt};
 use streams_api::{ProcessingElement, names};
-use streams_kubernetes::ownership::{controller, is_controlled_by};
+use streams_kubernetes::ownership::{controller, is_controlled_by, owner_for_people};
 
 /// How many launches are tried for a pod whose label is not that of its name. Of older ones, no pods are left.
 const LAUNCHES_TRIED: usize = 16;
@@ -32,13 +32,16 @@ pub(crate) fn read(pod: &Pod, launch_count: u64) -> observed::ObservedPod {
         gone_by: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
         disruption: pod.status.as_ref().and_then(disruption),
         left_behind: controller(&pod.metadata).is_none(),
+        other_controller: None,
         spoilt: None,
     }
 }
 
 /// Reads a pod of this launch of the PE. What the PE has recorded of it goes before what its annotations say by now.
 pub(super) fn read_of(pod: &Pod, pe: &ProcessingElement, launch_count: u64) -> observed::ObservedPod {
-    let read = read(pod, launch_count);
+    let is_taken = controller(&pod.metadata).is_some() && !is_controlled_by(&pod.metadata, pe);
+    let other_controller = is_taken.then(|| owner_for_people(&pod.metadata));
+    let read = observed::ObservedPod { other_controller, ..read(pod, launch_count) };
     let status = pe.status.as_ref().filter(|status| status.launch_of(pod.metadata.uid.as_deref()).is_some());
     let Some(status) = status else { return read };
     let known = |recorded: &Option<String>, said: Option<String>| recorded.clone().or(said);
@@ -53,24 +56,21 @@ pub(super) fn read_of(pod: &Pod, pe: &ProcessingElement, launch_count: u64) -> o
 }
 
 /// Reads a pod of an earlier PE object of the name. Only its label says for which launch it was made. If the uid of the
-/// object is known, the name must be that of this launch; a label that is no count of launches is none.
+/// object is known, the name must be that of this launch.
 pub(super) fn read_predecessor(pod: &Pod, pe: &ProcessingElement) -> observed::ObservedPod {
     let is_so = |launch: &u64| match controller(&pod.metadata) {
         Some(owner) => is_named(pod, &pe.name_any(), &owner.uid, *launch),
-        None => u32::try_from(*launch).is_ok(),
+        None => true,
     };
     read(pod, labelled(pod).filter(is_so).unwrap_or(0))
 }
 
-/// The launch of this PE object that the pod was made for; `None` if it is no pod of it. A pod that nothing controls is
-/// one if its name is: somebody has taken the owner references from it.
+/// The launch of this PE object that the pod was made for; `None` if it is no pod of it. Its name says it, whoever
+/// controls it: somebody may have taken the owner references from it, or given it to something else.
 pub(super) fn launch_of(pod: &Pod, pe: &ProcessingElement) -> Option<u64> {
     let status = pe.status.as_ref();
     if let Some(launch) = status.and_then(|status| status.launch_of(pod.metadata.uid.as_deref())) {
         return Some(launch);
-    }
-    if controller(&pod.metadata).is_some() && !is_controlled_by(&pod.metadata, pe) {
-        return None;
     }
     let (name, uid) = (pe.name_any(), pe.uid().unwrap_or_default());
     let newest = status.map_or(0, |status| status.launch_count).max(1);
@@ -83,8 +83,9 @@ pub(super) fn labelled_launch(pod: &Pod, pe_name: &str, pe_uid: &str) -> Option<
     labelled(pod).filter(|launch| is_named(pod, pe_name, pe_uid, *launch))
 }
 
+/// What the label says, if it can be a count of launches.
 fn labelled(pod: &Pod) -> Option<u64> {
-    pod.labels().get(names::LABEL_LAUNCH_COUNT)?.parse().ok()
+    pod.labels().get(names::LABEL_LAUNCH_COUNT)?.parse::<u32>().ok().map(u64::from)
 }
 
 fn is_named(pod: &Pod, pe_name: &str, pe_uid: &str, launch_count: u64) -> bool {
@@ -315,12 +316,16 @@ mod tests {
             (&recorded, named(OURS, 4), None, Some(OURS), Some(4)),
             (&recorded, named(OURS, 4), Some("99"), None, Some(4)),
             (&recorded, named(OURS, 4), Some("0"), Some("another"), Some(4)),
+            (&asked, named(OURS, 1), None, Some("another"), Some(1)),
+            // No label says what is no count of launches.
+            (&asked, named(OURS, u64::MAX), Some("18446744073709551615"), Some(OURS), None),
             // Before its creation is recorded.
             (&asked, named(OURS, 4), Some("4"), Some(OURS), Some(4)),
             (&asked, named(OURS, 4), Some("0"), Some(OURS), Some(4)),
             (&asked, named(OURS, 3), None, Some(OURS), Some(3)),
             (&asked, named(OURS, 4), Some("18446744073709551615"), None, Some(4)),
-            (&asked, named(OURS, 4), Some("4"), Some("another"), None),
+            (&asked, named(OURS, 4), Some("4"), Some("another"), Some(4)),
+            (&asked, named(OURS, 3), Some("3"), Some("another"), Some(3)),
             // The status was lost (rule pe-15).
             (&asked, named(OURS, 9), Some("9"), Some(OURS), Some(9)),
             // It is none of those that the PE makes.
@@ -340,9 +345,24 @@ mod tests {
                 None => meta.owner_references = None,
             }
             assert_eq!(launch_of(&pod, &pe), expected, "{name} {label:?} {owner:?}");
-            let is_before = expected.is_none() && name != "copy";
+            let is_before = expected.is_none() && name == named("before", 4);
             assert_eq!(is_of_predecessor(&pod, &pe), is_before, "{name} {label:?} {owner:?}");
         }
+    }
+
+    #[test]
+    fn what_controls_a_pod_besides_its_pe_is_named() {
+        let mut pe = ProcessingElement::new("flow-3", streams_api::ProcessingElementSpec::default());
+        // uid of the PE that the pod belongs to -> what controls it instead, whether the PE does
+        for (uid, other, is_controlled) in [("p", None, true), ("q", Some("ProcessingElement flow-3 (uid p)"), false)] {
+            pe.metadata.uid = Some(uid.to_owned());
+            let read = read_of(&pod(json!({})), &pe, 4);
+            assert_eq!((read.other_controller.as_deref(), read.is_controlled()), (other, is_controlled));
+        }
+        let mut disowned = pod(json!({}));
+        disowned.metadata.owner_references = None;
+        let read = read_of(&disowned, &pe, 4);
+        assert_eq!((read.other_controller.as_deref(), read.is_controlled()), (None, false));
     }
 
     #[test]

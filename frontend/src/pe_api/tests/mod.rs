@@ -481,6 +481,21 @@ async fn a_pod_is_heard_as_that_of_its_launch_whatever_its_label_says_by_then() 
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_label_that_can_be_no_count_of_launches_says_nothing() {
+    let path = "/api/state/job/srcjob/pe/1/connectivity";
+    // label -> answer to a pod that no PE has recorded
+    for (label, expected) in [("2", 204), ("4294967296", 403), ("18446744073709551615", 403)] {
+        let mut cluster = Cluster::with(jobs);
+        cluster.server.edit::<Pod>(&Key::new("n", "srcjob-1-x"), |pod| {
+            let labels = pod.metadata.labels.as_mut().unwrap();
+            labels.insert("streams.ibm.com/launch-count".to_owned(), label.to_owned());
+        });
+        cluster.mirrors.deliver_all();
+        cluster.expect(send(Method::PUT, path, "\"Full\""), expected, "").await;
+    }
+}
+
 #[tokio::test]
 async fn a_pod_that_is_faster_than_the_news_of_its_address_is_heard() {
     let path = "/api/state/job/srcjob/pe/1/connectivity";

@@ -209,6 +209,7 @@ async fn filters_and_subscriptions_are_read_and_changed() {
     cluster.expect(get(&streams), 200, "subscription=\"some == 1 &amp;&amp; subscription == 2\"").await;
     cluster.expect(get(&filter), 404, "no filter").await;
     cluster.expect(send(Method::PUT, &filter, "some =="), 400, "filter: ").await;
+    cluster.expect(send(Method::PUT, &filter, "true"), 400, "filter: ").await;
     cluster.expect(send(Method::PUT, &filter, "some == 1"), 204, "").await;
     let (_, body) = cluster.answer(get(&filter)).await;
     assert_eq!(body, "some == 1");

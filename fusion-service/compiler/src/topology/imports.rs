@@ -5,6 +5,8 @@
 //! replaced as text. Subscriptions and filters are expressions: channel functions become numbers in them, and constants
 //! are folded. An expression without channel functions is the same in all channels, so it is folded once. A filter that
 //! PEs could not read as it is then is refused: exporting PEs, of other jobs as well, would end (rule expression-15).
+//! Constants that are left in a filter are left out of it, and it is empty if it is always true; PEs would take them for
+//! names of attributes, find none, and send all tuples. So one that lets no tuple through in some channel is refused.
 //!
 //! Invariant: a text is charged for before it is made. Replacing a channel function makes no text longer: no channel
 //! has more digits than the shortest of them has letters.
@@ -155,8 +157,8 @@ impl ParsedExpression {
     fn folding_steps(&self) -> u32 {
         match &self.expression {
             Some(expression) if self.same.get().is_none() => {
-                // What a filter is folded to is read once more.
-                let times = if self.is_filter { 2 } else { 1 };
+                // What a filter is folded to is read once more, and so is what it is without constants.
+                let times = if self.is_filter { 3 } else { 1 };
                 u32::try_from(expression.length()).unwrap_or(u32::MAX).saturating_mul(times)
             }
             _ => 1,
@@ -170,10 +172,9 @@ impl ParsedExpression {
             return Ok(Cow::Borrowed(same.as_str()));
         }
         let folded = expression.substitute_and_fold(intrinsics);
-        let folded = folded.map_err(|error| bad_expression(operator, self.what, &error))?.to_string();
+        let mut folded = folded.map_err(|error| bad_expression(operator, self.what, &error))?.to_string();
         if self.is_filter {
-            Expression::parse_filter(&folded, &Limits::default())
-                .map_err(|error| bad_filter(operator, &folded, &error))?;
+            folded = as_filter(operator, &folded)?;
         }
         if expression.varies() {
             return Ok(Cow::Owned(folded));
@@ -244,6 +245,28 @@ impl<'a> ParsedImport<'a> {
 fn bad_expression(operator: &logical::Operator, what: &str, error: &spl_expression::Error) -> Problem {
     let message =
         format!("{}: its {what} is no expression: {}", excerpt(&operator.logical_name), excerpt(&error.to_string()));
+    Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(operator.place)
+}
+
+/// What PEs get of a filter that is folded: nothing, if it is always true.
+fn as_filter(operator: &logical::Operator, folded: &str) -> Result<String, Problem> {
+    let bad = |text: &str, error| bad_filter(operator, text, &error);
+    let filter = Expression::parse_filter(folded, &Limits::default()).map_err(|error| bad(folded, error))?;
+    let filter = filter.without_constants();
+    match filter.constant() {
+        Some(true) => return Ok(String::new()),
+        Some(false) => return Err(passes_nothing(operator)),
+        None => {}
+    }
+    let text = filter.to_string();
+    let read = Expression::parse_filter(&text, &Limits::default());
+    read.and_then(|filter| filter.check_conditions()).map_err(|error| bad(&text, error))?;
+    Ok(text)
+}
+
+fn passes_nothing(operator: &logical::Operator) -> Problem {
+    let name = excerpt(&operator.logical_name);
+    let message = format!("{name}: its {FILTER} is false for every tuple in a channel, which PEs cannot be told");
     Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(operator.place)
 }
 

@@ -77,7 +77,7 @@ impl LongWork for Compile {
 fn note_unusable<C: Cluster>(assignment: &Assignment<'_, C>) {
     let adl = assignment.job.status.as_ref().and_then(|status| status.adl.as_ref());
     if let Some(sha256) = adl.and_then(|adl| adl.bundle_sha256.as_ref()) {
-        assignment.reconciler.bundles.note_unusable(sha256);
+        assignment.reconciler.bundles.note_unusable(&assignment.key.namespace, sha256);
     }
 }
 

@@ -49,8 +49,6 @@ enum Disturbance {
     GivesAgain(bool),
     /// Calls wait for others, or do not any more.
     Crowd(bool),
-    /// A quota permits no more objects of this kind, or as many as anybody wants.
-    Full(Option<&'static str>),
     Down(bool),
 }
 
@@ -91,8 +89,6 @@ fn event() -> impl Strategy<Value = Disturbance> {
         1 => any::<bool>().prop_map(Disturbance::Places),
         1 => any::<bool>().prop_map(Disturbance::GivesAgain),
         1 => any::<bool>().prop_map(Disturbance::Crowd),
-        1 => prop::sample::select(vec![None, Some("Service"), Some("ProcessingElement"), Some("ConfigMap")])
-            .prop_map(Disturbance::Full),
         1 => any::<bool>().prop_map(Disturbance::Down),
     ]
 }
@@ -149,7 +145,6 @@ fn happen(simulation: &mut JobSimulation, event: &Disturbance) {
         Disturbance::Places(places) => simulation.services.change(|services| services.places = *places),
         Disturbance::GivesAgain(again) => simulation.services.change(|services| services.gives_again = *again),
         Disturbance::Crowd(is_crowded) => simulation.leader.connection.crowd(*is_crowded),
-        Disturbance::Full(kind) => kind.map_or_else(|| simulation.steps_again(), |kind| simulation.no_more(kind)),
         Disturbance::Down(is_down) => simulation.services.change(|services| services.is_down = *is_down),
     }
 }
@@ -195,7 +190,6 @@ fn run(events: &[Disturbance]) {
         happen(&mut simulation, event);
     }
     simulation.leader.connection.stop_failing();
-    simulation.steps_again();
     simulation.services.change(|services| services.is_down = false);
     if simulation.status().generation.is_some() {
         simulation.services.change(|services| services.refuses = false);

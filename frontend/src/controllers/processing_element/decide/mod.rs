@@ -218,13 +218,15 @@ impl<'a> DecisionBuilder<'a> {
         }
     }
 
-    /// That somebody changes the metadata of the pod as often as it is restored is told once.
+    /// That somebody changes the metadata of the pod as often as it is restored is told once, and once that something
+    /// else controls it.
     fn report_contention(&mut self) {
         let said = |status: &ProcessingElementStatus| {
-            let contended = condition::get(&status.conditions, condition::CONTENDED);
-            contended.map(|contended| contended.message.clone())
+            let contended = condition::get(&status.conditions, condition::CONTENDED)?;
+            Some((contended.reason.clone(), contended.message.clone()))
         };
-        if let Some(message) = said(&self.status).filter(|_| said(&self.observed.status).is_none()) {
+        let before = said(&self.observed.status).map(|(reason, _)| reason);
+        if let Some((_, message)) = said(&self.status).filter(|(reason, _)| Some(reason) != before.as_ref()) {
             self.notice(true, "Contended", message);
         }
     }
@@ -261,7 +263,8 @@ impl<'a> DecisionBuilder<'a> {
             self.status = before.clone();
         }
         // That there is a first pod is left to what follows it (see `adopt`).
-        if before.launch_count == 0 && !observed.pods.is_empty() && obstacle(observed).is_none() {
+        let has_first = observed.pods.iter().any(|pod| pod.launch_count == FIRST);
+        if before.launch_count == 0 && has_first && obstacle(observed).is_none() {
             self.status = before.clone();
         }
         // Where a pod runs is told once it runs, or once it says why it does not.
@@ -300,13 +303,13 @@ impl<'a> DecisionBuilder<'a> {
     }
 
     /// The status is behind the pods if the first was created just now; otherwise only if somebody reset it, e.g. by
-    /// restoring the PE from a backup (rule pe-15).
+    /// restoring the PE from a backup (rule pe-15). Then its name alone says nothing: anybody can make a pod.
     fn adopt(&mut self) -> Option<PeAction> {
-        let newest = self.observed.pods.iter().max_by_key(|pod| pod.launch_count)?;
-        if newest.launch_count <= self.status.launch_count {
-            return None;
-        }
-        let is_first = self.status.launch_count == 0 && newest.launch_count == FIRST;
+        let known = self.status.launch_count;
+        let is_first = |pod: &ObservedPod| known == 0 && pod.launch_count == FIRST;
+        let is_newer = |pod: &&ObservedPod| pod.launch_count > known && (pod.is_controlled() || is_first(pod));
+        let newest = self.observed.pods.iter().filter(is_newer).max_by_key(|pod| pod.launch_count)?;
+        let is_first = is_first(newest);
         if is_first && let Some(again) = self.first_is_unsaid_until(newest) {
             self.wake_to_tell(again);
             return Some(PeAction::Describe);

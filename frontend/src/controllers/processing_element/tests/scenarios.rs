@@ -933,6 +933,55 @@ fn a_pod_that_is_spoilt_before_it_is_recorded_is_taken_for_that_of_its_launch() 
     }
 }
 
+/// Kubernetes, or a controller, may come to own it. The simulation checks that no two pods run at once.
+#[test]
+fn a_pod_that_something_else_controls_is_told_of_and_goes_before_the_next_one_comes() {
+    let contended = |simulation: &PeSimulation| {
+        let status = simulation.pe().status.unwrap();
+        condition::get(&status.conditions, condition::CONTENDED).map(|contended| contended.message.clone())
+    };
+    for (is_unseen, is_hidden) in [(false, false), (true, false), (false, true)] {
+        let mut simulation = second_launch();
+        let pod = simulation.pods()[0].metadata.uid.clone();
+        if is_unseen {
+            simulation.happen_unseen(ClusterEvent::GiveAway);
+        } else {
+            simulation.happen(ClusterEvent::GiveAway);
+        }
+        work(&mut simulation);
+        assert_eq!(launches(&simulation), (2, 0, Some(PePhase::Running)));
+        let message = contended(&simulation).unwrap();
+        assert!(message.contains("metadata.ownerReferences") && message.contains("ConfigMap flow-3-text"), "{message}");
+        work(&mut simulation);
+        let told: Vec<_> = simulation.notices().into_iter().map(|notice| (notice.warning, notice.reason)).collect();
+        assert_eq!(told, [(true, "Contended".into())]);
+        simulation.happen(ClusterEvent::Request(1));
+        if is_hidden {
+            // The mirror does not show it when the next launch has been recorded.
+            simulation.deliver_all();
+            simulation.meanwhile(0, unlabelled(names::LABEL_APP));
+        }
+        settle(&mut simulation);
+        assert_eq!((launches(&simulation), simulation.pods().len()), ((3, 0, Some(PePhase::Running)), 1));
+        assert_ne!(simulation.pods()[0].metadata.uid, pod);
+        assert_eq!(contended(&simulation), None);
+    }
+}
+
+/// The answer to its creation is lost, and something else controls it before anybody sees it.
+#[test]
+fn a_pod_that_is_given_away_before_it_is_recorded_gets_no_other_one_beside_it() {
+    let mut simulation = PeSimulation::new();
+    simulation.lose_answer_after(1, true);
+    simulation.reconcile();
+    simulation.happen(ClusterEvent::GiveAway);
+    work(&mut simulation);
+    assert_eq!(simulation.pods().len(), 1);
+    simulation.happen(ClusterEvent::Request(1));
+    settle(&mut simulation);
+    assert_eq!((launches(&simulation), simulation.pods().len()), ((2, 0, Some(PePhase::Running)), 1));
+}
+
 #[test]
 fn with_somebody_who_changes_the_metadata_of_a_pod_again_and_again_nobody_writes_in_turn_for_ever() {
     let mut simulation = second_launch();

@@ -1,6 +1,8 @@
 //! Widths that the compiler refuses or does not come to an end with, and regions that are not there.
 
 use super::*;
+use std::time::Duration;
+use streams_kubernetes::queue::Outcome;
 
 #[test]
 fn a_width_that_the_compiler_refuses_costs_nobody_else_anything() {
@@ -224,7 +226,7 @@ fn a_request_without_room_for_its_status_holds_up_nobody() {
         });
         simulation.request("large", &[("R", 4)]);
         simulation.request("good", &[("S", 3)]);
-        simulation.settle();
+        go_on(&mut simulation, 12);
         assert_eq!((end(&simulation, "good"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(2, 3)));
         assert_eq!(end(&simulation, "large"), (None, String::new()), "{words}");
         let requests = simulation.leader.observed().requests;
@@ -239,6 +241,37 @@ fn a_request_without_room_for_its_status_holds_up_nobody() {
         simulation.settle();
         simulation.check_at_rest();
         assert_eq!((end(&simulation, "large"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(4, 3)));
+    }
+}
+
+/// Each would have a place of those that the job may have, for ever.
+#[test]
+fn a_request_without_room_for_its_status_goes_after_a_while() {
+    for is_other_process in [false, true] {
+        let mut simulation = JobSimulation::running();
+        simulation.server.refuse(|call| {
+            let is_told = call.verb == Verb::ReplaceStatus && &*call.key.name == "large";
+            is_told.then(|| *Status::failure("Request entity too large", "Unknown").with_code(413).boxed())
+        });
+        simulation.request("large", &[("R", 4)]);
+        let request = |simulation: &JobSimulation| simulation.server.get::<Resize>(&key().sibling("large"));
+        go_on(&mut simulation, 4);
+        let created = request(&simulation).unwrap().metadata.creation_timestamp.unwrap().0;
+        let age = simulation.server.now().duration_since(created).as_secs();
+        simulation.wait(599 - u64::try_from(age).unwrap());
+        if is_other_process {
+            simulation.crash();
+        }
+        let outcome = simulation.reconcile();
+        let is_soon = matches!(outcome, Some(Outcome::Again(delay)) if delay <= Duration::from_secs(1));
+        assert!(is_soon, "it looks again by itself: {outcome:?}");
+        assert!(request(&simulation).is_some());
+        simulation.wait(1);
+        simulation.reconcile();
+        simulation.collect();
+        assert_eq!(request(&simulation), None);
+        simulation.reconcile();
+        assert_eq!(simulation.leader.observed().last_failure, None);
     }
 }
 

@@ -288,7 +288,7 @@ impl Bundles for Services {
     }
 
     // What it gives is never out of a memory.
-    fn note_unusable(&self, _: &str) {}
+    fn note_unusable(&self, _: &str, _: &str) {}
 }
 
 /// What is in a version of a bundle.

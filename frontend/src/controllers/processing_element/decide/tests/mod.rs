@@ -47,6 +47,7 @@ fn pod(launch_count: u64) -> ObservedPod {
         gone_by: None,
         disruption: None,
         left_behind: false,
+        other_controller: None,
         spoilt: None,
     }
 }

@@ -606,6 +606,59 @@ fn a_status_that_was_reset_goes_on_with_the_newest_pod() {
 }
 
 #[test]
+fn a_pod_that_the_pe_does_not_control_moves_no_launch_count_but_may_not_run_beside_its_next_pod() {
+    let others = |launch| {
+        let taken = ObservedPod { other_controller: Some("ReplicaSet web (uid x)".to_owned()), ..pod(launch) };
+        [ObservedPod { left_behind: true, ..pod(launch) }, taken]
+    };
+    for other in others(u64::from(u32::MAX)) {
+        let lost = PeObservation { pods: vec![other.clone()], ..new() };
+        let decision = decide(&lost);
+        assert_eq!((decision.action, decision.deletions), (PeAction::Describe, vec![]), "it is waited for");
+        assert_eq!(decision.status.phase, Some(PePhase::Replacing));
+        let ended = ObservedPod { stage: ended(false, 0, "Completed"), ..other.clone() };
+        assert_eq!(decide(&PeObservation { pods: vec![ended], ..new() }).action, PeAction::Create);
+        // The newest that counts is another one.
+        let settled = settle(PeObservation { pods: vec![pod(4), other], ..new() }, unseen());
+        assert_eq!(settled.observed.status.launch_count, 4);
+    }
+    for first in others(1) {
+        let settled = settle(PeObservation { pods: vec![first], ..new() }, unseen());
+        assert_eq!(settled.observed.status.launch_count, 1, "the first is recorded once it is there");
+    }
+}
+
+#[test]
+fn that_something_else_controls_the_pod_is_told_once_before_anything_else_of_its_metadata() {
+    let taken = |observed: &mut PeObservation| {
+        observed.pods[0].other_controller = Some("ReplicaSet web (uid x)".to_owned());
+    };
+    let told =
+        |decision: &PeDecision| -> Vec<String> { decision.notices.iter().map(|notice| notice.note.clone()).collect() };
+    let mut observed = edited(taken);
+    for is_contended in [false, true] {
+        let contention = Contention { field: "metadata.labels.app".to_owned(), until: at(900) };
+        observed.contention = is_contended.then_some(contention);
+        let decision = decide(&observed);
+        let contended = condition::get(&decision.status.conditions, condition::CONTENDED).unwrap();
+        assert_eq!((decision.status.phase, &*contended.reason), (Some(PePhase::Running), "ControlledByOthers"));
+        assert!(contended.message.contains("metadata.ownerReferences"), "{}", contended.message);
+        assert!(contended.message.contains("ReplicaSet web (uid x)"), "{}", contended.message);
+        let expected = if is_contended { vec![] } else { vec![contended.message.clone()] };
+        assert_eq!(told(&decision), expected, "it is told once");
+        observed.status = decision.status;
+    }
+    // Another one is asked for: this one goes, whoever controls it.
+    observed.wanted.restart_requested = Some("now".to_owned());
+    let settled = settle(observed, unseen());
+    assert_eq!((settled.deletions, settled.observed.status.launch_count), (vec![pod(2).name], 3));
+    let status = settled.observed.status;
+    assert!(
+        condition::get(&status.conditions, condition::CONTENDED).is_none_or(|it| it.reason != "ControlledByOthers")
+    );
+}
+
+#[test]
 fn a_pod_that_is_not_seen_is_looked_for_once() {
     let mut observed = PeObservation { pods: Vec::new(), ..running() };
     observed.wanted.policies = Policies::default();

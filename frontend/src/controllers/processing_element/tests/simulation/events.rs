@@ -15,6 +15,7 @@ use streams_api::{
     Job, OlderTexts, Placement, ProcessingElement, RolloutOptions, TerminationOutcome, TraceLevel, names,
 };
 use streams_kubernetes::Key;
+use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::Server;
 
 /// Something that happens without the controller.
@@ -42,6 +43,8 @@ pub(in super::super) enum ClusterEvent {
     Unannotate(&'static str),
     /// Somebody takes the owner references from the newest pod of the PE.
     Disown,
+    /// Somebody gives it to something else.
+    GiveAway,
     /// Somebody deletes the newest pod by force.
     Vanish,
     /// Somebody deletes the newest pod by force, and makes another one of its name.
@@ -193,6 +196,16 @@ impl Surroundings {
             ClusterEvent::Disown => {
                 let Some(pod) = self.newest(|pod| self.is_present(pod)) else { return false };
                 self.server.edit::<Pod>(&Key::of(&pod), |pod| pod.metadata.owner_references = None)
+            }
+            ClusterEvent::GiveAway => {
+                let (Some(pod), Some(other)) =
+                    (self.newest(|pod| self.is_present(pod)), self.server.get::<ConfigMap>(&key(TEXT)))
+                else {
+                    return false;
+                };
+                self.server.edit::<Pod>(&Key::of(&pod), |pod| {
+                    pod.metadata.owner_references = Some(vec![controlled_by(&other)]);
+                })
             }
             ClusterEvent::Evict => {
                 let Some(pod) = self.newest(|pod| pod.node.is_some() && pod.end().is_none()) else { return false };
