@@ -55,12 +55,37 @@ pub(crate) fn subscription(text: &str) -> Result<Expression, Problem> {
     Expression::parse(text, &Limits::default()).map_err(Problem::Subscription)
 }
 
-/// Whether PEs can read a filter: one that is sent another one ends (rule expression-15).
-///
-/// # Errors
-/// They cannot.
-pub(crate) fn check_filter(text: &str) -> Result<(), Problem> {
-    Expression::parse_filter(text, &Limits::default()).map(drop).map_err(Problem::Filter)
+/// What PEs are told of a filter.
+enum ToldFilter {
+    /// Nothing: every tuple passes.
+    None,
+    /// This text.
+    Text(Arc<str>),
+    /// There is no text for it: no tuple passes.
+    PassesNothing,
+}
+
+impl ToldFilter {
+    /// What PEs are told of the filter with this text. Constants are left out: PEs take them for names of attributes,
+    /// find none, and send all tuples (rule expression-15).
+    ///
+    /// # Errors
+    /// They cannot read it: one that is sent such a filter ends.
+    fn of(text: &str) -> Result<Self, Problem> {
+        let filter = Expression::parse_filter(text, &Limits::default()).map_err(Problem::Filter)?;
+        if filter.check_conditions().is_ok() {
+            return Ok(Self::Text(Arc::from(text)));
+        }
+        let filter = filter.without_constants();
+        match filter.constant() {
+            Some(true) => Ok(Self::None),
+            Some(false) => Ok(Self::PassesNothing),
+            None => {
+                filter.check_conditions().map_err(Problem::Filter)?;
+                Ok(Self::Text(filter.to_string().into()))
+            }
+        }
+    }
 }
 
 /// Whether a filter may be set: PEs can read it, and take nothing in it for the name of an attribute that is a constant
@@ -122,16 +147,21 @@ pub(crate) fn import(object: &Import) -> Result<broker::Import, Problem> {
         Ok(Subscription { scope: Arc::from(&*import.application_scope), expression })
     });
     let subscription = by_properties.transpose()?;
-    let filter = streams.filter.as_deref().filter(|filter| !filter.is_empty());
-    filter.map(check_filter).transpose()?;
-    Ok(broker::Import {
+    let mut import = broker::Import {
         port: input_port(object),
         job_id: spec.job_id,
         port_index: spec.port_index,
         named: named.collect(),
         subscription,
-        filter: filter.map(Arc::from),
-    })
+        filter: None,
+    };
+    match streams.filter.as_deref().filter(|filter| !filter.is_empty()).map(ToldFilter::of).transpose()? {
+        None | Some(ToldFilter::None) => {}
+        Some(ToldFilter::Text(text)) => import.filter = Some(text),
+        // It asks for nothing.
+        Some(ToldFilter::PassesNothing) => (import.named, import.subscription) = (Vec::new(), None),
+    }
+    Ok(import)
 }
 
 #[cfg(test)]
@@ -224,7 +254,6 @@ mod tests {
         ];
         for (streams, status, expected) in table {
             let found = import(&an_import(&streams, &status)).map(|import| {
-                assert_eq!(import.filter, None);
                 let is_of_any = import.named.iter().any(|named| named.application.is_none());
                 (import.subscription.map(|subscription| subscription.expression.to_string()), is_of_any)
             });
@@ -234,6 +263,35 @@ mod tests {
                 }
                 (Err(found), Err(expected)) => assert!(found.to_string().starts_with(expected), "{found}"),
                 (found, expected) => panic!("{found:?} {expected:?}: {streams} {status}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_pes_are_told_of_a_filter_has_no_constants() {
+        // filter -> what PEs are told, and whether the stream is asked for
+        let table = [
+            ("", Ok((None, true))),
+            ("a == 1", Ok((Some("a == 1"), true))),
+            ("a  ==  1", Ok((Some("a  ==  1"), true))),
+            ("(a == 1) && true", Ok((Some("a == 1"), true))),
+            ("false || a == true", Ok((Some("a == true"), true))),
+            ("a == 1 || true", Ok((None, true))),
+            ("true", Ok((None, true))),
+            ("false", Ok((None, false))),
+            ("false && (a == 1)", Ok((None, false))),
+            ("true == 1", Err("filter: PEs take true and false")),
+            ("a == b", Err("filter: the right side has to be")),
+        ];
+        for (filter, expected) in table {
+            let streams = json!({"filter": filter, "nameBasedImports": {"0":
+                {"applicationName": "", "applicationScope": "S", "streamName": "s", "importOperName": "In"}}});
+            let told = import(&an_import(&streams, &json!(null)));
+            let told = told.map(|import| (import.filter.clone(), !import.named.is_empty()));
+            match (told, expected) {
+                (Ok((told, asks)), Ok(expected)) => assert_eq!((told.as_deref(), asks), expected, "{filter}"),
+                (Err(problem), Err(expected)) => assert!(problem.to_string().starts_with(expected), "{problem}"),
+                (told, expected) => panic!("{told:?} {expected:?}: {filter}"),
             }
         }
     }

@@ -152,7 +152,10 @@ pub(crate) fn refusal(spec: &JobSpec, running: Option<&Settled>) -> Option<Failu
             return refused("NotSupported", message.to_owned());
         }
         if !is_list_of(&running.redis, wanted) {
-            return refused("NotSupported", format!("{message}, and these are others: take redis away, then put back what it was"));
+            return refused(
+                "NotSupported",
+                format!("{message}, and these are others: take redis away, then put back what it was"),
+            );
         }
     }
     if let Some(taken) = place_of(&options).and_then(mounts::taken) {

@@ -68,7 +68,8 @@ mod tests {
     #[test]
     fn requests_do_not_wait_for_objects_that_cannot_be_written_nor_objects_for_requests() {
         let object = |name: &str| JobAction::RestoreMetadata(name.to_owned());
-        let (a, b, admit, width) = (object("a"), object("b"), JobAction::Admit, JobAction::TakeOver { region: 0, width: 2 });
+        let (a, b, admit, width) =
+            (object("a"), object("b"), JobAction::Admit, JobAction::TakeOver { region: 0, width: 2 });
         let table = [
             // last one that came to nothing -> order
             (None, [&a, &admit, &b, &width]),

@@ -3,10 +3,7 @@
 //! An Import is no node of the topology: its subscription goes to every input port that it reaches. An Export is none
 //! either: its properties go to the output port that feeds it. Channel functions in names and property values are
 //! replaced as text. Subscriptions and filters are expressions: channel functions become numbers in them, and constants
-//! are folded. An expression without channel functions is the same in all channels, so it is folded once. A filter that
-//! PEs could not read as it is then is refused: exporting PEs, of other jobs as well, would end (rule expression-15).
-//! Constants that are left in a filter are left out of it, and it is empty if it is always true; PEs would take them for
-//! names of attributes, find none, and send all tuples. So one that lets no tuple through in some channel is refused.
+//! are folded. An expression without channel functions is the same in all channels, so it is folded once.
 //!
 //! Invariant: a text is charged for before it is made. Replacing a channel function makes no text longer: no channel
 //! has more digits than the shortest of them has letters.
@@ -30,9 +27,6 @@ use std::cell::OnceCell;
 
 /// Scope of an import that names none.
 const DEFAULT_SCOPE: &str = "Default";
-/// What the expressions of an Import are called.
-const SUBSCRIPTION: &str = "subscription";
-const FILTER: &str = "filter";
 
 /// The imports of each input port that has some: (node, port) -> imports.
 pub(super) type ImportsOfPorts = Vec<((Node, u32), EvaluatedImports)>;
@@ -107,7 +101,7 @@ fn expressions(import: &logical::Import) -> [(Option<&str>, &'static str); 2] {
         ImportedStreams::ByProperties { subscription, .. } => Some(subscription.as_str()),
         ImportedStreams::ByName(_) => None,
     };
-    [(subscription, SUBSCRIPTION), (import.filter.as_deref(), FILTER)]
+    [(subscription, "subscription"), (import.filter.as_deref(), "filter")]
 }
 
 /// Parses an expression of an Import. An empty text is no expression. Returns nothing at all if there is a problem.
@@ -135,47 +129,31 @@ struct ParsedImport<'a> {
 /// An expression of an Import. An empty text is none.
 #[derive(Clone)]
 struct ParsedExpression {
-    /// Subscription or filter.
-    what: &'static str,
-    /// Whether PEs read it as a filter.
-    is_filter: bool,
     expression: Option<Expression>,
     /// What it is folded to in all channels, once that is known. An expression that varies has none.
     same: OnceCell<String>,
 }
 
 impl ParsedExpression {
-    fn subscription(expression: Option<Expression>) -> Self {
-        Self { what: SUBSCRIPTION, is_filter: false, expression, same: OnceCell::new() }
-    }
-
-    fn filter(expression: Option<Expression>) -> Self {
-        Self { what: FILTER, is_filter: true, expression, same: OnceCell::new() }
+    fn new(expression: Option<Expression>) -> Self {
+        Self { expression, same: OnceCell::new() }
     }
 
     /// How long folding takes, in steps of a [`crate::budget::Pace`].
     fn folding_steps(&self) -> u32 {
         match &self.expression {
-            Some(expression) if self.same.get().is_none() => {
-                // What a filter is folded to is read once more, and so is what it is without constants.
-                let times = if self.is_filter { 3 } else { 1 };
-                u32::try_from(expression.length()).unwrap_or(u32::MAX).saturating_mul(times)
-            }
+            Some(expression) if self.same.get().is_none() => u32::try_from(expression.length()).unwrap_or(u32::MAX),
             _ => 1,
         }
     }
 
     /// Its text with the channels put in, folded.
-    fn fold(&self, operator: &logical::Operator, intrinsics: &Intrinsics) -> Result<Cow<'_, str>, Problem> {
+    fn fold(&self, intrinsics: &Intrinsics) -> Result<Cow<'_, str>, spl_expression::Error> {
         let Some(expression) = &self.expression else { return Ok(Cow::Borrowed("")) };
         if let Some(same) = self.same.get() {
             return Ok(Cow::Borrowed(same.as_str()));
         }
-        let folded = expression.substitute_and_fold(intrinsics);
-        let mut folded = folded.map_err(|error| bad_expression(operator, self.what, &error))?.to_string();
-        if self.is_filter {
-            folded = as_filter(operator, &folded)?;
-        }
+        let folded = expression.substitute_and_fold(intrinsics)?.to_string();
         if expression.varies() {
             return Ok(Cow::Owned(folded));
         }
@@ -222,7 +200,7 @@ impl<'a> ParsedImport<'a> {
         let [subscription, filter] = expressions(import).map(|(text, what)| parse(operator, text, what, problems));
         let (Some(subscription), Some(filter), true) = (subscription, filter, whole) else { return Ok(None) };
         let name = names::operator(shape, id, 0);
-        let (subscription, filter) = (ParsedExpression::subscription(subscription), ParsedExpression::filter(filter));
+        let [subscription, filter] = [subscription, filter].map(ParsedExpression::new);
         Ok(Some(Self { import, subscription, filter, name, targets }))
     }
 
@@ -233,11 +211,12 @@ impl<'a> ParsedImport<'a> {
     /// Folds its expressions in one channel.
     fn evaluate(&self, operator: &logical::Operator, channels: &[Channel]) -> Result<EvaluatedImport<'_>, Problem> {
         let intrinsics = intrinsics(channels);
+        let bad = |what: &'static str| move |error: spl_expression::Error| bad_expression(operator, what, &error);
         let filter = match self.import.filter {
-            Some(_) => Some(self.filter.fold(operator, &intrinsics)?),
+            Some(_) => Some(self.filter.fold(&intrinsics).map_err(bad("filter"))?),
             None => None,
         };
-        let subscription = self.subscription.fold(operator, &intrinsics)?;
+        let subscription = self.subscription.fold(&intrinsics).map_err(bad("subscription"))?;
         Ok(EvaluatedImport { import: self.import, intrinsics, filter, subscription })
     }
 }
@@ -245,35 +224,6 @@ impl<'a> ParsedImport<'a> {
 fn bad_expression(operator: &logical::Operator, what: &str, error: &spl_expression::Error) -> Problem {
     let message =
         format!("{}: its {what} is no expression: {}", excerpt(&operator.logical_name), excerpt(&error.to_string()));
-    Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(operator.place)
-}
-
-/// What PEs get of a filter that is folded: nothing, if it is always true.
-fn as_filter(operator: &logical::Operator, folded: &str) -> Result<String, Problem> {
-    let bad = |text: &str, error| bad_filter(operator, text, &error);
-    let filter = Expression::parse_filter(folded, &Limits::default()).map_err(|error| bad(folded, error))?;
-    let filter = filter.without_constants();
-    match filter.constant() {
-        Some(true) => return Ok(String::new()),
-        Some(false) => return Err(passes_nothing(operator)),
-        None => {}
-    }
-    let text = filter.to_string();
-    let read = Expression::parse_filter(&text, &Limits::default());
-    read.and_then(|filter| filter.check_conditions()).map_err(|error| bad(&text, error))?;
-    Ok(text)
-}
-
-fn passes_nothing(operator: &logical::Operator) -> Problem {
-    let name = excerpt(&operator.logical_name);
-    let message = format!("{name}: its {FILTER} is false for every tuple in a channel, which PEs cannot be told");
-    Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(operator.place)
-}
-
-/// The offset of the error is that in the folded text.
-fn bad_filter(operator: &logical::Operator, folded: &str, error: &spl_expression::Error) -> Problem {
-    let (name, folded, error) = (excerpt(&operator.logical_name), excerpt(folded), excerpt(&error.to_string()));
-    let message = format!("{name}: PEs cannot read its {FILTER} {folded}: {error}");
     Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(operator.place)
 }
 

@@ -182,28 +182,6 @@ fn a_filter_is_not_cleared_by_an_import_without_one() {
 }
 
 #[test]
-fn what_a_filter_is_folded_to_is_what_pes_have_to_read() {
-    for (written, folded) in [
-        ("x == 1 + getChannel() * 2", "x == -1"),
-        ("x == &apos;a&apos;", "x == \"a\""),
-        ("x &gt; (2 - 1)", "x > 1"),
-        ("1 == 1", ""),
-        ("true", ""),
-        ("x &amp;&amp; (2 == 2)", "x"),
-        ("getChannel() == 0 || x == 1", "x == 1"),
-        ("x == 1 &amp;&amp; getChannel() &lt; 0 || y == 1", "x == 1 || y == 1"),
-        ("x == 1 || getChannel() &lt; 0", ""),
-        ("x == true &amp;&amp; true", "x == true"),
-    ] {
-        let import = "<nameBasedImport applicationName='a' streamName='s'/>";
-        let sketch = Sketch::new().op("A", 1, 0).import("I", import, &format!("filter='{written}'"));
-        let topology = expand(&sketch.connect("I:0", "A:0"));
-        let imports = topology.operators.values().next().unwrap().inputs[0].imports.clone().unwrap();
-        assert_eq!(imports.filter.as_deref(), Some(folded), "{written}");
-    }
-}
-
-#[test]
 fn numbers_survive_a_chain_of_resizes() {
     let widths = |outer: i128, inner: i128| nested().override_width("C", outer).override_width("C.B", inner);
     let mut running = expand(&widths(2, 2));
