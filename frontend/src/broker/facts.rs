@@ -274,7 +274,7 @@ mod tests {
             ("", Ok((None, true))),
             ("a == 1", Ok((Some("a == 1"), true))),
             ("a  ==  1", Ok((Some("a  ==  1"), true))),
-            ("(a == 1) && true", Ok((Some("a == 1"), true))),
+            ("(a == 1) && true", Ok((Some("(a == 1)"), true))),
             ("false || a == true", Ok((Some("a == true"), true))),
             ("a == 1 || true", Ok((None, true))),
             ("true", Ok((None, true))),
