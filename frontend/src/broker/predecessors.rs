@@ -1,15 +1,15 @@
 //! Ports of jobs that were made again under their names (rule import-11).
 //!
-//! A PE tells its routes by labels, which have the name of a job and not its number. If a label that it knows comes with
-//! another number, the runtime goes on with the route that it has, and takes the other end of it for the one before; so
-//! it must have seen a document without the label in between. Datagrams get lost. So what comes under the label of a
-//! port that went a while ago is left out of what a PE gets, until its own pod was answered once without it.
+//! A PE tells its routes by labels, which have the name of a job and not its number. If a label that it knows comes
+//! with another number, the runtime goes on with the route that it has, and takes the other end of it for the one
+//! before; so it must have seen a document without the label in between. Datagrams get lost. So what comes under the
+//! label of a port that went a while ago is left out of what a PE gets, until its own pod was answered once without it.
 //!
 //! Knows: labels, numbers of jobs, what PEs were answered. Must not know: objects, who asks.
 //!
-//! Invariants: nothing is kept of a port for longer than [`REMEMBERED`] after it has gone, or after it became known what
-//! matches; by then each PE has asked. Of a port at most [`JOBS`] are kept, each job once. Of PEs only those are kept
-//! that were answered without something that they match.
+//! Invariants: nothing is kept of a port for longer than [`REMEMBERED`] after it has gone, or after it became known
+//! what matches; by then each PE has asked. Of a port at most [`JOBS`] are kept, each job once. Of PEs only those are
+//! kept that were answered without something that they match.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn what_went_is_forgotten_when_every_pe_has_asked() {
         let begun = Instant::now();
-        // when the port went once more, when it was not known last what matches -> how many are known after 64, 65, 75 s
+        // when the port went once more, when it was not known last what matches -> known after 64, 65 and 75 s
         let table = [(None, None, [1, 0, 0]), (Some(10), None, [2, 1, 0]), (None, Some(10), [1, 1, 0])];
         for (again, unsettled, expected) in table {
             let mut known = Predecessors::default();

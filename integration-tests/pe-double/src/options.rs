@@ -42,7 +42,7 @@ pub struct Options {
     /// How often it asks for messages about consistent regions, in milliseconds.
     #[arg(long, env = "PE_DOUBLE_REGION_POLL_MS", default_value_t = 5_000)]
     pub region_poll_ms: u64,
-    /// How long it keeps the address at which it asks for them, in milliseconds. Where it reports it looks up each time.
+    /// How long it keeps the address at which it asks for them, in milliseconds. Where it reports it looks up anew.
     #[arg(long, env = "PE_DOUBLE_REGION_ADDRESS_MS", default_value_t = 60_000)]
     pub region_address_ms: u64,
     /// How long it waits for its static connections before it moves the first tuple, in milliseconds.

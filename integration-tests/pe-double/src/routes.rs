@@ -1,9 +1,10 @@
 //! Dynamic connections: messages about them (UDP on port 10000), and the question that is asked at the start and after
 //! a minute without message. Each document says all routes of the PE; what differs from the one before is done.
 //!
-//! As in the runtime, a message of more than 16,384 bytes is cut, and an answer 404 ends all exports and no import. What
-//! has a label that was there before is no new route, though it leads to another job: an export has another filter, if
-//! it leads where it did, an import stays what it was. What goes is taken to lead where the last document said.
+//! As in the runtime, a message of more than 16,384 bytes is cut, and an answer 404 ends all exports and no import.
+//! What has a label that was there before is no new route, though it leads to another job: an export has another
+//! filter, if it leads where it did, an import stays what it was. What goes is taken to lead where the last document
+//! said.
 
 use crate::api::Api;
 use crate::connections::{Connections, lock};

@@ -172,8 +172,8 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         reports.into_iter().for_each(|report| report.answer());
         if let Some(state) = state {
             memory.has_taken_over = true;
-            // A region of a job that rests is not unwell: its pods are gone because somebody wants it so. It is looked at
-            // again when they go, and when they are back.
+            // A region of a job that rests is not unwell: its pods are gone because somebody wants it so. It is looked
+            // at again when they go, and when they are back.
             let job = self.regions.mirrors.jobs.get(&key.sibling(&region.spec.job_name));
             if job.is_some_and(|job| job.spec.suspend) {
                 self.figures.remove(key);

@@ -239,7 +239,7 @@ async fn pes_are_told_once_and_of_the_end_and_nothing_is_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pe_is_told_of_a_job_that_was_made_again_when_it_was_answered_without_it() {
-    // whether its pod asks this replica -> after how many seconds it is sent something, and whether the new route is in it
+    // whether its pod asks this replica -> after how many seconds it is sent something, and whether that has the route
     let table: [(bool, &[(u64, bool)]); 2] =
         [(true, &[(1, true)]), (false, &[(1, false), (2, false), (7, false), (60, true)])];
     for (asks, expected) in table {

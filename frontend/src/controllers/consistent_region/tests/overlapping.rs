@@ -4,7 +4,7 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Region 0, whose period is two seconds, has told its PEs to go on. They are in region 1, too, of which this is stored.
+/// Region 0, whose period is two seconds, has told its PEs to go on. They are in region 1, too; that has this record.
 async fn resumed_beside(other: Value) -> Fixture {
     let fixture = Fixture::new(json!({"periodMilliseconds": 2_000}));
     for number in 0..2 {
