@@ -1,8 +1,9 @@
 //! The manifests of the custom resources.
 //!
 //! The schemas that are derived from the types are put into the form that the API server likes best: integer formats
-//! that it knows, and no `nullable`, so that an explicit `null` means "not set". A status is one value to server-side
-//! apply: its controller writes it as a whole, and to keep a record of each field costs the API server at each write.
+//! that it knows, and no `nullable`, so that an explicit `null` means "not set". A status that only programs write is one
+//! value to server-side apply: they write it as a whole, and to keep a record of each field costs the API server at each
+//! write. Users, too, write parts of that of exports and imports.
 
 use super::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, Resize};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -46,6 +47,8 @@ pub fn file_name(crd: &CustomResourceDefinition) -> String {
 }
 
 fn tidy(crd: CustomResourceDefinition) -> Result<CustomResourceDefinition, serde_json::Error> {
+    let is_written_by_users =
+        [Export::crd_name(), Import::crd_name()].contains(&crd.metadata.name.as_deref().unwrap_or_default());
     let mut value = serde_json::to_value(crd)?;
     let versions = value.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
     for version in versions.into_iter().flatten() {
@@ -53,7 +56,7 @@ fn tidy(crd: CustomResourceDefinition) -> Result<CustomResourceDefinition, serde
             tidy_schema(schema);
         }
         let status = version.pointer_mut("/schema/openAPIV3Schema/properties/status");
-        if let Some(status) = status.and_then(Value::as_object_mut) {
+        if let Some(status) = status.filter(|_| !is_written_by_users).and_then(Value::as_object_mut) {
             status.insert("x-kubernetes-map-type".to_owned(), "atomic".into());
         }
     }
@@ -149,13 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_one_value_and_a_spec_is_not() {
+    fn a_status_that_programs_write_is_one_value_and_a_spec_is_not() {
         for crd in crds().unwrap() {
             let kind = &crd.spec.names.kind;
             for version in &crd.spec.versions {
                 let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref()).unwrap();
                 let kind_of_map = |part: &str| schema.properties.as_ref()?.get(part)?.x_kubernetes_map_type.as_deref();
-                assert_eq!((kind_of_map("status"), kind_of_map("spec")), (Some("atomic"), None), "{kind}");
+                let expected = Some("atomic").filter(|_| !["Export", "Import"].contains(&kind.as_str()));
+                assert_eq!((kind_of_map("status"), kind_of_map("spec")), (expected, None), "{kind}");
             }
         }
     }
