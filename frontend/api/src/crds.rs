@@ -1,9 +1,9 @@
 //! The manifests of the custom resources.
 //!
 //! The schemas that are derived from the types are put into the form that the API server likes best: integer formats
-//! that it knows, and no `nullable`, so that an explicit `null` means "not set". A status that only programs write is one
-//! value to server-side apply: they write it as a whole, and to keep a record of each field costs the API server at each
-//! write. Users, too, write parts of that of exports and imports.
+//! that it knows, and no `nullable`, so that an explicit `null` means "not set". A status that only programs write is
+//! one value to server-side apply: they write it as a whole, and to keep a record of each field costs the API server
+//! at each write. Users, too, write parts of that of exports and imports.
 
 use super::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, Resize};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
