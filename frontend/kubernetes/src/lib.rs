@@ -3,6 +3,7 @@
 //! | Module | What it is for | Specified in |
 //! |---|---|---|
 //! | [`client`] | the stack that every call goes through: deadline, bounded retries, metrics | rules call-1 to call-3 |
+//! | [`client::configuration`] | which API server a program outside of a cluster talks to, and through which proxy | |
 //! | [`cluster`] | the interface (a trait) to the cluster: the verbs of the API server, the time, Events | |
 //! | [`error`] | errors of calls, one for each way to react | rule call-4 |
 //! | [`writer`] | writes: apply, create or match, compare-and-swap of a status, deletion | rules call-8 to call-11 |

@@ -1,6 +1,7 @@
 //! The controller over a fake API server: scenarios with a crash at every call, and random walks.
 
 mod memories;
+mod metadata;
 mod properties;
 mod scenarios;
 mod simulation;
