@@ -17,6 +17,7 @@
 //! | [`known_launches`] | PEs of which this process knows how often they were launched |
 //! | [`remembered`] | what is kept of objects beside the mirrors, and when it ends |
 //! | [`resizing`] | whether somebody waits for a job |
+//! | [`restorations`] | how often an object was restored that somebody else changes, and when it may be again |
 //! | [`resync`] | looks at every object again from time to time |
 //! | [`traces`] | what work shows in the trace of a request |
 //! | [`start_hash`] | how a change by somebody else shows, of what pods are replaced for |
@@ -44,6 +45,7 @@ pub(crate) mod reconciler;
 pub(crate) mod remembered;
 pub(crate) mod resize;
 pub(crate) mod resizing;
+pub(crate) mod restorations;
 mod resync;
 pub(crate) mod routes;
 pub(crate) mod standing;

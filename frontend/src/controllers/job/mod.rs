@@ -19,7 +19,7 @@
 //! | [`desired`] | pure: which objects should exist for a generation, as hashes |
 //! | [`children`], [`interfaces`] | pure: the objects themselves; [`child`] and [`owned`] have their keys |
 //! | [`user_ports`] | pure: ports of Services that operators have opened under a name |
-//! | [`drift`], [`restorations`] | pure: what others changed of the objects; how often it is restored |
+//! | [`drift`] | pure: what others changed of the objects |
 //! | [`outdated`], [`pause`] | pure: fields that the API server does not keep; how long nothing is tried |
 //! | [`compilation`] | pure: what of the spec is compiled |
 //! | [`in_force`] | pure: options of a running job of which some are refused |
@@ -117,7 +117,6 @@ pub(crate) mod refusals;
 pub(crate) mod regions;
 pub(crate) mod requests;
 pub(crate) mod resources;
-pub(crate) mod restorations;
 mod rewrites;
 pub(crate) mod services;
 pub(crate) mod snapshot;

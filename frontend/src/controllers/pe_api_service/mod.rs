@@ -13,9 +13,9 @@ mod desired;
 mod tests;
 
 use crate::controllers::endpoint_slices::{COMPARE_AGAIN, Family, Slices};
-use crate::controllers::job::restorations::Restorations;
 use crate::controllers::reconciler::{self, Next};
 use crate::controllers::remembered::Remembered;
+use crate::controllers::restorations::Restorations;
 use crate::mirrors::Mirrors;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;

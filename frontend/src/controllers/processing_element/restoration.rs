@@ -9,7 +9,7 @@ use super::decide::PodToRestore;
 use super::metadata::{Wanted, patch, spoilt};
 use super::observed::Contention;
 use super::reconciler::PeReconciler;
-use crate::controllers::job::restorations::Restorations;
+use crate::controllers::restorations::Restorations;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
