@@ -27,6 +27,8 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 const GOES_WELL: u32 = 16;
 /// But for so long at least.
 const REMEMBERED_AT_LEAST: Duration = Duration::from_secs(10);
+/// A call that failed although a write was answered so short a time before did not fail because of the API server.
+const JUST_BEFORE: Duration = Duration::from_secs(1);
 
 /// By namespace.
 #[derive(Debug, Default)]
@@ -34,6 +36,8 @@ pub(super) struct Troubles {
     by_namespace: HashMap<Arc<str>, Writes>,
     /// Until when any of them may be in trouble.
     until: Option<Instant>,
+    /// When a write was answered last, and not slowly.
+    answered_at: Option<Instant>,
 }
 
 /// What the writes of a namespace show.
@@ -48,13 +52,16 @@ struct Writes {
     suspected_at: Option<Instant>,
     /// When the last one had ended that shows that the namespace is in trouble.
     trouble_at: Option<Instant>,
+    /// Nobody's writes were answered then: perhaps it was the API server.
+    is_with_all: bool,
     /// How many were as usual since then, one after the other.
     went_well: u32,
 }
 
 impl Writes {
     fn new(now: Instant) -> Self {
-        Self { answered: 0, lately: 0.0, last: now, suspected_at: None, trouble_at: None, went_well: 0 }
+        let (suspected_at, trouble_at) = (None, None);
+        Self { answered: 0, lately: 0.0, last: now, suspected_at, trouble_at, is_with_all: false, went_well: 0 }
     }
 
     fn note(&mut self, took: f64) {
@@ -73,6 +80,7 @@ impl Writes {
         let is_shown = suspected_at.is_some_and(|at| begun >= at);
         if is_shown {
             self.trouble_at = Some(now);
+            self.is_with_all = false;
         }
         if is_shown || suspected_at.is_none() {
             self.suspected_at = Some(now);
@@ -92,8 +100,10 @@ impl Writes {
 impl Troubles {
     /// A try of a call of this namespace failed because of what it asked for.
     pub(super) fn failed(&mut self, namespace: &Arc<str>, now: Instant) {
+        let is_with_all = self.answered_at.is_none_or(|at| now.saturating_duration_since(at) >= JUST_BEFORE);
         let writes = self.writes(namespace, now);
         writes.trouble_at = Some(now);
+        writes.is_with_all = is_with_all;
         writes.went_well = 0;
         self.until = Some(now + REMEMBERED_FOR);
     }
@@ -110,6 +120,9 @@ impl Troubles {
         if is_slow_alone && writes.was_slow_alone(begun, now) {
             self.until = Some(now + REMEMBERED_FOR);
         }
+        if !is_slow {
+            self.answered_at = Some(now);
+        }
     }
 
     fn writes(&mut self, namespace: &Arc<str>, now: Instant) -> &mut Writes {
@@ -122,6 +135,11 @@ impl Troubles {
     pub(super) fn has(&self, namespace: &str, now: Instant) -> bool {
         let may_any = self.until.is_some_and(|until| now < until);
         may_any && self.by_namespace.get(namespace).is_some_and(|writes| writes.is_in_trouble(now))
+    }
+
+    /// It is in trouble, and as far as is known others were, too, when it was last seen to be.
+    pub(super) fn has_with_all(&self, namespace: &str, now: Instant) -> bool {
+        self.has(namespace, now) && self.by_namespace.get(namespace).is_some_and(|writes| writes.is_with_all)
     }
 
     pub(super) fn forget_what_is_past(&mut self, now: Instant) {
@@ -194,6 +212,35 @@ mod tests {
         ];
         for (number, (of, expected)) in table.into_iter().enumerate() {
             assert_eq!(in_trouble(30, of), expected, "row {number}");
+        }
+    }
+
+    #[test]
+    fn what_fails_while_nobody_is_answered_fails_with_all() {
+        let start = Instant::now() + REMEMBERED_FOR;
+        // milliseconds between the last write that was answered and one that fails, how long that write took, whose it
+        // was -> it fails with all
+        let table = [
+            (None, true),
+            (Some((999, 20, "b")), false),
+            (Some((1_000, 20, "b")), true),
+            (Some((0, 1_000, "b")), true),
+            // Something else that the namespace itself writes.
+            (Some((500, 20, "a")), false),
+        ];
+        for (answered, expected) in table {
+            let mut troubles = Troubles::default();
+            if let Some((before, took, namespace)) = answered {
+                troubles.wrote(&namespace.into(), ms(took), start - ms(before));
+            }
+            troubles.failed(&"a".into(), start);
+            assert_eq!(troubles.has_with_all("a", start), expected, "{answered:?}");
+            // Others are answered later: that says nothing of it, until it fails once more.
+            troubles.wrote(&"b".into(), ms(20), start + ms(10));
+            assert_eq!(troubles.has_with_all("a", start + ms(20)), expected, "{answered:?}");
+            troubles.failed(&"a".into(), start + ms(30));
+            assert!(troubles.has("a", start + ms(30)) && !troubles.has_with_all("a", start + ms(30)));
+            assert!(!troubles.has_with_all("b", start + ms(30)), "it is in no trouble");
         }
     }
 

@@ -37,9 +37,19 @@ impl<K> Copy for Sharing<K> {}
 
 impl<K> Sharing<K> {
     /// Keys of namespaces that are in trouble and are in progress at the same time, at most, of all these namespaces
-    /// together; of those, keys that are not urgent. Others find workers, however long the work on these takes.
-    fn in_trouble(&self) -> InProgress {
-        InProgress { all: self.not_urgent, not_urgent: self.not_urgent.div_ceil(2) }
+    /// together; of those, keys that are not urgent. Others find workers, however long the work on these takes. While
+    /// there are no others, they have together what one namespace may have: the rest is for whoever comes.
+    fn in_trouble(&self, are_there_others: bool) -> InProgress {
+        if are_there_others {
+            InProgress { all: self.not_urgent, not_urgent: self.not_urgent.div_ceil(2) }
+        } else {
+            self.of_namespace()
+        }
+    }
+
+    /// Keys of one namespace that are in progress at the same time, at most.
+    fn of_namespace(&self) -> InProgress {
+        InProgress { all: self.per_namespace, not_urgent: self.not_urgent_per_namespace }
     }
 
     /// A namespace may have three of four workers, so that others find one however slow its work is. What is not urgent
@@ -208,10 +218,10 @@ impl<K: Clone + Ord + Hash> State<K> {
         if !urgent && self.not_urgent_in_progress >= self.sharing.not_urgent {
             return None;
         }
-        let Sharing { per_namespace, not_urgent_per_namespace, .. } = self.sharing;
-        let most_of_one = InProgress { all: per_namespace, not_urgent: not_urgent_per_namespace };
-        let most_in_trouble = self.sharing.in_trouble();
+        let most_of_one = self.sharing.of_namespace();
         let in_progress_of = &self.in_progress_of;
+        let mut going_on = in_progress_of.keys().chain(self.urgent.namespaces()).chain(self.normal.namespaces());
+        let most_in_trouble = self.sharing.in_trouble(going_on.any(|namespace| !is_in_trouble(namespace)));
         let in_trouble = || {
             let of_troubled = in_progress_of.iter().filter(|(namespace, _)| is_in_trouble(namespace));
             of_troubled.fold(InProgress::default(), |sum, (_, of_namespace)| sum.and(*of_namespace))
@@ -522,21 +532,32 @@ mod tests {
         let now = Instant::now();
         let owner = |key: &String| Owner { namespace: key[..1].into(), object: key[1..].into() };
         use Urgency::{Urgent, Usual};
-        // workers; how urgent it is what four namespaces want, which of them are in trouble -> workers that these have;
-        // that another one has then for what is not urgent, and for what is
+        // workers; how urgent it is what namespaces want, which they are, which are in trouble, whether another one goes
+        // on -> workers that they have; that another one has then for what is not urgent, and for what is
         let table = [
-            (24, Usual, "", [12, 0, 12]),
-            (24, Usual, "a", [12, 0, 12]),
-            (24, Usual, "abcd", [6, 6, 12]),
-            (24, Urgent, "", [24, 0, 0]),
-            (24, Urgent, "abcd", [12, 9, 3]),
-            (4, Usual, "abcd", [1, 1, 2]),
-            (1, Usual, "abcd", [1, 0, 0]),
+            (24, Usual, "abcd", "", false, [12, 0, 12]),
+            (24, Usual, "abcd", "a", false, [12, 0, 12]),
+            (24, Usual, "abcd", "abcd", true, [6, 5, 12]),
+            (24, Usual, "abcd", "abcd", false, [9, 3, 12]),
+            (24, Urgent, "abcd", "", false, [24, 0, 0]),
+            (24, Urgent, "abcd", "abcd", true, [12, 8, 3]),
+            (24, Urgent, "abcd", "abcd", false, [18, 6, 0]),
+            // As if there were no trouble.
+            (24, Usual, "a", "", false, [9, 3, 12]),
+            (24, Usual, "a", "a", false, [9, 3, 12]),
+            (24, Urgent, "a", "a", false, [18, 6, 0]),
+            (24, Usual, "a", "a", true, [6, 5, 12]),
+            (4, Usual, "abcd", "abcd", false, [1, 1, 2]),
+            (1, Usual, "abcd", "abcd", false, [1, 0, 0]),
         ];
-        for (workers, urgency, in_trouble, expected) in table {
+        for (workers, urgency, namespaces, in_trouble, do_others_go_on, expected) in table {
             let mut state = State::new(Sharing::among(workers, owner));
             let mut found = Vec::new();
-            for (urgency, namespaces) in [(urgency, "abcd"), (Usual, "e"), (Urgent, "e")] {
+            if do_others_go_on {
+                state.add("e".to_owned(), Usual, now);
+                assert!(state.take(now, |of| in_trouble.contains(of)).is_some());
+            }
+            for (urgency, namespaces) in [(urgency, namespaces), (Usual, "e"), (Urgent, "e")] {
                 for namespace in namespaces.chars() {
                     for number in 0..30 {
                         state.add(format!("{namespace}{urgency:?}{number}"), urgency, now);

@@ -121,6 +121,11 @@ impl<T> Turns<T> {
     pub(crate) fn is_empty(&self) -> bool {
         self.namespaces.is_empty()
     }
+
+    /// The namespaces of which something waits, or of which something was left that does not count any more.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.namespaces.order.iter()
+    }
 }
 
 fn next<T>(items: &mut VecDeque<T>, mut counts: impl FnMut(&T) -> bool) -> Option<T> {

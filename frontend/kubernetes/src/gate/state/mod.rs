@@ -85,7 +85,8 @@ impl Limits {
     }
 
     /// Of all namespaces together whose calls fail, or take long, by themselves: such calls keep their places for
-    /// seconds. If there are no other namespaces, it is hardly them; they leave some for whoever comes.
+    /// seconds. If there are no other namespaces, or all were in trouble, it is hardly them; they leave some for whoever
+    /// comes.
     fn in_trouble(self, are_all: bool) -> usize {
         let most = if are_all { self.all.saturating_sub(self.patient) } else { self.all / 3 };
         most.max(1)
@@ -400,9 +401,11 @@ impl<W> State<W> {
             }
         };
         let is_in_trouble = |namespace: &Arc<str>| self.troubles.has(namespace, now);
-        let are_all = self.namespaces.keys().all(is_in_trouble);
-        let of_troubled = self.namespaces.iter().filter(|(namespace, _)| is_in_trouble(namespace));
-        let in_trouble = of_troubled.fold(UnderWay::default(), |sum, (_, calls)| sum.and(calls.under_way));
+        let of_troubled = || self.namespaces.iter().filter(|(namespace, _)| is_in_trouble(namespace));
+        let in_trouble = of_troubled().fold(UnderWay::default(), |sum, (_, calls)| sum.and(calls.under_way));
+        // Lists of all namespaces are nobody's.
+        let are_all = self.namespaces.keys().all(|namespace| namespace.is_empty() || is_in_trouble(namespace))
+            || of_troubled().all(|(namespace, _)| self.troubles.has_with_all(namespace, now));
         let part = if are_all { patient } else { patient.div_ceil(2) };
         let beside = if priority.is_patient() { in_trouble } else { self.under_way };
         Room {

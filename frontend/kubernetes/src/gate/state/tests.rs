@@ -213,30 +213,39 @@ fn count(calls: &[&'static str], of: &str) -> usize {
     calls.iter().filter(|call| call.starts_with(of)).count()
 }
 
-/// Seconds since calls of `a` and `b` have failed, others that have just made a call -> calls of those in trouble that
-/// are let in, and those of others that are let in then.
-type RowOfTrouble = (u64, &'static [&'static str], &'static [(&'static str, usize)], &'static [(&'static str, usize)]);
+/// Seconds since calls of `a` and `b` have failed, whether a write was answered just before, others that have just made
+/// a call -> calls of those in trouble that are let in, and those of others that are let in then.
+type RowOfTrouble =
+    (u64, bool, &'static [&'static str], &'static [(&'static str, usize)], &'static [(&'static str, usize)]);
 
 #[test]
 fn namespaces_in_trouble_have_a_part_of_their_own_while_others_go_on() {
     let start = Instant::now();
     let limits = Limits { all: 24, alone: 16, beside_others: 6, patient: 4, awaited: 12 };
-    let table: [RowOfTrouble; 9] = [
+    let table: [RowOfTrouble; 12] = [
         // Of what others share beside urgent calls, half, and besides.
-        (0, &["c-urgent"], &[("a-normal", 1), ("b-normal", 1)], &[("d-normal", 4)]),
-        (0, &["c-urgent", "d-normal"], &[("a-normal", 1), ("b-normal", 1)], &[("d-normal", 4)]),
-        (59, &["c-urgent"], &[("a-normal", 2)], &[("d-normal", 4)]),
-        (60, &["c-urgent"], &[("a-normal", 4)], &[("d-normal", 0)]),
+        (0, true, &["c-urgent"], &[("a-normal", 1), ("b-normal", 1)], &[("d-normal", 4)]),
+        (0, true, &["c-urgent", "d-normal"], &[("a-normal", 1), ("b-normal", 1)], &[("d-normal", 4)]),
+        (59, true, &["c-urgent"], &[("a-normal", 2)], &[("d-normal", 4)]),
+        (60, true, &["c-urgent"], &[("a-normal", 4)], &[("d-normal", 0)]),
         // A third of all.
-        (0, &["c-normal"], &[("a-normal", 4), ("b-normal", 4)], &[("d-normal", 6), ("c-normal", 6)]),
-        (0, &["c-normal"], &[("a-urgent", 4), ("b-urgent", 4)], &[("d-normal", 4), ("c-awaited", 6)]),
-        (0, &["c-normal"], &[("a-awaited", 8)], &[("d-awaited", 6), ("c-urgent", 6)]),
+        (0, true, &["c-normal"], &[("a-normal", 4), ("b-normal", 4)], &[("d-normal", 6), ("c-normal", 6)]),
+        (0, true, &["c-normal"], &[("a-urgent", 4), ("b-urgent", 4)], &[("d-normal", 4), ("c-awaited", 6)]),
+        (0, true, &["c-normal"], &[("a-awaited", 8)], &[("d-awaited", 6), ("c-urgent", 6)]),
         // All are: it is the API server. Whoever comes finds something, nevertheless.
-        (0, &[], &[("a-normal", 6), ("b-normal", 6)], &[("d-normal", 6)]),
-        (0, &["a-urgent"], &[("a-normal", 2), ("b-normal", 2)], &[("d-normal", 4)]),
+        (0, true, &[], &[("a-normal", 6), ("b-normal", 6)], &[("d-normal", 6)]),
+        (0, true, &["a-urgent"], &[("a-normal", 2), ("b-normal", 2)], &[("d-normal", 4)]),
+        // A list of all namespaces.
+        (0, true, &["-normal"], &[("a-normal", 6), ("b-normal", 6)], &[("d-normal", 6)]),
+        // All were, and whoever goes on now made no call then.
+        (0, false, &["c-normal"], &[("a-normal", 6), ("b-normal", 6)], &[("d-normal", 6)]),
+        (0, false, &["c-urgent"], &[("a-normal", 2), ("b-normal", 2)], &[("d-normal", 4)]),
     ];
-    for (seconds, before, in_trouble, others) in table {
+    for (seconds, is_answered, before, in_trouble, others) in table {
         let mut state = State::new(limits);
+        if is_answered {
+            state.heard(&"e".into(), Said::Wrote(Duration::from_millis(20)), start);
+        }
         for namespace in ["a", "b"] {
             state.heard(&namespace.into(), Said::Failed, start);
         }
@@ -250,7 +259,7 @@ fn namespaces_in_trouble_have_a_part_of_their_own_while_others_go_on() {
             calls.iter().for_each(|(call, _)| ask(&mut state, &[*call; 9], now));
             let all = let_in(&mut state, now);
             for (call, expected) in calls {
-                assert_eq!(count(&all, call), *expected, "{call} {seconds} s {before:?}: {all:?}");
+                assert_eq!(count(&all, call), *expected, "{call} {seconds} s {is_answered} {before:?}: {all:?}");
             }
         }
     }
@@ -402,6 +411,7 @@ fn whoever_waits_for_its_own_namespace_only_makes_no_crowd_for_others() {
     for (in_trouble, calls, expected) in table {
         let mut state = State::new(limits);
         if !in_trouble.is_empty() {
+            state.heard(&"e".into(), Said::Wrote(Duration::from_millis(20)), now);
             state.heard(&in_trouble.into(), Said::Failed, now);
         }
         for call in calls {
