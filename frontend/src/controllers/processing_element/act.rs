@@ -394,6 +394,8 @@ fn priority_of(decision: &PeDecision) -> Priority {
         // The job does not only hear of it: it writes the text that the next pod waits for, for a few seconds only.
         PeAction::Describe if asks() => Priority::Normal,
         PeAction::Describe | PeAction::LookForJob => Priority::Telling,
+        // A job that is committed runs before others are prepared.
+        PeAction::Create if decision.status.launch_count == 0 => Priority::Launching,
         PeAction::Record(_) | PeAction::Look | PeAction::Create => Priority::Normal,
     }
 }
@@ -424,20 +426,32 @@ fn later(decision: &PeDecision, now: Timestamp) -> Outcome {
 mod tests {
     use super::*;
 
+    fn decision(action: PeAction, status: ProcessingElementStatus) -> PeDecision {
+        PeDecision {
+            action,
+            status,
+            deletions: Vec::new(),
+            restored: None,
+            wake_at: None,
+            wakes_to_tell: false,
+            notices: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn first_pods_go_before_all_others() {
+        for (launch_count, expected) in [(0, Priority::Launching), (1, Priority::Normal), (2, Priority::Normal)] {
+            let status = ProcessingElementStatus { launch_count, ..ProcessingElementStatus::default() };
+            assert_eq!(priority_of(&decision(PeAction::Create, status)), expected, "{launch_count}");
+        }
+    }
+
     #[test]
     fn a_status_that_asks_for_a_text_does_not_go_last() {
         let describing = |reason| {
             let mut status = ProcessingElementStatus::default();
             condition::set(&mut status.conditions, condition::READY, false, reason, "", None, Timestamp::UNIX_EPOCH);
-            PeDecision {
-                action: PeAction::Describe,
-                status,
-                deletions: Vec::new(),
-                restored: None,
-                wake_at: None,
-                wakes_to_tell: false,
-                notices: Vec::new(),
-            }
+            decision(PeAction::Describe, status)
         };
         for (reason, expected) in [("TextOutdated", Priority::Normal), ("TextMissing", Priority::Telling)] {
             assert_eq!(priority_of(&describing(reason)), expected, "{reason}");

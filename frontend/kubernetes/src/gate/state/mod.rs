@@ -35,6 +35,8 @@ pub enum Priority {
     Urgent,
     /// It ends something, so that others can go on.
     Freeing,
+    /// It lets something run for the first time for which everything else is there.
+    Launching,
     /// All others.
     #[default]
     Normal,
@@ -43,7 +45,8 @@ pub enum Priority {
 }
 
 impl Priority {
-    const ALL: [Self; 5] = [Self::Awaited, Self::Urgent, Self::Freeing, Self::Normal, Self::Telling];
+    const ALL: [Self; 6] =
+        [Self::Awaited, Self::Urgent, Self::Freeing, Self::Launching, Self::Normal, Self::Telling];
 
     /// It is not somebody that waits for it.
     pub(super) fn is_patient(self) -> bool {
@@ -55,6 +58,7 @@ impl Priority {
             Self::Awaited => "awaited",
             Self::Urgent => "urgent",
             Self::Freeing => "freeing",
+            Self::Launching => "launching",
             Self::Normal => "normal",
             Self::Telling => "telling",
         }
@@ -123,7 +127,7 @@ impl UnderWay {
         match priority {
             Priority::Awaited => &mut self.awaited,
             Priority::Urgent => &mut self.urgent,
-            Priority::Freeing | Priority::Normal | Priority::Telling => &mut self.patient,
+            Priority::Freeing | Priority::Launching | Priority::Normal | Priority::Telling => &mut self.patient,
         }
     }
 
@@ -152,7 +156,7 @@ impl Sub for UnderWay {
 pub(super) struct State<W> {
     limits: Limits,
     /// By priority.
-    waiting: [Turns<W>; 5],
+    waiting: [Turns<W>; Priority::ALL.len()],
     /// Namespaces that make calls, or did a moment ago.
     namespaces: HashMap<Arc<str>, Calls>,
     /// How many of them make calls that somebody waits for.
@@ -173,7 +177,7 @@ pub(super) struct State<W> {
     /// Calls that were let in while one of a lower priority waited, since one of those had its turn.
     in_a_row: u32,
     /// By priority: calls of higher ones that were let in while one of it waited, since one of it was.
-    passed_over: [u32; 5],
+    passed_over: [u32; Priority::ALL.len()],
 }
 
 /// The calls of a namespace.
@@ -238,7 +242,7 @@ impl<W> State<W> {
             awaited_pace: Pace::default(),
             troubles: Troubles::default(),
             in_a_row: 0,
-            passed_over: [0; 5],
+            passed_over: [0; Priority::ALL.len()],
         }
     }
 
@@ -396,7 +400,7 @@ impl<W> State<W> {
         let has_room = |beside: UnderWay, patient: usize| match priority {
             Priority::Awaited => beside.awaited < awaited.max(1) || !self.waits(Priority::Urgent),
             Priority::Urgent => !is_held_up || beside.urgent < self.limits.patient,
-            Priority::Freeing | Priority::Normal | Priority::Telling => {
+            Priority::Freeing | Priority::Launching | Priority::Normal | Priority::Telling => {
                 self.urgent_until.is_none() || beside.patient < patient
             }
         };
@@ -466,7 +470,7 @@ impl<W> State<W> {
     /// How long a call of this priority that has ended, and took so long, keeps its place before it
     /// [leaves](Self::leave).
     pub(super) fn rest(&self, priority: Priority, took: Duration) -> Option<Duration> {
-        let sets_in_motion = matches!(priority, Priority::Normal | Priority::Telling);
+        let sets_in_motion = matches!(priority, Priority::Launching | Priority::Normal | Priority::Telling);
         let makes_room = sets_in_motion && self.urgent_until.is_some() && self.pace.is_slow();
         makes_room.then(|| took.saturating_mul(RESTS_FOR).min(RESTS_AT_MOST))
     }

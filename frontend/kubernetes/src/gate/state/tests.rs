@@ -29,8 +29,8 @@ fn of(call: &str) -> (Arc<str>, Priority) {
 fn what_others_wait_for_goes_first_and_what_only_tells_goes_last() {
     let now = Instant::now();
     let mut state = State::new(Limits { alone: 6, ..LIMITS });
-    ask(&mut state, &["a-telling", "a-normal-1", "a-freeing", "a-normal-2"], now);
-    assert_eq!(let_in(&mut state, now), ["a-freeing", "a-normal-1", "a-normal-2", "a-telling"]);
+    ask(&mut state, &["a-telling", "a-normal-1", "a-launching", "a-freeing", "a-normal-2"], now);
+    assert_eq!(let_in(&mut state, now), ["a-freeing", "a-launching", "a-normal-1", "a-normal-2", "a-telling"]);
     let mut state = State::new(Limits { alone: 6, ..LIMITS });
     ask(&mut state, &["a-freeing", "a-urgent", "a-awaited"], now);
     assert_eq!(let_in(&mut state, now), ["a-awaited", "a-urgent", "a-freeing"]);
@@ -155,6 +155,7 @@ fn while_urgent_calls_take_longer_than_usual_patient_ones_rest() {
     let table = [
         (10, Priority::Normal, 30, None),
         (20, Priority::Normal, 30, Some(60)),
+        (20, Priority::Launching, 30, Some(60)),
         (20, Priority::Telling, 30, Some(60)),
         (20, Priority::Normal, 500, Some(250)),
         (20, Priority::Freeing, 30, None),
@@ -314,7 +315,8 @@ fn a_call_that_is_tried_again_is_the_next_of_its_namespace() {
 #[test]
 fn a_flood_lets_every_lower_priority_through() {
     let now = Instant::now();
-    let table: [(&'static str, &[(&'static str, usize)]); 2] = [
+    let table: [(&'static str, &[(&'static str, usize)]); 3] = [
+        ("a-launching", &[("a-normal", 9), ("a-telling", 19)]),
         ("a-urgent", &[("a-freeing", 9), ("a-normal", 19), ("a-telling", 29)]),
         ("a-awaited", &[("a-urgent", 9), ("a-freeing", 19), ("a-normal", 29), ("a-telling", 39)]),
     ];
@@ -451,7 +453,7 @@ fn namespaces_take_turns_whatever_they_ask_for() {
 proptest! {
     #[test]
     fn limits_hold_and_whoever_waits_waits_for_somebody(
-        steps in prop::collection::vec((0..3u8, 0..5usize, any::<bool>(), 0..1500u64, 1..100u64), 1..120),
+        steps in prop::collection::vec((0..3u8, 0..Priority::ALL.len(), any::<bool>(), 0..1500u64, 1..100u64), 1..120),
     ) {
         let mut now = Instant::now();
         let mut state = State::new(LIMITS);
