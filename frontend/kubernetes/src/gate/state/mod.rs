@@ -45,8 +45,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    const ALL: [Self; 6] =
-        [Self::Awaited, Self::Urgent, Self::Freeing, Self::Launching, Self::Normal, Self::Telling];
+    const ALL: [Self; 6] = [Self::Awaited, Self::Urgent, Self::Freeing, Self::Launching, Self::Normal, Self::Telling];
 
     /// It is not somebody that waits for it.
     pub(super) fn is_patient(self) -> bool {

@@ -117,7 +117,12 @@ pub(super) fn start<C>(reconciler: &JobReconciler<C>, key: &Key, uid: &str, task
     };
     let item = WorkItem { job: key.clone(), kind };
     let queue = if kind == TaskKind::Fetch { &reconciler.downloads } else { &reconciler.long_work };
-    if urgent { queue.add_urgent(item) } else { queue.add(item) }
+    match kind {
+        _ if urgent => queue.add_urgent(item),
+        // Texts of jobs that are compiled go first: such a job is closer to its pods.
+        TaskKind::Compile => queue.add_patient(item),
+        TaskKind::Fetch | TaskKind::Publish | TaskKind::Repair | TaskKind::Renew => queue.add(item),
+    }
 }
 
 fn request_work<W: LongWork, C>(reconciler: &JobReconciler<C>, key: &Key, uid: &str, request: &W::Request) -> TaskKind {

@@ -1,11 +1,15 @@
 //! Submissions that take long, or that the cluster does not permit (rules job-18, job-19 and job-41).
 
 use super::simulation::{JobSimulation, UserDeletion};
-use crate::controllers::job::tasks::TaskKind;
+use crate::controllers::job::generation::Target;
+use crate::controllers::job::long_work;
+use crate::controllers::job::tasks::{CompileRequest, PublishRequest, Task, TaskKind};
+use futures::FutureExt as _;
 use kube::core::Status;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use streams_api::{JobPhase, JobStatus, condition};
+use streams_kubernetes::Key;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::stopwatch;
 use streams_kubernetes_fake::{Call, Verb};
@@ -62,6 +66,24 @@ fn a_job_whose_number_waits_says_so_when_its_bundle_cannot_be_had_or_takes_long(
         simulation.settle();
         simulation.check_at_rest();
     }
+}
+
+/// Of many jobs, each is brought to run before the next is compiled (rule call-7).
+#[test]
+fn texts_of_jobs_that_are_compiled_go_before_compilations_of_others() {
+    let simulation = JobSimulation::new();
+    let reconciler = &*simulation.leader.reconciler;
+    let target = Target::Submission { inputs: "i".to_owned() };
+    let compile = Task::Compile(CompileRequest { generation: 0, target });
+    let publish = Task::Publish(PublishRequest { plan: "p".to_owned(), pe_ids: vec![0] });
+    // The task, whether the job runs.
+    let all = [("a", &compile, false), ("b", &compile, false), ("c", &publish, false), ("d", &compile, true)];
+    for (name, task, runs) in all {
+        long_work::start(reconciler, &Key::new("n", name), name, task, runs);
+    }
+    let next = || reconciler.long_work.next().now_or_never().flatten();
+    let order: Vec<_> = std::iter::from_fn(|| next().map(|taken| taken.key().to_string())).collect();
+    assert_eq!(order, ["n/d compile", "n/c publish", "n/a compile", "n/b compile"]);
 }
 
 #[test]
