@@ -75,9 +75,7 @@ pub(super) async fn act<C: Cluster>(
     let priority = if is_waited_for { Priority::Urgent } else { Priority::Normal };
     match decision {
         JobDecision::Step(step) => {
-            // What follows waits for it, and be it of another job: the commit ends what was begun.
-            let ends = if is_waited_for { Priority::Awaited } else { Priority::Freeing };
-            ends.of(actor.step(step)).await?;
+            actor.priority_of(step).of(actor.step(step)).await?;
             // A step was recorded in the status: decide again at once.
             Ok(Next::Observe)
         }

@@ -3,11 +3,13 @@
 //! Knows: what an action is for. Must not know: how it is carried out.
 
 use super::act::{Actor, Cut};
-use super::decide::{Child, JobAction, StoredDocument, WhichGeneration, has_abandoned};
+use super::decide::{Child, JobAction, JobStatusChange, Step, StoredDocument, WhichGeneration, has_abandoned};
 use super::owned::Owned;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
+use streams_api::JobStatus;
 use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::gate::Priority;
 
 /// Most writes of one turn; other jobs have their turns then (rule call-7).
 pub(super) const WRITES: usize = 256;
@@ -22,6 +24,23 @@ const DIVIDED_BY: usize = 16;
 const PUT_OFF_FOR: SignedDuration = SignedDuration::from_secs(4);
 /// When it goes on then.
 const GOES_ON_AFTER: Duration = Duration::from_millis(20);
+
+/// The priority of a step (rule call-22). What follows waits for it, and be it of another job: the commit ends what was
+/// begun. Before its commit, a job that does not run need not go before pods of others.
+fn priority_of(step: &Step, status: &JobStatus, is_waited_for: bool) -> Priority {
+    let begins = match step {
+        Step::AllocateJobId(_) => true,
+        Step::Record(change) | Step::RecordAndStart(change, _) => {
+            matches!(change, JobStatusChange::Adl(_) | JobStatusChange::Propose { .. })
+        }
+        Step::RefuseRequest(..) => false,
+    };
+    match status.generation {
+        _ if is_waited_for => Priority::Awaited,
+        None if begins => Priority::Normal,
+        _ => Priority::Freeing,
+    }
+}
 
 /// Somebody who asks for widths waits for this until they are in force, and no longer.
 fn is_before_the_commit(action: &JobAction) -> bool {
@@ -63,6 +82,11 @@ impl<C: Cluster> Actor<'_, C> {
     /// Somebody waits for a commit, and with it for this (rule call-22).
     pub(super) fn is_awaited(&self, action: &JobAction) -> bool {
         self.is_waited_for && is_before_the_commit(action)
+    }
+
+    /// The priority of a step.
+    pub(super) fn priority_of(&self, step: &Step) -> Priority {
+        priority_of(step, &self.observed.status, self.is_waited_for)
     }
 
     /// In a crowd, leaves out what the committed generation needs as long as the next one needs something: that would
@@ -160,6 +184,30 @@ impl<C: Cluster> Actor<'_, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+    use streams_api::{ResizeChanges, StoredAdl, StoredPlan};
+
+    #[test]
+    fn steps_of_a_submission_before_its_commit_go_before_no_pods() {
+        use Priority::{Awaited, Freeing, Normal};
+        let plan = StoredPlan::default();
+        let propose = JobStatusChange::Propose { plan, widths: BTreeMap::new(), changes: ResizeChanges::default() };
+        // a step -> its priority: of a submission, of a job that runs, of one that is waited for
+        let table = [
+            (Step::AllocateJobId(None), [Normal, Freeing, Awaited]),
+            (Step::Record(JobStatusChange::Adl(StoredAdl::default())), [Normal, Freeing, Awaited]),
+            (Step::Record(propose), [Normal, Freeing, Awaited]),
+            (Step::Record(JobStatusChange::Commit), [Freeing, Freeing, Awaited]),
+            (Step::Record(JobStatusChange::StartOver), [Freeing, Freeing, Awaited]),
+        ];
+        for (step, expected) in table {
+            let of = |generation, is_waited_for| {
+                let status = JobStatus { generation, ..JobStatus::default() };
+                priority_of(&step, &status, is_waited_for)
+            };
+            assert_eq!([of(None, false), of(Some(0), false), of(Some(0), true)], expected, "{step:?}");
+        }
+    }
 
     #[test]
     fn only_what_nobody_waits_for_before_a_commit_is_left_for_later() {

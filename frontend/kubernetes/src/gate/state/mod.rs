@@ -40,12 +40,15 @@ pub enum Priority {
     /// All others.
     #[default]
     Normal,
+    /// It prepares something that does not run yet. What is prepared already goes first.
+    Preparing,
     /// It only says how far things are.
     Telling,
 }
 
 impl Priority {
-    const ALL: [Self; 6] = [Self::Awaited, Self::Urgent, Self::Freeing, Self::Launching, Self::Normal, Self::Telling];
+    const ALL: [Self; 7] =
+        [Self::Awaited, Self::Urgent, Self::Freeing, Self::Launching, Self::Normal, Self::Preparing, Self::Telling];
 
     /// It is not somebody that waits for it.
     pub(super) fn is_patient(self) -> bool {
@@ -59,6 +62,7 @@ impl Priority {
             Self::Freeing => "freeing",
             Self::Launching => "launching",
             Self::Normal => "normal",
+            Self::Preparing => "preparing",
             Self::Telling => "telling",
         }
     }
@@ -126,7 +130,9 @@ impl UnderWay {
         match priority {
             Priority::Awaited => &mut self.awaited,
             Priority::Urgent => &mut self.urgent,
-            Priority::Freeing | Priority::Launching | Priority::Normal | Priority::Telling => &mut self.patient,
+            Priority::Freeing | Priority::Launching | Priority::Normal | Priority::Preparing | Priority::Telling => {
+                &mut self.patient
+            }
         }
     }
 
@@ -399,7 +405,7 @@ impl<W> State<W> {
         let has_room = |beside: UnderWay, patient: usize| match priority {
             Priority::Awaited => beside.awaited < awaited.max(1) || !self.waits(Priority::Urgent),
             Priority::Urgent => !is_held_up || beside.urgent < self.limits.patient,
-            Priority::Freeing | Priority::Launching | Priority::Normal | Priority::Telling => {
+            Priority::Freeing | Priority::Launching | Priority::Normal | Priority::Preparing | Priority::Telling => {
                 self.urgent_until.is_none() || beside.patient < patient
             }
         };
@@ -469,7 +475,7 @@ impl<W> State<W> {
     /// How long a call of this priority that has ended, and took so long, keeps its place before it
     /// [leaves](Self::leave).
     pub(super) fn rest(&self, priority: Priority, took: Duration) -> Option<Duration> {
-        let sets_in_motion = matches!(priority, Priority::Launching | Priority::Normal | Priority::Telling);
+        let sets_in_motion = priority > Priority::Freeing;
         let makes_room = sets_in_motion && self.urgent_until.is_some() && self.pace.is_slow();
         makes_room.then(|| took.saturating_mul(RESTS_FOR).min(RESTS_AT_MOST))
     }

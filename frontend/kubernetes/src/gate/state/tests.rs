@@ -29,8 +29,10 @@ fn of(call: &str) -> (Arc<str>, Priority) {
 fn what_others_wait_for_goes_first_and_what_only_tells_goes_last() {
     let now = Instant::now();
     let mut state = State::new(Limits { alone: 6, ..LIMITS });
-    ask(&mut state, &["a-telling", "a-normal-1", "a-launching", "a-freeing", "a-normal-2"], now);
-    assert_eq!(let_in(&mut state, now), ["a-freeing", "a-launching", "a-normal-1", "a-normal-2", "a-telling"]);
+    let calls = ["a-telling", "a-preparing", "a-normal-1", "a-launching", "a-freeing", "a-normal-2"];
+    ask(&mut state, &calls, now);
+    let expected = ["a-freeing", "a-launching", "a-normal-1", "a-normal-2", "a-preparing", "a-telling"];
+    assert_eq!(let_in(&mut state, now), expected);
     let mut state = State::new(Limits { alone: 6, ..LIMITS });
     ask(&mut state, &["a-freeing", "a-urgent", "a-awaited"], now);
     assert_eq!(let_in(&mut state, now), ["a-awaited", "a-urgent", "a-freeing"]);
@@ -156,6 +158,7 @@ fn while_urgent_calls_take_longer_than_usual_patient_ones_rest() {
         (10, Priority::Normal, 30, None),
         (20, Priority::Normal, 30, Some(60)),
         (20, Priority::Launching, 30, Some(60)),
+        (20, Priority::Preparing, 30, Some(60)),
         (20, Priority::Telling, 30, Some(60)),
         (20, Priority::Normal, 500, Some(250)),
         (20, Priority::Freeing, 30, None),
@@ -316,7 +319,7 @@ fn a_call_that_is_tried_again_is_the_next_of_its_namespace() {
 fn a_flood_lets_every_lower_priority_through() {
     let now = Instant::now();
     let table: [(&'static str, &[(&'static str, usize)]); 3] = [
-        ("a-launching", &[("a-normal", 9), ("a-telling", 19)]),
+        ("a-launching", &[("a-normal", 9), ("a-preparing", 19), ("a-telling", 29)]),
         ("a-urgent", &[("a-freeing", 9), ("a-normal", 19), ("a-telling", 29)]),
         ("a-awaited", &[("a-urgent", 9), ("a-freeing", 19), ("a-normal", 29), ("a-telling", 39)]),
     ];

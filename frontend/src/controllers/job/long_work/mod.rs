@@ -139,6 +139,17 @@ fn request_work<W: LongWork, C>(reconciler: &JobReconciler<C>, key: &Key, uid: &
     W::KIND
 }
 
+/// The priority of the calls of long work (rule call-22). Somebody waits for what a running job has done, unless it is
+/// not awaited.
+fn priority_of(kind: TaskKind, runs: bool, is_awaited: bool) -> Priority {
+    match kind {
+        _ if !runs => Priority::Preparing,
+        TaskKind::Compile | TaskKind::Publish => Priority::Awaited,
+        TaskKind::Fetch | TaskKind::Repair | TaskKind::Renew if is_awaited => Priority::Urgent,
+        TaskKind::Fetch | TaskKind::Repair | TaskKind::Renew => Priority::Normal,
+    }
+}
+
 /// Works on both queues until they are closed. Meanwhile what was read of jobs that rest leaves the memory.
 pub(super) async fn run<C: Cluster>(reconciler: Arc<JobReconciler<C>>, jobs: Queue<Key>) {
     let settings = &reconciler.settings;
@@ -208,13 +219,8 @@ impl<C: Cluster> Assignment<'_, C> {
         });
         let Some(request) = requested.flatten() else { return };
         let span = W::span(self, &request);
-        // Somebody waits for what a running job has done.
         let runs = self.job.status.as_ref().is_some_and(|status| status.generation.is_some());
-        let priority = match W::KIND {
-            TaskKind::Compile | TaskKind::Publish if runs => Priority::Awaited,
-            TaskKind::Fetch | TaskKind::Repair | TaskKind::Renew if runs && W::is_awaited(&request) => Priority::Urgent,
-            _ => Priority::Normal,
-        };
+        let priority = priority_of(W::KIND, runs, W::is_awaited(&request));
         let cluster = self.reconciler.cluster.clone();
         let work = priority.of(W::perform(self, &request)).instrument(span);
         tokio::select! {
@@ -263,5 +269,29 @@ impl<C: Cluster> Assignment<'_, C> {
                 TaskKind::Fetch | TaskKind::Repair | TaskKind::Renew => {}
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_prepares_a_job_that_does_not_run_goes_after_what_is_prepared() {
+        use Priority::{Awaited, Normal, Preparing, Urgent};
+        use TaskKind::{Compile, Fetch, Publish, Renew, Repair};
+        // work -> of a job that does not run, of one that does, of one that does and does not wait for it
+        let table = [
+            (Fetch, [Preparing, Urgent, Normal]),
+            (Compile, [Preparing, Awaited, Awaited]),
+            (Publish, [Preparing, Awaited, Awaited]),
+            (Repair, [Preparing, Urgent, Normal]),
+            (Renew, [Preparing, Urgent, Normal]),
+        ];
+        for (kind, expected) in table {
+            let found =
+                [(false, true), (true, true), (true, false)].map(|(runs, awaited)| priority_of(kind, runs, awaited));
+            assert_eq!(found, expected, "{kind}");
+        }
     }
 }
