@@ -22,6 +22,8 @@ use streams_kubernetes::{Error, Key};
 
 /// How long a PE that gets another pod waits for its newest text (rule pe-23).
 const RENEWED_WITHIN: SignedDuration = SignedDuration::from_secs(5);
+/// The PEs that a generation adds are a crowd of their own if they are so many (rule pe-20).
+const CROWD: u32 = 64;
 
 impl<C: Cluster> PeReconciler<C> {
     /// The observation of a PE. `None` if the PE is not known.
@@ -46,6 +48,8 @@ impl<C: Cluster> PeReconciler<C> {
         let first_was_deleted = unrecorded.as_ref().is_some_and(|seen| seen.deletion_seen);
         pods.extend(unrecorded.map(|seen| seen.pod));
         let now = whole_seconds(self.cluster.now());
+        let is_crowded = self.cluster.was_crowded(&key.namespace);
+        let is_crowded = is_crowded || (status.launch_count == 0 && self.is_one_of_many(pe));
         let told = self.told_of_restorations(key, pe.uid().as_deref().unwrap_or_default(), now);
         let mut observed = PeObservation {
             now,
@@ -63,7 +67,7 @@ impl<C: Cluster> PeReconciler<C> {
             refusal: answers.refused.as_ref().map(refusal),
             renewed_by: None,
             min_ready: self.min_ready(pe),
-            is_crowded: self.cluster.was_crowded(&key.namespace),
+            is_crowded,
             unrestored_until: told.not_before,
             contention: told.contention,
             status,
@@ -85,6 +89,16 @@ impl<C: Cluster> PeReconciler<C> {
         }
         let job = Key::of(pe).sibling(&pe.spec.job_name);
         self.mirrors.processing_elements.of_job(&job).all(|other| other.spec.id >= pe.spec.id)
+    }
+
+    /// Whether the job is about to get, or is getting, so many PEs that they wait for each other.
+    fn is_one_of_many(&self, pe: &ProcessingElement) -> bool {
+        let job = self.mirrors.jobs.get(&Key::of(pe).sibling(&pe.spec.job_name));
+        let Some(status) = job.as_ref().and_then(|job| job.status.as_ref()) else { return false };
+        let changes = status.proposal.as_ref().and_then(|proposal| proposal.changes);
+        let rolls_out = status.rollout.as_ref().filter(|rollout| rollout.finished_at.is_none());
+        let added = changes.map(|changes| changes.added).into_iter().chain(rolls_out.map(|rollout| rollout.added));
+        added.max().is_some_and(|added| added >= CROWD)
     }
 
     /// By when a pod of the PE is made, although a newer text of it is to be written before (rule pe-23). `None` if

@@ -31,7 +31,8 @@ pub(crate) struct PeObservation {
     pub(crate) renewed_by: Option<Timestamp>,
     /// How long a pod must have been running until it counts as running.
     pub(crate) min_ready: Duration,
-    /// There are about as many calls as can be made, or more, or were a moment ago (rule call-25).
+    /// There are about as many calls as can be made, or more, or were a moment ago (rule call-25); or the PE is one of
+    /// many that its job gets.
     pub(crate) is_crowded: bool,
     /// Metadata of the pod is not restored before this time, because it was restored too often (rule call-19).
     pub(crate) unrestored_until: Option<Timestamp>,

@@ -1,5 +1,6 @@
 //! The controller over a fake API server: scenarios with a crash at every call, and random walks.
 
+mod crowds;
 mod memories;
 mod metadata;
 mod properties;

@@ -150,6 +150,12 @@ impl PeSimulation {
         self.leader.connection.crowd(is_crowded);
     }
 
+    /// The status of the job becomes another one, and the mirrors hear of it.
+    pub(super) fn edit_job(&mut self, edit: impl FnOnce(&mut JobStatus)) {
+        self.surroundings.server.edit(&key(JOB), |job: &mut Job| edit(job.status.get_or_insert_default()));
+        self.deliver_all();
+    }
+
     /// The process dies at this call of its next reconcile, before or after the call has its effect.
     pub(super) fn crash_after(&self, calls: usize, has_effect: bool) {
         self.leader.connection.fail(Fault { after: calls, of_writes: false, has_effect, is_last: true });
