@@ -1,7 +1,7 @@
 //! The stack that every call to the API server goes through (rules call-1 and call-2).
 //!
 //! From the outside in, each layer with one duty:
-//! 1. *deadline*: notes when the caller stops waiting;
+//! 1. *deadline*: notes when the caller stops waiting; of writes, asks for no warnings, which nobody would read;
 //! 2. *retry* (tower): 429, 500, 503, 504, time-outs and broken connections, with jittered exponential back-off,
 //!    honouring `Retry-After`, never past the deadline. Everything else, 409 above all, goes to the caller, who must
 //!    read again. Who has others behind it asks for one try ([`tried_once`]);
@@ -25,7 +25,7 @@ use self::retries::Retries;
 use crate::metrics::Metrics;
 use axum::body::{Body as AnyBody, HttpBody};
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response, Uri};
 use kube::client::{Body, ClientBuilder, DynBody};
 use kube::{Client, Config};
 use std::future::Future;
@@ -157,7 +157,7 @@ where
         if !is_watch(&request) {
             request.extensions_mut().insert(Deadline(Instant::now() + options.deadline));
         }
-        request
+        without_warnings(request)
     });
     builder
         .with_layer(&BufferLayer::new(BUFFERED_CALLS))
@@ -171,6 +171,23 @@ where
 pub(crate) fn is_watch(request: &Request<Body>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true"))
+}
+
+/// A call that creates or replaces an object would have the API server look for fields that it does not know, only to
+/// warn of them in a header. What it has dropped, its answer says (rule call-30).
+fn without_warnings(mut request: Request<Body>) -> Request<Body> {
+    if !matches!(*request.method(), Method::POST | Method::PUT) {
+        return request;
+    }
+    let uri = request.uri();
+    let query = uri.query().map(|query| format!("{query}&")).unwrap_or_default();
+    let Ok(asked) = format!("{}?{query}fieldValidation=Ignore", uri.path()).parse() else { return request };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(asked);
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
+    request
 }
 
 /// What a call does and to which resource, from its method and path; for metrics only.
@@ -462,6 +479,27 @@ mod tests {
             ("act", "Internal", None, [None; 3]),
         ];
         assert_eq!(seen.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn what_is_created_or_replaced_is_not_searched_for_unknown_fields() {
+        let table = [
+            ("POST", "/api/v1/pods", "/api/v1/pods?fieldValidation=Ignore"),
+            ("POST", "/api/v1/pods?", "/api/v1/pods?&fieldValidation=Ignore"),
+            (
+                "PUT",
+                "/api/v1/pods/p/status?&fieldManager=m",
+                "/api/v1/pods/p/status?&fieldManager=m&fieldValidation=Ignore",
+            ),
+            ("PUT", "http://h:1/api/v1/pods/p", "http://h:1/api/v1/pods/p?fieldValidation=Ignore"),
+            ("PATCH", "/api/v1/pods/p?fieldManager=m", "/api/v1/pods/p?fieldManager=m"),
+            ("GET", "/api/v1/pods?limit=5", "/api/v1/pods?limit=5"),
+            ("DELETE", "/api/v1/pods/p", "/api/v1/pods/p"),
+        ];
+        for (method, uri, expected) in table {
+            let request = Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
+            assert_eq!(without_warnings(request).uri().to_string(), expected, "{method} {uri}");
+        }
     }
 
     #[test]
