@@ -234,8 +234,8 @@ impl<C: Cluster> Writer<'_, C> {
     /// [`Error::Foreign`], [`Error::Terminating`]: it is not written to; [`Error::Conflict`]: it vanished meanwhile;
     /// [`Error::Refused`]; failures of the calls.
     pub async fn create_or_replace(&self, desired: &ConfigMap) -> Result<Replaced, Error> {
-        match self.cluster.create(self.namespace, self.manager, desired).await {
-            Ok(_) => return Ok(Replaced::Nothing),
+        match self.cluster.create_unread(self.namespace, self.manager, desired).await {
+            Ok(()) => return Ok(Replaced::Nothing),
             Err(error) if is_already_exists(&error) => {}
             Err(error) => return Err(written(desired, error)),
         }

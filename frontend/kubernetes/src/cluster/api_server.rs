@@ -5,9 +5,11 @@ use crate::Key;
 use crate::error::absent;
 use crate::events::{Events, Notice};
 use crate::gate::Gate;
+use http::HeaderValue;
+use http::header::ACCEPT;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ClusterResourceScope, NamespaceResourceScope, ObjectMeta};
+use kube::core::{ClusterResourceScope, NamespaceResourceScope, ObjectMeta, Request};
 use kube::{Api, Client, Resource, ResourceExt};
 use std::fmt;
 use std::sync::LazyLock;
@@ -15,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// Objects per page of a list.
 const PAGE: u32 = 500;
+/// The form of an answer that has the metadata of an object only.
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// The API server behind a client and a gate, and the publisher of Events. Cheap to clone.
 #[derive(Clone)]
@@ -134,6 +138,14 @@ impl Cluster for ApiServer {
         self.gate.call(namespace, api.create(&by(manager), object)).await
     }
 
+    async fn create_unread<K: Object>(&self, namespace: &str, manager: Manager, object: &K) -> kube::Result<()> {
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        let resource = Request::new(self.api::<K>(Some(namespace)).resource_url());
+        let mut request = resource.create(&by(manager), body).map_err(kube::Error::BuildRequest)?;
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(METADATA_ONLY));
+        self.gate.call(namespace, self.client.request_text(request)).await.map(|_| ())
+    }
+
     async fn replace<K: Object>(&self, manager: Manager, object: &K) -> kube::Result<K> {
         let (api, name) = self.api_of(object);
         self.gate.call(&Key::of(object).namespace, api.replace(&name, &by(manager), object)).await
@@ -168,5 +180,34 @@ impl Cluster for ApiServer {
 
     fn announce<K: Object>(&self, about: &K, notice: &Notice) {
         self.events.publish(about, notice);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::Reporter;
+    use crate::gate::Limits;
+    use crate::metrics::Metrics;
+    use axum::body::Body;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use std::sync::{Arc, Mutex};
+
+    #[tokio::test]
+    async fn of_what_nobody_reads_the_metadata_are_asked_for() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&asked);
+        let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let accept = request.headers().get(ACCEPT).map(|accept| accept.to_str().unwrap().to_owned());
+            log.lock().unwrap().push((request.method().to_string(), request.uri().to_string(), accept));
+            async { Ok::<_, kube::Error>(http::Response::builder().status(201).body(Body::from("{}")).unwrap()) }
+        });
+        let (client, metrics) = (Client::new(server, "n"), Metrics::new("test"));
+        let reporter = Reporter { controller: "c".into(), instance: "i".into() };
+        let (events, _) = Events::new(client.clone(), reporter, &metrics);
+        let cluster = ApiServer::new(client, events, Gate::new(Limits::of(1), &metrics));
+        cluster.create_unread("a", Manager("m"), &ConfigMap::default()).await.unwrap();
+        let url = "/api/v1/namespaces/a/configmaps?&fieldManager=m".to_owned();
+        assert_eq!(*asked.lock().unwrap(), [("POST".to_owned(), url, Some(METADATA_ONLY.to_owned()))]);
     }
 }

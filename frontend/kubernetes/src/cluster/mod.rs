@@ -117,6 +117,16 @@ pub trait Cluster: Clone + Send + Sync + 'static {
         object: &K,
     ) -> impl Future<Output = kube::Result<K>> + Send;
 
+    /// The same. Nobody reads of the answer more than that there is one, so little is sent back.
+    fn create_unread<K: Object>(
+        &self,
+        namespace: &str,
+        manager: Manager,
+        object: &K,
+    ) -> impl Future<Output = kube::Result<()>> + Send {
+        async move { self.create(namespace, manager, object).await.map(|_| ()) }
+    }
+
     /// Replaces the object but for its status. With a `resourceVersion`: if it is still that of the API server.
     fn replace<K: Object>(&self, manager: Manager, object: &K) -> impl Future<Output = kube::Result<K>> + Send;
 
