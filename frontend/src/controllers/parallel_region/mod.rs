@@ -36,6 +36,8 @@ const MANAGER: Manager = Manager("streams-parallel-region-controller");
 const UNSAID: Duration = Duration::from_secs(10);
 /// The same in a crowd (rule call-25).
 const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(180);
+/// How long it says nothing in a crowd although they run. An autoscaler may wait for its selector.
+const UNSAID_THOUGH_READY: Duration = Duration::from_secs(60);
 /// How long a region whose width stays says nothing of a roll-out: most are over by then.
 const UNSAID_OF_OTHERS: Duration = Duration::from_secs(2);
 
@@ -98,12 +100,10 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
             None => return None,
         };
         let notices = notices(&before, &after);
-        // All PEs run soon, and that says more.
         let is_rolling_out = after.width.is_none_or(|width| width == region.spec.width) && after.rejected.is_none();
         let is_ready = condition::is_true(&after.conditions, condition::READY);
-        let says_more_soon = region.status.is_none() && is_rolling_out && !is_ready && notices.is_empty();
-        let unsaid = if says_more_soon {
-            left(region, *is_crowded, *now)
+        let unsaid = if region.status.is_none() && is_rolling_out && notices.is_empty() {
+            left(region, longest_silence(is_ready, *is_crowded), *now)
         } else {
             job.as_ref().map_or(Duration::ZERO, |job| left_of_others(&before, &after, job, *now))
         };
@@ -134,11 +134,21 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
     }
 }
 
-/// How long a region that was just created says nothing yet; at most [`UNSAID`], as there may be no crowd by then.
-fn left(region: &ParallelRegion, is_crowded: bool, now: Timestamp) -> Duration {
+/// How long a region of a submission says nothing: all PEs run soon, and that says more; in a crowd others go first.
+fn longest_silence(is_ready: bool, is_crowded: bool) -> Duration {
+    match (is_ready, is_crowded) {
+        (false, false) => UNSAID,
+        (false, true) => UNSAID_IN_A_CROWD,
+        (true, false) => Duration::ZERO,
+        (true, true) => UNSAID_THOUGH_READY,
+    }
+}
+
+/// How long a region that says nothing for `most` after its creation does so yet; at most [`UNSAID`], as there may be no
+/// crowd by then.
+fn left(region: &ParallelRegion, most: Duration, now: Timestamp) -> Duration {
     let Some(Time(created)) = region.metadata.creation_timestamp else { return Duration::ZERO };
     let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
-    let most = if is_crowded { UNSAID_IN_A_CROWD } else { UNSAID };
     most.saturating_sub(age).min(UNSAID)
 }
 

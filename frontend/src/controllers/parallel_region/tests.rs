@@ -312,7 +312,10 @@ fn a_region_says_nothing_of_a_submission_until_its_pes_run_unless_that_takes_lon
         (4, false, Committed, Some(6), None),
         (10, false, Committed, None, Some("RollingOut")),
         (10, true, Committed, Some(10), None),
-        (0, true, Ready, None, Some("AllRunning")),
+        (0, false, Ready, None, Some("AllRunning")),
+        (0, true, Ready, Some(10), None),
+        (55, true, Ready, Some(5), None),
+        (60, true, Ready, None, Some("AllRunning")),
         (0, true, Resized, None, Some("Resizing")),
     ];
     for (age, is_crowded, submission, again, expected) in table {
