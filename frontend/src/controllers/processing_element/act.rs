@@ -117,6 +117,10 @@ impl<C: Cluster> PeReconciler<C> {
             // Perhaps it was restored too often by now, and that is to be told.
             return Ok(Next::Observe);
         }
+        if decision.lets_others_go_first && !self.submissions.wait(key) {
+            // They have gone meanwhile.
+            return Ok(Next::Observe);
+        }
         Ok(Next::Rest(later(decision, self.cluster.now())))
     }
 
@@ -434,6 +438,7 @@ mod tests {
             restored: None,
             wake_at: None,
             wakes_to_tell: false,
+            lets_others_go_first: false,
             notices: Vec::new(),
         }
     }

@@ -4,6 +4,7 @@ use super::counters::Counters;
 use super::memory::LastSeen;
 use super::observe::redis_configuration;
 use super::reconciler::PeReconciler;
+use super::submissions::Submissions;
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::remembered::Remembered;
@@ -52,6 +53,7 @@ impl PeController {
             Queue::new("processing_element", BackOff::default(), Sharing::among(jobs.workers, owner_of_child), metrics)
                 .with_troubles(troubles);
         wake(mirrors, &queue, times);
+        wake_those_who_waited(&reconciler.submissions, &queue);
         Self { reconciler, queue, workers: jobs.workers.into() }
     }
 
@@ -107,6 +109,12 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>, times: RollOutTimes) {
             if urgent { pes_of_jobs.add_urgent(pe) } else { pes_of_jobs.add(pe) }
         }
     });
+}
+
+/// Queues PEs that have let others go first. What they have to tell is all that is left to do.
+fn wake_those_who_waited(submissions: &Submissions, queue: &Queue<Key>) {
+    let queue = queue.clone();
+    submissions.wake_by(move |pe| queue.add_patient(pe));
 }
 
 /// Queues a PE whenever an object of this kind that belongs to it changes. It is urgent while somebody waits for its
@@ -272,6 +280,26 @@ mod tests {
         let queue = Queue::new("test", BackOff::default(), Sharing::among(8, owner_of_child), &Metrics::new("test"));
         wake(&mirrors.mirrors, &queue, times());
         assert_eq!(taken(&queue), ["b-0", "a-0", "c-0", "d-0"]);
+    }
+
+    #[test]
+    fn pes_that_have_let_others_go_first_are_looked_at_when_these_are_committed() {
+        let server = Server::new();
+        let mut job = Job::new("b", JobSpec::of(BundleReference::default()));
+        job.metadata.namespace = Some("n".to_owned());
+        server.create(&job);
+        let mut mirrors = LateMirrors::of(&server);
+        let submissions = Submissions::of(&mirrors.mirrors.jobs);
+        let queue = Queue::new("test", BackOff::default(), Sharing::among(8, owner_of_child), &Metrics::new("test"));
+        wake_those_who_waited(&submissions, &queue);
+        let (job, pe) = (Key::new("n", "b"), Key::new("n", "a-0"));
+        assert!(submissions.wait(&pe));
+        server.edit(&job, |job: &mut Job| job.status.get_or_insert_default().job_id = Some(0));
+        mirrors.deliver_all();
+        assert_eq!(taken(&queue), [""; 0]);
+        server.edit(&job, |job: &mut Job| job.status.get_or_insert_default().generation = Some(0));
+        mirrors.deliver_all();
+        assert_eq!(taken(&queue), ["a-0"]);
     }
 
     #[test]

@@ -20,6 +20,7 @@
 //! | `reconciler` | observe, decide and act put together |
 //! | `answers` | what the API server has answered during one reconcile |
 //! | `memory` | what the process remembers; safe to lose |
+//! | `submissions` | jobs whose pods go before what PEs say, and PEs that wait for them |
 //! | `controller` | wakes the reconciler and runs the workers |
 //! | `counters` | metrics |
 //!
@@ -41,5 +42,6 @@ pub(crate) mod pod;
 pub(crate) mod pod_status;
 pub(crate) mod reconciler;
 mod restoration;
+mod submissions;
 #[cfg(test)]
 mod tests;

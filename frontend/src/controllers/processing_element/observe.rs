@@ -48,8 +48,7 @@ impl<C: Cluster> PeReconciler<C> {
         let first_was_deleted = unrecorded.as_ref().is_some_and(|seen| seen.deletion_seen);
         pods.extend(unrecorded.map(|seen| seen.pod));
         let now = whole_seconds(self.cluster.now());
-        let is_crowded = self.cluster.was_crowded(&key.namespace);
-        let is_crowded = is_crowded || (status.launch_count == 0 && self.is_one_of_many(pe));
+        let (is_crowd, is_unsaid) = (self.cluster.was_crowded(&key.namespace), status.launch_count == 0);
         let told = self.told_of_restorations(key, pe.uid().as_deref().unwrap_or_default(), now);
         let mut observed = PeObservation {
             now,
@@ -67,7 +66,8 @@ impl<C: Cluster> PeReconciler<C> {
             refusal: answers.refused.as_ref().map(refusal),
             renewed_by: None,
             min_ready: self.min_ready(pe),
-            is_crowded,
+            is_crowded: is_crowd || (is_unsaid && self.is_one_of_many(pe)),
+            lets_others_go_first: is_crowd && is_unsaid && self.are_others_submitted(pe),
             unrestored_until: told.not_before,
             contention: told.contention,
             status,
@@ -89,6 +89,12 @@ impl<C: Cluster> PeReconciler<C> {
         }
         let job = Key::of(pe).sibling(&pe.spec.job_name);
         self.mirrors.processing_elements.of_job(&job).all(|other| other.spec.id >= pe.spec.id)
+    }
+
+    /// Whether other jobs of the namespace are yet to get their first pods. A consistent region waits for its PEs, and
+    /// they for nobody.
+    fn are_others_submitted(&self, pe: &ProcessingElement) -> bool {
+        pe.spec.consistent_regions.is_empty() && self.submissions.are_there(&Key::of(pe).namespace)
     }
 
     /// Whether the job is about to get, or is getting, so many PEs that they wait for each other.

@@ -34,6 +34,8 @@ pub(crate) struct PeObservation {
     /// There are about as many calls as can be made, or more, or were a moment ago (rule call-25); or the PE is one of
     /// many that its job gets.
     pub(crate) is_crowded: bool,
+    /// There is a crowd, and other jobs are yet to get their first pods, before which this PE says nothing of its own.
+    pub(crate) lets_others_go_first: bool,
     /// Metadata of the pod is not restored before this time, because it was restored too often (rule call-19).
     pub(crate) unrestored_until: Option<Timestamp>,
     /// Somebody else changes metadata of the pod as often as it is restored.

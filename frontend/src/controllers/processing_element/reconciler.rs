@@ -14,6 +14,7 @@ use super::counters::Counters;
 use super::decide::{PeDecision, decide};
 use super::memory::{DeletedPods, LastSeen, OwnWrites, ToldRefusals};
 use super::observed::PeObservation;
+use super::submissions::Submissions;
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::{self, Next};
 use crate::controllers::remembered::Remembered;
@@ -44,6 +45,7 @@ pub(crate) struct PeReconciler<C> {
     /// How often metadata of the pods of a PE was restored, as long as that counts.
     pub(super) restorations: Remembered<Restorations>,
     pub(super) known_launches: KnownLaunches,
+    pub(super) submissions: Arc<Submissions>,
 }
 
 impl<C> fmt::Debug for PeReconciler<C> {
@@ -68,6 +70,7 @@ impl<C> PeReconciler<C> {
             refusals,
             restorations,
             known_launches,
+            submissions,
         } = self;
         let (pods, absences) = last_seen.len();
         let (own_writes, known_launches) = (own_writes.len(), known_launches.len());
@@ -79,6 +82,7 @@ impl<C> PeReconciler<C> {
             ("refusals", refusals.len()),
             ("restorations", restorations.len()),
             ("known launches", known_launches),
+            ("submissions", submissions.len()),
         ]
     }
 }
@@ -108,6 +112,7 @@ impl<C: Cluster> PeReconciler<C> {
             refusals: ToldRefusals::of(&mirrors.processing_elements),
             restorations,
             known_launches,
+            submissions: Submissions::of(&mirrors.jobs),
         }
     }
 
@@ -130,6 +135,7 @@ impl<C: Cluster> reconciler::Reconciler for PeReconciler<C> {
                 self.refusals.forget(key);
                 self.restorations.forget_all_of(key);
                 self.last_seen.forget(key);
+                self.submissions.forget(key);
                 return Ok(None);
             };
             answers.pe = Some(self.own_writes.newer(key, &pe));

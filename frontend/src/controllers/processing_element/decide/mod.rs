@@ -55,7 +55,7 @@ pub(crate) use self::deletions::Deletion;
 pub(crate) use self::launches::{FIRST, LaunchReason, needs_another_pod};
 
 /// How long a PE waits for the commit of its generation before it says so; and in a crowd, for that and for its first
-/// pod to run before it says that there is one (rule pe-20).
+/// pod to run, and for those of others, before it says that there is one (rule pe-20).
 const UNSAID: Duration = Duration::from_secs(10);
 const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(30);
 
@@ -74,6 +74,8 @@ pub(crate) struct PeDecision {
     pub(crate) wake_at: Option<Timestamp>,
     /// That look is only for telling what was not told yet: others go first.
     pub(crate) wakes_to_tell: bool,
+    /// That look comes earlier if other jobs have got their first pods.
+    pub(crate) lets_others_go_first: bool,
     /// What people should hear of once the status is written (rule pe-17).
     pub(crate) notices: Vec<Notice>,
 }
@@ -162,19 +164,28 @@ struct DecisionBuilder<'a> {
     wake_at: Option<Timestamp>,
     /// When to tell what is not told yet.
     tell_at: Option<Timestamp>,
+    /// It is not told because others go first.
+    lets_others_go_first: bool,
     notices: Vec<Notice>,
 }
 
 impl<'a> DecisionBuilder<'a> {
     fn of(observed: &'a PeObservation) -> Self {
-        Self { observed, status: observed.status.clone(), wake_at: None, tell_at: None, notices: Vec::new() }
+        Self {
+            observed,
+            status: observed.status.clone(),
+            wake_at: None,
+            tell_at: None,
+            lets_others_go_first: false,
+            notices: Vec::new(),
+        }
     }
 
     fn finish(self, action: PeAction, deletions: Vec<Deletion>) -> PeDecision {
-        let Self { status, wake_at, tell_at, notices, .. } = self;
+        let Self { status, wake_at, tell_at, lets_others_go_first, notices, .. } = self;
         let wakes_to_tell = wake_at.is_none() && tell_at.is_some();
         let wake_at = [wake_at, tell_at].into_iter().flatten().min();
-        PeDecision { action, status, deletions, restored: None, wake_at, wakes_to_tell, notices }
+        PeDecision { action, status, deletions, restored: None, wake_at, wakes_to_tell, lets_others_go_first, notices }
     }
 
     fn wake(&mut self, at: Timestamp) {
@@ -311,6 +322,7 @@ impl<'a> DecisionBuilder<'a> {
         let newest = self.observed.pods.iter().filter(is_newer).max_by_key(|pod| pod.launch_count)?;
         let is_first = is_first(newest);
         if is_first && let Some(again) = self.first_is_unsaid_until(newest) {
+            self.lets_others_go_first = matches!(newest.stage, Stage::Running(_));
             self.wake_to_tell(again);
             return Some(PeAction::Describe);
         }
@@ -324,11 +336,13 @@ impl<'a> DecisionBuilder<'a> {
         Some(PeAction::Record(PeStatusChange::Adopted))
     }
 
-    /// Until when nothing is said of the first pod: it is about to run, and that says more (rule pe-20). `None` if
-    /// there is no crowd, or anything but the usual is to be done or told.
+    /// Until when nothing is said of the first pod (rule pe-20): it is about to run, and that says more; or it runs, and
+    /// others go first. `None` if there is no crowd, or anything but the usual is to be done or told.
     fn first_is_unsaid_until(&self, pod: &ObservedPod) -> Option<Timestamp> {
         let observed = self.observed;
-        let is_usual = pod.stage == Stage::Pending(Explanation::default())
+        let is_on_its_way = pod.stage == Stage::Pending(Explanation::default());
+        let runs = matches!(pod.stage, Stage::Running(_)) && observed.status.bundle_unavailable.is_none();
+        let is_usual = (is_on_its_way || (runs && observed.lets_others_go_first))
             && !pod.is_deleting()
             && !observed.first_was_deleted
             && obstacle(observed).is_none()

@@ -1,7 +1,7 @@
 //! What is not said of first pods while there is a crowd (rule pe-20).
 
 use super::scenarios::{launches, settle};
-use super::simulation::PeSimulation;
+use super::simulation::{ClusterEvent, PeSimulation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use streams_api::{PePhase, ProposedPlan, ResizeChanges};
@@ -33,4 +33,81 @@ fn many_pes_that_a_job_gets_are_a_crowd_of_their_own() {
         simulation.reconcile();
         assert_eq!(launches(&simulation), (0, 0, expected), "{added}");
     }
+}
+
+/// A PE in a crowd whose first pod runs, which it has not said, because another job is yet to be committed.
+fn silent() -> PeSimulation {
+    let mut simulation = PeSimulation::new();
+    simulation.crowd(true);
+    simulation.submit_another(true);
+    simulation.reconcile();
+    simulation.happen(ClusterEvent::Run);
+    simulation.deliver_all();
+    simulation.reconcile();
+    assert_eq!((launches(&simulation), simulation.pods().len()), ((0, 0, None), 1));
+    simulation
+}
+
+#[test]
+fn that_the_first_pod_runs_is_said_when_others_have_theirs_or_after_half_a_minute() {
+    type Change = fn(&mut PeSimulation);
+    let table: [(&str, Change, bool); 4] = [
+        ("nothing", |_| {}, false),
+        ("the other job is committed", |simulation| simulation.submit_another(false), true),
+        ("there is no crowd any more", |simulation| simulation.crowd(false), true),
+        ("half a minute", |simulation| simulation.wait(31), true),
+    ];
+    for (what, change, is_said) in table {
+        let mut simulation = silent();
+        change(&mut simulation);
+        simulation.reconcile();
+        let expected = if is_said { (1, 0, Some(PePhase::Running)) } else { (0, 0, None) };
+        assert_eq!(launches(&simulation), expected, "{what}");
+        settle(&mut simulation);
+        assert_eq!(launches(&simulation), (1, 0, Some(PePhase::Running)), "{what}");
+    }
+}
+
+#[test]
+fn a_pe_that_a_consistent_region_waits_for_lets_nobody_go_first() {
+    let mut simulation = PeSimulation::new();
+    simulation.join_region();
+    simulation.crowd(true);
+    simulation.submit_another(true);
+    simulation.reconcile();
+    simulation.happen(ClusterEvent::Run);
+    simulation.deliver_all();
+    simulation.reconcile();
+    assert_eq!(launches(&simulation), (1, 0, Some(PePhase::Running)));
+}
+
+#[test]
+fn what_becomes_of_a_first_pod_that_is_not_said_to_run_is_not_lost() {
+    // what happens, the process dies before it has said it -> what it comes to
+    let table = [
+        (ClusterEvent::End { code: 1 }, (2, 1, Some(PePhase::Running))),
+        (ClusterEvent::End { code: 0 }, (1, 0, Some(PePhase::Completed))),
+        (ClusterEvent::Vanish, (1, 0, Some(PePhase::Stopped))),
+        (ClusterEvent::Drain, (2, 1, Some(PePhase::Running))),
+        (ClusterEvent::Stop(Some(1)), (1, 0, Some(PePhase::Stopped))),
+        (ClusterEvent::Request(1), (2, 0, Some(PePhase::Running))),
+    ];
+    for (event, expected) in table {
+        for dies in [false, true] {
+            let mut simulation = silent();
+            if dies {
+                simulation.crash_after(0, false);
+            }
+            simulation.happen(event);
+            simulation.deliver_all();
+            simulation.reconcile();
+            settle(&mut simulation);
+            assert_eq!(launches(&simulation), expected, "{event:?} {dies}");
+        }
+    }
+    // Nobody has seen it go: it is as if it had not been there (rule pe-20).
+    let mut simulation = silent();
+    simulation.happen_unseen(ClusterEvent::Vanish);
+    settle(&mut simulation);
+    assert_eq!(launches(&simulation), (1, 0, Some(PePhase::Running)));
 }

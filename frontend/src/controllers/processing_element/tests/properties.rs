@@ -17,6 +17,7 @@ enum Move {
     Deliver { pes: usize, pods: usize },
     Wait(u64),
     Crowd(bool),
+    SubmitAnother(bool),
     Happen(ClusterEvent),
     HappenUnseen(ClusterEvent),
 }
@@ -94,6 +95,7 @@ fn one_move() -> impl Strategy<Value = Move> {
         6 => (0_usize..4, 0_usize..4).prop_map(|(pes, pods)| Move::Deliver { pes, pods }),
         2 => prop_oneof![Just(1_u64), Just(11), Just(40), Just(310), Just(700)].prop_map(Move::Wait),
         1 => any::<bool>().prop_map(Move::Crowd),
+        1 => any::<bool>().prop_map(Move::SubmitAnother),
         8 => event().prop_map(Move::Happen),
         1 => event().prop_map(Move::HappenUnseen),
     ]
@@ -136,6 +138,7 @@ proptest! {
                 Move::Deliver { pes, pods } => simulation.deliver(pes, pods),
                 Move::Wait(seconds) => simulation.wait(seconds),
                 Move::Crowd(is_crowded) => simulation.crowd(is_crowded),
+                Move::SubmitAnother(is_uncommitted) => simulation.submit_another(is_uncommitted),
                 Move::Happen(event) => simulation.happen(event),
                 Move::HappenUnseen(event) => simulation.happen_unseen(event),
             }

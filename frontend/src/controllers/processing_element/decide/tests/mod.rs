@@ -100,6 +100,7 @@ fn running() -> PeObservation {
         renewed_by: None,
         min_ready: Duration::ZERO,
         is_crowded: false,
+        lets_others_go_first: false,
         unrestored_until: None,
         contention: None,
     };

@@ -74,6 +74,45 @@ fn in_a_crowd_the_first_pod_is_recorded_when_it_runs() {
 }
 
 #[test]
+fn in_a_crowd_a_first_pod_that_runs_is_recorded_when_others_have_theirs() {
+    let of = |pod: ObservedPod| PeObservation {
+        now: at(3),
+        pods: vec![pod],
+        is_crowded: true,
+        lets_others_go_first: true,
+        ..new()
+    };
+    for (second, again) in [(3, 13), (25, 30)] {
+        let decision = decide(&PeObservation { now: at(second), ..of(pod(1)) });
+        let expected = (PeAction::Describe, new().status, Some(at(again)), true);
+        assert!(decision.wakes_to_tell, "{second}");
+        let PeDecision { action, status, wake_at, lets_others_go_first, .. } = decision;
+        assert_eq!((action, status, wake_at, lets_others_go_first), expected, "{second}");
+    }
+    let pending = ObservedPod { stage: Stage::Pending(Explanation::default()), node: None, ..pod(1) };
+    assert!(!decide(&of(pending)).lets_others_go_first, "it is on its way itself");
+
+    type Edit = fn(&mut PeObservation);
+    let table: [(&str, Edit); 9] = [
+        ("nobody else", |observed| observed.lets_others_go_first = false),
+        ("late", |observed| observed.now = at(30)),
+        ("ended", |observed| observed.pods = vec![failed(1)]),
+        ("is going", |observed| observed.pods.iter_mut().for_each(|pod| pod.gone_by = Some(at(40)))),
+        ("is gone", |observed| observed.first_was_deleted = true),
+        ("a restart", |observed| observed.wanted.restart_requested = Some("now".to_owned())),
+        ("a stop", |observed| observed.wanted.stop_requested = Some("now".to_owned())),
+        ("another text", |observed| observed.wanted.runtime_id = "r1".to_owned()),
+        ("no bundle", |observed| observed.status.bundle_unavailable = Some(Default::default())),
+    ];
+    for (what, edit) in table {
+        let mut observed = of(pod(1));
+        edit(&mut observed);
+        let action = decide(&observed).action;
+        assert_eq!(action, PeAction::Record(PeStatusChange::Launch(LaunchReason::First)), "{what}");
+    }
+}
+
+#[test]
 fn nothing_is_launched_while_something_is_missing_or_going() {
     let committed = |generation| OwnerJob::There { created_at: None, generation, committed_at: None, suspended: false };
     // the job, the ConfigMap of the text is there -> what is waited for

@@ -150,6 +150,25 @@ impl PeSimulation {
         self.leader.connection.crowd(is_crowded);
     }
 
+    /// The PE is in a consistent region.
+    pub(super) fn join_region(&mut self) {
+        self.surroundings.server.edit(&key(PE), |pe: &mut ProcessingElement| pe.spec.consistent_regions = vec![0]);
+        self.deliver_all();
+    }
+
+    /// Another job of the namespace is yet to be committed, or is not any more; the mirrors hear of it.
+    pub(super) fn submit_another(&mut self, is_uncommitted: bool) {
+        let server = &self.surroundings.server;
+        if server.get::<Job>(&key("another")).is_none() {
+            let mut job = Job::new("another", JobSpec::of(BundleReference::default()));
+            job.metadata = meta("another");
+            server.create(&job);
+        }
+        let generation = (!is_uncommitted).then_some(0);
+        server.edit(&key("another"), |job: &mut Job| job.status.get_or_insert_default().generation = generation);
+        self.deliver_all();
+    }
+
     /// The status of the job becomes another one, and the mirrors hear of it.
     pub(super) fn edit_job(&mut self, edit: impl FnOnce(&mut JobStatus)) {
         self.surroundings.server.edit(&key(JOB), |job: &mut Job| edit(job.status.get_or_insert_default()));
