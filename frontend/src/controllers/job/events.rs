@@ -91,14 +91,18 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
     if after.generation != before.generation
         && let (Some(generation), Some(rollout)) = (after.generation, &after.rollout)
     {
-        let Rollout { kept, restarted, added, removed, .. } = rollout;
-        let kept = pes(u64::from(*kept));
-        let note =
-            format!("generation {generation}: {kept} kept, {restarted} restarted, {added} added, {removed} removed");
-        events.push(Notice::normal("GenerationCommitted", note));
+        let warnings = proposed.map(|proposed| proposed.warnings.as_slice()).unwrap_or_default();
+        // The first adds all PEs, and the next Event says how many they are.
+        if generation > 0 || !warnings.is_empty() {
+            let Rollout { kept, restarted, added, removed, .. } = rollout;
+            let kept = pes(u64::from(*kept));
+            let note = format!(
+                "generation {generation}: {kept} kept, {restarted} restarted, {added} added, {removed} removed"
+            );
+            events.push(Notice::normal("GenerationCommitted", note));
+        }
         events.extend(fusion(after));
-        let warnings = proposed.into_iter().flat_map(|proposed| &proposed.warnings);
-        events.extend(warnings.map(|(reason, message)| Notice::warning(reason.clone(), message.clone())));
+        events.extend(warnings.iter().map(|(reason, message)| Notice::warning(reason.clone(), message.clone())));
     }
     let finished = |status: &JobStatus| {
         status.rollout.as_ref().and_then(|rollout| Some((rollout.generation, rollout.finished_at.as_ref()?.0)))
@@ -245,7 +249,7 @@ mod tests {
         }
         // before, after -> warning and reason of the Event
         let table = [
-            (&submitting, &committed, Some((false, "GenerationCommitted"))),
+            (&submitting, &committed, None),
             (&committed, &running, Some((false, "SubmissionSucceeded"))),
             (&submitting, &failed, Some((true, "SubmissionFailed"))),
             (&submitting, &again, Some((true, "SubmissionTimedOut"))),
@@ -276,6 +280,19 @@ mod tests {
             let expected: Vec<_> = expected.into_iter().map(|(warning, reason)| (warning, reason.to_owned())).collect();
             assert_eq!(summary(before, after), expected);
             assert!(summary(after, after).is_empty(), "it is published once");
+        }
+    }
+
+    #[test]
+    fn the_first_generation_is_told_of_if_it_has_warnings() {
+        let (before, after) = (status(JobPhase::Submitting, None, false), status(JobPhase::Submitting, Some(0), false));
+        let warning = ("HostTagUnknown".to_owned(), "no host has the tag t".to_owned());
+        let table = [(vec![], vec![]), (vec![warning], vec!["GenerationCommitted", "HostTagUnknown"])];
+        for (warnings, expected) in table {
+            let proposed = DesiredGeneration { warnings, ..DesiredGeneration::default() };
+            let details = Details { proposed: Some(&proposed), ..Details::default() };
+            let told: Vec<_> = between(details, &before, &after).into_iter().map(|notice| notice.reason).collect();
+            assert_eq!(told, expected);
         }
     }
 
@@ -315,6 +332,7 @@ mod tests {
             automatic: Some(figures),
         });
         let running = status(JobPhase::Running, Some(0), true);
+        let resized = status(JobPhase::Running, Some(1), true);
         let of = |pes| {
             let statistics = Some(Statistics { processing_elements: pes, ..Statistics::default() });
             JobStatus { statistics, ..committed.clone() }
@@ -323,31 +341,26 @@ mod tests {
             status.rollout.as_mut().unwrap().kept = 1;
             status
         };
-        let committed_notes = |kept: &str, pes: &str| {
-            vec![format!("generation 0: {kept} kept, 2 restarted, 1 added, 0 removed"), pes.to_owned()]
-        };
+        let counts = |kept: &str| vec![format!("generation 1: {kept} kept, 2 restarted, 1 added, 0 removed")];
         // before, after, PEs that have had a pod and all of them -> what is said
         let table = [
+            (&submitting, of(3), (0, 0), vec!["3 PEs for 4 to 9 threads, between 2 and 5; free CPU 900m".to_owned()]),
             (
                 &submitting,
-                of(3),
+                of(4),
                 (0, 0),
-                committed_notes("0 PEs", "3 PEs for 4 to 9 threads, between 2 and 5; free CPU 900m"),
+                vec![
+                    "3 PEs for 4 to 9 threads, between 2 and 5; free CPU 900m; the rules of the application lead to 4"
+                        .to_owned(),
+                ],
             ),
-            (
-                &submitting,
-                one_kept(of(4)),
-                (0, 0),
-                committed_notes(
-                    "1 PE",
-                    "3 PEs for 4 to 9 threads, between 2 and 5; free CPU 900m; the rules of the application lead to 4",
-                ),
-            ),
+            (&running, resized.clone(), (8, 8), counts("0 PEs")),
+            (&running, one_kept(resized), (8, 8), counts("1 PE")),
             (&committed, running.clone(), (8, 8), vec!["Running job flow: the pods of 8 PEs were created".to_owned()]),
             (&committed, running.clone(), (1, 1), vec!["Running job flow: the pods of 1 PE were created".to_owned()]),
             (
                 &committed,
-                running,
+                running.clone(),
                 (6, 8),
                 vec!["Running job flow: the pods of 6 of 8 PEs were created; the others were stopped".to_owned()],
             ),

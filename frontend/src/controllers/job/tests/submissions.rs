@@ -261,7 +261,7 @@ fn a_refused_pod_fails_the_submission_once_in_its_own_words_and_nothing_is_torn_
     for kind in [condition::READY, condition::PROGRESSING] {
         assert!(said(&status, kind).1.contains(&expected.1), "{kind}: {:?}", said(&status, kind));
     }
-    assert_eq!(reasons(&simulation), ["GenerationCommitted", "SubmissionFailed"]);
+    assert_eq!(reasons(&simulation), ["SubmissionFailed"]);
     // Neither time nor another process changes anything.
     for _ in 0..5 {
         simulation.wait(1_000);
