@@ -33,6 +33,10 @@ impl Component {
     }
 }
 
+/// Calls that a program of Kubernetes may make in a second, and at once after a pause.
+const QPS: &str = "300";
+const BURST: &str = "600";
+
 /// Where etcd listens.
 pub(super) fn etcd_socket(state: &Path) -> PathBuf {
     state.join("etcd.sock")
@@ -82,12 +86,19 @@ pub(super) fn program(component: Component, executable: &Path, state: &Path, por
             // An identity per controller, as in real clusters. With the default limits of the client their tokens would
             // take five seconds.
             ("use-service-account-credentials", "true"),
-            ("kube-api-qps", "300"),
-            ("kube-api-burst", "600"),
+            ("kube-api-qps", QPS),
+            ("kube-api-burst", BURST),
             ("service-account-private-key-file", &service_account_key),
             ("root-ca-file", &authority),
         ],
-        Component::KubeScheduler => &[("kubeconfig", &kubeconfig), ("secure-port", "0"), ("leader-elect", "false")],
+        Component::KubeScheduler => &[
+            ("kubeconfig", &kubeconfig),
+            ("secure-port", "0"),
+            ("leader-elect", "false"),
+            // Each pod that is bound is a call. By default there would be no more than 50 a second.
+            ("kube-api-qps", QPS),
+            ("kube-api-burst", BURST),
+        ],
         Component::Kwok => &[
             ("kubeconfig", &kubeconfig),
             ("config", &path(credentials::STAGES)),
