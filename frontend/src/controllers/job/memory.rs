@@ -345,10 +345,15 @@ impl Entry {
         self.compiled_for.get(widths)?.trace.clone()
     }
 
-    /// Clears the results of long work that the status shows to have been used, and the work that it shows to have been
-    /// counted; ends the writing of texts that nobody wants any more. That is not known from answers to writes: one may
-    /// be lost, or a write may have its effect later than anybody waits for.
+    /// Clears the results of long work that the status shows to have been used, the work that it shows to have been
+    /// counted, and what held up a proposal that it shows to be over; ends the writing of texts that nobody wants any
+    /// more. That is not known from answers to writes: one may be lost, or a write may have its effect later than
+    /// anybody waits for.
     pub(crate) fn use_up(&mut self, status: &JobStatus) {
+        if status.proposal.is_none() {
+            // The next proposal may have the very plan of one that was abandoned, and is tried nevertheless.
+            self.held_up = HeldUp::default();
+        }
         let attempt = status.submission_started_at.as_ref().map(|at| (status.submission_attempts, at.0));
         let recorded = Duration::from_millis(status.submission_worked_milliseconds);
         let more = recorded.saturating_sub(self.recorded_work);
@@ -571,7 +576,7 @@ mod tests {
     use super::*;
     use crate::controllers::job::tasks::CompileRequest;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use streams_api::BundleReference;
+    use streams_api::{BundleReference, ProposedPlan};
     use streams_kubernetes::metrics::Metrics;
 
     fn memory() -> Memory {
@@ -611,6 +616,26 @@ mod tests {
             entry.unrecorded_work += seconds(more);
             entry.use_up(&status);
             assert_eq!(entry.unrecorded_work, seconds(expected), "{more} {status:?}");
+        }
+    }
+
+    #[test]
+    fn what_held_a_proposal_up_is_forgotten_with_it() {
+        let mut entry = Entry::new(Plans::new(1_000).of_job("u"));
+        let plan = StoredPlan { sha256: "p".to_owned(), ..StoredPlan::default() };
+        let proposal = Some(ProposedPlan { plan, ..ProposedPlan::default() });
+        let failure = Failure {
+            remedy: Remedy::Retry(Timestamp::MAX),
+            reason: "QuotaExceeded".to_owned(),
+            message: String::new(),
+            stage: None,
+            code: None,
+        };
+        entry.held_up.failed("p", ProposalPart::Texts, &failure, Timestamp::UNIX_EPOCH);
+        // The status has a proposal -> it is known what holds it up.
+        for (proposal, expected) in [(proposal.clone(), true), (None, false), (proposal, false)] {
+            entry.use_up(&JobStatus { proposal, ..JobStatus::default() });
+            assert_eq!(entry.held_up.longest("p").is_some(), expected);
         }
     }
 

@@ -183,7 +183,9 @@ pub(crate) fn look(
     found.open = requested.iter().map(|(number, wish)| (*number, wish.widths.clone())).collect();
     wishes.extend(requested.into_values());
     if let Some(proposal) = ProposedChange::of(of, &applied) {
-        found.others_wait |= proposal.lacks_region || !wishes.iter().all(|wish| proposal.is_all_of(wish));
+        // One that is tried alone, and not yet, would not come next if the proposal gave way.
+        let mut others = wishes.iter().filter(|wish| verdicts.apart(wish).is_none_or(|apart| apart.until <= now));
+        found.others_wait |= proposal.lacks_region || !others.all(|wish| proposal.is_all_of(wish));
         found.is_tried_alone = wishes.iter().any(|wish| verdicts.apart(wish).is_some() && proposal.is_all_of(wish));
     }
     found.to_write = of.widths_in_force();

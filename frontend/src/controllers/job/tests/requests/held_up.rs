@@ -63,6 +63,104 @@ fn others_go_on(cases: [(bool, bool, &'static str); 2]) {
     }
 }
 
+/// What held up an earlier try says nothing of a later one, though that has the same plan.
+#[test]
+fn who_asks_again_once_it_is_permitted_is_not_kept_waiting_by_what_was_refused_before() {
+    let mut simulation = JobSimulation::running();
+    simulation.no_more("Service");
+    simulation.request("early", &[("R", 4)]);
+    go_on(&mut simulation, 4);
+    let refused = simulation.status().proposal.expect("it is tried all the time").plan.sha256;
+    simulation.withdraw("early");
+    go_on(&mut simulation, 2);
+    assert_eq!(simulation.status().proposal, None);
+    simulation.steps_again();
+    simulation.request("late", &[("R", 4)]);
+    for _ in 0..20 {
+        if simulation.status().proposal.is_some() {
+            break;
+        }
+        simulation.round();
+        simulation.work();
+    }
+    assert_eq!(simulation.status().proposal.unwrap().plan.sha256, refused);
+    simulation.request("other", &[("S", 1)]);
+    simulation.until_committed(1);
+    assert_eq!(applied(&simulation), widths(4, 2));
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(applied(&simulation), widths(4, 1));
+}
+
+#[test]
+fn of_two_that_are_tried_alone_the_one_that_is_permitted_by_now_comes_into_force() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.endless_above = 9);
+    simulation.no_more("Service");
+    simulation.request("large", &[("R", 4)]);
+    simulation.request("endless", &[("S", 10)]);
+    go_on(&mut simulation, 40);
+    assert_eq!(end(&simulation, "endless"), is(ResizePhase::Pending, "FusionDeadlineExceeded"));
+    assert_eq!(end(&simulation, "large").1, "QuotaExceeded");
+    simulation.steps_again();
+    go_on(&mut simulation, 60);
+    assert_eq!(end(&simulation, "large"), is(ResizePhase::RolledOut, ""));
+    assert_eq!(applied(&simulation), widths(4, 2));
+}
+
+/// It is no use to make way for somebody whose turn has not come.
+#[test]
+fn a_repair_that_cannot_be_written_does_not_begin_anew_again_and_again() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.endless_above = 9);
+    simulation.request("endless", &[("R", 10)]);
+    go_on(&mut simulation, 12);
+    assert_eq!(end(&simulation, "endless"), is(ResizePhase::Pending, "FusionDeadlineExceeded"));
+    // Just after it was tried.
+    let tried_at = |simulation: &JobSimulation| simulation.leader.observed().requests.apart[0].until;
+    let before = tried_at(&simulation);
+    for _ in 0..80 {
+        if tried_at(&simulation) != before {
+            break;
+        }
+        simulation.wait(1);
+        simulation.reconcile();
+        simulation.work();
+    }
+    assert_ne!(tried_at(&simulation), before);
+    // No replica has the compiler of the plan any more, and a quota permits no texts.
+    simulation.services.change(|services| services.compiler = "2".to_owned());
+    let written = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&written);
+    simulation.server.refuse(move |call| {
+        count.fetch_add(usize::from(call.verb == Verb::ReplaceStatus && call.kind == "Job"), Ordering::SeqCst);
+        let number = call.key.name.strip_prefix("job-").and_then(|rest| rest.chars().next());
+        let is_text = call.kind == "ConfigMap" && number.is_some_and(|first| first.is_ascii_digit());
+        let is_refused = call.verb == Verb::Create && is_text;
+        is_refused.then(|| *Status::failure("exceeded quota: q", "Forbidden").with_code(403).boxed())
+    });
+    simulation.delete(&UserDeletion::Texts);
+    simulation.collect();
+    for _ in 0..20 {
+        simulation.reconcile();
+        simulation.work();
+    }
+    assert!(simulation.status().proposal.is_some(), "the same widths by another compiler");
+    let before = written.load(Ordering::SeqCst);
+    for _ in 0..20 {
+        simulation.wait(2);
+        simulation.reconcile();
+        simulation.work();
+    }
+    let statuses = written.load(Ordering::SeqCst) - before;
+    assert!(statuses <= 10, "{statuses} statuses in 40 s");
+    simulation.steps_again();
+    simulation.services.change(|services| services.endless_above = u32::MAX);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(applied(&simulation), widths(10, 2));
+}
+
 /// Whoever expects a width waits for what becomes of a request that may still bring another one.
 #[test]
 fn what_becomes_of_a_precondition_is_known_although_the_cluster_refuses_what_was_asked_for_before() {
