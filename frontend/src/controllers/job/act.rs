@@ -13,7 +13,7 @@ use super::documents::Written;
 use super::drift::{self, region_fields};
 use super::generation::Generation;
 use super::held_up::{HeldUp, ProposalPart};
-use super::in_vain::{InVain, go_on_after, is_in_vain};
+use super::in_vain::{InVain, is_in_vain};
 use super::memory::Entry;
 use super::observed::{DesiredGeneration, JobObservation};
 use super::off_thread::Thread;
@@ -35,7 +35,7 @@ use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use streams_api::{HostPool, ParallelRegion, ProcessingElement, names};
@@ -122,23 +122,32 @@ pub(super) struct Cut<'a> {
     pub(super) after_admission: Vec<&'a JobAction>,
 }
 
-/// What came of actions.
+/// Actions that were tried, in their order, and what came of each.
 #[derive(Default)]
-struct Done<'a> {
-    results: Vec<Result<(), Error>>,
-    /// The last that shows that others would come to nothing, if one does.
-    in_vain: Option<&'a JobAction>,
-}
+struct Done<'a>(Vec<(&'a JobAction, Result<(), Error>)>);
 
-impl Done<'_> {
+impl<'a> Done<'a> {
     fn add(&mut self, later: Self) {
-        self.results.extend(later.results);
-        self.in_vain = later.in_vain.or(self.in_vain);
+        self.0.extend(later.0);
+    }
+
+    /// One shows that others would come to nothing.
+    fn is_in_vain(&self) -> bool {
+        self.tried().iter().any(|(_, is_in_vain)| *is_in_vain)
+    }
+
+    /// The actions, each with whether it has shown that.
+    fn tried(&self) -> Vec<(&'a JobAction, bool)> {
+        self.0.iter().map(|(action, result)| (*action, result.as_ref().is_err_and(is_in_vain))).collect()
     }
 
     /// The namespace is being deleted.
     fn is_refused(&self) -> bool {
-        self.results.iter().any(|result| matches!(result, Err(Error::NamespaceTerminating { .. })))
+        self.0.iter().any(|(_, result)| matches!(result, Err(Error::NamespaceTerminating { .. })))
+    }
+
+    fn errors(self) -> impl Iterator<Item = Error> {
+        self.0.into_iter().filter_map(|(_, result)| result.err())
     }
 }
 
@@ -194,21 +203,22 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     /// Carries out all actions, several at the same time. A failed action does not stop the others, unless they would
-    /// come to nothing as well, and take long: they come first in the next turn. In a namespace that is being deleted
+    /// come to nothing as well, and take long: others come first in the next turn. In a namespace that is being deleted
     /// nothing but deletions is tried until a pause is over.
     async fn work(&self, actions: &[JobAction]) -> Result<Next, Error> {
-        let (mut deletions, others): (Vec<_>, Vec<_>) =
+        let (all_deletions, all_others): (Vec<_>, Vec<_>) =
             actions.iter().partition(|action| matches!(action, JobAction::Delete(..)));
         let now = self.reconciler.cluster.now();
         self.note_what_is_to_be_written(actions);
         let before = self.remember(|entry| entry.pause);
         let is_paused = before.is_some_and(|pause| pause.left(now).is_some());
-        let mut others = if is_paused { Vec::new() } else { others };
+        let mut deletions = all_deletions.clone();
+        let mut others = if is_paused { Vec::new() } else { all_others.clone() };
         let concurrent = self.remember(|entry| {
-            let InVain { write, deletion } = &entry.in_vain;
-            go_on_after(&mut others, write.as_ref());
-            go_on_after(&mut deletions, deletion.as_ref());
-            if write.is_some() || deletion.is_some() { FEW } else { CONCURRENT }
+            let InVain { writes, deletions: of_deletions } = &entry.in_vain;
+            writes.put_last(&mut others);
+            of_deletions.put_last(&mut deletions);
+            if writes.is_empty() && of_deletions.is_empty() { CONCURRENT } else { FEW }
         });
         let rolls_out_after = self.put_off_roll_out(&mut others, &mut deletions, now);
         let wrote = !others.is_empty();
@@ -225,11 +235,14 @@ impl<C: Cluster> Actor<'_, C> {
         if !self.has_advanced.load(Ordering::Relaxed) {
             deleted.add(Priority::Freeing.of(self.several(&after_admission, concurrent)).await);
         }
-        deleted.results.push(Priority::Freeing.of(self.delete_full_requests()).await);
-        let in_vain = InVain { write: written.in_vain.cloned(), deletion: deleted.in_vain.cloned() };
+        let of_requests = Priority::Freeing.of(self.delete_full_requests()).await.err();
+        self.remember(|entry| {
+            entry.in_vain.writes.note(&all_others, &written.tried());
+            entry.in_vain.deletions.note(&all_deletions, &deleted.tried());
+        });
         let mut failed = None;
         let mut refused = None;
-        for error in deleted.results.into_iter().chain(written.results).filter_map(Result::err) {
+        for error in deleted.errors().chain(of_requests).chain(written.errors()) {
             match error {
                 Error::Terminating { .. } => {}
                 Error::NamespaceTerminating { .. } => refused = Some(error),
@@ -237,7 +250,6 @@ impl<C: Cluster> Actor<'_, C> {
             }
         }
         let pause = self.remember(|entry| {
-            entry.in_vain = in_vain;
             match (&refused, wrote) {
                 (Some(_), _) => entry.pause = Some(Pause::after(before, now)),
                 (None, true) => entry.pause = None,
@@ -274,25 +286,25 @@ impl<C: Cluster> Actor<'_, C> {
 
     /// Carries these actions out, so many at the same time, until one shows that others would come to nothing.
     async fn several<'b>(&self, actions: &[&'b JobAction], concurrent: usize) -> Done<'b> {
-        // The number of the last that has shown it, from 1.
-        let in_vain = AtomicUsize::new(0);
-        let carried_out = actions.iter().zip(1..).map(|(action, number)| {
-            let in_vain = &in_vain;
+        let is_over = AtomicBool::new(false);
+        let carried_out = actions.iter().zip(0_usize..).map(|(action, number)| {
+            let is_over = &is_over;
             async move {
-                if in_vain.load(Ordering::Relaxed) > 0 {
-                    return Ok(());
+                if is_over.load(Ordering::Relaxed) {
+                    return None;
                 }
                 let result = self.one(action).await;
                 if result.as_ref().is_err_and(is_in_vain) {
-                    in_vain.fetch_max(number, Ordering::Relaxed);
+                    is_over.store(true, Ordering::Relaxed);
                 }
-                result
+                Some((number, *action, result))
             }
         });
         let carried_out: Vec<_> = carried_out.collect();
-        let results = stream::iter(carried_out).buffer_unordered(concurrent).collect().await;
-        let in_vain = in_vain.into_inner().checked_sub(1).and_then(|at| actions.get(at).copied());
-        Done { results, in_vain }
+        let tried = stream::iter(carried_out).buffer_unordered(concurrent).filter_map(future::ready);
+        let mut tried: Vec<_> = tried.collect().await;
+        tried.sort_by_key(|(number, ..)| *number);
+        Done(tried.into_iter().map(|(_, action, result)| (action, result)).collect())
     }
 
     /// Carries these actions out until one shows that others would come to nothing. In a namespace that is being
@@ -320,7 +332,7 @@ impl<C: Cluster> Actor<'_, C> {
         }
         let (first, rest) = writes.split_at(alone.min(writes.len()));
         for (actions, concurrent) in [(first, 1), (rest, concurrent)] {
-            if done.in_vain.is_none() {
+            if !done.is_in_vain() {
                 done.add(self.several(actions, concurrent).await);
             }
         }

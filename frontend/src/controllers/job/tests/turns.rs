@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use streams_api::condition;
+use streams_api::{PeOptions, TraceLevel, condition};
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes_fake::Verb;
 
@@ -60,6 +60,38 @@ fn a_turn_ends_with_what_was_not_answered_and_the_next_one_goes_on_after_it() {
     let is_service =
         |action: &JobAction| matches!(action, JobAction::Apply(Child::Service(_) | Child::ConsistentRegionService, _));
     assert!(!actions.is_empty() && actions.iter().all(is_service), "all others are there: {actions:?}");
+    simulation.steps_again();
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+/// However many objects there are of the kind that fails.
+#[test]
+fn what_fails_for_one_kind_of_objects_keeps_none_of_another_kind_waiting() {
+    let mut simulation = JobSimulation::running();
+    let before = simulation.pes();
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&refused);
+    simulation.server.refuse(move |call| {
+        let is_refused = call.verb == Verb::Create && call.kind == "Service";
+        count.fetch_add(usize::from(is_refused), Ordering::Relaxed);
+        is_refused.then(|| *Status::failure("a webhook is down", "InternalError").with_code(500).boxed())
+    });
+    simulation.resize(0, 60);
+    simulation.until(|_| refused.load(Ordering::Relaxed) > 0);
+    simulation.change_spec(|spec| {
+        let level = TraceLevel::Debug;
+        spec.processing_element = Some(PeOptions { runtime_trace_level: level, ..PeOptions::default() });
+    });
+    for _ in 0..2 {
+        assert_eq!(simulation.reconcile(), None, "it fails");
+    }
+    let pes = simulation.pes();
+    assert!(pes.len() > before.len() + 50, "{}: PEs that are new are there", pes.len());
+    for id in before.keys() {
+        assert_eq!(pes[id].spec.options.runtime_trace_level, TraceLevel::Debug, "PE {id}");
+    }
+    assert!(refused.load(Ordering::Relaxed) <= 40, "{refused:?} Services were tried");
     simulation.steps_again();
     simulation.settle();
     simulation.check_at_rest();
