@@ -38,12 +38,13 @@ impl RollOutTimes {
 
 /// A job that runs is being brought to another generation, and its roll-out may take so long. Nobody waits any more for
 /// one that has taken too long: one that never ends would keep the calls of its job in front of all others. The job
-/// says so, unless its status cannot be written. As long as there is a proposal, somebody waits for the job itself: if
-/// nothing comes of that, its work fails, and makes way for that reason.
-pub(crate) fn is_resizing(status: &JobStatus, longest: Duration, now: Timestamp) -> bool {
+/// says so, unless its status cannot be written. As long as there is a proposal, somebody waits for the job itself,
+/// unless nothing comes of that for now (`is_in_vain`).
+pub(crate) fn is_resizing(status: &JobStatus, is_in_vain: bool, longest: Duration, now: Timestamp) -> bool {
     let rolls_out =
         roll_out(status).is_some_and(|out| !is_said_to_be_late(status) && !is_late(status, out, longest, now));
-    status.generation.is_some() && (status.proposal.is_some() || rolls_out)
+    let waits_for_commit = status.proposal.is_some() && !is_in_vain;
+    status.generation.is_some() && (waits_for_commit || rolls_out)
 }
 
 /// The same, of the PEs of the job, whose work succeeds although nothing comes of a proposal, for example because a
@@ -130,7 +131,11 @@ mod tests {
                 rollout: generation.map(|generation| Rollout { generation, finished_at, ..Rollout::default() }),
                 ..JobStatus::default()
             };
-            let found = is_resizing(&status, LONGEST, Timestamp::UNIX_EPOCH);
+            let found = is_resizing(&status, false, LONGEST, Timestamp::UNIX_EPOCH);
+            assert_eq!(found, expected, "{generation:?} {proposed} {finished_out} {late}");
+            // Nothing comes of what is proposed.
+            let found = is_resizing(&status, true, LONGEST, Timestamp::UNIX_EPOCH);
+            let expected = expected && generation > Some(0) && !finished_out && !late;
             assert_eq!(found, expected, "{generation:?} {proposed} {finished_out} {late}");
             let found = are_pes_waited_for(&status, LONGEST, Timestamp::UNIX_EPOCH);
             assert_eq!(found, expected_of_pes, "{generation:?} {proposed} {finished_out} {late}");
@@ -169,7 +174,7 @@ mod tests {
             };
             let found = are_pes_waited_for(&status, LONGEST, at(1_000));
             assert_eq!(found, expected, "{progressing:?} {is_said} {began:?}");
-            assert!(is_resizing(&status, LONGEST, at(1_000)), "as long as its work does not fail");
+            assert!(is_resizing(&status, false, LONGEST, at(1_000)), "as long as something may come of it");
         }
     }
 
@@ -200,7 +205,7 @@ mod tests {
                 rollout: Some(Rollout { generation: 1, started_at, ..Rollout::default() }),
                 ..JobStatus::default()
             };
-            let found = is_resizing(&status, LONGEST, at(now));
+            let found = is_resizing(&status, false, LONGEST, at(now));
             assert_eq!(found, expected, "{started:?} {progressing:?} {now} {proposed}");
         }
         let spec = JobSpec::of(BundleReference::default());

@@ -67,8 +67,7 @@ pub(super) async fn act<C: Cluster>(
     decision: &JobDecision,
     report: &Report,
 ) -> Result<Next, Error> {
-    let is_waited_for =
-        is_resizing(&observed.status, observed.deadlines.roll_out, observed.now) || observed.requests.is_waited_for;
+    let is_waited_for = is_waited_for(observed, report);
     let has_advanced = AtomicBool::new(false);
     let looks_again = Mutex::new(None);
     let actor = Actor { reconciler, snapshot, observed, report, is_waited_for, has_advanced, looks_again };
@@ -81,6 +80,13 @@ pub(super) async fn act<C: Cluster>(
         }
         JobDecision::Work(actions) => priority.of(actor.work(actions)).await,
     }
+}
+
+/// Somebody waits for what is done for the job: its calls go before others (rule call-22).
+pub(super) fn is_waited_for(observed: &JobObservation, report: &Report) -> bool {
+    let now = observed.now;
+    let is_in_vain = observed.held_up.as_ref().is_some_and(|held_up| held_up.is_in_vain(report.blocked.as_ref(), now));
+    is_resizing(&observed.status, is_in_vain, observed.deadlines.roll_out, now) || observed.requests.is_waited_for
 }
 
 /// The failure to show to users for a failed action, e.g. that a name is taken (rule job-30). `None` for an error that

@@ -79,6 +79,8 @@ pub(crate) struct HeldUp {
 /// Something that holds a proposal up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HoldUp {
+    /// What is not written.
+    part: ProposalPart,
     /// Since when.
     since: Timestamp,
     /// What is said of it. Trying again may help.
@@ -94,6 +96,12 @@ impl HoldUp {
     /// It has lasted for a while.
     pub(crate) fn lasts(&self, now: Timestamp) -> bool {
         self.end() <= now
+    }
+
+    /// Nothing comes of the proposal for now: it has lasted for a while, and this look, which has found this in the way
+    /// of the proposal, does not show that it is over.
+    pub(crate) fn is_in_vain(&self, blocked: Option<&Blocked>, now: Timestamp) -> bool {
+        self.lasts(now) && (self.part != ProposalPart::Blocked || blocked.is_some())
     }
 }
 
@@ -139,7 +147,7 @@ impl HeldUp {
             *self = Self { plan: plan.to_owned(), by: BTreeMap::new() };
         }
         // The words of the first: others may differ in figures only, and would be told each time.
-        self.by.entry(part).or_insert_with(|| HoldUp { since: now, failure: failure() });
+        self.by.entry(part).or_insert_with(|| HoldUp { part, since: now, failure: failure() });
     }
 }
 
@@ -177,11 +185,12 @@ mod tests {
             held_up.failed("p", part, &failure(reason, message), at(10));
             held_up.failed("p", part, &failure(reason, "in other words"), at(12));
             let obstacle = held_up.longest("p").cloned();
-            let expected = counts.then(|| HoldUp { since: at(10), failure: failure(reason, message) });
+            let expected = counts.then(|| HoldUp { part, since: at(10), failure: failure(reason, message) });
             assert_eq!(obstacle, expected, "{part:?} {reason}");
             assert_eq!(held_up.longest("q"), None, "another proposal");
             if let Some(obstacle) = obstacle {
                 assert_eq!([14, 15].map(|second| obstacle.lasts(at(second))), [false, true]);
+                assert_eq!([14, 15].map(|second| obstacle.is_in_vain(None, at(second))), [false, true]);
             }
             held_up.is_over(part);
             assert_eq!(held_up.longest("p"), None, "it is over");
@@ -192,8 +201,15 @@ mod tests {
         assert!(held_up.longest("p").is_some(), "it is tried again");
         held_up.keep_tried(&[Child::Service(2)].into());
         assert_eq!(held_up.longest("p"), None, "it is there");
-        held_up.waits_for("p", "job", Some(&Blocked::Terminating(Owned::ConfigMap("t".to_owned()))), at(10));
-        assert!(held_up.longest("p").unwrap().failure.message.starts_with("ConfigMap t is being deleted"));
+        let blocked = Blocked::Terminating(Owned::ConfigMap("t".to_owned()));
+        held_up.waits_for("p", "job", Some(&blocked), at(10));
+        let obstacle = held_up.longest("p").unwrap();
+        assert!(obstacle.failure.message.starts_with("ConfigMap t is being deleted"));
+        // what this look has found in the way, second -> it comes to nothing
+        for (blocked, second, expected) in [(Some(&blocked), 14, false), (Some(&blocked), 15, true), (None, 15, false)]
+        {
+            assert_eq!(obstacle.is_in_vain(blocked, at(second)), expected, "{blocked:?} {second}");
+        }
         held_up.failed("q", service, &failure("Forbidden", ""), at(20));
         assert_eq!(held_up.longest("q").map(HoldUp::end), Some(at(25)), "what held up the one before is over");
     }

@@ -284,6 +284,7 @@ fn a_text_that_is_being_deleted_holds_up_nobody_but_who_needs_it() {
     simulation.request("again", &[("R", 3)]);
     go_on_without_collecting(&mut simulation, 6);
     assert_eq!(end(&simulation, "again"), is(ResizePhase::Planned, "Terminating"));
+    assert!(!simulation.leader.is_waited_for(), "nobody goes first because of it");
     let (status, _, message) = progressing(&simulation);
     assert_eq!(status, "True");
     assert!(message.contains(&format!("waiting for ConfigMap {text} to go away")), "{message}");

@@ -2,6 +2,7 @@
 
 use super::services::Services;
 use super::{JOB, key};
+use crate::controllers::job::act::is_waited_for;
 use crate::controllers::job::decide::{JobDecision, Report, decide};
 use crate::controllers::job::long_work::work;
 use crate::controllers::job::observe::observe;
@@ -124,6 +125,12 @@ impl FrontendProcess {
         let job = self.reconciler.mirrors.jobs.get(&key()).expect("there is a job");
         let job = self.reconciler.memory.latest(&key(), job);
         wait_for(observe(&self.reconciler, &key(), job)).expect("everything can be read").0
+    }
+
+    /// Whether its calls for the job would go before others now.
+    pub(in super::super) fn is_waited_for(&self) -> bool {
+        let observed = self.observed();
+        is_waited_for(&observed, &decide(&observed).1)
     }
 
     /// What it would decide now.
