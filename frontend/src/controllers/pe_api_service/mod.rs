@@ -135,14 +135,13 @@ pub(crate) struct PeApiServiceObservation {
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeApiServiceDecision {
-    /// There is nothing to do.
-    Nothing,
     /// The Service is to be as it should, and its slices as well.
     Write {
         /// The slices have other addresses, or were not compared for long.
         slices: bool,
     },
-    /// Nobody needs it any more.
+    /// Nobody needs it any more. It may be there although it is not seen: somebody may have taken the label by which the
+    /// mirror knows it.
     Delete,
 }
 
@@ -166,21 +165,16 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
     }
 
     fn decide(observed: &PeApiServiceObservation) -> PeApiServiceDecision {
-        match (observed.is_needed, &observed.service) {
-            (true, _) => {
-                let is_known = |written: &Written| {
-                    let age = observed.now.duration_since(written.at);
-                    written.addresses == observed.addresses
-                        && age < SignedDuration::try_from(COMPARE_AGAIN).unwrap_or(SignedDuration::MAX)
-                };
-                let slices = observed.service.is_none() || !observed.written.as_ref().is_some_and(is_known);
-                PeApiServiceDecision::Write { slices }
-            }
-            (false, Some(_)) => PeApiServiceDecision::Delete,
-            // It may have lost the label by which the mirror knows it.
-            (false, None) if observed.written.is_some() => PeApiServiceDecision::Delete,
-            (false, None) => PeApiServiceDecision::Nothing,
+        if !observed.is_needed {
+            return PeApiServiceDecision::Delete;
         }
+        let is_known = |written: &Written| {
+            let age = observed.now.duration_since(written.at);
+            written.addresses == observed.addresses
+                && age < SignedDuration::try_from(COMPARE_AGAIN).unwrap_or(SignedDuration::MAX)
+        };
+        let slices = observed.service.is_none() || !observed.written.as_ref().is_some_and(is_known);
+        PeApiServiceDecision::Write { slices }
     }
 
     async fn act(
@@ -192,10 +186,6 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
     ) -> Result<Next, Error> {
         let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
         match decision {
-            PeApiServiceDecision::Nothing => {
-                self.written().remove(key);
-                self.restored.forget_all_of(key);
-            }
             PeApiServiceDecision::Delete => {
                 let ours = self.ours(key, observed.service.as_ref()).await?;
                 // The Service last: as long as it is there, somebody remembers that there may be slices.

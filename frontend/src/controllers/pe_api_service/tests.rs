@@ -217,8 +217,9 @@ async fn what_others_make_of_its_labels_is_restored_and_it_goes_with_the_last_jo
     for change in
         [json!({"app": null}), json!({"app": "other"}), json!({"svc": null}), json!({"app": null, "svc": null})]
     {
-        // Whether the last job goes before anybody has looked.
-        for is_late in [false, true] {
+        // Whether the last job goes before anybody has looked, and whether another replica leads by then, which has
+        // written nothing.
+        for (is_late, another_leads) in [(false, false), (true, false), (true, true)] {
             let mut fixture = Fixture::with_job();
             fixture.writes().await;
             let patch = json!({"metadata": {"labels": change}});
@@ -233,12 +234,18 @@ async fn what_others_make_of_its_labels_is_restored_and_it_goes_with_the_last_jo
                 assert_eq!(fixture.writes().await, 0, "{change}");
                 assert!(fixture.server.announced().is_empty(), "{change}");
             }
+            if another_leads {
+                let (_, receiver) = latest::channel(addresses(&["10.0.0.2"]));
+                fixture.reconciler =
+                    PeApiServiceReconciler::new(fixture.connection.clone(), fixture.late.mirrors.clone(), receiver);
+            }
             fixture.server.remove::<Job>(&Key::new("n", "flow"));
             fixture.late.deliver_all();
             fixture.writes().await;
-            assert!(fixture.server.get::<Service>(&key()).is_none(), "{change} {is_late}");
-            assert_eq!(fixture.listed(), [Vec::<String>::new(), Vec::new()], "{change} {is_late}");
-            assert_eq!(fixture.writes().await, 0, "{change} {is_late}");
+            let row = format!("{change} {is_late} {another_leads}");
+            assert!(fixture.server.get::<Service>(&key()).is_none(), "{row}");
+            assert_eq!(fixture.listed(), [Vec::<String>::new(), Vec::new()], "{row}");
+            assert_eq!(fixture.writes().await, 0, "{row}");
         }
     }
 }
