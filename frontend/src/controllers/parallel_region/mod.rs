@@ -144,8 +144,8 @@ fn longest_silence(is_ready: bool, is_crowded: bool) -> Duration {
     }
 }
 
-/// How long a region that says nothing for `most` after its creation does so yet; at most [`UNSAID`], as there may be no
-/// crowd by then.
+/// How long a region that says nothing for `most` after its creation does so yet; at most [`UNSAID`], as there may be
+/// no crowd by then.
 fn left(region: &ParallelRegion, most: Duration, now: Timestamp) -> Duration {
     let Some(Time(created)) = region.metadata.creation_timestamp else { return Duration::ZERO };
     let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();

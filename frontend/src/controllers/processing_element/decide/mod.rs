@@ -336,8 +336,8 @@ impl<'a> DecisionBuilder<'a> {
         Some(PeAction::Record(PeStatusChange::Adopted))
     }
 
-    /// Until when nothing is said of the first pod (rule pe-20): it is about to run, and that says more; or it runs, and
-    /// others go first. `None` if there is no crowd, or anything but the usual is to be done or told.
+    /// Until when nothing is said of the first pod (rule pe-20): it is about to run, and that says more; or it runs,
+    /// and others go first. `None` if there is no crowd, or anything but the usual is to be done or told.
     fn first_is_unsaid_until(&self, pod: &ObservedPod) -> Option<Timestamp> {
         let observed = self.observed;
         let is_on_its_way = pod.stage == Stage::Pending(Explanation::default());
