@@ -92,8 +92,8 @@ impl Limits {
     }
 
     /// Of all namespaces together whose calls fail, or take long, by themselves: such calls keep their places for
-    /// seconds. If there are no other namespaces, or all were in trouble, it is hardly them; they leave some for whoever
-    /// comes.
+    /// seconds. If there are no other namespaces, or all were in trouble, it is hardly them; they leave some for
+    /// whoever comes.
     fn in_trouble(self, are_all: bool) -> usize {
         let most = if are_all { self.all.saturating_sub(self.patient) } else { self.all / 3 };
         most.max(1)
