@@ -197,6 +197,15 @@ pub struct Placement {
     /// Host pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolLocation>,
+    /// Label of the pods that share a host, of PEs that tokens connect, directly or through others. Not set: that of
+    /// the only token. Another one moves no pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub group: Option<String>,
+    /// Generation of the job that moved the PE last because tokens connected it with others, which it did not share a
+    /// host with before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub joined: Option<u64>,
 }
 
 impl Placement {

@@ -11,6 +11,7 @@ use streams_api::{HostPoolSpec, Placement};
 
 /// The hash of a placement; `pool` is the host pool that it names.
 pub(crate) fn placement_hash(placement: &Placement, pool: Option<&HostPoolSpec>) -> String {
+    let placement = Placement { group: None, ..placement.clone() };
     // These types can be written as JSON; were it otherwise, all hashes would be equal, and nothing would be restarted.
     let asked_for = (placement, pool.map(|pool| (&pool.hosts, &pool.tags, pool.membership_mode)));
     hex::encode(Sha256::digest(serde_json::to_vec(&asked_for).unwrap_or_default()))

@@ -14,7 +14,8 @@
 //! | ConfigMap with an AADL | `<job>-<peId>-<digest>` | never: it is named after its content |
 
 use super::compilation::default_resources;
-use super::generation::{Generation, Origin, node};
+use super::generation::{Generation, Origin};
+use super::places::node;
 use super::{port_labels, resources, user_ports};
 use crate::controllers::placement_hash::placement_hash;
 use crate::controllers::start_hash::Starts;
@@ -118,7 +119,8 @@ impl ChildBuilder<'_> {
         let operators =
             pe.operators.iter().take(LISTED_OPERATORS_MAX).map(|name| condition::cut(name, NAME_MAX).to_owned());
         let (application_name, application_scope) = self.application(&generation.plan);
-        let placement = pe.placement.as_ref().map(|placed| placement(placed, &generation.nodes)).unwrap_or_default();
+        let placement = pe.placement.as_ref().map(|placed| placement(placed, origin, &generation.nodes));
+        let placement = placement.unwrap_or_default();
         let pool = placement.pool.as_ref().and_then(|location| generation.host_pool(location.index));
         let pool = pool.map(|pool| self.host_pool_spec(generation, pool));
         let placement_hash = Some(placement_hash(&placement, pool.as_ref()));
@@ -323,13 +325,15 @@ impl StoredText {
 }
 
 /// Hosts by the names of their nodes.
-fn placement(planned: &PlannedPlacement, nodes: &BTreeMap<String, String>) -> Placement {
+fn placement(planned: &PlannedPlacement, origin: &Origin, nodes: &BTreeMap<String, String>) -> Placement {
     Placement {
         host: planned.host.as_ref().map(|host| node(host, nodes).to_owned()),
         co_locations: planned.co_locations.clone(),
         ex_locations: planned.ex_locations.clone(),
-        isolation: planned.isolation.clone(),
+        isolation: planned.isolation.as_ref().map(|name| condition::cut(name, NAME_MAX).to_owned()),
         pool: planned.pool.as_ref().map(|pool| PoolLocation { index: pool.index, in_pool_index: pool.in_pool_index }),
+        group: (!origin.group.is_empty()).then(|| origin.group.clone()),
+        joined: (origin.joined > 0).then_some(origin.joined),
     }
 }
 

@@ -115,7 +115,8 @@ pub(crate) fn automatic(spec: &JobSpec, cpu_free: Option<u64>, share: u32) -> Au
     };
     Automatic {
         cpu_limit: own.as_ref().and_then(|own| cpu(own.limits.as_ref())),
-        cpu_request: own.as_ref().and_then(|own| cpu(own.requests.as_ref())),
+        // Of what has a limit and no request, the API server takes the limit for the request.
+        cpu_request: own.as_ref().and_then(|own| cpu(own.requests.as_ref()).or_else(|| cpu(own.limits.as_ref()))),
         cpu_free,
         share,
         resolved: None,
@@ -160,7 +161,7 @@ pub(crate) fn refusal(spec: &JobSpec, running: Option<&Settled>) -> Option<Failu
     }
     if let Some(taken) = place_of(&options).and_then(mounts::taken) {
         let message = format!(
-            "processingElement.checkpointRepository.fileSystem.path: PEs see something else at {taken}: name another place"
+            "processingElement.checkpointRepository.fileSystem.path: PEs need {taken} for something else: name another place"
         );
         return refused("CheckpointPathInvalid", message);
     }
@@ -276,10 +277,16 @@ mod tests {
 
     #[test]
     fn the_cpu_figures_are_those_of_a_pe() {
+        use serde_json::json;
+        let of_pe = |resources: serde_json::Value| json!({"processingElement": {"resources": resources}});
         // spec -> limit, request
         let table = [
             (serde_json::json!({}), None, Some(100)),
-            (serde_json::json!({"processingElement": {"resources": {"limits": {"cpu": "2"}}}}), Some(2000), None),
+            (of_pe(json!({"limits": {"cpu": "2"}})), Some(2000), Some(2000)),
+            (of_pe(json!({"limits": {"cpu": "2"}, "requests": {"cpu": "1"}})), Some(2000), Some(1000)),
+            (of_pe(json!({"limits": {"cpu": "2"}, "requests": {"memory": "1Gi"}})), Some(2000), Some(2000)),
+            (of_pe(json!({"limits": {"cpu": "2"}, "requests": {"cpu": "0"}})), Some(2000), Some(0)),
+            (of_pe(json!({"requests": {"memory": "1Gi"}})), None, None),
             (serde_json::json!({"resources": {"limits": {"cpu": "2"}}}), None, None),
             (serde_json::json!({"resources": {}}), None, Some(100)),
         ];
@@ -305,7 +312,11 @@ mod tests {
             (serde_json::json!({"processingElement": {"checkpointDataStore": {"fileSystem": {"path": "/c"}}}}), None),
             (
                 serde_json::json!({"processingElement": {"checkpointDataStore": {"fileSystem": {"path": "/data/"}}}}),
-                Some("fileSystem.path: PEs see something else at /data"),
+                Some("fileSystem.path: PEs need /data"),
+            ),
+            (
+                serde_json::json!({"processingElement": {"checkpointRepository": {"fileSystem": {"path": "/tmp"}}}}),
+                Some("fileSystem.path: PEs need /tmp"),
             ),
         ];
         for (spec, expected) in table {

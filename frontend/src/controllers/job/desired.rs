@@ -3,6 +3,7 @@
 use super::children::{ChildBuilder, TextVersion};
 use super::generation::Generation;
 use super::interfaces::interfaces;
+use super::missing_nodes;
 use super::observed::{DesiredGeneration, DesiredPe, TextReference, placed};
 use super::regions::committed_regions;
 use std::collections::BTreeMap;
@@ -72,6 +73,7 @@ pub(crate) fn desired_generation(
         fusion: fusion(generation),
         settled: generation.settled.clone(),
         warnings: generation.warnings.iter().map(|warning| (warning.reason.clone(), warning.message.clone())).collect(),
+        waiting: missing_nodes::waiting(&generation.plan, &generation.warnings),
     })
 }
 

@@ -10,8 +10,9 @@
 //! * the origin of a PE names the text that it was last started with, so whether a PE must be replaced follows from its
 //!   object and its origin alone, whatever happened in between.
 
+use super::places::{groups, host_pool, members, place, tokens};
 use prost::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use streams_api::{JobStatus, ResizeChanges, TransportSecurity};
 use streams_proto::fusion::v1::{ChannelCount, Compilation, Fate, HostPool, Plan, ProcessingElement, Warning};
@@ -112,6 +113,13 @@ pub(crate) struct Origin {
     /// Generation that changed the text of the PE last; 0 in plans of before this was noted.
     #[prost(uint64, tag = "8")]
     pub(crate) text_generation: u64,
+    /// Key of the label of the group that the PE is in (rule placement-7); empty if it is that of its only token, or if
+    /// it is in none.
+    #[prost(string, tag = "9")]
+    pub(crate) group: String,
+    /// Generation that moved the PE last because it brought its group together with others; 0 if none has.
+    #[prost(uint64, tag = "10")]
+    pub(crate) joined: u64,
 }
 
 /// A stored generation that cannot be read.
@@ -135,18 +143,27 @@ impl Generation {
     ) -> Self {
         let GenerationDetails { nodes, warnings, trace_parent, settled } = circumstances;
         if let Some(previous) = previous {
-            restart_what_moves(previous, &mut plan, &nodes);
+            restart(&mut plan, |plan, pe| {
+                let Some((before, _)) = previous.member(pe.id) else { return false };
+                place(&previous.plan, &previous.nodes, before) != place(plan, &nodes, pe)
+            });
         }
+        let groups = groups(&plan, |pe| {
+            let put = previous.filter(|_| is_kept(pe)).map(|previous| previous.is_put_by(pe.id));
+            put.unwrap_or_default()
+        });
+        restart(&mut plan, |_, pe| groups.moved.contains(&pe.id));
         let settled = previous.map_or(settled, |previous| previous.settled.clone());
         let number = previous.map_or(0, |previous| previous.number.saturating_add(1));
         let share_of = u32::try_from(members(&plan).count()).unwrap_or(u32::MAX);
         let origin = |pe: &ProcessingElement| {
-            let kept = matches!(pe.fate(), Fate::Kept | Fate::KeptUnobservable);
             let before = previous.and_then(|previous| previous.member(pe.id));
             let has_same_text = |(before, _): &(&ProcessingElement, &Origin)| before.content_id == pe.content_id;
             let text_generation = before.filter(has_same_text).map_or(number, |(_, origin)| origin.text_generation);
-            let inherited = before.filter(|_| kept).map(|(_, origin)| origin.clone());
-            let inherited = inherited.map(|origin| Origin { text_generation, ..origin });
+            let group = groups.labels.get(&pe.id).cloned().unwrap_or_default();
+            let joined = if groups.moved.contains(&pe.id) { number } else { before.map_or(0, |(_, o)| o.joined) };
+            let inherited = before.filter(|_| is_kept(pe)).map(|(_, origin)| origin.clone());
+            let inherited = inherited.map(|origin| Origin { text_generation, group: group.clone(), joined, ..origin });
             inherited.unwrap_or_else(|| Origin {
                 pe_id: pe.id,
                 generation: number,
@@ -156,6 +173,8 @@ impl Generation {
                 share_of,
                 trace_parent: trace_parent.clone(),
                 text_generation,
+                group,
+                joined,
             })
         };
         let origins = members(&plan).map(|pe| (pe.id, origin(pe))).collect();
@@ -181,6 +200,15 @@ impl Generation {
     /// The host pool with this index, if the generation has it.
     pub(crate) fn host_pool(&self, index: u64) -> Option<&HostPool> {
         host_pool(&self.plan, index)
+    }
+
+    /// Keys of the labels by which the pod of a PE is put together with others.
+    fn is_put_by(&self, id: u64) -> BTreeSet<String> {
+        match self.member(id) {
+            Some((_, origin)) if !origin.group.is_empty() => [origin.group.clone()].into(),
+            Some((pe, _)) => tokens(&self.plan, pe),
+            None => BTreeSet::new(),
+        }
     }
 
     /// How many equal parts there are of job-wide resources: one for each PE (rule pod-4).
@@ -258,7 +286,7 @@ impl Generation {
             Some(inputs) => Target::Submission { inputs },
             None => Target::Resize { widths: stored.widths, rebalances: stored.rebalances },
         };
-        Ok(Self {
+        let mut generation = Self {
             number: stored.number,
             compilation: stored.compilation.ok_or_else(|| unreadable("no compilation"))?,
             plan,
@@ -271,21 +299,21 @@ impl Generation {
                 redis: stored.redis,
                 transport: if stored.transport { TransportSecurity::Tls12 } else { TransportSecurity::None },
             },
-        })
+        };
+        // An earlier frontend stored none. Pods that there are stay where they are: the next ones are put by them.
+        let mut groups = groups(&generation.plan, |pe| generation.is_put_by(pe.id));
+        for (id, origin) in &mut generation.origins {
+            origin.group = groups.labels.remove(id).unwrap_or_default();
+        }
+        Ok(generation)
     }
 }
 
 /// The compiler looks at the texts of PEs only. One that keeps its text, and must run somewhere else, is restarted as
 /// well (rule placement-9).
-fn restart_what_moves(previous: &Generation, plan: &mut Plan, nodes: &BTreeMap<String, String>) {
-    let mut moved = Vec::new();
-    for (at, pe) in plan.processing_elements.iter().enumerate() {
-        let is_kept = matches!(pe.fate(), Fate::Kept | Fate::KeptUnobservable);
-        let Some((before, _)) = previous.member(pe.id).filter(|_| is_kept) else { continue };
-        if place(&previous.plan, &previous.nodes, before) != place(plan, nodes, pe) {
-            moved.push(at);
-        }
-    }
+fn restart(plan: &mut Plan, moves: impl Fn(&Plan, &ProcessingElement) -> bool) {
+    let all = plan.processing_elements.iter().enumerate();
+    let moved: Vec<usize> = all.filter(|(_, pe)| is_kept(pe) && moves(plan, pe)).map(|(at, _)| at).collect();
     for at in moved {
         if let Some(pe) = plan.processing_elements.get_mut(at) {
             pe.set_fate(Fate::Restarted);
@@ -294,38 +322,8 @@ fn restart_what_moves(previous: &Generation, plan: &mut Plan, nodes: &BTreeMap<S
     }
 }
 
-/// Where a PE must run: its host, tokens and isolation, its place in a pool, and hosts, tags and mode of that.
-fn place<'a>(
-    plan: &'a Plan,
-    nodes: &'a BTreeMap<String, String>,
-    pe: &'a ProcessingElement,
-) -> impl PartialEq + use<'a> {
-    let placed = pe.placement.as_ref();
-    let tokens = placed.map_or((&[][..], &[][..]), |placed| (&placed.co_locations, &placed.ex_locations));
-    let isolation = placed.and_then(|placed| placed.isolation.as_ref());
-    let host = placed.and_then(|placed| placed.host.as_deref()).map(|host| node(host, nodes));
-    let pool = placed.and_then(|placed| placed.pool.as_ref()).map(|location| {
-        let pool = host_pool(plan, location.index);
-        let hosts: Vec<&str> = pool.iter().flat_map(|pool| &pool.hosts).map(|host| node(host, nodes)).collect();
-        (location, hosts, pool.map(|pool| (&pool.tags, pool.exclusive)))
-    });
-    (host, tokens, isolation, pool)
-}
-
-/// The name of the node that has this address; a name stays as it is.
-pub(super) fn node<'a>(host: &'a str, nodes: &'a BTreeMap<String, String>) -> &'a str {
-    nodes.get(host).map_or(host, String::as_str)
-}
-
-fn host_pool(plan: &Plan, index: u64) -> Option<&HostPool> {
-    let pools = &plan.host_pools;
-    let sorted = pools.binary_search_by_key(&index, |pool| pool.index).ok().and_then(|at| pools.get(at));
-    sorted.or_else(|| pools.iter().find(|pool| pool.index == index))
-}
-
-/// The PEs that the plan has; those it removes are left out.
-fn members(plan: &Plan) -> impl Iterator<Item = &ProcessingElement> {
-    plan.processing_elements.iter().filter(|pe| pe.fate() != Fate::Removed)
+fn is_kept(pe: &ProcessingElement) -> bool {
+    matches!(pe.fate(), Fate::Kept | Fate::KeptUnobservable)
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -361,6 +359,7 @@ struct StoredGeneration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::token_labels::{Kind, key};
     use streams_proto::fusion::v1::placement::Pool;
     use streams_proto::fusion::v1::{Blob, Placement};
 
@@ -498,6 +497,48 @@ mod tests {
                 assert_eq!(second.plan.processing_elements[0].reason.is_empty(), !restarts, "{what}");
             }
         }
+    }
+
+    #[test]
+    fn pes_that_are_brought_together_move_and_as_few_as_possible() {
+        use Fate::{Added, Kept, Removed};
+        let label = |token: &str| key(Kind::CoLocation, token);
+        let generation = |previous: Option<&Generation>, pes: &[(Fate, &[&str])]| {
+            let pes = (0..).zip(pes).map(|(id, (fate, tokens))| {
+                let co_locations = tokens.iter().map(|token| (*token).to_owned()).collect();
+                let placement = Some(Placement { co_locations, ..Placement::default() });
+                ProcessingElement { placement, ..pe(id, *fate, "a", "r") }
+            });
+            following(previous, pes.collect())
+        };
+        // the generation that it starts with, the label of its group, the generation that joined that
+        let said = |generation: &Generation| -> Vec<(u64, String, u64)> {
+            generation.origins.values().map(|o| (o.generation, o.group.clone(), o.joined)).collect()
+        };
+        let alone = |generation, joined| (generation, String::new(), joined);
+        let first = generation(None, &[(Added, &["x"]), (Added, &["y"]), (Added, &["y"])]);
+        assert_eq!(said(&first), [alone(0, 0), alone(0, 0), alone(0, 0)]);
+        // PE 3 connects the others.
+        let second = [(Kept, &["x"][..]), (Kept, &["y"]), (Kept, &["y"]), (Added, &["x", "y"])];
+        let second = generation(Some(&first), &second);
+        let all = [(1, label("y"), 1), alone(0, 0), alone(0, 0), (1, label("y"), 0)];
+        assert_eq!(said(&second), all);
+        assert_eq!((second.changes().kept, second.changes().restarted), (2, 1));
+        assert_eq!(second.plan.processing_elements[0].reason, MOVED);
+        assert_eq!(Generation::decode(&second.encode()).unwrap(), second);
+        // Without it, nobody has to move.
+        let third = [(Kept, &["x"][..]), (Kept, &["y"]), (Kept, &["y"]), (Removed, &[])];
+        let third = generation(Some(&second), &third);
+        assert_eq!(said(&third), [alone(1, 1), alone(0, 0), alone(0, 0)]);
+        assert_eq!(third.changes().restarted, 0);
+
+        // Stored by a frontend that knew of no groups.
+        let mut earlier = second;
+        earlier.origins.values_mut().for_each(|origin| (origin.group, origin.joined) = (String::new(), 0));
+        let read = Generation::decode(&earlier.encode()).unwrap();
+        assert_eq!(said(&read), [(1, label("y"), 0), alone(0, 0), alone(0, 0), (1, label("y"), 0)]);
+        let next = [(Kept, &["x"][..]), (Kept, &["y"]), (Kept, &["y"]), (Kept, &["x", "y"])];
+        assert_eq!(generation(Some(&read), &next).changes().restarted, 0);
     }
 
     #[test]

@@ -4,11 +4,10 @@
 //! connects streams and drives consistent regions finds here what it needs of the plan.
 
 use super::child::{Child, Port};
-use super::children::{ChildBuilder, NAME_MAX, OBJECT_BYTES, SERVICE_TYPE, start_hash};
+use super::children::{ChildBuilder, NAME_MAX, SERVICE_TYPE, start_hash};
 use super::generation::Generation;
 use super::transport;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
-use prost::Message;
 use std::collections::BTreeMap;
 use streams_api::consistent_region::LISTED_MEMBERS_MAX;
 use streams_api::{
@@ -19,15 +18,11 @@ use streams_api::{
 use streams_kubernetes::Error;
 use streams_kubernetes::writer::hash;
 use streams_proto::fusion::v1::{
-    ConsistentRegion as PlannedRegion, Export as PlannedExport, Fate, Import as PlannedImport, Plan,
+    ConsistentRegion as PlannedRegion, Export as PlannedExport, Import as PlannedImport, Plan,
 };
 
 /// Port of the consistent regions' API: what the runtime uses.
 const API_PORT: i32 = 10_000;
-/// Longest expression or value (schema).
-const EXPRESSION_MAX: usize = 65_536;
-/// Most items of a list or map (schema).
-const ITEMS_MAX: usize = 1_024;
 
 /// Hashes of the desired objects of a generation.
 ///
@@ -194,41 +189,6 @@ fn milliseconds(seconds: f64) -> u64 {
     milliseconds
 }
 
-/// What of a plan does not fit the objects, in words.
-pub(crate) fn oversized(plan: &Plan) -> Option<String> {
-    let live = || plan.processing_elements.iter().filter(|pe| pe.fate() != Fate::Removed);
-    let of_exports = live().flat_map(|pe| pe.exports.iter().map(move |export| (pe.id, export)));
-    for (pe, export) in of_exports {
-        let values = export.properties.iter().flat_map(|property| &property.values);
-        let fits = export.export_operator_name.len() <= NAME_MAX
-            && export.name.as_ref().is_none_or(|name| name.len() <= NAME_MAX)
-            && export.properties.len() <= ITEMS_MAX
-            && export.properties.iter().all(|p| p.name.len() <= NAME_MAX && p.values.len() <= ITEMS_MAX)
-            && values.into_iter().all(|value| value.len() <= EXPRESSION_MAX)
-            && export.encoded_len() <= OBJECT_BYTES / 2;
-        if !fits {
-            return Some(format!("what output port {} of PE {pe} exports does not fit one object", export.port_id));
-        }
-    }
-    let of_imports = live().flat_map(|pe| pe.imports.iter().map(move |import| (pe.id, import)));
-    for (pe, import) in of_imports {
-        let names = import.by_name.iter().flat_map(|by_name| {
-            [&by_name.application_name, &by_name.application_scope, &by_name.stream_name, &by_name.import_operator_name]
-        });
-        let by_properties = import.by_properties.iter();
-        let more = by_properties.clone().flat_map(|by| [&by.application_scope, &by.import_operator_name]);
-        let expressions = import.filter.iter().chain(by_properties.map(|by| &by.subscription));
-        let fits = import.by_name.len() <= ITEMS_MAX
-            && names.chain(more).all(|name| name.len() <= NAME_MAX)
-            && expressions.into_iter().all(|expression| expression.len() <= EXPRESSION_MAX)
-            && import.encoded_len() <= OBJECT_BYTES / 2;
-        if !fits {
-            return Some(format!("what input port {} of PE {pe} imports does not fit one object", import.port_id));
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,7 +199,6 @@ mod tests {
     use streams_proto::fusion::v1::consistent_region::Member;
     use streams_proto::fusion::v1::export::Property;
     use streams_proto::fusion::v1::import::{ByName, ByProperties};
-    use streams_proto::fusion::v1::{HostPool, ProcessingElement};
 
     fn export() -> PlannedExport {
         PlannedExport {
@@ -368,36 +327,5 @@ mod tests {
         assert_eq!(service["metadata"]["name"], "streams-flow-consistentregion-api");
         let ports = json!([{"name": "sys-api", "protocol": "TCP", "port": 10_000}]);
         assert_eq!(service["spec"], json!({"type": "ClusterIP", "clusterIP": "None", "ports": ports}));
-    }
-
-    #[test]
-    fn what_does_not_fit_the_schema_is_told_before_anything_is_written() {
-        let with = |change: fn(&mut PlannedExport, &mut PlannedImport)| {
-            let (mut export, mut import) = (export(), import());
-            change(&mut export, &mut import);
-            let pe = ProcessingElement {
-                id: 3,
-                exports: vec![export],
-                imports: vec![import],
-                fate: Fate::Added.into(),
-                ..ProcessingElement::default()
-            };
-            Plan { processing_elements: vec![pe], host_pools: vec![HostPool::default()], ..plan() }
-        };
-        // change -> part of the message
-        let table: [(fn(&mut PlannedExport, &mut PlannedImport), Option<&str>); 7] = [
-            (|_, _| (), None),
-            (|export, _| export.name = Some("n".repeat(1_025)), Some("output port 2 of PE 3")),
-            (|export, _| export.properties = vec![Property::default(); 1_025], Some("output port 2")),
-            (|export, _| export.properties[0].values = vec!["v".repeat(60_000); 10], Some("output port 2")),
-            (|_, import| import.filter = Some("f".repeat(65_537)), Some("input port 1 of PE 3")),
-            (|_, import| import.by_name = vec![ByName::default(); 1_025], Some("input port 1")),
-            (|_, import| import.by_name[0].stream_name = "s".repeat(1_025), Some("input port 1")),
-        ];
-        for (change, expected) in table {
-            let message = oversized(&with(change));
-            assert_eq!(message.is_some(), expected.is_some(), "{message:?}");
-            assert!(message.unwrap_or_default().contains(expected.unwrap_or_default()));
-        }
     }
 }

@@ -16,8 +16,10 @@
 //! | [`warnings`] | pure: what users should know although it stops nothing |
 //! | [`describe`], [`events`] | pure: phase, conditions and counters of the status; Events |
 //! | [`generation`] | pure: a plan and what belongs to it |
+//! | [`places`], [`missing_nodes`] | pure: where its PEs must run, and together with which; nodes that do not exist |
 //! | [`desired`] | pure: which objects should exist for a generation, as hashes |
 //! | [`children`], [`interfaces`] | pure: the objects themselves; [`child`] and [`owned`] have their keys |
+//! | [`oversized`] | pure: what of a plan does not fit them |
 //! | [`user_ports`] | pure: ports of Services that operators have opened under a name |
 //! | [`drift`] | pure: what others changed of the objects |
 //! | [`outdated`], [`pause`] | pure: fields that the API server does not keep; how long nothing is tried |
@@ -38,6 +40,7 @@
 //! | [`reconciler`] | the struct that they work on: cluster, mirrors, services, memory |
 //! | [`controller`] | wakes the reconciler and runs the workers |
 //! | [`long_work`], [`services`], [`off_thread`] | long work; the services and threads that it uses |
+//! | [`shared_look`] | what was found of the whole cluster a moment ago |
 //! | [`documents`], [`plans`] | reads and writes documents in chunks; generations in memory |
 //! | [`job_id`] | gives out job ids |
 //! | [`memory`], [`own_writes`] | what the process remembers |
@@ -90,7 +93,6 @@ pub(crate) mod desired;
 pub(crate) mod documents;
 pub(crate) mod drift;
 pub(crate) mod events;
-mod free_cpu;
 pub(crate) mod generation;
 pub(crate) mod held_up;
 pub(crate) mod in_force;
@@ -100,15 +102,18 @@ pub(crate) mod job_id;
 pub(crate) mod long_work;
 pub(crate) mod memory;
 mod mirrored;
+mod missing_nodes;
 pub(crate) mod observe;
 mod observe_requests;
 mod observe_transport;
 pub(crate) mod observed;
 mod off_thread;
 pub(crate) mod outdated;
+mod oversized;
 mod own_writes;
 pub(crate) mod owned;
 mod pause;
+mod places;
 pub(crate) mod plans;
 mod port_labels;
 mod reconcile;
@@ -119,6 +124,7 @@ pub(crate) mod requests;
 pub(crate) mod resources;
 mod rewrites;
 pub(crate) mod services;
+mod shared_look;
 pub(crate) mod snapshot;
 mod strangers;
 pub(crate) mod tasks;

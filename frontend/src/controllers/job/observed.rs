@@ -167,6 +167,8 @@ pub(crate) struct DesiredGeneration {
     pub(crate) settled: Settled,
     /// What users should know: reason and message.
     pub(crate) warnings: Vec<(String, String)>,
+    /// PEs that may wait for what a warning says is missing, by its position. While all of them run, nothing is.
+    pub(crate) waiting: BTreeMap<usize, Vec<u64>>,
 }
 
 /// A PE that should exist.
@@ -477,9 +479,10 @@ pub(crate) fn must_move(pod: Option<&String>, wanted: Option<&String>) -> bool {
     pod.zip(wanted).is_some_and(|(pod, wanted)| pod != wanted)
 }
 
-/// Where a pod may run, if not anywhere.
+/// Where a pod may run, if not anywhere. By which label it is put there moves no pod.
 pub(crate) fn placed(placement: &Placement) -> Option<Box<Placement>> {
-    (!placement.is_empty()).then(|| Box::new(placement.clone()))
+    let placement = Placement { group: None, ..placement.clone() };
+    (!placement.is_empty()).then(|| Box::new(placement))
 }
 
 /// The state of the pod of a PE, as far as the job depends on it.

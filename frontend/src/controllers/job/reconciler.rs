@@ -4,7 +4,6 @@
 
 use super::chunks::Document;
 use super::documents;
-use super::free_cpu::FreeCpu;
 use super::generation::Generation;
 use super::job_id::JobIds;
 use super::memory::Memory;
@@ -12,12 +11,14 @@ use super::mirrored::MirroredChildren;
 use super::off_thread::off_thread;
 use super::rewrites::Rewrites;
 use super::services::{Bundles, Fusion};
+use super::shared_look::SharedLook;
 use super::tasks::WorkItem;
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::remembered::Remembered;
 use crate::mirrors::Mirrors;
 use crate::owner::owner_of_job;
 use crate::settings::JobSettings;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,7 +55,9 @@ pub(super) struct JobReconciler<C> {
     /// Objects that are rewritten for this version of the frontend.
     pub(super) rewrites: Rewrites,
     /// Free CPU of the cluster, for automatic fusion.
-    pub(super) free_cpu: FreeCpu,
+    pub(super) free_cpu: SharedLook<Option<u64>>,
+    /// Names of all nodes.
+    pub(super) node_names: SharedLook<Arc<BTreeSet<String>>>,
     pub(super) job_ids: JobIds,
     /// PEs that were created and not launched yet.
     pub(super) known_launches: KnownLaunches,
@@ -85,6 +88,7 @@ impl<C> JobReconciler<C> {
             last_looks,
             rewrites: _,
             free_cpu: _,
+            node_names: _,
             job_ids,
             known_launches,
             downloads,
@@ -131,7 +135,6 @@ impl<C: Cluster> JobReconciler<C> {
         last_looks.end_with(&mirrors.jobs);
         let job_ids = JobIds::default();
         job_ids.follow(&mirrors.jobs);
-        let free_cpu = FreeCpu::default();
         let rewrites = Rewrites::new(settings.rewrites_per_second);
         let mirrors = mirrors.clone();
         Self {
@@ -144,7 +147,8 @@ impl<C: Cluster> JobReconciler<C> {
             looks,
             last_looks,
             rewrites,
-            free_cpu,
+            free_cpu: SharedLook::default(),
+            node_names: SharedLook::default(),
             job_ids,
             known_launches,
             downloads,

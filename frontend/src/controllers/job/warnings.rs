@@ -2,7 +2,7 @@
 //!
 //! Knows: what PEs, the spec and the plan say. Must not know: how conditions and Events are written.
 
-use super::observed::{JobObservation, Loaded, PodState};
+use super::observed::{DesiredGeneration, JobObservation, Loaded, PodState};
 use super::waits::{Waits, Words};
 use streams_api::condition;
 
@@ -62,9 +62,22 @@ pub(crate) fn warnings(
     in_force: Option<&Loaded>,
     no_other_pods: &Waits,
 ) -> Vec<(String, String)> {
-    let of_generation = in_force.and_then(Loaded::whole).map(|wanted| &wanted.warnings);
-    let others = observed.spec_warnings.iter().chain(of_generation.into_iter().flatten());
+    let of_generation = in_force.and_then(Loaded::whole).into_iter().flat_map(|wanted| of_generation(observed, wanted));
+    let others = observed.spec_warnings.iter().chain(of_generation);
     of_no_other_pods(no_other_pods).into_iter().chain(others.cloned()).collect()
+}
+
+/// The warnings of a generation, but for those of what is missing that nobody waits for.
+fn of_generation<'a>(
+    observed: &'a JobObservation,
+    wanted: &'a DesiredGeneration,
+) -> impl Iterator<Item = &'a (String, String)> {
+    let runs = move |id: &u64| {
+        let pe = observed.children.processing_elements.get(id).zip(wanted.processing_elements.get(id));
+        pe.is_some_and(|(current, pe)| matches!(current.state(pe), PodState::Ready | PodState::Completed))
+    };
+    let is_over = move |at: &usize| wanted.waiting.get(at).is_some_and(|waiting| waiting.iter().all(runs));
+    wanted.warnings.iter().enumerate().filter(move |(at, _)| !is_over(at)).map(|(_, warning)| warning)
 }
 
 #[cfg(test)]

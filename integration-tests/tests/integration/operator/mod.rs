@@ -34,6 +34,7 @@ mod histories;
 mod interfaces;
 mod leadership;
 mod neighbours;
+mod placements;
 mod plugin;
 mod pods;
 mod refused_specs;

@@ -94,6 +94,7 @@ async fn what_no_cluster_can_use_is_refused_at_the_door() -> Result<()> {
     let limits = |limits: Value| json!({ "limits": limits });
     let file_system = |path: &str| json!({"fileSystem": {"path": path}});
     let (place, mounted) = ("checkpointRepository.fileSystem.path", "must be a place of its own");
+    let store = "checkpointDataStore.fileSystem.path";
     let (whole, pages) = ("must be whole numbers", "must be a multiple of the size in their name");
     let (equal, beside) = ("need limits that are equal", "huge pages need cpu or memory");
     // field of the options of PEs, value -> field and what the message says of it; nothing for what is taken
@@ -150,7 +151,19 @@ async fn what_no_cluster_can_use_is_refused_at_the_door() -> Result<()> {
         ("checkpointRepository", file_system("/checkpoint/.."), Some((place, "and '..'"))),
         ("checkpointRepository", file_system("/checkpoint/..a"), None),
         ("checkpointRepository", file_system("/data/checkpoints"), None),
-        ("checkpointRepository", file_system("/etc/config"), None),
+        ("checkpointRepository", file_system("/etc/config"), Some((place, mounted))),
+        ("checkpointRepository", file_system("/etc/./config/app/x"), Some((place, mounted))),
+        ("checkpointRepository", file_system("/etc"), Some((place, mounted))),
+        ("checkpointRepository", file_system("/etc/checkpoints"), None),
+        ("checkpointRepository", file_system("/tmp"), Some((place, mounted))),
+        ("checkpointRepository", file_system("/tmp//assets/."), Some((place, mounted))),
+        ("checkpointRepository", file_system("/tmp/live/x"), Some((place, mounted))),
+        ("checkpointRepository", file_system("/tmp/lively"), None),
+        ("checkpointDataStore", file_system("/usr/local/streams/etc"), Some((store, mounted))),
+        ("checkpointDataStore", file_system("/usr/local"), Some((store, mounted))),
+        ("checkpointDataStore", file_system("/usr/lib/"), Some((store, mounted))),
+        ("checkpointDataStore", file_system("/usr/local/streams2"), None),
+        ("checkpointRepository", file_system("/proc/self"), Some((place, mounted))),
         ("resources", limits(json!({"example.com/gpu": "500m"})), Some(("resources.limits", whole))),
         ("resources", limits(json!({"cpu": 1, "hugepages-2Mi": "0.5"})), Some(("resources.limits", whole))),
         ("resources", limits(json!({"cpu": 1, "hugepages-2Mi": "3Mi"})), Some(("resources.limits", pages))),

@@ -4,30 +4,36 @@
 
 use super::error::WorkError;
 use crate::controllers::job::children::{OBJECT_BYTES, PORT_ID_MAX};
-use crate::controllers::job::interfaces::oversized;
-use crate::controllers::job::port_labels;
+use crate::controllers::job::oversized::oversized;
+use crate::controllers::job::{missing_nodes, port_labels};
 use crate::settings::JobSettings;
 use std::cmp::Reverse;
+use std::net::IpAddr;
+use streams_api::names;
 use streams_proto::fusion::v1::{Fate, Plan, ProcessingElement, Warning};
 
 /// Longest name of a job with consistent regions: a Service is named after it (rule name-7).
 const CONSISTENT_JOB_NAME_MAX: usize = 34;
+/// Longest name of a Service.
+const SERVICE_NAME_MAX: usize = 63;
+/// Longest name of a node.
+const NODE_NAME_MAX: usize = 253;
 /// Longest name part of a label key.
 const LABEL_NAME_MAX: usize = 63;
 /// The version of an ADL that only an option lets through.
 const OLD_ADL: &str = "v4000";
 
 /// What must not be submitted, what Kubernetes would refuse later, and what users should know (rule job-22). `name` is
-/// that of the job.
+/// that of the job, `previous` the plan in force.
 pub(super) fn check(
     name: &str,
     plan: &Plan,
     settings: &JobSettings,
-    is_submission: bool,
+    previous: Option<&Plan>,
 ) -> Result<Vec<Warning>, WorkError> {
     let mut warnings = Vec::new();
     let mut warn = |reason: &str, message: String| warnings.push(Warning { reason: reason.to_owned(), message });
-    if plan.adl_version == OLD_ADL && is_submission && !settings.allow_adl_v4000 {
+    if plan.adl_version == OLD_ADL && previous.is_none() && !settings.allow_adl_v4000 {
         let message = "the application is described by an ADL of version v4000, which the runtime may not understand: \
                        compile it with a newer compiler, or have the frontend started with --allow-adl-v4000";
         return Err(WorkError::permanent("AdlVersionRefused", message));
@@ -44,6 +50,27 @@ pub(super) fn check(
                 format!("PE {} has port id {}, which makes no port number; use more PEs", pe.id, label.port_id);
             return Err(WorkError::permanent("PortOutOfRange", message));
         }
+        let service = names::processing_element(name, pe.id);
+        if service.len() > SERVICE_NAME_MAX {
+            let message = format!(
+                "the Service of PE {} would have the name {service}, of more than {SERVICE_NAME_MAX} characters",
+                pe.id
+            );
+            return Err(WorkError::permanent("NameTooLong", message));
+        }
+        if let Some(variable) = pe.environment.keys().find(|variable| !is_variable(variable)) {
+            let message = format!(
+                "an operator of PE {} asks for the environment variable {variable:?}, which no pod may have",
+                pe.id
+            );
+            return Err(WorkError::permanent("EnvironmentInvalid", message));
+        }
+    }
+    if let Some(host) =
+        missing_nodes::named(plan).into_iter().find(|host| host.parse::<IpAddr>().is_err() && !is_node_name(host))
+    {
+        let message = format!("{host:?} is no address and no name that a node can have");
+        return Err(WorkError::permanent("HostNameInvalid", message));
     }
     for pool in &plan.host_pools {
         if let Some(tag) = pool.tags.iter().find(|tag| !is_label_name(tag)) {
@@ -66,6 +93,15 @@ pub(super) fn check(
     let labels = port_labels::render(Some(plan), None).len();
     if labels > OBJECT_BYTES {
         let message = format!("the port labels of the job take {labels} bytes, more than one ConfigMap; use fewer PEs");
+        return Err(WorkError::permanent("TooLarge", message));
+    }
+    // Until the commit both are there (rule job-13).
+    let both = previous.map_or(0, |previous| port_labels::render(Some(previous), Some(plan)).len());
+    if both > OBJECT_BYTES {
+        let message = format!(
+            "the port labels of the job take {both} bytes, more than one ConfigMap, with those that it has now: resize \
+             in two steps, first what gets narrower"
+        );
         return Err(WorkError::permanent("TooLarge", message));
     }
     Ok(warnings)
@@ -98,6 +134,22 @@ pub(super) fn fits(bytes: usize, settings: &JobSettings) -> Result<(), WorkError
     Err(WorkError::permanent("TooLarge", message))
 }
 
+/// Whether a node can have this name: a subdomain as of RFC 1123.
+fn is_node_name(name: &str) -> bool {
+    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_part = |part: &str| {
+        part.starts_with(is_alphanumeric)
+            && part.ends_with(is_alphanumeric)
+            && part.chars().all(|c| is_alphanumeric(c) || c == '-')
+    };
+    name.len() <= NODE_NAME_MAX && name.split('.').all(is_part)
+}
+
+/// Whether a pod can have a variable of this name: in the widest grammar that Kubernetes has had.
+fn is_variable(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'=')
+}
+
 /// Whether `hostpool.streams.ibm.com/<tag>` is a label key (rule placement-4).
 fn is_label_name(tag: &str) -> bool {
     let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -111,7 +163,8 @@ fn is_label_name(tag: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use streams_proto::fusion::v1::{ConsistentRegion, Export, HostPool, PortLabel};
+    use std::collections::BTreeMap;
+    use streams_proto::fusion::v1::{ConsistentRegion, Export, HostPool, Placement, PortLabel};
 
     fn planned_pe() -> ProcessingElement {
         let port_labels = vec![PortLabel::default()];
@@ -150,7 +203,41 @@ mod tests {
         let settings = JobSettings { max_generation_mib: 1, ..JobSettings::default() };
         let long = "j".repeat(35);
         // job, plan -> reason of the refusal, reasons of the warnings
-        let table: [(&str, Plan, Result<&[&str], &str>); 9] = [
+        let host = |host: &str| Placement { host: Some(host.to_owned()), ..Placement::default() };
+        let on = |name: &str| {
+            let pe = ProcessingElement { placement: Some(host(name)), ..planned_pe() };
+            Plan { processing_elements: vec![pe], ..Plan::default() }
+        };
+        let with = |variable: &str| {
+            let environment = BTreeMap::from([(variable.to_owned(), String::new())]);
+            Plan { processing_elements: vec![ProcessingElement { environment, ..planned_pe() }], ..Plan::default() }
+        };
+        let (longest, much) = ("j".repeat(56), "n".repeat(254));
+        let table: [(&str, Plan, Result<&[&str], &str>); 23] = [
+            (&longest, plan(|p| p.processing_elements[0].id = 999_999), Ok(&[])),
+            (&longest, plan(|p| p.processing_elements[0].id = 1_000_000), Err("NameTooLong")),
+            ("j", on("node-1.example.com"), Ok(&[])),
+            ("j", on("10.0.0.1"), Ok(&[])),
+            ("j", on("2001:DB8::1"), Ok(&[])),
+            ("j", on("Node"), Err("HostNameInvalid")),
+            ("j", on("node_1"), Err("HostNameInvalid")),
+            ("j", on("a..b"), Err("HostNameInvalid")),
+            ("j", on(&much), Err("HostNameInvalid")),
+            (
+                "j",
+                plan(|p| {
+                    p.host_pools.push(HostPool {
+                        name: "p".to_owned(),
+                        hosts: vec!["-".to_owned()],
+                        ..HostPool::default()
+                    })
+                }),
+                Err("HostNameInvalid"),
+            ),
+            ("j", with("PATH TO.x-y"), Ok(&[])),
+            ("j", with(""), Err("EnvironmentInvalid")),
+            ("j", with("a=b"), Err("EnvironmentInvalid")),
+            ("j", with("na\u{ef}ve"), Err("EnvironmentInvalid")),
             ("j", plan(|_| ()), Ok(&[])),
             ("j", plan(|p| p.processing_elements[0].port_labels[0].port_id = 55_536), Err("PortOutOfRange")),
             ("j", plan(|p| p.processing_elements[0].port_labels[0].port_id = 55_535), Ok(&[])),
@@ -165,12 +252,12 @@ mod tests {
             ),
             (
                 "j",
-                plan(|p| p.host_pools.push(HostPool { size: Some(2), ..HostPool::default() })),
+                plan(|p| p.host_pools.push(HostPool { name: "p".to_owned(), size: Some(2), ..HostPool::default() })),
                 Ok(&["HostPoolSizeNotEnforced"]),
             ),
         ];
         for (name, plan, expected) in table {
-            match check(name, &plan, &settings, true) {
+            match check(name, &plan, &settings, None) {
                 Ok(warnings) => {
                     let reasons: Vec<_> = warnings.iter().map(|warning| warning.reason.as_str()).collect();
                     assert_eq!(Ok(reasons.as_slice()), expected, "{plan:?}");
@@ -180,6 +267,34 @@ mod tests {
                     assert_eq!(Err(error.reason.as_str()), expected, "{plan:?}");
                 }
             }
+        }
+    }
+
+    /// Until the commit the ConfigMap has the labels of both plans.
+    #[test]
+    fn port_labels_have_to_fit_together_with_those_in_force() {
+        let labelled = |operators: &[(&str, usize)]| {
+            let port_labels = operators.iter().map(|(operator, bytes)| PortLabel {
+                operator_port_label: operator.repeat(*bytes),
+                ..PortLabel::default()
+            });
+            let pe = ProcessingElement { port_labels: port_labels.collect(), ..planned_pe() };
+            Plan { processing_elements: vec![pe], ..Plan::default() }
+        };
+        let settings = JobSettings { max_generation_mib: 1, ..JobSettings::default() };
+        // in force, planned -> what is said
+        let table = [
+            (None, labelled(&[("b", 999_998)]), None),
+            (None, labelled(&[("b", 999_999)]), Some("use fewer PEs")),
+            (Some(labelled(&[("a", 600_000)])), labelled(&[("b", 399_996)]), None),
+            (Some(labelled(&[("a", 600_000)])), labelled(&[("b", 399_997)]), Some("resize in two steps")),
+            (Some(labelled(&[("a", 600_000), ("b", 1)])), labelled(&[("a", 600_000), ("c", 1)]), None),
+        ];
+        for (previous, plan, expected) in table {
+            let said = check("j", &plan, &settings, previous.as_ref()).err();
+            assert_eq!(said.is_some(), expected.is_some(), "{said:?}");
+            let is_right = |said: &WorkError| !said.retry && said.reason == "TooLarge";
+            assert!(said.is_none_or(|said| is_right(&said) && said.message.contains(expected.unwrap())));
         }
     }
 
@@ -216,7 +331,8 @@ mod tests {
         for (version, allow_adl_v4000, is_submission, expected) in table {
             let plan = Plan { adl_version: version.to_owned(), ..Plan::default() };
             let settings = JobSettings { allow_adl_v4000, ..JobSettings::default() };
-            match check("j", &plan, &settings, is_submission) {
+            let previous = (!is_submission).then(Plan::default);
+            match check("j", &plan, &settings, previous.as_ref()) {
                 Ok(_) => assert!(expected, "{version} {allow_adl_v4000} {is_submission}"),
                 Err(error) => {
                     assert!(!expected && !error.retry && error.reason == "AdlVersionRefused", "{error:?}");

@@ -115,17 +115,10 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
         }
     };
     let name = job.metadata.name.as_deref().unwrap_or_default();
-    warnings.extend(check::check(name, &plan, &reconciler.settings, previous.is_none())?);
-    let mut named = hosts::named(&plan);
-    // An address that was looked up stays with its node as long as the job runs.
-    let mut nodes: BTreeMap<String, String> =
-        previous.as_ref().map(|previous| previous.nodes.clone()).unwrap_or_default();
-    nodes.retain(|address, _| named.remove(address.as_str()));
-    if !named.is_empty() {
-        let (more, about) = hosts::resolve(&named, &hosts::nodes(&reconciler.cluster).await?)?;
-        nodes.extend(more);
-        warnings.extend(about);
-    }
+    let before = previous.as_deref();
+    warnings.extend(check::check(name, &plan, &reconciler.settings, before.map(|before| &before.plan))?);
+    let (nodes, about) = hosts::find(&reconciler.cluster, &reconciler.node_names, &plan, before).await?;
+    warnings.extend(about);
     let trace_parent = telemetry::trace_parent().unwrap_or_default();
     let circumstances = GenerationDetails { nodes, warnings, trace_parent, settled };
     let generation =
@@ -177,7 +170,9 @@ async fn submit<C: Cluster>(
     let free = if wants_free {
         let cluster = &reconciler.cluster;
         let free = reconciler.free_cpu.get(cluster.now(), hosts::cpu_free(cluster)).await;
-        free.map_err(|error| WorkError::transient("ApiServer", error.to_string()))?
+        free.map_err(|error| {
+            WorkError::transient("ApiServer", format!("free CPU of the cluster cannot be found: {error}"))
+        })?
     } else {
         None
     };

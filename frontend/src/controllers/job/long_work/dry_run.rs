@@ -156,7 +156,7 @@ impl<C: Cluster> DryRuns<C> {
             return Err(Unforeseen::Later("the fusion service answered without a plan".to_owned()));
         };
         let mut warnings = planned.warnings;
-        match check::check(&key.name, &plan, &self.settings, false) {
+        match check::check(&key.name, &plan, &self.settings, Some(&previous.plan)) {
             Ok(more) => warnings.extend(more.into_iter().chain(check::unmeasured(&plan))),
             Err(error) => return refused_or_later(request, error, self.cluster.now()),
         }

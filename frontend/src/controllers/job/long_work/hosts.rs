@@ -1,72 +1,122 @@
 //! Reads the nodes of the cluster: which node has an address, and how much CPU is free.
 
 use super::error::WorkError;
+use crate::controllers::job::generation::Generation;
+use crate::controllers::job::missing_nodes::{self, HOST_NOT_FOUND};
 use crate::controllers::job::resources::parse_milli;
+use crate::controllers::job::shared_look::SharedLook;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
 use streams_proto::fusion::v1::{Plan, Warning};
 
 /// Names and addresses of the nodes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Nodes {
+struct Nodes {
     names: BTreeSet<String>,
-    by_address: BTreeMap<String, String>,
+    by_address: BTreeMap<IpAddr, String>,
 }
 
-/// The hosts that a plan names.
-pub(super) fn named(plan: &Plan) -> BTreeSet<&str> {
-    let placed = plan.processing_elements.iter().filter_map(|pe| pe.placement.as_ref()?.host.as_deref());
-    placed.chain(plan.host_pools.iter().flat_map(|pool| pool.hosts.iter().map(String::as_str))).collect()
-}
-
-/// The names of the nodes behind the addresses that a plan names, and warnings about names that no node has.
+/// The nodes behind the addresses that a plan names, and warnings about names that no node has (rule placement-2).
 ///
-/// An address that no node has fails the submission; a pod for a node that does not exist waits for it
-/// (rule placement-2).
-pub(super) fn resolve(
-    hosts: &BTreeSet<&str>,
-    nodes: &Nodes,
+/// Only what is new to the job is looked for: an address that was looked up stays with its node, and a name that a node
+/// had needs no second look. Without the nodes, names will do as they are.
+///
+/// # Errors
+/// No node has an address, or it cannot be seen which one has.
+pub(super) async fn find<C: Cluster>(
+    cluster: &C,
+    node_names: &SharedLook<Arc<BTreeSet<String>>>,
+    plan: &Plan,
+    previous: Option<&Generation>,
 ) -> Result<(BTreeMap<String, String>, Vec<Warning>), WorkError> {
-    let mut resolved = BTreeMap::new();
-    let mut warnings = Vec::new();
-    for host in hosts {
-        if host.parse::<IpAddr>().is_ok() {
-            let node = nodes.by_address.get(*host).ok_or_else(|| {
-                WorkError::permanent(
-                    "HostNotFound",
-                    format!("no node has the address {host} that the application asks for"),
-                )
-            })?;
-            resolved.insert((*host).to_owned(), node.clone());
-        } else if !nodes.names.contains(*host) {
-            let message = format!("there is no node {host}; PEs that the application places there wait for it");
-            warnings.push(Warning { reason: "HostNotFound".to_owned(), message });
+    let (addresses, names): (BTreeSet<&str>, BTreeSet<&str>) =
+        missing_nodes::named(plan).into_iter().partition(|host| address(host).is_some());
+    let known = previous.map(|previous| &previous.nodes);
+    let known = |host: &str| known.and_then(|known| Some((host.to_owned(), known.get(host)?.clone())));
+    let mut nodes: BTreeMap<String, String> = addresses.iter().filter_map(|address| known(address)).collect();
+    let unknown: Vec<&str> = addresses.into_iter().filter(|address| !nodes.contains_key(*address)).collect();
+    let names = names_to_look_for(names, previous);
+    if !unknown.is_empty() {
+        // A submission fails for good without such a node: what others have found a moment ago will not do.
+        let found = all_nodes(cluster).await?;
+        nodes.extend(resolve(&unknown, &found)?);
+        return Ok((nodes, missing(&names, &found.names)));
+    }
+    if names.is_empty() {
+        return Ok((nodes, Vec::new()));
+    }
+    let look = async { all_nodes(cluster).await.map(|found| Arc::new(found.names)).map_err(|error| error.message) };
+    match node_names.get(cluster.now(), look).await {
+        Ok(found) => Ok((nodes, missing(&names, &found))),
+        Err(error) => {
+            tracing::info!(%error, "whether the nodes exist that an application names is not known");
+            Ok((nodes, Vec::new()))
         }
     }
-    Ok((resolved, warnings))
+}
+
+/// Those of these names that the generation before did not name, or that no node had.
+fn names_to_look_for<'a>(mut names: BTreeSet<&'a str>, previous: Option<&Generation>) -> BTreeSet<&'a str> {
+    if let Some(previous) = previous.filter(|_| !names.is_empty()) {
+        let before = missing_nodes::named(&previous.plan);
+        let was_missing = |name: &str| previous.warnings.iter().any(|warning| missing_nodes::is_about(warning, name));
+        names.retain(|name| !before.contains(name) || was_missing(name));
+    }
+    names
+}
+
+/// The address, if it is one, however it is written.
+fn address(host: &str) -> Option<IpAddr> {
+    host.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+}
+
+/// The names of the nodes that have these addresses. An address that no node has fails the submission: a node may join
+/// under its name later, and an address says nothing to the scheduler.
+fn resolve(addresses: &[&str], nodes: &Nodes) -> Result<BTreeMap<String, String>, WorkError> {
+    let resolved = addresses.iter().map(|host| {
+        let node = address(host).and_then(|address| nodes.by_address.get(&address));
+        let node = node.ok_or_else(|| {
+            let message = format!("no node has the address {host} that the application asks for");
+            WorkError::permanent(HOST_NOT_FOUND, message)
+        })?;
+        Ok(((*host).to_owned(), node.clone()))
+    });
+    resolved.collect()
+}
+
+/// Warnings about names that no node has. A pod for such a node waits for it.
+fn missing(names: &BTreeSet<&str>, nodes: &BTreeSet<String>) -> Vec<Warning> {
+    names.iter().filter(|name| !nodes.contains(**name)).map(|name| missing_nodes::warning(name)).collect()
 }
 
 /// All nodes of the cluster.
-pub(super) async fn nodes<C: Cluster>(cluster: &C) -> Result<Nodes, WorkError> {
-    let listed = cluster.list::<Node>(None, &ListParams::default()).await.map_err(|error| match error {
+async fn all_nodes<C: Cluster>(cluster: &C) -> Result<Nodes, WorkError> {
+    let mut nodes = Nodes::default();
+    let add = |page: Vec<Node>| page.into_iter().for_each(|node| nodes.add(node));
+    cluster.each_page(None, &ListParams::default(), add).await.map_err(|error| match error {
         kube::Error::Api(status) if status.code == 403 => {
-            WorkError::permanent("HostsUnknown", "the application names hosts, and the frontend may not list nodes")
+            let message = "the application names hosts by address, and the frontend may not list nodes";
+            WorkError::permanent("HostsUnknown", message)
         }
         error => error.into(),
     })?;
-    let mut nodes = Nodes::default();
-    for node in listed {
-        let Some(name) = node.metadata.name else { continue };
-        for address in node.status.and_then(|status| status.addresses).into_iter().flatten() {
-            nodes.by_address.insert(address.address, name.clone());
-        }
-        nodes.names.insert(name);
-    }
     Ok(nodes)
+}
+
+impl Nodes {
+    fn add(&mut self, node: Node) {
+        let Some(name) = node.metadata.name else { return };
+        let addresses = node.status.and_then(|status| status.addresses).into_iter().flatten();
+        for address in addresses.filter_map(|listed| address(&listed.address)) {
+            self.by_address.insert(address, name.clone());
+        }
+        self.names.insert(name);
+    }
 }
 
 /// Free CPU of the cluster in milli-cores (rule job-23): allocatable minus requested, over all nodes that pods may be
@@ -128,30 +178,121 @@ impl Free {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use streams_proto::fusion::v1::{HostPool, Placement, ProcessingElement};
+    use crate::controllers::job::generation::{GenerationDetails, Target};
+    use kube::core::Status;
+    use serde_json::json;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use streams_kubernetes_fake::{Server, Verb};
+    use streams_proto::fusion::v1::{Compilation, Fate, HostPool, Placement, ProcessingElement};
+
+    fn node(name: &str, addresses: &[&str]) -> Node {
+        let addresses: Vec<_> =
+            addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
+        let value = json!({"metadata": {"name": name}, "status": {"addresses": addresses}});
+        serde_json::from_value(value).unwrap()
+    }
+
+    /// A plan whose first PE is to run on the first of these hosts, and whose pool has the others.
+    fn plan(hosts: &[&str]) -> Plan {
+        let mut hosts = hosts.iter().map(|host| (*host).to_owned());
+        let placement = Placement { host: hosts.next(), ..Placement::default() };
+        let pe =
+            ProcessingElement { fate: Fate::Added.into(), placement: Some(placement), ..ProcessingElement::default() };
+        let pool = HostPool { hosts: hosts.collect(), ..HostPool::default() };
+        Plan { processing_elements: vec![pe], host_pools: vec![pool], ..Plan::default() }
+    }
+
+    fn generation(hosts: &[&str], nodes: &[(&str, &str)], missing: &[&str]) -> Generation {
+        let nodes = nodes.iter().map(|(address, node)| ((*address).to_owned(), (*node).to_owned()));
+        let warnings = missing.iter().map(|host| missing_nodes::warning(host)).collect();
+        let details = GenerationDetails { nodes: nodes.collect(), warnings, ..GenerationDetails::default() };
+        let target = Target::Submission { inputs: String::new() };
+        Generation::following(None, target, Compilation::default(), plan(hosts), details)
+    }
 
     #[test]
-    fn addresses_become_names_and_unknown_names_become_warnings() {
-        let placement = |host: &str| Some(Placement { host: Some(host.to_owned()), ..Placement::default() });
-        let plan = Plan {
-            processing_elements: vec![
-                ProcessingElement { placement: placement("10.0.0.1"), ..Default::default() },
-                ProcessingElement { placement: placement("node-b"), ..Default::default() },
-            ],
-            host_pools: vec![HostPool { hosts: vec!["node-c".to_owned()], ..Default::default() }],
-            ..Plan::default()
-        };
-        let nodes = Nodes {
-            names: ["node-a", "node-b"].map(str::to_owned).into(),
-            by_address: BTreeMap::from([("10.0.0.1".to_owned(), "node-a".to_owned())]),
-        };
-        let (resolved, warnings) = resolve(&named(&plan), &nodes).unwrap();
-        assert_eq!(resolved, BTreeMap::from([("10.0.0.1".to_owned(), "node-a".to_owned())]));
-        assert_eq!(warnings.len(), 1);
-        assert!(warnings[0].message.contains("node-c"));
+    fn an_address_is_that_of_a_node_however_it_is_written() {
+        let mut nodes = Nodes::default();
+        nodes.add(node("node-a", &["10.0.0.1", "2001:db8::1", "node-a.example.com"]));
+        nodes.add(node("node-b", &["10.0.0.2"]));
+        // address -> node
+        let table = [
+            ("10.0.0.1", Some("node-a")),
+            ("10.0.0.2", Some("node-b")),
+            ("::ffff:10.0.0.2", Some("node-b")),
+            ("2001:db8::1", Some("node-a")),
+            ("2001:DB8::1", Some("node-a")),
+            ("2001:db8:0:0:0:0:0:1", Some("node-a")),
+            ("2001:0db8::0:1", Some("node-a")),
+            ("2001:db8::2", None),
+            ("10.0.0.3", None),
+        ];
+        for (host, expected) in table {
+            let found = resolve(&[host], &nodes);
+            match expected {
+                Some(node) => assert_eq!(found.unwrap(), [(host.to_owned(), node.to_owned())].into(), "{host}"),
+                None => {
+                    let error = found.unwrap_err();
+                    assert!(!error.retry && error.reason == "HostNotFound" && error.message.contains(host));
+                }
+            }
+        }
+    }
 
-        let error = resolve(&BTreeSet::from(["10.0.0.2"]), &nodes).unwrap_err();
-        assert!(!error.retry && error.message.contains("10.0.0.2"));
+    #[tokio::test]
+    async fn what_is_new_to_a_job_is_looked_for_and_names_will_do_without() {
+        type Expected<'a> = Result<(&'a [(&'a str, &'a str)], &'a [&'a str]), &'a str>;
+        let before = |hosts: &[&str], nodes: &[(&str, &str)], missing: &[&str]| Some(generation(hosts, nodes, missing));
+        // hosts, the generation before, whether nodes may be listed -> nodes of addresses and names that no node has,
+        // or the reason of the refusal; how often nodes are listed for two such jobs
+        let table: [(&[&str], Option<Generation>, bool, Expected<'_>, usize); 12] = [
+            (&[], None, true, Ok((&[], &[])), 0),
+            (&["node-a"], None, true, Ok((&[], &[])), 1),
+            (&["node-a", "node-c"], None, true, Ok((&[], &["node-c"])), 1),
+            (&["node-a", "node-c"], None, false, Ok((&[], &[])), 2),
+            (&["FD00::A", "node-c"], None, true, Ok((&[("FD00::A", "node-a")], &["node-c"])), 2),
+            (&["fd00::a"], None, false, Err("HostsUnknown"), 2),
+            (&["fd00::b", "node-a"], None, true, Err("HostNotFound"), 2),
+            // Resizes: an address stays with its node.
+            (&["node-a"], before(&["node-a"], &[], &[]), true, Ok((&[], &[])), 0),
+            (&["node-c"], before(&["node-c"], &[], &["node-c"]), true, Ok((&[], &["node-c"])), 1),
+            (&["node-b"], before(&["node-b"], &[], &["node-b"]), true, Ok((&[], &[])), 1),
+            (&["node-a", "node-d"], before(&["node-a"], &[], &[]), true, Ok((&[], &["node-d"])), 1),
+            (
+                &["fd00::b", "node-a"],
+                before(&["fd00::b", "node-a"], &[("fd00::b", "gone")], &[]),
+                false,
+                Ok((&[("fd00::b", "gone")], &[])),
+                0,
+            ),
+        ];
+        for (hosts, previous, may_list, expected, lists) in table {
+            let server = Server::new();
+            for node in [node("node-a", &["fd00::a"]), node("node-b", &["10.0.0.2"])] {
+                server.create(&node);
+            }
+            let listed = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&listed);
+            server.refuse(move |call| {
+                let lists = call.verb == Verb::List && call.kind == "Node";
+                count.fetch_add(usize::from(lists), Ordering::SeqCst);
+                (lists && !may_list).then(|| *Status::failure("you may not", "Forbidden").with_code(403).boxed())
+            });
+            let (cluster, names) = (server.connect(), SharedLook::default());
+            for _ in 0..2 {
+                let found = find(&cluster, &names, &plan(hosts), previous.as_ref()).await;
+                let found = found.map_err(|error| {
+                    assert!(!error.retry, "{error:?}");
+                    error.reason
+                });
+                let expected = expected.map_err(str::to_owned).map(|(nodes, missing)| {
+                    let nodes = nodes.iter().map(|(address, node)| ((*address).to_owned(), (*node).to_owned()));
+                    (nodes.collect(), missing.iter().map(|name| missing_nodes::warning(name)).collect())
+                });
+                assert_eq!(found, expected, "{hosts:?} {may_list}");
+            }
+            assert_eq!(listed.load(Ordering::SeqCst), lists, "{hosts:?} {may_list}");
+        }
     }
 
     #[test]

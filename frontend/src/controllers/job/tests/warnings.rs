@@ -2,6 +2,9 @@
 //! job-52).
 
 use super::simulation::{JOB, JobSimulation, NAMESPACE, key};
+use crate::controllers::job::observed::{Loaded, PodState};
+use crate::controllers::job::waits::Waits;
+use crate::controllers::job::warnings::warnings as warnings_of;
 use std::sync::Arc;
 use streams_api::{InitialWidth, JobPhase, ProcessingElement, condition, names};
 use streams_kubernetes::Key;
@@ -112,6 +115,28 @@ fn a_pe_that_cannot_be_restarted_is_named_with_why_and_not_with_how_its_pod_does
     assert_eq!(pods_ready, (false, REASON.to_owned(), group.clone()));
     assert_eq!(progressing.2, format!("waiting for 1 PE to run: {group}"));
     assert_eq!(said(&simulation, condition::WARNING), of_the_application, "it is said already");
+}
+
+#[test]
+fn a_node_that_nobody_waits_for_is_no_warning() {
+    let simulation = JobSimulation::running();
+    let missing = ("HostNotFound".to_owned(), "there was no node n".to_owned());
+    let other = ("HostPoolSizeNotEnforced".to_owned(), "pool".to_owned());
+    // PEs that are to run on the node, PEs that do not run -> the node is missing
+    let table: [(&[u64], &[u64], bool); 4] =
+        [(&[], &[3], false), (&[0, 3], &[], false), (&[0, 3], &[5], false), (&[0, 3], &[3], true)];
+    for (waiting, down, expected) in table {
+        let mut observed = simulation.leader.observed();
+        let mut wanted = observed.committed.as_ref().and_then(Loaded::whole).unwrap().clone();
+        wanted.warnings = vec![missing.clone(), other.clone()];
+        wanted.waiting = [(0, waiting.to_vec())].into();
+        for id in down {
+            observed.children.processing_elements.get_mut(id).unwrap().run = PodState::Pending;
+        }
+        let said = warnings_of(&observed, Some(&Loaded::Whole(Arc::new(wanted))), &Waits::default());
+        let expected: Vec<_> = expected.then(|| missing.clone()).into_iter().chain([other.clone()]).collect();
+        assert_eq!(said, expected, "{waiting:?} {down:?}");
+    }
 }
 
 /// There may be as many as a hundred patterns, and thousands of regions.

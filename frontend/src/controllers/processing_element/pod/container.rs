@@ -10,13 +10,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use streams_api::PeOptions;
+use streams_api::mounts::LIVE;
 
 /// The program that the runtime image starts for a PE.
 const BOOTSTRAP: &str = "system/impl/bin/streams-k8s-bootstrap";
 /// Name of the container of the PE.
 pub(crate) const PE: &str = "pe";
-/// The PE makes this file once it has started, which is after it has got its bundle, and removes it if it cannot stop.
-const ALIVE: &str = "/tmp/live";
 
 /// The container of the PE.
 pub(super) fn pe(parts: Parts<'_>, launch_count: u64, mounts: Vec<VolumeMount>) -> Container {
@@ -40,7 +39,7 @@ pub(super) fn pe(parts: Parts<'_>, launch_count: u64, mounts: Vec<VolumeMount>) 
 /// Looks whether the PE is alive; so many failures kill it.
 fn probe(options: &PeOptions, failures: i32) -> Probe {
     Probe {
-        exec: Some(ExecAction { command: Some(vec!["cat".to_owned(), ALIVE.to_owned()]) }),
+        exec: Some(ExecAction { command: Some(vec!["cat".to_owned(), LIVE.to_owned()]) }),
         initial_delay_seconds: Some(options.initial_probe_delay_in_seconds),
         period_seconds: Some(options.probe_interval_in_seconds),
         failure_threshold: Some(failures),

@@ -4,11 +4,29 @@ use super::super::observed::Obstacle;
 use super::Parts;
 use k8s_openapi::api::core::v1::EnvVar;
 use kube::ResourceExt;
-use std::collections::BTreeSet;
 use streams_api::CheckpointRepository;
 
-/// Where the runtime image has the runtime.
-pub(super) const INSTALL: &str = "/usr/local/streams";
+pub(super) use streams_api::mounts::INSTALL;
+
+/// The variables of the runtime, whether a PE has all of them or not: an operator that sets one which its PE lacks
+/// could, for example, have checkpoints written where there is no volume.
+pub(super) const RESERVED: [&str; 15] = [
+    "STREAMS_DOMAIN_ID",
+    "STREAMS_INITIAL_TRACE_LEVEL",
+    "STREAMS_INSTALL",
+    "STREAMS_INSTANCE_ID",
+    "STREAMS_JOB_NAME",
+    "STREAMS_NS",
+    "STREAMS_PE_ID",
+    "STREAMS_PE_LAUNCH_COUNT",
+    "STREAMS_PE_NAME",
+    "STREAMS_PE_USE_VALGRIND",
+    "STREAMS_SAB_NAME",
+    "STREAMS_TRANSPORT_SECURITY_TYPE",
+    "STREAMS_APP_TRACE_LEVEL",
+    "STREAMS_CHECKPOINT_REPOSITORY",
+    "STREAMS_CHECKPOINT_REPOSITORY_CONFIGURATION",
+];
 
 /// Whether the pod lacks something that its environment says.
 ///
@@ -23,7 +41,8 @@ pub(super) fn check(parts: Parts<'_>) -> Result<(), Obstacle> {
     Ok(())
 }
 
-/// The variables: those of the runtime, then those that operators ask for. The runtime's own cannot be changed.
+/// The variables: those of the runtime, then those that operators ask for. The runtime's own can be neither
+/// changed nor added.
 pub(super) fn variables(parts: Parts<'_>, launch_count: u64) -> Vec<EnvVar> {
     let spec = &parts.pe.spec;
     let options = &spec.options;
@@ -49,8 +68,7 @@ pub(super) fn variables(parts: Parts<'_>, launch_count: u64) -> Vec<EnvVar> {
         variables.push(("STREAMS_CHECKPOINT_REPOSITORY", kind.to_owned()));
         variables.push(("STREAMS_CHECKPOINT_REPOSITORY_CONFIGURATION", configuration));
     }
-    let own: BTreeSet<&str> = variables.iter().map(|(name, _)| *name).collect();
-    let asked_for = spec.environment.iter().filter(|(name, _)| !own.contains(name.as_str()));
+    let asked_for = spec.environment.iter().filter(|(name, _)| !RESERVED.contains(&name.as_str()));
     let asked_for = asked_for.map(|(name, value)| variable(name, value));
     let runtime = variables.iter().map(|(name, value)| variable(name, value));
     runtime.chain(asked_for.collect::<Vec<_>>()).collect()

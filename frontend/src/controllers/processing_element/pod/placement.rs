@@ -3,23 +3,23 @@
 //! | Asked for | Expressed as |
 //! |---|---|
 //! | a host | node affinity: name of the node, never `nodeName`, which bypasses the scheduler |
-//! | a pool with hosts | node affinity: one term per host; with an index, host `index mod n` |
+//! | a pool with hosts | node affinity: one term per host; with an index, the host at this place |
 //! | a pool with tags | node affinity: a label per tag; for a single tag also the label `streams.ibm.com/hostpool` |
 //! | an index of a pool without hosts | pod affinity among the PEs of the job with this index |
 //! | an exclusive pool | pod anti-affinity to PEs of other jobs, in all namespaces |
 //! | co-location, ex-location | pod affinity, anti-affinity among the PEs of the job with the token |
+//! | a group of several tokens | pod affinity among its PEs, instead of those for the tokens |
 //! | isolation | pod anti-affinity to the other PEs of the job |
 //!
-//! All of it is required when a pod is scheduled. Tokens are any text, so labels carry their hash; annotations show
-//! them to people.
+//! All of it is required when a pod is scheduled. Annotations show tokens to people.
 
+use crate::controllers::token_labels::{Kind, key, pool_index, value};
 use k8s_openapi::api::core::v1::{
     Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
     PodAntiAffinity,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::ResourceExt;
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use streams_api::{
     HostPoolSpec, MembershipMode, Placement, ProcessingElement, ProcessingElementSpec, condition, names,
@@ -33,8 +33,6 @@ const SINGLE_TAG: &str = "streams.ibm.com/hostpool";
 const TOPOLOGY: &str = "kubernetes.io/hostname";
 /// Label of a namespace with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-/// Digits of the hash of a token.
-const TOKEN_DIGITS: usize = 20;
 /// Longest annotation with tokens.
 const SHOWN_MAX: usize = 4096;
 
@@ -49,24 +47,6 @@ pub(crate) struct Expressed {
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-/// Kinds of tokens.
-#[derive(Clone, Copy)]
-enum Kind {
-    CoLocation,
-    ExLocation,
-    PoolIndex,
-}
-
-impl Kind {
-    fn label(self) -> &'static str {
-        match self {
-            Self::CoLocation => "streams.ibm.com/hostcolocation",
-            Self::ExLocation => "streams.ibm.com/hostexlocation",
-            Self::PoolIndex => "streams.ibm.com/hostpoolindex",
-        }
-    }
-}
-
 /// Key of the label that a node of a pool with this tag has.
 pub(crate) fn tag_label(tag: &str) -> String {
     format!("{TAG_PREFIX}{tag}")
@@ -76,7 +56,7 @@ pub(crate) fn tag_label(tag: &str) -> String {
 pub(crate) fn express(pe: &ProcessingElement, pool: Option<&HostPoolSpec>) -> Expressed {
     let spec = &pe.spec;
     let placement = &spec.placement;
-    let mut words = Words { spec, expressed: Expressed::default(), near: Vec::new(), apart: Vec::new() };
+    let mut words = Words { spec, expressed: Expressed::default(), near: BTreeSet::new(), apart: Vec::new() };
     for (kind, tokens) in [(Kind::CoLocation, &placement.co_locations), (Kind::ExLocation, &placement.ex_locations)] {
         let tokens: BTreeSet<&str> = tokens.iter().map(String::as_str).collect();
         for token in &tokens {
@@ -86,7 +66,7 @@ pub(crate) fn express(pe: &ProcessingElement, pool: Option<&HostPoolSpec>) -> Ex
     }
     if let (Some(location), Some(pool)) = (&placement.pool, pool) {
         if let Some(index) = location.in_pool_index.filter(|_| pool.hosts.is_empty()) {
-            let token = format!("{}[{index}]", location.index);
+            let token = pool_index(location.index, index);
             words.token(Kind::PoolIndex, &token);
             words.show(Kind::PoolIndex, &BTreeSet::from([token.as_str()]));
         }
@@ -97,7 +77,11 @@ pub(crate) fn express(pe: &ProcessingElement, pool: Option<&HostPoolSpec>) -> Ex
     if placement.isolation.is_some() {
         words.no_other_pe();
     }
-    let Words { mut expressed, near, apart, .. } = words;
+    if let Some(group) = &placement.group {
+        words.group(group);
+    }
+    let near: Vec<_> = words.near.iter().map(|key| term(words.with_label(key), None)).collect();
+    let Words { mut expressed, apart, .. } = words;
     let node_affinity = nodes(placement, pool);
     let pod_affinity = (!near.is_empty()).then(|| PodAffinity {
         required_during_scheduling_ignored_during_execution: Some(near),
@@ -115,29 +99,47 @@ pub(crate) fn express(pe: &ProcessingElement, pool: Option<&HostPoolSpec>) -> Ex
 struct Words<'a> {
     spec: &'a ProcessingElementSpec,
     expressed: Expressed,
-    near: Vec<PodAffinityTerm>,
+    /// Keys of labels of the pods to be near to.
+    near: BTreeSet<String>,
     apart: Vec<PodAffinityTerm>,
 }
 
 impl Words<'_> {
     /// The pod carries the token, and wants to be near those that do, or apart from them (rule placement-7).
     fn token(&mut self, kind: Kind, token: &str) {
-        let digest = hex::encode(Sha256::digest(token));
-        let digest = digest.get(..TOKEN_DIGITS).unwrap_or_default();
-        let key = format!("{}.{digest}", kind.label());
-        let labels = [(names::LABEL_JOB.to_owned(), self.spec.job_name.clone()), (key.clone(), digest.to_owned())];
-        let selector = LabelSelector { match_labels: Some(labels.into()), match_expressions: None };
+        let key = key(kind, token);
         match kind {
-            Kind::CoLocation | Kind::PoolIndex => self.near.push(term(selector, None)),
-            Kind::ExLocation => self.apart.push(term(selector, None)),
+            Kind::CoLocation | Kind::PoolIndex => {
+                self.near.insert(key.clone());
+            }
+            Kind::ExLocation => self.apart.push(term(self.with_label(&key), None)),
         }
-        self.expressed.labels.insert(key, digest.to_owned());
+        self.carry(key);
+    }
+
+    /// The pod wants to be near those of its group, and nothing else: the scheduler would pass by pods that match one
+    /// of several terms only.
+    fn group(&mut self, key: &str) {
+        self.near = [key.to_owned()].into();
+        self.carry(key.to_owned());
+    }
+
+    fn carry(&mut self, key: String) {
+        let value = value(&key).to_owned();
+        self.expressed.labels.insert(key, value);
+    }
+
+    /// PEs of the job with the label of this key.
+    fn with_label(&self, key: &str) -> LabelSelector {
+        let job = (names::LABEL_JOB.to_owned(), self.spec.job_name.clone());
+        let labels = [job, (key.to_owned(), value(key).to_owned())];
+        LabelSelector { match_labels: Some(labels.into()), match_expressions: None }
     }
 
     fn show(&mut self, kind: Kind, tokens: &BTreeSet<&str>) {
         if !tokens.is_empty() {
             let text = tokens.iter().copied().collect::<Vec<_>>().join(", ");
-            self.expressed.annotations.insert(kind.label().to_owned(), condition::cut(&text, SHOWN_MAX).to_owned());
+            self.expressed.annotations.insert(kind.prefix().to_owned(), condition::cut(&text, SHOWN_MAX).to_owned());
         }
     }
 

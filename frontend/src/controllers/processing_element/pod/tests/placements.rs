@@ -1,7 +1,9 @@
 //! Placements in the words of the scheduler.
 
 use super::*;
+use crate::controllers::token_labels::{Kind, key, value};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use streams_api::{HostPoolSpec, MembershipMode, Placement, PoolLocation};
 
 fn affinity(placement: Placement, pool: Option<HostPoolSpec>) -> Value {
@@ -68,6 +70,7 @@ fn tokens_are_hashed_labels_of_the_job_and_shown_to_people() {
     let pe = with(|spec| {
         spec.placement.co_locations = tokens(&["Sink[1]", "a b", "Sink[1]"]);
         spec.placement.ex_locations = tokens(&["a b"]);
+        spec.placement.group = Some(key(Kind::CoLocation, "a b"));
     });
     let pod = PodTemplate::of(parts(&pe, &settings())).unwrap().pod(1);
     let kinds: Vec<_> = pod.labels().keys().filter(|key| key.contains("location.")).collect();
@@ -80,13 +83,44 @@ fn tokens_are_hashed_labels_of_the_job_and_shown_to_people() {
     let affinity = serde_json::to_value(pod.spec.as_ref().unwrap().affinity.as_ref().unwrap()).unwrap();
     let terms =
         |kind: &str| affinity[kind]["requiredDuringSchedulingIgnoredDuringExecution"].as_array().unwrap().clone();
-    assert_eq!((terms("podAffinity").len(), terms("podAntiAffinity").len()), (2, 1));
+    assert_eq!((terms("podAffinity").len(), terms("podAntiAffinity").len()), (1, 1));
     for term in terms("podAffinity").iter().chain(&terms("podAntiAffinity")) {
         assert_eq!(term["topologyKey"], "kubernetes.io/hostname");
         let labels = term["labelSelector"]["matchLabels"].as_object().unwrap();
         assert_eq!((labels["streams.ibm.com/job"].as_str(), labels.len()), (Some("flow"), 2));
         let (key, value) = labels.iter().find(|(key, _)| key.contains("location.")).unwrap();
         assert_eq!(pod.labels().get(key).map(String::as_str), value.as_str());
+    }
+}
+
+/// What a pod is to be near to, and its labels of tokens.
+fn nearness(placement: Placement) -> (Vec<Value>, Vec<String>) {
+    let pe = with(|spec| spec.placement = placement);
+    let pod = PodTemplate::of(parts(&pe, &settings())).unwrap().pod(1);
+    let labels = pod.labels().keys().filter(|key| key.contains("location.")).cloned().collect();
+    let affinity = serde_json::to_value(pod.spec.unwrap().affinity.unwrap()).unwrap();
+    let terms = affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"].as_array().unwrap();
+    (terms.iter().map(|term| term["labelSelector"]["matchLabels"].clone()).collect(), labels)
+}
+
+/// The scheduler counts a pod only if it matches all terms of the one that it looks for a node for.
+#[test]
+fn whatever_its_tokens_a_pod_of_a_group_has_one_term() {
+    let label = |token: &str| key(Kind::CoLocation, token);
+    let term = |token: &str| json!({names::LABEL_JOB: "flow", (label(token)): value(&label(token))});
+    let sorted = |tokens: &[&str]| tokens.iter().map(|token| label(token)).collect::<BTreeSet<_>>();
+    // tokens, label of the group -> what the pod is near to, its labels
+    let table: [(&[&str], Option<&str>, &str, &[&str]); 4] = [
+        (&["x"], None, "x", &["x"]),
+        (&["x", "y"], Some("x"), "x", &["x", "y"]),
+        (&["y"], Some("x"), "x", &["x", "y"]),
+        (&["y"], Some("of nobody any more"), "of nobody any more", &["y", "of nobody any more"]),
+    ];
+    for (tokens, group, near, labels) in table {
+        let co_locations = tokens.iter().map(|token| (*token).to_owned()).collect();
+        let placement = Placement { co_locations, group: group.map(label), ..Placement::default() };
+        let (terms, carried) = nearness(placement);
+        assert_eq!((terms, carried), (vec![term(near)], Vec::from_iter(sorted(labels))), "{tokens:?} {group:?}");
     }
 }
 

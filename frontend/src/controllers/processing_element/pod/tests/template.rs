@@ -153,6 +153,22 @@ fn volume(pod: &Pod, name: &str, path: &str) -> Option<Value> {
     Some(source)
 }
 
+/// Whether a PE has all of them or not.
+#[test]
+fn operators_can_neither_change_nor_add_variables_of_the_runtime() {
+    let (full, _) = demanding();
+    for (mut pe, all) in [(full, true), (pe(), false)] {
+        let asked_for = environment::RESERVED.iter().chain(&["MINE"]);
+        pe.spec.environment = asked_for.map(|name| ((*name).to_owned(), "of an operator".to_owned())).collect();
+        let variables = environment::variables(parts(&pe, &settings()), 1);
+        let names: Vec<&str> = variables.iter().map(|variable| variable.name.as_str()).collect();
+        let expected = environment::RESERVED.iter().take(if all { 15 } else { 12 }).chain(&["MINE"]);
+        assert!(names.iter().eq(expected), "{names:?}");
+        let of_operators = variables.iter().filter(|variable| variable.value.as_deref() == Some("of an operator"));
+        assert!(of_operators.map(|variable| variable.name.as_str()).eq(["MINE"]), "{variables:?}");
+    }
+}
+
 #[test]
 fn redis_servers_are_passed_on_as_they_were_found() {
     let redis =
@@ -192,6 +208,8 @@ fn hashes_tell_apart_what_they_should() {
         ("the environment", with(|spec| spec.environment = [("A".to_owned(), "b".to_owned())].into()), true, false),
         ("the host", with(|spec| spec.placement.host = Some("h".to_owned())), false, true),
         ("a token", with(|spec| spec.placement.ex_locations = vec!["t".to_owned()]), false, true),
+        ("the label of its group", with(|spec| spec.placement.group = Some("l".to_owned())), false, false),
+        ("a group that was joined", with(|spec| spec.placement.joined = Some(2)), false, true),
         ("isolation", with(|spec| spec.placement.isolation = Some("o".to_owned())), false, true),
     ];
     for (what, pe, template, placement) in table {

@@ -1,9 +1,10 @@
-//! How much CPU of the cluster is free, as it was found a moment ago (rule job-23).
+//! What was found of the whole cluster a moment ago: how much CPU is free (rule job-23), which nodes there are (rule
+//! placement-2).
 //!
-//! To find it, all nodes and pods are read. Compilations that want it at about the same time share one reading, also
-//! one that fails: each of them holds a place of long work, and they do not fail one after the other.
+//! To find it, all nodes are read, and perhaps all pods. Compilations that want it at about the same time share one
+//! reading, also one that fails: each of them holds a place of long work, and they do not fail one after the other.
 //!
-//! Knows: how long a figure counts. Must not know: how it is found.
+//! Knows: how long a finding counts. Must not know: what it is, how it is found.
 
 use super::memory::elapsed;
 use k8s_openapi::jiff::Timestamp;
@@ -14,46 +15,51 @@ use std::time::Duration;
 use streams_kubernetes::stopwatch;
 use tokio::sync::Mutex;
 
-/// How long a figure counts.
+/// How long a finding counts.
 const COUNTS_FOR: Duration = Duration::from_secs(10);
 
-/// The last figure.
-#[derive(Debug, Default)]
-pub(crate) struct FreeCpu {
+/// The last finding.
+#[derive(Debug)]
+pub(crate) struct SharedLook<T> {
     /// How often somebody began to find it.
     begun: AtomicU64,
-    last: Mutex<Last>,
+    last: Mutex<Last<T>>,
 }
 
 /// What came of finding it.
-#[derive(Debug, Default)]
-enum Last {
-    #[default]
+#[derive(Debug)]
+enum Last<T> {
     Unknown,
-    /// When it was asked for, and the figure. `None` inside: it may not be seen.
-    Found(Timestamp, Option<u64>),
+    /// When it was asked for, and what it is.
+    Found(Timestamp, T),
     Failed(Unreadable),
 }
 
-/// Nodes or pods cannot be read.
+/// It cannot be read.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("free CPU of the cluster cannot be found: {0}")]
+#[error("{0}")]
 pub(crate) struct Unreadable(Arc<str>);
 
-impl FreeCpu {
-    /// The figure, if it still counts; otherwise what `find` finds. Callers wait for whoever is finding it.
+impl<T> Default for SharedLook<T> {
+    fn default() -> Self {
+        Self { begun: AtomicU64::new(0), last: Mutex::new(Last::Unknown) }
+    }
+}
+
+impl<T: Clone> SharedLook<T> {
+    /// The last finding, if it still counts; otherwise what `find` finds. Callers wait for whoever is finding it.
     ///
     /// # Errors
     /// `find` failed, of this caller or of one that came while it waited.
     pub(crate) async fn get<E: ToString>(
         &self,
         now: Timestamp,
-        find: impl Future<Output = Result<Option<u64>, E>> + Send,
-    ) -> Result<Option<u64>, Unreadable> {
+        find: impl Future<Output = Result<T, E>> + Send,
+    ) -> Result<T, Unreadable> {
         let before = self.begun.load(Ordering::Relaxed);
         let mut last = stopwatch::aside(self.last.lock()).await;
         match &*last {
-            Last::Found(at, free) if elapsed(*at, now) < COUNTS_FOR => return Ok(*free),
+            Last::Found(at, found) if elapsed(*at, now) < COUNTS_FOR => return Ok(found.clone()),
             Last::Failed(why) if self.begun.load(Ordering::Relaxed) > before => return Err(why.clone()),
             Last::Unknown | Last::Found(..) | Last::Failed(_) => {}
         }
@@ -61,9 +67,9 @@ impl FreeCpu {
         // This caller may be given up.
         *last = Last::Unknown;
         match find.await {
-            Ok(free) => {
-                *last = Last::Found(now, free);
-                Ok(free)
+            Ok(found) => {
+                *last = Last::Found(now, found.clone());
+                Ok(found)
             }
             Err(error) => {
                 let why = Unreadable(error.to_string().into());
@@ -82,7 +88,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn those_who_wait_share_what_is_found_or_why_nothing_is() {
-        let free_cpu = FreeCpu::default();
+        let look = SharedLook::default();
         let now = |second| Timestamp::from_second(second).unwrap();
         let tries = &AtomicU64::new(0);
         // A look takes ten seconds.
@@ -93,7 +99,7 @@ mod tests {
         };
         // time, what is found -> what each of many gets, seconds it takes, looks
         let table = [
-            (0, Err("it is down"), Err("free CPU of the cluster cannot be found: it is down"), 20, 2),
+            (0, Err("it is down"), Err("it is down"), 20, 2),
             (20, Ok(Some(5)), Ok(Some(5)), 10, 1),
             (29, Ok(Some(6)), Ok(Some(5)), 0, 0),
             (30, Ok(None), Ok(None), 10, 1),
@@ -101,7 +107,7 @@ mod tests {
         for (second, found, expected, seconds, looks) in table {
             let begun = Instant::now();
             tries.store(0, Ordering::Relaxed);
-            let got = join_all((0..20).map(|_| free_cpu.get(now(second), find(found)))).await;
+            let got = join_all((0..20).map(|_| look.get(now(second), find(found)))).await;
             for got in got {
                 assert_eq!(got.map_err(|why| why.to_string()), expected.map_err(str::to_owned), "{second}");
             }
@@ -112,13 +118,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_is_given_up_leaves_nothing_to_the_next() {
-        let free_cpu = FreeCpu::default();
+        let look = SharedLook::default();
         let now = Timestamp::UNIX_EPOCH;
-        assert!(free_cpu.get(now, async { Err("it is down") }).await.is_err());
-        let hangs = free_cpu.get(now, std::future::pending::<Result<Option<u64>, &str>>());
+        assert!(look.get(now, async { Err::<Option<u64>, _>("it is down") }).await.is_err());
+        let hangs = look.get(now, std::future::pending::<Result<Option<u64>, &str>>());
         let next = async {
             sleep(Duration::from_secs(1)).await;
-            free_cpu.get(now, async { Ok::<_, &str>(Some(5)) }).await
+            look.get(now, async { Ok::<_, &str>(Some(5)) }).await
         };
         let (given_up, next) = tokio::join!(tokio::time::timeout(Duration::from_secs(2), hangs), next);
         assert!(given_up.is_err());
