@@ -33,3 +33,14 @@ pub enum Trigger {
         operators: BTreeSet<String>,
     },
 }
+
+impl Settings {
+    /// Whether this operator may ask for checkpoints (rule consistent-region-9).
+    #[must_use]
+    pub fn may_drain(&self, operator: &str) -> bool {
+        match &self.trigger {
+            Trigger::Periodic { .. } => false,
+            Trigger::OperatorDriven { operators } => operators.contains(operator),
+        }
+    }
+}

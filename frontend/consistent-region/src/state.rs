@@ -302,8 +302,8 @@ impl State {
         match &self.phase {
             Phase::Started { .. } | Phase::Unhealthy {} | Phase::MaximumResetAttemptsReached { .. } => None,
             Phase::Processing { since, told, .. } => match settings.trigger {
-                Trigger::Periodic { period } if *told == Told::Resumed => Some(since.after(period.max(SEEN_WITHIN))),
-                Trigger::Periodic { period } => Some(since.after(period)),
+                Trigger::Periodic { period } if *told == Told::Nothing => Some(since.after(period)),
+                Trigger::Periodic { period } => Some(since.after(period.max(SEEN_WITHIN))),
                 Trigger::OperatorDriven { .. } => None,
             },
             Phase::Draining { since, .. } | Phase::CheckpointPending { since, complete: None, .. } => {
@@ -336,14 +336,15 @@ impl State {
     /// What has to be told before the region drains because its period has passed, and to whom ([`Event::Told`]);
     /// nothing if it does not wait for that. A PE that is in one region only is told by a datagram. For one that is in
     /// several there may be no datagram that is short enough, and while it hears others it does not ask; and the drain
-    /// takes the place of what it should have seen (rule consistent-region-8).
+    /// takes the place of what it should have seen. That is the message to go on, or the one that a checkpoint is
+    /// complete: an operator may rest until then (rule consistent-region-8).
     ///
     /// [`Event::Told`]: crate::Event::Told
     #[must_use]
     pub fn to_be_told(&self, settings: &Settings) -> Option<ToBeTold<'_>> {
         let Trigger::Periodic { period } = settings.trigger else { return None };
         match &self.phase {
-            Phase::Processing { launches, told: Told::Resumed, since } if !self.is_reset_wanted => {
+            Phase::Processing { launches, since, .. } if !self.is_reset_wanted => {
                 Some(ToBeTold { message: self.message()?, launches, from: since.after(period) })
             }
             _ => None,

@@ -339,11 +339,7 @@ impl Transition<'_> {
 
     /// An operator has begun to drain the region (rule consistent-region-9).
     fn drain(&mut self, by: Member, operator: &str, sequence: u64) -> Result<(), Ignored> {
-        let may_ask = match &self.settings.trigger {
-            Trigger::Periodic { .. } => false,
-            Trigger::OperatorDriven { operators } => operators.contains(operator),
-        };
-        if !may_ask {
+        if !self.settings.may_drain(operator) {
             return Err(Ignored::NotATrigger);
         }
         if self.is_unheard_of(sequence) {

@@ -57,7 +57,7 @@ impl Answered {
             (Message::ResumeSubmission { is_pending: true, .. }, By::Answer) => true,
             // It may be lost, and says nothing of what was answered before.
             (Message::ResumeSubmission { is_pending: true, .. }, By::Datagram) => return,
-            (Message::ResumeSubmission { is_pending: false, .. }, _) => is_in_others,
+            (Message::ResumeSubmission { is_pending: false, .. } | Message::Drained { .. }, _) => is_in_others,
             _ => false,
         };
         if is_waited_for {
@@ -133,10 +133,10 @@ mod tests {
     #[test]
     fn a_datagram_tells_what_may_be_missed_and_is_no_answer() {
         let resume = |is_pending| Message::ResumeSubmission { sequence: 3, retired: 0, is_pending };
-        let drain = Message::TriggerDrain { sequence: 3 };
+        let (drain, drained) = (Message::TriggerDrain { sequence: 3 }, Message::Drained { sequence: 2 });
         let key = Key::new("n", "flow-cr0");
         // what a PE that is in other regions or not has got -> what counts
-        let table: [(bool, &[(Message, By)], Option<Message>); 8] = [
+        let table: [(bool, &[(Message, By)], Option<Message>); 11] = [
             (true, &[(resume(false), By::Datagram)], Some(resume(false))),
             (true, &[(resume(false), By::Answer)], Some(resume(false))),
             (false, &[(resume(false), By::Answer)], None),
@@ -145,6 +145,9 @@ mod tests {
             (true, &[(resume(false), By::Datagram), (drain, By::Datagram)], None),
             (true, &[(resume(true), By::Answer), (drain, By::Datagram)], None),
             (true, &[(drain, By::Datagram), (resume(false), By::Datagram)], Some(resume(false))),
+            (true, &[(resume(true), By::Answer), (drained, By::Datagram)], Some(drained)),
+            (true, &[(drained, By::Answer), (drain, By::Datagram)], None),
+            (false, &[(resume(true), By::Answer), (drained, By::Answer)], None),
         ];
         for (is_in_others, got, expected) in table {
             let answered = Answered::default();

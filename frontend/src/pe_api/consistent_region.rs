@@ -344,6 +344,14 @@ pub(super) async fn reset(
     api.requested(&caller, &region, body, reset).await
 }
 
+/// Whether an operator asks for a drain that may not. Nothing would come of it, and it would end the time in which
+/// reports of the region wait for each other: the runtime sends it for each operator with which a region starts, at
+/// each drain (rule consistent-region-9).
+fn comes_to_nothing(region: &ConsistentRegion, event: &Event) -> bool {
+    let Event::Drain { operator, .. } = event else { return false };
+    !stored::settings(&region.spec).may_drain(operator)
+}
+
 /// What a PE is told by all of its regions.
 struct Told {
     document: Document,
@@ -412,10 +420,10 @@ impl PeApi {
         progress: impl FnOnce(&str) -> Result<Progress, Refusal>,
     ) -> Result<StatusCode, Refusal> {
         let since = Instant::now();
-        let (_, region, _) = self.consistent_region(caller, region)?;
+        let (_, key, region) = self.consistent_region(caller, region)?;
         let pe = Number::of_path_or_absent(pe)?;
         let speaker = caller.speaks_as(caller.job_of_regions()?, pe);
-        self.report(since, &region, speaker, body, |by, text| Ok(Event::Report(by, progress(text)?))).await
+        self.report(since, (&key, &region), speaker, body, |by, text| Ok(Event::Report(by, progress(text)?))).await
     }
 
     /// A PE asks for something.
@@ -429,7 +437,7 @@ impl PeApi {
         let since = Instant::now();
         let (_, key, region) = self.consistent_region(caller, region)?;
         let speaker = caller.speaks_as_one_of(caller.job_of_regions()?, &region.spec.pe_ids);
-        self.report(since, &key, speaker, body, event).await
+        self.report(since, (&key, &region), speaker, body, event).await
     }
 
     /// Waits until what comes of a report is stored. The runtime reports once: what is not stored then is lost, and the
@@ -437,7 +445,7 @@ impl PeApi {
     async fn report(
         &self,
         since: Instant,
-        region: &Key,
+        (key, region): (&Key, &ConsistentRegion),
         speaker: Result<&Speaker, Refusal>,
         body: Unread,
         event: impl FnOnce(Member, &str) -> Result<Event, Refusal>,
@@ -456,10 +464,13 @@ impl PeApi {
         if self.regions.are_driven_here() {
             // The runtime looks up where it reports for each report, but keeps where it asks for a minute. So what it
             // reports next comes here as well, though it may still ask somewhere else.
-            let pe = region.sibling(&names::processing_element(&speaker.job, speaker.pe));
+            let pe = key.sibling(&names::processing_element(&speaker.job, speaker.pe));
             self.regions.answered.has_come(&pe, by.launch);
+            if comes_to_nothing(region, &event) {
+                return Ok(StatusCode::NO_CONTENT);
+            }
         }
-        let stored = timeout(WITHIN, self.regions.reports.report(region, by.pe, event)).await;
+        let stored = timeout(WITHIN, self.regions.reports.report(key, by.pe, event)).await;
         let refusal = match stored {
             Ok(Ok(())) => return Ok(StatusCode::NO_CONTENT),
             Ok(Err(not_taken)) => Refusal::Later(not_taken.to_string()),

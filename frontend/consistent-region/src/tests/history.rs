@@ -226,6 +226,35 @@ fn a_period_is_not_over_before_pes_of_other_regions_were_told_to_go_on_or_had_ti
     assert_eq!(region.takes(24, &Event::Time).as_deref(), Some("seqId=2"));
 }
 
+/// An operator that waits until its checkpoint is complete goes on then, and not before.
+#[test]
+fn a_period_is_not_over_before_pes_of_other_regions_were_told_that_the_checkpoint_is_complete() {
+    let mut region = Driven::new();
+    region.settings.trigger = Trigger::Periodic { period: Duration::from_secs(2) };
+    region.takes(0, &healthy());
+    let checkpoint = [
+        (2, Event::Time),
+        (3, blocking_done(0, 1)),
+        (3, blocking_done(1, 1)),
+        (4, done(0, 1)),
+        (4, done(1, 1)),
+        (9, Event::SeenByAll),
+    ];
+    for (second, event) in checkpoint {
+        region.takes(second, &event);
+    }
+    let (state, all) = (region.state(), launches([(0, 1), (1, 1)]));
+    let to_be_told = state.to_be_told(&region.settings).unwrap();
+    let drained = Message::Drained { sequence: 1 };
+    assert_eq!((to_be_told.message, to_be_told.launches, to_be_told.from), (drained, &all, Time(11_000)));
+    assert_eq!(region.at(10, &Event::Told).ignored, Some(Ignored::NotDue));
+    assert_eq!(region.at(28, &Event::Time).ignored, Some(Ignored::NotDue));
+    let unchanged = region.stored.clone();
+    assert_eq!(region.takes(11, &Event::Told).as_deref(), Some("seqId=2"));
+    region.stored = unchanged;
+    assert_eq!(region.takes(29, &Event::Time).as_deref(), Some("seqId=2"));
+}
+
 #[test]
 fn a_checkpoint_that_some_pe_may_not_know_to_have_gone_on_from_is_not_complete() {
     let mut region = Driven::new();

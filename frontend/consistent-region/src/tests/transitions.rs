@@ -86,6 +86,11 @@ fn examples() -> Vec<Example> {
         example("STARTED, must be reset", &new, &[reset()]),
         example("PROCESSING, periodic", &processing, &[]),
         Example { name: "PROCESSING, period of a second", settings: short(), state: processing.clone() },
+        Example {
+            name: "PROCESSING, period of a second, after CHECKPOINT_PENDING",
+            settings: short(),
+            state: after(&periodic(), &processing, &[&all_written[..], &[Event::SeenByAll]].concat()),
+        },
         example("PROCESSING, reset before", &processing, &[reset(), went_back(0, 2, 0), went_back(1, 2, 0)]),
         by_request("PROCESSING, operator driven", &requested, &[]),
         example("DRAINING, no reports", &processing, &[Event::Time]),

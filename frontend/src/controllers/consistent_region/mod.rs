@@ -33,13 +33,15 @@ use crate::consistent_regions::{ConsistentRegions, stored};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{self, Next};
 use crate::controllers::remembered::Remembered;
+use crate::mirrors::ByOwner as _;
 use crate::of_job::OfJob;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as KubernetesTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use streams_api::{ConsistentRegion, names};
+use streams_api::{ConsistentRegion, Job, names};
 use streams_consistent_region::{Message, State, Time, health};
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::queue::{Outcome, Queue};
@@ -52,11 +54,23 @@ const MANAGER: Manager = Manager("streams-consistent-region-controller");
 /// How long to wait until the mirror shows what was written. It is told later if that takes longer.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
-/// Queues every region that changes, or one of whose PEs or pods does.
+/// Queues every region that changes, or one of whose PEs or pods does; and those of a job that is suspended or resumed.
 pub(crate) fn subscribe(regions: &ConsistentRegions, queue: &Queue<Key>) {
     let to = queue.clone();
     regions.members.subscribe(move |region| to.add(region.clone()));
     regions.mirrors.consistent_regions.wake(queue, |region: &ConsistentRegion| [Key::of(region)]);
+    // There may be no pod that goes because of that, or comes.
+    let (to, mirrors, suspended) = (queue.clone(), regions.mirrors.clone(), Mutex::new(BTreeSet::new()));
+    regions.mirrors.jobs.subscribe(move |job: &Job| {
+        let key = Key::of(job);
+        let is_suspended = mirrors.jobs.get(&key).is_some_and(|job| job.spec.suspend);
+        let mut suspended = suspended.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_other = if is_suspended { suspended.insert(key.clone()) } else { suspended.remove(&key) };
+        drop(suspended);
+        if is_other {
+            mirrors.consistent_regions.kept_of_job(&key).into_iter().for_each(|(region, _)| to.add(region));
+        }
+    });
 }
 
 /// What this replica remembers of a region that it drives.
@@ -172,8 +186,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         reports.into_iter().for_each(|report| report.answer());
         if let Some(state) = state {
             memory.has_taken_over = true;
-            // A region of a job that rests is not unwell: its pods are gone because somebody wants it so. It is looked
-            // at again when they go, and when they are back.
+            // A region of a job that rests is not unwell: its pods are gone because somebody wants it so.
             let job = self.regions.mirrors.jobs.get(&key.sibling(&region.spec.job_name));
             if job.is_some_and(|job| job.spec.suspend) {
                 self.figures.remove(key);

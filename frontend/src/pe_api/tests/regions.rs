@@ -114,7 +114,12 @@ async fn what_an_application_says_about_a_region_can_be_read() {
 
 #[tokio::test]
 async fn reports_are_answered_when_they_are_stored() {
-    let mut cluster = cluster();
+    let mut cluster = Cluster::with(|server| {
+        region(server, "operatorDriven");
+        server.edit::<ConsistentRegion>(&Key::new("n", "srcjob-cr0"), |region| {
+            region.spec.trigger_operators = vec!["A.B".to_owned()];
+        });
+    });
     let events = stored(&cluster);
     let by = Member { pe: 1, launch: 2 };
     let report = |progress| Event::Report(by, progress);
@@ -157,6 +162,31 @@ async fn reports_are_answered_when_they_are_stored() {
         cluster.expect(send(Method::PUT, &format!("/api/consistentregion/{absent}"), "3"), 404, "").await;
     }
     assert!(events.lock().unwrap().is_empty());
+}
+
+/// The runtime says of each operator with which a region starts that it has begun to drain, at each drain.
+#[tokio::test(start_paused = true)]
+async fn who_drains_and_may_not_ask_for_it_is_answered_and_holds_up_no_report() {
+    let drain = |operator: &str| json!({"request": {"seqId": "3", "operator": operator}}).to_string();
+    // what asks for drains, the operator -> whether something may come of it
+    for (trigger, operator, counts) in
+        [("periodic", "A.B", false), ("operatorDriven", "A.B", true), ("operatorDriven", "A.C", false)]
+    {
+        let mut cluster = Cluster::with(|server| {
+            region(server, trigger);
+            server.edit::<ConsistentRegion>(&Key::new("n", "srcjob-cr0"), |region| {
+                region.spec.trigger_operators = vec!["A.B".to_owned()];
+            });
+        });
+        let path = "/api/consistentregion/region/0/drain";
+        let body = drain(operator);
+        // Only who drives the region knows of it.
+        cluster.expect(send(Method::PUT, path, &body), 503, "another replica").await;
+        let events = stored(&cluster);
+        cluster.expect(send(Method::PUT, path, &body), 204, "").await;
+        assert_eq!(events.lock().unwrap().len(), usize::from(counts), "{trigger} {operator}");
+        assert!(cluster.regions.answered.comes(&Key::new("n", "srcjob-1"), 2), "what it reports next comes here");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 
 mod lost_and_left;
 mod overlapping;
+mod suspended;
 mod taking_over;
 
 use super::telling::Telling;

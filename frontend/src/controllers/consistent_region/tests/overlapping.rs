@@ -60,6 +60,32 @@ async fn who_was_told_to_go_on_by_a_datagram_is_told_to_drain_when_the_period_ha
     assert_eq!((fixture.state().as_str(), fixture.sent().len()), ("DRAINING", 2));
 }
 
+/// A source may rest until its checkpoint is complete: what says so is the only message by which it goes on.
+#[tokio::test]
+async fn who_was_told_by_no_datagram_that_the_checkpoint_is_complete_asks_before_it_is_told_to_drain_again() {
+    let fixture = resumed_beside(resumed(4)).await;
+    fixture.stores(&Key::new("n", "flow-cr1"), resumed(1_000_000_000_000_000)).await;
+    fixture.server.advance(20 * SECOND);
+    fixture.settle().await;
+    assert_eq!(fixture.state(), "DRAINING");
+    fixture.report([1, 1], Progress::BlockingCheckpointDone { sequence: 2 }).await;
+    fixture.report([1, 1], Progress::CheckpointDone { sequence: 2 }).await;
+    assert_eq!(fixture.state(), "CHECKPOINT_PENDING");
+    (0..2).for_each(|number| fixture.asks(number));
+    fixture.sent();
+    fixture.settle().await;
+    assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", vec![]), "what both regions say is too long");
+    fixture.server.advance(2 * SECOND);
+    for number in 0..2 {
+        assert_eq!(fixture.settle().await, Outcome::Again(SECOND));
+        assert_eq!(fixture.state(), "PROCESSING", "the source of PE {number} would never go on");
+        assert!(fixture.told(number).contains(r#""drained","message":"seqId=2""#), "{}", fixture.told(number));
+        fixture.asks(number);
+    }
+    fixture.settle().await;
+    assert_eq!(fixture.state(), "DRAINING");
+}
+
 #[tokio::test]
 async fn pes_of_one_region_do_not_have_to_ask() {
     let fixture = Fixture::new(json!({"periodMilliseconds": 2_000}));
