@@ -47,7 +47,7 @@ pub(crate) enum Report {
     Checkpoint { region: u32, seq: u64 },
     /// A reset.
     Reset { region: u32, seq: u64, attempt: u64 },
-    /// An operator has begun to drain the region.
+    /// An operator with which the region starts has begun to drain it.
     DrainBegun { region: u32, seq: u64, operator: String },
     /// An operator wants the region to be reset.
     ResetWanted { region: u32, operator: String },

@@ -134,10 +134,7 @@ impl Engine {
                     });
                     match told {
                         Told::Wave(wave) => operators.tell(region, wave),
-                        Told::Drained => {
-                            operators.all_is_written(region);
-                            Vec::new()
-                        }
+                        Told::Drained => operators.all_is_written(region),
                         Told::Failed => Vec::new(),
                     }
                 };

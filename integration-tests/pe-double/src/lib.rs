@@ -127,8 +127,8 @@ impl Double {
         });
         let checkpoints =
             checkpoints::Checkpoints::new(options.checkpoint_directory(), &format!("{}-{}", options.job, options.pe));
-        let Options { limit, drain_every, reset_every, .. } = *options;
-        let habits = operators::Habits { limit, drain_every, reset_every };
+        let Options { limit, drain_every, reset_every, rests, .. } = *options;
+        let habits = operators::Habits { limit, drain_every, reset_every, rests };
         let operators = operators::Operators::new(&pe, options.launch, habits, checkpoints);
         let regions = operators.regions().next().is_some();
         let operators = Arc::new(Mutex::new(operators));

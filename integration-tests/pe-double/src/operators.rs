@@ -59,6 +59,8 @@ pub(crate) struct Habits {
     /// An operator without outputs asks for a reset of its region whenever so many tuples have come to it since this PE
     /// was launched; 0: never.
     pub(crate) reset_every: u64,
+    /// An operator with which a region starts rests until its checkpoint is complete, as in a call that waits for that.
+    pub(crate) rests: bool,
 }
 
 #[derive(Debug)]
@@ -103,6 +105,8 @@ struct Region {
     /// States to go back to, of the reset that runs.
     restored: Option<(u64, BTreeMap<u32, State>)>,
     resumed: Option<Wave>,
+    /// It was told to go on, and rests until all checkpoints of the last drain are written.
+    resting: Option<Wave>,
     /// The number of the next drain.
     sequence: u64,
     /// Checkpoints of the last drain are still being written: there is no other one until they are.
@@ -212,17 +216,19 @@ impl Operators {
             return Vec::new();
         }
         worker.drained_at = Some(worker.state.made);
-        let (seq, operator) = (region.sequence, worker.operator.name.clone());
-        let mut effects = vec![Effect::Report(Report::DrainBegun { region: index, seq, operator })];
-        effects.extend(self.tell(index, Wave::Drain { seq }));
-        effects
+        let seq = region.sequence;
+        self.tell(index, Wave::Drain { seq })
     }
 
-    /// All checkpoints are written that were still being written when it went on.
-    pub(crate) fn all_is_written(&mut self, region: u32) {
-        if let Some(region) = self.regions.get_mut(&region) {
-            region.is_pending = false;
+    /// All checkpoints are written that were still being written when it was told to go on.
+    pub(crate) fn all_is_written(&mut self, index: u32) -> Vec<Effect> {
+        let Some(region) = self.regions.get_mut(&index) else { return Vec::new() };
+        region.is_pending = false;
+        let mut work = Work::default();
+        if let Some(wave) = region.resting.take() {
+            self.resume(index, wave, &mut work);
         }
+        self.run(work)
     }
 
     /// Something has come to an input port of the PE.
@@ -244,7 +250,15 @@ impl Operators {
             return Vec::new();
         };
         let mut work = Work::default();
-        if matches!(wave, Wave::Resume { .. }) {
+        let rests = self.habits.rests;
+        told.resting = None;
+        if let Wave::Resume { seq, retire, pending: true } = wave
+            && rests
+        {
+            (told.sequence, told.is_pending) = (seq, true);
+            // When it goes on, nothing is written any more.
+            told.resting = Some(Wave::Resume { seq, retire, pending: false });
+        } else if matches!(wave, Wave::Resume { .. }) {
             self.resume(region, wave, &mut work);
         } else {
             let turning = told.alignment.begin(wave);
@@ -377,8 +391,13 @@ impl Operators {
         let Self { regions, operators, checkpoints, .. } = self;
         let (Some(region), Some(worker)) = (regions.get_mut(&index), operators.get_mut(&operator)) else { return };
         match wave {
-            Wave::Drain { .. } => {
+            Wave::Drain { seq } => {
                 region.captured.insert(operator, worker.state.clone());
+                // The runtime says so for each operator with which the region starts, whoever has asked for the drain.
+                if worker.operator.region.as_ref().is_some_and(|entry| entry.start) {
+                    let operator = worker.operator.name.clone();
+                    work.effects.push(Effect::Report(Report::DrainBegun { region: index, seq, operator }));
+                }
             }
             Wave::Reset { seq, .. } => {
                 if region.restored.as_ref().is_none_or(|(restored, _)| *restored != seq) {

@@ -60,6 +60,10 @@ pub struct Options {
     /// An operator without outputs asks for a reset of its region whenever so many tuples have come; 0: never.
     #[arg(long, env = "PE_DOUBLE_RESET_EVERY", default_value_t = 0)]
     pub reset_every: u64,
+    /// An operator with which a consistent region starts rests until its checkpoint is complete, and not only until it
+    /// is told to go on.
+    #[arg(long, env = "PE_DOUBLE_RESTS")]
+    pub rests: bool,
     /// The namespace.
     #[arg(long, env = "STREAMS_INSTANCE_ID")]
     pub namespace: String,

@@ -178,11 +178,12 @@ impl Reporter {
 
     /// Says how far this PE is.
     async fn report(&self, region: u32, what: &str, body: String) {
-        self.put(region, what, &format!("region/{region}/pe/{}/{what}", self.pe), body).await;
+        let taken = self.put(region, what, &format!("region/{region}/pe/{}/{what}", self.pe), body).await;
+        let _ = self.control.send(Control::Reported { region, taken }).await;
     }
 
-    async fn put(&self, region: u32, what: &str, path: &str, body: String) {
-        let taken = match self.api.put(&format!("/api/consistentregion/{path}"), body).await {
+    async fn put(&self, region: u32, what: &str, path: &str, body: String) -> bool {
+        match self.api.put(&format!("/api/consistentregion/{path}"), body).await {
             Ok(answer) if answer.status == 204 => true,
             Ok(answer) => {
                 self.connections.problem(format!("{what} of region {region}: {}", answer.status));
@@ -192,8 +193,7 @@ impl Reporter {
                 self.connections.problem(format!("{what} of region {region}: {error:#}"));
                 false
             }
-        };
-        let _ = self.control.send(Control::Reported { region, taken }).await;
+        }
     }
 }
 

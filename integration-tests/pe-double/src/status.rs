@@ -249,9 +249,9 @@ pub struct RegionStatus {
     pub last_message: Option<String>,
     /// The region has given up.
     pub failed: bool,
-    /// Reports that were taken.
+    /// Reports of what it has done that were taken.
     pub reports: u64,
-    /// Reports that nobody took.
+    /// Reports of what it has done that nobody took.
     pub reports_lost: u64,
 }
 

@@ -1,8 +1,9 @@
 //! Kills PEs of consistent regions, and frontends, at every phase of checkpoints and resets; after each recovery no
 //! tuple may be lost or counted twice.
 //!
-//! Three jobs run side by side: the PEs of one report checkpoints when they are written, those of another in two steps,
-//! and in the third operators say when the region is drained, and ask for resets.
+//! Four jobs run side by side: the PEs of one report checkpoints when they are written, those of another in two steps;
+//! in the third operators say when the region is drained, and ask for resets; and in the fourth two regions share PEs,
+//! whose sources rest until their checkpoints are complete.
 //! Each round waits until a region is in a phase, kills at once, and waits until the regions have taken a checkpoint
 //! that began after that.
 //!
@@ -48,9 +49,14 @@ const IN_STEPS: &str = "<envVars><envVar name='PE_DOUBLE_CHECKPOINT_STYLE' value
 /// A source drains its region every half a second, and a sink asks for a reset every ten seconds.
 const BY_OPERATORS: &str = "<envVars><envVar name='PE_DOUBLE_DRAIN_EVERY' value='100'/>\
     <envVar name='PE_DOUBLE_RESET_EVERY' value='2000'/></envVars>";
+/// Doubles report checkpoints in two steps, and sources rest until both are done. They ask more often than the runtime
+/// does, and not as often as a region is drained whose PEs are told everything: the messages of two regions are mostly
+/// too long for a datagram.
+const RESTING: &str = "<envVars><envVar name='PE_DOUBLE_CHECKPOINT_STYLE' value='blocking'/>\
+    <envVar name='PE_DOUBLE_RESTS' value='true'/><envVar name='PE_DOUBLE_REGION_POLL_MS' value='2000'/></envVars>";
 /// Tuples a second of each source.
 const RATE: f64 = 200.0;
-/// Operators of a job; each is a PE.
+/// Operators of a job, each in another PE.
 const OPERATORS: [&str; 5] = ["Source", "Work[0]", "Work[1]", "Work[2]", "Sink"];
 
 /// What to do.
@@ -137,8 +143,17 @@ pub struct RegionOutcome {
     /// From the kill to the end of a checkpoint that began later: without a frontend among the killed, with one that
     /// came back at once, and with one that another took over from.
     recovered: [Durations; 3],
-    /// Per job: tuples at the sink, checkpoints, resets of all PEs, and checkpoints kept by a PE, at most.
-    jobs: Vec<(String, SinkStatus, u64, u64, usize)>,
+    /// Per region: tuples at the sink, checkpoints, resets of all PEs, and checkpoints kept by a PE, at most.
+    regions: Vec<(String, SinkStatus, u64, u64, usize)>,
+}
+
+/// A job.
+struct Lane {
+    job: ObservedJob,
+    /// How many regions it has; each has a sink.
+    regions: u64,
+    /// Its PEs report checkpoints in two steps.
+    is_in_steps: bool,
 }
 
 struct Run {
@@ -201,10 +216,12 @@ impl Run {
         let client = self.control_plane.client().await?;
         let in_steps = application(CHANNELS, PERIOD, IN_STEPS);
         let driven = with_variables(Sketch::driven(CHANNELS, "15", "20"), BY_OPERATORS);
-        let jobs = [
-            self.job(&client, "plain", &application(CHANNELS, PERIOD, "")).await?,
-            self.job(&client, "in-steps", &in_steps).await?,
-            self.job(&client, "by-operators", &driven).await?,
+        let overlapping = Sketch::overlapping(CHANNELS, &PERIOD.to_string(), "15", "20");
+        let lanes = [
+            self.lane(&client, "plain", &application(CHANNELS, PERIOD, ""), 1, false).await?,
+            self.lane(&client, "in-steps", &in_steps, 1, true).await?,
+            self.lane(&client, "by-operators", &driven, 1, false).await?,
+            self.lane(&client, "overlapping", &with_variables(overlapping, RESTING), 2, true).await?,
         ];
         let until = Instant::now() + options.duration;
         let mut rounds = 0;
@@ -219,23 +236,27 @@ impl Run {
             let Some((phase, victims)) = self.random.choice(missing) else { break };
             let title = format!("round {}: {}, {}", rounds + 1, phase.name(), victims.name());
             let progress = Progress::begin(title.clone());
-            self.round(&jobs, phase, victims).await.context(title)?;
+            self.round(&lanes, phase, victims).await.context(title)?;
             progress.done();
             rounds += 1;
         }
-        for job in &jobs {
-            let (sink, pes) = (self.arrived(job).await?, self.pes.statuses(job.name()).await?);
-            let regions = || pes.values().flat_map(|pe| pe.regions.values());
-            let checkpoint = region(job).await?.last_completed_checkpoint.unwrap_or_default();
-            let resets = regions().map(|region| region.resets).sum();
-            let kept = regions().map(|region| region.kept.len()).max().unwrap_or_default();
-            self.outcome.jobs.push((job.name().to_owned(), sink, checkpoint, resets, kept));
+        for lane in &lanes {
+            let (sinks, pes) = (self.arrived(lane).await?, self.pes.statuses(lane.job.name()).await?);
+            for (index, sink) in (0..lane.regions).zip(sinks) {
+                let number = u32::try_from(index)?;
+                let regions = || pes.values().filter_map(|pe| pe.regions.get(&number));
+                let checkpoint = region(&lane.job, index).await?.last_completed_checkpoint.unwrap_or_default();
+                let resets = regions().map(|region| region.resets).sum();
+                let kept = regions().map(|region| region.kept.len()).max().unwrap_or_default();
+                let name = names::consistent_region(lane.job.name(), index);
+                self.outcome.regions.push((name, sink, checkpoint, resets, kept));
+            }
         }
         Ok(())
     }
 
-    /// A source, three channels and a sink, all in one consistent region.
-    async fn job(&self, client: &Client, name: &str, adl: &str) -> Result<ObservedJob> {
+    /// A source, three channels and a sink, all in one consistent region, and perhaps others in a second one.
+    async fn lane(&self, client: &Client, name: &str, adl: &str, regions: u64, is_in_steps: bool) -> Result<Lane> {
         std::fs::write(self.system.bundles().join(format!("{name}.sab")), sample::bundle_of(adl)?)?;
         let mut job = sample::job(&self.namespace, name);
         job.spec.bundle.file = Some(format!("{name}.sab"));
@@ -243,16 +264,21 @@ impl Run {
         let job = ObservedJob::create(client, &job).await?;
         job.until_condition(condition::READY, true, WITHIN).await?;
         self.pes.until_connected(&job, WITHIN).await?;
-        until_checkpoint(&job, 0).await?;
-        Ok(job)
+        let lane = Lane { job, regions, is_in_steps };
+        for index in 0..regions {
+            until_checkpoint(&lane.job, index, 0).await?;
+        }
+        Ok(lane)
     }
 
-    async fn round(&mut self, jobs: &[ObservedJob; 3], phase: Phase, victims: Victims) -> Result<()> {
-        let job = &jobs[if phase == Phase::CheckpointPending { 1 } else { self.random.usize(..jobs.len()) }];
+    async fn round(&mut self, lanes: &[Lane; 4], phase: Phase, victims: Victims) -> Result<()> {
+        let may_be = lanes.iter().filter(|lane| phase != Phase::CheckpointPending || lane.is_in_steps);
+        let may_be: Vec<&Lane> = may_be.collect();
+        let Some(Lane { job, .. }) = self.random.choice(may_be) else { return Ok(()) };
         let mut before = Vec::new();
-        for job in jobs {
-            forgive(job).await?;
-            before.push((job, self.arrived(job).await?));
+        for lane in lanes {
+            forgive(&lane.job).await?;
+            before.push((lane, self.arrived(lane).await?));
         }
         if phase.follows_a_failure() {
             let operator = OPERATORS[self.random.usize(..OPERATORS.len())];
@@ -275,17 +301,21 @@ impl Run {
             self.start_again().await?;
         }
         // A checkpoint that was under way may be completed; the one after it began later.
-        until_checkpoint(job, seen.last_completed_checkpoint.unwrap_or_default() + 1).await?;
+        until_checkpoint(job, 0, seen.last_completed_checkpoint.unwrap_or_default() + 1).await?;
         let kind = usize::from(victims.has_leader()) + usize::from(is_replaced);
         self.outcome.recovered[kind].add(since.elapsed());
         self.start_again().await?;
-        for (job, before) in before {
-            let now = region(job).await?.last_completed_checkpoint.unwrap_or_default();
-            until_checkpoint(job, now).await?;
+        for (lane, before) in before {
+            let name = lane.job.name();
+            for index in 0..lane.regions {
+                let now = region(&lane.job, index).await?.last_completed_checkpoint.unwrap_or_default();
+                until_checkpoint(&lane.job, index, now).await?;
+            }
             // A reset goes back behind what had arrived before; what comes again takes its time.
             eventually("more has arrived than before", WITHIN, || async {
-                let after = self.arrived(job).await?;
-                ensure!(after.highest > before.highest, "{}: {before:?}, then {after:?}", job.name());
+                let after = self.arrived(lane).await?;
+                let mut pairs = before.iter().zip(&after);
+                ensure!(pairs.all(|(before, after)| after.highest > before.highest), "{name}: {before:?}, {after:?}");
                 Ok(())
             })
             .await?;
@@ -293,20 +323,23 @@ impl Run {
         Ok(())
     }
 
-    /// What has arrived at the sink, at a moment at which everything that was sent has.
-    async fn arrived(&self, job: &ObservedJob) -> Result<SinkStatus> {
-        eventually("nothing is missing at the sink", WITHIN, || async {
-            let mut sinks = arrivals(self.pes.statuses(job.name()).await?.values());
-            let Some(sink) = sinks.pop().filter(|_| sinks.is_empty()) else { bail!("{sinks:?}") };
-            ensure!(sink.lost == 0 && sink.received > 0, "{}: {sink:?}", job.name());
-            ensure!(sink.received == sink.highest + 1, "{}: {sink:?}", job.name());
-            Ok(sink)
+    /// What has arrived at the sink of each region, at a moment at which everything that was sent has.
+    async fn arrived(&self, lane: &Lane) -> Result<Vec<SinkStatus>> {
+        let name = lane.job.name();
+        let sinks = eventually("nothing is missing at the sinks", WITHIN, || async {
+            let mut sinks = arrivals(self.pes.statuses(name).await?.values());
+            ensure!(sinks.len() as u64 == lane.regions, "{name}: {sinks:?}");
+            for sink in &sinks {
+                ensure!(sink.lost == 0 && sink.received > 0, "{name}: {sink:?}");
+                ensure!(sink.received == sink.highest + 1, "{name}: {sink:?}");
+            }
+            // That of region 0 is the first.
+            sinks.sort_by_key(|sink| sink.operator != "Sink");
+            Ok(sinks)
         })
-        .await
-        .and_then(|sink| {
-            ensure!(sink.doubled == 0, "{}: counted twice: {sink:?}", job.name());
-            Ok(sink)
-        })
+        .await?;
+        ensure!(sinks.iter().all(|sink| sink.doubled == 0), "{name}: counted twice: {sinks:?}");
+        Ok(sinks)
     }
 
     /// Ends the process of an operator's PE, as a crash does.
@@ -360,16 +393,16 @@ async fn forgive(job: &ObservedJob) -> Result<()> {
     Ok(())
 }
 
-async fn region(job: &ObservedJob) -> Result<ConsistentRegionStatus> {
-    let region: ConsistentRegion = job.api().get(&names::consistent_region(job.name(), 0)).await?;
+async fn region(job: &ObservedJob, index: u64) -> Result<ConsistentRegionStatus> {
+    let region: ConsistentRegion = job.api().get(&names::consistent_region(job.name(), index)).await?;
     region.status.context("nobody drives the region")
 }
 
-/// Waits until the region is in a phase. Gives its status then; none if that took too long.
+/// Waits until the first region is in a phase. Gives its status then; none if that took too long.
 async fn in_phase(job: &ObservedJob, phase: Phase) -> Result<Option<ConsistentRegionStatus>> {
     let until = Instant::now() + PHASE_WITHIN;
     while Instant::now() < until {
-        let status = region(job).await?;
+        let status = region(job, 0).await?;
         if status.state.as_deref() == Some(phase.name()) {
             return Ok(Some(status));
         }
@@ -379,13 +412,13 @@ async fn in_phase(job: &ObservedJob, phase: Phase) -> Result<Option<ConsistentRe
 }
 
 /// Waits until a checkpoint later than this one is complete and tuples are processed.
-async fn until_checkpoint(job: &ObservedJob, after: u64) -> Result<()> {
+async fn until_checkpoint(job: &ObservedJob, index: u64, after: u64) -> Result<()> {
     eventually("a checkpoint is complete", WITHIN, || async {
-        let status = region(job).await?;
+        let status = region(job, index).await?;
         let last = status.last_completed_checkpoint.unwrap_or_default();
         let ready = condition::get(&status.conditions, condition::READY);
         let why = ready.map_or("", |ready| &ready.message);
-        ensure!(last > after, "{}: {:?}, {last}; {why}", job.name(), status.state);
+        ensure!(last > after, "region {index} of {}: {:?}, {last}; {why}", job.name(), status.state);
         Ok(())
     })
     .await
@@ -394,11 +427,12 @@ async fn until_checkpoint(job: &ObservedJob, after: u64) -> Result<()> {
 fn page(options: &RegionOptions, outcome: &RegionOutcome, failure: Option<&str>) -> Result<String> {
     let mut page = String::from("# Soak: consistent regions\n\n");
     page.push_str(
-        "Three jobs of five PEs, each in one consistent region, move numbered tuples through doubles of the runtime. \
+        "Four jobs of five PEs, each in one consistent region, move numbered tuples through doubles of the runtime. \
          The PEs of *in-steps* report checkpoints in two steps; in *by-operators* the source says when the region is \
-         drained, and the sink asks for a reset every 2,000 tuples. Again and again a region is waited for in a phase, \
-         and PEs, the leading frontend or both are killed at once. After each recovery the sink must have every number \
-         up to the highest exactly once.\n\n",
+         drained, and the sink asks for a reset every 2,000 tuples; the PEs of *overlapping* that make tuples, and \
+         those that count them, are in two regions, and its sources rest until their checkpoints are complete. Again \
+         and again a region is waited for in a phase, and PEs, the leading frontend or both are killed at once. After \
+         each recovery the sinks must have every number up to the highest exactly once.\n\n",
     );
     let result = failure.map_or_else(
         || "no tuple was lost or counted twice after any recovery, and no region got stuck".to_owned(),
@@ -407,7 +441,7 @@ fn page(options: &RegionOptions, outcome: &RegionOutcome, failure: Option<&str>)
     writeln!(page, "Result: {result}.\n")?;
     let minutes = options.duration.as_secs_f64() / 60.0;
     let command = format!("cargo soak consistent-regions --minutes {minutes} --seed {}", options.seed);
-    let more = vec![("jobs, frontends", "3, 2".to_owned()), ("tuples a second of each source", RATE.to_string())];
+    let more = vec![("jobs, frontends", "4, 2".to_owned()), ("tuples a second of each source", RATE.to_string())];
     report::run(&mut page, &command, &outcome.commit, outcome.took, more)?;
     page.push_str("\n## Who was killed, and when\n\n");
     let header = ["", Victims::Pe.name(), Victims::TwoPes.name(), Victims::Leader.name(), Victims::PeAndLeader.name()];
@@ -425,15 +459,22 @@ fn page(options: &RegionOptions, outcome: &RegionOutcome, failure: Option<&str>)
         [(*name).to_owned(), durations.count().to_string(), text(0), text(1), text(2)]
     });
     report::table(&mut page, ["killed", "times", "median (s)", "90 % (s)", "longest (s)"], rows)?;
-    page.push_str("\n## The jobs at the end\n\n");
-    let rows = outcome.jobs.iter().map(|(job, sink, checkpoint, resets, kept)| {
+    page.push_str("\n## The regions at the end\n\n");
+    let rows = outcome.regions.iter().map(|(region, sink, checkpoint, resets, kept)| {
         let (lost, doubled) = (sink.lost.to_string(), sink.doubled.to_string());
         let counts = [checkpoint.to_string(), resets.to_string(), kept.to_string()];
         let [checkpoint, resets, kept] = counts;
-        [job.clone(), sink.received.to_string(), lost, doubled, checkpoint, resets, kept]
+        [region.clone(), sink.received.to_string(), lost, doubled, checkpoint, resets, kept]
     });
-    let header =
-        ["job", "tuples", "lost", "doubled", "last checkpoint", "resets of running PEs", "checkpoints kept, at most"];
+    let header = [
+        "region",
+        "tuples",
+        "lost",
+        "doubled",
+        "last checkpoint",
+        "resets of running PEs",
+        "checkpoints kept, at most",
+    ];
     report::table(&mut page, header, rows)?;
     Ok(page)
 }

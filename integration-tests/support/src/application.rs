@@ -204,7 +204,30 @@ impl Sketch {
         Self::in_one_region(channels, "periodic", &values, "isStartOfRegion")
     }
 
-    /// The same, but for the region: the source says when it is drained.
+    /// The same, and beside it a source and a sink in region 1, which is like the other one. The sources share a PE,
+    /// and so do the sinks: these are in both regions.
+    pub fn overlapping(channels: u32, period: &str, timeout: &str, attempts: &str) -> Self {
+        let values = [
+            ("period", period),
+            ("drainTimeout", timeout),
+            ("resetTimeout", timeout),
+            ("maxConsecutiveResetAttempts", attempts),
+        ];
+        let together = |id: &str| format!("<partitions><coLocation colocId='{id}'/></partitions>");
+        let (sources, sinks) = (together("sources"), together("sinks"));
+        let both = Self::steady(channels, period, timeout, attempts)
+            .declare_with(1, "periodic", &values)
+            .op("OtherSource", 0, 1)
+            .consistent(1, "isStartOfRegion")
+            .with(&sources)
+            .op("OtherSink", 1, 0)
+            .consistent(1, "isEndOfRegion")
+            .with(&sinks)
+            .connect("OtherSource:0", "OtherSink:0");
+        both.of("Source").with(&sources).of("Sink").with(&sinks)
+    }
+
+    /// The same as the first, but for the region: the source says when it is drained.
     pub fn driven(channels: u32, timeout: &str, attempts: &str) -> Self {
         let values = [("drainTimeout", timeout), ("resetTimeout", timeout), ("maxConsecutiveResetAttempts", attempts)];
         Self::in_one_region(channels, "operatorDriven", &values, "isStartOfRegion isTriggerOperator")

@@ -21,6 +21,7 @@ fn in_one_region(world: &World, name: &str, sketch: &Sketch) -> Result<Job> {
             world.answer(format!("PUT /api/consistentregion/region/0/pe/{pe}/{report}"), 204, "");
         }
     }
+    world.answer("PUT /api/consistentregion/region/0/drain".to_owned(), 204, "");
     Ok(job)
 }
 
@@ -49,6 +50,11 @@ async fn a_checkpoint_is_made_and_a_reset_goes_back_to_it() -> Result<()> {
     tell(&world, of(&doubles, source)?, "triggerDrain", "seqId=1").await?;
     all_have(&doubles, "the checkpoint is reported", |status| status.regions[&0].reports == 1).await?;
     let host = "streams-steady-consistentregion-api.ns:10000";
+    // Whoever has asked for the drain: the operator with which the region starts says that it has begun.
+    let begun = format!(
+        r#"PUT http://{host}/api/consistentregion/region/0/drain application/json {{"request":{{"operator":"Source","seqId":"1"}}}}"#
+    );
+    assert_eq!(world.calls("region/0/drain"), [begun]);
     for pe in job.pes.keys() {
         let call = format!("PUT http://{host}/api/consistentregion/region/0/pe/{pe}/checkpoint application/json 1");
         assert_eq!(world.calls(&format!("/pe/{pe}/checkpoint")), [call]);
@@ -141,14 +147,40 @@ async fn a_checkpoint_in_two_steps_is_reported_in_two() -> Result<()> {
     Ok(())
 }
 
+/// As an operator of the runtime does in a call that waits until its checkpoint is complete.
+#[tokio::test]
+async fn a_source_may_rest_until_its_checkpoint_is_complete() -> Result<()> {
+    let world = World::new().await?;
+    let job = job(&world)?;
+    let doubles = world.start_all(&job, &["--checkpoint-style=blocking", "--rests", "--rate=500"]).await?;
+    let (source, sink) = (of(&doubles, job.pe_of("Source")?)?, of(&doubles, job.pe_of("Sink")?)?);
+    reaches(sink, "tuples flow", |status| arrived(status).0 > 10).await?;
+    tell(&world, source, "triggerDrain", "seqId=1").await?;
+    all_have(&doubles, "both are reported", |status| status.regions[&0].reports == 2).await?;
+    let made = source.status().operators[0].made;
+    tell(&world, source, "resumeSubmission", "seqId=2;retId=0;pendCkpt=1").await?;
+    let told = |text: &'static str| move |status: &Status| status.regions[&0].last_message.as_deref() == Some(text);
+    reaches(source, "it has heard it", told("resumeSubmission seqId=2;retId=0;pendCkpt=1")).await?;
+    // It would make 500 tuples a second.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!((source.status().operators[0].made, source.status().regions[&0].paused), (made, true));
+    // One that never hears of the end drains again, and makes nothing.
+    tell(&world, source, "triggerDrain", "seqId=2").await?;
+    all_have(&doubles, "another checkpoint", |status| status.regions[&0].checkpoint == Some(2)).await?;
+    assert_eq!(source.status().operators[0].made, made);
+    tell(&world, source, "resumeSubmission", "seqId=3;retId=1;pendCkpt=1").await?;
+    tell(&world, source, "drained", "seqId=2").await?;
+    reaches(sink, "it goes on", |status| arrived(status).0 > made + 10).await?;
+    all_have(&doubles, "the first one is gone", |status| status.regions[&0].kept == [2]).await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn an_operator_begins_to_drain_and_says_so_and_another_one_asks_for_a_reset() -> Result<()> {
     let world = World::new().await?;
     // The source says when the region is drained.
     let job = in_one_region(&world, "driven", &Sketch::driven(3, "180", "5"))?;
-    for wish in ["drain", "reset"] {
-        world.answer(format!("PUT /api/consistentregion/region/0/{wish}"), 204, "");
-    }
+    world.answer("PUT /api/consistentregion/region/0/reset".to_owned(), 204, "");
     let doubles = world.start_all(&job, &["--rate=500", "--drain-every=100", "--reset-every=150"]).await?;
     let (source, sink) = (of(&doubles, job.pe_of("Source")?)?, of(&doubles, job.pe_of("Sink")?)?);
     let host = "http://streams-driven-consistentregion-api.ns:10000/api/consistentregion/region/0";

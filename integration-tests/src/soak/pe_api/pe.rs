@@ -4,7 +4,8 @@
 //!   routes        at the start and after each minute without a message about them, of which there are none here
 //!   connectivity  whenever it is another one, until there is an answer; a PE that starts is taken to have none
 //!   names         the name of the job before it connects to another PE, believed for ten seconds
-//!   regions       what a consistent region says, at the start and every five seconds; reports of checkpoints
+//!   regions       what a consistent region says, at the start and every five seconds; that a drain has begun, of the
+//!                 operator with which it starts; reports of checkpoints
 //! ```
 //!
 //! The runtime never asks for a width by itself; here each PE does so once, as an operator may.
@@ -44,6 +45,8 @@ const CONNECTS: std::ops::Range<u64> = 50..1_000;
 const WRITES: std::ops::Range<u64> = 10..300;
 /// How often a report of a checkpoint is tried, and the pause after the first try. It doubles.
 const TRIES: (u32, Duration) = (6, Duration::from_millis(200));
+/// The operator with which a region starts.
+const START: &str = "Source";
 /// Longest message of a region.
 const MESSAGE: usize = 128;
 /// Reports that wait.
@@ -303,6 +306,12 @@ impl Pe {
 
     async fn report(&self, line: &Line, mut open: mpsc::Receiver<Report>) {
         while let Some((region, what, body)) = open.recv().await {
+            if what == "checkpoint" && self.identity.operator == START {
+                let request = json!({"request": {"seqId": &body, "operator": START}}).to_string();
+                let (since, path) = (Instant::now(), format!("/api/consistentregion/region/{region}/drain"));
+                let reply = line.put(&path, request).await;
+                self.count(Question::Drain, since, reply.map(recorded));
+            }
             sleep(self.milliseconds(WRITES)).await;
             let path = format!("/api/consistentregion/region/{region}/pe/{}/{what}", self.identity.pe);
             let (tries, mut pause) = TRIES;

@@ -20,12 +20,13 @@ pub(super) enum Question {
     Width,
     Connectivity,
     Messages,
+    Drain,
     Report,
 }
 
 impl Question {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Routes, Self::JobName, Self::Width, Self::Connectivity, Self::Messages, Self::Report];
+    pub(super) const ALL: [Self; 7] =
+        [Self::Routes, Self::JobName, Self::Width, Self::Connectivity, Self::Messages, Self::Drain, Self::Report];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -34,6 +35,7 @@ impl Question {
             Self::Width => "width",
             Self::Connectivity => "connectivity, a report",
             Self::Messages => "messages of a consistent region",
+            Self::Drain => "a drain has begun",
             Self::Report => "checkpoint, a report",
         }
     }
