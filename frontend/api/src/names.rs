@@ -40,6 +40,9 @@ pub const PART_AADL: &str = "aadl";
 pub const ANNOTATION_RESTART_REQUESTED: &str = "streams.ibm.com/restart-requested";
 /// Annotation that a user sets on a PE to any new value to stop it for good.
 pub const ANNOTATION_STOP_REQUESTED: &str = "streams.ibm.com/stop-requested";
+/// Annotation of exports and imports: the generation that has added them, unless it is the first one. They match
+/// nothing before it is committed.
+pub const ANNOTATION_SINCE_GENERATION: &str = "streams.ibm.com/since-generation";
 /// Annotation that a user sets on a consistent region to any new value to have it reset, also after it has given up.
 pub const ANNOTATION_RESET_REQUESTED: &str = "streams.ibm.com/reset-requested";
 /// Annotation with the hash of the desired state that was applied last.

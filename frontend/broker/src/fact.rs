@@ -58,6 +58,22 @@ pub struct Import {
     pub filter: Option<Arc<str>>,
 }
 
+impl Export {
+    /// The same port, of which nobody gets anything.
+    #[must_use]
+    pub fn for_nobody(self) -> Self {
+        Self { name: None, properties: None, ..self }
+    }
+}
+
+impl Import {
+    /// The same port, which gets nothing.
+    #[must_use]
+    pub fn of_nothing(self) -> Self {
+        Self { named: Vec::new(), subscription: None, ..self }
+    }
+}
+
 /// A stream that is asked for by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedStream {
@@ -301,6 +317,9 @@ mod tests {
             ("either", both(), by("n == 1"), true),
             ("either", both(), by_name(None, "Default", "out"), true),
             ("nothing", both(), import(&[], None, None), false),
+            ("of nothing", both(), by("1 == 1").of_nothing(), false),
+            ("for nobody", both().for_nobody(), by("1 == 1"), false),
+            ("for nobody, by name", both().for_nobody(), by_name(None, "Default", "out"), false),
             ("a filter", named(), import(&[(None, "Default", "out")], None, Some("x > 1")), true),
             (
                 "a filter that is not allowed",

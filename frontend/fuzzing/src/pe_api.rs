@@ -272,7 +272,7 @@ fn fill(server: &Server) {
     for (id, name) in [(1, "a"), (2, "b")] {
         let job: Job = object(json!({
             "apiVersion": "streams.ibm.com/v1", "kind": "Job", "metadata": {"name": name, "namespace": "n"},
-            "spec": {"bundle": {"file": "a.sab"}}, "status": {"jobId": id},
+            "spec": {"bundle": {"file": "a.sab"}}, "status": {"jobId": id, "generation": 0},
         }));
         uids.insert(name, server.create(&job).metadata.uid);
     }

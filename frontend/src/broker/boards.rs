@@ -1,7 +1,9 @@
 //! The boards, one for each namespace, as the mirrors of exports, imports and jobs are.
 //!
 //! An export or import counts while its job is there, is not being deleted, and has the number that the object names;
-//! the object must have the name that follows from its port, and the job must control it (rule import-5).
+//! the object must have the name that follows from its port, and the job must control it. While the job is suspended,
+//! and before the generation is committed that has added the object, it is on the board and matches nothing (rule
+//! import-5).
 //!
 //! What somebody writes into an object is taken over by whoever is told of it, which may be the task that polls the
 //! mirrors of all namespaces. It tries a little of what may match, and [`Boards::settle`] the rest, namespace by
@@ -19,9 +21,10 @@
 use crate::broker::answers::{Limit, Message, Says, Standing, ToTell, Untold};
 use crate::broker::facts::{self, Problem};
 use crate::broker::line::Line;
-use crate::broker::namespace::{Namespace, SharedNamespace};
-use crate::broker::predecessors::LeftOut;
+use crate::broker::namespace::{CountedJob, Counts, Namespace, SharedNamespace};
+use crate::broker::predecessors::{LeftOut, Side};
 use crate::mirrors::{ByOwner, Mirrors};
+use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -142,18 +145,18 @@ impl Boards {
     /// They are not known yet, or too many.
     #[cfg(test)]
     pub(crate) fn routes(&self, namespace: &str, pe: &Pe) -> Result<Routes, Untold> {
-        Ok(self.to_tell(namespace, pe)?.matched.routes())
+        Ok(self.to_tell(namespace, pe, None)?.matched.routes())
     }
 
-    /// What the routes of a PE are made of. There may be thousands, and nobody else can look at the namespace, or
-    /// change it, while this is taken off its board; the routes are made after that.
+    /// What the routes of a PE are made of, for its pod, which was created then. There may be thousands, and nobody
+    /// else can look at the namespace, or change it, while this is taken off its board; the routes are made after that.
     ///
     /// # Errors
     /// They are not known yet, or too many.
-    pub(crate) fn to_tell(&self, namespace: &str, pe: &Pe) -> Result<ToTell, Untold> {
+    pub(crate) fn to_tell(&self, namespace: &str, pe: &Pe, created: Option<Timestamp>) -> Result<ToTell, Untold> {
         self.told(namespace, |namespace| {
             let mut matched = namespace.board.matched(pe)?;
-            let left_out = namespace.predecessors.leave_out(&mut matched, pe);
+            let left_out = namespace.leave_out(&mut matched, pe, created);
             Ok(ToTell { matched, left_out })
         })
     }
@@ -181,14 +184,14 @@ impl Boards {
         self.told(namespace, |namespace| namespace.board.has_few_routes(pe))
     }
 
-    /// What a PE is to be told of its routes.
+    /// What a PE is to be told of its routes, whose oldest pod was created then.
     ///
     /// # Errors
     /// They are not known yet, or too many.
-    pub(crate) fn message(&self, namespace: &str, pe: &Pe) -> Result<Message, Untold> {
+    pub(crate) fn message(&self, namespace: &str, pe: &Pe, created: Option<Timestamp>) -> Result<Message, Untold> {
         self.told(namespace, |namespace| {
             let version = namespace.versions.get(pe).copied().unwrap_or_default();
-            if namespace.leaves_something_out(pe)? {
+            if namespace.leaves_something_out(pe, created)? {
                 return Ok(Message { text: Routes::ask().to_owned(), version, says: Says::AskTwice });
             }
             let text = namespace.board.message(pe)?;
@@ -283,13 +286,16 @@ impl Boards {
     /// Takes over what the mirror has of an export. Whoever has seen it in the mirror may call this at any time.
     pub(crate) fn look_at_export(&self, key: &Key) {
         self.look(key, |namespace, mirrors| {
-            let object = mirrors.exports.get(key);
-            let fact = object.filter(|object| {
+            let found = mirrors.exports.get(key).and_then(|object| {
                 let spec = &object.spec;
-                *key.name == *names::export(&spec.job_name, spec.pe_id, spec.port_id)
-                    && namespace.counts(object.as_ref(), &spec.job_name, spec.job_id, mirrors, key)
+                let is_named = *key.name == *names::export(&spec.job_name, spec.pe_id, spec.port_id);
+                let counts = || namespace.counts(object.as_ref(), &spec.job_name, spec.job_id, mirrors, key);
+                let counts = if is_named { counts() } else { Counts::No };
+                if counts == Counts::No { None } else { Some((counts, facts::export(&object).ok()?)) }
             });
-            match fact.and_then(|object| facts::export(&object).ok()) {
+            namespace.note_early(Side::Export, key, found.as_ref().map(|(counts, _)| *counts));
+            let fact = found.map(|(counts, fact)| if counts == Counts::Meets { fact } else { fact.for_nobody() });
+            match fact {
                 Some(fact) => {
                     let port = fact.port.clone();
                     let changes = namespace.put_export(fact);
@@ -307,13 +313,16 @@ impl Boards {
     /// Takes over what the mirror has of an import. Whoever has seen it in the mirror may call this at any time.
     pub(crate) fn look_at_import(&self, key: &Key) {
         self.look(key, |namespace, mirrors| {
-            let object = mirrors.imports.get(key);
-            let fact = object.filter(|object| {
+            let found = mirrors.imports.get(key).and_then(|object| {
                 let spec = &object.spec;
-                *key.name == *names::import(&spec.job_name, spec.pe_id, spec.port_id)
-                    && namespace.counts(object.as_ref(), &spec.job_name, spec.job_id, mirrors, key)
+                let is_named = *key.name == *names::import(&spec.job_name, spec.pe_id, spec.port_id);
+                let counts = || namespace.counts(object.as_ref(), &spec.job_name, spec.job_id, mirrors, key);
+                let counts = if is_named { counts() } else { Counts::No };
+                if counts == Counts::No { None } else { Some((counts, facts::import(&object).ok()?)) }
             });
-            match fact.and_then(|object| facts::import(&object).ok()) {
+            namespace.note_early(Side::Import, key, found.as_ref().map(|(counts, _)| *counts));
+            let fact = found.map(|(counts, fact)| if counts == Counts::Meets { fact } else { fact.of_nothing() });
+            match fact {
                 Some(fact) => {
                     let port = fact.port.clone();
                     let changes = namespace.put_import(fact);
@@ -328,24 +337,35 @@ impl Boards {
         });
     }
 
-    /// Looks at all that a job exports and imports, if the job counts now and did not, or the other way round.
+    /// Looks at all that a job exports and imports, if the job counts now and did not, or matches something now and did
+    /// not, or the other way round. If another generation is committed, it looks at what has waited for that.
     fn look_at_job(&self, key: &Key) {
         let mirrors = &self.shared.mirrors;
-        let is_other = self.change(&key.namespace, |namespace| {
-            let uid = uid_that_counts(mirrors, key);
-            let is_other = namespace.jobs.get(&key.name) != uid.as_ref();
-            match uid {
-                Some(uid) => namespace.jobs.insert(Arc::clone(&key.name), uid),
+        let early = self.change(&key.namespace, |namespace| {
+            let job = mirrors.jobs.get(key).and_then(|job| CountedJob::of(&job));
+            let before = match job.clone() {
+                Some(job) => namespace.jobs.insert(Arc::clone(&key.name), job),
                 None => namespace.jobs.remove(&key.name),
             };
-            is_other
+            match (before, job) {
+                (None, None) => Some(Vec::new()),
+                (Some(before), Some(job)) if job.is_as_before(&before) => Some(namespace.early_of(&key.name)),
+                _ => None,
+            }
         });
-        if is_other {
+        let Some(early) = early else {
             for (export, _) in mirrors.exports.kept_of_job(key) {
                 self.look_at_export(&export);
             }
             for (import, _) in mirrors.imports.kept_of_job(key) {
                 self.look_at_import(&import);
+            }
+            return;
+        };
+        for (side, name) in early {
+            match side {
+                Side::Export => self.look_at_export(&key.sibling(&name)),
+                Side::Import => self.look_at_import(&key.sibling(&name)),
             }
         }
     }
@@ -427,13 +447,6 @@ impl Boards {
     pub(super) fn line(&self) -> MutexGuard<'_, Line> {
         self.shared.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The uid of a job whose exports and imports count: it is there, has its number, and is not being deleted.
-fn uid_that_counts(mirrors: &Mirrors, key: &Key) -> Option<String> {
-    let job = mirrors.jobs.get(key)?;
-    job.status.as_ref()?.job_id?;
-    job.metadata.uid.clone().filter(|_| job.metadata.deletion_timestamp.is_none())
 }
 
 /// The PE that has this name.
@@ -532,7 +545,7 @@ mod tests {
         let (told, hears) = std::sync::mpsc::channel();
         let boards = followed.boards.clone();
         let other = std::thread::spawn(move || {
-            let why = boards.message("m", &pe("out", 0));
+            let why = boards.message("m", &pe("out", 0), None);
             told.send((boards.is_settled("m"), why)).unwrap();
         });
         let heard = hears.recv_timeout(std::time::Duration::from_secs(2));
@@ -565,7 +578,7 @@ mod tests {
     fn routes_have_another_version_whenever_they_are_others() {
         let followed = Followed::new();
         let mirrors = &followed.mirrors;
-        let version = || followed.boards.message("n", &pe("out", 0)).unwrap().version;
+        let version = || followed.boards.message("n", &pe("out", 0), None).unwrap().version;
         mirrors.jobs.insert(job("out", "u1", Some(1)));
         mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
         mirrors.jobs.insert(job("in", "u2", Some(2)));

@@ -29,6 +29,8 @@ pub(crate) mod predecessors;
 mod settling;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 mod until_settled;
 
 pub(crate) use self::boards::Boards;

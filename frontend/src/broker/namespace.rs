@@ -4,13 +4,16 @@
 //!
 //! Invariant: whether a namespace is settled can be asked without waiting for anybody who looks at it.
 
-use crate::broker::predecessors::{Predecessors, Side};
+use crate::broker::predecessors::{LeftOut, Predecessors, Side};
 use crate::mirrors::Mirrors;
+use k8s_openapi::jiff::Timestamp;
+use kube::core::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use streams_broker::{Board, Changes, Export, Import, Pe, Port, TooManyRoutes};
+use streams_api::{Job, names};
+use streams_broker::{Board, Changes, Export, Import, Matched, Pe, Port, TooManyRoutes};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
 use tokio::time::Instant;
@@ -21,8 +24,10 @@ pub(super) struct Namespace {
     pub(super) board: Board,
     pub(super) exports: BTreeMap<Arc<str>, Port>,
     pub(super) imports: BTreeMap<Arc<str>, Port>,
-    /// Uids of the jobs whose exports and imports count.
-    pub(super) jobs: BTreeMap<Arc<str>, String>,
+    /// The jobs whose exports and imports count.
+    pub(super) jobs: BTreeMap<Arc<str>, CountedJob>,
+    /// Exports and imports of generations that are not committed, by their names.
+    pub(super) early: BTreeSet<(Side, Arc<str>)>,
     /// Ports that have gone with their jobs.
     pub(super) predecessors: Predecessors,
     /// Numbers of the last changes of the routes of PEs that export or import.
@@ -33,6 +38,56 @@ pub(super) struct Namespace {
     pub(super) has_panicked: bool,
     /// Whoever has found it before it went finds another one now.
     pub(super) is_gone: bool,
+}
+
+/// A job whose exports and imports count: it is there, has its number, and is not being deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CountedJob {
+    pub(super) uid: String,
+    /// When it was created, as the API server says.
+    created: Option<Timestamp>,
+    /// Its committed generation.
+    pub(super) generation: Option<u64>,
+    pub(super) is_suspended: bool,
+}
+
+impl CountedJob {
+    /// The job, if it is one.
+    pub(super) fn of(job: &Job) -> Option<Self> {
+        let (meta, status) = (&job.metadata, job.status.as_ref()?);
+        status.job_id?;
+        let uid = meta.uid.clone().filter(|_| meta.deletion_timestamp.is_none())?;
+        let created = meta.creation_timestamp.as_ref().map(|created| created.0);
+        Some(Self { uid, created, generation: status.generation, is_suspended: job.spec.suspend })
+    }
+
+    /// Whether all that counted and matched before does so now: only more generations are committed.
+    pub(super) fn is_as_before(&self, before: &Self) -> bool {
+        self.uid == before.uid
+            && self.is_suspended == before.is_suspended
+            && self.generation.is_some() == before.generation.is_some()
+            && self.generation >= before.generation
+    }
+
+    /// Whether the generation that has added an export or import is committed.
+    fn has_committed(&self, object: &ObjectMeta) -> bool {
+        let added = object.annotations.as_ref().and_then(|all| all.get(names::ANNOTATION_SINCE_GENERATION));
+        let added = added.and_then(|added| added.parse::<u64>().ok()).unwrap_or_default();
+        self.generation.is_some_and(|committed| added <= committed)
+    }
+}
+
+/// What an object has to do with what is known of its namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counts {
+    /// Nothing.
+    No,
+    /// It is there, and matches nothing: its job rests.
+    Rests,
+    /// The same, because the generation of its job that has it is not committed.
+    IsEarly,
+    /// It matches what it matches.
+    Meets,
 }
 
 /// A namespace at which one looks at a time.
@@ -88,6 +143,7 @@ impl Drop for LockedNamespace<'_> {
 
 impl Namespace {
     pub(super) fn is_empty(&self) -> bool {
+        // What is early is among the others.
         self.exports.is_empty() && self.imports.is_empty() && self.jobs.is_empty()
     }
 
@@ -122,15 +178,35 @@ impl Namespace {
         self.board.remove_import(port)
     }
 
+    /// Takes what a PE must not be told yet out of what it matches. `created`: when its pod was, if that is known.
+    pub(super) fn leave_out(&self, matched: &mut Matched, pe: &Pe, created: Option<Timestamp>) -> LeftOut {
+        self.predecessors.leave_out(matched, pe, |job| self.knows_no_other(job, created))
+    }
+
     /// Whether a PE must not be told all of its routes yet.
     ///
     /// # Errors
     /// There are too many.
-    pub(super) fn leaves_something_out(&self, pe: &Pe) -> Result<bool, TooManyRoutes> {
+    pub(super) fn leaves_something_out(&self, pe: &Pe, created: Option<Timestamp>) -> Result<bool, TooManyRoutes> {
         if self.predecessors.are_none() {
             return Ok(false);
         }
-        Ok(!self.predecessors.leave_out(&mut self.board.matched(pe)?, pe).is_empty())
+        if self.board.has_few_routes(pe)? {
+            return Ok(!self.leave_out(&mut self.board.matched(pe)?, pe, created).is_empty());
+        }
+        let met = |side, port: &Port| match side {
+            Side::Export => self.board.job_that_sends_to(pe, port),
+            Side::Import => self.board.job_that_receives_from(pe, port),
+        };
+        Ok(self.predecessors.hold_back_any(pe, met, |job| self.knows_no_other(job, created)))
+    }
+
+    /// Whether a pod that was created then can know no label of an earlier job of this name: it is younger than the job
+    /// (rule import-11). The API server has said both times, in whole seconds; no runtime asks within the second in
+    /// which its pod is created.
+    fn knows_no_other(&self, job: &str, created: Option<Timestamp>) -> bool {
+        let job = self.jobs.get(job).and_then(|job| job.created);
+        job.zip(created).is_some_and(|(job, pod)| job <= pod)
     }
 
     /// Forgets which ports have gone, if that does not matter any more.
@@ -140,6 +216,28 @@ impl Namespace {
             self.predecessors.is_unsettled(now);
         }
         self.predecessors.forget_old(now);
+    }
+
+    /// Remembers of an export or import whether it waits for the commit of a generation.
+    pub(super) fn note_early(&mut self, side: Side, key: &Key, counts: Option<Counts>) {
+        let early = (side, Arc::clone(&key.name));
+        if counts == Some(Counts::IsEarly) {
+            self.early.insert(early);
+        } else {
+            self.early.remove(&early);
+        }
+    }
+
+    /// The exports and imports of a job that wait for the commit of a generation.
+    pub(super) fn early_of(&self, job: &str) -> Vec<(Side, Arc<str>)> {
+        let is_of_job = |(side, name): &&(Side, Arc<str>)| {
+            let ports = match side {
+                Side::Export => &self.exports,
+                Side::Import => &self.imports,
+            };
+            ports.get(name).is_some_and(|port| *port.pe.job == *job)
+        };
+        self.early.iter().filter(is_of_job).cloned().collect()
     }
 
     /// Numbers the changes. Returns the PEs for which something has become other.
@@ -157,7 +255,8 @@ impl Namespace {
         touched
     }
 
-    /// Whether this job controls the object, is there, and has the number that the object names.
+    /// Whether an object counts: this job controls it, is there, and has the number that the object names; and whether
+    /// it matches anything now.
     pub(super) fn counts<K: kube::Resource>(
         &self,
         object: &K,
@@ -165,12 +264,21 @@ impl Namespace {
         job_id: u64,
         mirrors: &Mirrors,
         key: &Key,
-    ) -> bool {
-        let Some(uid) = self.jobs.get(job) else { return false };
-        let Some(job) = mirrors.jobs.get(&key.sibling(job)) else { return false };
-        job.metadata.uid.as_ref() == Some(uid)
+    ) -> Counts {
+        let Some(counted) = self.jobs.get(job) else { return Counts::No };
+        let Some(job) = mirrors.jobs.get(&key.sibling(job)) else { return Counts::No };
+        let is_there = job.metadata.uid.as_ref() == Some(&counted.uid)
             && is_controlled_by(object.meta(), &*job)
             && job.status.as_ref().and_then(|status| status.job_id) == Some(job_id)
-            && object.meta().deletion_timestamp.is_none()
+            && object.meta().deletion_timestamp.is_none();
+        if !is_there {
+            Counts::No
+        } else if !counted.has_committed(object.meta()) {
+            Counts::IsEarly
+        } else if counted.is_suspended {
+            Counts::Rests
+        } else {
+            Counts::Meets
+        }
     }
 }

@@ -4,12 +4,13 @@
 //! with another number, the runtime goes on with the route that it has, and takes the other end of it for the one
 //! before; so it must have seen a document without the label in between. Datagrams get lost. So what comes under the
 //! label of a port that went a while ago is left out of what a PE gets, until its own pod was answered once without it.
+//! A pod that is younger than the job that has the label now knows of no other.
 //!
 //! Knows: labels, numbers of jobs, what PEs were answered. Must not know: objects, who asks.
 //!
 //! Invariants: nothing is kept of a port for longer than [`REMEMBERED`] after it has gone, or after it became known
-//! what matches; by then each PE has asked. Of a port at most [`JOBS`] are kept, each job once. Of PEs only those are
-//! kept that were answered without something that they match.
+//! what matches; by then each PE has asked. Of a port at most [`JOBS`] are kept, each job once, however often it goes.
+//! Of PEs only those are kept that were answered without something that they match.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -44,8 +45,8 @@ struct Gone {
 pub(super) struct Predecessors {
     /// By what has gone, the earliest first; never empty.
     gone: BTreeMap<(Side, Port), VecDeque<Gone>>,
-    /// When which port went, the first one first.
-    order: VecDeque<(Instant, (Side, Port))>,
+    /// The same: when which port went, and with which job.
+    order: BTreeSet<(Instant, (Side, Port), u64)>,
     /// When it was not known last what matches: nobody could ask then.
     unsettled: Option<Instant>,
 }
@@ -67,23 +68,27 @@ impl Predecessors {
         let key = (side, port.clone());
         if let Some(job_id) = after {
             // It is what it was. PEs may know others before it still.
-            self.forget(&key, |gone| gone.job_id == job_id);
+            self.forget(&key, job_id);
         }
         if let Some(job_id) = before.filter(|_| after != before) {
-            self.order.push_back((now, key.clone()));
-            let gone = self.gone.entry(key).or_default();
-            gone.retain(|gone| gone.job_id != job_id);
+            self.forget(&key, job_id);
+            let gone = self.gone.entry(key.clone()).or_default();
             gone.push_back(Gone { job_id, at: now, answered: BTreeSet::new() });
-            if gone.len() > JOBS {
-                gone.pop_front();
+            let oldest = gone.front().filter(|_| gone.len() > JOBS).map(|oldest| oldest.job_id);
+            self.order.insert((now, key.clone(), job_id));
+            if let Some(oldest) = oldest {
+                self.forget(&key, oldest);
             }
         }
     }
 
-    /// Forgets some of what has gone of a port.
-    fn forget(&mut self, key: &(Side, Port), is_forgotten: impl Fn(&Gone) -> bool) {
+    /// Forgets that a port has gone with this job.
+    fn forget(&mut self, key: &(Side, Port), job_id: u64) {
         let Some(gone) = self.gone.get_mut(key) else { return };
-        gone.retain(|gone| !is_forgotten(gone));
+        let Some(at) = gone.iter().position(|gone| gone.job_id == job_id) else { return };
+        if let Some(forgotten) = gone.remove(at) {
+            self.order.remove(&(forgotten.at, key.clone(), job_id));
+        }
         if gone.is_empty() {
             self.gone.remove(key);
         }
@@ -97,10 +102,11 @@ impl Predecessors {
     /// Forgets what went too long ago to matter.
     pub(super) fn forget_old(&mut self, now: Instant) {
         let unsettled = self.unsettled;
-        let is_old =
-            |at: &mut (Instant, _)| unsettled.map_or(at.0, |unsettled| unsettled.max(at.0)) + REMEMBERED <= now;
-        while let Some((at, key)) = self.order.pop_front_if(is_old) {
-            self.forget(&key, |gone| gone.at == at);
+        let is_old = |at: Instant| unsettled.map_or(at, |unsettled| unsettled.max(at)) + REMEMBERED <= now;
+        while self.order.first().is_some_and(|(at, ..)| is_old(*at)) {
+            if let Some((_, key, job_id)) = self.order.pop_first() {
+                self.forget(&key, job_id);
+            }
         }
     }
 
@@ -109,19 +115,19 @@ impl Predecessors {
         self.gone.is_empty()
     }
 
-    /// Takes what a PE must not be told yet out of what it matches.
-    pub(super) fn leave_out(&self, matched: &mut Matched, pe: &Pe) -> LeftOut {
+    /// Takes what a PE must not be told yet out of what it matches. `knows_no_other`: of the job of this name the PE
+    /// can know no label but its own.
+    pub(super) fn leave_out(&self, matched: &mut Matched, pe: &Pe, knows_no_other: impl Fn(&str) -> bool) -> LeftOut {
         if self.are_none() {
             return LeftOut::default();
         }
         let mut left_out = Vec::new();
         let mut stays = |side: Side, port: &Port, job_id: u64| {
             let key = (side, port.clone());
-            let of_others = self.gone.get(&key).into_iter().flatten().filter(|gone| gone.job_id != job_id);
+            let Some(gone) = self.gone.get(&key) else { return true };
             let before = left_out.len();
-            left_out.extend(
-                of_others.filter(|gone| !gone.answered.contains(pe)).map(|gone| (key.clone(), gone.job_id, gone.at)),
-            );
+            let unseen = unseen(gone, pe, job_id).filter(|_| !knows_no_other(&port.pe.job));
+            left_out.extend(unseen.map(|gone| (key.clone(), gone.job_id, gone.at)));
             left_out.len() == before
         };
         for (_, to) in &mut matched.receivers {
@@ -133,6 +139,22 @@ impl Predecessors {
         matched.receivers.retain(|(_, to)| !to.is_empty());
         matched.senders.retain(|(_, from)| !from.is_empty());
         LeftOut(left_out)
+    }
+
+    /// Whether something of what a PE matches must not be told to it yet. It is gone through what has gone, and not
+    /// through what the PE matches, which may be thousands of ports: `met` is the number of the job of a port if the PE
+    /// matches that.
+    pub(super) fn hold_back_any(
+        &self,
+        pe: &Pe,
+        met: impl Fn(Side, &Port) -> Option<u64>,
+        knows_no_other: impl Fn(&str) -> bool,
+    ) -> bool {
+        self.gone.iter().any(|((side, port), gone)| {
+            let is_answered = gone.iter().all(|gone| gone.answered.contains(pe));
+            let job_id = if is_answered { None } else { met(*side, port) };
+            job_id.is_some_and(|job_id| unseen(gone, pe, job_id).next().is_some()) && !knows_no_other(&port.pe.job)
+        })
     }
 
     /// The pod of a PE was answered without this.
@@ -148,8 +170,15 @@ impl Predecessors {
     /// How much is remembered.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.gone.values().map(VecDeque::len).sum::<usize>().max(self.order.len())
+        let len = self.gone.values().map(VecDeque::len).sum();
+        assert_eq!(self.order.len(), len);
+        len
     }
+}
+
+/// With which other jobs a port has gone of which a PE may know still.
+fn unseen<'a>(gone: &'a VecDeque<Gone>, pe: &'a Pe, job_id: u64) -> impl Iterator<Item = &'a Gone> {
+    gone.iter().filter(move |gone| gone.job_id != job_id && !gone.answered.contains(pe))
 }
 
 #[cfg(test)]
@@ -189,7 +218,7 @@ mod tests {
         let (one, other) = (port("out").pe, port("other").pe);
         let told = |known: &Predecessors, pe: &Pe, importers: &[(&str, u64)]| {
             let mut matched = matched(importers);
-            let left_out = known.leave_out(&mut matched, pe);
+            let left_out = known.leave_out(&mut matched, pe, |_| false);
             let told: usize = matched.receivers.iter().map(|(_, to)| to.len()).sum();
             assert!(matched.receivers.iter().all(|(_, to)| !to.is_empty()));
             (told, left_out)
@@ -234,7 +263,7 @@ mod tests {
             let Some(Some(job_id)) = jobs.last() else { panic!("{jobs:?}") };
             let told = |known: &Predecessors| {
                 let mut matched = matched(&[("in", *job_id)]);
-                let left_out = known.leave_out(&mut matched, &pe);
+                let left_out = known.leave_out(&mut matched, &pe, |_| false);
                 (matched.receivers.len(), left_out)
             };
             let (count, left_out) = told(&known);
@@ -274,5 +303,53 @@ mod tests {
         known.note(Side::Import, &port("in"), None, Some(1), begun);
         known.forget_old(begun + REMEMBERED);
         assert_eq!(known.len(), 0);
+    }
+
+    #[test]
+    fn who_knows_no_other_job_of_a_name_is_told_at_once() {
+        let (begun, mut known) = (Instant::now(), Predecessors::default());
+        for job in ["old", "new"] {
+            known.note(Side::Import, &port(job), Some(1), Some(2), begun);
+        }
+        let importers = [("old", 2), ("new", 2)];
+        // jobs of which the PE can know no label -> how many it is told of
+        for (none, expected) in [(&[][..], 0), (&["new"][..], 1), (&["old", "new"][..], 2)] {
+            let (mut matched, knows_no_other) = (matched(&importers), |job: &str| none.contains(&job));
+            let left_out = known.leave_out(&mut matched, &port("out").pe, knows_no_other);
+            let told: usize = matched.receivers.iter().map(|(_, to)| to.len()).sum();
+            assert_eq!((told, left_out.0.len()), (expected, 2 - expected), "{none:?}");
+            let met = |side, port: &Port| {
+                let of = importers.iter().find(|(job, _)| side == Side::Import && *port.pe.job == **job);
+                of.map(|(_, job_id)| *job_id)
+            };
+            assert_eq!(known.hold_back_any(&port("out").pe, met, knows_no_other), expected < 2, "{none:?}");
+            known.answered(&port("another").pe, left_out);
+        }
+        let nobody = |_: Side, _: &Port| None;
+        assert!(!known.hold_back_any(&port("out").pe, nobody, |_| false), "it matches none of them");
+        let both = |_: Side, _: &Port| Some(2);
+        assert!(!known.hold_back_any(&port("another").pe, both, |_| false), "it was answered without them");
+        assert!(!known.hold_back_any(&port("out").pe, |_, _| Some(1), |_| false), "the job that was there before");
+    }
+
+    #[test]
+    fn a_port_that_comes_and_goes_all_the_time_takes_no_more_than_one_that_has_gone_once() {
+        let mut known = Predecessors::default();
+        let mut now = Instant::now();
+        for _ in 0..1_000 {
+            now += SECOND / 100;
+            // Somebody keeps the namespace from being settled: nothing is forgotten because of its age.
+            known.is_unsettled(now);
+            known.note(Side::Import, &port("in"), Some(1), None, now);
+            known.forget_old(now);
+            assert_eq!(known.len(), 1);
+            known.note(Side::Import, &port("in"), None, Some(1), now);
+            assert_eq!(known.len(), 0);
+        }
+        for job_id in 0..1_000 {
+            now += SECOND / 100;
+            known.note(Side::Import, &port("in"), Some(job_id), Some(job_id + 1), now);
+        }
+        assert_eq!(known.len(), JOBS);
     }
 }

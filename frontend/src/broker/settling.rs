@@ -141,7 +141,7 @@ mod tests {
         // Whoever was told of the changes has tried a slice, and no more.
         assert!(!boards.is_settled("m"));
         assert_eq!(boards.routes("m", &pe("out", 0)), Err(Untold::Unsettled));
-        assert_eq!(boards.message("m", &pe("out", 0)), Err(Untold::Unsettled));
+        assert_eq!(boards.message("m", &pe("out", 0), None), Err(Untold::Unsettled));
         let mut slices = 0;
         while !boards.is_settled("m") {
             boards.settle_a_slice();

@@ -8,9 +8,9 @@ use streams_api::{Export, ExportType, Import, Job};
 use streams_broker::Pe;
 use streams_kubernetes::metrics::Metrics;
 
-/// A job of namespace `n`, with a number if it has one.
+/// A job of namespace `n`, with a number if it has one; then it has a generation, too.
 pub(crate) fn job(name: &str, uid: &str, id: Option<u64>) -> Job {
-    let status = id.map(|id| json!({"jobId": id}));
+    let status = id.map(|id| json!({"jobId": id, "generation": 0}));
     serde_json::from_value(json!({
         "apiVersion": "streams.ibm.com/v1", "kind": "Job",
         "metadata": {"name": name, "namespace": "n", "uid": uid},

@@ -9,6 +9,7 @@ use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::Method;
 use axum::http::header::HOST;
 use axum::http::request::Parts;
+use k8s_openapi::jiff::Timestamp;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +46,8 @@ pub(crate) struct Speaker {
     /// The job that the PE is of.
     of_job: OfJob,
     /// The job of this name, if one is there, is that one, and no later one.
+    /// When the pod was created, as the API server says.
+    pub(super) pod_created: Option<Timestamp>,
     is_of_present_job: bool,
 }
 
@@ -220,7 +223,8 @@ fn speaker(api: &PeApi, pod: &Key) -> Option<Speaker> {
     let (job, of_job) = (element.spec.job_name.clone(), OfJob::of_child(&element.metadata, element.spec.job_id));
     let present = api.mirrors.jobs.get(&Key::new(meta.namespace.as_deref()?, &job));
     let is_of_present_job = present.is_none_or(|present| OfJob::of(&present).is_same(&of_job));
-    Some(Speaker { job, pe: element.spec.id, launch_count, of_job, is_of_present_job })
+    let pod_created = meta.creation_timestamp.as_ref().map(|created| created.0);
+    Some(Speaker { job, pe: element.spec.id, launch_count, pod_created, of_job, is_of_present_job })
 }
 
 /// The namespace in the name of a Service that leads here: `streams-api.NAMESPACE...` and

@@ -132,7 +132,7 @@ fn names_of(properties: &[StreamProperty]) -> Vec<String> {
 fn create_job(server: &Server, name: &str, id: u64) {
     let job: Job = serde_json::from_value(json!({
         "apiVersion": "streams.ibm.com/v1", "kind": "Job", "metadata": {"name": name, "namespace": "n"},
-        "spec": {"bundle": {"file": "a.sab"}}, "status": {"jobId": id},
+        "spec": {"bundle": {"file": "a.sab"}}, "status": {"jobId": id, "generation": 0},
     }))
     .unwrap();
     server.create(&job);

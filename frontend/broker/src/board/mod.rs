@@ -202,6 +202,18 @@ impl Board {
         self.imports.at(port).map(|placed| placed.fact.job_id)
     }
 
+    /// Number of the job of an input port, if that receives what the PE exports.
+    #[must_use]
+    pub fn job_that_receives_from(&self, pe: &Pe, port: &Port) -> Option<u64> {
+        met(&self.exports, &self.imports, pe, port).map(|import| import.job_id)
+    }
+
+    /// Number of the job of an output port, if that sends to what the PE imports.
+    #[must_use]
+    pub fn job_that_sends_to(&self, pe: &Pe, port: &Port) -> Option<u64> {
+        met(&self.imports, &self.exports, pe, port).map(|export| export.job_id)
+    }
+
     /// The output ports of a PE that are exported.
     pub fn exports_of(&self, pe: &Pe) -> impl Iterator<Item = &Port> {
         self.exports.of(pe).map(|placed| &placed.fact.port)
@@ -302,6 +314,13 @@ fn matched<F: Fact, G: Fact>(near: &Side<F>, far: &Side<G>, pe: &Pe) -> Vec<(Arc
         (Arc::clone(&placed.fact), others.collect())
     });
     each.collect()
+}
+
+/// The fact of a port of the far side, if something of the PE matches it.
+fn met<'a, F: Fact, G: Fact>(near: &'a Side<F>, far: &'a Side<G>, pe: &Pe, port: &Port) -> Option<&'a G> {
+    let id = far.id(port)?;
+    let is_met = near.of(pe).any(|placed| placed.matched.contains(id));
+    far.get(id).filter(|_| is_met).map(|placed| &*placed.fact)
 }
 
 /// Those of the exports in these places that forbid filters.

@@ -526,6 +526,23 @@ fn few_routes_are_those_that_a_message_may_have() {
 }
 
 #[test]
+fn a_port_that_a_pe_matches_is_found_from_the_port() {
+    let mut board = product(2, 3);
+    board.put_import(Import { job_id: 7, ..imported(1, "1 == 1", None) });
+    board.put_import(imported(2, "1 == 2", None));
+    board.settle(usize::MAX);
+    let pes = |job: &str| [0, 1, 2].map(|id| at(job, id).pe);
+    // input port -> the job of it, if the only exporting PE sends to it
+    for (to, expected) in [(at("in", 0), Some(2)), (at("in", 1), Some(7)), (at("in", 2), None), (at("in", 3), None)] {
+        let found = pes("out").map(|pe| board.job_that_receives_from(&pe, &to));
+        assert_eq!(found, [expected, None, None], "{to}");
+    }
+    let from_out = pes("in").map(|pe| board.job_that_sends_to(&pe, &at("out", 0)));
+    assert_eq!(from_out, [Some(1), Some(1), None]);
+    assert_eq!(board.job_that_sends_to(&at("in", 0).pe, &at("in", 0)), None, "no output port");
+}
+
+#[test]
 fn an_export_with_many_values_is_kept_under_few_keys_and_found_nevertheless() {
     let values: Vec<Arc<str>> = (0..5_000).map(|n| format!("text-{n}").into()).collect();
     let list = Value::List(spl_expression::List::Rstring(values.into()));

@@ -24,13 +24,13 @@ impl<C: Cluster> Actor<'_, C> {
                 let planned = pe(port.pe).and_then(|pe| pe.exports.iter().find(|export| export.port_id == port.id));
                 let Some(planned) = planned else { return Ok(Kept::Whole) };
                 let existing = mirrors.exports.get(&key(&names::export(job, port.pe, port.id)));
-                self.put(child, &builder.export(plan, port, planned), existing.as_deref()).await
+                self.put(child, &builder.export(generation, port, planned), existing.as_deref()).await
             }
             Child::Import(port) => {
                 let planned = pe(port.pe).and_then(|pe| pe.imports.iter().find(|import| import.port_id == port.id));
                 let Some(planned) = planned else { return Ok(Kept::Whole) };
                 let existing = mirrors.imports.get(&key(&names::import(job, port.pe, port.id)));
-                self.put(child, &builder.import(plan, port, planned), existing.as_deref()).await
+                self.put(child, &builder.import(generation, port, planned), existing.as_deref()).await
             }
             Child::ConsistentRegion(index) => {
                 let planned = plan.consistent_regions.iter().find(|region| region.index == index);

@@ -255,13 +255,13 @@ impl Wanted {
     fn export(&self, port: Port, hash: &str) -> Option<Export> {
         let generation = self.interface(Child::Export(port), hash)?;
         let planned = generation.member(port.pe)?.0.exports.iter().find(|export| export.port_id == port.id)?;
-        Some(self.snapshot.builder().export(&generation.plan, port, planned))
+        Some(self.snapshot.builder().export(generation, port, planned))
     }
 
     fn import(&self, port: Port, hash: &str) -> Option<Import> {
         let generation = self.interface(Child::Import(port), hash)?;
         let planned = generation.member(port.pe)?.0.imports.iter().find(|import| import.port_id == port.id)?;
-        Some(self.snapshot.builder().import(&generation.plan, port, planned))
+        Some(self.snapshot.builder().import(generation, port, planned))
     }
 
     fn consistent_region(&self, index: u64, hash: &str) -> Option<ConsistentRegion> {

@@ -10,6 +10,7 @@
 //! * the origin of a PE names the text that it was last started with, so whether a PE must be replaced follows from its
 //!   object and its origin alone, whatever happened in between.
 
+use super::added_ports::{AddedPort, AddedPorts};
 use super::places::{groups, host_pool, members, place, tokens};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,6 +61,8 @@ pub(crate) struct Generation {
     pub(crate) trace_parent: String,
     /// What was settled at the submission.
     pub(crate) settled: Settled,
+    /// Ports that later generations than the first one have added.
+    pub(crate) added_ports: AddedPorts,
 }
 
 /// What is settled at the submission, and stays as long as the job runs (rule job-46).
@@ -178,10 +181,12 @@ impl Generation {
             })
         };
         let origins = members(&plan).map(|pe| (pe.id, origin(pe))).collect();
+        let added_ports = previous.map(|previous| previous.added_ports.following(&previous.plan, &plan, number));
+        let added_ports = added_ports.unwrap_or_default();
         if let Some(adl) = &mut compilation.adl {
             adl.content = None;
         }
-        Self { number, compilation, plan, target, origins, nodes, warnings, trace_parent, settled }
+        Self { number, compilation, plan, target, origins, nodes, warnings, trace_parent, settled, added_ports }
     }
 
     /// The PEs of this generation with their origins, ascending id.
@@ -263,6 +268,7 @@ impl Generation {
             trace_parent: self.trace_parent.clone(),
             redis: self.settled.redis.clone(),
             transport: self.settled.transport != TransportSecurity::None,
+            added_ports: self.added_ports.stored(),
         };
         stored.encode_to_vec()
     }
@@ -299,6 +305,7 @@ impl Generation {
                 redis: stored.redis,
                 transport: if stored.transport { TransportSecurity::Tls12 } else { TransportSecurity::None },
             },
+            added_ports: AddedPorts::of_stored(stored.added_ports),
         };
         // An earlier frontend stored none. Pods that there are stay where they are: the next ones are put by them.
         let mut groups = groups(&generation.plan, |pe| generation.is_put_by(pe.id));
@@ -354,6 +361,9 @@ struct StoredGeneration {
     transport: bool,
     #[prost(bool, tag = "14")]
     rebalances: bool,
+    /// None in plans of before this was noted.
+    #[prost(message, repeated, tag = "15")]
+    added_ports: Vec<AddedPort>,
 }
 
 #[cfg(test)]

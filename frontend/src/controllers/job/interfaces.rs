@@ -3,6 +3,7 @@
 //! Pure and deterministic, as all of [`children`](super::children). The objects follow from the plan alone: what
 //! connects streams and drives consistent regions finds here what it needs of the plan.
 
+use super::added_ports::PortUse;
 use super::child::{Child, Port};
 use super::children::{ChildBuilder, NAME_MAX, SERVICE_TYPE, start_hash};
 use super::generation::Generation;
@@ -34,11 +35,11 @@ pub(crate) fn interfaces(builder: ChildBuilder<'_>, generation: &Generation) -> 
     for (pe, _) in generation.members() {
         for port in &pe.exports {
             let key = Port { pe: pe.id, id: port.port_id };
-            interfaces.insert(Child::Export(key), hash(&builder.export(plan, key, port))?);
+            interfaces.insert(Child::Export(key), hash(&builder.export(generation, key, port))?);
         }
         for port in &pe.imports {
             let key = Port { pe: pe.id, id: port.port_id };
-            interfaces.insert(Child::Import(key), hash(&builder.import(plan, key, port))?);
+            interfaces.insert(Child::Import(key), hash(&builder.import(generation, key, port))?);
         }
     }
     for region in &plan.consistent_regions {
@@ -55,7 +56,8 @@ pub(crate) fn interfaces(builder: ChildBuilder<'_>, generation: &Generation) -> 
 
 impl ChildBuilder<'_> {
     /// An exported stream.
-    pub(crate) fn export(&self, plan: &Plan, port: Port, export: &PlannedExport) -> Export {
+    pub(crate) fn export(&self, generation: &Generation, port: Port, export: &PlannedExport) -> Export {
+        let plan = &generation.plan;
         let property = |property: &streams_proto::fusion::v1::export::Property| StreamProperty {
             name: property.name.clone(),
             property_type: property.r#type.clone(),
@@ -84,11 +86,13 @@ impl ChildBuilder<'_> {
         let name = names::export(self.job(), port.pe, port.id);
         let mut object = Export::new(&name, spec);
         object.metadata = self.described(plan, name, names::job_labels(self.job()));
+        object.metadata.annotations.get_or_insert_default().extend(since(generation, PortUse::Export, port));
         object
     }
 
     /// A subscription.
-    pub(crate) fn import(&self, plan: &Plan, port: Port, import: &PlannedImport) -> Import {
+    pub(crate) fn import(&self, generation: &Generation, port: Port, import: &PlannedImport) -> Import {
+        let plan = &generation.plan;
         let by_name = import.by_name.iter().map(|by_name| {
             let import = NameBasedImport {
                 application_name: by_name.application_name.clone(),
@@ -122,6 +126,7 @@ impl ChildBuilder<'_> {
         let name = names::import(self.job(), port.pe, port.id);
         let mut object = Import::new(&name, spec);
         object.metadata = self.described(plan, name, names::job_labels(self.job()));
+        object.metadata.annotations.get_or_insert_default().extend(since(generation, PortUse::Import, port));
         object
     }
 
@@ -181,6 +186,13 @@ impl ChildBuilder<'_> {
     }
 }
 
+/// The annotation by which an export or import says which generation has added it: until that is committed it matches
+/// nothing.
+fn since(generation: &Generation, of: PortUse, port: Port) -> Option<(String, String)> {
+    let added = generation.added_ports.since(of, port)?;
+    Some((names::ANNOTATION_SINCE_GENERATION.to_owned(), added.to_string()))
+}
+
 /// Seconds as the plan has them, in whole milliseconds.
 fn milliseconds(seconds: f64) -> u64 {
     // A cast of a float ends at the bounds of the integer.
@@ -192,6 +204,7 @@ fn milliseconds(seconds: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::job::generation::{GenerationDetails, Target};
     use crate::controllers::start_hash::Starts as _;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
     use serde_json::json;
@@ -199,6 +212,7 @@ mod tests {
     use streams_proto::fusion::v1::consistent_region::Member;
     use streams_proto::fusion::v1::export::Property;
     use streams_proto::fusion::v1::import::{ByName, ByProperties};
+    use streams_proto::fusion::v1::{Compilation, Fate, ProcessingElement};
 
     fn export() -> PlannedExport {
         PlannedExport {
@@ -257,6 +271,20 @@ mod tests {
         Plan { application_name: "demo::Main".to_owned(), application_scope: "Mine".to_owned(), ..Plan::default() }
     }
 
+    /// A generation with PE 3, which exports and imports.
+    fn generation(previous: Option<&Generation>) -> Generation {
+        let pe = ProcessingElement {
+            id: 3,
+            exports: vec![export()],
+            imports: vec![import()],
+            fate: Fate::Restarted.into(),
+            ..ProcessingElement::default()
+        };
+        let plan = Plan { processing_elements: vec![pe], ..plan() };
+        let target = Target::Submission { inputs: String::new() };
+        Generation::following(previous, target, Compilation::default(), plan, GenerationDetails::default())
+    }
+
     fn built<T: serde::Serialize>(build: impl FnOnce(ChildBuilder<'_>) -> T) -> serde_json::Value {
         let owner = OwnerReference { name: "flow".to_owned(), uid: "u".to_owned(), ..OwnerReference::default() };
         let spec = JobSpec::of(BundleReference::default());
@@ -274,7 +302,8 @@ mod tests {
             all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             all
         };
-        let object = built(|builder| builder.export(&plan(), Port { pe: 3, id: 2 }, &export()));
+        let first = generation(None);
+        let object = built(|builder| builder.export(&first, Port { pe: 3, id: 2 }, &export()));
         let stream = json!({
             "exportOperName": "Out", "allowFilter": true, "congestionPolicy": "dropConnection",
             "properties": [{"name": "topic", "type": "rstring", "values": ["\"tech\""]}],
@@ -286,7 +315,7 @@ mod tests {
         });
         assert_eq!(object["metadata"]["annotations"], annotations);
 
-        let object = built(|builder| builder.import(&plan(), Port { pe: 3, id: 1 }, &import()));
+        let object = built(|builder| builder.import(&first, Port { pe: 3, id: 1 }, &import()));
         let by_name = json!({
             "applicationName": "a::B", "applicationScope": "Default", "streamName": "s", "importOperName": "In",
         });
@@ -309,6 +338,24 @@ mod tests {
         let region: ConsistentRegion = serde_json::from_value(object).unwrap();
         assert!(region.metadata.annotations.as_ref().unwrap().contains_key(names::ANNOTATION_START_HASH));
         assert!(!region.spec.is_changed_by_others(&region.metadata));
+    }
+
+    #[test]
+    fn what_a_later_generation_adds_says_so_and_what_was_there_stays_as_it_is() {
+        let first = Generation { plan: plan(), ..generation(None) };
+        let second = generation(Some(&first));
+        let third = generation(Some(&second));
+        // PE 3 is there from the second generation on -> what its objects say
+        for (generation, since) in [(first, None), (second, Some("1")), (third, Some("1"))] {
+            let objects = [
+                built(|builder| builder.export(&generation, Port { pe: 3, id: 2 }, &export())),
+                built(|builder| builder.import(&generation, Port { pe: 3, id: 1 }, &import())),
+            ];
+            for object in objects {
+                let said = &object["metadata"]["annotations"][names::ANNOTATION_SINCE_GENERATION];
+                assert_eq!(said.as_str(), since, "generation {}", generation.number);
+            }
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! | [`warnings`] | pure: what users should know although it stops nothing |
 //! | [`describe`], [`events`] | pure: phase, conditions and counters of the status; Events |
 //! | [`generation`] | pure: a plan and what belongs to it |
+//! | [`added_ports`] | pure: since which generation a job exports and imports at its ports |
 //! | [`places`], [`missing_nodes`] | pure: where its PEs must run, and together with which; nodes that do not exist |
 //! | [`desired`] | pure: which objects should exist for a generation, as hashes |
 //! | [`children`], [`interfaces`] | pure: the objects themselves; [`child`] and [`owned`] have their keys |
@@ -81,6 +82,7 @@ mod act_order;
 mod act_requests;
 mod act_status;
 mod act_transport;
+mod added_ports;
 pub(crate) mod child;
 pub(crate) mod children;
 pub(crate) mod chunks;

@@ -20,6 +20,7 @@ use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::{Mirrors, address_of, pe_of};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,10 +34,16 @@ use tokio::time::Instant;
 
 /// How soon PEs that were told to ask are told again, each time.
 const LONG: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(8)];
-/// The same, of those that must not be told all of their routes until they have asked: at the end they may be told,
-/// whatever has been lost (rule import-11).
-const INCOMPLETE: [Duration; 4] =
-    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(7), Duration::from_secs(60)];
+/// The same, of those that must not be told all of their routes until they have asked. What answers the last one of a
+/// row may be a replica that has not answered the PE before, and leaves out what the PE has by now: there is another
+/// one a second later. At the end they may be told, whatever has been lost (rule import-11).
+const INCOMPLETE: [Duration; 5] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(7),
+    Duration::from_secs(1),
+    Duration::from_secs(60),
+];
 /// How soon a message is sent again that could not be sent.
 const AGAIN: Duration = Duration::from_secs(5);
 /// How soon to look again for boards that are not filled.
@@ -115,10 +122,15 @@ impl<M> RoutesReconciler<M> {
         Self { mirrors, boards, until_settled, messenger, told: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Where the pods of a PE are. Labels, which anybody can give to a pod, say nothing.
-    fn addresses(&self, key: &Key, element: &ProcessingElement) -> BTreeSet<IpAddr> {
+    /// Where the pods of a PE are, and when the oldest of them was created, if that is known. Labels, which anybody can
+    /// give to a pod, say nothing.
+    fn pods(&self, key: &Key, element: &ProcessingElement) -> (BTreeSet<IpAddr>, Option<Timestamp>) {
         let pods = self.mirrors.pods_of_pe(key).filter(|pod| is_controlled_by(&pod.metadata, element));
-        pods.filter_map(|pod| address_of(&pod)).collect()
+        let pods =
+            pods.filter_map(|pod| Some((address_of(&pod)?, pod.metadata.creation_timestamp.as_ref().map(|at| at.0))));
+        let (addresses, created): (BTreeSet<_>, Vec<_>) = pods.unzip();
+        // A moment that is not known is less than all others.
+        (addresses, created.into_iter().min().flatten())
     }
 
     fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Told>> {
@@ -179,14 +191,15 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
         }
         let Some(element) = kept.read() else { return Ok(None) };
         let pe = Pe { job: Arc::from(&*element.spec.job_name), id: element.spec.id };
-        let message = match self.boards.message(&key.namespace, &pe) {
+        let (addresses, created) = self.pods(key, &element);
+        let message = match self.boards.message(&key.namespace, &pe, created) {
             Ok(message) => Ok(message),
             Err(Untold::TooMany(too_many)) => Err(too_many),
             Err(Untold::Unsettled) => return Ok(Some(RoutesObservation::Unsettled)),
         };
         Ok(Some(RoutesObservation::Known(KnownRoutes {
             is_on_board: self.boards.knows(key),
-            addresses: self.addresses(key, &element),
+            addresses,
             message,
             told: self.told().get(key).cloned(),
             now: Instant::now(),

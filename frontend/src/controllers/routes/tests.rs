@@ -75,7 +75,7 @@ fn who_was_told_to_ask_is_told_again() {
     let table: [(Says, Says, &[u64]); 5] = [
         (Says::All, Says::All, &[0]),
         (Says::Ask, Says::Ask, &[0, 2, 10]),
-        (Says::AskTwice, Says::AskTwice, &[0, 1, 3, 10, 70]),
+        (Says::AskTwice, Says::AskTwice, &[0, 1, 3, 10, 11, 71]),
         // It has asked here meanwhile.
         (Says::AskTwice, Says::All, &[0, 1]),
         (Says::Ask, Says::All, &[0, 2]),
@@ -132,7 +132,7 @@ fn two_jobs(server: &Server) {
 fn one_job(server: &Server, name: &str, id: u64, address: &str) {
     let job: Job = serde_json::from_value(json!({
         "apiVersion": "streams.ibm.com/v1", "kind": "Job", "metadata": {"name": name, "namespace": "n"},
-        "spec": {"bundle": {"file": "a.sab"}}, "status": {"jobId": id},
+        "spec": {"bundle": {"file": "a.sab"}}, "status": {"jobId": id, "generation": 0},
     }))
     .unwrap();
     let uid = server.create(&job).metadata.uid;
@@ -241,7 +241,7 @@ async fn pes_are_told_once_and_of_the_end_and_nothing_is_kept() {
 async fn a_pe_is_told_of_a_job_that_was_made_again_when_it_was_answered_without_it() {
     // whether its pod asks this replica -> after how many seconds it is sent something, and whether that has the route
     let table: [(bool, &[(u64, bool)]); 2] =
-        [(true, &[(1, true)]), (false, &[(1, false), (2, false), (7, false), (60, true)])];
+        [(true, &[(1, true)]), (false, &[(1, false), (2, false), (7, false), (1, false), (60, true)])];
     for (asks, expected) in table {
         let server = Server::new();
         two_jobs(&server);
@@ -257,13 +257,14 @@ async fn a_pe_is_told_of_a_job_that_was_made_again_when_it_was_answered_without_
         server.remove::<Import>(&Key::new("n", "in-0-0"));
         server.remove::<ProcessingElement>(&Key::new("n", "in-0"));
         server.remove::<Pod>(&Key::new("n", "in-0-x"));
+        server.advance(Duration::from_secs(1));
         one_job(&server, "in", 3, "10.0.0.4");
         late.deliver_all();
         // What was to tell it that the first one has gone is lost, or was never sent.
         assert_eq!(reconcile(&reconciler, &from).await.unwrap(), Outcome::Again(Duration::from_secs(1)));
         assert_eq!(recorder.sent(), [("10.0.0.1".to_owned(), "deadbeef".to_owned())]);
         let pe = Pe { job: "out".into(), id: 0 };
-        let told = boards.to_tell("n", &pe).unwrap();
+        let told = boards.to_tell("n", &pe, None).unwrap();
         assert_eq!(told.matched.routes().document(), EMPTY);
         if asks {
             boards.has_answered("n", &pe, told.left_out);
@@ -277,6 +278,31 @@ async fn a_pe_is_told_of_a_job_that_was_made_again_when_it_was_answered_without_
         assert_eq!(reconcile(&reconciler, &from).await.unwrap(), Outcome::Done);
         assert_eq!(recorder.sent(), []);
     }
+}
+
+/// Both ends are made again: a pod may come long before it asks, and may ask any replica.
+#[tokio::test]
+async fn a_pod_that_is_younger_than_a_job_made_again_is_told_of_it_as_soon_as_it_has_an_address() {
+    let server = Server::new();
+    two_jobs(&server);
+    let mut late = LateMirrors::of(&server);
+    let boards = Boards::of(&late.mirrors);
+    let (recorder, until_settled) = (Recorder::default(), UntilSettled::new(&boards, |_| ()));
+    let reconciler = RoutesReconciler::new(late.mirrors.clone(), boards, until_settled, recorder.clone());
+    for name in ["out", "in"] {
+        server.remove::<Job>(&Key::new("n", name));
+        server.remove::<ProcessingElement>(&Key::new("n", &format!("{name}-0")));
+        server.remove::<Pod>(&Key::new("n", &format!("{name}-0-x")));
+    }
+    server.remove::<Import>(&Key::new("n", "in-0-0"));
+    server.remove::<Export>(&Key::new("n", "out-0-0"));
+    server.advance(Duration::from_secs(1));
+    one_job(&server, "out", 3, "10.0.0.3");
+    one_job(&server, "in", 4, "10.0.0.4");
+    late.deliver_all();
+    assert_eq!(reconcile(&reconciler, &Key::new("n", "out-0")).await.unwrap(), Outcome::Done);
+    let sent = recorder.sent();
+    assert!(matches!(&*sent, [(to, text)] if to == "10.0.0.3" && text.contains(r#""jobId":4"#)), "{sent:?}");
 }
 
 #[tokio::test]

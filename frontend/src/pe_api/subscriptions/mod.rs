@@ -37,9 +37,12 @@ pub(super) async fn routes_of_pe(
     let (_, element) = api.pe(&caller, &job, Number::of_path(&pe)?)?;
     let pe = Pe { job: Arc::from(&*job), id: element.spec.id };
     let asker = api.callers.asker(caller.address);
-    let (document, left_out) = api.route_documents.make(&api.boards, &caller.namespace, &pe, asker).await?;
+    let speaker = caller.speaks_as(&job, pe.id).ok();
+    let created = speaker.and_then(|speaker| speaker.pod_created);
+    let made = api.route_documents.make(&api.boards, &caller.namespace, (&pe, created), asker).await;
+    let (document, left_out) = made?;
     // Who asks for a head only has heard nothing. An answer counts when it is made.
-    if method == Method::GET && caller.speaks_as(&job, pe.id).is_ok() {
+    if method == Method::GET && speaker.is_some() {
         api.boards.has_answered(&caller.namespace, &pe, left_out);
     }
     Ok(([(CONTENT_TYPE, "application/json")], document))

@@ -17,6 +17,7 @@ use crate::broker::answers::{ToTell, Untold};
 use crate::broker::predecessors::LeftOut;
 use crate::fair_semaphore::FairSemaphore;
 use axum::body::Bytes;
+use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 use streams_broker::Pe;
 use streams_process::background;
@@ -49,7 +50,8 @@ impl Default for RouteDocuments {
 }
 
 impl RouteDocuments {
-    /// The routes of a PE, as PEs read them; and what is not in them yet. The memory is counted until they were sent.
+    /// The routes of a PE, as PEs read them, for its pod, which was created then; and what is not in them yet. The
+    /// memory is counted until they were sent.
     ///
     /// # Errors
     /// They are not known yet, or too many; there is no time or memory for them now.
@@ -57,14 +59,14 @@ impl RouteDocuments {
         &self,
         boards: &Boards,
         namespace: &str,
-        pe: &Pe,
+        (pe, created): (&Pe, Option<Timestamp>),
         asker: Asker,
     ) -> Result<(Bytes, LeftOut), Refusal> {
         let (document, left_out) = if boards.has_few_routes(namespace, pe).map_err(untold)? {
-            let ToTell { matched, left_out } = boards.to_tell(namespace, pe).map_err(untold)?;
+            let ToTell { matched, left_out } = boards.to_tell(namespace, pe, created).map_err(untold)?;
             (matched.routes().document(), left_out)
         } else {
-            self.of_many(boards, namespace, pe, &asker).await?
+            self.of_many(boards, namespace, (pe, created), &asker).await?
         };
         if document.len() <= UNREAD.block {
             return Ok((document.into(), left_out));
@@ -79,14 +81,14 @@ impl RouteDocuments {
         &self,
         boards: &Boards,
         namespace: &str,
-        pe: &Pe,
+        (pe, created): (&Pe, Option<Timestamp>),
         asker: &Asker,
     ) -> Result<(String, LeftOut), Refusal> {
         let turn = timeout(TURN_WITHIN, self.turns.acquire_for(asker.owner())).await;
         let turn = turn.map_err(|_| Refusal::Later("other routes are put together first, try again".to_owned()))?;
         let (boards, namespace, pe) = (boards.clone(), namespace.to_owned(), pe.clone());
         // Who makes way for others must not have the lock of a board meanwhile.
-        let taken = spawn_blocking(move || (boards.to_tell(&namespace, &pe), turn)).await;
+        let taken = spawn_blocking(move || (boards.to_tell(&namespace, &pe, created), turn)).await;
         let (to_tell, turn) = taken.map_err(lost)?;
         let ToTell { matched, left_out } = to_tell.map_err(untold)?;
         let made = background::spawn(move || {

@@ -141,7 +141,7 @@ impl Cluster {
 fn job(name: &str, id: u64) -> Job {
     serde_json::from_value(json!({
         "apiVersion": "streams.ibm.com/v1", "kind": "Job", "metadata": {"name": name, "namespace": "n"},
-        "spec": {"bundle": {"file": "a.sab"}}, "status": {"jobId": id},
+        "spec": {"bundle": {"file": "a.sab"}}, "status": {"jobId": id, "generation": 0},
     }))
     .unwrap()
 }

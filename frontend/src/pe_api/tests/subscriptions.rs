@@ -40,9 +40,7 @@ async fn a_pe_is_answered_once_without_what_has_the_label_of_another_job_than_be
         importing(server, "dstjob-0-0", "dstjob", 0, 0, &subscribed("\"a\" in prop0"));
     });
     cluster.expect(get(SUBSCRIPTIONS), 200, r#""dstjob-0-0":{"jobId":2,"#).await;
-    cluster.server.edit::<Job>(&Key::new("n", "dstjob"), |job| job.status.as_mut().unwrap().job_id = Some(7));
-    cluster.server.edit::<Import>(&Key::new("n", "dstjob-0-0"), |import| import.spec.job_id = 7);
-    cluster.mirrors.deliver_all();
+    made_again(&mut cluster, 7);
     let nothing = r#"{"exports":{},"imports":{}}"#;
     // who asks, how -> whether the new route is in the answer
     let table = [
@@ -55,6 +53,31 @@ async fn a_pe_is_answered_once_without_what_has_the_label_of_another_job_than_be
     for (from, method, expected) in table {
         cluster.expect(Exchange { from, ..send(method, SUBSCRIPTIONS, "") }, 200, expected).await;
     }
+    // Another pod of the PE, which is younger than the job, knows no other.
+    made_again(&mut cluster, 8);
+    let pod = Key::new("n", "srcjob-1-x");
+    let mut younger = cluster.server.get::<Pod>(&pod).unwrap();
+    cluster.server.remove::<Pod>(&pod);
+    (younger.metadata.name, younger.metadata.resource_version) = (Some("srcjob-1-y".to_owned()), None);
+    cluster.server.create(&younger);
+    cluster.mirrors.deliver_all();
+    cluster.expect(get(SUBSCRIPTIONS), 200, r#""dstjob-0-0":{"jobId":8,"#).await;
+}
+
+/// Job `dstjob`, which imports at PE 0, is made again with this number, a second later.
+fn made_again(cluster: &mut Cluster, id: u64) {
+    let (server, key) = (&cluster.server, Key::new("n", "dstjob-0-0"));
+    let import = server.get::<Import>(&key).unwrap();
+    server.remove::<Import>(&key);
+    server.remove::<Job>(&Key::new("n", "dstjob"));
+    server.advance(Duration::from_secs(1));
+    server.create(&job("dstjob", id));
+    let mut again = Import { metadata: import.metadata, spec: import.spec, status: None };
+    again.metadata.owner_references =
+        serde_json::from_value(metadata(server, "Job", "dstjob-0-0", "dstjob")["ownerReferences"].clone()).unwrap();
+    (again.spec.job_id, again.metadata.resource_version) = (id, None);
+    server.create(&again);
+    cluster.mirrors.deliver_all();
 }
 
 /// Port 10 of PE 1 of `srcjob` exports a stream that so many ports import: more than a message may have.

@@ -50,6 +50,7 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
             draft.delete(Owned::Child(Child::Service(*id)), object);
         }
     }
+    clean_up_interfaces(observed, wanted, may_all_go, draft);
     clean_up_texts(observed, generations, may_all_go, draft);
     if !may_all_go {
         return end.into_iter().for_each(|end| draft.wake(end));
@@ -64,8 +65,26 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
             draft.delete(Owned::Child(Child::Region(*index)), object);
         }
     }
+}
+
+/// Deletes exports, imports and what consistent regions have. Exports and imports go as soon as their PEs have lost the
+/// ports: whoever is at the other end would try to connect to them as long as the generation is not rolled out.
+fn clean_up_interfaces(observed: &JobObservation, wanted: &DesiredGeneration, may_all_go: bool, draft: &mut Draft) {
+    let children = &observed.children;
+    let has_lost_ports = |id: &u64| match children.processing_elements.get(id) {
+        // Its pod runs a text without them, or is about to get it.
+        Some(pe) if !pe.object.deleting => {
+            wanted.processing_elements.get(id).is_some_and(|wanted| wanted.is_written_to(pe))
+        }
+        Some(_) | None => true,
+    };
     for (child, object) in &children.interfaces {
-        if !generations.iter().flatten().any(|wanted| wanted.interfaces.contains_key(child)) {
+        let may_go = match child {
+            Child::Export(port) | Child::Import(port) => may_all_go || has_lost_ports(&port.pe),
+            _ => may_all_go,
+        };
+        let is_wanted = |generation: &DesiredGeneration| generation.interfaces.contains_key(child);
+        if may_go && !is_wanted(wanted) && !proposed(observed).is_some_and(is_wanted) {
             draft.delete(Owned::Child(*child), object);
         }
     }

@@ -2,8 +2,12 @@
 //! job-49).
 
 use super::simulation::{JobSimulation, wait_for};
-use crate::controllers::job::decide::{Child, JobAction, JobDecision, Owned, WhichGeneration};
+use crate::controllers::job::child::Port;
+use crate::controllers::job::decide::{Child, JobAction, JobDecision, Owned, WhichGeneration, decide};
+use crate::controllers::job::observed::{DesiredGeneration, JobObservation, Loaded, ObservedObject};
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use streams_api::names;
 
 /// Brings the objects to what is decided, with no pod starting.
 fn write(simulation: &mut JobSimulation) {
@@ -38,6 +42,7 @@ fn a_pe_goes_when_every_other_runs_a_text_that_does_not_know_it_whatever_was_com
     write(&mut simulation);
     assert_eq!(removed(&first, &simulation), [5]);
     assert!(!simulation.has_service(5));
+    assert!(simulation.export(5).is_none(), "others would try to connect to it");
     let rollout = simulation.status().rollout.unwrap();
     assert!(rollout.finished_at.is_none() && rollout.unfinished_since.is_some(), "{rollout:?}");
     simulation.settle();
@@ -65,6 +70,64 @@ fn a_pe_does_not_go_because_others_were_written_and_the_mirror_still_shows_them_
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!(removed(&first, &simulation), [5]);
+}
+
+#[test]
+fn exports_and_imports_go_with_the_ports_of_their_pes() {
+    let mut simulation = JobSimulation::running();
+    simulation.resize(0, 4);
+    simulation.until_committed(1);
+    simulation.leader.catch_up();
+    let mut observed = simulation.leader.observed();
+    let committed = observed.committed.as_ref().and_then(Loaded::whole).unwrap().clone();
+    // PE 1 is about to be restarted, PE 2 stays, PE 77 is gone.
+    let left: Vec<Child> = [1, 2, 77]
+        .map(|pe| Port { pe, id: 9 })
+        .into_iter()
+        .flat_map(|port| [Child::Export(port), Child::Import(port)])
+        .collect();
+    let object = ObservedObject { applied: "earlier".to_owned(), ..ObservedObject::default() };
+    observed.children.interfaces.extend(left.iter().map(|child| (*child, object.clone())));
+    let deleted = |observed: &JobObservation| -> Vec<u64> {
+        let JobDecision::Work(actions) = decide(observed).0 else { panic!("a step") };
+        let of = |action: &JobAction| match action {
+            JobAction::Delete(Owned::Child(Child::Export(port) | Child::Import(port)), _) => Some(port.pe),
+            _ => None,
+        };
+        actions.iter().filter_map(of).collect()
+    };
+    assert_eq!(deleted(&observed), [2, 77, 2, 77]);
+    // A proposal has one of them again.
+    let mut next = DesiredGeneration { generation: 2, ..committed.clone() };
+    next.interfaces.insert(Child::Export(Port { pe: 2, id: 9 }), "next".to_owned());
+    let proposing = JobObservation { proposed: Some(Loaded::Whole(Arc::new(next))), ..observed.clone() };
+    assert_eq!(deleted(&proposing), [77, 2, 77]);
+    // PE 1 has its new text.
+    let wanted = committed.processing_elements[&1].text.processing_element.clone();
+    observed.children.processing_elements.get_mut(&1).unwrap().object.applied = wanted;
+    assert_eq!(deleted(&observed), [1, 2, 77, 1, 2, 77]);
+    observed.children.processing_elements.get_mut(&1).unwrap().object.applied = "earlier".to_owned();
+    observed.children.processing_elements.get_mut(&1).unwrap().object.deleting = true;
+    assert_eq!(deleted(&observed), [1, 2, 77, 1, 2, 77]);
+}
+
+#[test]
+fn what_a_proposal_exports_says_so_before_it_is_there() {
+    let mut simulation = JobSimulation::running();
+    let since = |simulation: &JobSimulation, pe| {
+        simulation.export(pe)?.metadata.annotations?.remove(names::ANNOTATION_SINCE_GENERATION)
+    };
+    simulation.resize(0, 4);
+    simulation.no_step_after("Export");
+    simulation.until(|simulation| simulation.export(8).is_some());
+    assert_eq!((simulation.status().generation, since(&simulation, 8).as_deref()), (Some(0), Some("1")));
+    simulation.steps_again();
+    simulation.settle();
+    // All that goes on later leaves it as it is.
+    simulation.resize(0, 5);
+    simulation.settle();
+    assert_eq!((simulation.status().generation, since(&simulation, 8).as_deref()), (Some(2), Some("1")));
+    assert_eq!(since(&simulation, 5), None);
 }
 
 /// A proposal has it again, because whoever listed the ids in use had not heard of all, and is withdrawn.

@@ -555,6 +555,13 @@ impl Now<'_> {
         } else if let Some(export) = call.object::<Export>() {
             self.is_ours::<Export>(call);
             assert!(self.exports(export.spec.pe_id), "{name} is applied before a plan that has it is stored");
+            let has_it = |committed: &&Arc<Generation>| {
+                committed.member(export.spec.pe_id).is_some_and(|(pe, _)| !pe.exports.is_empty())
+            };
+            if let Some(committed) = self.committed.as_ref().filter(|committed| !has_it(committed)) {
+                let since = export.annotations().get(names::ANNOTATION_SINCE_GENERATION);
+                assert_eq!(since, Some(&(committed.number + 1).to_string()), "{name} would match before the commit");
+            }
         } else if let Some(region) = call.object::<ConsistentRegion>() {
             self.is_ours::<ConsistentRegion>(call);
             let generation = if self.committed.is_some() { &self.committed } else { &self.proposed };

@@ -89,6 +89,10 @@ impl JobSimulation {
         self.server.get::<Service>(&sibling(&names::processing_element(JOB, pe))).is_some()
     }
 
+    pub(in super::super) fn export(&self, pe: u64) -> Option<Export> {
+        self.server.get(&sibling(&names::export(JOB, pe, 0)))
+    }
+
     /// A Service that some earlier generation has left.
     pub(in super::super) fn create_superfluous_service(&self, pe: u64) {
         let mut service = Service::default();

@@ -1,0 +1,126 @@
+//! What becomes of matches when jobs are suspended, resized, and made again.
+
+use crate::broker::answers::{Says, Standing};
+use crate::broker::testing::{Followed, export, import, job};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+use streams_api::names;
+use streams_broker::Pe;
+use streams_kubernetes::Key;
+
+fn pe(job: &str, id: u64) -> Pe {
+    Pe { job: job.into(), id }
+}
+
+#[test]
+fn what_matches_is_of_the_committed_generation_of_a_job_that_does_not_rest() {
+    let job_in = |generation: Option<u64>, is_suspended| {
+        let mut job = job("in", "u2", Some(2));
+        job.status.as_mut().unwrap().generation = generation;
+        job.spec.suspend = is_suspended;
+        job
+    };
+    let import_since = |since: Option<&str>| {
+        let mut import = import("in-0-0", "in", "u2", 2);
+        let since = since.map(|since| (names::ANNOTATION_SINCE_GENERATION.to_owned(), since.to_owned()));
+        import.metadata.annotations = Some(since.into_iter().collect());
+        import
+    };
+    let both = || ["in-0", "out-0"].map(str::to_owned).to_vec();
+    // the generation that has added the import; the importing job, one after the other: its committed generation,
+    // whether it is suspended -> whether it receives
+    type Jobs<'a> = &'a [(Option<u64>, bool, bool)];
+    let table: [(Option<&str>, Jobs<'_>); 6] = [
+        (None, &[(None, false, false), (Some(0), false, true)]),
+        (Some("2"), &[(None, false, false), (Some(1), false, false), (Some(2), false, true), (Some(3), false, true)]),
+        (Some("2"), &[(Some(3), false, true)]),
+        (None, &[(Some(4), false, true), (Some(4), true, false), (Some(5), true, false), (Some(5), false, true)]),
+        (Some("1"), &[(Some(0), true, false), (Some(1), true, false), (Some(1), false, true)]),
+        // Somebody has written another status, and the job controller its own.
+        (Some("2"), &[(Some(2), false, true), (Some(1), false, false), (Some(2), false, true)]),
+    ];
+    for (since, jobs) in table {
+        let followed = Followed::new();
+        followed.mirrors.jobs.insert(job("out", "u1", Some(1)));
+        followed.mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+        followed.mirrors.imports.insert(import_since(since));
+        let mut receives = false;
+        for (generation, is_suspended, expected) in jobs {
+            let said = format!("{since:?}, {generation:?} of {jobs:?}");
+            followed.told();
+            followed.mirrors.jobs.insert(job_in(*generation, *is_suspended));
+            assert_eq!(followed.receivers(), usize::from(*expected), "{said}");
+            let told = followed.told();
+            assert!(*expected == receives || told == both(), "{said}: {told:?}");
+            receives = *expected;
+            // It is there, as an import that nobody sends to.
+            let standing = if *expected { Standing::Connected } else { Standing::Alone };
+            assert_eq!(followed.boards.import(&import_since(since)), standing, "{said}");
+            let since = since.map_or(0, |since| since.parse().unwrap());
+            let is_early = generation.is_none_or(|committed| committed < since);
+            assert_eq!(followed.boards.namespaces()["n"].lock().early.len(), usize::from(is_early), "{said}");
+        }
+        followed.mirrors.imports.remove(&Key::new("n", "in-0-0"));
+        assert!(followed.boards.namespaces()["n"].lock().early.is_empty(), "nothing is kept");
+    }
+}
+
+#[test]
+fn what_a_suspended_job_exports_nobody_receives() {
+    let followed = Followed::new();
+    followed.mirrors.jobs.insert(job("in", "u2", Some(2)));
+    followed.mirrors.imports.insert(import("in-0-0", "in", "u2", 2));
+    followed.mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+    for (is_suspended, expected) in [(false, 1), (true, 0), (false, 1)] {
+        let mut exporter = job("out", "u1", Some(1));
+        exporter.spec.suspend = is_suspended;
+        followed.mirrors.jobs.insert(exporter);
+        assert_eq!(followed.receivers(), expected);
+        // The same job is there again: nobody has to be told that another one has gone.
+        let told = followed.boards.message("n", &pe("in", 0), None).unwrap();
+        assert_eq!(told.says, Says::All, "{is_suspended}");
+    }
+}
+
+#[test]
+fn a_pod_that_is_younger_than_a_job_made_again_is_told_all_at_once() {
+    let made = |uid: &str, id, created: &str| {
+        let mut importer = job("in", uid, Some(id));
+        importer.metadata.creation_timestamp = Some(serde_json::from_value(json!(created)).unwrap());
+        importer
+    };
+    let at = |second: i64| Some(Timestamp::from_second(1_767_225_600 + second).unwrap());
+    let followed = Followed::new();
+    let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+    mirrors.jobs.insert(job("out", "u1", Some(1)));
+    mirrors.jobs.insert(made("u2", 2, "2026-01-01T00:00:00Z"));
+    mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+    let put = |uid: &str, id: u64, ports: u32| {
+        for port in 0..ports {
+            let mut import = import(&format!("in-0-{port}"), "in", uid, id);
+            import.spec.port_id = port;
+            mirrors.imports.insert(import);
+        }
+    };
+    // few routes, and more than a message may have
+    for ports in [1, 600] {
+        mirrors.jobs.insert(made("u2", 2, "2026-01-01T00:00:00Z"));
+        put("u2", 2, ports);
+        mirrors.jobs.insert(made("u3", 3, "2026-01-01T00:00:10Z"));
+        put("u3", 3, ports);
+        let all = if ports == 1 { Says::All } else { Says::Ask };
+        // when the pod was created -> what it is told to do, what is left out of its answer
+        let table =
+            [(at(9), Says::AskTwice, false), (None, Says::AskTwice, false), (at(10), all, true), (at(60), all, true)];
+        for (created, says, is_complete) in table {
+            let told = boards.to_tell("n", &pe("out", 0), created).unwrap();
+            let said = boards.message("n", &pe("out", 0), created).unwrap().says;
+            assert_eq!((said, told.left_out.is_empty()), (says, is_complete), "{ports} {created:?}");
+            let receivers: usize = told.matched.receivers.iter().map(|(_, to)| to.len()).sum();
+            assert_eq!(receivers, if is_complete { ports as usize } else { 0 }, "{ports} {created:?}");
+        }
+        let told = boards.to_tell("n", &pe("out", 0), at(9)).unwrap();
+        boards.has_answered("n", &pe("out", 0), told.left_out);
+        assert_eq!(boards.message("n", &pe("out", 0), at(9)).unwrap().says, all, "{ports}");
+    }
+}
