@@ -220,8 +220,9 @@ impl<K: Clone + Ord + Hash> State<K> {
         }
         let most_of_one = self.sharing.of_namespace();
         let in_progress_of = &self.in_progress_of;
-        let mut going_on = in_progress_of.keys().chain(self.urgent.namespaces()).chain(self.normal.namespaces());
-        let most_in_trouble = self.sharing.in_trouble(going_on.any(|namespace| !is_in_trouble(namespace)));
+        let queued = self.urgent.namespaces().chain(self.normal.namespaces());
+        let others_go_on = in_progress_of.keys().chain(queued).any(|namespace| !is_in_trouble(namespace));
+        let most_in_trouble = self.sharing.in_trouble(others_go_on);
         let in_trouble = || {
             let of_troubled = in_progress_of.iter().filter(|(namespace, _)| is_in_trouble(namespace));
             of_troubled.fold(InProgress::default(), |sum, (_, of_namespace)| sum.and(*of_namespace))
@@ -532,8 +533,8 @@ mod tests {
         let now = Instant::now();
         let owner = |key: &String| Owner { namespace: key[..1].into(), object: key[1..].into() };
         use Urgency::{Urgent, Usual};
-        // workers; how urgent it is what namespaces want, which they are, which are in trouble, whether another one goes
-        // on -> workers that they have; that another one has then for what is not urgent, and for what is
+        // workers; how urgent it is what namespaces want, which they are, which are in trouble, whether another one
+        // goes on -> workers that they have; that another one has then for what is not urgent, and for what is
         let table = [
             (24, Usual, "abcd", "", false, [12, 0, 12]),
             (24, Usual, "abcd", "a", false, [12, 0, 12]),

@@ -1,7 +1,7 @@
 //! Actions that came to nothing and say that others would, too (rule call-7): the namespace is being deleted, or a
-//! write was not answered, perhaps because an admission webhook is down for objects of its kind. Each such call may take
-//! as long as a call may, so a turn ends with the first of them. The next turn begins with all other kinds, and goes on
-//! within the kind after what has failed: what fails keeps nothing else from being done.
+//! write was not answered, perhaps because an admission webhook is down for objects of its kind. Each such call may
+//! take as long as a call may, so a turn ends with the first of them. The next turn begins with all other kinds, and
+//! goes on within the kind after what has failed: what fails keeps nothing else from being done.
 //!
 //! Knows: actions and errors. Must not know: how an action is carried out. Pure.
 
@@ -34,9 +34,9 @@ impl LastInVain {
         self.0.is_empty()
     }
 
-    /// Puts the actions of a turn in order: those of kinds that came to nothing last come last, each kind beginning with
-    /// the action after the one that failed. Before all others come those that concern requests to resize: somebody
-    /// waits for them, and a turn may come to no more than a few.
+    /// Puts the actions of a turn in order: those of kinds that came to nothing last come last, each kind beginning
+    /// with the action after the one that failed. Before all others come those that concern requests to resize:
+    /// somebody waits for them, and a turn may come to no more than a few.
     pub(super) fn put_last(&self, actions: &mut [&JobAction]) {
         if self.is_empty() {
             return;
@@ -54,8 +54,8 @@ impl LastInVain {
         }
     }
 
-    /// Of these actions, which were all that there were to do, those in `tried` were tried, each with whether it came to
-    /// nothing, in the order of the turn.
+    /// Of these actions, which were all that there were to do, those in `tried` were tried, each with whether it came
+    /// to nothing, in the order of the turn.
     pub(super) fn note(&mut self, actions: &[&JobAction], tried: &[(&JobAction, bool)]) {
         let is_of = |last: &JobAction, action: &JobAction| kind(last) == kind(action);
         self.0.retain(|last| {
@@ -78,7 +78,8 @@ fn concerns_requests(action: &JobAction) -> bool {
     matches!(action, JobAction::Admit | JobAction::Tell(..) | JobAction::WriteWidth(_) | JobAction::TakeOver { .. })
 }
 
-/// The kind of the objects that an action writes or deletes. `None` for the start of long work, which writes for itself.
+/// The kind of the objects that an action writes or deletes. `None` for the start of long work, which writes for
+/// itself.
 fn kind(action: &JobAction) -> Option<Cow<'static, str>> {
     Some(match action {
         JobAction::Start(_) => return None,
@@ -166,7 +167,8 @@ mod tests {
             (apply(Child::Service(1)), apply(Child::Service(2)), apply(Child::ProcessingElement(1)), config_map("a"));
         let gone = JobAction::Delete(Owned::Child(Child::Service(3)), Propagation::Background);
         let all = [&service, &other, &pe, &map];
-        // came to nothing before, what there is to do, what was tried and came to nothing or not -> what came to nothing
+        // what came to nothing before, what there is to do, what was tried and whether that came to nothing -> what comes
+        // last
         let table: [(&[&JobAction], &[&JobAction], &[(&JobAction, bool)], &[&JobAction]); 8] = [
             (&[], &all, &[(&service, true), (&pe, false)], &[&service]),
             (&[], &all, &[(&service, true), (&pe, true), (&other, true)], &[&pe, &other]),

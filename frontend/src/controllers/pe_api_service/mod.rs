@@ -140,8 +140,8 @@ pub(crate) enum PeApiServiceDecision {
         /// The slices have other addresses, or were not compared for long.
         slices: bool,
     },
-    /// Nobody needs it any more. It may be there although it is not seen: somebody may have taken the label by which the
-    /// mirror knows it.
+    /// Nobody needs it any more. It may be there although it is not seen: somebody may have taken the label by which
+    /// the mirror knows it.
     Delete,
 }
 
