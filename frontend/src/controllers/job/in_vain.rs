@@ -167,8 +167,8 @@ mod tests {
             (apply(Child::Service(1)), apply(Child::Service(2)), apply(Child::ProcessingElement(1)), config_map("a"));
         let gone = JobAction::Delete(Owned::Child(Child::Service(3)), Propagation::Background);
         let all = [&service, &other, &pe, &map];
-        // what came to nothing before, what there is to do, what was tried and whether that came to nothing -> what comes
-        // last
+        // what came to nothing before, what there is to do, what was tried and whether that came to nothing -> what
+        // comes last
         let table: [(&[&JobAction], &[&JobAction], &[(&JobAction, bool)], &[&JobAction]); 8] = [
             (&[], &all, &[(&service, true), (&pe, false)], &[&service]),
             (&[], &all, &[(&service, true), (&pe, true), (&other, true)], &[&pe, &other]),
