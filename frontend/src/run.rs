@@ -81,7 +81,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let asked_to_stop = signals()?.child_token();
     let metrics = Metrics::new("streams_frontend");
     let mut lease = options.lease()?;
-    let config = configuration(options.kube_context.clone()).await?;
+    let config = configuration(options.kube_context.as_deref())?;
     if let Some(lease) = lease.as_mut().filter(|lease| lease.namespace.is_empty()) {
         lease.namespace.clone_from(&config.default_namespace);
     }
@@ -385,10 +385,10 @@ fn signals() -> anyhow::Result<CancellationToken> {
 }
 
 /// The cluster of a context of the kubeconfig; without one, of its current context or of the pod.
-async fn configuration(context: Option<String>) -> anyhow::Result<Config> {
+fn configuration(context: Option<&str>) -> anyhow::Result<Config> {
     let is_named = context.is_some();
     // kube's messages have their causes in them already.
-    let config = match configuration::from_kubeconfig(context).await {
+    let config = match configuration::from_kubeconfig(context) {
         Err(of_kubeconfig) if !is_named => Config::incluster().map_err(|of_pod| anyhow!("{of_pod}; {of_kubeconfig}")),
         config => config.map_err(|error| anyhow!("{error}")),
     };

@@ -48,7 +48,8 @@ async fn run(arguments: Arguments) -> anyhow::Result<Ending> {
     // Fails only if there is a provider already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // kube's message has its causes in it already.
-    let mut config = configuration::from_kubeconfig(arguments.context).await.map_err(|error| anyhow!("{error}"))?;
+    let mut config =
+        configuration::from_kubeconfig(arguments.context.as_deref()).map_err(|error| anyhow!("{error}"))?;
     if let Some(namespace) = arguments.namespace {
         config.default_namespace = namespace;
     }
