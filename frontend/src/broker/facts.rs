@@ -2,7 +2,7 @@
 //!
 //! Knows: the fields of both kinds. Must not know: which of them count.
 
-use spl_expression::{Expression, Limits, Properties, PropertyType, Value, ValueError};
+use spl_expression::{Expression, Limits, Properties, PropertyType, Value, ValueError, is_no_filter};
 use std::sync::Arc;
 use streams_api::{Export, Import, StreamProperty};
 use streams_broker::{self as broker, Application, NamedStream, Pe, Port, Subscription};
@@ -155,7 +155,7 @@ pub(crate) fn import(object: &Import) -> Result<broker::Import, Problem> {
         subscription,
         filter: None,
     };
-    match streams.filter.as_deref().filter(|filter| !filter.is_empty()).map(ToldFilter::of).transpose()? {
+    match streams.filter.as_deref().filter(|filter| !is_no_filter(filter)).map(ToldFilter::of).transpose()? {
         None | Some(ToldFilter::None) => {}
         Some(ToldFilter::Text(text)) => import.filter = Some(text),
         // It asks for nothing.
@@ -272,6 +272,10 @@ mod tests {
         // filter -> what PEs are told, and whether the stream is asked for
         let table = [
             ("", Ok((None, true))),
+            (" \t", Ok((None, true))),
+            ("a < -1.5", Ok((Some("a < -1.5"), true))),
+            ("hash == 5 && true", Ok((Some("hash == 5"), true))),
+            ("true && a < -1e-05", Ok((Some("a < -1.0E-5"), true))),
             ("a == 1", Ok((Some("a == 1"), true))),
             ("a  ==  1", Ok((Some("a  ==  1"), true))),
             ("(a == 1) && true", Ok((Some("(a == 1)"), true))),
@@ -282,6 +286,7 @@ mod tests {
             ("false && (a == 1)", Ok((None, false))),
             ("true == 1", Err("filter: PEs take true and false")),
             ("a == b", Err("filter: the right side has to be")),
+            ("a == - 1.5", Err("filter: an operand is expected")),
         ];
         for (filter, expected) in table {
             let streams = json!({"filter": filter, "nameBasedImports": {"0":

@@ -6,6 +6,7 @@ use super::errors;
 use crate::run_time::Problem;
 use crate::run_time::exports::ExportChange;
 use crate::run_time::imports::{DEFAULT_SCOPE, ImportChange};
+use spl_expression::is_no_filter;
 use std::collections::BTreeSet;
 use streams_api::{ImportedStreams as Asked, NameBasedImport, PropertyBasedImport, StreamProperty};
 use streams_proto::subscription::v1::update_export_request::Change as OfExport;
@@ -190,10 +191,10 @@ fn by_properties(field: &str, asked: &Subscription, before: &Asked) -> Result<Pr
     })
 }
 
-/// A filter; an empty one is none.
+/// A filter; an empty one is none, and so is one of blanks.
 fn wanted(field: &str, filter: &str) -> Result<Option<String>, Status> {
     short(field, filter, TEXT_MAX)?;
-    Ok(Some(filter.to_owned()).filter(|filter| !filter.is_empty()))
+    Ok(Some(filter.to_owned()).filter(|filter| !is_no_filter(filter)))
 }
 
 fn or(text: &str, otherwise: impl FnOnce() -> String) -> String {

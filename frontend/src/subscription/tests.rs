@@ -330,10 +330,12 @@ async fn subscriptions_and_filters_are_set_edited_and_reset() {
     // changes -> subscription, filter, streams by name, whether somebody sends, whether it was changed at run time
     type Row<'a> = (Vec<Option<OfImport>>, Option<&'a str>, &'a str, &'a [&'a str], bool, bool);
     let back = || Some(OfImport::Reset(Reset {}));
-    let table: [Row<'_>; 10] = [
+    let table: [Row<'_>; 12] = [
         (vec![edit_streams(subscribe("n > 1"), None)], Some("n > 1"), "", &[], false, true),
         (vec![edit_streams(None, Some("x == 1"))], Some(a), "x == 1", &[], true, true),
         (vec![edit_streams(None, Some("x == 1")), edit_streams(None, Some(""))], Some(a), "", &[], true, true),
+        (vec![edit_streams(None, Some("x == 1")), edit_streams(None, Some(" \t"))], Some(a), "", &[], true, true),
+        (vec![edit_streams(None, Some("hash < -1.5"))], Some(a), "hash < -1.5", &[], true, true),
         (
             vec![edit_streams(subscribe("n"), Some("x")), edit_streams(subscribe(a), None)],
             Some(a),

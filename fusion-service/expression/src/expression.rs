@@ -90,8 +90,8 @@ pub(crate) struct Node {
 }
 
 /// An expression. `Display` prints it canonically: one blank around binary operators, texts in double quotes, floats as
-/// Java writes them (rule expression-9). What is printed parses, and prints the same again. Two are equal if they are
-/// written alike, blanks included.
+/// Java writes them (rule expression-9). What is printed parses, as a filter if it was read as one, and prints the same
+/// again. Two are equal if they are written alike, blanks included.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression {
     pub(crate) source: Arc<str>,

@@ -1,19 +1,20 @@
-//! Filters: the part of the language that PEs can read (rule expression-15).
+//! Filters: what PEs can read (rule expression-15).
 //!
-//! The filter of an import is evaluated by the PEs that export to it, tuple by tuple, in a language of their own.
-//! Whoever hands a filter on asks here first, because a PE ends that is sent one which it cannot read. So it is refused
-//! here what their parser does not read to its end, what it takes for no condition, or for two, and texts whose escapes
-//! it cannot decode. What it reads and can make nothing of, such as the name of an attribute that there is not, is not
+//! The filter of an import is evaluated by the PEs that export to it, tuple by tuple, in a language of their own: a part
+//! of the expression language, but for numbers with a sign and for blanks. Whoever hands a filter on asks here first,
+//! because a PE ends that is sent one which it cannot read. So it is refused here what their parser does not read to its
+//! end, what it takes for no condition, or for two, and texts whose escapes it cannot decode. What it reads and can make nothing of, such as the name of an attribute that there is not, is not
 //! known here. `true` and `false` are such names where a condition stands: whoever writes a filter asks for
 //! [`Expression::check_conditions`] besides, because a PE that knows no such attribute sends all tuples.
 //!
 //! Knows: what may stand where. Must not know: attributes, their types, how a filter is evaluated.
 //!
-//! Invariants: every filter is an expression; what is made of one by [`Expression::without_constants`] is a filter.
+//! Invariants: what is printed of a filter is one, and so is what [`Expression::without_constants`] makes of it.
 
 use crate::expression::{Expression, Kind, Node, NodeId};
 use crate::integer::Integer;
 use crate::operation::{Binary, Precedence, Prefix};
+use crate::token::{Dialect, FILTER_BLANKS};
 use crate::value::Value;
 use crate::{Error, Limits};
 
@@ -60,17 +61,24 @@ enum Form {
     Node(usize),
 }
 
+/// Whether a text stands for no filter: PEs take blanks off both ends before they look whether anything is there.
+#[must_use]
+pub fn is_no_filter(text: &str) -> bool {
+    text.trim_matches(FILTER_BLANKS).is_empty()
+}
+
 impl Expression {
     /// Reads a filter.
     ///
     /// # Errors
-    /// The text is no expression ([`Expression::parse`]), or one that PEs cannot read.
+    /// PEs cannot read the text, or it stands for no filter ([`is_no_filter`]), or it is longer or deeper than the
+    /// limits.
     pub fn parse_filter(text: &str, limits: &Limits) -> Result<Self, Error> {
         // PEs read up to the first of them.
         if let Some(offset) = text.find('\0') {
             return Err(Error { message: "a filter has no zero characters".to_owned(), offset });
         }
-        let filter = Self::parse(text, limits)?;
+        let filter = Self::read(text, Dialect::Filters, limits)?;
         filter.check_as_filter().map(|()| filter)
     }
 
@@ -385,9 +393,57 @@ mod tests {
             "a << 1 >> 2 == 3",
             "(a & 1) == 1",
             "((a & 1) | 2) != 0",
+            // As PEs write them.
+            "x < -1.5",
+            "x > -0.5",
+            "x > -1e-05",
+            "-1.5 in l",
+            "(a + -1.5) > 2",
+            "x == -0",
+            "x != +1.5E+3",
+            "a[+1] == +7",
+            "a -1 == 0",
+            "a--1==-.5",
+            "a == 007",
+            "a == 010.5",
+            "a == -12l",
+            "5lin l",
+            "hash == 5",
+            "hash",
+            "5 in hash[1]",
+            "!(hash + 1) == 2",
+            "\u{b}a\u{b}== 1\u{b}",
         ] {
             assert_eq!(problem(text), None, "{text}");
+            let printed = Expression::parse_filter(text, &Limits::default()).unwrap().to_string();
+            let again = Expression::parse_filter(&printed, &Limits::default()).map(|filter| filter.to_string());
+            assert_eq!(again.as_deref(), Ok(&*printed), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_printed_of_a_filter_has_the_same_numbers() {
+        let table = [
+            ("x<-1.5", "x < -1.5"),
+            ("x > -1e-05", "x > -1.0E-5"),
+            ("-0.5 in l", "-0.5 in l"),
+            ("a -1 - -1 == +007", "a - 1 - -1 == 7"),
+            ("a == -0", "a == 0"),
+            ("a == -0.", "a == -0.0"),
+            ("a == 12l", "a == 12"),
+            ("a == 1e-400", "a == 0.0"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(Expression::parse_filter(text, &Limits::default()).unwrap().to_string(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn blanks_only_are_no_filter() {
+        for (text, expected) in [("", true), (" \t\r\n\u{b}\u{c}", true), (" a ", false), ("\u{a0}", false)] {
+            assert_eq!(is_no_filter(text), expected, "{text:?}");
+        }
+        assert_eq!(problem(" "), Some((1, "an operand is missing at the end".to_owned())));
     }
 
     #[test]
@@ -445,8 +501,16 @@ mod tests {
             ("(a & b) == 4", 3, "the right side has to be an integer in a filter"),
             ("a & 1 == 1", 6, "the left side has to be an attribute, or arithmetic with one"),
             ("(a == 1) == true", 9, "the left side has to be an attribute, or arithmetic with one"),
+            ("a == - 1", 5, "an operand is expected instead of -"),
+            ("a == --1", 5, "an operand is expected instead of -"),
+            ("-a == 1", 0, "an operand is expected instead of -"),
+            ("a == -.", 5, "unexpected character '.'"),
+            ("a < -1e400", 4, "-1e400 is beyond the range of float64"),
+            ("a == 18446744073709551615l", 25, "an operator or the end is expected instead of l"),
+            ("a == 1.5l", 8, "an operator or the end is expected instead of l"),
             ("(int64)a == 1", 0, "a filter has no casts"),
             ("hash(a) == 1", 0, "a filter has no hash"),
+            ("a hash", 2, "an operator or the end is expected instead of hash; the word is reserved"),
             ("a == getChannel()", 5, "a filter has no channel functions"),
             ("'x' == s", 0, "a filter has texts between \" only"),
             ("s == 'x'", 5, "a filter has texts between \" only"),
@@ -483,6 +547,19 @@ mod tests {
         ];
         for (text, offset, message) in table {
             assert_eq!(problem(text), Some((offset, message.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn floats_have_as_many_digits_as_pes_can_count() {
+        let nines = "9".repeat(308);
+        let zeros = "0".repeat(400);
+        for part in [format!("0.{nines}"), format!("0.{zeros}{nines}"), format!("{zeros}.5"), format!("1e-{zeros}2")] {
+            assert_eq!(problem(&format!("x > {part}")), None, "{part}");
+        }
+        for part in [format!("0.{nines}9"), format!("-{nines}9.0e-9"), format!("1e-{nines}9"), format!("0e{nines}9")] {
+            let (offset, message) = problem(&format!("x > {part}")).unwrap();
+            assert!(offset == 4 && message.ends_with("... has more than 308 digits in a row"), "{message}");
         }
     }
 }

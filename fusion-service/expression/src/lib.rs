@@ -20,12 +20,13 @@
 //!
 //! A text becomes tokens (`token`), then a tree in an arena (`parser`, `expression`); `folding` makes a smaller
 //! tree of it, `evaluation` a value; both ask `operation` what an operator does. `necessity` says which properties an
-//! expression cannot be true without, so that not each has to be tried; `filter` which expressions PEs can read as
-//! filters. Beside them stand the textual substitutions for texts that are no expressions (`substitution`) and numbers
-//! as Java writes them (`java`).
+//! expression cannot be true without, so that not each has to be tried; `filter` which texts PEs can read as filters.
+//! Beside them stand the textual substitutions for texts that are no expressions (`substitution`) and numbers as Java
+//! writes them (`java`).
 //!
-//! Knows nothing of ADL, jobs, exports or Kubernetes. Invariants: printing and parsing again gives the same text; no
-//! input makes it recurse or spend more than a bound; the same input gives the same result.
+//! Knows nothing of ADL, jobs, exports or Kubernetes. Invariants: printing and reading again as the same (expression or
+//! filter) gives the same text; no input makes it recurse or spend more than a bound; the same input gives the same
+//! result.
 
 mod evaluation;
 mod expression;
@@ -43,6 +44,7 @@ mod value;
 
 pub use evaluation::{Evaluation, Selected, Selection};
 pub use expression::Expression;
+pub use filter::is_no_filter;
 pub use integer::Integer;
 pub use java::{java_double, java_float};
 pub use necessity::{Need, Needs, Scalar};

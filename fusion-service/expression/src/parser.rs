@@ -2,7 +2,7 @@
 
 use crate::expression::{Expression, Kind, Node, NodeId};
 use crate::operation::{Binary, Precedence, Prefix};
-use crate::token::{Lexer, Placed, Token};
+use crate::token::{Dialect, Lexer, Placed, Token};
 use crate::value::{ScalarType, Value, beginning_of};
 use crate::{Error, Limits};
 use std::sync::Arc;
@@ -46,12 +46,20 @@ impl Expression {
     /// The text is no expression, or longer or deeper than the limits. An empty text is no expression: a caller for
     /// whom it has a meaning does not parse it.
     pub fn parse(text: &str, limits: &Limits) -> Result<Self, Error> {
+        Self::read(text, Dialect::Expressions, limits)
+    }
+
+    /// Reads an expression in one of the languages.
+    ///
+    /// # Errors
+    /// As [`Expression::parse`].
+    pub(crate) fn read(text: &str, dialect: Dialect, limits: &Limits) -> Result<Self, Error> {
         if text.len() > limits.length || u32::try_from(text.len()).is_err() {
             let message = format!("the expression has {} octets, more than {}", text.len(), limits.length);
             return Err(Error { message, offset: 0 });
         }
-        let mut parser =
-            Parser { text, lexer: Lexer::new(text), limits: *limits, nodes: Vec::new(), frames: Vec::new(), depth: 0 };
+        let lexer = Lexer::new(text, dialect);
+        let mut parser = Parser { text, lexer, limits: *limits, nodes: Vec::new(), frames: Vec::new(), depth: 0 };
         parser.run()?;
         Ok(Self { source: Arc::from(text), nodes: parser.nodes })
     }
@@ -84,7 +92,7 @@ impl<'t> Parser<'t> {
     /// Reads up to and including the next word, literal or call.
     fn operand(&mut self) -> Result<(), Error> {
         loop {
-            let Some(placed) = self.lexer.next()? else {
+            let Some(placed) = self.lexer.operand()? else {
                 return Err(Error { message: "an operand is missing at the end".to_owned(), offset: self.text.len() });
             };
             let kind = match placed.token {
@@ -98,19 +106,22 @@ impl<'t> Parser<'t> {
                     }
                     continue;
                 }
-                Token::Hash => {
-                    match self.lexer.next()? {
-                        Some(Placed { token: Token::OpenGroup, .. }) => self.open(Waiting::Hash, &placed)?,
-                        _ => return Err(Error { message: "hash without (".to_owned(), offset: placed.offset }),
-                    }
+                Token::Hash if self.opens_call()? => {
+                    self.open(Waiting::Hash, &placed)?;
                     continue;
+                }
+                Token::Hash if self.lexer.dialect() == Dialect::Expressions => {
+                    return Err(Error { message: "hash without (".to_owned(), offset: placed.offset });
                 }
                 Token::Prefix(_) if self.after_prefix() => return Err(self.unexpected(&placed, "an operand")),
                 Token::Prefix(operator) => {
                     self.frames.push(Frame { waiting: Waiting::Prefix(operator), offset: placed.offset as u32 });
                     continue;
                 }
-                Token::Word(_) => Kind::Word(placed.offset as u32..(placed.offset + placed.written.len()) as u32),
+                // No keyword of SPL: the name of an attribute.
+                Token::Word(_) | Token::Hash => {
+                    Kind::Word(placed.offset as u32..(placed.offset + placed.written.len()) as u32)
+                }
                 Token::Intrinsic(intrinsic) => Kind::Intrinsic(intrinsic),
                 Token::Integer(integer) => Kind::Literal(Value::Int64(integer)),
                 Token::Float(float) => Kind::Literal(Value::Float64(float)),
@@ -121,6 +132,16 @@ impl<'t> Parser<'t> {
             self.close_prefix();
             return Ok(());
         }
+    }
+
+    /// A parenthesis right after `hash` makes a call of it.
+    fn opens_call(&mut self) -> Result<bool, Error> {
+        let mut ahead = self.lexer;
+        let opens = matches!(ahead.next()?, Some(Placed { token: Token::OpenGroup, .. }));
+        if opens {
+            self.lexer = ahead;
+        }
+        Ok(opens)
     }
 
     /// `type)` right after a parenthesis makes a cast of it.

@@ -1,6 +1,7 @@
 //! From text to tokens: longest match, white space separates (rule expression-1).
 //!
-//! A character that belongs to no token is an error: a malformed expression is reported where it was written.
+//! A character that belongs to no token is an error: a malformed expression is reported where it was written. Filters
+//! have numbers of another form, and another blank (rule expression-15).
 
 use crate::Error;
 use crate::integer::Integer;
@@ -36,22 +37,61 @@ pub(crate) struct Placed<'t> {
     pub(crate) written: &'t str,
 }
 
+/// Whose language a text is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// That of subscriptions, and of all that the compiler reads.
+    Expressions,
+    /// That of PEs.
+    Filters,
+}
+
+impl Dialect {
+    /// What separates tokens.
+    fn blanks(self) -> &'static [char] {
+        match self {
+            Self::Expressions => &[' ', '\t', '\r', '\n', '\u{c}'],
+            Self::Filters => FILTER_BLANKS,
+        }
+    }
+}
+
+/// What PEs take for blanks.
+pub(crate) const FILTER_BLANKS: &[char] = &[' ', '\t', '\r', '\n', '\u{b}', '\u{c}'];
+
+/// Digits of a part of a float, after its zeros, that PEs are sure to read.
+const FILTER_DIGITS: usize = 308;
+
 /// Reads tokens one after the other. Copies are cheap: a copy looks ahead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lexer<'t> {
     text: &'t str,
     position: usize,
+    dialect: Dialect,
 }
 
 impl<'t> Lexer<'t> {
-    pub(crate) fn new(text: &'t str) -> Self {
-        Self { text, position: 0 }
+    pub(crate) fn new(text: &'t str, dialect: Dialect) -> Self {
+        Self { text, position: 0, dialect }
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.dialect
     }
 
     /// The next token; nothing at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Placed<'t>>, Error> {
+        self.token(false)
+    }
+
+    /// The next token, where an operand may stand. There a sign belongs to its number in a filter.
+    pub(crate) fn operand(&mut self) -> Result<Option<Placed<'t>>, Error> {
+        self.token(self.dialect == Dialect::Filters)
+    }
+
+    fn token(&mut self, is_signed: bool) -> Result<Option<Placed<'t>>, Error> {
         let rest = &self.text[self.position..];
-        let rest = rest.trim_start_matches([' ', '\t', '\r', '\n', '\u{c}']);
+        let rest = rest.trim_start_matches(self.dialect.blanks());
         let offset = self.text.len() - rest.len();
         let Some(first) = rest.chars().next() else {
             self.position = self.text.len();
@@ -59,8 +99,15 @@ impl<'t> Lexer<'t> {
         };
         let (token, length) = match first {
             'A'..='Z' | 'a'..='z' | '_' | '$' => word(rest),
-            '0'..='9' | '.' => number(rest),
-            '-' if rest[1..].starts_with(|digit: char| matches!(digit, '1'..='9')) => negative_integer(rest),
+            '0'..='9' | '.' => number(rest, 0, self.dialect),
+            '+' | '-' if is_signed && rest[1..].starts_with(|next: char| next.is_ascii_digit() || next == '.') => {
+                number(rest, 1, self.dialect)
+            }
+            '-' if self.dialect == Dialect::Expressions
+                && rest[1..].starts_with(|next: char| matches!(next, '1'..='9')) =>
+            {
+                negative_integer(rest)
+            }
             '"' | '\'' => text(rest),
             _ => symbol(rest),
         }
@@ -96,14 +143,19 @@ fn word(rest: &str) -> Scanned<'_> {
     Ok((token, word.len()))
 }
 
-/// `0`, `12`, `1.5`, `1.`, `.5`, `1e3`, `1.5e-3`. A leading zero is a number of its own.
-fn number(rest: &str) -> Scanned<'_> {
-    let whole = if rest.starts_with('0') { 1 } else { digits(rest) };
-    let fraction = rest[whole..].strip_prefix('.').map(digits);
+/// `0`, `12`, `1.5`, `1.`, `.5`, `1e3`, `1.5e-3`, behind a sign of so many characters. A leading zero is a number of its
+/// own; in a filter it is not, and an integer may end with the `l` of an int64 there.
+fn number(rest: &str, sign: usize, dialect: Dialect) -> Scanned<'_> {
+    let unsigned = &rest[sign..];
+    let whole = match dialect {
+        Dialect::Expressions if unsigned.starts_with('0') => 1,
+        Dialect::Expressions | Dialect::Filters => digits(unsigned),
+    };
+    let fraction = unsigned[whole..].strip_prefix('.').map(digits);
     if whole == 0 && fraction == Some(0) {
         return Err("unexpected character '.'".to_owned());
     }
-    let mut length = whole + fraction.map_or(0, |digits| 1 + digits);
+    let mut length = sign + whole + fraction.map_or(0, |digits| 1 + digits);
     let exponent = rest[length..].strip_prefix(['e', 'E']).and_then(|after| {
         let sign = usize::from(after.starts_with(['+', '-']));
         match digits(&after[sign..]) {
@@ -114,12 +166,24 @@ fn number(rest: &str) -> Scanned<'_> {
     length += exponent.unwrap_or(0);
     let written = &rest[..length];
     if fraction.is_none() && exponent.is_none() {
-        return integer(written);
+        let (token, length) = integer(written)?;
+        let has_suffix = dialect == Dialect::Filters && rest[length..].starts_with('l');
+        return Ok((token, length + usize::from(has_suffix && written.parse::<i64>().is_ok())));
+    }
+    if dialect == Dialect::Filters && has_too_many_digits(written) {
+        return Err(format!("{} has more than {FILTER_DIGITS} digits in a row", beginning_of(written)));
     }
     match written.parse::<f64>() {
         Ok(value) if value.is_finite() => Ok((Token::Float(value), length)),
         _ => Err(format!("{} is beyond the range of float64", beginning_of(written))),
     }
+}
+
+/// Whether PEs may not read a float: they take the digits before and after the point, and those of the exponent, for
+/// numbers of their own, each of which has to fit into a double.
+fn has_too_many_digits(float: &str) -> bool {
+    let mut parts = float.split(|character: char| !character.is_ascii_digit());
+    parts.any(|digits| digits.trim_start_matches('0').len() > FILTER_DIGITS)
 }
 
 fn negative_integer(rest: &str) -> Scanned<'_> {
@@ -189,7 +253,7 @@ mod tests {
     use super::*;
 
     fn tokens(text: &str) -> Result<Vec<String>, Error> {
-        let mut lexer = Lexer::new(text);
+        let mut lexer = Lexer::new(text, Dialect::Expressions);
         let mut written = Vec::new();
         while let Some(placed) = lexer.next()? {
             written.push(placed.written.to_owned());

@@ -1,4 +1,4 @@
-//! An expression of a subscription or filter: parsed, printed, folded, evaluated.
+//! An expression of a subscription, or of what the compiler folds: parsed, printed, folded, evaluated.
 //!
 //! Input: the text.
 

@@ -12,6 +12,7 @@
 pub mod adl;
 mod compilation;
 pub mod expression;
+pub mod filter;
 pub mod grpc_request;
 pub mod layout;
 mod people;
@@ -21,10 +22,11 @@ pub mod submission_values;
 mod tests;
 
 /// All targets, by name.
-pub const TARGETS: [(&str, fn(&[u8])); 6] = [
+pub const TARGETS: [(&str, fn(&[u8])); 7] = [
     ("adl", adl::run),
     ("sab", sab::run),
     ("expression", expression::run),
+    ("filter", filter::run),
     ("submission_values", submission_values::run),
     ("layout", layout::run),
     ("grpc_request", grpc_request::run),

@@ -8,7 +8,7 @@
 //! Knows: which filters the runtime can read. Must not know: routes, sockets.
 
 use anyhow::{Context as _, Result};
-use spl_expression::{Expression, Limits, Properties, Value};
+use spl_expression::{Expression, Limits, Properties, Value, is_no_filter};
 
 /// Lets some tuples through, or all.
 #[derive(Clone, Debug, Default)]
@@ -18,12 +18,12 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// The filter that a text is. An empty one lets all tuples through.
+    /// The filter that a text is. One without anything but blanks lets all tuples through.
     ///
     /// # Errors
     /// When a PE cannot read it.
     pub(crate) fn new(text: &str) -> Result<Self> {
-        if text.is_empty() {
+        if is_no_filter(text) {
             return Ok(Self::default());
         }
         let expression = Expression::parse_filter(text, &Limits::default());
@@ -49,6 +49,8 @@ mod tests {
         let attributes = ["id".to_owned(), "n".to_owned()];
         for (text, passing) in [
             ("", vec![0, 1, 2, 3, 4, 5]),
+            (" ", vec![0, 1, 2, 3, 4, 5]),
+            ("id + -1.5 > 2", vec![4, 5]),
             ("id % 2 == 0", vec![0, 2, 4]),
             ("id > 1 && n < 4", vec![2, 3]),
             ("name == \"a\"", vec![]),

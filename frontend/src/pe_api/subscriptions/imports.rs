@@ -9,6 +9,7 @@ use crate::run_time::imports::{self, ImportChange};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Json;
+use spl_expression::is_no_filter;
 use std::sync::Arc;
 use streams_api::{Import, ImportSpec};
 use streams_kubernetes::Key;
@@ -49,7 +50,7 @@ pub(in super::super) async fn filter(
     path: PortPath,
 ) -> Result<String, Refusal> {
     let (_, import) = found(&api, &caller, &path)?;
-    let filter = import.streams().filter.clone().filter(|filter| !filter.is_empty());
+    let filter = import.streams().filter.clone().filter(|filter| !is_no_filter(filter));
     filter.ok_or_else(|| Refusal::Absent("the port has no filter".to_owned()))
 }
 
@@ -72,7 +73,7 @@ pub(in super::super) async fn set_filter(
 ) -> Result<StatusCode, Refusal> {
     let import = changeable(&api, &caller, &path)?;
     let (text, _memory) = body.text(FILTER).await?;
-    let filter = Some(text.trim().to_owned()).filter(|filter| !filter.is_empty());
+    let filter = Some(text.trim().to_owned()).filter(|filter| !is_no_filter(filter));
     change(&api, &import, ImportChange::Edit { subscription: None, filter: Some(filter) }).await
 }
 

@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod evaluation;
+mod filters;
 mod printing;
 mod robustness;

@@ -25,6 +25,17 @@ const EXPRESSIONS: &[&str] = &[
     "list, of, 1, 2.5, true, \"x\\\"y\"",
 ];
 
+const FILTERS: &[&str] = &[
+    "kind == \"bargains\" && a > 10 || !b",
+    "((5.5 in l) && (d < -1.5)) || (hash == +7l)",
+    "((a + -1e-05) * 2 - 1 << 3) != 0 && true",
+    "~(a % 5 & 6 ^ 7 | 8) == 18446744073709551615",
+    "!(false || l[0] == 007) && ~l[-1] >= -.5E+3",
+    "\u{b}s <= \"\\\"\\x7f\\u00e9\\ud83d\\ude00\"\u{c}",
+    "(true && b || false)",
+    "a -1 == 0",
+];
+
 const VALUES: &[&str] = &[
     "text=x",
     "text=dynamic\nns::Main.width=3\nns::Main.list=a,b,,c\nSub.list=\"q\\\nseconds=1.5e1\nabsent=<&>'",
@@ -47,6 +58,7 @@ pub(crate) fn all() -> Vec<(&'static str, Vec<Seed>)> {
         ("adl", adl),
         ("sab", sab),
         ("expression", texts(EXPRESSIONS)),
+        ("filter", texts(FILTERS)),
         ("submission_values", texts(VALUES)),
         ("layout", (0..).zip(layouts()).map(|(n, bytes)| named(n, bytes)).collect()),
         ("grpc_request", (0..).zip(messages()).map(|(n, bytes)| named(n, bytes)).collect()),
