@@ -9,6 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use spl_expression::is_no_filter;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use streams_api::{ImportedStreams, NameBasedImport, PropertyBasedImport, StreamProperty};
@@ -156,11 +157,21 @@ struct PropertyName {
 }
 
 impl PropertyNames {
-    /// The names that are listed; `None` if all are meant.
-    pub(super) fn listed(self) -> Option<Vec<String>> {
+    /// The names of those that are to be read; `None` if all are. Who lists none asks for all.
+    pub(super) fn into_those_to_read(self) -> Option<Vec<String>> {
+        self.listed().filter(|names| !names.is_empty())
+    }
+
+    /// The names of those that are to be removed; `None` if all are. Who lists none removes none: an operator may do so
+    /// with an empty list.
+    pub(super) fn into_those_to_remove(self) -> Option<Vec<String>> {
+        self.listed()
+    }
+
+    /// The names that are listed; `None` if the scope is all.
+    fn listed(self) -> Option<Vec<String>> {
         let each = |name: PropertyName| name.text.into_iter().chain(name.inner);
-        let names: Vec<String> = self.names.into_iter().flat_map(each).collect();
-        (self.scope != "all" && !names.is_empty()).then_some(names)
+        (self.scope != "all").then(|| self.names.into_iter().flat_map(each).collect())
     }
 }
 
@@ -250,7 +261,7 @@ impl From<Streams> for ImportedStreams {
             import_oper_name: import.import_oper_name,
             index: import.index,
         });
-        let filter = streams.filter.filter(|filter| !filter.is_empty());
+        let filter = streams.filter.filter(|filter| !is_no_filter(filter));
         Self { name_based_imports: named, property_based_import: by_properties, filter }
     }
 }
@@ -261,25 +272,31 @@ mod tests {
 
     #[test]
     fn names_of_properties_are_read_in_both_forms() {
-        // document -> names; None if all are meant
-        let table: [(&str, Option<&[&str]>); 5] = [
-            (r#"<streamPropertyNames scope="all"/>"#, None),
-            (r#"<sam:streamPropertyNames xmlns:sam="x" scope="listed"/>"#, None),
+        // document -> names to be read, to be removed; None if all are meant
+        type Names = Option<&'static [&'static str]>;
+        let table: [(&str, Names, Names); 7] = [
+            (r#"<streamPropertyNames scope="all"/>"#, None, None),
+            (r#"<sam:streamPropertyNames xmlns:sam="x" scope="listed"/>"#, None, Some(&[])),
+            (r#"<streamPropertyNames scope="listed"></streamPropertyNames>"#, None, Some(&[])),
+            ("<streamPropertyNames/>", None, Some(&[])),
             (
                 r#"<streamPropertyNames scope="listed"><name>a</name><name>b</name></streamPropertyNames>"#,
+                Some(&["a", "b"]),
                 Some(&["a", "b"]),
             ),
             (
                 r#"<s:streamPropertyNames xmlns:s="x"><s:name><s:name>a</s:name></s:name></s:streamPropertyNames>"#,
                 Some(&["a"]),
+                Some(&["a"]),
             ),
-            (r#"<streamPropertyNames scope="all"><name>a</name></streamPropertyNames>"#, None),
+            (r#"<streamPropertyNames scope="all"><name>a</name></streamPropertyNames>"#, None, None),
         ];
-        for (text, expected) in table {
+        for (text, to_read, to_remove) in table {
             let read: PropertyNames = quick_xml::de::from_str(text).unwrap();
+            let owned = |names: Names| names.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
             assert_eq!(
-                read.listed().as_deref(),
-                expected.map(|names| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()).as_deref(),
+                (read.clone().into_those_to_read(), read.into_those_to_remove()),
+                (owned(to_read), owned(to_remove)),
                 "{text}"
             );
         }

@@ -10,16 +10,19 @@ use axum::http::Method;
 use axum::http::header::HOST;
 use axum::http::request::Parts;
 use k8s_openapi::jiff::Timestamp;
+use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, ProcessingElement, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How long a caller that nobody knows yet may wait until its address is known. The runtime waits a second in all.
 const KNOWN_WITHIN: Duration = Duration::from_millis(500);
+/// Who waits for news of any PE does not look at each of a crowd.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Who asks: the namespace that the request is about, and the PEs whose pods have the caller's address.
 #[derive(Clone, Debug)]
@@ -180,6 +183,49 @@ impl PeApi {
             }
         };
         timeout(KNOWN_WITHIN, known).await.unwrap_or_default()
+    }
+
+    /// The PE of this number, and the launch count of its pod, which is the caller, as soon as the mirrors show all of
+    /// that: a pod may be faster than the news of its PE.
+    ///
+    /// # Errors
+    /// They do not show it in time: there is no such job or PE, or somebody else asks.
+    pub(super) async fn own_pe_soon(&self, caller: &Caller, job: &str, pe: u64) -> Result<(Key, u64), Refusal> {
+        let (mut addresses, mut elements) = (self.callers.changes(), self.mirrors.processing_elements.changes());
+        let mut jobs = self.mirrors.jobs.changes();
+        let known = async {
+            loop {
+                addresses.mark_unchanged();
+                elements.mark_unchanged();
+                jobs.mark_unchanged();
+                if let Ok(known) = self.own_pe(caller, job, pe) {
+                    return known;
+                }
+                let told = tokio::select! {
+                    told = addresses.changed() => told,
+                    told = elements.changed() => told,
+                    told = jobs.changed() => told,
+                };
+                if told.is_err() {
+                    // Nothing changes any more.
+                    pending::<()>().await;
+                }
+                sleep(LOOK_AGAIN).await;
+            }
+        };
+        match timeout(KNOWN_WITHIN, known).await {
+            Ok(known) => Ok(known),
+            Err(_) => self.own_pe(caller, job, pe),
+        }
+    }
+
+    /// The same, as the mirrors show it now.
+    fn own_pe(&self, caller: &Caller, job: &str, pe: u64) -> Result<(Key, u64), Refusal> {
+        let (key, element) = self.pe(caller, job, pe)?;
+        let pods = self.callers.pods(caller.address);
+        let of_namespace = pods.iter().filter(|pod| *pod.namespace == *caller.namespace);
+        let now = Caller { pes: of_namespace.filter_map(|pod| speaker(self, pod)).collect(), ..caller.clone() };
+        Ok((key, now.speaks_as(job, element.spec.id)?.launch_count))
     }
 
     /// The job of the PE whose pod has this address. `None` if pods of several jobs have it, or if the mirror of jobs

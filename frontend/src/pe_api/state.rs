@@ -61,9 +61,9 @@ pub(super) async fn connectivity(
     put, path = "/api/state/job/{job}/pe/{pe}/connectivity", request_body = String,
     responses(
         (status = 204, description = "recorded"),
-        (status = 400, description = "there is no such job, or the body is none of None, Partial and Full"),
+        (status = 400, description = "the body is none of None, Partial and Full; or no such job, after 1.5 s"),
         (status = 403, description = "the caller is not the pod of this PE; the answer comes after 1.5 s"),
-        (status = 404, description = "there is no such PE"),
+        (status = 404, description = "there is no such PE; the answer comes after 1.5 s"),
         (status = 503, description = "not recorded; the answer comes after 1.5 s"),
     ),
 )]
@@ -74,10 +74,9 @@ pub(super) async fn set_connectivity(
     body: Unread,
 ) -> Result<StatusCode, Refusal> {
     let since = Instant::now();
-    let (key, element) = api.pe(&caller, &job, Number::of_path(&pe)?)?;
-    let launch_count = match caller.speaks_as(&job, element.spec.id) {
-        Ok(speaker) => speaker.launch_count,
-        // It may be the pod, and only this replica does not know yet.
+    let (key, launch_count) = match api.own_pe_soon(&caller, &job, Number::of_path(&pe)?).await {
+        Ok(known) => known,
+        // All of it may be there, and only this replica does not know yet.
         Err(refusal) => return Err(refusal.unheard(since).await),
     };
     let (text, _memory) = match body.text(SHORT).await {

@@ -39,7 +39,7 @@ pub(in super::super) async fn object(
     Ok(Json(spec))
 }
 
-/// The properties of these names, or all.
+/// The properties of these names; all, if the scope is `all` or there are no names.
 #[utoipa::path(
     post, path = "/api/subscriptions/job/{job}/pe/{pe}/export/{port}/properties",
     request_body(content_type = "application/xml", content = Object),
@@ -57,7 +57,7 @@ pub(in super::super) async fn read(
 ) -> Result<Xml<Properties>, Refusal> {
     let (_, export) = found(&api, &caller, &path)?;
     let (names, _memory) = body.xml::<PropertyNames>().await?;
-    let names = names.listed();
+    let names = names.into_those_to_read();
     let is_asked = |property: &&StreamProperty| names.as_ref().is_none_or(|names| names.contains(&property.name));
     Ok(Xml(Properties::of(properties(&export)?.iter().filter(is_asked))))
 }
@@ -169,7 +169,7 @@ pub(in super::super) async fn replace_one(
     change(&api, &export, ExportChange::replace(vec![named(&name, other)?])).await
 }
 
-/// Removes the properties of these names, or all.
+/// Removes the properties of these names; all, if the scope is `all`; none, if there are no names.
 #[utoipa::path(
     delete, path = "/api/subscriptions/job/{job}/pe/{pe}/export/{port}/properties",
     request_body(content_type = "application/xml", content = Object),
@@ -188,7 +188,7 @@ pub(in super::super) async fn remove(
 ) -> Result<StatusCode, Refusal> {
     let export = changeable(&api, &caller, &path)?;
     let (names, _memory) = body.xml::<PropertyNames>().await?;
-    let removed = names.listed().map_or_else(|| ExportChange::Set(Vec::new()), ExportChange::remove);
+    let removed = names.into_those_to_remove().map_or_else(|| ExportChange::Set(Vec::new()), ExportChange::remove);
     change(&api, &export, removed).await
 }
 

@@ -505,6 +505,38 @@ async fn a_pod_that_is_faster_than_the_news_of_its_address_is_heard() {
     cluster.expect(Exchange { from: "10.0.0.7", ..send(Method::PUT, path, "\"Full\"") }, 204, "").await;
 }
 
+/// A report that was answered would not be told again.
+#[tokio::test(start_paused = true)]
+async fn a_report_of_a_pe_that_the_mirrors_do_not_show_is_heard_when_they_do_or_not_at_all() {
+    let path = "/api/state/job/srcjob/pe/1/connectivity";
+    type Objects = fn(&Server);
+    let nothing: Objects = |_| {};
+    let all: Objects = jobs;
+    let job_only: Objects = |server| {
+        server.create(&job("srcjob", 1));
+    };
+    let pe_only: Objects = |server| element(server, "srcjob", 1, PE);
+    // what the mirrors show, what there is besides, of which they show the pods only -> the answer, and when it comes
+    let table = [
+        (nothing, all, 204, 0..500),
+        (job_only, pe_only, 204, 0..500),
+        (nothing, nothing, 400, 1_500..2_500),
+        (job_only, nothing, 404, 1_500..2_500),
+    ];
+    for (shown, besides, status, within) in table {
+        let mut cluster = Cluster::with(shown);
+        besides(&cluster.server);
+        cluster.mirrors.pods.deliver(usize::MAX);
+        let since = tokio::time::Instant::now();
+        cluster.expect(send(Method::PUT, path, "\"Full\""), status, "").await;
+        let took = since.elapsed().as_millis();
+        assert!(within.contains(&took), "{status}: {took} ms");
+        if status == 204 {
+            cluster.expect(get(path), 200, "Full").await;
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn only_pods_of_the_job_change_it_and_only_a_pe_says_how_it_is_connected() {
     let streams = "<importedStreams/>";

@@ -196,6 +196,13 @@ async fn properties_are_read_added_replaced_and_removed() {
     cluster.expect(get(&one("prop0")), 404, "").await;
     cluster.expect(send(Method::DELETE, &all, &names(&["foo", "prop0"])), 400, "no property prop0").await;
     cluster.expect(send(Method::DELETE, &all, &names(&["foo"])), 204, "").await;
+    // An operator removes those of an empty list.
+    let writes = cluster.connection.writes();
+    for nothing in ["<streamPropertyNames scope=\"listed\"/>", "<streamPropertyNames/>"] {
+        cluster.expect(send(Method::DELETE, &all, nothing), 204, "").await;
+    }
+    assert_eq!(cluster.connection.writes(), writes, "nothing has changed");
+    cluster.expect(get(&one("bar")), 200, "<value>7</value>").await;
     cluster.expect(send(Method::DELETE, &all, &everything), 204, "").await;
     let (_, read) = cluster.answer(send(Method::POST, &all, &everything)).await;
     assert_eq!(read.matches("<property ").count(), 0, "{read}");
@@ -233,11 +240,19 @@ async fn filters_and_subscriptions_are_read_and_changed() {
     cluster.expect(get(&filter), 404, "no filter").await;
     cluster.expect(send(Method::PUT, &filter, "some =="), 400, "filter: ").await;
     cluster.expect(send(Method::PUT, &filter, "true"), 400, "filter: ").await;
+    for written_by_pes in ["some < -1.5", "(some + -1e-05) > 2", "-1.5 in some", "hash == 5"] {
+        cluster.expect(send(Method::PUT, &filter, written_by_pes), 204, "").await;
+        let (_, body) = cluster.answer(get(&filter)).await;
+        assert_eq!(body, written_by_pes);
+    }
     cluster.expect(send(Method::PUT, &filter, "some == 1"), 204, "").await;
     let (_, body) = cluster.answer(get(&filter)).await;
     assert_eq!(body, "some == 1");
     cluster.expect(get(&streams), 200, "filter=\"some == 1\"").await;
     cluster.expect(send(Method::PUT, &filter, ""), 204, "").await;
+    cluster.expect(get(&filter), 404, "").await;
+    let blanks = r#"<importedStreams filter=" "><propertyBasedImport subscription="some == 3"/></importedStreams>"#;
+    cluster.expect(send(Method::PUT, &streams, blanks), 204, "").await;
     cluster.expect(get(&filter), 404, "").await;
     let some = r#"<importedStreams filter="b"><propertyBasedImport subscription="some == 2"/></importedStreams>"#;
     cluster.expect(send(Method::PUT, &streams, some), 204, "").await;
