@@ -52,6 +52,21 @@ pub(crate) async fn write<C: Cluster>(
     is_left_alone: impl Fn(&str) -> bool,
 ) -> Result<Written, WriteError> {
     let cut = thread.compute(move || cut(&content)).await??;
+    let changed = write_cut(writer, document, owner, &cut, is_left_alone).await?;
+    Ok(Written { cut, changed })
+}
+
+/// Writes the chunks of a document that was cut. Returns those that somebody else had changed, with the field.
+///
+/// # Errors
+/// The API server did not take one.
+pub(crate) async fn write_cut<C: Cluster>(
+    writer: &Writer<'_, C>,
+    document: &Document,
+    owner: &OwnerReference,
+    cut: &Cut,
+    is_left_alone: impl Fn(&str) -> bool,
+) -> Result<Vec<(String, String)>, Error> {
     let mut chunks = cut.config_maps(document, owner);
     chunks.retain(|chunk| !is_left_alone(&chunk.name_any()));
     // One of its name has other bytes if another version of the compressor wrote it and did not finish, or somebody
@@ -64,7 +79,7 @@ pub(crate) async fn write<C: Cluster>(
         Ok::<_, Error>(field.map(|field| (chunk.name_any(), field)))
     };
     let written: Vec<_> = stream::iter(chunks.into_iter().map(write)).buffer_unordered(WRITES).try_collect().await?;
-    Ok(Written { cut, changed: written.into_iter().flatten().collect() })
+    Ok(written.into_iter().flatten().collect())
 }
 
 /// Reads a document of at most `limit` bytes, or returns why it is not complete.

@@ -386,9 +386,18 @@ impl Entry {
         let recorded = status.plan.iter().chain(status.proposal.as_ref().map(|proposal| &proposal.plan));
         let compiled = match &self.tasks.compile {
             Slot::Done(_, compiled) => Some(&compiled.plan),
-            _ => None,
+            _ => self.tasks.being_stored().map(|stored| &stored.plan),
         };
         if recorded.chain(compiled).all(|plan| plan.sha256 != request.plan) {
+            self.end(TaskKind::Publish);
+            self.tasks.publish = Slot::Idle;
+        }
+    }
+
+    /// The plan that was being stored comes to nothing, and with it the writing of its texts.
+    pub(crate) fn give_up_storing(&mut self) {
+        let Some(plan) = self.tasks.end_storing() else { return };
+        if self.tasks.publish.request().is_some_and(|texts| texts.plan == plan.sha256) {
             self.end(TaskKind::Publish);
             self.tasks.publish = Slot::Idle;
         }
@@ -439,6 +448,11 @@ impl Entry {
     pub(crate) fn wrote(&mut self, name: String, now: Timestamp) {
         self.written.insert(name, now);
         self.refusals.wrote();
+    }
+
+    /// Whether a ConfigMap was written not long ago. The mirror may not show it.
+    pub(crate) fn has_written(&self, name: &str) -> bool {
+        self.written.contains_key(name)
     }
 
     /// ConfigMaps that were just written and that the mirror does not show. `seen` says whether it shows one.

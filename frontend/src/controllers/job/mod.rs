@@ -57,8 +57,8 @@
 //! 2. the ADL in chunks, then its name in the status: pinned; not fetched again once there is a generation
 //!    (rule job-6);
 //! 3. the plan in chunks, then `status.proposal`;
-//! 4. the texts of new and restarted PEs, in ConfigMaps named after their content; those of a resize beside 3
-//!    (rule job-3);
+//! 4. the texts of new and restarted PEs, in ConfigMaps named after their content; those of a resize beside 3, from
+//!    when the plan is known (rule job-3);
 //! 5. host pools, regions, exports, imports, consistent regions, Services, port labels, and the *new* PEs, whose pods
 //!    do not start yet;
 //! 6. the commit: `status.generation`, by compare-and-swap;

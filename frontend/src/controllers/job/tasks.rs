@@ -6,7 +6,7 @@
 //!
 //! Knows: plain values. Must not know: how work is done, nor why it is requested.
 
-use super::generation::Target;
+use super::generation::{Generation, Target};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -88,6 +88,15 @@ pub(crate) struct Compiled {
     pub(crate) texts: Arc<[(u64, String)]>,
 }
 
+/// A plan whose chunks are being written, while its texts are written as well (rule job-3).
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct BeingStored {
+    /// The plan as it will be stored.
+    pub(crate) plan: StoredPlan,
+    /// What it says: nobody can read it yet.
+    pub(crate) generation: Arc<Generation>,
+}
+
 /// Which texts to write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PublishRequest {
@@ -113,6 +122,8 @@ pub(crate) struct Tasks {
     pub(crate) fetch: Slot<i64, StoredAdl>,
     /// Compiling for a target.
     pub(crate) compile: Slot<CompileRequest, Compiled>,
+    /// The plan that the compilation which is under way has given, once its texts are being written.
+    being_stored: Option<BeingStored>,
     /// Writing texts of the proposal.
     pub(crate) publish: Slot<PublishRequest, ()>,
     /// Writing texts of the committed generation again.
@@ -124,7 +135,40 @@ pub(crate) struct Tasks {
 impl Tasks {
     /// Nothing was asked for yet.
     pub(crate) fn idle() -> Self {
-        Self { fetch: Slot::Idle, compile: Slot::Idle, publish: Slot::Idle, repair: Slot::Idle, renew: Slot::Idle }
+        Self {
+            fetch: Slot::Idle,
+            compile: Slot::Idle,
+            being_stored: None,
+            publish: Slot::Idle,
+            repair: Slot::Idle,
+            renew: Slot::Idle,
+        }
+    }
+
+    /// The compilation for this request has given a plan, whose texts are written from now on while it is stored. Says
+    /// whether that compilation is still wanted.
+    pub(crate) fn begin_to_store(&mut self, request: &CompileRequest, plan: BeingStored) -> bool {
+        let is_wanted = self.compile.running() == Some(request);
+        if is_wanted {
+            self.being_stored = Some(plan);
+        }
+        is_wanted
+    }
+
+    /// The generation with the plan of this digest, if that is being stored while its texts are written.
+    pub(crate) fn generation_being_stored(&self, sha256: &str) -> Option<Arc<Generation>> {
+        let stored = self.being_stored().filter(|stored| stored.plan.sha256 == sha256);
+        stored.map(|stored| Arc::clone(&stored.generation))
+    }
+
+    /// The plan that is being stored while its texts are written.
+    pub(crate) fn being_stored(&self) -> Option<&BeingStored> {
+        self.being_stored.as_ref().filter(|_| self.compile.running().is_some())
+    }
+
+    /// Nothing is being stored any more. Returns what was.
+    pub(crate) fn end_storing(&mut self) -> Option<StoredPlan> {
+        self.being_stored.take().map(|stored| stored.plan)
     }
 
     /// A generation is being compiled, or its texts are being written.

@@ -99,7 +99,11 @@ pub(crate) fn take_back(tasks: &mut Tasks, change: &JobStatusChange) {
         JobStatusChange::Abandon
         | JobStatusChange::GiveWay(_)
         | JobStatusChange::RejectProposal(_)
-        | JobStatusChange::RejectResize(_) => tasks.compile = Slot::Idle,
+        | JobStatusChange::RejectResize(_) => {
+            tasks.compile = Slot::Idle;
+            // The next look ends what goes on for it.
+            drop(tasks.end_storing());
+        }
         JobStatusChange::FailSubmission(_) | JobStatusChange::StartOver | JobStatusChange::SubmitAgain => {
             *tasks = Tasks::idle()
         }

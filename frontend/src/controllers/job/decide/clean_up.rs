@@ -104,6 +104,10 @@ fn clean_up_texts(
         // For a plan that is about to be recorded, or whose writing is about to end.
         return;
     }
+    if observed.tasks.being_stored().is_some() {
+        // Some may be written already.
+        return;
+    }
     let pes = generations.iter().flatten().flat_map(|wanted| wanted.processing_elements.values());
     let mut used: BTreeSet<&str> = pes
         .flat_map(|pe| [Some(&pe.text), pe.carried.as_ref()])

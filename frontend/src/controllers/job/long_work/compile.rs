@@ -1,14 +1,16 @@
 //! Compiles the pinned ADL with the desired widths, and stores the plan in chunks.
 
-use super::{Assignment, LongWork, WorkError, check, fetch, hosts, redis, thread_for};
-use crate::controllers::job::chunks::{Document, digest};
+use super::{Assignment, LongWork, WorkError, check, fetch, hosts, redis, start, thread_for};
+use crate::controllers::job::chunks::{self, Document, digest};
 use crate::controllers::job::compilation::{self, automatic, compilation, repeated};
-use crate::controllers::job::documents;
+use crate::controllers::job::documents::{self, WriteError};
 use crate::controllers::job::generation::{Generation, GenerationDetails, Settled, Target};
 use crate::controllers::job::in_force::redis_of;
 use crate::controllers::job::off_thread::off_thread_if_many;
 use crate::controllers::job::plans::Sources;
-use crate::controllers::job::tasks::{CompileRequest, Compiled, Slot, TaskKind, Tasks};
+use crate::controllers::job::tasks::{
+    BeingStored, CompileRequest, Compiled, PublishRequest, Slot, Task, TaskKind, Tasks,
+};
 use crate::controllers::traces;
 use crate::mirrors::{ByOwner as _, Mirrors};
 use bytes::Bytes;
@@ -123,7 +125,7 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
     let circumstances = GenerationDetails { nodes, warnings, trace_parent, settled };
     let generation =
         Generation::following(previous.as_deref(), request.target.clone(), compilation, plan, circumstances);
-    store(assignment, generation).await
+    store(assignment, request, generation).await
 }
 
 /// The trace that a compilation continues: of whoever changed a width, as the look that asked for it has found it, or
@@ -338,7 +340,12 @@ fn ids_and_ports(
     in_use
 }
 
-async fn store<C: Cluster>(assignment: &Assignment<'_, C>, generation: Generation) -> Result<Compiled, WorkError> {
+/// Writes the chunks of the plan, and has its texts written meanwhile.
+async fn store<C: Cluster>(
+    assignment: &Assignment<'_, C>,
+    request: &CompileRequest,
+    generation: Generation,
+) -> Result<Compiled, WorkError> {
     let Assignment { reconciler, key, job, uid } = assignment;
     let generation = Arc::new(generation);
     let thread = thread_for(&generation.target);
@@ -350,9 +357,8 @@ async fn store<C: Cluster>(assignment: &Assignment<'_, C>, generation: Generatio
     let size = encoded.len();
     check::fits(size, &reconciler.settings)?;
     let document = Document::Plan { generation: generation.number };
-    let writer = assignment.writer();
-    let written = documents::write(&writer, &document, &controlled_by(*job), encoded, thread, |_| false).await?;
-    let cut = written.cut;
+    let cut = thread.compute(move || chunks::cut(&encoded)).await.map_err(WriteError::from)?;
+    let cut = cut.map_err(WriteError::from)?;
     let plan = StoredPlan {
         generation: generation.number,
         sha256: cut.sha256.clone(),
@@ -362,9 +368,42 @@ async fn store<C: Cluster>(assignment: &Assignment<'_, C>, generation: Generatio
     let (widths, changes) = (generation.widths(), generation.changes());
     let is_changed = |pe: &&Planned| matches!(pe.fate(), Fate::Added | Fate::Restarted);
     let changed = generation.members().map(|(pe, _)| pe).filter(is_changed);
-    let texts = changed.map(|pe| (pe.id, names::aadl_config_map(&key.name, pe.id, &pe.content_id))).collect();
+    let texts: Arc<[(u64, String)]> =
+        changed.map(|pe| (pe.id, names::aadl_config_map(&key.name, pe.id, &pe.content_id))).collect();
+    let being_stored = BeingStored { plan: plan.clone(), generation: Arc::clone(&generation) };
+    begin_texts(assignment, request, being_stored, &texts);
+    documents::write_cut(&assignment.writer(), &document, &controlled_by(*job), &cut, |_| false).await?;
     reconciler.memory.find(key, uid, |entry| entry.plans.keep(&cut.sha256, generation, size, cut.packed));
     Ok(Compiled { plan, widths, changes, texts })
+}
+
+/// Has the texts of a resize written that are not there, while its plan is being stored (rule job-3). Not in a crowd:
+/// widths change before the plan is recorded, and what is written for nothing has others wait.
+fn begin_texts<C: Cluster>(
+    assignment: &Assignment<'_, C>,
+    request: &CompileRequest,
+    being_stored: BeingStored,
+    texts: &[(u64, String)],
+) {
+    let Assignment { reconciler, key, uid, .. } = assignment;
+    if matches!(request.target, Target::Submission { .. }) || reconciler.cluster.was_crowded(&key.namespace) {
+        return;
+    }
+    // A look at the job finds what becomes of those that are there, and are being deleted or not as they should be.
+    let missing: Vec<_> =
+        texts.iter().filter(|(_, name)| !reconciler.mirrors.config_maps.contains(&key.sibling(name))).collect();
+    let now = reconciler.cluster.now();
+    let begun = reconciler.memory.find(key, uid, |entry| {
+        let held_back = entry.held_back(now);
+        let is_lacking = |name: &str| !held_back.contains_key(name) && !entry.has_written(name);
+        let pe_ids: Vec<u64> = missing.iter().filter(|(_, name)| is_lacking(name)).map(|(id, _)| *id).collect();
+        let plan = being_stored.plan.sha256.clone();
+        let begins = !pe_ids.is_empty() && entry.tasks.begin_to_store(request, being_stored);
+        begins.then_some(PublishRequest { plan, pe_ids })
+    });
+    if let Some(texts) = begun.flatten() {
+        start(reconciler, key, uid, &Task::Publish(texts), true);
+    }
 }
 
 #[cfg(test)]

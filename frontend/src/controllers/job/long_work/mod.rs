@@ -132,6 +132,7 @@ fn request_work<W: LongWork, C>(reconciler: &JobReconciler<C>, key: &Key, uid: &
             if let Slot::Running(given_up) = &entry.tasks.compile {
                 entry.given_up_for = Some(given_up.generation);
             }
+            entry.give_up_storing();
         }
         entry.end(W::KIND);
         *W::slot(&mut entry.tasks) = Slot::Running(request.clone());
@@ -243,6 +244,13 @@ impl<C: Cluster> Assignment<'_, C> {
             entry.cancel.remove(&W::KIND);
             if W::slot(&mut entry.tasks).running() != Some(&request) {
                 return;
+            }
+            if W::KIND == TaskKind::Compile {
+                if result.is_ok() {
+                    drop(entry.tasks.end_storing());
+                } else {
+                    entry.give_up_storing();
+                }
             }
             if is_submission && result.is_ok() {
                 entry.unrecorded_work += worked;

@@ -88,19 +88,26 @@ pub(super) fn span<C: Cluster>(
 ) -> Span {
     let span = tracing::info_span!("publish", job = %assignment.key, trace_id = field::Empty);
     let Assignment { reconciler, key, uid, .. } = assignment;
-    let known = reconciler.memory.find(key, uid, |entry| entry.plans.get(&request.plan)).flatten();
+    let known = reconciler.memory.find(key, uid, |entry| {
+        entry.tasks.generation_being_stored(&request.plan).or_else(|| entry.plans.get(&request.plan))
+    });
+    let known = known.flatten();
     if let Some(generation) = known {
         relate(&span, &generation.trace_parent);
     }
     span
 }
 
-/// The generation of this plan: committed, proposed, or about to be proposed.
+/// The generation of this plan: committed, proposed, about to be proposed, or being stored for that.
 pub(super) async fn generation<C: Cluster>(
     assignment: &Assignment<'_, C>,
     sha256: &str,
 ) -> Result<Arc<Generation>, WorkError> {
     let Assignment { reconciler, key, uid, .. } = assignment;
+    let being_stored = reconciler.memory.find(key, uid, |entry| entry.tasks.generation_being_stored(sha256)).flatten();
+    if let Some(generation) = being_stored {
+        return Ok(generation);
+    }
     let compiled = reconciler.memory.find(key, uid, |entry| match &entry.tasks.compile {
         Slot::Done(_, compiled) if compiled.plan.sha256 == sha256 => Some(compiled.plan.clone()),
         _ => None,

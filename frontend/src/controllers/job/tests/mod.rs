@@ -8,6 +8,7 @@
 //! * [`behaviour`] — what users see in particular situations;
 //! * [`requests`] — requests to resize, and what becomes of them; [`dry_runs`]: what would become of them;
 //! * [`scenarios`] — a crash before and after every write of whole scenarios;
+//! * [`early_texts`] — texts that are written while their plan is stored;
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
 //! * [`drift`] — what others change of objects; [`spoilt_texts`]: of texts and chunks, again and again;
 //! * [`counts`] — what Events count; [`warnings`]: PEs that could get no other pod;
@@ -25,6 +26,7 @@ mod connectivity;
 mod counts;
 mod drift;
 mod dry_runs;
+mod early_texts;
 mod interleavings;
 mod leaders;
 mod memories;

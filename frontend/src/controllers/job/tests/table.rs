@@ -129,12 +129,20 @@ fn a_submission_goes_through_the_rows_in_order() {
 #[test]
 fn before_the_commit_of_a_resize_nothing_that_runs_is_touched() {
     assert_eq!(next(&mut before(resized(4), "start compile 1")), ["start compile 1"]);
-    // The texts are begun with the proposal, the rest follows as soon as it is recorded.
-    let mut simulation = before(resized(4), "propose");
-    assert_eq!(next(&mut simulation), ["propose", "start publish [0, 1, 8, 9]"]);
-    simulation.round();
     let expected = ["create export 8", "create export 9", "create labels", "create service 8", "create service 9"];
-    assert_eq!(next(&mut simulation), expected);
+    // The texts are begun while the plan is stored, in a crowd with the proposal. The rest follows as soon as that is
+    // recorded.
+    let with_the_proposal = ["propose", "start publish [0, 1, 8, 9]"];
+    for (is_crowded, step) in [(false, &with_the_proposal[..1]), (true, &with_the_proposal[..])] {
+        let simulation = resized(4);
+        simulation.leader.connection.crowd(is_crowded);
+        let mut simulation = before(simulation, "propose");
+        assert_eq!(next(&mut simulation), step, "{is_crowded}");
+        assert_eq!(simulation.leader.running().contains(&TaskKind::Publish), !is_crowded);
+        simulation.round();
+        assert_eq!(simulation.leader.running(), [TaskKind::Publish], "{is_crowded}");
+        assert_eq!(next(&mut simulation), expected, "{is_crowded}");
+    }
     // With the PEs, if the texts are there by then.
     let mut expected = expected.to_vec();
     expected.splice(3..3, ["create pe 8", "create pe 9"]);

@@ -1,0 +1,97 @@
+//! Texts of a resize that are written while its plan is stored, before anything refers to them (rule job-3).
+
+use super::simulation::{JobSimulation, key, wait_for};
+use crate::controllers::job::long_work::work;
+use crate::controllers::job::tasks::{TaskKind, WorkItem};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use streams_kubernetes_fake::Fault;
+
+type Compilation = Pin<Box<dyn Future<Output = ()>>>;
+
+/// A job that is about to be compiled for a resize of which source, sink, and two new channels need texts.
+fn resized() -> JobSimulation {
+    let mut simulation = JobSimulation::running();
+    simulation.resize(0, 4);
+    while simulation.leader.running() != [TaskKind::Compile] {
+        simulation.reconcile();
+    }
+    simulation
+}
+
+/// The same once the writing of texts is asked for, with the compilation, whose plan is not stored yet.
+fn storing() -> (JobSimulation, Compilation) {
+    let simulation = resized();
+    let (reconciler, item) =
+        (Arc::clone(&simulation.leader.reconciler), WorkItem { job: key(), kind: TaskKind::Compile });
+    let mut compilation: Compilation = Box::pin(async move { work(&reconciler, &item).await });
+    while !simulation.leader.running().contains(&TaskKind::Publish) {
+        let polled = compilation.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending(), "its texts are not asked for");
+    }
+    (simulation, compilation)
+}
+
+#[test]
+fn they_stay_until_the_plan_is_recorded_and_are_written_once() {
+    let (mut simulation, compilation) = storing();
+    let before = (simulation.texts().len(), simulation.chunks().len());
+    wait_for(simulation.leader.work(TaskKind::Publish));
+    for _ in 0..3 {
+        simulation.reconcile();
+        assert_eq!((simulation.texts().len(), simulation.chunks().len()), (before.0 + 4, before.1));
+        assert_eq!(simulation.leader.running(), [TaskKind::Compile]);
+    }
+    wait_for(compilation);
+    // They are there: the look that records the plan goes on to the commit.
+    simulation.reconcile();
+    assert_eq!((simulation.leader.running(), simulation.status().generation), (vec![], Some(1)));
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn they_go_if_the_frontend_dies_before_the_plan_is_stored_and_nobody_wants_it_then() {
+    let (mut simulation, compilation) = storing();
+    let before = simulation.texts();
+    wait_for(simulation.leader.work(TaskKind::Publish));
+    drop(compilation);
+    simulation.crash();
+    simulation.resize(0, 2);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.texts(), before);
+}
+
+#[test]
+fn they_go_if_the_plan_cannot_be_stored() {
+    for is_written in [false, true] {
+        let (mut simulation, compilation) = storing();
+        let before = simulation.texts();
+        if is_written {
+            wait_for(simulation.leader.work(TaskKind::Publish));
+        }
+        simulation.leader.connection.fail(Fault { after: 0, of_writes: true, has_effect: false, is_last: false });
+        wait_for(compilation);
+        assert_eq!(simulation.leader.running(), [], "it has ended, {is_written}");
+        simulation.resize(0, 2);
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!(simulation.texts(), before, "{is_written}");
+    }
+}
+
+#[test]
+fn they_are_not_written_to_their_end_if_other_widths_are_compiled() {
+    let (mut simulation, compilation) = storing();
+    simulation.resize(0, 5);
+    simulation.reconcile();
+    assert_eq!(simulation.leader.running(), [TaskKind::Compile]);
+    wait_for(compilation);
+    assert_eq!(simulation.leader.running(), [TaskKind::Compile], "what was given up has no say any more");
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().generation, Some(1));
+}
