@@ -30,7 +30,7 @@ use tonic::{Response, Status};
 use tonic_prost::ProstDecoder;
 
 /// Bytes of the largest answer that is small: it has room in what every call takes.
-const SMALL: usize = 64 << 10;
+pub(super) const SMALL: usize = 64 << 10;
 
 /// An answer. Clones share its bytes.
 #[derive(Clone, Debug)]

@@ -56,15 +56,23 @@ pub(crate) struct Resize {
     pub(crate) policy: pb::resize_request::Policy,
     pub(crate) pe_ids_in_use: Vec<u64>,
     pub(crate) ports_in_use: Vec<pb::resize_request::PortsInUse>,
+    /// Bytes of texts that the answer may have.
+    pub(crate) max_text_bytes: u64,
 }
 
 impl Resize {
     /// Covers all of it. What is said in another order has another digest.
     pub(crate) fn digest(&self) -> Digest {
-        let Self { widths, policy, pe_ids_in_use, ports_in_use } = self.clone();
-        let policy = policy.into();
-        let message =
-            pb::ResizeRequest { compilation: None, layout: None, widths, policy, pe_ids_in_use, ports_in_use };
+        let Self { widths, policy, pe_ids_in_use, ports_in_use, max_text_bytes } = self.clone();
+        let message = pb::ResizeRequest {
+            compilation: None,
+            layout: None,
+            widths,
+            policy: policy.into(),
+            pe_ids_in_use,
+            ports_in_use,
+            max_text_bytes,
+        };
         Digest::of(&message.encode_to_vec())
     }
 }
@@ -125,7 +133,8 @@ fn resize_of(message: pb::ResizeRequest, problems: &mut Malformed) -> Resize {
             }
         }
     }
-    Resize { widths: message.widths, policy, pe_ids_in_use: message.pe_ids_in_use, ports_in_use: message.ports_in_use }
+    let pb::ResizeRequest { widths, pe_ids_in_use, ports_in_use, max_text_bytes, .. } = message;
+    Resize { widths, policy, pe_ids_in_use, ports_in_use, max_text_bytes }
 }
 
 /// The call that a dry run tries.
@@ -489,9 +498,10 @@ mod tests {
             policy: Policy::Sticky,
             pe_ids_in_use: vec![7],
             ports_in_use: vec![ports(7, vec![1], vec![2])],
+            max_text_bytes: 5,
         };
         type Change<'a> = &'a dyn Fn(&mut Resize);
-        let changes: [(&str, Change<'_>); 12] = [
+        let changes: [(&str, Change<'_>); 13] = [
             ("nothing", &|_| {}),
             ("another region", &|r| r.widths[0].region = "Q".into()),
             ("another width", &|r| r.widths[0].width = 4),
@@ -504,6 +514,7 @@ mod tests {
             ("another input port", &|r| r.ports_in_use[0].input_port_ids[0] = 2),
             ("another output port", &|r| r.ports_in_use[0].output_port_ids[0] = 1),
             ("no ports in use", &|r| r.ports_in_use.clear()),
+            ("other texts", &|r| r.max_text_bytes = 6),
         ];
         let digests = changes.map(|(name, change)| {
             let mut resize = base.clone();

@@ -21,12 +21,13 @@ use super::requests::Verdicts;
 use super::requests::named::NamedRequests;
 use super::requests::observe::{Begun, Requests};
 use super::requests::wishes::WidthSet;
-use super::tasks::{Compiled, Failure, Remedy, Slot, TaskKind, Tasks};
+use super::tasks::{Compiled, Failure, Remedy, Slot, TaskKind, Tasks, TextsAtHand};
 use super::transport::Sighting;
 use super::user_ports::Known;
 use super::widths::Widths;
 use crate::controllers::remembered::Remembered;
 use crate::controllers::restorations::Restorations;
+use crate::fusion::RenderedText;
 use crate::mirrors::Mirrors;
 use bytes::Bytes;
 use k8s_openapi::jiff::Timestamp;
@@ -61,6 +62,8 @@ pub(crate) struct Entry {
     pub(crate) tasks: Tasks,
     /// Number and begin of the attempt to submit the job that it is of.
     attempt: Option<(u32, Timestamp)>,
+    /// Texts that came with a plan, until that is committed or comes to nothing.
+    pub(crate) texts_at_hand: Option<TextsAtHand>,
     /// Cancels the long work that is under way, by kind.
     pub(crate) cancel: BTreeMap<TaskKind, CancellationToken>,
     /// Failures of long work in a row, by kind.
@@ -169,6 +172,7 @@ impl Entry {
         Self {
             tasks: Tasks::idle(),
             attempt: None,
+            texts_at_hand: None,
             cancel: BTreeMap::new(),
             failures: BTreeMap::new(),
             latest: None,
@@ -282,6 +286,12 @@ impl Entry {
         }
     }
 
+    /// Texts of this plan that came with it.
+    pub(crate) fn texts_of(&self, plan: &str) -> BTreeMap<u64, RenderedText> {
+        let texts = self.texts_at_hand.as_ref().filter(|texts| texts.plan == plan);
+        texts.map(|texts| texts.by_pe.clone()).unwrap_or_default()
+    }
+
     /// Texts of the proposal were just written, or could not be: perhaps that holds it up.
     pub(crate) fn note_texts(&mut self, now: Timestamp) {
         match &self.tasks.publish {
@@ -364,6 +374,7 @@ impl Entry {
         self.attempt = attempt;
         if is_next || refusals::is_final(status) {
             self.tasks = Tasks::idle();
+            self.texts_at_hand = None;
             return;
         }
         if let Slot::Done(_, adl) = &self.tasks.fetch
@@ -378,6 +389,14 @@ impl Entry {
             self.tasks.compile = Slot::Idle;
         }
         self.end_unwanted_texts(status);
+        let proposed = status.proposal.as_ref().map(|proposal| &proposal.plan);
+        let is_wanted = |texts: &TextsAtHand| match &self.tasks.compile {
+            // Perhaps it has just brought them.
+            Slot::Running(_) => true,
+            Slot::Done(_, compiled) if compiled.plan.sha256 == texts.plan => true,
+            _ => proposed.is_some_and(|plan| plan.sha256 == texts.plan),
+        };
+        self.texts_at_hand = self.texts_at_hand.take().filter(is_wanted);
     }
 
     /// Texts are written for a plan that the status has, or is about to have.

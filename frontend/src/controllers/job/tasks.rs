@@ -7,6 +7,7 @@
 //! Knows: plain values. Must not know: how work is done, nor why it is requested.
 
 use super::generation::{Generation, Target};
+use crate::fusion::RenderedText;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -95,6 +96,15 @@ pub(crate) struct BeingStored {
     pub(crate) plan: StoredPlan,
     /// What it says: nobody can read it yet.
     pub(crate) generation: Arc<Generation>,
+}
+
+/// Small texts that came with the answer of the compiler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TextsAtHand {
+    /// Digest of the plan that they are of.
+    pub(crate) plan: String,
+    /// By PE.
+    pub(crate) by_pe: BTreeMap<u64, RenderedText>,
 }
 
 /// Which texts to write.

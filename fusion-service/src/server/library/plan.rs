@@ -17,7 +17,7 @@ pub(super) fn submitted(job: &Compiled, budget: &Budget) -> Result<pb::SubmitRes
     Ok(pb::SubmitResponse { plan: Some(message(job, budget)?), warnings: warnings(&job.plan().warnings) })
 }
 
-/// The answer to a resize.
+/// The answer to a resize, without texts.
 pub(super) fn resized(job: &Compiled, budget: &Budget) -> Result<pb::ResizeResponse, Error> {
     let change = job.plan().change.clone().unwrap_or_default();
     Ok(pb::ResizeResponse {
@@ -26,6 +26,7 @@ pub(super) fn resized(job: &Compiled, budget: &Budget) -> Result<pb::ResizeRespo
         removed_operators: change.operators.removed,
         changed_operators: change.operators.changed,
         warnings: warnings(&job.plan().warnings),
+        texts: Vec::new(),
     })
 }
 

@@ -166,6 +166,7 @@ mod tests {
             policy: pb::resize_request::Policy::Rebalance,
             pe_ids_in_use: vec![8, 4],
             ports_in_use: vec![ports],
+            max_text_bytes: 0,
         };
         let (widths, policy, in_use) = resize(&request);
         assert_eq!((widths, policy), (vec![("P".to_owned(), -1)], Policy::Rebalance));

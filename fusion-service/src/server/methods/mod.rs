@@ -6,7 +6,8 @@
 //! [`direct`](super::direct) runs it in the caller's thread.
 //!
 //! * `content` is what the caller sent and what the caches have;
-//! * `dry_run` has the two methods that compute a result without carrying it out.
+//! * `dry_run` has the two methods that compute a result without carrying it out;
+//! * `texts` are those that come with the answer to a resize.
 //!
 //! Knows: messages, caches, the compiler. Must not know: connections, workers, how a job is compiled.
 //!
@@ -14,6 +15,7 @@
 
 mod content;
 mod dry_run;
+mod texts;
 
 use super::cache::{Caches, JobKey};
 use super::compiler::Compiler;
@@ -219,7 +221,8 @@ impl<C: Compiler> Prepared<C> for Resizing<C> {
 
     fn compute(self, methods: &Methods<C>, budget: &Budget) -> Result<pb::ResizeResponse, Failure> {
         let prior = methods.job(&self.prior, &self.compilation, budget)?;
-        let (job, answer) = methods.recompile(&prior, &self.compilation, &self.resize, budget)?;
+        let (job, mut answer) = methods.recompile(&prior, &self.compilation, &self.resize, budget)?;
+        answer.texts = methods.texts(&job, &answer, self.resize.max_text_bytes, budget)?;
         methods.remember(&self.compilation, job, answer.plan.as_ref());
         Ok(answer)
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::server::library::Library;
+use prost::Message as _;
 use std::collections::BTreeMap;
 use streams_compiler::error::code;
 use streams_compiler::plan::COMPILER;
@@ -99,6 +100,43 @@ async fn an_application_is_submitted_resized_and_rendered_by_any_replica() {
         assert_eq!(i64::from(region.width), widths[0].1);
         layout = plan.layout;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_texts_of_what_a_resize_changes_come_with_its_answer() {
+    let replica = replica().await;
+    let mut client = replica.client().await;
+    let compilation = compilation("sensors", ADL);
+    let request = pb::SubmitRequest { compilation: Some(compilation.clone()) };
+    let layout = soon(client.submit(request)).await.unwrap().into_inner().plan.unwrap().layout;
+    let request = resize(&compilation, &layout, &[("Clean", 3)]);
+    let without = soon(client.resize(request.clone())).await.unwrap().into_inner();
+    assert!(without.texts.is_empty(), "nobody has asked for them");
+    let plan = without.plan.as_ref().unwrap();
+    let is_changed = |pe: &pb::ProcessingElement| matches!(pe.fate(), pb::Fate::Added | pb::Fate::Restarted);
+    let changed: Vec<u64> = plan.processing_elements.iter().filter(|pe| is_changed(pe)).map(|pe| pe.id).collect();
+    let mut expected = check_texts(&mut client, &compilation, plan).await;
+    expected.retain(|(id, _)| changed.contains(id));
+    let bytes: usize = expected.iter().map(|(_, text)| text.len()).sum();
+    // bytes that the answer may have of texts -> whether they come
+    for (most, comes) in [(0, false), (bytes as u64 - 1, false), (bytes as u64, true), (64 << 10, true)] {
+        let request = pb::ResizeRequest { max_text_bytes: most, ..request.clone() };
+        let mut answer = soon(client.resize(request)).await.unwrap().into_inner();
+        let texts = std::mem::take(&mut answer.texts).into_iter().map(|text| (text.pe_id, text.content.to_vec()));
+        let texts: Vec<_> = texts.collect();
+        assert_eq!(texts, if comes { expected.clone() } else { Vec::new() }, "{most} of {bytes}");
+        assert_eq!(answer, without, "{most}");
+    }
+    // An answer does not become a large one by them.
+    let mut comes = Vec::new();
+    for width in [3, 6, 12, 24, 200] {
+        let request = resize(&compilation, &layout, &[("Clean", width)]);
+        let request = pb::ResizeRequest { max_text_bytes: u64::MAX, ..request };
+        let answer = soon(client.resize(request)).await.unwrap().into_inner();
+        assert!(answer.texts.is_empty() || answer.encoded_len() <= 64 << 10, "{width}");
+        comes.push(!answer.texts.is_empty());
+    }
+    assert!(comes[0] && !comes[4], "{comes:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! Compiles the pinned ADL with the desired widths, and stores the plan in chunks.
 
-use super::{Assignment, LongWork, WorkError, check, fetch, hosts, redis, start, thread_for};
+use super::early_texts::{self, MAX_TEXT_BYTES};
+use super::{Assignment, LongWork, WorkError, check, fetch, hosts, redis, thread_for};
 use crate::controllers::job::chunks::{self, Document, digest};
 use crate::controllers::job::compilation::{self, automatic, compilation, repeated};
 use crate::controllers::job::documents::{self, WriteError};
@@ -8,10 +9,9 @@ use crate::controllers::job::generation::{Generation, GenerationDetails, Settled
 use crate::controllers::job::in_force::redis_of;
 use crate::controllers::job::off_thread::off_thread_if_many;
 use crate::controllers::job::plans::Sources;
-use crate::controllers::job::tasks::{
-    BeingStored, CompileRequest, Compiled, PublishRequest, Slot, Task, TaskKind, Tasks,
-};
+use crate::controllers::job::tasks::{BeingStored, CompileRequest, Compiled, Slot, TaskKind, Tasks, TextsAtHand};
 use crate::controllers::traces;
+use crate::fusion::RenderedText;
 use crate::mirrors::{ByOwner as _, Mirrors};
 use bytes::Bytes;
 use kube::Resource as _;
@@ -26,8 +26,10 @@ use streams_kubernetes::ownership::{controlled_by, controller};
 use streams_kubernetes::watch::Kept;
 use streams_process::telemetry::{self, TraceContext};
 use streams_proto::fusion::v1::resize_request::{Policy, PortsInUse};
+use streams_proto::fusion::v1::resize_response::Text;
 use streams_proto::fusion::v1::{
-    Blob, Compilation, Fate, Plan, ProcessingElement as Planned, RegionWidth, ResizeRequest, SubmitRequest, Warning,
+    Blob, Compilation, Fate, Plan, ProcessingElement as Planned, RegionWidth, ResizeRequest, ResizeResponse,
+    SubmitRequest, Warning,
 };
 use tracing::{Span, field};
 
@@ -92,7 +94,7 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
         return Err(WorkError::transient("Outdated", "another generation was committed meanwhile"));
     }
     let mut settled = Settled::default();
-    let (compilation, plan, mut warnings) = match (&request.target, &previous) {
+    let Answer { compilation, plan, mut warnings, texts } = match (&request.target, &previous) {
         (Target::Submission { inputs }, _) => {
             // The request names what it is for. A job that was edited meanwhile may be edited back, and its plan
             // would be taken for one of the earlier spec.
@@ -125,7 +127,17 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
     let circumstances = GenerationDetails { nodes, warnings, trace_parent, settled };
     let generation =
         Generation::following(previous.as_deref(), request.target.clone(), compilation, plan, circumstances);
-    store(assignment, request, generation).await
+    let at_hand = early_texts::of_plan(texts, &generation.plan);
+    store(assignment, request, generation, at_hand).await
+}
+
+/// What the compiler has answered, and what it was asked.
+struct Answer {
+    compilation: Compilation,
+    plan: Plan,
+    warnings: Vec<Warning>,
+    /// Texts of the plan that came with it.
+    texts: Vec<Text>,
 }
 
 /// The trace that a compilation continues: of whoever changed a width, as the look that asked for it has found it, or
@@ -161,10 +173,7 @@ pub(super) async fn is_repair<C: Cluster>(assignment: &Assignment<'_, C>, target
     previous(assignment).await.ok().flatten().is_some_and(|previous| previous.widths() == *widths)
 }
 
-async fn submit<C: Cluster>(
-    assignment: &Assignment<'_, C>,
-    adl: Bytes,
-) -> Result<(Compilation, Plan, Vec<Warning>), WorkError> {
+async fn submit<C: Cluster>(assignment: &Assignment<'_, C>, adl: Bytes) -> Result<Answer, WorkError> {
     let Assignment { reconciler, job, .. } = assignment;
     let job_id = job.status.as_ref().and_then(|status| status.job_id);
     let job_id = job_id.ok_or_else(|| WorkError::transient("Outdated", "the job has no number yet"))?;
@@ -187,7 +196,8 @@ async fn submit<C: Cluster>(
     let compilation = compilation(job, job_id, sha256, automatic(&job.spec, free, share));
     let request = SubmitRequest { compilation: Some(with_content(&compilation, adl)) };
     let response = reconciler.fusion.submit(request).await?;
-    Ok((compilation, planned(response.plan)?, response.warnings))
+    let (plan, warnings) = (planned(response.plan)?, response.warnings);
+    Ok(Answer { compilation, plan, warnings, texts: Vec::new() })
 }
 
 async fn resize<C: Cluster>(
@@ -197,10 +207,11 @@ async fn resize<C: Cluster>(
     policy: Policy,
     in_use: InUse,
     adl: Bytes,
-) -> Result<(Compilation, Plan, Vec<Warning>), WorkError> {
+) -> Result<Answer, WorkError> {
     let request = resize_request(previous, widths, policy, in_use, Some(adl));
-    let response = assignment.reconciler.fusion.resize(request).await?;
-    Ok((repeated(previous), planned(response.plan)?, response.warnings))
+    let request = ResizeRequest { max_text_bytes: MAX_TEXT_BYTES, ..request };
+    let ResizeResponse { plan, warnings, texts, .. } = assignment.reconciler.fusion.resize(request).await?;
+    Ok(Answer { compilation: repeated(previous), plan: planned(plan)?, warnings, texts })
 }
 
 /// Asks for other widths than those of this generation. Without an ADL it is named only.
@@ -225,6 +236,7 @@ pub(super) fn resize_request(
         policy: policy.into(),
         pe_ids_in_use: in_use.pe_ids,
         ports_in_use: in_use.ports,
+        max_text_bytes: 0,
     }
 }
 
@@ -345,6 +357,7 @@ async fn store<C: Cluster>(
     assignment: &Assignment<'_, C>,
     request: &CompileRequest,
     generation: Generation,
+    at_hand: BTreeMap<u64, RenderedText>,
 ) -> Result<Compiled, WorkError> {
     let Assignment { reconciler, key, job, uid } = assignment;
     let generation = Arc::new(generation);
@@ -370,40 +383,12 @@ async fn store<C: Cluster>(
     let changed = generation.members().map(|(pe, _)| pe).filter(is_changed);
     let texts: Arc<[(u64, String)]> =
         changed.map(|pe| (pe.id, names::aadl_config_map(&key.name, pe.id, &pe.content_id))).collect();
+    early_texts::keep(assignment, request, TextsAtHand { plan: plan.sha256.clone(), by_pe: at_hand });
     let being_stored = BeingStored { plan: plan.clone(), generation: Arc::clone(&generation) };
-    begin_texts(assignment, request, being_stored, &texts);
+    early_texts::begin(assignment, request, being_stored, &texts);
     documents::write_cut(&assignment.writer(), &document, &controlled_by(*job), &cut, |_| false).await?;
     reconciler.memory.find(key, uid, |entry| entry.plans.keep(&cut.sha256, generation, size, cut.packed));
     Ok(Compiled { plan, widths, changes, texts })
-}
-
-/// Has the texts of a resize written that are not there, while its plan is being stored (rule job-3). Not in a crowd:
-/// widths change before the plan is recorded, and what is written for nothing has others wait.
-fn begin_texts<C: Cluster>(
-    assignment: &Assignment<'_, C>,
-    request: &CompileRequest,
-    being_stored: BeingStored,
-    texts: &[(u64, String)],
-) {
-    let Assignment { reconciler, key, uid, .. } = assignment;
-    if matches!(request.target, Target::Submission { .. }) || reconciler.cluster.was_crowded(&key.namespace) {
-        return;
-    }
-    // A look at the job finds what becomes of those that are there, and are being deleted or not as they should be.
-    let missing: Vec<_> =
-        texts.iter().filter(|(_, name)| !reconciler.mirrors.config_maps.contains(&key.sibling(name))).collect();
-    let now = reconciler.cluster.now();
-    let begun = reconciler.memory.find(key, uid, |entry| {
-        let held_back = entry.held_back(now);
-        let is_lacking = |name: &str| !held_back.contains_key(name) && !entry.has_written(name);
-        let pe_ids: Vec<u64> = missing.iter().filter(|(_, name)| is_lacking(name)).map(|(id, _)| *id).collect();
-        let plan = being_stored.plan.sha256.clone();
-        let begins = !pe_ids.is_empty() && entry.tasks.begin_to_store(request, being_stored);
-        begins.then_some(PublishRequest { plan, pe_ids })
-    });
-    if let Some(texts) = begun.flatten() {
-        start(reconciler, key, uid, &Task::Publish(texts), true);
-    }
 }
 
 #[cfg(test)]

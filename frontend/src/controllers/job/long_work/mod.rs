@@ -14,7 +14,8 @@
 //! | [`publish`] | plan -> texts, of a proposal or again of the committed generation | ConfigMaps with texts |
 //! | [`renew`] | plan -> texts that are newer than those that PEs run | ConfigMaps with texts |
 //!
-//! [`dry_run`] compiles and writes nothing, for whoever asks. [`check`] checks plans. [`error`] has the errors of work;
+//! [`early_texts`] has the texts of a resize that need not wait until its plan is recorded. [`dry_run`] compiles and
+//! writes nothing, for whoever asks. [`check`] checks plans. [`error`] has the errors of work;
 //! [`hosts`] reads the nodes of the cluster, [`redis`] the servers of checkpoints.
 //!
 //! Work may be repeated. Chunks of the ADL and texts are the same each time; a plan may differ. Nothing refers to
@@ -23,6 +24,7 @@
 mod check;
 mod compile;
 pub(crate) mod dry_run;
+mod early_texts;
 mod error;
 mod fetch;
 mod hosts;

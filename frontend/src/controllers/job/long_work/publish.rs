@@ -14,6 +14,7 @@ use crate::controllers::job::services::Fusion;
 use crate::controllers::job::tasks::{PublishRequest, Slot, TaskKind, Tasks};
 use crate::controllers::traces;
 use crate::fusion::RenderedText;
+use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -125,24 +126,30 @@ pub(super) async fn generation<C: Cluster>(
     assignment.generation(plan).await
 }
 
-/// Writes the texts of these PEs.
+/// Writes the texts of these PEs. Those that came with the plan are not rendered again.
 pub(super) async fn publish<C: Cluster>(
     assignment: &Assignment<'_, C>,
     request: &PublishRequest,
 ) -> Result<(), WorkError> {
     let generation = generation(assignment, &request.plan).await?;
-    let adl = fetch::pinned(assignment).await?;
+    let Assignment { reconciler, key, uid, .. } = assignment;
+    let mut at_hand = reconciler.memory.find(key, uid, |entry| entry.texts_of(&request.plan)).unwrap_or_default();
+    at_hand.retain(|id, _| request.pe_ids.binary_search(id).is_ok());
+    let others: Vec<u64> = request.pe_ids.iter().filter(|id| !at_hand.contains_key(id)).copied().collect();
+    // Only who renders needs it.
+    let adl = if others.is_empty() { Bytes::new() } else { fetch::pinned(assignment).await? };
     let planned: BTreeMap<u64, &ProcessingElement> = generation.members().map(|(pe, _)| (pe.id, pe)).collect();
-    let render = Render { fusion: &*assignment.reconciler.fusion, generation: &generation, planned: &planned, adl };
+    let render = Render { fusion: &*reconciler.fusion, generation: &generation, planned: &planned, adl };
     let is_large = |id: &&u64| planned.get(*id).is_some_and(|pe| pe.size > OBJECT_BYTES as u64);
-    let large: Vec<u64> = request.pe_ids.iter().filter(is_large).copied().collect();
+    let large: Vec<u64> = others.iter().filter(is_large).copied().collect();
     let thread = thread_for(&generation.target);
     let kept = measure(&render, &large, thread).await?;
-    let rest: Vec<u64> = request.pe_ids.iter().filter(|id| !kept.contains_key(id)).copied().collect();
+    let rest: Vec<u64> = others.iter().filter(|id| !kept.contains_key(id)).copied().collect();
     let measured = stream::iter(kept).map(|(id, text)| Ok((id, text)));
-    let rendered = render.texts(&rest).and_then(|text| async move { Ok((text.pe_id, stored(text, thread).await?)) });
+    let texts = stream::iter(at_hand.into_values().map(Ok)).chain(render.texts(&rest));
+    let texts = texts.and_then(|text| async move { Ok((text.pe_id, stored(text, thread).await?)) });
     let planned = &planned;
-    let written = measured.chain(rendered).map_ok(|(id, text)| async move {
+    let written = measured.chain(texts).map_ok(|(id, text)| async move {
         let content_id = planned.get(&id).map_or("", |pe| pe.content_id.as_str());
         match write(assignment, id, content_id, text).await {
             Ok(()) => Ok(None),
@@ -209,7 +216,7 @@ struct Render<'a> {
     fusion: &'a dyn Fusion,
     generation: &'a Arc<Generation>,
     planned: &'a BTreeMap<u64, &'a ProcessingElement>,
-    adl: bytes::Bytes,
+    adl: Bytes,
 }
 
 impl Render<'_> {

@@ -1,4 +1,5 @@
-//! Texts of a resize that are written while its plan is stored, before anything refers to them (rule job-3).
+//! Texts of a resize that are written while its plan is stored, before anything refers to them (rule job-3), and those
+//! that come with the plan (rule call-16).
 
 use super::simulation::{JobSimulation, key, wait_for};
 use crate::controllers::job::long_work::work;
@@ -94,4 +95,52 @@ fn they_are_not_written_to_their_end_if_other_widths_are_compiled() {
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!(simulation.status().generation, Some(1));
+}
+
+#[test]
+fn texts_that_come_with_the_plan_are_not_rendered() {
+    for is_crowded in [false, true] {
+        let mut simulation = JobSimulation::running();
+        simulation.leader.connection.crowd(is_crowded);
+        simulation.services.change(|services| (services.sends_texts, services.renders) = (true, false));
+        simulation.resize(0, 4);
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!(simulation.status().generation, Some(1), "{is_crowded}");
+        assert_eq!(at_hand(&simulation), 0, "they are not kept beyond the commit");
+    }
+}
+
+#[test]
+fn texts_that_are_not_those_of_the_plan_are_rendered() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| (services.sends_texts, services.spoils_texts) = (true, true));
+    simulation.resize(0, 4);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().generation, Some(1));
+}
+
+#[test]
+fn texts_that_came_with_a_plan_are_kept_as_long_as_it_is_wanted() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.sends_texts = true);
+    simulation.resize(0, 4);
+    simulation.until(|simulation| at_hand(simulation) == 4);
+    // Widths that are compiled next bring others.
+    simulation.resize(0, 5);
+    simulation.until(|simulation| at_hand(simulation) == 5);
+    // What was in force before is wanted again.
+    simulation.resize(0, 2);
+    simulation.settle();
+    assert_eq!(at_hand(&simulation), 0);
+    simulation.check_at_rest();
+}
+
+/// How many texts came with the plan of the job that is being compiled, or is proposed.
+fn at_hand(simulation: &JobSimulation) -> usize {
+    let reconciler = &simulation.leader.reconciler;
+    let uid = reconciler.mirrors.jobs.get(&key()).and_then(|job| job.metadata.uid.clone()).unwrap();
+    let kept = reconciler.memory.find(&key(), &uid, |entry| entry.texts_at_hand.clone()).flatten();
+    kept.map_or(0, |texts| texts.by_pe.len())
 }

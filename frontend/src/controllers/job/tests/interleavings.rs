@@ -41,6 +41,8 @@ enum Disturbance {
     DeleteText(prop::sample::Index),
     Seconds(u64),
     Compiler(bool),
+    /// From now on texts come with plans, or do not.
+    SendsTexts(bool),
     /// From now on plans say that nobody asks for numbers of channels, or that somebody does.
     Ignores(bool),
     /// From now on plans place some PEs in the host pool, or none.
@@ -85,6 +87,7 @@ fn event() -> impl Strategy<Value = Disturbance> {
         1 => any::<prop::sample::Index>().prop_map(Disturbance::DeleteText),
         1 => (0_u64..200).prop_map(Disturbance::Seconds),
         1 => any::<bool>().prop_map(Disturbance::Compiler),
+        1 => any::<bool>().prop_map(Disturbance::SendsTexts),
         1 => any::<bool>().prop_map(Disturbance::Ignores),
         1 => any::<bool>().prop_map(Disturbance::Places),
         1 => any::<bool>().prop_map(Disturbance::GivesAgain),
@@ -141,6 +144,7 @@ fn happen(simulation: &mut JobSimulation, event: &Disturbance) {
         Disturbance::Compiler(newer) => {
             simulation.services.change(|services| (if *newer { "2" } else { "1" }).clone_into(&mut services.compiler));
         }
+        Disturbance::SendsTexts(sends) => simulation.services.change(|services| services.sends_texts = *sends),
         Disturbance::Ignores(ignores) => simulation.services.change(|services| services.ignores = *ignores),
         Disturbance::Places(places) => simulation.services.change(|services| services.places = *places),
         Disturbance::GivesAgain(again) => simulation.services.change(|services| services.gives_again = *again),

@@ -77,6 +77,8 @@ impl JobSimulation {
             is_down: false,
             ignores: false,
             renders: true,
+            sends_texts: false,
+            spoils_texts: false,
             has_no_bundle: false,
             bundle: 0,
             build: 0,

@@ -19,6 +19,7 @@ use streams_api::BundleReference;
 use streams_kubernetes::stopwatch;
 use streams_kubernetes_fake::Server;
 use streams_proto::fusion::v1::placement::Pool;
+use streams_proto::fusion::v1::resize_response::Text;
 use streams_proto::fusion::v1::{
     ChannelCount, ConsistentRegion, Export, Fate, HostPool, Import, ParallelRegion, Placement, Plan, PortLabel,
     ProcessingElement, RenderRequest, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse,
@@ -49,6 +50,10 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) is_down: bool,
     /// Some replica has the compiler of the plan.
     pub(in super::super) renders: bool,
+    /// Texts come with the answer to a resize.
+    pub(in super::super) sends_texts: bool,
+    /// They are others than the plan says.
+    pub(in super::super) spoils_texts: bool,
     /// The server of bundles has none.
     pub(in super::super) has_no_bundle: bool,
     /// Which version of the bundle it has.
@@ -195,6 +200,24 @@ impl Services {
     }
 }
 
+impl Services {
+    /// The texts that come with a plan.
+    fn texts(&self, plan: &Plan, most: u64) -> Vec<Text> {
+        let ServiceState { sends_texts, spoils_texts, .. } = self.state();
+        let layout = read(Some(plan.layout.clone()));
+        let pes = plan.processing_elements.iter();
+        let changed = pes.filter(|pe| matches!(pe.fate(), Fate::Added | Fate::Restarted));
+        let text = |pe: &ProcessingElement| {
+            let spoilt = if spoils_texts { " " } else { "" };
+            let content = layout.texts[&pe.id].text(pe.id, &plan.compiler) + spoilt;
+            Text { pe_id: pe.id, content: content.into() }
+        };
+        let texts: Vec<Text> = changed.map(text).collect();
+        let bytes: usize = texts.iter().map(|text| text.content.len()).sum();
+        if sends_texts && bytes as u64 <= most { texts } else { Vec::new() }
+    }
+}
+
 impl Layout {
     /// Channels keep their PEs; new ones get ids that nobody has.
     fn following(base: Option<&Self>, widths: BTreeMap<String, u32>, in_use: &[u64]) -> Self {
@@ -317,7 +340,8 @@ impl Fusion for Services {
             let mut widths = layout.widths.clone();
             widths.extend(request.widths.into_iter().map(|w| (w.region, u32::try_from(w.width).unwrap())));
             let plan = self.plan(widths, Some(&layout), &request.pe_ids_in_use)?;
-            Ok(ResizeResponse { plan: Some(plan), ..ResizeResponse::default() })
+            let texts = self.texts(&plan, request.max_text_bytes);
+            Ok(ResizeResponse { plan: Some(plan), texts, ..ResizeResponse::default() })
         }
         .boxed()
     }
