@@ -172,6 +172,35 @@ impl MirroredChildren {
         Some((id, &**unless_changed(self.processing_elements.get(&id), object)?))
     }
 
+    /// What stands for each of the objects, its version and what was applied to it.
+    pub(super) fn fingerprints(&self) -> impl Iterator<Item = u64> + '_ {
+        let Self {
+            processing_elements,
+            taken: _,
+            endpoints: _,
+            services,
+            regions,
+            host_pools,
+            exports,
+            imports,
+            consistent_regions,
+            consistent_region_service,
+            job_config_map,
+            config_maps,
+        } = self;
+        let pes = processing_elements.values().map(|shown| shown.fingerprint);
+        let others = services.values().map(|shown| shown.fingerprint);
+        let others = others.chain(regions.values().map(|shown| shown.fingerprint));
+        let others = others.chain(host_pools.values().map(|shown| shown.fingerprint));
+        let others = others.chain(exports.values().map(|shown| shown.fingerprint));
+        let others = others.chain(imports.values().map(|shown| shown.fingerprint));
+        let others = others.chain(consistent_regions.values().map(|shown| shown.fingerprint));
+        let others = others.chain(consistent_region_service.iter().map(|shown| shown.fingerprint));
+        let maps = job_config_map.iter().map(|shown| shown.fingerprint);
+        let maps = maps.chain(config_maps.values().map(|(_, shown)| shown.fingerprint));
+        pes.chain(others).chain(maps)
+    }
+
     /// How many objects there are.
     pub(super) fn len(&self) -> usize {
         let Self {

@@ -10,7 +10,7 @@ use super::in_force::in_force;
 use super::mirrored::MirroredChildren;
 use super::observe_transport::look;
 use super::observed::{Children, Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
-use super::off_thread::{off_thread, off_thread_if_many};
+use super::off_thread::{OF_AN_OBJECT, off_thread, off_thread_if_many};
 use super::owned::Owned;
 use super::plans::Sources;
 use super::reconciler::JobReconciler;
@@ -452,10 +452,10 @@ async fn want<C>(
     if let Some(known) = known.flatten() {
         return Ok(known);
     }
-    // Thousands of objects to hash: not on a thread that serves others.
+    let amount = generation.origins.len().saturating_mul(OF_AN_OBJECT);
     let (job, owner, of) = (Arc::clone(&snapshot.job), snapshot.owner.clone(), Arc::clone(generation));
     let in_force = snapshot.in_force.clone();
-    let computed = off_thread(move || {
+    let computed = off_thread_if_many(amount, move || {
         let status = job.status.as_ref();
         let builder = ChildBuilder {
             owner: &owner,
@@ -510,8 +510,8 @@ async fn user_ports<C>(
     Ok(UserPorts { hashes, ..ports })
 }
 
-/// What differs from what was applied, by object. Thousands of objects are compared when a process begins; not on a
-/// thread that serves others.
+/// What differs from what was applied, by object. Thousands of objects are compared when a process begins, and few when
+/// somebody waits for a resize of a small job.
 async fn differences<C>(
     reconciler: &JobReconciler<C>,
     wanted: Wanted,
@@ -520,7 +520,9 @@ async fn differences<C>(
     let (key, uid) = (wanted.snapshot.key.clone(), wanted.snapshot.uid().to_owned());
     let agreed = reconciler.memory.with(&key, &uid, |entry| std::mem::take(&mut entry.agreed));
     let mirrored = Arc::clone(mirrored);
-    let compared = off_thread(move || drift::differences(&wanted, &mirrored, &agreed)).await;
+    let known = if agreed.is_empty() { 0 } else { mirrored.fingerprints().filter(|of| agreed.contains(of)).count() };
+    let amount = mirrored.len().saturating_add(mirrored.len().saturating_sub(known).saturating_mul(OF_AN_OBJECT));
+    let compared = off_thread_if_many(amount, move || drift::differences(&wanted, &mirrored, &agreed)).await;
     let (found, agreed) = compared.map_err(|error| Error::Call(kube::Error::Service(error.into())))??;
     reconciler.memory.with(&key, &uid, |entry| entry.agreed = agreed);
     Ok(found)

@@ -36,6 +36,9 @@ impl Thread {
 /// others.
 const MANY: usize = 2_048;
 
+/// So many things count as one object that is made, hashed, or compared with another one.
+pub(crate) const OF_AN_OBJECT: usize = 64;
+
 /// The same as [`off_thread`], if it is about so many things that it takes long; else on this thread.
 ///
 /// # Errors

@@ -125,8 +125,7 @@ pub(super) fn unmeasured(plan: &Plan) -> Option<Warning> {
 }
 
 /// Refuses a plan that nobody could read again (rule job-8). `bytes` is its size before compression.
-pub(super) fn fits(bytes: usize, settings: &JobSettings) -> Result<(), WorkError> {
-    let max_plan_mib = settings.max_plan_mib;
+pub(super) fn fits(bytes: usize, max_plan_mib: u64) -> Result<(), WorkError> {
     if bytes as u64 <= max_plan_mib << 20 {
         return Ok(());
     }
@@ -310,9 +309,8 @@ mod tests {
 
     #[test]
     fn a_plan_that_nobody_could_read_again_is_refused() {
-        let settings = JobSettings { max_plan_mib: 1, ..JobSettings::default() };
-        assert!(fits(1 << 20, &settings).is_ok());
-        let error = fits((1 << 20) + 1, &settings).unwrap_err();
+        assert!(fits(1 << 20, 1).is_ok());
+        let error = fits((1 << 20) + 1, 1).unwrap_err();
         assert!(!error.retry && error.reason == "TooLarge", "{error:?}");
     }
 

@@ -361,17 +361,14 @@ async fn store<C: Cluster>(
 ) -> Result<Compiled, WorkError> {
     let Assignment { reconciler, key, job, uid } = assignment;
     let generation = Arc::new(generation);
-    let thread = thread_for(&generation.target);
-    let encoded = {
-        let generation = Arc::clone(&generation);
-        thread.compute(move || Bytes::from(generation.encode())).await
-    };
-    let encoded = encoded.map_err(|error| WorkError::transient("Internal", error.to_string()))?;
-    let size = encoded.len();
-    check::fits(size, &reconciler.settings)?;
     let document = Document::Plan { generation: generation.number };
-    let cut = thread.compute(move || chunks::cut(&encoded)).await.map_err(WriteError::from)?;
-    let cut = cut.map_err(WriteError::from)?;
+    let (of, max_plan_mib) = (Arc::clone(&generation), reconciler.settings.max_plan_mib);
+    let cut = move || {
+        let encoded = of.encode();
+        check::fits(encoded.len(), max_plan_mib)?;
+        Ok::<_, WorkError>((encoded.len(), chunks::cut(&encoded).map_err(WriteError::from)?))
+    };
+    let (size, cut) = thread_for(&generation.target).compute(cut).await.map_err(WriteError::from)??;
     let plan = StoredPlan {
         generation: generation.number,
         sha256: cut.sha256.clone(),

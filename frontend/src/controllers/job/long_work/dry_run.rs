@@ -169,7 +169,7 @@ impl<C: Cluster> DryRuns<C> {
         })
         .await
         .map_err(|error| Unforeseen::Later(error.to_string()))?;
-        if let Err(error) = check::fits(size, &self.settings) {
+        if let Err(error) = check::fits(size, self.settings.max_plan_mib) {
             return refused_or_later(request, error, self.cluster.now());
         }
         let stay = self.without_pods(&key).await?;

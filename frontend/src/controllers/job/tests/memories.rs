@@ -66,3 +66,15 @@ fn what_was_written_ends_when_the_object_leaves_the_mirror() {
     wait_for(simulation.leader.reconcile()).unwrap();
     assert!(simulation.has_service(0), "it is not believed to be there still");
 }
+
+#[test]
+fn what_agreed_when_it_was_compared_is_known_of_every_object() {
+    let mut simulation = JobSimulation::running();
+    simulation.reconcile();
+    let reconciler = &simulation.leader.reconciler;
+    let uid = reconciler.mirrors.jobs.get(&key()).and_then(|job| job.metadata.uid.clone()).unwrap();
+    let look = reconciler.last_look(&key(), &uid).unwrap();
+    let agreed = reconciler.memory.find(&key(), &uid, |entry| entry.agreed.clone()).unwrap();
+    assert_eq!(look.fingerprints().count(), look.len());
+    assert!(look.fingerprints().all(|of| agreed.contains(&of)));
+}
