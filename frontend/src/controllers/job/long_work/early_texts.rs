@@ -1,5 +1,5 @@
-//! Texts of a resize that need not wait until its plan is recorded: those that come with the answer of the compiler, and
-//! those whose writing begins while the plan is stored (rules job-3 and call-16).
+//! Texts of a resize that need not wait until its plan is recorded: those that come with the answer of the compiler,
+//! and those whose writing begins while the plan is stored (rules job-3 and call-16).
 //!
 //! Knows: plans that were just made, what of the job is there. Must not know: how texts are written.
 
