@@ -269,8 +269,8 @@ fn compile(observed: &JobObservation, target: Target, draft: &mut Draft) -> Opti
 }
 
 /// The texts that the plan of a resize lacks, whose writing begins beside the record of the plan. `None` if none is
-/// lacking or they are being written: mostly that has begun while the plan was stored. A submission waits with its texts: what exists before its plan is recorded is
-/// taken for objects of an earlier attempt.
+/// lacking or they are being written: mostly that has begun while the plan was stored. A submission waits with its
+/// texts: what exists before its plan is recorded is taken for objects of an earlier attempt.
 fn texts_to_begin(observed: &JobObservation, plan: &str, texts: &[(u64, String)]) -> Option<PublishRequest> {
     let lacking = texts.iter().filter(|(_, config_map)| observed.children.lacks_text(config_map));
     let pe_ids: Vec<u64> = lacking.map(|(id, _)| *id).collect();
