@@ -64,7 +64,7 @@ pub(super) struct Replicas {
 
 /// One replica.
 #[derive(Debug)]
-struct Replica {
+pub(super) struct Replica {
     address: SocketAddr,
     resizes: Channel,
     others: Channel,
@@ -109,9 +109,12 @@ impl Chosen {
 
     /// Says that the replica failed.
     pub(super) fn failed(&self) {
-        let mut rest = lock(&self.replica.rest);
-        let length = REST.saturating_mul(1 << rest.failures.min(8)).min(LONGEST_REST);
-        *rest = Rest { failures: rest.failures.saturating_add(1), until: Some(Instant::now() + length) };
+        self.replica.failed();
+    }
+
+    /// The replica, for whoever may have to say how it did while somebody else has the choice.
+    pub(super) fn replica(&self) -> Arc<Replica> {
+        Arc::clone(&self.replica)
     }
 
     /// Says that the replica has enough to do for so long.
@@ -153,6 +156,18 @@ impl Replica {
             in_flight: AtomicUsize::new(0),
             rest: Mutex::default(),
         })
+    }
+
+    /// Where it is.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Says that it failed.
+    pub(super) fn failed(&self) {
+        let mut rest = lock(&self.rest);
+        let length = REST.saturating_mul(1 << rest.failures.min(8)).min(LONGEST_REST);
+        *rest = Rest { failures: rest.failures.saturating_add(1), until: Some(Instant::now() + length) };
     }
 
     fn candidate(&self, now: Instant, tried: &BTreeSet<SocketAddr>) -> Candidate {

@@ -1,14 +1,14 @@
 //! One call, tried at replicas until one answers (rule call-15).
 //!
 //! A try that fails is followed at once by one at a replica that was not tried; once all were, by a pause. A replica
-//! that lacks contents gets them, and no other does. A resize that takes long is asked of a second replica as well,
-//! and the first answer counts. A request during which two replicas were lost is not sent to a third one: perhaps it is
-//! what ends them.
+//! that lacks contents gets them, and no other does. A resize that takes long is asked of a second replica as well, as
+//! soon as one has room, and the first answer counts; a replica that was asked long before the one that answers counts
+//! as failed. A request during which two replicas were lost is not sent to a third one: perhaps it is what ends them.
 //!
 //! Knows: replicas, verdicts. Must not know: what is called.
 
 use super::error::{FusionError, Verdict, verdict};
-use super::replicas::{Chosen, Lane, Replicas};
+use super::replicas::{Chosen, Lane, Replica, Replicas};
 use super::trace::{Ask, Asked, IdleTime};
 use crate::call_figures::MadeCalls;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -38,6 +38,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// The transport ends a call a moment before its deadline.
 const MOMENT: Duration = Duration::from_millis(20);
+/// How often a second replica is looked for while none has room: after this part of the time after which it is asked.
+const LOOKS: u32 = 4;
 
 /// What is known of a call besides what it asks.
 #[derive(Clone, Debug)]
@@ -64,6 +66,16 @@ struct Outcome<T> {
     is_full: bool,
     result: Result<T, Verdict>,
 }
+
+/// A replica that works on the call.
+struct UnderWay {
+    replica: Arc<Replica>,
+    since: Instant,
+}
+
+/// The replicas that work on the call, first to last. There are never two tries of one.
+#[derive(Default)]
+struct AllUnderWay(Vec<UnderWay>);
 
 /// What has become of the tries until now.
 struct Tries {
@@ -133,30 +145,44 @@ where
         }
     };
     let mut running = FuturesUnordered::new();
-    let mut asked = BTreeSet::new();
+    let mut under_way = AllUnderWay::default();
     let mut idle = Some(IdleTime::begin());
+    // When a second replica is looked for; `None` while there are two.
     let mut hedge_at = call.hedge_after.map(|after| Instant::now() + after);
     loop {
         if running.is_empty() {
             let chosen = replicas.choose(&call.application, call.lane, &tries.tried).await;
             let chosen = chosen.map_err(FusionError::Unavailable)?;
             drop(idle.take());
-            asked = tries.tried.clone();
-            asked.insert(chosen.address());
-            running.push(one(chosen, Ask::Plainly, &asked));
+            under_way.add(&chosen);
+            running.push(one(chosen, Ask::Plainly, &under_way.and(&tries.tried)));
+        }
+        if let (Some(after), None, Some(only)) = (call.hedge_after, hedge_at, under_way.only()) {
+            hedge_at = Some(only.since + after);
         }
         tokio::select! {
             Some(Outcome { chosen, is_full, result }) = running.next() => {
+                let since = under_way.remove(chosen.address());
                 let verdict = match result {
                     Ok(answer) => {
                         chosen.answered();
+                        under_way.were_overtaken(replicas, call, since);
                         return Ok(answer);
                     }
                     Err(verdict) => verdict,
                 };
+                let is_answer = matches!(verdict, Verdict::Final(_));
                 match tries.after(replicas, chosen, is_full, verdict) {
-                    Next::GiveUp(error) => return Err(error),
-                    Next::SendContent(chosen) => running.push(one(chosen, Ask::WithContent, &asked)),
+                    Next::GiveUp(error) => {
+                        if is_answer {
+                            under_way.were_overtaken(replicas, call, since);
+                        }
+                        return Err(error);
+                    }
+                    Next::SendContent(chosen) => {
+                        under_way.add(&chosen);
+                        running.push(one(chosen, Ask::WithContent, &under_way.and(&tries.tried)));
+                    }
                     Next::Elsewhere(pause) if running.is_empty() => {
                         if Instant::now() + pause + MOMENT >= call.deadline {
                             return Err(tries.out_of_time());
@@ -164,18 +190,68 @@ where
                         idle = Some(IdleTime::begin());
                         sleep(pause).await;
                     }
-                    // Another replica works on it.
-                    Next::Elsewhere(_) => {}
+                    // Another replica works on it. If all were asked by now, they get time to recover.
+                    Next::Elsewhere(_) => {
+                        if !replicas.has_others(&under_way.and(&tries.tried)) {
+                            hedge_at = call.hedge_after.map(|_| Instant::now() + until_next_look(call));
+                        }
+                    }
                 }
             }
             () = sleep_until(hedge_at.unwrap_or(call.deadline)), if hedge_at.is_some() => {
-                hedge_at = None;
-                if let Some(other) = replicas.spare(&call.application, call.lane, &asked) {
-                    tracing::debug!(replica = %other.address(), "asking a second replica as well");
-                    asked.insert(other.address());
-                    running.push(one(other, Ask::AsWell, &asked));
+                let spare = |asked: &BTreeSet<SocketAddr>| replicas.spare(&call.application, call.lane, asked);
+                let asked = under_way.and(&tries.tried);
+                // One that failed before and has rested since is better than none.
+                match spare(&asked).or_else(|| spare(&under_way.and(&BTreeSet::new()))) {
+                    Some(other) => {
+                        tracing::debug!(replica = %other.address(), "asking a second replica as well");
+                        hedge_at = None;
+                        under_way.add(&other);
+                        running.push(one(other, Ask::AsWell, &under_way.and(&tries.tried)));
+                    }
+                    None => hedge_at = Some(Instant::now() + until_next_look(call)),
                 }
             }
+        }
+    }
+}
+
+/// How long after a look for a second replica the next one follows.
+fn until_next_look(call: &Call) -> Duration {
+    call.hedge_after.map_or(FIRST_PAUSE, |after| (after / LOOKS).max(FIRST_PAUSE))
+}
+
+impl AllUnderWay {
+    fn add(&mut self, chosen: &Chosen) {
+        self.0.push(UnderWay { replica: chosen.replica(), since: Instant::now() });
+    }
+
+    /// Takes away the one that has ended. Returns since when it was under way.
+    fn remove(&mut self, address: SocketAddr) -> Instant {
+        let position = self.0.iter().position(|one| one.replica.address() == address);
+        position.map_or_else(Instant::now, |position| self.0.remove(position).since)
+    }
+
+    /// The one that works on the call alone.
+    fn only(&self) -> Option<&UnderWay> {
+        if let [only] = self.0.as_slice() { Some(only) } else { None }
+    }
+
+    /// Their addresses, and these.
+    fn and(&self, others: &BTreeSet<SocketAddr>) -> BTreeSet<SocketAddr> {
+        self.0.iter().map(|one| one.replica.address()).chain(others.iter().copied()).collect()
+    }
+
+    /// A replica has answered that was asked at this time. Those that were asked so long before that this one was asked
+    /// as well count as silent: their calls end now, so nobody would hear of it. If one is only slow, its next answer
+    /// says so.
+    fn were_overtaken(&self, replicas: &Replicas, call: &Call, winner_since: Instant) {
+        let Some(after) = call.hedge_after else { return };
+        let now = Instant::now();
+        for one in self.0.iter().filter(|one| one.since < winner_since && one.since + after <= now) {
+            tracing::debug!(replica = %one.replica.address(), "it was silent until another one answered");
+            one.replica.failed();
+            replicas.doubt();
         }
     }
 }
