@@ -36,6 +36,10 @@ use tracing::Instrument;
 
 /// Regions in one request.
 pub(super) const MAX_REGIONS: usize = 256;
+/// Bytes of the name of an object.
+const NAME_MAX: usize = 253;
+/// Characters of the name of a region (schema).
+const REGION_NAME_MAX: usize = 1024;
 
 impl<V: ClusterView> Elasticity<V> {
     pub(super) fn job(&self, namespace: &str, name: &str) -> Result<Arc<Job>, Status> {
@@ -218,9 +222,7 @@ fn check(request: &ResizeRequest) -> Result<WaitFor, Status> {
     }
     let mut seen = BTreeSet::new();
     for (position, DesiredWidth { region, width, expected_width }) in request.regions.iter().enumerate() {
-        if region.is_empty() {
-            return Err(errors::invalid_request(&format!("regions[{position}].region"), "a name is needed"));
-        }
+        check_region(&format!("regions[{position}].region"), region)?;
         if !seen.insert(region) {
             let message = format!("{region} is named twice");
             return Err(errors::invalid_request(&format!("regions[{position}].region"), &message));
@@ -247,8 +249,16 @@ fn check(request: &ResizeRequest) -> Result<WaitFor, Status> {
 
 /// Refuses what cannot be the name of an object.
 pub(super) fn check_name(field: &str, value: &str) -> Result<(), Status> {
-    if value.is_empty() || value.len() > 253 {
-        return Err(errors::invalid_request(field, "a name is needed"));
+    if value.is_empty() || value.len() > NAME_MAX {
+        return Err(errors::invalid_request(field, &format!("a name of 1 to {NAME_MAX} bytes is needed")));
+    }
+    Ok(())
+}
+
+/// Refuses what cannot be the name of a region: that is the logical name of an operator.
+fn check_region(field: &str, value: &str) -> Result<(), Status> {
+    if value.is_empty() || value.chars().nth(REGION_NAME_MAX).is_some() {
+        return Err(errors::invalid_request(field, &format!("a name of 1 to {REGION_NAME_MAX} characters is needed")));
     }
     Ok(())
 }
@@ -277,9 +287,10 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
 
     async fn get_region(&self, request: Request<GetRegionRequest>) -> Result<Response<Region>, Status> {
         let GetRegionRequest { namespace, job, region } = request.into_inner();
-        for (field, value) in [("namespace", &namespace), ("job", &job), ("region", &region)] {
+        for (field, value) in [("namespace", &namespace), ("job", &job)] {
             check_name(field, value)?;
         }
+        check_region("region", &region)?;
         self.job(&namespace, &job)?;
         let key = Key::new(&namespace, &job);
         let look = move |service: &Self| {
@@ -388,6 +399,7 @@ mod tests {
             (request(&[]), "INVALID_REQUEST", "regions"),
             (request(&[("R", 1), ("R", 2)]), "INVALID_REQUEST", "regions[1].region"),
             (request(&[("", 1)]), "INVALID_REQUEST", "regions[0].region"),
+            (request(&[("R", 1), (&"é".repeat(1025), 1)]), "INVALID_REQUEST", "regions[1].region"),
             (nameless, "INVALID_REQUEST", "job"),
         ];
         for (request, reason, field) in table {
@@ -398,5 +410,6 @@ mod tests {
             assert_eq!(details.bad_request().unwrap().field_violations[0].field, field);
         }
         assert!(check(&request(&[("R", 1), ("S", 10_000)])).is_ok() && check(&expecting(10_000)).is_ok());
+        assert!(check(&request(&[(&"é".repeat(1024), 1)])).is_ok());
     }
 }

@@ -769,6 +769,25 @@ fn region_of(namespace: &str) -> GetRegionRequest {
 }
 
 #[tokio::test]
+async fn a_region_is_found_by_a_name_that_no_object_could_have() {
+    let server = server(1);
+    let long = format!("{}R", "Inner.".repeat(100));
+    server.edit::<ParallelRegion>(&key("flow-0"), |region| region.spec.name.clone_from(&long));
+    let service = service(&LateMirrors::of(&server));
+    let get = async |region: &str| {
+        let request = GetRegionRequest { region: region.to_owned(), ..region_of("n") };
+        service.get_region(Request::new(request)).await.map(|found| found.into_inner().name)
+    };
+    assert_eq!(get(&long).await.unwrap(), long);
+    // what is asked for -> why not
+    for (region, reason) in
+        [("R0", "REGION_NOT_FOUND"), ("", "INVALID_REQUEST"), (&*"R".repeat(1025), "INVALID_REQUEST")]
+    {
+        assert_eq!(why(&get(region).await.unwrap_err()), reason, "{region}");
+    }
+}
+
+#[tokio::test]
 async fn who_asks_for_region_after_region_looks_at_the_pes_of_the_job_once() {
     let mirrors = LateMirrors::of(&server(3));
     let (view, reads, _release) = Watched::new(&mirrors);
