@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use streams_compiler::budget::Budget;
-use streams_compiler::plan::{Compiled, FusionOption, InUse, Policy, Request, Source, resize, submit};
+use streams_compiler::plan::{Compiled, FusionOption, JobState, Policy, Request, Source, resize, submit};
 use streams_proto::fusion::v1 as pb;
 use streams_proto::fusion::v1::fusion_service_client::FusionServiceClient;
 use streams_test_support::corpus;
@@ -92,7 +92,7 @@ impl Job {
     fn by_the_library(&self, time: usize) -> Duration {
         let widths = [(self.region.clone(), i128::from(self.next_width(time)))];
         let begin = Instant::now();
-        let resized = resize(&self.library, &widths, Policy::Sticky, &InUse::default(), &Budget::default());
+        let resized = resize(&self.library, &widths, Policy::Sticky, &JobState::default(), &Budget::default());
         let took = begin.elapsed();
         drop(resized.expect("it is resized"));
         took

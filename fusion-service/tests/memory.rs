@@ -8,7 +8,7 @@
 use peak_alloc::PeakAlloc;
 use std::sync::Arc;
 use streams_compiler::budget::Budget;
-use streams_compiler::plan::{FusionOption, InUse, Policy, Request, Source, resize, submit};
+use streams_compiler::plan::{FusionOption, JobState, Policy, Request, Source, resize, submit};
 use streams_test_support::corpus;
 
 #[global_allocator]
@@ -53,7 +53,7 @@ fn a_compilation_takes_little_more_than_what_stays_and_a_job_knows_its_size() {
             let widths = [(region.name.clone(), i128::from(region.width) + 1)];
             let mut steps = vec![("submit", stays, peak, job.weight())];
             let (next, adds, extra) =
-                counted(|| resize(&job, &widths, Policy::Sticky, &InUse::default(), &budget).unwrap());
+                counted(|| resize(&job, &widths, Policy::Sticky, &JobState::default(), &budget).unwrap());
             drop(job);
             // With what it shared with the job before.
             let stays = ALLOCATOR.current_usage() - start;

@@ -31,7 +31,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread;
 use streams_compiler::budget::{Budget, Cores, SharedWork};
-use streams_compiler::plan::{Compiled, InUse, Policy, resize, restore};
+use streams_compiler::plan::{Compiled, JobState, Policy, resize, restore};
 
 /// All cores are idle.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ fn resizes(criterion: &mut Criterion, application: &Application, name: &str, job
     let budget = Budget::default();
     let widths = [application::one_more_channel(job)];
     let again = |job: &Compiled| {
-        resize(job, black_box(&widths), Policy::Sticky, &InUse::default(), &budget).expect("it is resized")
+        resize(job, black_box(&widths), Policy::Sticky, &JobState::default(), &budget).expect("it is resized")
     };
     let source = application.parse();
     let layout = &job.layout().to_bytes();
@@ -145,7 +145,7 @@ fn resizes(criterion: &mut Criterion, application: &Application, name: &str, job
     let together = Budget { cores: Some(Arc::new(AllCores)), ..Budget::default() };
     group(criterion, "resize-together", 0).bench_function(name, |bencher| {
         let resized = |()| {
-            resize(black_box(job), black_box(&widths), Policy::Sticky, &InUse::default(), &together)
+            resize(black_box(job), black_box(&widths), Policy::Sticky, &JobState::default(), &together)
                 .expect("it is resized")
         };
         bencher.iter_batched(|| (), resized, BatchSize::PerIteration);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use streams_compiler::budget::{Budget, Limits};
 use streams_compiler::error::Error;
-use streams_compiler::plan::{self, Compiled, FusionOption, InUse, Layout, Policy, Request, Source};
+use streams_compiler::plan::{self, Compiled, FusionOption, JobState, Layout, Policy, Request, Source};
 use streams_compiler::topology;
 
 /// Small limits, so that an input which is not refused is compiled within milliseconds.
@@ -103,7 +103,7 @@ pub(crate) fn resized(
     let resize = |prior: &Compiled, width: u32| {
         // An exact name; one that several regions share cannot be resized.
         let widths = [(region.name.clone(), i128::from(width))];
-        plan::resize(prior, &widths, policy, &InUse::default(), &budget()).ok()
+        plan::resize(prior, &widths, policy, &JobState::default(), &budget()).ok()
     };
     let Some(wide) = resize(before, region.width + 1) else { return };
     sound(&wide, source, request);

@@ -6,7 +6,7 @@
 use crate::compilation;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
-use streams_compiler::plan::{self, FusionOption, InUse, Layout, Policy, RenderError, Request, Source};
+use streams_compiler::plan::{self, FusionOption, JobState, Layout, Policy, RenderError, Request, Source};
 use streams_compiler::topology;
 
 pub(crate) const ADL: &str = include_str!("../../tests/golden/orders/app.adl");
@@ -65,7 +65,7 @@ pub fn run(data: &[u8]) {
             [(width + 1, Policy::Sticky), (width - 1, Policy::Sticky), (width + 1, Policy::Rebalance)]
         {
             let widths = [(region.to_owned(), i128::from(width))];
-            let Ok(next) = plan::resize(&job, &widths, policy, &InUse::default(), &budget) else { continue };
+            let Ok(next) = plan::resize(&job, &widths, policy, &JobState::default(), &budget) else { continue };
             topology::verify(next.topology()).unwrap();
             let layout = Layout::from_bytes(&next.layout().to_bytes(), &budget).expect("a new layout can be read");
             assert_eq!(layout, next.layout());

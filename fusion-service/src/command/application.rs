@@ -7,7 +7,7 @@
 //!
 //! Knows: arguments, files. Must not know: what a command does with an application.
 
-use super::options::{PolicyName, fusion_type};
+use super::options::{ClosedArguments, PolicyName, fusion_type};
 use super::request::RequestFile;
 use super::terminal::printable;
 use super::{CommandFailure, document};
@@ -18,7 +18,7 @@ use streams_bundle::Bundle;
 use streams_compiler::budget::Budget;
 use streams_compiler::error::{Error, excerpt};
 use streams_compiler::fuser::{Cpus, FusionType};
-use streams_compiler::plan::{FusionOption, Policy, Request, Source};
+use streams_compiler::plan::{FusionOption, JobState, Policy, Request, Source};
 use streams_compiler::topology::ChannelCount;
 
 /// Name of a job without one.
@@ -62,6 +62,9 @@ pub struct ApplicationArguments {
     /// Which operators share a processing element after a resize.
     #[arg(long, value_enum, default_value_t = PolicyName::Sticky)]
     pub policy: PolicyName,
+    /// Which of them take nothing new.
+    #[command(flatten)]
+    pub closed: ClosedArguments,
     /// Bounds on sizes.
     #[command(flatten)]
     pub limits: LimitArguments,
@@ -85,6 +88,8 @@ pub struct Application {
     pub resizes: Vec<(String, i128)>,
     /// How they distribute operators.
     pub policy: Policy,
+    /// What each of them is told of the job.
+    pub state: JobState,
     /// Limits of every compilation.
     pub budget: Budget,
 }
@@ -113,6 +118,7 @@ impl ApplicationArguments {
             unconfigured: Arc::new(self.add_to(unconfigured)),
             resizes,
             policy: self.policy.into(),
+            state: self.closed.state(),
             budget,
         })
     }
@@ -296,6 +302,7 @@ mod tests {
             "--job-name=",
             "--job-id=-1",
             "--policy=other",
+            "--closed-pe=-1",
         ] {
             assert!(arguments(&[flag]).is_err(), "{flag}");
         }

@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use streams_compiler::error::{Error, Problem, excerpt};
 use streams_compiler::explain::{Account, explain};
-use streams_compiler::plan::{self, Compiled, InUse};
+use streams_compiler::plan::{self, Compiled};
 
 /// Explains a compilation: parallel regions and where their widths come from, why there are so many processing
 /// elements, which constraints decided each, and what every resize does to them and why.
@@ -21,6 +21,7 @@ use streams_compiler::plan::{self, Compiled, InUse};
   fusion-service explain app.sab --fusion manual:4 --width Work=3 --value ns::Main.topic=news
   fusion-service explain app.adl --fusion automatic --fusion-type channelIsolation
   fusion-service explain app.adl --width Work=3 --resize Work=10 --resize Work=3
+  fusion-service explain app.adl --fusion manual:4 --resize Work=10 --closed-pe 0
   fusion-service explain app.adl --request request.json -o json | jq '.steps[-1].processingElements[] | select(.fate == \"restarted\")'")]
 pub struct Arguments {
     /// What is compiled.
@@ -142,8 +143,8 @@ fn steps(
     };
     let mut good = true;
     for (number, resize) in (1..).zip(&application.resizes) {
-        let resized =
-            plan::resize(&current, std::slice::from_ref(resize), application.policy, &InUse::default(), budget);
+        let widths = std::slice::from_ref(resize);
+        let resized = plan::resize(&current, widths, application.policy, &application.state, budget);
         let explained = resized.and_then(|compiled| {
             let account = explain(&compiled, Some(&current), budget)?;
             Ok((compiled, account))

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use streams_compiler::error::Error;
-use streams_compiler::plan::{self, Compiled, InUse, Source};
+use streams_compiler::plan::{self, Compiled, Source};
 use streams_graph::{Drawing, DrawingLimits, Widths};
 
 /// Draws an application as a graph: as written, as it runs, or as processing elements.
@@ -167,7 +167,8 @@ fn compile(application: &Application) -> Result<(Compiled, Option<Compiled>), Er
     let mut now = plan::submit(&source, &request, budget)?;
     let mut before = None;
     for step in &application.resizes {
-        let after = plan::resize(&now, std::slice::from_ref(step), application.policy, &InUse::default(), budget)?;
+        let widths = std::slice::from_ref(step);
+        let after = plan::resize(&now, widths, application.policy, &application.state, budget)?;
         before = Some(std::mem::replace(&mut now, after));
     }
     Ok((now, before))

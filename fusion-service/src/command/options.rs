@@ -1,7 +1,7 @@
 //! Options that several commands have.
 
 use streams_compiler::fuser::FusionType;
-use streams_compiler::plan::Policy;
+use streams_compiler::plan::{JobState, Policy};
 
 /// Names of policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -18,6 +18,21 @@ impl From<PolicyName> for Policy {
             PolicyName::Sticky => Self::Sticky,
             PolicyName::Rebalance => Self::Rebalance,
         }
+    }
+}
+
+/// Which PEs take no part in what resizes add.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ClosedArguments {
+    /// Processing element that takes no new operators at a resize, because it has completed or was stopped. Repeatable.
+    #[arg(long = "closed-pe", value_name = "ID")]
+    pub closed_pes: Vec<u64>,
+}
+
+impl ClosedArguments {
+    /// What a resize is told of the job.
+    pub(super) fn state(&self) -> JobState {
+        JobState { closed: self.closed_pes.iter().copied().collect(), ..JobState::default() }
     }
 }
 

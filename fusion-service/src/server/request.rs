@@ -56,6 +56,7 @@ pub(crate) struct Resize {
     pub(crate) policy: pb::resize_request::Policy,
     pub(crate) pe_ids_in_use: Vec<u64>,
     pub(crate) ports_in_use: Vec<pb::resize_request::PortsInUse>,
+    pub(crate) closed_pe_ids: Vec<u64>,
     /// Bytes of texts that the answer may have.
     pub(crate) max_text_bytes: u64,
 }
@@ -63,7 +64,7 @@ pub(crate) struct Resize {
 impl Resize {
     /// Covers all of it. What is said in another order has another digest.
     pub(crate) fn digest(&self) -> Digest {
-        let Self { widths, policy, pe_ids_in_use, ports_in_use, max_text_bytes } = self.clone();
+        let Self { widths, policy, pe_ids_in_use, ports_in_use, closed_pe_ids, max_text_bytes } = self.clone();
         let message = pb::ResizeRequest {
             compilation: None,
             layout: None,
@@ -71,6 +72,7 @@ impl Resize {
             policy: policy.into(),
             pe_ids_in_use,
             ports_in_use,
+            closed_pe_ids,
             max_text_bytes,
         };
         Digest::of(&message.encode_to_vec())
@@ -133,8 +135,10 @@ fn resize_of(message: pb::ResizeRequest, problems: &mut Malformed) -> Resize {
             }
         }
     }
-    let pb::ResizeRequest { widths, pe_ids_in_use, ports_in_use, max_text_bytes, .. } = message;
-    Resize { widths, policy, pe_ids_in_use, ports_in_use, max_text_bytes }
+    entries(message.closed_pe_ids.len(), "closed_pe_ids", problems);
+    once(message.closed_pe_ids.iter(), "closed_pe_ids", "", problems);
+    let pb::ResizeRequest { widths, pe_ids_in_use, ports_in_use, closed_pe_ids, max_text_bytes, .. } = message;
+    Resize { widths, policy, pe_ids_in_use, ports_in_use, closed_pe_ids, max_text_bytes }
 }
 
 /// The call that a dry run tries.
@@ -465,6 +469,8 @@ mod tests {
             ("policy", |r| r.policy = 17),
             ("pe_ids_in_use", |r| r.pe_ids_in_use = (0..=ENTRIES as u64).collect()),
             ("pe_ids_in_use[2]", |r| r.pe_ids_in_use = vec![7, 8, 7, 8]),
+            ("closed_pe_ids", |r| r.closed_pe_ids = (0..=ENTRIES as u64).collect()),
+            ("closed_pe_ids[1]", |r| r.closed_pe_ids = vec![7, 7]),
             ("ports_in_use", |r| {
                 let input_port_ids = (0..ENTRIES as u32).collect();
                 r.ports_in_use = vec![PortsInUse { input_port_ids, ..Default::default() }];
@@ -498,10 +504,11 @@ mod tests {
             policy: Policy::Sticky,
             pe_ids_in_use: vec![7],
             ports_in_use: vec![ports(7, vec![1], vec![2])],
+            closed_pe_ids: vec![5],
             max_text_bytes: 5,
         };
         type Change<'a> = &'a dyn Fn(&mut Resize);
-        let changes: [(&str, Change<'_>); 13] = [
+        let changes: [(&str, Change<'_>); 15] = [
             ("nothing", &|_| {}),
             ("another region", &|r| r.widths[0].region = "Q".into()),
             ("another width", &|r| r.widths[0].width = 4),
@@ -514,6 +521,8 @@ mod tests {
             ("another input port", &|r| r.ports_in_use[0].input_port_ids[0] = 2),
             ("another output port", &|r| r.ports_in_use[0].output_port_ids[0] = 1),
             ("no ports in use", &|r| r.ports_in_use.clear()),
+            ("another closed PE", &|r| r.closed_pe_ids[0] = 6),
+            ("no closed PE", &|r| r.closed_pe_ids.clear()),
             ("other texts", &|r| r.max_text_bytes = 6),
         ];
         let digests = changes.map(|(name, change)| {

@@ -99,6 +99,30 @@ fn a_plan_replaces_what_was_there() {
 }
 
 #[test]
+fn a_closed_pe_takes_nothing_new() {
+    let work = Work::new();
+    let resizes = json!([{"region": "Lane", "width": 5}, {"region": "Lane", "width": 9}]);
+    work.write("request.json", request(json!({"fusion": {"manual": 2}, "resizes": resizes})));
+    let operators = |step: u32, pe: u64| -> Value {
+        let context = std::fs::read(work.path(&format!("out/step-{step}/context.json"))).unwrap();
+        let context: Value = serde_json::from_slice(&context).unwrap();
+        let pes = context["pes"].as_array().unwrap();
+        pes.iter().find(|element| element["id"] == pe).unwrap()["operators"].clone()
+    };
+    for (closed, policy) in [(0_u64, "sticky"), (1, "sticky"), (0, "rebalance"), (1, "rebalance")] {
+        let id = closed.to_string();
+        let output = work.run(&["--policy", policy, "--closed-pe", &id, "--closed-pe", "77"]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        for step in [1, 2] {
+            assert_eq!(operators(step, closed), operators(0, closed), "PE {closed}, {policy}, step {step}");
+        }
+    }
+    assert_eq!(work.run(&[]).status.code(), Some(0));
+    assert!([0, 1].iter().any(|pe| operators(1, *pe) != operators(0, *pe)), "one of two takes what is new");
+    failed(&work.run(&["--closed-pe", "first"]), &["--closed-pe"]);
+}
+
+#[test]
 fn a_refused_resize_does_not_end_the_chain() {
     let work = Work::new();
     let resizes = json!([

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use streams_compiler::explain::{Account, explain};
-use streams_compiler::plan::{self, Compiled, Fate, InUse, Policy, Request};
+use streams_compiler::plan::{self, Compiled, Fate, JobState, Policy, Request};
 use streams_compiler::topology::ChannelCount;
 use streams_test_support::corpus;
 
@@ -81,7 +81,7 @@ fn explain_case(case: &Path, policy: Policy, count: ChannelCount, tally: &Mutex<
     let mut current = submitted;
     for (step, width) in (1..).zip(&application.resizes) {
         let width = std::slice::from_ref(width);
-        let Ok(resized) = plan::resize(&current, width, policy, &InUse::default(), budget) else { continue };
+        let Ok(resized) = plan::resize(&current, width, policy, &JobState::default(), budget) else { continue };
         let (changes, problems) = self::told(&at(step), &resized, Some(&current));
         let mut tally = tally.lock().unwrap();
         tally.resizes += 1;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use streams_compiler::budget::Budget;
-use streams_compiler::plan::{self, Compiled, FusionOption, InUse, Policy, Request, Source};
+use streams_compiler::plan::{self, Compiled, FusionOption, JobState, Policy, Request, Source};
 use streams_graph::{ClusterKind, Drawing, DrawingLimits, NodeKind, Widths};
 use streams_test_support::corpus;
 
@@ -30,7 +30,7 @@ fn compile(case: &Path) -> Option<(Source, Vec<Compiled>)> {
     let mut steps = vec![plan::submit(&source, &Arc::new(request), &budget).ok()?];
     for resize in job["resizes"].as_array().into_iter().flatten() {
         let step = (resize["region"].as_str()?.to_owned(), resize["width"].as_i64()?.into());
-        match plan::resize(steps.last()?, &[step], Policy::Sticky, &InUse::default(), &budget) {
+        match plan::resize(steps.last()?, &[step], Policy::Sticky, &JobState::default(), &budget) {
             Ok(next) => steps.push(next),
             Err(_) => continue,
         }

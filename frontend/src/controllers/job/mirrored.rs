@@ -85,6 +85,11 @@ impl<K: Mirrored> Shown<K> {
 }
 
 impl<K, O> Shown<K, O> {
+    /// What is known of it.
+    pub(super) fn observed(&self) -> &O {
+        &self.observed
+    }
+
     fn new(object: Kept<K>, meta: &ObjectMeta, observed: O) -> Arc<Self> {
         let applied = applied(meta).cloned();
         let fingerprint = fingerprint(meta, applied.as_deref());
@@ -339,7 +344,8 @@ fn observed(meta: &ObjectMeta) -> ObservedObject {
     }
 }
 
-fn processing_element(pe: &ProcessingElement) -> ObservedPe {
+/// What a job has to know of one of its PEs.
+pub(super) fn processing_element(pe: &ProcessingElement) -> ObservedPe {
     let status = pe.status.clone().unwrap_or_default();
     // A status that is about an older spec says nothing about the present one.
     let is_current = status.observed_generation.is_some() && status.observed_generation == pe.metadata.generation;

@@ -69,7 +69,8 @@ pub(super) fn fusion(now: &Compiled, fusion: fuser::Fusion, decisions: &Decision
         }
     };
     if let Some(wanted) = wanted {
-        why.extend(difference_from_wanted(wanted, pes, decisions));
+        let closed = now.plan().change.as_ref().map_or(0, |change| change.closed.len());
+        why.extend(difference_from_wanted(wanted, pes, closed, decisions));
     }
     FusionAccount {
         mode,
@@ -97,8 +98,8 @@ fn automatic_sentences(automatic: &AutomaticFusion) -> Vec<String> {
     vec![threads, room]
 }
 
-/// Why there are more or fewer PEs than wanted.
-fn difference_from_wanted(wanted: u64, pes: usize, decisions: &Decisions) -> Option<String> {
+/// Why there are more or fewer PEs than wanted; so many of them took nothing new.
+fn difference_from_wanted(wanted: u64, pes: usize, closed: usize, decisions: &Decisions) -> Option<String> {
     let found = pes as u64;
     if found > wanted {
         let more = found - wanted;
@@ -106,7 +107,11 @@ fn difference_from_wanted(wanted: u64, pes: usize, decisions: &Decisions) -> Opt
             0 => String::new(),
             alone => format!(" ({} of them must be alone)", counted(alone, "group")),
         };
-        return Some(format!("{more} more than that, because constraints keep operators apart{alone}"));
+        let closed = match closed {
+            0 => String::new(),
+            closed => format!(", and {} took nothing new", counted(closed, "PE")),
+        };
+        return Some(format!("{more} more than that, because constraints keep operators apart{alone}{closed}"));
     }
     if found < wanted {
         let units = counted(decisions.units, "group");

@@ -3,7 +3,7 @@
 use super::{changes, explain};
 use crate::budget::Budget;
 use crate::error::Error;
-use crate::plan::{Compiled, Fate, InUse, Policy, Request, Source, resize, submit};
+use crate::plan::{Compiled, Fate, JobState, Policy, Request, Source, resize, submit};
 use std::sync::Arc;
 
 /// A job, and the same with another width.
@@ -11,7 +11,7 @@ fn resized() -> (Compiled, Compiled) {
     let budget = Budget::default();
     let source = Source::parse(include_bytes!("../../../tests/golden/feeds/app.adl"), &budget).unwrap();
     let before = submit(&source, &Arc::new(Request::default()), &budget).unwrap();
-    let now = resize(&before, &[("Lane".to_owned(), 3)], Policy::Sticky, &InUse::default(), &budget).unwrap();
+    let now = resize(&before, &[("Lane".to_owned(), 3)], Policy::Sticky, &JobState::default(), &budget).unwrap();
     (before, now)
 }
 

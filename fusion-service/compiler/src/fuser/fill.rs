@@ -35,12 +35,14 @@ pub(super) struct Seed {
     /// The kind of the unit that was added last, if any number of units of this kind may share a PE.
     last: Option<Kind>,
     /// The PE restarts in any case, whether or not units join it.
-    pub(super) restarts: bool,
+    restarts: bool,
+    /// The PE takes no further units (rule fusion-29).
+    closed: bool,
 }
 
 impl Seed {
-    pub(super) fn empty(restarts: bool) -> Self {
-        Self { units: Vec::new(), profile: PeProfile::default(), last: None, restarts }
+    pub(super) fn empty(restarts: bool, closed: bool) -> Self {
+        Self { units: Vec::new(), profile: PeProfile::default(), last: None, restarts, closed }
     }
 
     /// Whether a unit may join, as far as equality and kinds go.
@@ -100,7 +102,7 @@ struct Fill<'a> {
     /// Available containers that are not full, and the operators in them.
     open: u64,
     open_operators: u64,
-    /// Containers that are free come before others until they hold this many operators; 0 if there are no seeds.
+    /// Containers that are free come before others until they hold this many operators; 0 if no seed takes units.
     most_if_free: u32,
     /// Available containers whose priority is [`Priority::Free`], and the operators in them.
     free: u64,
@@ -156,7 +158,7 @@ pub(super) fn fill(
         free_operators: 0,
         pace: budget.pace(),
     };
-    let seeded = !seeds.is_empty();
+    let seeded = seeds.iter().any(|seed| !seed.closed);
     for seed in seeds {
         fill.add_seed(seed);
     }
@@ -230,8 +232,8 @@ impl Fill<'_> {
         })
     }
 
-    /// A container that exists from the beginning; it takes nothing more if it holds a unit that is alone.
-    fn add_seed(&mut self, Seed { units, profile, restarts, .. }: Seed) {
+    /// A container that exists from the beginning; it takes nothing more if it is closed or holds a unit that is alone.
+    fn add_seed(&mut self, Seed { units, profile, restarts, closed, last: _ }: Seed) {
         let (mut operators, mut alone) = (0, false);
         for &unit in &units {
             self.host_bindings.bind(units[0], unit);
@@ -241,7 +243,7 @@ impl Fill<'_> {
         let container = self.add(restarts);
         let state = &mut self.containers[container];
         (state.units, state.operators, state.profile, state.saved_frontier) = (units, operators, profile, None);
-        if !alone {
+        if !alone && !closed {
             self.offer(container);
         }
     }

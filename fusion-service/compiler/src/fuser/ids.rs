@@ -24,17 +24,31 @@ pub fn match_ids<'n, Names: IntoIterator<Item = &'n str>>(
     previous: impl IntoIterator<Item = (PeId, Names)>,
     taken: &BTreeSet<PeId>,
 ) -> Result<PrimaryMap<Pe, PeId>, Problem> {
+    match_other_ids(graph, partition, &partition.pes().map(|_| None).collect(), previous, taken)
+}
+
+/// The same, where some PEs have `kept` the ids of previous ones already.
+pub(super) fn match_other_ids<'n, Names: IntoIterator<Item = &'n str>>(
+    graph: &'n Graph,
+    partition: &Partition,
+    kept: &PrimaryMap<Pe, Option<PeId>>,
+    previous: impl IntoIterator<Item = (PeId, Names)>,
+    taken: &BTreeSet<PeId>,
+) -> Result<PrimaryMap<Pe, PeId>, Problem> {
+    let known: BTreeSet<PeId> = kept.values().copied().flatten().collect();
     let mut ids: HashMap<Vec<&str>, PeId> = HashMap::new();
     let mut new = NewIds::after(taken);
     for (id, names) in previous {
         new.pass(id);
-        ids.entry(sorted(names)).and_modify(|known| *known = id.min(*known)).or_insert(id);
+        if !known.contains(&id) {
+            ids.entry(sorted(names)).and_modify(|known| *known = id.min(*known)).or_insert(id);
+        }
     }
-    let id = |pe: Pe| {
-        let names = partition.operators(pe).iter().map(|&node| graph.operators()[node].name);
-        ids.remove(&sorted(names)).map_or_else(|| new.next(), Ok)
+    let id = |(pe, kept): (Pe, &Option<PeId>)| {
+        let names = || partition.operators(pe).iter().map(|&node| graph.operators()[node].name);
+        kept.or_else(|| ids.remove(&sorted(names()))).map_or_else(|| new.next(), Ok)
     };
-    partition.pes().map(id).collect()
+    kept.iter().map(id).collect()
 }
 
 fn sorted<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {

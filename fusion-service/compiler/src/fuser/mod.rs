@@ -1,9 +1,9 @@
 //! Fusion: grouping operators into PEs.
 //!
 //! Fusion reads a [`Graph`]: operators with their [`Traits`], and connections. [`fuse`] makes a [`Partition`] of it for
-//! a [`Fusion`]. [`fuse_sticky`] does the same for a job that runs already and leaves operators in their PEs. This
-//! module also computes what follows from a partition for each PE: its ports ([`ports()`]) and how threads run through
-//! it ([`threads()`]).
+//! a [`Fusion`]. [`fuse_sticky`] does the same for a job that runs already and leaves operators in their PEs;
+//! [`fuse_anew`] leaves only those in closed PEs there. This module also computes what follows from a partition for
+//! each PE: its ports ([`ports()`]) and how threads run through it ([`threads()`]).
 //!
 //! ```text
 //! Graph --constraints--> Vec<Constraint> --units, rules--> Composition --fill--> Partition --ids, ports, threads-->
@@ -75,7 +75,7 @@ pub use ids::{PeId, match_ids};
 pub use operators::{FusionOperator, InputPortTraits, Label, Operators, OutputPortTraits, Threading, Traits, TraitsId};
 pub use partition::{Partition, Pe};
 pub use ports::{PeInput, PeOutput, PePorts, ports};
-pub use sticky::{PartitionWithIds, RunningJob, fuse_sticky};
+pub use sticky::{PartitionWithIds, RunningJob, fuse_anew, fuse_sticky};
 pub use symbols::{Symbol, Symbols};
 pub use threads::{OperatorThreads, ThreadedPort, threads};
 

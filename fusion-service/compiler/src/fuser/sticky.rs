@@ -1,4 +1,5 @@
-//! Fusion of a job that runs already: operators stay where they are (rules fusion-24, fusion-25 and fusion-26).
+//! Fusion of a job that runs already: operators stay where they are (rules fusion-24, fusion-25, fusion-26 and
+//! fusion-29).
 //!
 //! For a job whose constraints did not change:
 //! * an operator that exists stays in its PE, and the PE keeps its id as long as it keeps an operator (rule element-3);
@@ -6,8 +7,9 @@
 //!   there are fewer PEs than wanted, they open new PEs. Then they go to PEs that restart anyway, as long as these hold
 //!   less than twice an even share. Then they go to the smallest PE, which from then on counts as one that restarts
 //!   anyway;
-//! * there are more PEs than wanted only if there were before, or where constraints leave no other way for the greedy
-//!   pass;
+//! * a PE that is closed, because it will not run again by itself, keeps what it holds and takes nothing else;
+//! * there are more PEs than wanted only if there were before, or where constraints or closed PEs leave no other way
+//!   for the greedy pass;
 //! * operators that go away move no other operator. So a job that grows and shrinks back has the same PEs with the same
 //!   ids.
 //!
@@ -15,12 +17,14 @@
 //! operators of two PEs, or with one that then has to be alone), constraints win: a unit whose operators are spread
 //! over PEs gathers in the one that holds most of them, and a unit that contradicts what stays in its PE is placed like
 //! a new one.
+//!
+//! Fusion from scratch of such a job, [`fuse_anew`], does the same, but only what is in closed PEs stays.
 
 use super::Fusion;
 use super::composition::Composition;
 use super::fill::{Seed, fill};
 use super::graph::Graph;
-use super::ids::{NewIds, PeId};
+use super::ids::{NewIds, PeId, match_other_ids};
 use super::partition::{Partition, Pe};
 use super::units::{Unit, Units};
 use crate::budget::Budget;
@@ -41,6 +45,8 @@ pub struct RunningJob<'a> {
     pub ids: &'a PrimaryMap<Pe, PeId>,
     /// PEs that restart whatever fusion does.
     pub restarting: &'a BTreeSet<PeId>,
+    /// PEs that take no new operators. Others than the job has are ignored.
+    pub closed: &'a BTreeSet<PeId>,
     /// Further ids that new PEs must not get.
     pub taken: &'a BTreeSet<PeId>,
 }
@@ -65,9 +71,44 @@ pub fn fuse_sticky(
     running: RunningJob,
     budget: &Budget,
 ) -> Result<PartitionWithIds, Error> {
+    let (partition, kept) = fuse_around(graph, fusion, running, |_| true, budget)?;
+    // PEs that hold no operator of before get new ids (rule element-4).
+    let mut new = NewIds::after(running.taken);
+    running.ids.values().chain(running.restarting).for_each(|&id| new.pass(id));
+    let ids = kept.values().map(|kept| kept.map_or_else(|| new.next(), Ok)).collect::<Result<_, _>>()?;
+    Ok(PartitionWithIds { partition, ids })
+}
+
+/// Groups the operators of a running job from scratch, but for those in closed PEs, which stay there. `previous` has
+/// the names of the operators of every PE: one that holds exactly those of a previous one takes its id (rules fusion-27
+/// and element-2).
+///
+/// # Errors
+///
+/// As for [`fuse_sticky`].
+pub fn fuse_anew<'n, Names: IntoIterator<Item = &'n str>>(
+    graph: &'n Graph,
+    fusion: &Fusion,
+    running: RunningJob,
+    previous: impl IntoIterator<Item = (PeId, Names)>,
+    budget: &Budget,
+) -> Result<PartitionWithIds, Error> {
+    let (partition, kept) = fuse_around(graph, fusion, running, |id| running.closed.contains(&id), budget)?;
+    let ids = match_other_ids(graph, &partition, &kept, previous, running.taken)?;
+    Ok(PartitionWithIds { partition, ids })
+}
+
+/// Groups all operators around those in PEs whose operators stay. Returns the ids of the PEs that hold such operators.
+fn fuse_around(
+    graph: &Graph,
+    fusion: &Fusion,
+    running: RunningJob,
+    stays: impl Fn(PeId) -> bool,
+    budget: &Budget,
+) -> Result<(Partition, PrimaryMap<Pe, Option<PeId>>), Error> {
     let composition = Composition::new(graph, fusion.kind(), budget)?;
     let units = &composition.units;
-    let homes = homes(units, running);
+    let homes = homes(units, running, stays);
     // The first groups are PEs that stay, with these ids.
     let (kept, group_of, groups): (Cow<[PeId]>, PrimaryMap<Unit, usize>, usize) = match fusion {
         Fusion::Legacy => {
@@ -90,33 +131,34 @@ pub fn fuse_sticky(
         }
     };
     let partition = Partition::group(graph.operators().len(), groups, |node| group_of[units.of(node)]);
-    // PEs that hold no operator of before get new ids (rule element-4).
-    let mut new = NewIds::after(running.taken);
-    running.ids.values().chain(running.restarting).for_each(|&id| new.pass(id));
     let id = |pe: Pe| {
-        let group = partition.operators(pe).first().map_or(groups, |&node| group_of[units.of(node)]);
-        kept.get(group).map_or_else(|| new.next(), |&id| Ok(id))
+        let first = *partition.operators(pe).first()?;
+        kept.get(group_of[units.of(first)]).copied()
     };
-    let ids = partition.pes().map(id).collect::<Result<_, _>>()?;
-    Ok(PartitionWithIds { partition, ids })
+    let ids = partition.pes().map(id).collect();
+    Ok((partition, ids))
 }
 
 /// Finds the PE of each unit that exists: the PE with most of its operators; of several such PEs, the one with the
-/// lowest id.
-fn homes(units: &Units, running: RunningJob) -> PrimaryMap<Unit, PackedOption<Pe>> {
+/// lowest id. Of a unit with operators in closed PEs and in others, only the others count: what runs must not come into
+/// a PE that does not. The operators of a unit stay there if it is one of the PEs where they do.
+fn homes(units: &Units, running: RunningJob, stays: impl Fn(PeId) -> bool) -> PrimaryMap<Unit, PackedOption<Pe>> {
     let pe_of = |node: Node| running.pe_of.get(node).and_then(|pe| pe.expand());
-    let home = |unit: Unit| {
+    let most = |unit: Unit| {
         if let [node] = units.operators(unit) {
-            return pe_of(*node).into();
+            return pe_of(*node);
         }
         let mut members: BTreeMap<Pe, usize> = BTreeMap::new();
         for pe in units.operators(unit).iter().filter_map(|&node| pe_of(node)) {
             *members.entry(pe).or_default() += 1;
         }
-        let most = members.into_iter().max_by_key(|&(pe, count)| (count, Reverse(running.ids[pe])));
-        most.map(|(pe, _)| pe).into()
+        let rank = |(pe, count): &(Pe, usize)| {
+            let id = running.ids[*pe];
+            (!running.closed.contains(&id), *count, Reverse(id))
+        };
+        members.into_iter().max_by_key(rank).map(|(pe, _)| pe)
     };
-    units.keys().map(home).collect()
+    units.keys().map(|unit| most(unit).filter(|&pe| stays(running.ids[pe])).into()).collect()
 }
 
 /// Finds the units that stay in each PE, by ascending id. A unit stays unless it contradicts a unit of the PE that was
@@ -129,7 +171,7 @@ fn staying(
     let rules = &composition.rules;
     // Only units of one PE are compared: bindings to hosts across PEs were decided when the PEs were filled.
     let mut host_bindings = composition.host_bindings_without_groups();
-    let seed = |id| Seed::empty(running.restarting.contains(id));
+    let seed = |id| Seed::empty(running.restarting.contains(id), running.closed.contains(id));
     let mut seeds: PrimaryMap<Pe, Seed> = running.ids.values().map(seed).collect();
     let mut alone = Vec::new();
     for (unit, home) in homes {

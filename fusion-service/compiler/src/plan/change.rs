@@ -83,12 +83,14 @@ impl<'b> Prior<'b> {
         match self {
             Self::None => None,
             Self::Ids(ids, difference) => {
-                Some(ResizeChange { operators: difference.clone(), removed: change_of_ids(ids, list) })
+                let removed = change_of_ids(ids, list);
+                Some(ResizeChange { operators: difference.clone(), removed, closed: Vec::new() })
             }
             Self::Job(predecessor) => {
                 let Predecessor { generations, changes, .. } = predecessor;
                 let removed = change_of_job(predecessor, now, list);
-                Some(ResizeChange { operators: changes.names(generations.before(), generations.now()), removed })
+                let operators = changes.names(generations.before(), generations.now());
+                Some(ResizeChange { operators, removed, closed: Vec::new() })
             }
         }
     }

@@ -16,7 +16,7 @@
 //! * `resize` (with [`replay()`]) and `restore` start from a job that exists; `check` goes on past problems;
 //! * `element` is a PE of a plan, with its `placement`; `plan_texts` bounds their texts; `consistent` has
 //!   the consistent regions of a plan;
-//! * `change` decides what a resize does to each PE, `reason` explains why;
+//! * `change` decides what a resize does to each PE, `reason` explains why, `closed` notes which take nothing new;
 //! * `layout` is the type; `record` makes one from a compiled job; `layout_bytes` encodes and decodes it,
 //!   and `layout_counts` bounds what is decoded.
 //!
@@ -29,6 +29,7 @@
 mod assemble;
 mod change;
 mod check;
+mod closed;
 mod consistent;
 mod element;
 mod layout;
@@ -67,6 +68,7 @@ use crate::logical::submission::Bindings;
 use crate::logical::{Dialect, HostPool};
 use crate::topology::{ChangedOperatorNames, Region, Topology};
 use get_size2::GetSize;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -122,6 +124,17 @@ pub struct ResizeChange {
     pub operators: ChangedOperatorNames,
     /// PEs that are gone, ascending id.
     pub removed: Vec<RemovedElement>,
+    /// PEs that were to take nothing new, ascending id.
+    pub closed: Vec<u64>,
+}
+
+/// What the caller of a resize knows of the running job, and its layout does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobState {
+    /// Ids that are not to be given to others.
+    pub in_use: InUse,
+    /// Ids of PEs that take no new operators, because they will not run again by themselves (rule fusion-29).
+    pub closed: BTreeSet<u64>,
 }
 
 /// A PE that a resize removes.

@@ -59,7 +59,7 @@ pub struct SomeOperators {
 }
 
 impl SomeOperators {
-    fn new<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Self {
+    pub(super) fn new<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Self {
         const MOST: usize = 3;
         let count = names.len();
         Self { first: names.take(MOST).map(excerpt).collect(), count }

@@ -1,11 +1,12 @@
 //! Compiles a job that exists for other widths.
 
-use super::Compiled;
 use super::assemble::{Assembled, Grouping};
 use super::change::{Predecessor, Prior};
+use super::closed;
 use super::request::{BoundRequest, Request, ResolvedFusion, Source};
+use super::{Compiled, JobState};
 use crate::budget::Budget;
-use crate::elements::{Elements, InUse, KeptPorts};
+use crate::elements::{Elements, KeptPorts};
 use crate::error::{Error, Problems};
 use crate::fuser::{self, Graph, PartitionWithIds, RunningJob};
 use crate::topology::{self, Generations, Numbering, RegionsByName, find_region, relabel};
@@ -23,7 +24,7 @@ pub enum Policy {
 }
 
 /// Compiles a job for other widths. `widths` maps patterns, each of which must match one region, to widths. Everything
-/// that still exists keeps its number (rule layout-7).
+/// that still exists keeps its number (rule layout-7). `state` is what else is known of the job.
 ///
 /// # Errors
 ///
@@ -32,10 +33,11 @@ pub fn resize(
     prior: &Compiled,
     widths: &[(String, i128)],
     policy: Policy,
-    in_use: &InUse,
+    state: &JobState,
     budget: &Budget,
 ) -> Result<Compiled, Error> {
     let (source, request) = (&prior.source, &prior.request);
+    let JobState { in_use, closed } = state;
     let fusion = request.fusion.check(request.fusion_type, prior.automatic_count)?;
     let before = prior.topology();
     let mut wanted: Vec<(String, i128)> =
@@ -57,27 +59,21 @@ pub fn resize(
     let changes = topology::changes(&generations);
     let graph = Graph::from_topology(&topology)?;
     let ResolvedFusion { fusion, automatic_count, automatic } = fusion.resolve(&graph)?;
-    let grouping = match policy {
-        Policy::Sticky => {
-            let pe = |node| prior.elements.pe(node);
-            let pe_of = topology.operators.keys().map(|node| generations.earlier(node).map(pe).into()).collect();
-            // These PEs hold an operator that is gone or can tell that something changed (rule fusion-25).
-            let changed = changes.observed.iter().filter_map(|&node| generations.earlier(node));
-            let restarting = changed.chain(changes.removed.iter().copied());
-            let restarting = restarting.map(|node| prior.elements.id(pe(node))).collect();
-            let (ids, taken) = (prior.elements.ids(), &in_use.elements);
-            let running = RunningJob { pe_of: &pe_of, ids, restarting: &restarting, taken };
-            let PartitionWithIds { partition, ids } = fuser::fuse_sticky(&graph, &fusion, running, budget)?;
-            Grouping { partition, ids, automatic_count, automatic }
-        }
+    let pe = |node| prior.elements.pe(node);
+    let pe_of = topology.operators.keys().map(|node| generations.earlier(node).map(pe).into()).collect();
+    // These PEs hold an operator that is gone or can tell that something changed (rule fusion-25).
+    let changed = changes.observed.iter().filter_map(|&node| generations.earlier(node));
+    let restarting = changed.chain(changes.removed.iter().copied());
+    let restarting = restarting.map(|node| prior.elements.id(pe(node))).collect();
+    let (ids, taken) = (prior.elements.ids(), &in_use.elements);
+    let running = RunningJob { pe_of: &pe_of, ids, restarting: &restarting, closed, taken };
+    let PartitionWithIds { partition, ids } = match policy {
+        Policy::Sticky => fuser::fuse_sticky(&graph, &fusion, running, budget)?,
         Policy::Rebalance => {
-            let partition = fuser::fuse(&graph, &fusion, budget)?;
             let previous = prior.plan.elements.iter().map(|e| (e.id, e.operators.iter().map(String::as_str)));
-            let ids = fuser::match_ids(&graph, &partition, previous, &in_use.elements)?;
-            Grouping { partition, ids, automatic_count, automatic }
+            fuser::fuse_anew(&graph, &fusion, running, previous, budget)?
         }
     };
-    let Grouping { partition, ids, automatic_count, automatic } = grouping;
     let mut elements = Elements::after(&prior.elements, &generations, Arc::clone(&topology), partition, ids, budget)?;
     let predecessor = Predecessor::new(prior, &generations, changes, &elements, budget)?;
     let open = predecessor.unchanged.others(&elements);
@@ -86,7 +82,9 @@ pub fn resize(
     // The stages that follow need the memory.
     drop(graph);
     let assembled = Assembled { bound, elements, automatic_count, automatic, prior: Prior::Job(predecessor) };
-    assembled.finish(source, request, budget)
+    let mut compiled = assembled.finish(source, request, budget)?;
+    closed::note(prior, &generations, closed, &mut compiled);
+    Ok(compiled)
 }
 
 /// A resize alone, from a state that the caller describes (rule layout-17).

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use pb::plan_request::What;
 use prost::Message;
 use std::path::{Path, PathBuf};
-use streams_compiler::plan::{self, InUse, Policy};
+use streams_compiler::plan::{self, JobState, Policy};
 use streams_proto::fusion::v1 as pb;
 use streams_test_support::corpus;
 
@@ -122,7 +122,7 @@ fn layouts() -> Vec<Vec<u8>> {
         ("Score", 3, Policy::Sticky),
     ] {
         let widths = [(region.to_owned(), width)];
-        current = plan::resize(&current, &widths, policy, &InUse::default(), &compilation::budget()).unwrap();
+        current = plan::resize(&current, &widths, policy, &JobState::default(), &compilation::budget()).unwrap();
         plans.push(current.layout().to_bytes());
     }
     let message = |layout: &Vec<u8>| zstd::decode_all(layout.strip_prefix(layout::MAGIC).unwrap()).unwrap();
@@ -186,6 +186,7 @@ fn messages() -> Vec<Vec<u8>> {
                 policy: policy.into(),
                 pe_ids_in_use: vec![6, 9],
                 ports_in_use: vec![ports.clone()],
+                closed_pe_ids: vec![1, 9],
                 ..Default::default()
             });
             for resize in resizes {

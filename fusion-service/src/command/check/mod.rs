@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use streams_bundle::{BuildId, Bundle};
 use streams_compiler::error::{Error, Place, Problem, Problems, Stage};
 use streams_compiler::phrase::counted;
-use streams_compiler::plan::{self, Checked, InUse, Warning};
+use streams_compiler::plan::{self, Checked, Warning};
 
 /// Characters of a file's name, of a message.
 const NAME: usize = 200;
@@ -111,7 +111,7 @@ impl Findings {
         for (number, (region, width)) in (1..).zip(&application.resizes) {
             let step = StepLabel(number, format!("resize {number} ({}={width})", printable(region, NAME)));
             let widths = [(region.clone(), *width)];
-            match plan::resize(&current, &widths, application.policy, &InUse::default(), &application.budget) {
+            match plan::resize(&current, &widths, application.policy, &application.state, &application.budget) {
                 Ok(resized) => current = resized,
                 // A failed resize leaves everything as it was.
                 Err(error) => match error.problems() {

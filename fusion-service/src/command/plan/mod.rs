@@ -6,7 +6,7 @@ mod context;
 mod failure;
 mod folder;
 
-use super::options::{PolicyName, fusion_type};
+use super::options::{ClosedArguments, PolicyName, fusion_type};
 use super::request::{self, RequestFile};
 use super::{CommandFailure, document, exit};
 use crate::options::LimitArguments;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use streams_compiler::budget::Budget;
 use streams_compiler::error::Error;
 use streams_compiler::fuser::FusionType;
-use streams_compiler::plan::{self, Compiled, InUse, Request, Source};
+use streams_compiler::plan::{self, Compiled, Request, Source};
 
 /// Compiles an application: a submission, then the resizes of the request one after the other.
 ///
@@ -48,6 +48,9 @@ pub struct Arguments {
     /// Which operators share a processing element after a resize.
     #[arg(long, value_enum, default_value_t = PolicyName::Sticky)]
     pub policy: PolicyName,
+    /// Which of them take nothing new.
+    #[command(flatten)]
+    pub closed: ClosedArguments,
     /// What the channels of parallel regions mean for manual fusion.
     #[arg(long, value_name = "TYPE", default_value = "noChannelInfluence", value_parser = fusion_type)]
     pub fusion_type: FusionType,
@@ -85,9 +88,10 @@ fn steps(arguments: &Arguments) -> Result<bool, CommandFailure> {
     let submitted = begun.and_then(|(source, request)| plan::submit(&source, &request, &budget));
     let mut good = write(&folder, submitted.as_ref(), &budget)?;
     let Ok(mut current) = submitted else { return Ok(false) };
+    let state = arguments.closed.state();
     for (number, step) in (1_u64..).zip(job.resizes) {
         let folder = Folder::open(&arguments.out.join(format!("step-{number}")))?;
-        let resized = plan::resize(&current, &[step], arguments.policy.into(), &InUse::default(), &budget);
+        let resized = plan::resize(&current, &[step], arguments.policy.into(), &state, &budget);
         good &= write(&folder, resized.as_ref(), &budget)?;
         // A failed resize leaves everything as it was.
         if let Ok(resized) = resized {

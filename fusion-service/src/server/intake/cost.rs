@@ -75,7 +75,7 @@ impl Shape {
             (Self::Resize, 6) => Field::Message(Self::Ports),
             (Self::Resize, 3) | (Self::Compilation, 5 | 7 | 8) => Field::Message(Self::Entry),
             (Self::Blob, 2) => Field::Content,
-            (Self::Resize, 5) | (Self::Render, 4) | (Self::Ports, 2 | 3) => Field::Packed,
+            (Self::Resize, 5 | 7) | (Self::Render, 4) | (Self::Ports, 2 | 3) => Field::Packed,
             _ => Field::Other,
         }
     }
@@ -277,12 +277,13 @@ mod tests {
     fn what_is_small_on_the_wire_and_large_in_memory_costs_what_it_takes() {
         let entries = 10_000;
         type Change = fn(&mut pb::ResizeRequest, usize);
-        let cases: [(&str, usize, Change); 5] = [
+        let cases: [(&str, usize, Change); 6] = [
             ("widths", 64, |r, n| r.widths = vec![pb::RegionWidth::default(); n]),
             ("widths of the job", 64, |r, n| {
                 r.compilation.get_or_insert_default().widths = vec![pb::RegionWidth::default(); n];
             }),
             ("ids", 16, |r, n| r.pe_ids_in_use = vec![0; n]),
+            ("closed PEs", 16, |r, n| r.closed_pe_ids = vec![0; n]),
             ("ports", 112, |r, n| r.ports_in_use = vec![Default::default(); n]),
             ("ports of one", 8, |r, n| {
                 let ports = pb::resize_request::PortsInUse { input_port_ids: vec![0; n], ..Default::default() };
@@ -368,7 +369,8 @@ mod tests {
         let ports = list(&request.ports_in_use, |ports| {
             list(&ports.input_port_ids, |_| 0) + list(&ports.output_port_ids, |_| 0)
         });
-        compilation + widths(&request.widths) + list(&request.pe_ids_in_use, |_| 0) + ports
+        let ids = list(&request.pe_ids_in_use, |_| 0) + list(&request.closed_pe_ids, |_| 0);
+        compilation + widths(&request.widths) + ids + ports
     }
 
     type Bits = BoxedStrategy<Vec<u8>>;
@@ -440,6 +442,8 @@ mod tests {
             field(5, 2, numbers()),
             field(6, 2, message(4, ports)),
             field(6, 2, Just(Vec::new())),
+            field(7, 0, number()),
+            field(7, 2, numbers()),
         ];
         // And what is cut somewhere.
         (message(60, fields), any::<prop::sample::Index>(), prop::bool::weighted(0.2))

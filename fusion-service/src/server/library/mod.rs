@@ -61,8 +61,8 @@ impl Compiler for Library {
         resize: &Resize,
         budget: &Budget,
     ) -> Result<(Compiled, pb::ResizeResponse), Failure> {
-        let (widths, policy, in_use) = request::resize(resize);
-        let job = streams_compiler::plan::resize(prior, &widths, policy, &in_use, budget)?;
+        let (widths, policy, state) = request::resize(resize);
+        let job = streams_compiler::plan::resize(prior, &widths, policy, &state, budget)?;
         let answer = plan::resized(&job, budget)?;
         Ok((job, answer))
     }

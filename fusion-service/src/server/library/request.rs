@@ -4,7 +4,7 @@ use crate::server::request::Resize;
 use std::collections::BTreeMap;
 use streams_compiler::error::Error;
 use streams_compiler::fuser::{Cpus, FusionType};
-use streams_compiler::plan::{FusionOption, InUse, Policy, PortsInUse, Request};
+use streams_compiler::plan::{FusionOption, InUse, JobState, Policy, PortsInUse, Request};
 use streams_compiler::topology::{ChannelCount, Configuration};
 use streams_proto::fusion::v1 as pb;
 
@@ -27,8 +27,8 @@ pub(super) fn request(compilation: &pb::Compilation) -> Result<Request, Error> {
     })
 }
 
-/// Reads widths, policy, and the ids that new PEs and ports must not get.
-pub(super) fn resize(resize: &Resize) -> (Vec<(String, i128)>, Policy, InUse) {
+/// Reads widths, policy, the ids that new PEs and ports must not get, and the PEs that take nothing new.
+pub(super) fn resize(resize: &Resize) -> (Vec<(String, i128)>, Policy, JobState) {
     let policy = match resize.policy {
         pb::resize_request::Policy::Unspecified | pb::resize_request::Policy::Sticky => Policy::Sticky,
         pb::resize_request::Policy::Rebalance => Policy::Rebalance,
@@ -39,7 +39,7 @@ pub(super) fn resize(resize: &Resize) -> (Vec<(String, i128)>, Policy, InUse) {
         (ports.pe_id, PortsInUse { inputs, outputs })
     });
     let in_use = InUse { elements: resize.pe_ids_in_use.iter().copied().collect(), ports: ports.collect() };
-    (widths(&resize.widths), policy, in_use)
+    (widths(&resize.widths), policy, JobState { in_use, closed: resize.closed_pe_ids.iter().copied().collect() })
 }
 
 fn option(mode: &pb::fusion::Mode) -> FusionOption {
@@ -159,18 +159,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_is_kept_apart_by_direction() {
+    fn what_is_in_use_is_kept_apart_by_direction_and_from_what_is_closed() {
         let ports = pb::resize_request::PortsInUse { pe_id: 3, input_port_ids: vec![1, 2], output_port_ids: vec![9] };
         let request = Resize {
             widths: vec![pb::RegionWidth { region: "P".into(), width: -1 }],
             policy: pb::resize_request::Policy::Rebalance,
             pe_ids_in_use: vec![8, 4],
             ports_in_use: vec![ports],
+            closed_pe_ids: vec![5, 1],
             max_text_bytes: 0,
         };
-        let (widths, policy, in_use) = resize(&request);
+        let (widths, policy, state) = resize(&request);
         assert_eq!((widths, policy), (vec![("P".to_owned(), -1)], Policy::Rebalance));
         let ports = PortsInUse { inputs: [1, 2].into(), outputs: [9].into() };
-        assert_eq!(in_use, InUse { elements: [4, 8].into(), ports: [(3, ports)].into() });
+        let in_use = InUse { elements: [4, 8].into(), ports: [(3, ports)].into() };
+        assert_eq!(state, JobState { in_use, closed: [1, 5].into() });
     }
 }

@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use streams_compiler::plan::{self, Compiled, Fate, FusionOption, InUse, Policy, Reason, Request};
+use streams_compiler::plan::{self, Compiled, Fate, FusionOption, JobState, Policy, Reason, Request};
 use streams_compiler::topology::{ChannelCount, Identity, IgnoredCounts, find_region};
 use streams_test_support::corpus;
 use streams_test_support::documents::step::Step;
@@ -216,7 +216,7 @@ fn chain(
     let mut current = start;
     for (step, (width, reference)) in (1..).zip(application.resizes.iter().zip(reference)) {
         let widths = std::slice::from_ref(width);
-        let resized = plan::resize(&current, widths, policy, &InUse::default(), &application.budget);
+        let resized = plan::resize(&current, widths, policy, &JobState::default(), &application.budget);
         let Ok(resized) = resized else { break };
         let (ours, theirs) = (Interrupted::by_us(&resized), reference.interrupted);
         let between = |ignored: &IgnoredCounts| OwnChanges::between(current.topology(), resized.topology(), ignored);

@@ -3,7 +3,7 @@
 use fusion_service::command::application::Application;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use streams_compiler::plan::{self, Compiled, InUse, Layout, Plan, Policy};
+use streams_compiler::plan::{self, Compiled, JobState, Layout, Plan, Policy};
 use streams_compiler::topology::Identity;
 
 type Texts = BTreeMap<u64, Vec<u8>>;
@@ -15,7 +15,7 @@ pub(crate) fn hold(application: &Application) -> Result<(), TestCaseError> {
     let submit = || plan::submit(&source, &request, budget);
     let Ok(start) = submit() else { return Ok(()) };
     let resize = |job: &Compiled, region: &str, width: i128| {
-        plan::resize(job, &[(region.to_owned(), width)], Policy::Sticky, &InUse::default(), budget)
+        plan::resize(job, &[(region.to_owned(), width)], Policy::Sticky, &JobState::default(), budget)
     };
     let restore = |job: &Compiled| plan::restore(&source, &request, &job.layout().to_bytes(), budget).unwrap();
 

@@ -8,8 +8,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams};
 use serde_json::json;
+use std::num::NonZeroU32;
 use std::time::Duration;
-use streams_api::{ParallelRegion, PeOptions, PePhase, ProcessingElement, TerminationOutcome, condition, names};
+use streams_api::{
+    FusionOptions, ParallelRegion, PeOptions, PePhase, ProcessingElement, TerminationOutcome, condition, names,
+};
 use streams_control_plane::wait::eventually;
 
 const OPERATOR: &str = "Score[0].Best";
@@ -251,6 +254,44 @@ async fn a_completed_pe_stays_completed_over_a_resize() -> Result<()> {
             Ok(())
         })
         .await
+    })
+    .await
+}
+
+/// The PE of the source restarts with every resize, so what is new would come to it first. It would never run there
+/// (rule job-55).
+#[tokio::test]
+async fn a_resize_puts_no_channel_into_a_pe_that_has_completed() -> Result<()> {
+    with_system("pods", async |it| {
+        let mut job = it.sample(JOB);
+        job.spec.fusion = Some(FusionOptions { manual: NonZeroU32::new(2), ..FusionOptions::default() });
+        let job = ObservedJob::create(&it.client, &job).await?;
+        job.until_condition(condition::READY, true, WITHIN).await?;
+        let before = job.pe("Readings").await?;
+        let pod = before.status.as_ref().and_then(|status| status.pod_name.clone()).context("no pod")?;
+        tell(&job, &job.api::<Pod>().get(&pod).await?, json!({"streams-test/succeed": "yes"})).await?;
+        job.until("the PE counts as done", WITHIN, |status| {
+            let ready = condition::get(&status.conditions, condition::READY).context("no condition")?;
+            ensure!(ready.status == "True" && ready.reason == "Completed", "{ready:?}");
+            Ok(())
+        })
+        .await?;
+        job.set_width(CLEAN, 5).await?;
+        job.until("the resize is rolled out", WITHIN, |status| {
+            let rollout = status.rollout.clone().context("no roll-out")?;
+            ensure!(rollout.generation == 1 && rollout.finished_at.is_some(), "{rollout:?}");
+            Ok(())
+        })
+        .await?;
+        let after = job.pe("Readings").await?;
+        ensure!(after.spec.id == before.spec.id, "{:?}", after.spec);
+        ensure!(after.spec.operators == before.spec.operators, "{:?}", after.spec.operators);
+        ensure!(after.status.as_ref().is_some_and(|status| status.launch_count == 1), "{:?}", after.status);
+        for channel in 2..5 {
+            let status = job.pe(&format!("Clean[{channel}]")).await?.status.unwrap_or_default();
+            ensure!(status.phase == Some(PePhase::Running), "channel {channel}: {status:?}");
+        }
+        Ok(())
     })
     .await
 }

@@ -1,31 +1,24 @@
 //! Compiles the pinned ADL with the desired widths, and stores the plan in chunks.
 
 use super::early_texts::{self, MAX_TEXT_BYTES};
+use super::existing_pes::{ExistingPes, existing_pes, last_seen};
 use super::{Assignment, LongWork, WorkError, check, fetch, hosts, redis, thread_for};
 use crate::controllers::job::chunks::{self, Document, digest};
 use crate::controllers::job::compilation::{self, automatic, compilation, repeated};
 use crate::controllers::job::documents::{self, WriteError};
 use crate::controllers::job::generation::{Generation, GenerationDetails, Settled, Target};
 use crate::controllers::job::in_force::redis_of;
-use crate::controllers::job::off_thread::off_thread_if_many;
-use crate::controllers::job::plans::Sources;
 use crate::controllers::job::tasks::{BeingStored, CompileRequest, Compiled, Slot, TaskKind, Tasks, TextsAtHand};
 use crate::controllers::traces;
 use crate::fusion::RenderedText;
-use crate::mirrors::{ByOwner as _, Mirrors};
 use bytes::Bytes;
-use kube::Resource as _;
-use kube::core::ObjectMeta;
-use std::borrow::Borrow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use streams_api::{FusionMode, Job, ProcessingElement, StoredPlan, names};
-use streams_kubernetes::Key;
+use streams_api::{FusionMode, StoredPlan, names};
 use streams_kubernetes::cluster::Cluster;
-use streams_kubernetes::ownership::{controlled_by, controller};
-use streams_kubernetes::watch::Kept;
+use streams_kubernetes::ownership::controlled_by;
 use streams_process::telemetry::{self, TraceContext};
-use streams_proto::fusion::v1::resize_request::{Policy, PortsInUse};
+use streams_proto::fusion::v1::resize_request::Policy;
 use streams_proto::fusion::v1::resize_response::Text;
 use streams_proto::fusion::v1::{
     Blob, Compilation, Fate, Plan, ProcessingElement as Planned, RegionWidth, ResizeRequest, ResizeResponse,
@@ -110,9 +103,9 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
             submit(assignment, adl).await?
         }
         (Target::Resize { widths, rebalances }, Some(previous)) => {
-            let in_use = in_use(&reconciler.mirrors, key, job, previous, is_as_planned(assignment)).await?;
+            let existing = existing_pes(&reconciler.mirrors, key, job, previous, last_seen(assignment)).await?;
             let policy = if *rebalances { Policy::Rebalance } else { Policy::Sticky };
-            resize(assignment, previous, widths, policy, in_use, adl).await?
+            resize(assignment, previous, widths, policy, existing, adl).await?
         }
         (Target::Resize { .. }, None) => {
             return Err(WorkError::transient("Outdated", "there is nothing to resize"));
@@ -205,10 +198,10 @@ async fn resize<C: Cluster>(
     previous: &Generation,
     widths: &BTreeMap<String, u32>,
     policy: Policy,
-    in_use: InUse,
+    existing: ExistingPes,
     adl: Bytes,
 ) -> Result<Answer, WorkError> {
-    let request = resize_request(previous, widths, policy, in_use, Some(adl));
+    let request = resize_request(previous, widths, policy, existing, Some(adl));
     let request = ResizeRequest { max_text_bytes: MAX_TEXT_BYTES, ..request };
     let ResizeResponse { plan, warnings, texts, .. } = assignment.reconciler.fusion.resize(request).await?;
     Ok(Answer { compilation: repeated(previous), plan: planned(plan)?, warnings, texts })
@@ -219,7 +212,7 @@ pub(super) fn resize_request(
     previous: &Generation,
     widths: &BTreeMap<String, u32>,
     policy: Policy,
-    in_use: InUse,
+    existing: ExistingPes,
     adl: Option<Bytes>,
 ) -> ResizeRequest {
     let mut compilation = repeated(previous);
@@ -234,8 +227,9 @@ pub(super) fn resize_request(
         layout: Some(Blob { sha256: hex::decode(digest(&layout)).unwrap_or_default().into(), content: Some(layout) }),
         widths: changed.map(|(region, width)| RegionWidth { region: region.clone(), width: (*width).into() }).collect(),
         policy: policy.into(),
-        pe_ids_in_use: in_use.pe_ids,
-        ports_in_use: in_use.ports,
+        pe_ids_in_use: existing.ids_in_use,
+        ports_in_use: existing.ports_in_use,
+        closed_pe_ids: existing.closed,
         max_text_bytes: 0,
     }
 }
@@ -250,106 +244,6 @@ fn with_content(compilation: &Compilation, adl: Bytes) -> Compilation {
         blob.content = Some(adl);
     }
     compilation
-}
-
-/// PE ids and ports that are in use although the layout does not have them.
-pub(super) struct InUse {
-    pe_ids: Vec<u64>,
-    ports: Vec<PortsInUse>,
-}
-
-/// PE ids and ports of what still exists (rule job-24): of PEs that are being removed, of pods that outlive their PE,
-/// and of PEs whose objects are not of the plan yet. A new PE with the id of a pod that is being terminated would
-/// have to wait for it. `is_as_planned`: whether an object is known to be of the plan; then it is not read. Many are
-/// read on a thread that serves nobody else.
-///
-/// # Errors
-/// Reading panicked.
-pub(super) async fn in_use(
-    mirrors: &Mirrors,
-    key: &Key,
-    job: &Job,
-    of: &Arc<Generation>,
-    is_as_planned: impl Fn(&Key, &Kept<ProcessingElement>) -> bool,
-) -> Result<InUse, WorkError> {
-    let pes = mirrors.processing_elements.kept_of_job(key).into_iter();
-    let pes: Vec<_> = pes.filter(|(name, pe)| !is_as_planned(name, pe)).map(|(_, pe)| pe).collect();
-    let pods = mirrors.pods.kept_of_job(key);
-    let uid = job.metadata.uid.clone();
-    let (name, of) = (Arc::clone(&key.name), Arc::clone(of));
-    let in_use = off_thread_if_many(pes.len().saturating_add(pods.len()), move || {
-        let is_ours = |pe: &Arc<ProcessingElement>| {
-            uid.is_some() && controller(&pe.metadata).map(|owner| &owner.uid) == uid.as_ref()
-        };
-        let pes = pes.into_iter().filter_map(|pe| pe.read()).filter(is_ours);
-        let pods = pods.into_iter().filter_map(|(_, pod)| pod.metadata());
-        ids_and_ports(pes, pods.filter_map(|pod| pe_id(&pod, &name)), &of.plan)
-    });
-    in_use.await.map_err(|error| WorkError::transient("Internal", error.to_string()))
-}
-
-/// Whether the last look at the job has seen that what was applied to an object is what the committed generation wants.
-fn is_as_planned<C: Cluster>(
-    Assignment { reconciler, key, job, uid }: &Assignment<'_, C>,
-) -> impl Fn(&Key, &Kept<ProcessingElement>) -> bool + use<C> {
-    let plan = job.status.as_ref().and_then(|status| status.plan.as_ref());
-    let sources = Sources::of(job);
-    let wanted = plan.and_then(|plan| {
-        reconciler.memory.find(key, uid, |entry| entry.plans.wanted(&plan.sha256, &sources)).flatten()
-    });
-    let known = wanted.zip(reconciler.last_look(key, uid));
-    let job = (*key).clone();
-    move |name, pe| {
-        let seen = known.as_ref().and_then(|(wanted, look)| Some((wanted, look.processing_element(&job, name, pe)?)));
-        seen.is_some_and(|(wanted, (id, seen))| {
-            let desired = wanted.processing_elements.get(&id);
-            let texts = desired.into_iter().flat_map(|desired| [Some(&desired.text), desired.carried.as_ref()]);
-            texts.flatten().any(|text| seen.applied.as_deref() == Some(text.processing_element.as_str()))
-        })
-    }
-}
-
-/// Id of the PE that the pod was created for, whether that still exists or not.
-fn pe_id(pod: &ObjectMeta, job: &str) -> Option<u64> {
-    let id = pod.labels.as_ref()?.get(names::LABEL_PE)?.parse().ok()?;
-    let mut controllers = pod.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
-    let kind = ProcessingElement::kind(&());
-    let is_of_pe = controllers.any(|owner| owner.kind == kind && owner.name == names::processing_element(job, id));
-    is_of_pe.then_some(id)
-}
-
-fn ids_and_ports(
-    pes: impl Iterator<Item: Borrow<ProcessingElement>>,
-    pods: impl Iterator<Item = u64>,
-    plan: &Plan,
-) -> InUse {
-    let mut in_use = InUse { pe_ids: Vec::new(), ports: Vec::new() };
-    let planned: BTreeMap<u64, _> =
-        plan.processing_elements.iter().filter(|pe| pe.fate() != Fate::Removed).map(|pe| (pe.id, pe)).collect();
-    in_use.pe_ids.extend(pods.filter(|id| !planned.contains_key(id)));
-    for pe in pes {
-        let pe = pe.borrow();
-        let Some(planned) = planned.get(&pe.spec.id) else {
-            in_use.pe_ids.push(pe.spec.id);
-            continue;
-        };
-        let inputs: Vec<u32> = planned.port_labels.iter().map(|label| label.port_id).collect();
-        let outputs: Vec<u32> = planned.exports.iter().map(|export| export.port_id).collect();
-        let only_in = |existing: &[u32], planned: &[u32]| {
-            // The fusion service refuses an id that is there twice, and users can write into a PE.
-            let ports: BTreeSet<u32> = existing.iter().copied().filter(|port| !planned.contains(port)).collect();
-            ports.into_iter().collect::<Vec<_>>()
-        };
-        let input_port_ids = only_in(&pe.spec.input_ports, &inputs);
-        let output_port_ids = only_in(&pe.spec.exported_ports, &outputs);
-        if !input_port_ids.is_empty() || !output_port_ids.is_empty() {
-            in_use.ports.push(PortsInUse { pe_id: pe.spec.id, input_port_ids, output_port_ids });
-        }
-    }
-    in_use.pe_ids.sort_unstable();
-    in_use.pe_ids.dedup();
-    in_use.ports.sort_by_key(|ports| ports.pe_id);
-    in_use
 }
 
 /// Writes the chunks of the plan, and has its texts written meanwhile.
@@ -386,66 +280,4 @@ async fn store<C: Cluster>(
     documents::write_cut(&assignment.writer(), &document, &controlled_by(*job), &cut, |_| false).await?;
     reconciler.memory.find(key, uid, |entry| entry.plans.keep(&cut.sha256, generation, size, cut.packed));
     Ok(Compiled { plan, widths, changes, texts })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-    use streams_api::ProcessingElementSpec;
-    use streams_proto::fusion::v1::{Export, PortLabel};
-
-    fn planned_pe(id: u64, fate: Fate, ports: &[u32]) -> Planned {
-        let port_labels = ports.iter().map(|port_id| PortLabel { port_id: *port_id, ..PortLabel::default() }).collect();
-        Planned { id, fate: fate.into(), port_labels, size: 100, ..Planned::default() }
-    }
-
-    fn object(id: u64, inputs: &[u32], exports: &[u32]) -> ProcessingElement {
-        let spec = ProcessingElementSpec {
-            id,
-            input_ports: inputs.to_vec(),
-            exported_ports: exports.to_vec(),
-            ..ProcessingElementSpec::default()
-        };
-        ProcessingElement::new("pe", spec)
-    }
-
-    #[test]
-    fn ids_and_ports_of_objects_that_lag_behind_are_in_use() {
-        let mut exporting = planned_pe(1, Fate::Restarted, &[0, 1]);
-        exporting.exports = vec![Export { port_id: 4, ..Export::default() }];
-        let plan = Plan {
-            processing_elements: vec![planned_pe(0, Fate::Kept, &[0]), exporting, planned_pe(2, Fate::Removed, &[])],
-            ..Plan::default()
-        };
-        let objects =
-            [object(7, &[0], &[]), object(2, &[0], &[]), object(0, &[0], &[]), object(1, &[0, 2, 2], &[5, 4, 5])];
-        // Of PEs that are gone, of one that goes, and of one that stays.
-        let pods = [9, 5, 9, 2, 0];
-        let in_use = ids_and_ports(objects.iter(), pods.into_iter(), &plan);
-        assert_eq!(in_use.pe_ids, [2, 5, 7, 9]);
-        let ports = PortsInUse { pe_id: 1, input_port_ids: vec![2], output_port_ids: vec![5] };
-        assert_eq!(in_use.ports, [ports]);
-    }
-
-    #[test]
-    fn the_id_of_a_pod_is_that_of_the_pe_that_controls_it() {
-        // label, kind, name and controller of the owner -> id
-        let table = [
-            ("3", "ProcessingElement", "flow-3", true, Some(3)),
-            ("3", "ProcessingElement", "flow-3", false, None),
-            ("3", "ProcessingElement", "flow-4", true, None),
-            ("3", "ReplicaSet", "flow-3", true, None),
-            ("three", "ProcessingElement", "flow-three", true, None),
-        ];
-        for (label, kind, owner, controller, expected) in table {
-            let version = "streams.ibm.com/v1";
-            let owner_reference =
-                json!({"apiVersion": version, "kind": kind, "name": owner, "uid": "u", "controller": controller});
-            let owners = json!([owner_reference]);
-            let metadata = json!({"labels": {names::LABEL_PE: label}, "ownerReferences": owners});
-            let pod: ObjectMeta = serde_json::from_value(metadata).unwrap();
-            assert_eq!(pe_id(&pod, "flow"), expected, "{label} {kind} {owner} {controller}");
-        }
-    }
 }

@@ -9,8 +9,9 @@
 //! Bounds: few dry runs at a time, and fewer of one namespace; the fusion service does them after everything else.
 
 use super::check;
-use super::compile::{in_use, resize_request};
+use super::compile::resize_request;
 use super::error::WorkError;
+use super::existing_pes::existing_pes;
 use super::fetch::ADL_MAX;
 use crate::controllers::job::chunks::Document;
 use crate::controllers::job::compilation::repeated;
@@ -144,9 +145,9 @@ impl<C: Cluster> DryRuns<C> {
         }
         let rebalances = request.spec.policy == ResizePolicy::Rebalance;
         let policy = if rebalances { Policy::Rebalance } else { Policy::Sticky };
-        let in_use = in_use(&self.mirrors, &key, job, &previous, |_, _| false).await;
-        let in_use = in_use.map_err(|error| Unforeseen::Later(error.message))?;
-        let resize = resize_request(&previous, &widths, policy, in_use, None);
+        let existing = existing_pes(&self.mirrors, &key, job, &previous, |_, _| None).await;
+        let existing = existing.map_err(|error| Unforeseen::Later(error.message))?;
+        let resize = resize_request(&previous, &widths, policy, existing, None);
         let planned =
             match self.plan(&key, job, PlanRequest { what: Some(What::Resize(resize)), include_plan: true }).await {
                 Ok(planned) => planned,

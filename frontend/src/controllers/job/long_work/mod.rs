@@ -15,8 +15,9 @@
 //! | [`renew`] | plan -> texts that are newer than those that PEs run | ConfigMaps with texts |
 //!
 //! [`early_texts`] has the texts of a resize that need not wait until its plan is recorded. [`dry_run`] compiles and
-//! writes nothing, for whoever asks. [`check`] checks plans. [`error`] has the errors of work;
-//! [`hosts`] reads the nodes of the cluster, [`redis`] the servers of checkpoints.
+//! writes nothing, for whoever asks. [`existing_pes`] finds what a resize has to know of the PEs that there are,
+//! [`check`] checks plans. [`error`] has the errors of work; [`hosts`] reads the nodes of the cluster, [`redis`] the
+//! servers of checkpoints.
 //!
 //! Work may be repeated. Chunks of the ADL and texts are the same each time; a plan may differ. Nothing refers to
 //! chunks until the reconciler has recorded the output; those that it does not record are deleted (rule job-16).
@@ -26,6 +27,7 @@ mod compile;
 pub(crate) mod dry_run;
 mod early_texts;
 mod error;
+mod existing_pes;
 mod fetch;
 mod hosts;
 pub(crate) mod publish;

@@ -86,13 +86,14 @@ fn a_dry_run_says_what_the_request_then_comes_to_and_writes_nothing() {
 
 #[test]
 fn a_dry_run_counts_pes_without_a_pod_as_the_commit_does() {
-    // what has become of the source before
-    let table: [fn(&JobSimulation); 3] = [
-        |simulation| simulation.stop(0),
-        |simulation| simulation.complete(0),
-        |simulation| simulation.change_spec(|spec| spec.suspend = true),
+    // what has become of the source before -> PEs that take no new operators
+    type Row = (fn(&JobSimulation), &'static [u64]);
+    let table: [Row; 3] = [
+        (|simulation| simulation.stop(0), &[0]),
+        (|simulation| simulation.complete(0), &[0]),
+        (|simulation| simulation.change_spec(|spec| spec.suspend = true), &[]),
     ];
-    for become_so in table {
+    for (become_so, closed) in table {
         let mut simulation = JobSimulation::running();
         become_so(&simulation);
         simulation.settle();
@@ -100,8 +101,11 @@ fn a_dry_run_counts_pes_without_a_pod_as_the_commit_does() {
         let job = simulation.server.get::<Job>(&key()).unwrap();
         let foreseen = wait_for(dry_runs(&simulation, Arc::new(plans)).foresee(&job, request(&[("R", 3)], None)));
         let Ok(Foreseen::Planned(foresight)) = foreseen else { panic!("{foreseen:?}") };
+        assert_eq!(simulation.services.state().closed, closed, "of the dry run");
+        simulation.services.change(|services| services.closed.clear());
         simulation.request("real", &[("R", 3)]);
         simulation.settle();
+        assert_eq!(simulation.services.state().closed, closed, "of the resize");
         assert_eq!(Some(foresight.changes), simulation.outcome("real").changes);
         assert!(foresight.changes.restarted < 2, "{:?}", foresight.changes);
     }

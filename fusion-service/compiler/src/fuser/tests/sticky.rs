@@ -6,7 +6,9 @@ use super::{fused, manual, text};
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::fuser::verify::{units, violations};
-use crate::fuser::{Fusion, FusionType, Graph, Partition, PartitionWithIds, Pe, PeId, RunningJob, fuse, fuse_sticky};
+use crate::fuser::{
+    Fusion, FusionType, Graph, Partition, PartitionWithIds, Pe, PeId, RunningJob, fuse, fuse_anew, fuse_sticky,
+};
 use crate::topology::Node;
 use cranelift_entity::{EntityRef, PrimaryMap};
 use proptest::collection::{btree_set, vec};
@@ -31,12 +33,30 @@ fn resized(
     before: &Places,
     restarting: &BTreeSet<PeId>,
 ) -> Result<PartitionWithIds, Error> {
+    resized_beside(graph, fusion, before, restarting, &BTreeSet::new(), false)
+}
+
+/// A resize while these PEs are closed, sticky or anew. The names of operators say their indexes.
+fn resized_beside(
+    graph: &Graph,
+    fusion: &Fusion,
+    before: &Places,
+    restarting: &BTreeSet<PeId>,
+    closed: &BTreeSet<PeId>,
+    anew: bool,
+) -> Result<PartitionWithIds, Error> {
     let ids: BTreeSet<PeId> = before.values().copied().collect();
     let ids: PrimaryMap<Pe, PeId> = ids.into_iter().rev().collect();
     let pe = |id: &PeId| ids.iter().find(|(_, known)| *known == id).map(|(pe, _)| pe);
     let pe_of = graph.operators().values().map(|operator| before.get(&operator.index).and_then(pe).into()).collect();
-    let running = RunningJob { pe_of: &pe_of, ids: &ids, restarting, taken: &BTreeSet::new() };
-    fuse_sticky(graph, fusion, running, &Budget::default())
+    let running = RunningJob { pe_of: &pe_of, ids: &ids, restarting, closed, taken: &BTreeSet::new() };
+    if !anew {
+        return fuse_sticky(graph, fusion, running, &Budget::default());
+    }
+    let mut previous: BTreeMap<PeId, Vec<String>> = BTreeMap::new();
+    before.iter().for_each(|(index, id)| previous.entry(*id).or_default().push(format!("Op{index}")));
+    let previous = previous.iter().map(|(id, names)| (*id, names.iter().map(String::as_str)));
+    fuse_anew(graph, fusion, running, previous, &Budget::default())
 }
 
 /// Whether the constraints allow that every operator stays: with each new unit in a PE of its own, nothing is wrong.
@@ -97,6 +117,84 @@ proptest! {
         }
         // The same question has the same answer.
         prop_assert_eq!(resized(&large, &fusion, &places(&large, &grown), &restarting), Ok(grown));
+    }
+
+    #[test]
+    fn closed_pes_take_nothing_and_keep_what_they_hold(
+        sample in application(24, constrained),
+        count in 1..8_i128,
+        kind in fusion_type(),
+        legacy: bool,
+        anew: bool,
+        new in btree_set(0..24_usize, 0..12),
+        restarting in btree_set(0..8_u64, 0..3),
+        closed in btree_set(0..8_u64, 0..5),
+    ) {
+        let fusion = if legacy { Fusion::Legacy } else { Fusion::manual(count, kind).unwrap() };
+        let kept: BTreeSet<u32> = sample.operators.iter().enumerate()
+            .filter(|(position, _)| !new.contains(position)).map(|(_, operator)| operator.index).collect();
+        let small = sample.without(|operator| !kept.contains(&operator.index));
+        let (small, large) = (small.graph(), sample.graph());
+        let Ok(before) = submitted(&small, &fusion) else { return Ok(()) };
+        let resized = |closed: &BTreeSet<PeId>| resized_beside(&large, &fusion, &before, &restarting, closed, anew);
+        let Ok(grown) = resized(&closed) else { return Ok(()) };
+        prop_assert_eq!(violations(&large, &fusion, &grown.partition), Vec::<String>::new());
+        let ids: BTreeSet<PeId> = grown.ids.values().copied().collect();
+        prop_assert_eq!(ids.len(), grown.partition.len());
+
+        let lowest = units(&large);
+        let homes = |node: Node| -> BTreeSet<PeId> {
+            let unit = lowest[node.index()];
+            let members = large.operators().iter().filter(|(other, _)| lowest[other.index()] == unit);
+            members.filter_map(|(_, operator)| before.get(&operator.index).copied()).collect()
+        };
+        let after = places(&large, &grown);
+        let may_stay = all_may_stay(&large, &fusion, &before);
+        for (node, operator) in large.operators() {
+            let (was, is) = (before.get(&operator.index), after[&operator.index]);
+            if closed.contains(&is) && was != Some(&is) && before.values().any(|id| *id == is) {
+                // Nothing but co-location brings an operator there, and never one that has to be with what runs.
+                let homes = homes(node);
+                prop_assert!(homes.contains(&is) && homes.is_subset(&closed), "{} joins PE {}", operator.index, is);
+            }
+            if let Some(was) = was.filter(|was| closed.contains(was) && may_stay) {
+                prop_assert_eq!(is, *was, "operator {} moved", operator.index);
+            }
+        }
+        // Who closes nothing, or PEs that the job does not have, gets what there was before.
+        let unknown: BTreeSet<PeId> = [1_000, u64::MAX].into();
+        let open = resized(&BTreeSet::new());
+        prop_assert_eq!(&resized(&unknown), &open);
+        if anew {
+            prop_assert_eq!(open.unwrap().partition, fuse(&large, &fusion, &Budget::default()).unwrap());
+        }
+    }
+
+    #[test]
+    fn without_constraints_no_closed_pe_gains_an_operator(
+        sample in application(40, free),
+        count in 1..10_i128,
+        width in 1..3_u32,
+        anew: bool,
+        restarting in btree_set(0..8_u64, 0..3),
+        closed in btree_set(0..10_u64, 0..10),
+    ) {
+        let small = sample.without(|operator| operator.index % 3 >= width);
+        let before = submitted(&small.graph(), &manual(count)).unwrap();
+        let graph = sample.graph();
+        let fused = resized_beside(&graph, &manual(count), &before, &restarting, &closed, anew).unwrap();
+        let members = |of: &Places, id: PeId| -> Vec<u32> {
+            of.iter().filter(|(_, home)| **home == id).map(|(index, _)| *index).collect()
+        };
+        let after = places(&graph, &fused);
+        let known: BTreeSet<PeId> = before.values().copied().collect();
+        for id in closed.intersection(&known) {
+            prop_assert_eq!(members(&after, *id), members(&before, *id));
+        }
+        // One more PE is only needed if all others are closed.
+        let is_new = after.len() > before.len();
+        let most = (count as usize).max(known.len()) + usize::from(is_new && known.is_subset(&closed));
+        prop_assert!(fused.partition.len() <= most, "{:?}", fused);
     }
 
     #[test]
@@ -234,5 +332,35 @@ fn constraints_win_over_staying() {
     ];
     for (sample, expected) in table {
         assert_eq!(resize(&sample, manual(2), &before, &[]).0, expected);
+    }
+}
+
+#[test]
+fn what_is_new_goes_around_closed_pes() {
+    let before = submitted(&region(3).graph(), &manual(3)).unwrap();
+    assert_eq!(fused(&region(3), manual(3)), "{0,2,5,8} {1,4,7,10} {3,6,9}");
+    let together = |operator: &mut SampleOperator| operator.co_locations = vec!["c".into()];
+    // application, closed PEs, anew -> PEs
+    let table: [(Sample, &[PeId], bool, &str); 9] = [
+        (region(4), &[], false, "{0,2,5,8,11,12} {1,4,7,10,13} {3,6,9} as 0,1,2"),
+        (region(4), &[0], false, "{0,2,5,8} {1,4,7,10,11,12,13} {3,6,9} as 0,1,2"),
+        (region(4), &[0, 1], false, "{0,2,5,8} {1,4,7,10} {3,6,9,11,12,13} as 0,1,2"),
+        // There is no other PE.
+        (region(4), &[0, 1, 2], false, "{0,2,5,8} {1,4,7,10} {3,6,9} {11,12,13} as 0,1,2,3"),
+        (region(4), &[0], true, "{0,2,5,8} {1,4,7,10,13} {3,6,9,11,12} as 0,3,4"),
+        // What must be together is, and what is new with it does not run.
+        (region(4).with([3, 13], together), &[2], false, "{0,2,5,8,11} {1,4,7,10,12} {3,6,9,13} as 0,1,2"),
+        (region(4).with([3, 13], together), &[2], true, "{0,2,5,8,11} {1,4,7,10,12} {3,6,9,13} as 3,4,2"),
+        // What runs goes on.
+        (region(3).with([3, 6, 7], together), &[2], false, "{0,2,5,8} {1,3,4,6,7,10} {9} as 0,1,2"),
+        (region(3).with([3, 6, 9], together), &[2], false, "{0,2,5,8} {1,4,7,10} {3,6,9} as 0,1,2"),
+    ];
+    for (sample, closed, anew, expected) in table {
+        let graph = sample.graph();
+        let (restarting, closed) = ([0, 1].into(), closed.iter().copied().collect());
+        let fused = resized_beside(&graph, &manual(3), &before, &restarting, &closed, anew).unwrap();
+        let ids: Vec<String> = fused.ids.values().map(PeId::to_string).collect();
+        let found = format!("{} as {}", text(&graph, &fused.partition), ids.join(","));
+        assert_eq!(found, expected, "{closed:?} closed, anew: {anew}");
     }
 }

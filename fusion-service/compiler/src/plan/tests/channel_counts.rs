@@ -1,8 +1,8 @@
 //! Numbers of channels that nobody asks for: who restarts, and who goes on (rule aadl-22).
 
 use super::super::{
-    Compiled, Fate, FusionOption, InUse, LayoutError, Policy, Reason, Request, RestoreError, Warning, resize, restore,
-    submit,
+    Compiled, Fate, FusionOption, JobState, LayoutError, Policy, Reason, Request, RestoreError, Warning, resize,
+    restore, submit,
 };
 use super::{source, texts};
 use crate::budget::Budget;
@@ -25,7 +25,7 @@ fn ignoring(sketch: &Sketch, fusion: FusionOption, regions: &[&str]) -> Compiled
 }
 
 fn resized(job: &Compiled, region: &str, width: i128, policy: Policy) -> Compiled {
-    resize(job, &[(region.to_owned(), width)], policy, &InUse::default(), &Budget::default()).unwrap()
+    resize(job, &[(region.to_owned(), width)], policy, &JobState::default(), &Budget::default()).unwrap()
 }
 
 /// Operators of the PEs that restart, in words.
@@ -100,7 +100,7 @@ fn a_restart_is_never_explained_by_a_count_that_is_ignored() {
     let one = Sketch::row(&["S", "P", "Q", "T"]).parallel("P", 2).parallel("Q", 2);
     let before = ignoring(&one, FusionOption::Legacy, &["P", "Q"]);
     let wider = ["P", "Q"].map(|region| (region.to_owned(), 3));
-    let after = resize(&before, &wider, Policy::Sticky, &InUse::default(), &Budget::default()).unwrap();
+    let after = resize(&before, &wider, Policy::Sticky, &JobState::default(), &Budget::default()).unwrap();
     let reasons: BTreeSet<String> = (after.plan().elements.iter().filter(|element| element.fate == Fate::Restarted))
         .map(|element| Reason::describe(element.reason.as_deref()))
         .collect();

@@ -1,6 +1,6 @@
 //! Applications and requests that a stage refuses, and which stage it is.
 
-use super::super::{FusionOption, InUse, Policy, Replay, replay, resize, submit};
+use super::super::{FusionOption, JobState, Policy, Replay, replay, resize, submit};
 use super::{request, source, submitted};
 use crate::aadl::Writer;
 use crate::budget::{Budget, Limits};
@@ -28,7 +28,7 @@ fn resizes_of_no_region_or_several() {
         ("P1", i128::from(u64::MAX), (Stage::Topology, None)),
     ] {
         let widths = [(region.to_owned(), width)];
-        let error = resize(&job, &widths, Policy::Sticky, &InUse::default(), &Budget::default()).unwrap_err();
+        let error = resize(&job, &widths, Policy::Sticky, &JobState::default(), &Budget::default()).unwrap_err();
         assert_eq!(first(error), expected, "{region} {width}");
     }
 }
@@ -38,7 +38,7 @@ fn all_regions_of_a_resize_that_do_not_fit_are_told() {
     let sketch = Sketch::row(&["S", "P1", "P2", "T"]).parallel("P1", 2).parallel("P2", 2);
     let widths = [("Nothing", 1), ("P1", 3), ("P*", 1), ("P+", 1)].map(|(region, width)| (region.to_owned(), width));
     let job = submitted(&sketch, FusionOption::Legacy);
-    let error = resize(&job, &widths, Policy::Sticky, &InUse::default(), &Budget::default()).unwrap_err();
+    let error = resize(&job, &widths, Policy::Sticky, &JobState::default(), &Budget::default()).unwrap_err();
     let codes: Vec<_> = error.problems().iter().map(|problem| problem.code).collect();
     assert_eq!(codes, [Some(code::NO_REGION), Some(code::SEVERAL_REGIONS), None]);
 }

@@ -1,6 +1,6 @@
 //! Cores make a compilation faster and nothing else.
 
-use super::super::{Compiled, FusionOption, InUse, Policy, Request, resize, submit};
+use super::super::{Compiled, FusionOption, JobState, Policy, Request, resize, submit};
 use super::{request, source, submitted, texts};
 use crate::budget::{Budget, Cores, Limits, SharedWork};
 use crate::error::{Error, Stage};
@@ -46,7 +46,7 @@ fn sketch() -> Sketch {
 }
 
 fn wider(job: &Compiled, budget: &Budget) -> Result<Compiled, Error> {
-    resize(job, &[("P".to_owned(), 301)], Policy::Sticky, &InUse::default(), budget)
+    resize(job, &[("P".to_owned(), 301)], Policy::Sticky, &JobState::default(), budget)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Placement, environment and other properties that a PE takes from its operators.
 
-use super::super::{FusionOption, InUse, Policy, resize, submit};
+use super::super::{FusionOption, JobState, Policy, resize, submit};
 use super::{request, source, submitted};
 use crate::budget::{Budget, Limits};
 use crate::error::Stage;
@@ -81,7 +81,7 @@ fn texts_of_pes_that_a_resize_keeps_count() {
         Sketch::row(&["S", "P"]).parallel("P", 400).of("P").with(&variables(&variable("X", &"x".repeat(2_400))));
     let budget = Budget::with_limits(Limits { aadl_bytes: 32 << 20, ..Limits::default() });
     let job = submit(&source(&sketch), &request(FusionOption::Legacy), &budget).unwrap();
-    let wider = |width| resize(&job, &[("P".to_owned(), width)], Policy::Sticky, &InUse::default(), &budget);
+    let wider = |width| resize(&job, &[("P".to_owned(), width)], Policy::Sticky, &JobState::default(), &budget);
     assert!(wider(401).is_ok());
     let error = wider(450).map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("more than 1048576 bytes"), "{error}");

@@ -1,6 +1,8 @@
 //! Resizes: which PEs and numbers stay, which come back after growing and shrinking, and which ids no new PE gets.
 
-use super::super::{Compiled, Fate, FusionOption, InUse, Layout, Policy, PortsInUse, Reason, resize, restore};
+use super::super::{
+    Compiled, Fate, FusionOption, InUse, JobState, Layout, Policy, PortsInUse, Reason, resize, restore,
+};
 use super::{request, source, submitted, texts};
 use crate::budget::Budget;
 use crate::explain::explain;
@@ -12,7 +14,7 @@ use streams_test_support::generated;
 
 fn resized(job: &Compiled, region: &str, width: i128) -> Compiled {
     let widths = [(region.to_owned(), width)];
-    resize(job, &widths, Policy::Sticky, &InUse::default(), &Budget::default()).expect("the width is fine")
+    resize(job, &widths, Policy::Sticky, &JobState::default(), &Budget::default()).expect("the width is fine")
 }
 
 fn fates(job: &Compiled) -> BTreeMap<u64, Fate> {
@@ -101,7 +103,7 @@ proptest! {
         }
         let back: Vec<(String, i128)> = regions.iter().map(|(name, width)| (name.clone(), i128::from(*width))).collect();
         let last = current.as_ref().unwrap_or(&start);
-        let end = resize(last, &back, Policy::Sticky, &InUse::default(), &Budget::default()).unwrap();
+        let end = resize(last, &back, Policy::Sticky, &JobState::default(), &Budget::default()).unwrap();
         promises(last, &end)?;
         prop_assert_eq!(texts(&end), texts(&start));
     }
@@ -120,6 +122,43 @@ proptest! {
             let name = regions[region.index(regions.len())].region.name.clone();
             let after = resized(&current, &name, width);
             promises(&current, &after)?;
+            current = after;
+        }
+    }
+
+    #[test]
+    fn no_closed_pe_gains_an_operator(
+        sketch in generated::rows(),
+        manual in 0..5_i128,
+        steps in prop::collection::vec(
+            (any::<prop::sample::Index>(), 1..5_i128, prop::collection::btree_set(0..8_u64, 0..4), any::<bool>()),
+            1..5,
+        ),
+    ) {
+        let fusion = if manual == 0 { FusionOption::Legacy } else { FusionOption::Manual(manual) };
+        let mut current = submitted(&sketch, fusion);
+        for (region, width, closed, anew) in steps {
+            let regions = &current.plan().regions;
+            prop_assume!(!regions.is_empty());
+            let widths = [(regions[region.index(regions.len())].region.name.clone(), width)];
+            let policy = if anew { Policy::Rebalance } else { Policy::Sticky };
+            let state = JobState { closed, ..JobState::default() };
+            let after = resize(&current, &widths, policy, &state, &Budget::default()).unwrap();
+            if !anew {
+                promises(&current, &after)?;
+            }
+            let ids = |job: &Compiled, of: u64| -> Option<BTreeSet<u32>> {
+                Some(job.plan().element(of)?.operator_indexes.iter().copied().collect())
+            };
+            let remain: BTreeSet<u32> = after.topology().operators.values().map(|operator| operator.index).collect();
+            for id in &state.closed {
+                let Some(before) = ids(&current, *id) else { continue };
+                let stay: BTreeSet<u32> = before.intersection(&remain).copied().collect();
+                prop_assert_eq!(ids(&after, *id).unwrap_or_default(), stay, "PE {}", id);
+            }
+            // Nothing that is closed is in the layout: any replica writes the same texts.
+            let again = restore(&source(&sketch), &after.request, &after.layout().to_bytes(), &Budget::default()).unwrap();
+            prop_assert_eq!(texts(&again), texts(&after), "another replica writes something else");
             current = after;
         }
     }
@@ -187,7 +226,7 @@ fn a_pe_is_removed_for_one_operator_or_several() {
     for (pes, width, policy, reasons) in table {
         let before = submitted(&sketch, FusionOption::Manual(pes));
         let widths = ["P", "Q"].map(|region| (region.to_owned(), width));
-        let after = resize(&before, &widths, policy, &InUse::default(), &Budget::default()).unwrap();
+        let after = resize(&before, &widths, policy, &JobState::default(), &Budget::default()).unwrap();
         let removed = after.plan().change.iter().flat_map(|change| &change.removed);
         assert_eq!(
             removed.map(|element| Reason::describe(element.reason.as_ref())).collect::<Vec<_>>(),
@@ -212,7 +251,7 @@ fn the_same_width_changes_nothing() {
 fn several_regions_at_once() {
     let before = submitted(&pipeline(), FusionOption::Legacy);
     let widths = [("P".to_owned(), 3), ("Q".to_owned(), 1)];
-    let after = resize(&before, &widths, Policy::Sticky, &InUse::default(), &Budget::default()).unwrap();
+    let after = resize(&before, &widths, Policy::Sticky, &JobState::default(), &Budget::default()).unwrap();
     let change = after.plan().change.clone().unwrap();
     assert_eq!(change.operators.added, ["P[2]"]);
     assert_eq!(change.operators.removed, ["Q[1]"]);
@@ -294,8 +333,9 @@ fn ids_in_use_are_not_given_away() {
     let before = submitted(&pipeline(), FusionOption::Legacy);
     let ports = PortsInUse { inputs: [0].into(), outputs: [0, 1, 2].into() };
     let in_use = InUse { elements: [6, 9].into(), ports: [(10, ports.clone()), (0, ports)].into() };
+    let state = JobState { in_use, ..JobState::default() };
     for policy in [Policy::Sticky, Policy::Rebalance] {
-        let after = resize(&before, &[("P".to_owned(), 3)], policy, &in_use, &Budget::default()).unwrap();
+        let after = resize(&before, &[("P".to_owned(), 3)], policy, &state, &Budget::default()).unwrap();
         let new: Vec<u64> =
             after.plan().elements.iter().filter(|e| e.fate == Fate::Added).map(|element| element.id).collect();
         assert_eq!(new, [10]);
@@ -310,10 +350,40 @@ fn ids_in_use_are_not_given_away() {
 }
 
 #[test]
+fn what_co_location_puts_into_a_closed_pe_is_warned_of() {
+    let glue = "<partitions><coLocation colocId='all'/></partitions>";
+    let sketch = Sketch::row(&["S", "P", "T"]).parallel("P", 2).of("P").with(glue);
+    for (policy, width) in [(Policy::Sticky, 3), (Policy::Rebalance, 3), (Policy::Sticky, 1)] {
+        for fusion in [FusionOption::Legacy, FusionOption::Manual(3)] {
+            let before = submitted(&sketch, fusion);
+            let of_channels = before.plan().elements.iter().find(|element| element.operators.len() == 2).unwrap().id;
+            let other = before.plan().elements.iter().find(|element| element.id != of_channels).unwrap().id;
+            let with = |closed: &[u64]| {
+                let state = JobState { closed: closed.iter().copied().collect(), ..JobState::default() };
+                resize(&before, &[("P".to_owned(), width)], policy, &state, &Budget::default()).unwrap()
+            };
+            let warned = |job: &Compiled| -> Vec<String> {
+                job.plan().warnings.iter().map(|warning| warning.message.clone()).collect()
+            };
+            let after = with(&[of_channels, 77]);
+            let operators = &after.plan().element(of_channels).unwrap().operators;
+            assert_eq!(i128::try_from(operators.len()), Ok(width), "{operators:?}");
+            assert_eq!(after.plan().change.as_ref().unwrap().closed, [of_channels]);
+            let expected = format!(
+                "co-location puts P[2] into PE {of_channels}, which does not run any more: nothing of that runs before \
+                 it is started again"
+            );
+            assert_eq!(warned(&after), if width == 3 { vec![expected] } else { vec![] });
+            assert_eq!(warned(&with(&[other])), Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
 fn rebalancing_keeps_ids_by_content() {
     let before = submitted(&pipeline(), FusionOption::Manual(3));
     let widths = [("P".to_owned(), 4)];
-    let after = resize(&before, &widths, Policy::Rebalance, &InUse::default(), &Budget::default()).unwrap();
+    let after = resize(&before, &widths, Policy::Rebalance, &JobState::default(), &Budget::default()).unwrap();
     let names = |job: &Compiled| -> BTreeMap<u64, Vec<String>> {
         job.plan().elements.iter().map(|element| (element.id, element.operators.clone())).collect()
     };

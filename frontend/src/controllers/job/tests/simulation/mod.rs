@@ -90,6 +90,7 @@ impl JobSimulation {
             refused_pods: BTreeSet::new(),
             places: false,
             gives_again: false,
+            closed: Vec::new(),
         };
         Self::of(server, state, Journal::default())
     }

@@ -76,6 +76,8 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) places: bool,
     /// The compiler gives ids again that are in use: whoever lists them has not heard of all.
     pub(in super::super) gives_again: bool,
+    /// PEs that the last resize was to put nothing new into.
+    pub(in super::super) closed: Vec<u64>,
 }
 
 /// The services, and the cluster whose time passes while they work.
@@ -337,6 +339,7 @@ impl Fusion for Services {
     fn resize(&self, request: ResizeRequest) -> BoxFuture<'_, Result<ResizeResponse, fusion::FusionError>> {
         async move {
             let layout = read(request.layout.and_then(|layout| layout.content));
+            self.change(|state| state.closed = request.closed_pe_ids);
             let mut widths = layout.widths.clone();
             widths.extend(request.widths.into_iter().map(|w| (w.region, u32::try_from(w.width).unwrap())));
             let plan = self.plan(widths, Some(&layout), &request.pe_ids_in_use)?;

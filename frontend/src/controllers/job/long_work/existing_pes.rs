@@ -1,0 +1,265 @@
+//! What a resize has to know of the PEs that there are, beside the layout: ids and ports that are still in use (rule
+//! job-24), and PEs that take no new operators (rule job-55).
+//!
+//! Knows: the mirrors, the plan that is resized. Must not know: how a resize is compiled.
+
+use super::{Assignment, WorkError};
+use crate::controllers::job::generation::Generation;
+use crate::controllers::job::mirrored::processing_element;
+use crate::controllers::job::observed::ObservedPe;
+use crate::controllers::job::off_thread::off_thread_if_many;
+use crate::controllers::job::plans::Sources;
+use crate::mirrors::{ByOwner as _, Mirrors};
+use kube::Resource as _;
+use kube::core::ObjectMeta;
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use streams_api::{Job, ProcessingElement, names};
+use streams_kubernetes::Key;
+use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::ownership::controller;
+use streams_kubernetes::watch::Kept;
+use streams_proto::fusion::v1::resize_request::PortsInUse;
+use streams_proto::fusion::v1::{Fate, Plan, ProcessingElement as Planned};
+
+/// What a resize has to know of the PEs that there are.
+#[derive(Debug, Default)]
+pub(super) struct ExistingPes {
+    /// Ids of PEs that are in use although the layout does not have them.
+    pub(super) ids_in_use: Vec<u64>,
+    /// Likewise, ports.
+    pub(super) ports_in_use: Vec<PortsInUse>,
+    /// PEs of the layout that take no new operators.
+    pub(super) closed: Vec<u64>,
+}
+
+/// What the last look at a job has seen of a PE whose object is as the committed generation wants it.
+pub(super) struct AsPlanned {
+    id: u64,
+    is_closed: bool,
+}
+
+/// Looks at the PEs that exist: those of the plan, those that are being removed, and pods that outlive their PE. A new
+/// PE with the id of a pod that is being terminated would have to wait for it. `last_seen`: what is known of an object
+/// that is as planned; it is not read. Many are read on a thread that serves nobody else.
+///
+/// # Errors
+/// Reading panicked.
+pub(super) async fn existing_pes(
+    mirrors: &Mirrors,
+    key: &Key,
+    job: &Job,
+    of: &Arc<Generation>,
+    last_seen: impl Fn(&Key, &Kept<ProcessingElement>) -> Option<AsPlanned>,
+) -> Result<ExistingPes, WorkError> {
+    let (mut as_planned, mut unknown) = (Vec::new(), Vec::new());
+    for (name, pe) in mirrors.processing_elements.kept_of_job(key) {
+        match last_seen(&name, &pe) {
+            Some(seen) => as_planned.push(seen),
+            None => unknown.push(pe),
+        }
+    }
+    let pods = mirrors.pods.kept_of_job(key);
+    let uid = job.metadata.uid.clone();
+    let (name, of) = (Arc::clone(&key.name), Arc::clone(of));
+    let existing = off_thread_if_many(unknown.len().saturating_add(pods.len()), move || {
+        let is_ours = |pe: &Arc<ProcessingElement>| {
+            uid.is_some() && controller(&pe.metadata).map(|owner| &owner.uid) == uid.as_ref()
+        };
+        let pes = unknown.into_iter().filter_map(|pe| pe.read()).filter(is_ours);
+        let pods = pods.into_iter().filter_map(|(_, pod)| pod.metadata());
+        beside(&of.plan, &as_planned, pes, pods.filter_map(|pod| pe_id(&pod, &name)))
+    });
+    existing.await.map_err(|error| WorkError::transient("Internal", error.to_string()))
+}
+
+/// What the last look at the job has seen of PEs to which was applied what the committed generation wants.
+pub(super) fn last_seen<C: Cluster>(
+    Assignment { reconciler, key, job, uid }: &Assignment<'_, C>,
+) -> impl Fn(&Key, &Kept<ProcessingElement>) -> Option<AsPlanned> + use<C> {
+    let plan = job.status.as_ref().and_then(|status| status.plan.as_ref());
+    let sources = Sources::of(job);
+    let wanted = plan.and_then(|plan| {
+        reconciler.memory.find(key, uid, |entry| entry.plans.wanted(&plan.sha256, &sources)).flatten()
+    });
+    let known = wanted.zip(reconciler.last_look(key, uid));
+    let job = (*key).clone();
+    move |name, pe| {
+        let (wanted, look) = known.as_ref()?;
+        let (id, seen) = look.processing_element(&job, name, pe)?;
+        let desired = wanted.processing_elements.get(&id);
+        let texts = desired.into_iter().flat_map(|desired| [Some(&desired.text), desired.carried.as_ref()]);
+        let is_as_planned =
+            texts.flatten().any(|text| seen.applied.as_deref() == Some(text.processing_element.as_str()));
+        let is_closed = is_closed(seen.observed())?;
+        is_as_planned.then_some(AsPlanned { id, is_closed })
+    }
+}
+
+/// Whether the PE does not run again by itself: it has completed, or a user has stopped it (rule job-55). `None` if it
+/// is being deleted: that of a PE which is not there decides.
+fn is_closed(pe: &ObservedPe) -> Option<bool> {
+    (!pe.object.deleting).then_some(pe.has_completed || pe.is_stopped)
+}
+
+/// Id of the PE that the pod was created for, whether that still exists or not.
+fn pe_id(pod: &ObjectMeta, job: &str) -> Option<u64> {
+    let id = pod.labels.as_ref()?.get(names::LABEL_PE)?.parse().ok()?;
+    let mut controllers = pod.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
+    let kind = ProcessingElement::kind(&());
+    let is_of_pe = controllers.any(|owner| owner.kind == kind && owner.name == names::processing_element(job, id));
+    is_of_pe.then_some(id)
+}
+
+/// What these PEs and pods are beside the plan.
+fn beside(
+    plan: &Plan,
+    as_planned: &[AsPlanned],
+    pes: impl Iterator<Item: Borrow<ProcessingElement>>,
+    pods: impl Iterator<Item = u64>,
+) -> ExistingPes {
+    let mut existing = ExistingPes::default();
+    let planned: BTreeMap<u64, _> =
+        plan.processing_elements.iter().filter(|pe| pe.fate() != Fate::Removed).map(|pe| (pe.id, pe)).collect();
+    existing.ids_in_use.extend(pods.filter(|id| !planned.contains_key(id)));
+    let mut closed: BTreeMap<u64, bool> = as_planned.iter().map(|seen| (seen.id, seen.is_closed)).collect();
+    for pe in pes {
+        let pe = pe.borrow();
+        let Some(planned) = planned.get(&pe.spec.id) else {
+            existing.ids_in_use.push(pe.spec.id);
+            continue;
+        };
+        closed.extend(is_closed(&processing_element(pe)).map(|is_closed| (pe.spec.id, is_closed)));
+        let inputs: Vec<u32> = planned.port_labels.iter().map(|label| label.port_id).collect();
+        let outputs: Vec<u32> = planned.exports.iter().map(|export| export.port_id).collect();
+        let only_in = |existing: &[u32], planned: &[u32]| {
+            // The fusion service refuses an id that is there twice, and users can write into a PE.
+            let ports: BTreeSet<u32> = existing.iter().copied().filter(|port| !planned.contains(port)).collect();
+            ports.into_iter().collect::<Vec<_>>()
+        };
+        let input_port_ids = only_in(&pe.spec.input_ports, &inputs);
+        let output_port_ids = only_in(&pe.spec.exported_ports, &outputs);
+        if !input_port_ids.is_empty() || !output_port_ids.is_empty() {
+            existing.ports_in_use.push(PortsInUse { pe_id: pe.spec.id, input_port_ids, output_port_ids });
+        }
+    }
+    // One that is not there is made again if its operators permit a restart (rule job-27).
+    let is_closed = |(id, pe): &(&u64, &&Planned)| closed.get(id).copied().unwrap_or(!pe.restartable);
+    existing.closed = planned.iter().filter(is_closed).map(|(id, _)| *id).collect();
+    existing.ids_in_use.sort_unstable();
+    existing.ids_in_use.dedup();
+    existing.ports_in_use.sort_by_key(|ports| ports.pe_id);
+    existing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+    use serde_json::json;
+    use streams_api::{PePhase, ProcessingElementSpec, ProcessingElementStatus};
+    use streams_proto::fusion::v1::{Export, PortLabel};
+
+    fn planned_pe(id: u64, fate: Fate, ports: &[u32]) -> Planned {
+        let port_labels = ports.iter().map(|port_id| PortLabel { port_id: *port_id, ..PortLabel::default() }).collect();
+        Planned { id, fate: fate.into(), port_labels, size: 100, ..Planned::default() }
+    }
+
+    fn object(id: u64, inputs: &[u32], exports: &[u32]) -> ProcessingElement {
+        let spec = ProcessingElementSpec {
+            id,
+            input_ports: inputs.to_vec(),
+            exported_ports: exports.to_vec(),
+            ..ProcessingElementSpec::default()
+        };
+        ProcessingElement::new("pe", spec)
+    }
+
+    #[test]
+    fn ids_and_ports_of_objects_that_lag_behind_are_in_use() {
+        let mut exporting = planned_pe(1, Fate::Restarted, &[0, 1]);
+        exporting.exports = vec![Export { port_id: 4, ..Export::default() }];
+        let plan = Plan {
+            processing_elements: vec![planned_pe(0, Fate::Kept, &[0]), exporting, planned_pe(2, Fate::Removed, &[])],
+            ..Plan::default()
+        };
+        let objects =
+            [object(7, &[0], &[]), object(2, &[0], &[]), object(0, &[0], &[]), object(1, &[0, 2, 2], &[5, 4, 5])];
+        // Of PEs that are gone, of one that goes, and of one that stays.
+        let pods = [9, 5, 9, 2, 0];
+        let existing = beside(&plan, &[], objects.iter(), pods.into_iter());
+        assert_eq!(existing.ids_in_use, [2, 5, 7, 9]);
+        let ports = PortsInUse { pe_id: 1, input_port_ids: vec![2], output_port_ids: vec![5] };
+        assert_eq!(existing.ports_in_use, [ports]);
+        assert!(existing.closed.is_empty());
+    }
+
+    #[test]
+    fn pes_that_do_not_run_again_by_themselves_are_closed() {
+        let in_phase = |phase, stopped| {
+            let mut pe = object(3, &[], &[]);
+            pe.status = Some(ProcessingElementStatus { phase: Some(phase), stopped, ..Default::default() });
+            pe
+        };
+        let changed = |mut pe: ProcessingElement, change: fn(&mut ObjectMeta)| {
+            change(&mut pe.metadata);
+            pe
+        };
+        let restart = |meta: &mut ObjectMeta| {
+            let wanted = (names::ANNOTATION_RESTART_REQUESTED.to_owned(), "again".to_owned());
+            meta.annotations = Some([wanted].into());
+        };
+        let delete = |meta: &mut ObjectMeta| meta.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        let completed = || in_phase(PePhase::Completed, false);
+        // the PE, whether it may be restarted -> closed
+        let table = [
+            (Some(in_phase(PePhase::Running, false)), true, false),
+            (Some(completed()), true, true),
+            (Some(in_phase(PePhase::Stopped, true)), true, true),
+            // They get another pod as soon as they have another text, or when the job is resumed.
+            (Some(in_phase(PePhase::Failed, false)), false, false),
+            (Some(in_phase(PePhase::Stopped, false)), false, false),
+            (Some(in_phase(PePhase::Suspended, false)), true, false),
+            // A user has asked for another pod.
+            (Some(changed(completed(), restart)), true, false),
+            // They are made again, or are not.
+            (Some(changed(completed(), delete)), true, false),
+            (Some(changed(completed(), delete)), false, true),
+            (None, true, false),
+            (None, false, true),
+        ];
+        for (pe, restartable, expected) in table {
+            let planned = Planned { restartable, ..planned_pe(3, Fate::Kept, &[]) };
+            let plan = Plan { processing_elements: vec![planned], ..Plan::default() };
+            // Another one is as the last look has seen it, or not of the plan.
+            let existing = beside(&plan, &[], pe.iter().chain(&[object(4, &[], &[])]), std::iter::empty());
+            assert_eq!(existing.closed == [3], expected, "{pe:?} {restartable}");
+            let seen = [AsPlanned { id: 3, is_closed: expected }];
+            let existing = beside(&plan, &seen, std::iter::empty::<ProcessingElement>(), std::iter::empty());
+            assert_eq!(existing.closed == [3], expected, "{pe:?} {restartable} was seen");
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_pod_is_that_of_the_pe_that_controls_it() {
+        // label, kind, name and controller of the owner -> id
+        let table = [
+            ("3", "ProcessingElement", "flow-3", true, Some(3)),
+            ("3", "ProcessingElement", "flow-3", false, None),
+            ("3", "ProcessingElement", "flow-4", true, None),
+            ("3", "ReplicaSet", "flow-3", true, None),
+            ("three", "ProcessingElement", "flow-three", true, None),
+        ];
+        for (label, kind, owner, controller, expected) in table {
+            let version = "streams.ibm.com/v1";
+            let owner_reference =
+                json!({"apiVersion": version, "kind": kind, "name": owner, "uid": "u", "controller": controller});
+            let owners = json!([owner_reference]);
+            let metadata = json!({"labels": {names::LABEL_PE: label}, "ownerReferences": owners});
+            let pod: ObjectMeta = serde_json::from_value(metadata).unwrap();
+            assert_eq!(pe_id(&pod, "flow"), expected, "{label} {kind} {owner} {controller}");
+        }
+    }
+}
