@@ -46,11 +46,11 @@ pub(crate) struct Speaker {
     pub(crate) pe: u64,
     /// Launch count of the pod.
     pub(crate) launch_count: u64,
+    /// When the pod was created, as the API server says.
+    pub(super) pod_created: Option<Timestamp>,
     /// The job that the PE is of.
     of_job: OfJob,
     /// The job of this name, if one is there, is that one, and no later one.
-    /// When the pod was created, as the API server says.
-    pub(super) pod_created: Option<Timestamp>,
     is_of_present_job: bool,
 }
 
