@@ -1,11 +1,12 @@
 //! Filters: what PEs can read (rule expression-15).
 //!
-//! The filter of an import is evaluated by the PEs that export to it, tuple by tuple, in a language of their own: a part
-//! of the expression language, but for numbers with a sign and for blanks. Whoever hands a filter on asks here first,
-//! because a PE ends that is sent one which it cannot read. So it is refused here what their parser does not read to its
-//! end, what it takes for no condition, or for two, and texts whose escapes it cannot decode. What it reads and can make nothing of, such as the name of an attribute that there is not, is not
-//! known here. `true` and `false` are such names where a condition stands: whoever writes a filter asks for
-//! [`Expression::check_conditions`] besides, because a PE that knows no such attribute sends all tuples.
+//! The filter of an import is evaluated by the PEs that export to it, tuple by tuple, in a language of their own: a
+//! part of the expression language, but for numbers with a sign and for blanks. Whoever hands a filter on asks here
+//! first, because a PE ends that is sent one which it cannot read. So it is refused here what their parser does not
+//! read to its end, what it takes for no condition, or for two, and texts whose escapes it cannot decode. What it
+//! reads and can make nothing of, such as the name of an attribute that there is not, is not known here. `true` and
+//! `false` are such names where a condition stands: whoever writes a filter asks for [`Expression::check_conditions`]
+//! besides, because a PE that knows no such attribute sends all tuples.
 //!
 //! Knows: what may stand where. Must not know: attributes, their types, how a filter is evaluated.
 //!

@@ -143,8 +143,8 @@ fn word(rest: &str) -> Scanned<'_> {
     Ok((token, word.len()))
 }
 
-/// `0`, `12`, `1.5`, `1.`, `.5`, `1e3`, `1.5e-3`, behind a sign of so many characters. A leading zero is a number of its
-/// own; in a filter it is not, and an integer may end with the `l` of an int64 there.
+/// `0`, `12`, `1.5`, `1.`, `.5`, `1e3`, `1.5e-3`, behind a sign of so many characters. A leading zero is a number of
+/// its own; in a filter it is not, and an integer may end with the `l` of an int64 there.
 fn number(rest: &str, sign: usize, dialect: Dialect) -> Scanned<'_> {
     let unsigned = &rest[sign..];
     let whole = match dialect {

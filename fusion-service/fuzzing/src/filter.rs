@@ -48,8 +48,8 @@ fn read_again(printed: &str) -> Expression {
     again
 }
 
-/// Whether the parser of PEs comes to the end of the text. It tries what may stand at a place in a fixed order and takes
-/// the first that does, whatever follows.
+/// Whether the parser of PEs comes to the end of the text. It tries what may stand at a place in a fixed order and
+/// takes the first that does, whatever follows.
 fn is_read_by_pes(text: &str) -> bool {
     any(text.as_bytes()).is_some_and(|rest| skipped(rest).is_empty())
 }
