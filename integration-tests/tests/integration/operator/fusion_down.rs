@@ -10,6 +10,8 @@ use streams_api::condition;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 const WIDTH: u32 = 5;
+/// So many texts do not come with the plan of a resize (rule service-34).
+const WIDE: u32 = 14;
 /// A call that nobody answers is given up, and shown as trouble, after this time.
 pub(super) const IMPATIENT: [&str; 6] =
     ["--submit-call-seconds", "5", "--resize-call-seconds", "5", "--render-call-seconds", "5"];
@@ -70,13 +72,13 @@ async fn before_the_texts_of_a_resize_are_rendered() -> Result<()> {
         let job = it.submitted().await?;
         let before = Moment::of(&job).await?;
         let quota = Quota::after(it, Limited::ConfigMaps, 1).await?;
-        it.resize(&job, &[(CLEAN, WIDTH)], WaitFor::Accepted).await?;
+        it.resize(&job, &[(CLEAN, WIDE)], WaitFor::Accepted).await?;
         job.until("a plan is stored", WITHIN, |status| status.proposal.clone().context("no proposal")).await?;
         kill_fusion(it).await?;
         quota.lift().await?;
         waits_untouched(&job, &before).await?;
         start_fusion(it).await?;
-        as_if_undisturbed(&job, &before, WIDTH).await.map(drop)
+        as_if_undisturbed(&job, &before, WIDE).await.map(drop)
     })
     .await
 }
