@@ -25,6 +25,8 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
 /// What both client and server call a compilation for a resize.
 const COMPILATION: &str = "streams.fusion.v1.FusionService/Resize";
+/// The call for texts that did not come with the compilation, because they are many (rule service-34).
+const RENDERING: &str = "streams.fusion.v1.FusionService/Render";
 
 /// Whether the trace of the resize is whole, with so many pods that became ready: what is to be seen is there, and
 /// hangs together.
@@ -42,7 +44,6 @@ fn is_whole(spans: &[Span], pods: usize) -> Result<()> {
         (COMPILATION, None),
         ("publish", None),
         ("POST /api/v1/namespaces/{namespace}/configmaps", None),
-        ("streams.fusion.v1.FusionService/Render", None),
         ("act", None),
         ("PUT /apis/streams.ibm.com/v1/namespaces/{namespace}/streamsjobs/{name}/status", Some("act")),
         ("create pod", None),
@@ -81,6 +82,7 @@ fn is_whole(spans: &[Span], pods: usize) -> Result<()> {
     };
     let stage = named("resize").into_iter().find(|span| is_within_call(span));
     ensure!(stage.is_some(), "no stage within the call");
+    ensure!(named(RENDERING).is_empty(), "few texts are asked for again");
     ensure!(named("roll-out").len() == 1, "the roll-out ends once");
     let ready = named("pod ready").len();
     ensure!(ready == pods, "{ready} of {pods} pods became ready");
@@ -175,14 +177,20 @@ async fn a_resize_is_one_trace_from_the_caller_to_the_pods_and_those_that_are_ke
         })
         .await?;
 
-        // Who edits the width afterwards is somebody else.
+        // Who edits the width afterwards is somebody else. So many texts have to be asked for.
         let region = job.region(CLEAN).await?.name_any();
-        it.kubectl(&["scale", &format!("streamspr/{region}"), "--replicas=4"]).await?;
-        job.settled(integration_tests::sample::Widths { clean: 4, ..Default::default() }, WITHIN).await?;
+        it.kubectl(&["scale", &format!("streamspr/{region}"), "--replicas=14"]).await?;
+        job.settled(integration_tests::sample::Widths { clean: 14, ..Default::default() }, WITHIN).await?;
         let scaled = carried(&job).await?;
         let of_scale = scaled.get("Clean[3]").context("no PE of Clean[3]")?;
-        ensure!(of_scale.trace.is_some() && of_scale.trace.as_deref() != Some(TRACE), "{of_scale:?}");
-        Ok(())
+        let trace =
+            of_scale.trace.as_deref().filter(|trace| *trace != TRACE).with_context(|| format!("{of_scale:?}"))?;
+        eventually("the collector has the rendering", WITHIN, || async {
+            let names = collector.names_of(trace);
+            ensure!(names.contains(RENDERING), "{names:?}");
+            Ok(())
+        })
+        .await
     })
     .await
 }
