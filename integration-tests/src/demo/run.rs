@@ -256,8 +256,8 @@ impl Demo {
             })
             .await?;
         }
-        drop(self.system);
         drop(self.pes);
+        self.system.stop().await?;
         self.cluster.stop().await
     }
 }

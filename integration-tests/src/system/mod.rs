@@ -342,6 +342,16 @@ impl System {
         &self.state
     }
 
+    /// Ends the services and waits until they have ended and their files are gone.
+    ///
+    /// # Errors
+    /// When a service does not end, or a file cannot be removed.
+    pub async fn stop(self) -> Result<()> {
+        let Self { frontends, fusion, state, .. } = self;
+        drop((frontends, fusion));
+        state.remove().await
+    }
+
     /// The last `lines` lines of each log.
     pub fn last_lines(&self, lines: usize) -> String {
         let processes = self.frontends.iter().map(Frontend::process).chain(self.fusion());
