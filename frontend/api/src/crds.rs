@@ -1,7 +1,8 @@
 //! The manifests of the custom resources.
 //!
 //! The schemas that are derived from the types are put into the form that the API server likes best: integer formats
-//! that it knows, and no `nullable`, so that an explicit `null` means "not set". A status that only programs write is
+//! that it knows, and no `nullable`, so that an explicit `null` means "not set". What the types cannot read is refused:
+//! numbers beyond theirs, and times that only others have (rule call-6). A status that only programs write is
 //! one value to server-side apply: they write it as a whole, and to keep a record of each field costs the API server
 //! at each write. Users, too, write parts of that of exports and imports.
 
@@ -86,16 +87,44 @@ fn without_rules(schema: &mut Value) {
     }
 }
 
+/// How a time is written. The API server takes years that the types do not have, and times without a zone.
+const TIME: &str =
+    r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-2][0-9]:[0-9]{2})$";
+/// The longest of them.
+const TIME_MAX: usize = "2026-11-27T03:04:05.123456789+01:00".len();
+
+/// The numbers of a format that is narrower than what the API server keeps as an integer.
+fn range(format: &str) -> Option<(i64, i64)> {
+    Some(match format {
+        "uint8" => (0, u8::MAX.into()),
+        "uint16" => (0, u16::MAX.into()),
+        "uint32" => (0, u32::MAX.into()),
+        "int8" => (i8::MIN.into(), i8::MAX.into()),
+        "int16" => (i16::MIN.into(), i16::MAX.into()),
+        "int32" => (i32::MIN.into(), i32::MAX.into()),
+        _ => return None,
+    })
+}
+
 /// Walks a schema; its depth is that of the types.
 fn tidy_schema(schema: &mut Map<String, Value>) {
     schema.remove("nullable");
-    let format = match schema.get("format").and_then(Value::as_str) {
-        Some("uint8" | "uint16" | "int8" | "int16") => Some("int32"),
-        Some("uint32" | "uint64" | "uint" | "int") => Some("int64"),
+    let format = schema.get("format").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let known = match format.as_str() {
+        "uint8" | "uint16" | "int8" | "int16" => Some("int32"),
+        "uint32" | "uint64" | "uint" | "int" => Some("int64"),
         _ => None,
     };
-    if let Some(format) = format {
-        schema.insert("format".to_owned(), format.into());
+    if let Some(known) = known {
+        schema.insert("format".to_owned(), known.into());
+    }
+    if let Some((least, most)) = range(&format) {
+        schema.entry("minimum").or_insert_with(|| least.into());
+        schema.entry("maximum").or_insert_with(|| most.into());
+    }
+    if format == "date-time" {
+        schema.insert("pattern".to_owned(), TIME.into());
+        schema.insert("maxLength".to_owned(), TIME_MAX.into());
     }
     // Written as a float by the derivation; the API server shows it as it was given.
     for bound in ["minimum", "maximum"] {
@@ -191,17 +220,49 @@ mod tests {
                 let bounded = |bound: &str| assert!(schema[bound].is_u64(), "{path} has no {bound}");
                 match schema["type"].as_str() {
                     Some("array") => bounded("maxItems"),
-                    Some("string") if schema.get("enum").is_none() && schema["format"] != "date-time" => {
-                        bounded("maxLength")
-                    }
+                    Some("string") if schema.get("enum").is_none() => bounded("maxLength"),
                     Some("object") if schema.get("additionalProperties").is_some() => bounded("maxProperties"),
                     _ => {}
                 }
-                if let Some(format) = schema["format"].as_str() {
-                    assert!(["int32", "int64", "date-time"].contains(&format), "{path}: {format}");
+                match schema["format"].as_str() {
+                    Some("int32") => {
+                        let bound = |bound: &str| schema[bound].as_f64().unwrap();
+                        assert!(bound("minimum") >= i32::MIN.into() && bound("maximum") <= i32::MAX.into(), "{path}");
+                    }
+                    Some("date-time") => assert!(schema["pattern"].is_string(), "{path}"),
+                    format => assert!(matches!(format, None | Some("int64")), "{path}: {format:?}"),
                 }
             });
         }
         assert!(seen > 100, "{seen}");
+    }
+
+    #[test]
+    fn a_number_that_a_type_does_not_have_is_refused() {
+        let schema = |format: &str, more: Value| {
+            let mut schema = serde_json::json!({"type": "integer", "format": format});
+            schema.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+            tidy_schema(schema.as_object_mut().unwrap());
+            (schema["format"].clone(), schema["minimum"].as_i64(), schema["maximum"].as_i64())
+        };
+        let most = |most: u32| Some(i64::from(most));
+        // format, bounds -> format, bounds
+        let table = [
+            ("uint8", serde_json::json!({"minimum": 0.0}), "int32", Some(0), Some(255)),
+            ("uint16", serde_json::json!({"minimum": 1.0}), "int32", Some(1), Some(65_535)),
+            ("uint32", serde_json::json!({"minimum": 0.0}), "int64", Some(0), most(u32::MAX)),
+            ("uint32", serde_json::json!({"minimum": 0.0, "maximum": 7.0}), "int64", Some(0), Some(7)),
+            ("int32", Value::Null, "int32", Some(i32::MIN.into()), Some(i32::MAX.into())),
+            ("uint64", serde_json::json!({"minimum": 0.0}), "int64", Some(0), None),
+            ("int64", Value::Null, "int64", None, None),
+        ];
+        for (format, more, expected, least, most) in table {
+            assert_eq!(schema(format, more), (expected.into(), least, most), "{format}");
+        }
+        // What the frontend is to read of a PE.
+        let pe = ProcessingElement::crd().spec.versions[0].schema.clone();
+        let derived = serde_json::to_value(pe).unwrap();
+        let field = &derived["openAPIV3Schema"]["properties"]["spec"]["properties"]["operatorCount"];
+        assert_eq!(field["format"], "uint32", "it is not told from wider ones any more");
     }
 }
