@@ -19,6 +19,7 @@
 //! | [`events`] | Kubernetes Events, in the background | rule call-14 |
 //! | [`metrics`] | counters of all of these | |
 //! | `key` | namespace and name of an object | |
+//! | [`object_names`] | what can be the name of an object | rule call-31 |
 //!
 //! Knows: the API machinery, and Kubernetes' own kinds. Must not know: any custom resource. Names, indexes and
 //! annotations are passed in.
@@ -33,6 +34,7 @@ mod key;
 pub mod leadership;
 mod making_way;
 pub mod metrics;
+pub mod object_names;
 pub mod ownership;
 pub mod queue;
 pub mod stopwatch;

@@ -38,7 +38,7 @@ impl<V: ClusterView> Elasticity<V> {
     ) -> Result<Arc<Resize>, Status> {
         let name = name.ok_or_else(|| errors::invalid_request("name", "a request is to be named"))?;
         let ResizeName { namespace, job, request, idempotency_key } = name;
-        super::service::check_name("name.namespace", &namespace)?;
+        super::service::check_namespace("name.namespace", &namespace)?;
         let request = match (request.is_empty(), idempotency_key.is_empty()) {
             (false, true) => {
                 super::service::check_name("name.request", &request)?;

@@ -4,7 +4,7 @@ use super::Elasticity;
 use super::errors;
 use super::ready::ReadyWidths;
 use super::region::{self, JobOfRegions, Wanted};
-use super::service::check_name;
+use super::service::{check_name, check_namespace};
 use super::state::state;
 use super::view::ClusterView;
 use crate::grpc::pages::Page;
@@ -145,7 +145,7 @@ impl<V: ClusterView> Elasticity<V> {
     /// # Errors
     /// There is no such job, or a name is none.
     pub(super) fn scope(&self, namespace: &str, job: String) -> Result<Option<String>, Status> {
-        check_name("namespace", namespace)?;
+        check_namespace("namespace", namespace)?;
         if job.is_empty() {
             return Ok(None);
         }

@@ -281,6 +281,7 @@ mod tests {
 
     fn job() -> Job {
         let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+        job.metadata.namespace = Some("n".to_owned());
         job.metadata.uid = Some("u1".to_owned());
         job
     }

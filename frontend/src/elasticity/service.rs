@@ -19,9 +19,8 @@ use std::time::Duration;
 use streams_api::parallel_region::WIDTH_MAX;
 use streams_api::resize::RESIZES_MAX;
 use streams_api::{Job, JobStatus, ParallelRegion, Resize};
-use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
-use streams_kubernetes::wait;
+use streams_kubernetes::{Key, object_names, wait};
 use streams_process::telemetry;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService;
 use streams_proto::elasticity::v1::resize_request::{DesiredWidth, Policy, WaitFor};
@@ -36,8 +35,6 @@ use tracing::Instrument;
 
 /// Regions in one request.
 pub(super) const MAX_REGIONS: usize = 256;
-/// Bytes of the name of an object.
-const NAME_MAX: usize = 253;
 /// Characters of the name of a region (schema).
 const REGION_NAME_MAX: usize = 1024;
 
@@ -214,9 +211,8 @@ fn find<'a>(job: &Key, regions: &'a [Arc<ParallelRegion>], name: &str) -> Result
 
 /// Checks what can be checked without looking at the cluster (rule elasticity-9).
 fn check(request: &ResizeRequest) -> Result<WaitFor, Status> {
-    for (field, value) in [("namespace", &request.namespace), ("job", &request.job)] {
-        check_name(field, value)?;
-    }
+    check_namespace("namespace", &request.namespace)?;
+    check_name("job", &request.job)?;
     if request.regions.is_empty() || request.regions.len() > MAX_REGIONS {
         return Err(errors::invalid_request("regions", &format!("between 1 and {MAX_REGIONS} regions are needed")));
     }
@@ -249,10 +245,12 @@ fn check(request: &ResizeRequest) -> Result<WaitFor, Status> {
 
 /// Refuses what cannot be the name of an object.
 pub(super) fn check_name(field: &str, value: &str) -> Result<(), Status> {
-    if value.is_empty() || value.len() > NAME_MAX {
-        return Err(errors::invalid_request(field, &format!("a name of 1 to {NAME_MAX} bytes is needed")));
-    }
-    Ok(())
+    object_names::check_object(value).map_err(|why| errors::invalid_request(field, why))
+}
+
+/// Refuses what cannot be the name of a namespace.
+pub(super) fn check_namespace(field: &str, value: &str) -> Result<(), Status> {
+    object_names::check_namespace(value).map_err(|why| errors::invalid_request(field, why))
 }
 
 /// Refuses what cannot be the name of a region: that is the logical name of an operator.
@@ -287,9 +285,8 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
 
     async fn get_region(&self, request: Request<GetRegionRequest>) -> Result<Response<Region>, Status> {
         let GetRegionRequest { namespace, job, region } = request.into_inner();
-        for (field, value) in [("namespace", &namespace), ("job", &job)] {
-            check_name(field, value)?;
-        }
+        check_namespace("namespace", &namespace)?;
+        check_name("job", &job)?;
         check_region("region", &region)?;
         self.job(&namespace, &job)?;
         let key = Key::new(&namespace, &job);
@@ -378,8 +375,10 @@ mod tests {
 
     #[test]
     fn bad_requests_are_refused_before_anything_is_written() {
-        let mut nameless = request(&[("R", 1)]);
-        nameless.job = String::new();
+        let named = |namespace: &str, job: &str| {
+            let (namespace, job) = (namespace.to_owned(), job.to_owned());
+            ResizeRequest { namespace, job, ..request(&[("R", 1)]) }
+        };
         let expecting = |width| {
             let mut request = request(&[("R", 1)]);
             request.regions[0].expected_width = Some(width);
@@ -400,7 +399,13 @@ mod tests {
             (request(&[("R", 1), ("R", 2)]), "INVALID_REQUEST", "regions[1].region"),
             (request(&[("", 1)]), "INVALID_REQUEST", "regions[0].region"),
             (request(&[("R", 1), (&"é".repeat(1025), 1)]), "INVALID_REQUEST", "regions[1].region"),
-            (nameless, "INVALID_REQUEST", "job"),
+            (named("n", ""), "INVALID_REQUEST", "job"),
+            (named("n", "?watch=true"), "INVALID_REQUEST", "job"),
+            (named("n", "a/b"), "INVALID_REQUEST", "job"),
+            (named("n", &"a".repeat(254)), "INVALID_REQUEST", "job"),
+            (named("", "j"), "INVALID_REQUEST", "namespace"),
+            (named("n.m", "j"), "INVALID_REQUEST", "namespace"),
+            (named("n/pods", "j"), "INVALID_REQUEST", "namespace"),
         ];
         for (request, reason, field) in table {
             let status = check(&request).unwrap_err();
@@ -411,5 +416,6 @@ mod tests {
         }
         assert!(check(&request(&[("R", 1), ("S", 10_000)])).is_ok() && check(&expecting(10_000)).is_ok());
         assert!(check(&request(&[(&"é".repeat(1024), 1)])).is_ok());
+        assert!(check(&named(&"n".repeat(63), &["j"; 127].join("."))).is_ok());
     }
 }

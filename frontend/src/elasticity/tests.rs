@@ -529,6 +529,37 @@ fn made_up(namespace: &str) -> Option<ResizeName> {
     Some(ResizeName { namespace: namespace.to_owned(), request: "made-up".to_owned(), ..ResizeName::default() })
 }
 
+#[tokio::test]
+async fn what_no_request_can_be_called_is_not_asked_for() {
+    let slow = Arc::<Slow>::default();
+    let service = service_with(slow.client(), LateMirrors::of(&server(1)).mirrors.clone());
+    // namespace, request -> the field that is wrong
+    let table = [
+        ("n", "?watch=true&x", "name.request"),
+        ("n", "?limit=500", "name.request"),
+        ("n", "x/status", "name.request"),
+        ("n", "x/17", "name.request"),
+        ("n", "..", "name.request"),
+        ("n", "a b", "name.request"),
+        ("n", "x#17", "name.request"),
+        ("a/pods?", "x", "name.namespace"),
+        ("", "x", "name.namespace"),
+    ];
+    for (namespace, request, field) in table {
+        let name = Some(ResizeName { request: request.to_owned(), ..made_up(namespace).unwrap() });
+        let answers = [
+            service.get_resize(Request::new(GetResizeRequest { name: name.clone() })).await.err(),
+            service.watch_resize(Request::new(WatchResizeRequest { name: name.clone() })).await.err(),
+            service.cancel(Request::new(CancelRequest { name })).await.err(),
+        ];
+        for status in answers.map(Option::unwrap) {
+            assert_eq!((status.code(), &*why(&status)), (Code::InvalidArgument, "INVALID_REQUEST"), "{request}");
+            assert_eq!(status.get_error_details().bad_request().unwrap().field_violations[0].field, field);
+        }
+    }
+    assert_eq!(slow.asked(), 0);
+}
+
 /// What somebody hears who asks for a request that nobody has made.
 async fn heard<V: ClusterView>(service: &Elasticity<V>, caller: Option<&str>, namespace: &str) -> String {
     let call = called_by(caller, GetResizeRequest { name: made_up(namespace) });

@@ -5,7 +5,7 @@
 //!
 //! Invariant: few lists are made at the same time, and of a namespace one.
 
-use super::service::check_name;
+use super::service::{check_name, check_namespace};
 use super::{SubscriptionApi, errors, shown};
 use crate::grpc::pages::Page;
 use crate::mirrors::ByOwner as _;
@@ -92,7 +92,7 @@ impl<C: Cluster> SubscriptionApi<C> {
     /// # Errors
     /// A name is none, there is no such job, or the token is of another list.
     fn page(&self, of: &str, namespace: &str, job: &str, size: u32, token: &str) -> Result<Page<Place>, Status> {
-        check_name("namespace", namespace)?;
+        check_namespace("namespace", namespace)?;
         if !job.is_empty() {
             check_name("job", job)?;
             let found = self.shared.mirrors.jobs.get(&Key::new(namespace, job));

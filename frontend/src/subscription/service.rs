@@ -13,7 +13,7 @@ use streams_api::{Export, Import};
 use streams_kubernetes::cluster::{Cluster, Object};
 use streams_kubernetes::error::{definition, outdated};
 use streams_kubernetes::watch::{Mirrored, Timings, Watch};
-use streams_kubernetes::{Error, Key};
+use streams_kubernetes::{Error, Key, object_names};
 use streams_process::telemetry;
 use streams_proto::subscription::v1::subscription_service_server::SubscriptionService;
 use streams_proto::subscription::v1::{
@@ -188,19 +188,19 @@ fn until<T>(call: &Request<T>) -> Instant {
 
 /// The key of an object that a request names.
 fn key_of(namespace: &str, name: &str) -> Result<Key, Status> {
-    check_name("namespace", namespace)?;
+    check_namespace("namespace", namespace)?;
     check_name("name", name)?;
     Ok(Key::new(namespace, name))
 }
 
 /// Refuses what cannot be the name of an object.
 pub(super) fn check_name(field: &str, value: &str) -> Result<(), Status> {
-    let is_of_a_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    if value.is_empty() || value.len() > 253 || !value.bytes().all(is_of_a_name) {
-        let message = "a name is needed: 1 to 253 lower-case letters, digits, hyphens and dots";
-        return Err(errors::invalid_request(field, message));
-    }
-    Ok(())
+    object_names::check_object(value).map_err(|why| errors::invalid_request(field, why))
+}
+
+/// Refuses what cannot be the name of a namespace.
+pub(super) fn check_namespace(field: &str, value: &str) -> Result<(), Status> {
+    object_names::check_namespace(value).map_err(|why| errors::invalid_request(field, why))
 }
 
 /// The span of a change.

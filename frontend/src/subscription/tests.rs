@@ -569,9 +569,15 @@ async fn what_is_not_there_is_named() {
         assert!(named.resource_type.ends_with(kind), "{status:?}");
         assert_eq!(details.error_info().unwrap().reason, format!("{}_NOT_FOUND", kind.to_uppercase()));
     }
-    for (namespace, name, field) in
-        [("", "x", "namespace"), ("n", "", "name"), ("n", "a/b", "name"), ("..%2f", "x", "namespace")]
-    {
+    let table = [
+        ("", "x", "namespace"),
+        ("n", "", "name"),
+        ("n", "a/b", "name"),
+        ("n", "..", "name"),
+        ("..%2f", "x", "namespace"),
+        ("n.m", "x", "namespace"),
+    ];
+    for (namespace, name, field) in table {
         let request = GetExportRequest { namespace: namespace.into(), name: name.into() };
         let status = api.get_export(Request::new(request)).await.unwrap_err();
         assert_eq!(why(&status), (Code::InvalidArgument, "INVALID_REQUEST".to_owned(), field.to_owned()));

@@ -2,7 +2,8 @@
 //! that it is made for hears of it, and the gate that the call has passed is told how it ended.
 
 use super::ends::{TimedOut, end, is_in_vain};
-use super::{Before, CallOptions, Deadline, Final, Retry, is_watch, named, template};
+use super::url::{is_watch, named, template};
+use super::{Before, CallOptions, Deadline, Final, Retry};
 use crate::error::NOT_DECLARED;
 use crate::gate;
 use crate::metrics::{AnswerLabels, CallLabels, Metrics, as_seconds};

@@ -1,7 +1,8 @@
 //! The stack that every call to the API server goes through (rules call-1 and call-2).
 //!
 //! From the outside in, each layer with one duty:
-//! 1. *deadline*: notes when the caller stops waiting; of writes, asks for no warnings, which nobody would read;
+//! 1. *deadline*: refuses a call that asks for something else than it was made for ([`url`], rule call-31), and notes
+//!    when the caller stops waiting; of writes, asks for no warnings, which nobody would read;
 //! 2. *retry* (tower): 429, 500, 503, 504, time-outs and broken connections, with jittered exponential back-off,
 //!    honouring `Retry-After`, never past the deadline. Everything else, 409 above all, goes to the caller, who must
 //!    read again. Who has others behind it asks for one try ([`tried_once`]);
@@ -19,9 +20,11 @@ mod attempt;
 pub mod configuration;
 mod ends;
 mod retries;
+mod url;
 
 use self::attempt::AttemptLayer;
 use self::retries::Retries;
+pub(crate) use self::url::is_watch;
 use crate::metrics::Metrics;
 use axum::body::{Body as AnyBody, HttpBody};
 use bytes::Bytes;
@@ -34,9 +37,10 @@ use std::time::Duration;
 use tokio::task_local;
 use tokio::time::Instant;
 use tower::buffer::BufferLayer;
+use tower::filter::FilterLayer;
 use tower::layer::util::Identity;
 use tower::retry::RetryLayer;
-use tower::util::{BoxService, MapRequestLayer};
+use tower::util::BoxService;
 use tower::{BoxError, Layer, Service};
 
 task_local! {
@@ -153,11 +157,12 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let deadline = MapRequestLayer::new(move |mut request: Request<Body>| {
+    let deadline = FilterLayer::new(move |mut request: Request<Body>| {
+        url::check(&request)?;
         if !is_watch(&request) {
             request.extensions_mut().insert(Deadline(Instant::now() + options.deadline));
         }
-        without_warnings(request)
+        Ok::<_, url::Misnamed>(without_warnings(request))
     });
     builder
         .with_layer(&BufferLayer::new(BUFFERED_CALLS))
@@ -165,12 +170,6 @@ where
         .with_layer(&RetryLayer::new(Retries::new(options, metrics)))
         .with_layer(&deadline)
         .build()
-}
-
-/// A call whose answer has no end.
-pub(crate) fn is_watch(request: &Request<Body>) -> bool {
-    let query = request.uri().query().unwrap_or_default();
-    query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true"))
 }
 
 /// A call that creates or replaces an object would have the API server look for fields that it does not know, only to
@@ -190,51 +189,6 @@ fn without_warnings(mut request: Request<Body>) -> Request<Body> {
     request
 }
 
-/// What a call does and to which resource, from its method and path; for metrics only.
-fn named(request: &Request<Body>) -> (&'static str, String) {
-    let mut segments = request.uri().path().split('/').filter(|segment| !segment.is_empty());
-    // `api/VERSION/...` or `apis/GROUP/VERSION/...`
-    let skipped = if segments.next() == Some("apis") { 2 } else { 1 };
-    let mut rest: Vec<&str> = segments.skip(skipped).collect();
-    if rest.len() > 2 && rest.first() == Some(&"namespaces") {
-        rest.drain(..2);
-    }
-    let (resource, has_name) = match rest.as_slice() {
-        [] => (String::new(), false),
-        [resource] => ((*resource).to_owned(), false),
-        [resource, _] => ((*resource).to_owned(), true),
-        [resource, _, sub_resource, ..] => (format!("{resource}/{sub_resource}"), true),
-    };
-    let verb = match request.method().as_str() {
-        "GET" if is_watch(request) => "watch",
-        "GET" if has_name => "get",
-        "GET" => "list",
-        "POST" => "create",
-        "PUT" => "update",
-        "PATCH" => "patch",
-        "DELETE" => "delete",
-        _ => "other",
-    };
-    (verb, resource)
-}
-
-/// The path of a call without the names in it: there are few such templates.
-fn template(path: &str) -> String {
-    let mut segments: Vec<&str> = path.split('/').collect();
-    // `/api/VERSION/...` or `/apis/GROUP/VERSION/...`
-    let mut at = if segments.get(1) == Some(&"apis") { 4 } else { 3 };
-    if segments.len() > at + 2 && segments.get(at) == Some(&"namespaces") {
-        if let Some(namespace) = segments.get_mut(at + 1) {
-            *namespace = "{namespace}";
-        }
-        at += 2;
-    }
-    if let Some(name) = segments.get_mut(at + 1) {
-        *name = "{name}";
-    }
-    segments.join("/")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,9 +196,10 @@ mod tests {
     use crate::stopwatch;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
-    use kube::api::PostParams;
+    use kube::api::{PostParams, WatchParams};
     use std::collections::VecDeque;
     use streams_process::telemetry::testing;
+    use tokio::time::timeout;
     use tracing::Instrument;
 
     /// How the server behaves at one try.
@@ -436,26 +391,61 @@ mod tests {
         }
     }
 
-    #[test]
-    fn calls_to_objects_of_one_kind_have_one_template() {
-        let group = "/apis/streams.ibm.com/v1";
+    /// An API server that has nothing, what it was asked for, and a client of it.
+    fn empty_server() -> (Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&asked);
+        let server = tower::service_fn(move |request: Request<Body>| {
+            log.lock().unwrap().push(request.uri().to_string());
+            let text = r#"{"kind":"Status","status":"Failure","reason":"NotFound","message":"m","code":404}"#;
+            let answer = Response::builder().status(404).body(AnyBody::from(text)).unwrap();
+            async { Ok::<_, BoxError>(answer) }
+        });
+        (stack(ClientBuilder::new(server, "n"), CallOptions::default(), &Metrics::new("test")), asked)
+    }
+
+    #[tokio::test]
+    async fn what_is_no_name_asks_the_api_server_for_nothing() {
+        let (client, asked) = empty_server();
+        // namespace, name -> whether it is asked for
         let table = [
-            ("/api/v1/namespaces/n/pods/p".to_owned(), "/api/v1/namespaces/{namespace}/pods/{name}".to_owned()),
-            ("/api/v1/namespaces/n/pods".to_owned(), "/api/v1/namespaces/{namespace}/pods".to_owned()),
-            ("/api/v1/pods".to_owned(), "/api/v1/pods".to_owned()),
-            ("/api/v1/nodes/m".to_owned(), "/api/v1/nodes/{name}".to_owned()),
-            ("/api/v1/namespaces/n".to_owned(), "/api/v1/namespaces/{name}".to_owned()),
-            ("/api/v1/namespaces".to_owned(), "/api/v1/namespaces".to_owned()),
-            (
-                format!("{group}/namespaces/n/streamsjobs/j/status"),
-                format!("{group}/namespaces/{{namespace}}/streamsjobs/{{name}}/status"),
-            ),
-            ("/version".to_owned(), "/version".to_owned()),
-            ("/".to_owned(), "/".to_owned()),
+            ("n", "a", true),
+            ("n", "a.b-1", true),
+            ("n", "?watch=true&x", false),
+            ("n", "?limit=500", false),
+            ("n", "a/status", false),
+            ("n", "a/x17", false),
+            ("n", "a/", false),
+            ("n", "..", false),
+            ("n", "%2e%2e", false),
+            ("n", "a b", false),
+            ("a/b", "c", false),
+            ("a/pods?", "c", false),
+            ("..", "c", false),
         ];
-        for (path, expected) in table {
-            assert_eq!(template(&path), expected);
+        let mut expected = Vec::new();
+        for (namespace, name, is_asked_for) in table {
+            let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+            let found = api.get_opt(name).await;
+            assert_eq!(found.is_ok(), is_asked_for, "{namespace} {name}");
+            if is_asked_for {
+                expected.push(format!("/api/v1/namespaces/{namespace}/configmaps/{name}"));
+            }
         }
+        assert_eq!(*asked.lock().unwrap(), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_but_a_watch_has_no_end() {
+        let server =
+            tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<AnyBody>, BoxError>>());
+        let client = stack(ClientBuilder::new(server, "n"), CallOptions::default(), &Metrics::new("test"));
+        let api: Api<ConfigMap> = Api::default_namespaced(client);
+        let (minute, begun) = (Duration::from_secs(60), Instant::now());
+        assert!(timeout(minute, api.get("a?watch=true")).await.is_ok_and(|found| found.is_err()));
+        assert!(begun.elapsed() < Duration::from_secs(11));
+        assert!(timeout(minute, api.watch(&WatchParams::default(), "0")).await.is_err());
+        assert!(timeout(minute, api.watch_metadata(&WatchParams::default(), "0")).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
@@ -499,25 +489,6 @@ mod tests {
         for (method, uri, expected) in table {
             let request = Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
             assert_eq!(without_warnings(request).uri().to_string(), expected, "{method} {uri}");
-        }
-    }
-
-    #[test]
-    fn calls_are_named_by_what_they_do() {
-        let table = [
-            ("GET", "/api/v1/namespaces/n/pods/p", "get", "pods"),
-            ("GET", "/api/v1/namespaces/n/pods?limit=5", "list", "pods"),
-            ("GET", "/api/v1/pods?watch=true&limit=5", "watch", "pods"),
-            ("GET", "/api/v1/namespaces/n", "get", "namespaces"),
-            ("GET", "/api/v1/namespaces", "list", "namespaces"),
-            ("POST", "/apis/streams.ibm.com/v1/namespaces/n/streamsjobs", "create", "streamsjobs"),
-            ("PUT", "/apis/streams.ibm.com/v1/namespaces/n/streamsjobs/j/status", "update", "streamsjobs/status"),
-            ("PATCH", "/apis/streams.ibm.com/v1/namespaces/n/streamspes/j-0", "patch", "streamspes"),
-            ("DELETE", "/api/v1/namespaces/n/configmaps/c", "delete", "configmaps"),
-        ];
-        for (method, uri, verb, resource) in table {
-            let request = Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
-            assert_eq!(named(&request), (verb, resource.to_owned()), "{method} {uri}");
         }
     }
 }

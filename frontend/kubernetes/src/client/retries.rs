@@ -2,7 +2,8 @@
 //! (rule call-23).
 
 use super::ends::{TimedOut, end, is_in_vain, is_too_many};
-use super::{Before, CallOptions, Deadline, Retry, is_tried_once, named};
+use super::url::named;
+use super::{Before, CallOptions, Deadline, Retry, is_tried_once};
 use crate::gate::{self, End};
 use crate::metrics::{AnswerLabels, Metrics};
 use crate::stopwatch;

@@ -5,6 +5,7 @@ use crate::Key;
 use crate::error::absent;
 use crate::events::{Events, Notice};
 use crate::gate::Gate;
+use crate::object_names::{check_namespace, check_object};
 use http::HeaderValue;
 use http::header::ACCEPT;
 use k8s_openapi::jiff::Timestamp;
@@ -68,6 +69,11 @@ impl Reach for ClusterResourceScope {
     }
 }
 
+/// Whether there can be an object of this key. Some keys come of what others have written (rule call-31).
+fn can_exist(Key { namespace, name }: &Key) -> bool {
+    (namespace.is_empty() || check_namespace(namespace).is_ok()) && check_object(name).is_ok()
+}
+
 fn by(Manager(manager): Manager) -> PostParams {
     PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() }
 }
@@ -99,11 +105,17 @@ impl Cluster for ApiServer {
     }
 
     async fn get<K: Object>(&self, key: &Key) -> kube::Result<Option<K>> {
+        if !can_exist(key) {
+            return Ok(None);
+        }
         let api = self.api(Some(&key.namespace));
         absent(self.gate.call(&key.namespace, api.get(&key.name)).await)
     }
 
     async fn get_metadata<K: Object>(&self, key: &Key) -> kube::Result<Option<ObjectMeta>> {
+        if !can_exist(key) {
+            return Ok(None);
+        }
         let api = self.api::<K>(Some(&key.namespace));
         let found = absent(self.gate.call(&key.namespace, api.get_metadata(&key.name)).await)?;
         Ok(found.map(|found| found.metadata))
@@ -193,21 +205,52 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use std::sync::{Arc, Mutex};
 
-    #[tokio::test]
-    async fn of_what_nobody_reads_the_metadata_are_asked_for() {
+    /// A method, a URL, and the form of the answer that is asked for.
+    type Call = (String, String, Option<String>);
+
+    /// A cluster that answers this, and what it was asked.
+    fn cluster(status: u16, answer: &'static str) -> (ApiServer, Arc<Mutex<Vec<Call>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&asked);
         let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let accept = request.headers().get(ACCEPT).map(|accept| accept.to_str().unwrap().to_owned());
             log.lock().unwrap().push((request.method().to_string(), request.uri().to_string(), accept));
-            async { Ok::<_, kube::Error>(http::Response::builder().status(201).body(Body::from("{}")).unwrap()) }
+            let answer = http::Response::builder().status(status).body(Body::from(answer)).unwrap();
+            async { Ok::<_, kube::Error>(answer) }
         });
         let (client, metrics) = (Client::new(server, "n"), Metrics::new("test"));
         let reporter = Reporter { controller: "c".into(), instance: "i".into() };
         let (events, _) = Events::new(client.clone(), reporter, &metrics);
-        let cluster = ApiServer::new(client, events, Gate::new(Limits::of(1), &metrics));
+        (ApiServer::new(client, events, Gate::new(Limits::of(1), &metrics)), asked)
+    }
+
+    #[tokio::test]
+    async fn of_what_nobody_reads_the_metadata_are_asked_for() {
+        let (cluster, asked) = cluster(201, "{}");
         cluster.create_unread("a", Manager("m"), &ConfigMap::default()).await.unwrap();
         let url = "/api/v1/namespaces/a/configmaps?&fieldManager=m".to_owned();
         assert_eq!(*asked.lock().unwrap(), [("POST".to_owned(), url, Some(METADATA_ONLY.to_owned()))]);
+    }
+
+    #[tokio::test]
+    async fn what_no_object_can_be_called_is_not_there() {
+        let (cluster, asked) = cluster(200, r#"{"metadata": {"name": "a"}}"#);
+        // namespace, name -> whether it is asked for
+        let table = [
+            ("n", "a", true),
+            ("", "a", true),
+            ("n", "?watch=true&x", false),
+            ("n", "a#b", false),
+            ("n", "..", false),
+            ("n", "", false),
+            ("n/x", "a", false),
+        ];
+        for (namespace, name, expected) in table {
+            let key = Key::new(namespace, name);
+            let found = cluster.get::<ConfigMap>(&key).await.unwrap().is_some();
+            let found_metadata = cluster.get_metadata::<ConfigMap>(&key).await.unwrap().is_some();
+            assert_eq!((found, found_metadata), (expected, expected), "{key}");
+            assert_eq!(std::mem::take(&mut *asked.lock().unwrap()).len(), if expected { 2 } else { 0 }, "{key}");
+        }
     }
 }
