@@ -24,6 +24,7 @@ mod url;
 
 use self::attempt::AttemptLayer;
 use self::retries::Retries;
+pub(crate) use self::retries::retry_after;
 pub(crate) use self::url::is_watch;
 use crate::metrics::Metrics;
 use axum::body::{Body as AnyBody, HttpBody};
@@ -270,7 +271,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_may_pass_is_tried_again_and_the_rest_goes_to_the_caller() {
         use Try::*;
-        let table: [Row; 14] = [
+        let table: [Row; 15] = [
             (&[Answer(201)], Some(200), 1, 0.0, 0.0),
             (&[Answer(429), Answer(201)], Some(200), 2, 0.1, 0.3),
             (&[Answer(500), Answer(503), Answer(504), Answer(201)], Some(200), 4, 0.7, 2.0),
@@ -285,6 +286,7 @@ mod tests {
             // The server's wish is honoured, unless it is longer than the caller waits.
             (&[RetryAfter(429, 4), Answer(201)], Some(200), 2, 4.0, 4.3),
             (&[RetryAfter(429, 60), Answer(201)], Some(429), 1, 0.0, 0.0),
+            (&[RetryAfter(503, u64::MAX), Answer(201)], Some(503), 1, 0.0, 0.0),
             // After the last try the caller gets the last answer; a silent server costs the deadline, no more.
             (&[Answer(503); 20], Some(503), 6, 3.1, 10.0),
             (&[Hang; 20], None, 2, 9.9, 10.1),

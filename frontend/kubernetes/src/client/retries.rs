@@ -67,8 +67,9 @@ impl Policy<Request<Body>, Response<AnyBody>, BoxError> for Retries {
             Err(_) => ("transport".to_owned(), None),
         };
         let delay = self.next_delay()?.max(wished.unwrap_or_default());
-        // Cut off at once, the next try would only hide how this one ended.
-        if Instant::now() + delay + self.options.first_delay > deadline {
+        // Cut off at once, the next try would only hide how this one ended. A wish may be longer than any clock goes.
+        let begun_by = Instant::now().checked_add(delay.saturating_add(self.options.first_delay));
+        if begun_by.is_none_or(|begun_by| begun_by > deadline) {
             return None;
         }
         request.extensions_mut().insert(Retry(self.made as u64));
@@ -96,7 +97,7 @@ impl Policy<Request<Body>, Response<AnyBody>, BoxError> for Retries {
     }
 }
 
-/// The API server says it in seconds.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+/// How long not to call again. The API server says it in seconds; whatever is between may say any number.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }

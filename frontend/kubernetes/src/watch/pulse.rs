@@ -1,19 +1,24 @@
 //! When a mirror last heard of the API server (rule call-18).
 //!
 //! A watch that delivers nothing looks like a kind whose objects do not change. So every watch is ended by the API
-//! server after a while and begun anew; whoever hears nothing for longer has lost the connection.
+//! server after a while and begun anew; whoever hears nothing for longer has lost the connection. An API server that
+//! has too much to do says how long it wants to be left alone.
 //!
 //! Knows: calls and their answers. Must not know: objects.
 
+use crate::client::{is_watch, retry_after};
 use axum::body::Body as AnyBody;
 use futures::TryStreamExt;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, service_fn};
+
+/// The longest that the API server is left alone because it asks for it: as long as a watch lasts.
+const LONGEST_REST: Duration = Duration::from_secs(30);
 
 /// How long a watch waits for the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,22 +46,40 @@ impl Default for Timings {
 #[error("the API server did not begin to answer within {0:?}")]
 struct NotStarted(Duration);
 
-/// When something was heard last. Cheap to clone; all clones are the same.
+/// When something was heard last, and when the API server may be asked again. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]
-pub(super) struct Pulse(Arc<Mutex<Instant>>);
+pub(super) struct Pulse(Arc<Mutex<Heard>>);
+
+#[derive(Debug)]
+struct Heard {
+    last: Instant,
+    /// Not before this, it has said.
+    again: Instant,
+}
 
 impl Pulse {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Instant::now())))
+        let now = Instant::now();
+        Self(Arc::new(Mutex::new(Heard { last: now, again: now })))
     }
 
     fn beat(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.lock().last = Instant::now();
+    }
+
+    /// The API server does not want to be asked for so long.
+    fn rest(&self, wished: Duration) {
+        self.lock().again = Instant::now() + wished.min(LONGEST_REST);
     }
 
     /// How long nothing was heard.
     pub(super) fn silence(&self) -> Duration {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        self.lock().last.elapsed()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Heard> {
+        // Nothing under the lock can panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A client whose answers are noted: the beginning of each, and every part of it.
@@ -66,8 +89,10 @@ impl Pulse {
         let service = service_fn(move |request: Request<Body>| {
             let (client, pulse) = (client.clone(), pulse.clone());
             async move {
+                let again = pulse.lock().again;
+                sleep_until(again).await;
                 // Every other call has a deadline of its own.
-                let answer = if crate::client::is_watch(&request) {
+                let answer = if is_watch(&request) {
                     let within = timings.starts_within;
                     timeout(within, client.send(request)).await.map_err(|_| NotStarted(within))?
                 } else {
@@ -75,6 +100,9 @@ impl Pulse {
                 };
                 let answer = answer?;
                 if !answer.status().is_success() {
+                    if let Some(wished) = retry_after(answer.headers()) {
+                        pulse.rest(wished);
+                    }
                     return Ok(answer.map(AnyBody::new));
                 }
                 pulse.beat();
@@ -86,5 +114,58 @@ impl Pulse {
             }
         });
         Client::new(service, namespace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Api;
+    use kube::api::{ListParams, WatchParams};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::time::sleep;
+
+    /// How many calls an API server gets in two minutes that refuses all of them, and asks to be left alone for so many
+    /// seconds. Somebody tries again every second.
+    async fn calls(wished: Option<&'static str>, is_watch: bool) -> usize {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let server = service_fn(move |_: Request<Body>| {
+            count.fetch_add(1, Ordering::SeqCst);
+            let mut answer = Response::builder().status(429);
+            if let Some(seconds) = wished {
+                answer = answer.header("retry-after", seconds);
+            }
+            let answer = answer.body(AnyBody::from("Too many requests, please try again later.")).unwrap();
+            async { Ok::<_, BoxError>(answer) }
+        });
+        let client = Pulse::new().of_calls(Client::new(server, "n"), Timings::default());
+        let api: Api<ConfigMap> = Api::all(client);
+        let trying = async {
+            loop {
+                if is_watch {
+                    assert!(api.watch(&WatchParams::default(), "0").await.is_err());
+                } else {
+                    assert!(api.list(&ListParams::default()).await.is_err());
+                }
+                sleep(Duration::from_secs(1)).await;
+            }
+        };
+        let ended: Result<(), _> = timeout(Duration::from_millis(119_500), trying).await;
+        assert!(ended.is_err());
+        asked.load(Ordering::SeqCst)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_asks_for_it_is_left_alone_but_not_for_ever() {
+        // seconds that it asks for -> calls
+        let table =
+            [(None, 120), (Some("0"), 120), (Some("soon"), 120), (Some("10"), 12), (Some("18446744073709551615"), 4)];
+        for (wished, expected) in table {
+            for is_watch in [true, false] {
+                assert_eq!(calls(wished, is_watch).await, expected, "{wished:?} {is_watch}");
+            }
+        }
     }
 }
