@@ -248,6 +248,7 @@ impl Leader {
 
     /// Tries until it succeeds, or somebody else has the Lease.
     async fn renew(&mut self) -> Result<(), Lost> {
+        let mut has_conflicted = false;
         loop {
             let sent_at = Instant::now();
             let mut renewed = self.lease.clone();
@@ -259,8 +260,15 @@ impl Leader {
                     self.term.renewed(sent_at + self.options.renew_deadline);
                     return Ok(());
                 }
-                // Somebody wrote it: perhaps this replica, in a try whose answer was lost.
-                Err(error) if is_conflict(&error) => self.read_again().await?,
+                // Somebody wrote it: perhaps this replica, in a try whose answer was lost. If what was read just now is
+                // no good, either, it is not the version that is in the way.
+                Err(error) if is_conflict(&error) => {
+                    if std::mem::replace(&mut has_conflicted, true) {
+                        tracing::warn!(error = with_causes(&error), "the lease was not renewed; will try again");
+                        sleep(self.options.renew_interval).await;
+                    }
+                    self.read_again().await?;
+                }
                 Err(error) => {
                     tracing::warn!(error = with_causes(&error), "the lease was not renewed; will try again");
                     sleep(self.options.renew_interval).await;
@@ -307,6 +315,64 @@ impl Leader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::body::Body;
+    use http::{Method, Request, Response};
+    use kube::client::Body as Sent;
+    use tower::service_fn;
+
+    fn options() -> LeaseOptions {
+        LeaseOptions {
+            namespace: "n".to_owned(),
+            name: "l".to_owned(),
+            identity: "me".to_owned(),
+            duration: Duration::from_secs(15),
+            renew_interval: Duration::from_secs(2),
+            renew_deadline: Duration::from_secs(10),
+        }
+    }
+
+    /// How long a Lease is held, and with how many calls, by a leader each of whose first writes conflicts, so many in
+    /// a row; for half a minute at most.
+    async fn held_with(conflicts: usize) -> (Duration, usize) {
+        let calls = Arc::new(Mutex::new((0, conflicts)));
+        let counted = Arc::clone(&calls);
+        let server = service_fn(move |request: Request<Sent>| {
+            let conflicts = {
+                let (count, left) = &mut *counted.lock().unwrap();
+                *count += 1;
+                let conflicts = request.method() == Method::PUT && *left > 0;
+                *left -= usize::from(conflicts);
+                conflicts
+            };
+            async move {
+                sleep(Duration::from_millis(1)).await;
+                let (code, text) = if conflicts {
+                    (409, r#"{"kind":"Status","status":"Failure","reason":"Conflict","message":"m","code":409}"#)
+                } else {
+                    (200, r#"{"metadata":{"name":"l","namespace":"n"},"spec":{"holderIdentity":"me"}}"#)
+                };
+                Ok::<_, tower::BoxError>(Response::builder().status(code).body(Body::from(text)).unwrap())
+            }
+        });
+        let (renewed_at, stop) = (Instant::now(), CancellationToken::new());
+        let api = Api::namespaced(Client::new(server, "n"), "n");
+        let (lease, term, metrics) = (Lease::default(), Term::default(), Metrics::new("test"));
+        let leader = Leader { api, options: options(), lease, term, renewed_at, metrics };
+        let _ = tokio::time::timeout(Duration::from_secs(30), leader.hold(&stop)).await;
+        let count = calls.lock().unwrap().0;
+        (renewed_at.elapsed(), count)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_conflict_is_read_again_at_once_and_more_of_them_after_a_pause() {
+        // writes that conflict -> seconds until the Lease is lost or the test ends, calls
+        let table = [(0, 30, 14), (1, 30, 16), (2, 30, 17), (usize::MAX, 10, 9)];
+        for (conflicts, seconds, calls) in table {
+            let (held, count) = held_with(conflicts).await;
+            assert_eq!(held.as_secs(), seconds, "{conflicts}");
+            assert!((calls - 1..=calls + 1).contains(&count), "{conflicts}: {count}");
+        }
+    }
 
     #[test]
     fn timings_must_fit_together() {
