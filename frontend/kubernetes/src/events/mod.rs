@@ -109,11 +109,16 @@ impl Events {
         let dropped = lock(&self.waiting).add(event, WAITING_MAX);
         // If it is full, the task is about to look.
         let _ = self.wake.try_send(());
-        if let Some(Event { reason, note, .. }) = dropped {
-            self.metrics.events_dropped.inc();
-            tracing::warn!(reason, note, "an Event was dropped: too many wait");
+        if let Some(dropped) = dropped {
+            too_many(&dropped, &self.metrics);
         }
     }
+}
+
+/// Counts an Event that went because too many wait.
+fn too_many(Event { reason, note, .. }: &Event, metrics: &Metrics) {
+    metrics.events_dropped.inc();
+    tracing::warn!(reason, note, "an Event was dropped: too many wait");
 }
 
 /// The beginning of a text, at most `most` bytes of it.
@@ -164,7 +169,10 @@ async fn publish_all(client: Client, waiting: Arc<Mutex<Waiting>>, mut woken: mp
     let publish = |(namespace, event)| {
         let (client, told) = (&client, &told);
         // Others wait behind it.
-        async move { (namespace, tried_once(publish(client, event, told)).await) }
+        async move {
+            let published = tried_once(publish(client, &event, told)).await;
+            (namespace, event, published)
+        }
     };
     let mut under_way = FuturesUnordered::new();
     // What was added before the last publisher was dropped has woken it.
@@ -189,14 +197,24 @@ async fn publish_all(client: Client, waiting: Arc<Mutex<Waiting>>, mut woken: mp
             }
         };
         tokio::select! {
-            Some((namespace, published)) = under_way.next() => {
+            Some((namespace, event, published)) = under_way.next() => {
+                let mut waiting = lock(&waiting);
                 // There may be too many of its namespace only, or of all: no more of them for a while.
                 let has_failed = published.as_ref().is_err_and(|error| is_unanswered(error) || is_too_many(error));
-                if let Err(error) = published {
-                    not_published(&namespace, error, &metrics);
-                }
+                // A failure now and then says nothing of the next try.
+                let is_published_again = has_failed && !waiting.fails(&namespace);
                 let end = if has_failed { TurnEnd::Failed } else { TurnEnd::Answered };
-                lock(&waiting).end(&namespace, end, Instant::now());
+                waiting.end(&namespace, end, Instant::now());
+                match published {
+                    Ok(()) => {}
+                    Err(error) if is_published_again => {
+                        tracing::debug!(namespace, %error, "an Event was not published; will try again");
+                        if let Some(dropped) = waiting.put_back(event, WAITING_MAX) {
+                            too_many(&dropped, &metrics);
+                        }
+                    }
+                    Err(error) => not_published(&namespace, error, &metrics),
+                }
             }
             more = woken.recv(), if is_open => is_open = more.is_some(),
             () = rest => {}
@@ -220,19 +238,19 @@ fn not_published(namespace: &str, error: kube::Error, metrics: &Metrics) {
 }
 
 /// Creates the Event, or makes it a series if it happened before.
-async fn publish(client: &Client, event: Event, told: &Mutex<Told>) -> kube::Result<()> {
+async fn publish(client: &Client, event: &Event, told: &Mutex<Told>) -> kube::Result<()> {
     let namespace = event.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
     let key = Key::new(&namespace, event.metadata.name.as_deref().unwrap_or_default());
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
     let count = lock(told).count(&key);
     let counted = match count {
-        Some(count) => repeat(&api, &key, count, &event).await,
+        Some(count) => repeat(&api, &key, count, event).await,
         None => Ok(None),
     };
     let counted = match counted {
         Ok(Some(count)) => Ok(count),
         // It is too old to be kept, or this process does not know it.
-        Ok(None) => create(&api, &key, &event).await,
+        Ok(None) => create(&api, &key, event).await,
         Err(error) => Err(error),
     };
     match &counted {
@@ -402,6 +420,44 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_failure_now_and_then_costs_no_event() {
+        for code in [429, 500, 503, 504] {
+            let (told, calls) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)));
+            let log = Arc::clone(&told);
+            let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                let (log, calls) = (Arc::clone(&log), Arc::clone(&calls));
+                async move {
+                    let body = request.into_body().collect_bytes().await?;
+                    let number = {
+                        let mut calls = calls.lock().unwrap();
+                        *calls += 1;
+                        *calls
+                    };
+                    if number % 5 == 1 {
+                        let status = serde_json::json!({"kind": "Status", "status": "Failure", "code": code});
+                        let answer = http::Response::builder().status(code);
+                        return Ok(answer.body(axum::body::Body::from(status.to_string())).unwrap());
+                    }
+                    let event: Event = serde_json::from_slice(&body).unwrap();
+                    log.lock().unwrap().push(event.note.unwrap());
+                    Ok::<_, kube::Error>(http::Response::new(axum::body::Body::from(body)))
+                }
+            });
+            let metrics = Metrics::new("test");
+            let (events, publishing) = Events::new(Client::new(server, "n"), reporter(), &metrics);
+            let publishing = tokio::spawn(publishing);
+            let notes: Vec<String> = (0..20).map(|number| format!("look {number}")).collect();
+            for note in &notes {
+                events.publish(&object("ours", "job"), &Notice::warning("Broken", note));
+            }
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert_eq!((&*told.lock().unwrap(), metrics.events_dropped.get()), (&notes, 0), "{code}");
+            drop(events);
+            publishing.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn namespaces_do_not_wait_for_each_other() {
         let (client, told) = hanging_server(5, 504);
         let (events, publishing) = Events::new(client, reporter(), &Metrics::new("test"));
@@ -469,7 +525,7 @@ mod tests {
         let told = Mutex::default();
         for _ in 0..5 {
             let event = event("Normal", ObjectReference::default(), "R", "n", &reporter(), Timestamp::UNIX_EPOCH);
-            publish(&client, event, &told).await.unwrap();
+            publish(&client, &event, &told).await.unwrap();
         }
         let expected = [
             ("POST", None),
@@ -569,7 +625,7 @@ mod tests {
             let (client, told) = (server.client(), Mutex::default());
             for at in times {
                 // What was lost is dropped, and counted as such.
-                let _ = publish(&client, happened(*at), &told).await;
+                let _ = publish(&client, &happened(*at), &told).await;
             }
             assert_eq!(server.count(), expected, "{times:?}");
         }
@@ -580,15 +636,15 @@ mod tests {
         let server = Arc::new(OneEvent::default());
         let client = server.client();
         for at in 1..=4 {
-            publish(&client, happened(at), &Mutex::default()).await.unwrap();
+            publish(&client, &happened(at), &Mutex::default()).await.unwrap();
         }
         assert_eq!(server.count(), 4, "the process has ended each time");
         let told = Mutex::default();
-        publish(&client, happened(5), &told).await.unwrap();
+        publish(&client, &happened(5), &told).await.unwrap();
         *server.event.lock().unwrap() = None;
-        publish(&client, happened(6), &told).await.unwrap();
+        publish(&client, &happened(6), &told).await.unwrap();
         assert_eq!(server.count(), 1, "the API server has deleted it");
-        publish(&client, happened(7), &told).await.unwrap();
+        publish(&client, &happened(7), &told).await.unwrap();
         assert_eq!(server.count(), 2);
     }
 

@@ -6,7 +6,8 @@
 //! object that has most, the newest.
 //!
 //! A namespace has one turn at a time, and rests after one that failed: an admission webhook of it may be down, and
-//! each turn take seconds. Until one succeeds, it also loses Events before all others.
+//! each turn take seconds. Until one succeeds, it also loses Events before all others. Of several turns in a row that
+//! failed, the Event of the first one is published again: a single failure costs none.
 //!
 //! Knows: what an Event is about. Must not know: how it is published.
 
@@ -52,6 +53,13 @@ pub(super) enum TurnEnd {
     Failed,
 }
 
+/// Where an Event is added.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Back,
+    Front,
+}
+
 /// The Events of one namespace, by class.
 #[derive(Debug, Default)]
 struct OfNamespace {
@@ -71,6 +79,10 @@ struct Class {
 impl Waiting {
     /// Adds an Event. Returns the one that goes because more than `most` would wait.
     pub(super) fn add(&mut self, event: Event, most: usize) -> Option<Event> {
+        self.add_at(event, End::Back, most)
+    }
+
+    fn add_at(&mut self, event: Event, end: End, most: usize) -> Option<Event> {
         let added = about(&event);
         let [_, namespace, ..] = &added;
         let of_namespace = self.by_namespace.entry(namespace.clone()).or_default();
@@ -79,7 +91,7 @@ impl Waiting {
         }
         let is_warning = event.type_.as_deref() == Some("Warning");
         let class = if is_warning { &mut of_namespace.warnings } else { &mut of_namespace.others };
-        class.add(event);
+        class.add(event, end);
         self.count += 1;
         if self.count <= most { None } else { self.drop_one(&added) }
     }
@@ -113,6 +125,17 @@ impl Waiting {
             let rest = before.map_or(FIRST_REST, |before| (2 * before.rest).min(LONGEST_REST));
             self.failing.insert(namespace.to_owned(), Failing { rest, until: now + rest });
         }
+    }
+
+    /// Whether turns of a namespace have failed lately, and none has succeeded since.
+    pub(super) fn fails(&self, namespace: &str) -> bool {
+        self.failing.contains_key(namespace)
+    }
+
+    /// Adds an Event again that was the next one and could not be published: it is the next one of its class and
+    /// object. Returns the one that goes because more than `most` would wait.
+    pub(super) fn put_back(&mut self, event: Event, most: usize) -> Option<Event> {
+        self.add_at(event, End::Front, most)
     }
 
     /// When the first rest ends of a namespace that has Events here and no turn.
@@ -153,13 +176,22 @@ impl OfNamespace {
 }
 
 impl Class {
-    fn add(&mut self, event: Event) {
+    fn add(&mut self, event: Event, end: End) {
         let about = about(&event);
         let events = self.by_object.entry(about.clone()).or_default();
-        if events.is_empty() {
-            self.turns.push_back(about);
+        match end {
+            End::Back => {
+                if events.is_empty() {
+                    self.turns.push_back(about);
+                }
+                events.push_back(event);
+            }
+            End::Front => {
+                self.turns.retain(|turn| *turn != about);
+                self.turns.push_front(about);
+                events.push_front(event);
+            }
         }
-        events.push_back(event);
         self.count += 1;
     }
 
@@ -262,6 +294,32 @@ mod tests {
             let now = if forgets { now + second + LONGEST_REST } else { now };
             next(&mut waiting, now, TurnEnd::Failed);
             assert_eq!(waiting.next_due(), Some(now + FIRST_REST), "{forgets}");
+        }
+    }
+
+    #[test]
+    fn what_is_put_back_is_the_next_of_its_class() {
+        // added before the first one is taken, and before it is put back, at most 4 -> dropped, published
+        let table = [
+            ("na1 na2 nb1", "", "", "na1 nb1 na2"),
+            ("na1", "", "", "na1"),
+            ("wa1 na1 wa2 wb1", "", "", "wa1 wb1 wa2 na1"),
+            ("na1 nb1 wa1 na2", "", "", "wa1 na1 nb1 na2"),
+            ("na1 na2", "na3 wb1", "", "wb1 na1 na2 na3"),
+            ("na1 na2", "na3 nb1 wb1", "na3", "wb1 na1 nb1 na2"),
+        ];
+        for (before, meanwhile, dropped, published) in table {
+            let (mut waiting, now) = (Waiting::default(), Instant::now());
+            let add_all = |waiting: &mut Waiting, texts: &str| {
+                texts.split_whitespace().for_each(|text| assert_eq!(waiting.add(event(text), 4), None));
+            };
+            add_all(&mut waiting, before);
+            let (namespace, taken) = waiting.next(now).unwrap();
+            add_all(&mut waiting, meanwhile);
+            let gone = waiting.put_back(taken, 4).and_then(|event| event.note).unwrap_or_default();
+            waiting.end(&namespace, TurnEnd::Answered, now);
+            let told = std::iter::from_fn(|| next(&mut waiting, now, TurnEnd::Answered)?.note).collect::<Vec<_>>();
+            assert_eq!((&*gone, &*told.join(" ")), (dropped, published), "{before} {meanwhile}");
         }
     }
 
