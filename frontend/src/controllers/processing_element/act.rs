@@ -67,7 +67,7 @@ impl<C: Cluster> PeReconciler<C> {
                         }
                         Err(refused)
                     }
-                    None => self.rest(key, answers, &decision).await,
+                    None => self.rest(key, answers, observed, &decision).await,
                 }
             }
             PeAction::Record(fact) => match self.write(key, answers, pe, &decision).await? {
@@ -110,15 +110,23 @@ impl<C: Cluster> PeReconciler<C> {
     }
 
     /// Nothing is left to do but to restore what others have changed of the pod.
-    async fn rest(&self, key: &Key, answers: &Answers, decision: &PeDecision) -> Result<Next, Error> {
+    async fn rest(
+        &self,
+        key: &Key,
+        answers: &Answers,
+        observed: &PeObservation,
+        decision: &PeDecision,
+    ) -> Result<Next, Error> {
         if let (Some(pod), Some(pe)) = (&decision.restored, &answers.pe)
             && Priority::Normal.of(self.restore(key, pe, pod)).await?
         {
             // Perhaps it was restored too often by now, and that is to be told.
             return Ok(Next::Observe);
         }
-        if decision.lets_others_go_first && !self.submissions.wait(key) {
-            // They have gone meanwhile.
+        if let Some(pe) = answers.pe.as_ref().filter(|_| decision.lets_others_go_first)
+            && !(self.submissions.wait(key, &pe.spec.job_name) && self.may_let_others_go_first(pe, observed.now))
+        {
+            // They have gone meanwhile, or somebody waits for the PE; of what comes from now on, it is told.
             return Ok(Next::Observe);
         }
         Ok(Next::Rest(later(decision, self.cluster.now())))
@@ -158,6 +166,7 @@ impl<C: Cluster> PeReconciler<C> {
                     self.cluster.announce(&pe, notice);
                 }
                 self.known_launches.note_recorded(&pe);
+                self.submissions.forget(key);
                 if !was_ready && is_ready(&pe) {
                     self.show_start(key, &pe);
                 }

@@ -4,7 +4,7 @@ use super::counters::Counters;
 use super::memory::LastSeen;
 use super::observe::redis_configuration;
 use super::reconciler::PeReconciler;
-use super::submissions::Submissions;
+use super::submissions::{Submissions, Woken};
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::remembered::Remembered;
@@ -111,10 +111,14 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>, times: RollOutTimes) {
     });
 }
 
-/// Queues PEs that have let others go first. What they have to tell is all that is left to do.
+/// Queues PEs that have let others go first. What they have to tell is all that is left to do, unless somebody waits for
+/// it: the next generation of their job is rolled out by what runs.
 fn wake_those_who_waited(submissions: &Submissions, queue: &Queue<Key>) {
     let queue = queue.clone();
-    submissions.wake_by(move |pe| queue.add_patient(pe));
+    submissions.wake_by(move |pe, why| match why {
+        Woken::ByOthers => queue.add_patient(pe),
+        Woken::ByItsJob => queue.add_urgent(pe),
+    });
 }
 
 /// Queues a PE whenever an object of this kind that belongs to it changes. It is urgent while somebody waits for its
@@ -191,7 +195,7 @@ mod tests {
     use kube::api::DeleteParams;
     use kube::core::ObjectMeta;
     use serde_json::json;
-    use streams_api::{BundleReference, JobSpec, JobStatus, ProcessingElementSpec, Rollout, names};
+    use streams_api::{BundleReference, JobSpec, JobStatus, ProcessingElementSpec, ProposedPlan, Rollout, names};
     use streams_kubernetes::ownership::controlled_by;
     use streams_kubernetes_fake::Server;
 
@@ -283,23 +287,33 @@ mod tests {
     }
 
     #[test]
-    fn pes_that_have_let_others_go_first_are_looked_at_when_these_are_committed() {
+    fn pes_that_have_let_others_go_first_are_looked_at_when_these_are_committed_or_their_own_job_is_resized() {
         let server = Server::new();
-        let mut job = Job::new("b", JobSpec::of(BundleReference::default()));
-        job.metadata.namespace = Some("n".to_owned());
-        server.create(&job);
+        for (name, generation) in [("a", Some(0)), ("b", None)] {
+            let mut job = Job::new(name, JobSpec::of(BundleReference::default()));
+            job.metadata.namespace = Some("n".to_owned());
+            job.status = Some(JobStatus { generation, ..JobStatus::default() });
+            server.create(&job);
+        }
         let mut mirrors = LateMirrors::of(&server);
         let submissions = Submissions::of(&mirrors.mirrors.jobs);
         let queue = Queue::new("test", BackOff::default(), Sharing::among(8, owner_of_child), &Metrics::new("test"));
         wake_those_who_waited(&submissions, &queue);
-        let (job, pe) = (Key::new("n", "b"), Key::new("n", "a-0"));
-        assert!(submissions.wait(&pe));
-        server.edit(&job, |job: &mut Job| job.status.get_or_insert_default().job_id = Some(0));
+        let [own, other] = ["a", "b"].map(|job| Key::new("n", job));
+        assert!(submissions.wait(&Key::new("n", "a-0"), "a") && submissions.wait(&Key::new("n", "x-0"), "x"));
+        server.edit(&other, |job: &mut Job| job.status.get_or_insert_default().job_id = Some(0));
         mirrors.deliver_all();
         assert_eq!(taken(&queue), [""; 0]);
-        server.edit(&job, |job: &mut Job| job.status.get_or_insert_default().generation = Some(0));
+        queue.add(Key::new("n", "y-0"));
+        server.edit(&own, |job: &mut Job| {
+            job.status.get_or_insert_default().proposal = Some(ProposedPlan::default());
+        });
         mirrors.deliver_all();
-        assert_eq!(taken(&queue), ["a-0"]);
+        assert_eq!(taken(&queue), ["a-0", "y-0"], "somebody waits for it");
+        queue.add_patient(Key::new("n", "y-0"));
+        server.edit(&other, |job: &mut Job| job.status.get_or_insert_default().generation = Some(0));
+        mirrors.deliver_all();
+        assert_eq!(taken(&queue), ["y-0", "x-0"]);
     }
 
     #[test]

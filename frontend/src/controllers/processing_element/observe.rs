@@ -66,8 +66,8 @@ impl<C: Cluster> PeReconciler<C> {
             refusal: answers.refused.as_ref().map(refusal),
             renewed_by: None,
             min_ready: self.min_ready(pe),
-            is_crowded: is_crowd || (is_unsaid && self.is_one_of_many(pe)),
-            lets_others_go_first: is_crowd && is_unsaid && self.are_others_submitted(pe),
+            may_wait_long: is_crowd || (is_unsaid && self.is_one_of_many(pe)),
+            lets_others_go_first: is_crowd && is_unsaid && self.may_let_others_go_first(pe, now),
             unrestored_until: told.not_before,
             contention: told.contention,
             status,
@@ -91,10 +91,14 @@ impl<C: Cluster> PeReconciler<C> {
         self.mirrors.processing_elements.of_job(&job).all(|other| other.spec.id >= pe.spec.id)
     }
 
-    /// Whether other jobs of the namespace are yet to get their first pods. A consistent region waits for its PEs, and
-    /// they for nobody.
-    fn are_others_submitted(&self, pe: &ProcessingElement) -> bool {
-        pe.spec.consistent_regions.is_empty() && self.submissions.are_there(&Key::of(pe).namespace)
+    /// Whether other jobs of the namespace are yet to be committed for the first time, and nobody waits for the PE: a
+    /// consistent region does, and whoever has its job resized.
+    pub(super) fn may_let_others_go_first(&self, pe: &ProcessingElement, now: Timestamp) -> bool {
+        let key = Key::of(pe);
+        let job = self.mirrors.jobs.get(&key.sibling(&pe.spec.job_name));
+        pe.spec.consistent_regions.is_empty()
+            && self.submissions.are_there(&key.namespace, now)
+            && !job.is_some_and(|job| self.times.are_pes_waited_for(&job, now))
     }
 
     /// Whether the job is about to get, or is getting, so many PEs that they wait for each other.

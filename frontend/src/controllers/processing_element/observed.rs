@@ -31,10 +31,11 @@ pub(crate) struct PeObservation {
     pub(crate) renewed_by: Option<Timestamp>,
     /// How long a pod must have been running until it counts as running.
     pub(crate) min_ready: Duration,
-    /// There are about as many calls as can be made, or more, or were a moment ago (rule call-25); or the PE is one of
-    /// many that its job gets.
-    pub(crate) is_crowded: bool,
-    /// There is a crowd, and other jobs are yet to get their first pods, before which this PE says nothing of its own.
+    /// What is not said at once may wait for longer: there are about as many calls as can be made, or more, or were a
+    /// moment ago (rule call-25); or the PE is one of many that its job gets.
+    pub(crate) may_wait_long: bool,
+    /// There is a crowd, and other jobs are yet to be committed for the first time, before which this PE does not say
+    /// that its first pod runs.
     pub(crate) lets_others_go_first: bool,
     /// Metadata of the pod is not restored before this time, because it was restored too often (rule call-19).
     pub(crate) unrestored_until: Option<Timestamp>,

@@ -54,9 +54,11 @@ use streams_kubernetes::events::Notice;
 pub(crate) use self::deletions::Deletion;
 pub(crate) use self::launches::{FIRST, LaunchReason, needs_another_pod};
 
-/// How long a PE waits for the commit of its generation before it says so; and in a crowd, for that and for its first
-/// pod to run, and for those of others, before it says that there is one (rule pe-20).
+/// How long a PE says nothing of what the next status says as well (rule pe-20): that it waits for the commit of its
+/// generation. When what is not said is looked at again.
 const UNSAID: Duration = Duration::from_secs(10);
+/// The same in a crowd; and there, how long after its creation a PE says nothing of its first pod, which is on its way,
+/// or runs while other jobs are yet to be committed.
 const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(30);
 
 /// What to do.
@@ -74,7 +76,7 @@ pub(crate) struct PeDecision {
     pub(crate) wake_at: Option<Timestamp>,
     /// That look is only for telling what was not told yet: others go first.
     pub(crate) wakes_to_tell: bool,
-    /// That look comes earlier if other jobs have got their first pods.
+    /// That look comes earlier once other jobs are committed, or will not be, or somebody waits for the PE.
     pub(crate) lets_others_go_first: bool,
     /// What people should hear of once the status is written (rule pe-17).
     pub(crate) notices: Vec<Notice>,
@@ -350,14 +352,14 @@ impl<'a> DecisionBuilder<'a> {
             && observed.wanted.restart_requested.is_none()
             && pod.runtime_id.as_ref() == Some(&observed.wanted.runtime_id)
             && observed.template.as_ref().is_ok_and(|template| pod.template_hash.as_ref() == Some(&template.hash));
-        self.unsaid_until(pod.created_at?).filter(|_| observed.is_crowded && is_usual)
+        self.unsaid_until(pod.created_at?).filter(|_| observed.may_wait_long && is_usual)
     }
 
     /// When to look again at what is not said yet, as it began only at `since`; the crowd may be gone by then. `None`
     /// if it is said now.
     fn unsaid_until(&self, since: Timestamp) -> Option<Timestamp> {
         let now = self.observed.now;
-        let said_by = after(since, if self.observed.is_crowded { UNSAID_IN_A_CROWD } else { UNSAID });
+        let said_by = after(since, if self.observed.may_wait_long { UNSAID_IN_A_CROWD } else { UNSAID });
         (now < said_by).then(|| said_by.min(after(now, UNSAID)))
     }
 

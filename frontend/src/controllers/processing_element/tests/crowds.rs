@@ -4,7 +4,9 @@ use super::scenarios::{launches, settle};
 use super::simulation::{ClusterEvent, PeSimulation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use streams_api::{PePhase, ProposedPlan, ResizeChanges};
+use std::time::Duration;
+use streams_api::{JobStatus, PePhase, ProposedPlan, ResizeChanges};
+use streams_kubernetes::queue::Outcome;
 
 #[test]
 fn many_pes_that_a_job_gets_are_a_crowd_of_their_own() {
@@ -48,14 +50,39 @@ fn silent() -> PeSimulation {
     simulation
 }
 
+/// The job has a proposal.
+fn propose(status: &mut JobStatus) {
+    status.proposal = Some(ProposedPlan::default());
+}
+
+/// The job has committed another generation than the first, which is not rolled out.
+fn roll_out(status: &mut JobStatus) {
+    status.generation = Some(1);
+    let rollout = status.rollout.get_or_insert_default();
+    (rollout.generation, rollout.finished_at) = (1, None);
+}
+
 #[test]
 fn that_the_first_pod_runs_is_said_when_others_have_theirs_or_after_half_a_minute() {
     type Change = fn(&mut PeSimulation);
-    let table: [(&str, Change, bool); 4] = [
+    let table: [(&str, Change, bool); 8] = [
         ("nothing", |_| {}, false),
         ("the other job is committed", |simulation| simulation.submit_another(false), true),
         ("there is no crowd any more", |simulation| simulation.crowd(false), true),
         ("half a minute", |simulation| simulation.wait(31), true),
+        ("its own job is not resized", |simulation| simulation.edit_job(|_| {}), false),
+        ("its own job is to be resized", |simulation| simulation.edit_job(propose), true),
+        ("its own job is being resized", |simulation| simulation.edit_job(roll_out), true),
+        (
+            "that takes too long",
+            |simulation| {
+                simulation.edit_job(|status| {
+                    roll_out(status);
+                    status.rollout.get_or_insert_default().started_at = Some(MicroTime(Timestamp::UNIX_EPOCH));
+                });
+            },
+            false,
+        ),
     ];
     for (what, change, is_said) in table {
         let mut simulation = silent();
@@ -66,6 +93,20 @@ fn that_the_first_pod_runs_is_said_when_others_have_theirs_or_after_half_a_minut
         settle(&mut simulation);
         assert_eq!(launches(&simulation), (1, 0, Some(PePhase::Running)), "{what}");
     }
+}
+
+#[test]
+fn a_pe_that_lets_others_go_first_looks_every_10_s_whether_it_still_has_to() {
+    let mut simulation = silent();
+    let is_soon = |delay: Duration| delay > Duration::ZERO && delay <= Duration::from_secs(10);
+    for look in 0..3 {
+        let outcome = simulation.reconcile();
+        assert!(matches!(outcome, Some(Outcome::Patiently(delay)) if is_soon(delay)), "{look}: {outcome:?}");
+        assert_eq!(launches(&simulation), (0, 0, None), "{look}");
+        simulation.wait(10);
+    }
+    simulation.reconcile();
+    assert_eq!(launches(&simulation), (1, 0, Some(PePhase::Running)));
 }
 
 #[test]

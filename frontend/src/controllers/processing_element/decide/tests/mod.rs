@@ -99,7 +99,7 @@ fn running() -> PeObservation {
         refusal: None,
         renewed_by: None,
         min_ready: Duration::ZERO,
-        is_crowded: false,
+        may_wait_long: false,
         lets_others_go_first: false,
         unrestored_until: None,
         contention: None,

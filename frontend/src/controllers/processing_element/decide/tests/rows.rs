@@ -44,7 +44,7 @@ fn the_first_pod_is_created_then_recorded() {
 #[test]
 fn in_a_crowd_the_first_pod_is_recorded_when_it_runs() {
     let pending = ObservedPod { stage: Stage::Pending(Explanation::default()), node: None, ..pod(1) };
-    let of = |pod: ObservedPod| PeObservation { now: at(3), pods: vec![pod], is_crowded: true, ..new() };
+    let of = |pod: ObservedPod| PeObservation { now: at(3), pods: vec![pod], may_wait_long: true, ..new() };
     // second -> when it is looked at again: there may be no crowd any more by then
     for (second, again) in [(3, 13), (25, 30)] {
         let decision = decide(&PeObservation { now: at(second), ..of(pending.clone()) });
@@ -55,7 +55,7 @@ fn in_a_crowd_the_first_pod_is_recorded_when_it_runs() {
 
     type Edit = fn(&mut PeObservation);
     let table: [(&str, Edit); 9] = [
-        ("no crowd", |observed| observed.is_crowded = false),
+        ("no crowd", |observed| observed.may_wait_long = false),
         ("late", |observed| observed.now = at(30)),
         ("runs", |observed| observed.pods = vec![pod(1)]),
         ("cannot run", |observed| observed.pods.iter_mut().for_each(|pod| pod.stage = Stage::Pending(why("No")))),
@@ -78,7 +78,7 @@ fn in_a_crowd_a_first_pod_that_runs_is_recorded_when_others_have_theirs() {
     let of = |pod: ObservedPod| PeObservation {
         now: at(3),
         pods: vec![pod],
-        is_crowded: true,
+        may_wait_long: true,
         lets_others_go_first: true,
         ..new()
     };
