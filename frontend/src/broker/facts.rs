@@ -24,7 +24,7 @@ pub(crate) enum Problem {
     /// A subscription that is no expression.
     #[error("subscription: {0}")]
     Subscription(spl_expression::Error),
-    /// A filter that PEs cannot read.
+    /// A filter that PEs cannot read, or take for something else.
     #[error("filter: {0}")]
     Filter(spl_expression::Error),
 }
@@ -70,10 +70,10 @@ impl ToldFilter {
     /// find none, and send all tuples (rule expression-15).
     ///
     /// # Errors
-    /// They cannot read it: one that is sent such a filter ends.
+    /// They cannot read it: one that is sent such a filter ends. Or they take it for something else.
     fn of(text: &str) -> Result<Self, Problem> {
         let filter = Expression::parse_filter(text, &Limits::default()).map_err(Problem::Filter)?;
-        if filter.check_conditions().is_ok() {
+        if filter.check_meaning().is_ok() {
             return Ok(Self::Text(Arc::from(text)));
         }
         let filter = filter.without_constants();
@@ -81,21 +81,20 @@ impl ToldFilter {
             Some(true) => Ok(Self::None),
             Some(false) => Ok(Self::PassesNothing),
             None => {
-                filter.check_conditions().map_err(Problem::Filter)?;
+                filter.check_meaning().map_err(Problem::Filter)?;
                 Ok(Self::Text(filter.to_string().into()))
             }
         }
     }
 }
 
-/// Whether a filter may be set: PEs can read it, and take nothing in it for the name of an attribute that is a constant
-/// (rule expression-15).
+/// Whether a filter may be set: PEs can read it, and take it for what it says (rule expression-15).
 ///
 /// # Errors
 /// It may not.
 pub(crate) fn check_new_filter(text: &str) -> Result<(), Problem> {
     let filter = Expression::parse_filter(text, &Limits::default());
-    filter.and_then(|filter| filter.check_conditions()).map_err(Problem::Filter)
+    filter.and_then(|filter| filter.check_meaning()).map_err(Problem::Filter)
 }
 
 /// The output port of an export.
@@ -158,8 +157,7 @@ pub(crate) fn import(object: &Import) -> Result<broker::Import, Problem> {
     match streams.filter.as_deref().filter(|filter| !is_no_filter(filter)).map(ToldFilter::of).transpose()? {
         None | Some(ToldFilter::None) => {}
         Some(ToldFilter::Text(text)) => import.filter = Some(text),
-        // It asks for nothing.
-        Some(ToldFilter::PassesNothing) => (import.named, import.subscription) = (Vec::new(), None),
+        Some(ToldFilter::PassesNothing) => return Ok(import.of_nothing()),
     }
     Ok(import)
 }
@@ -284,7 +282,12 @@ mod tests {
             ("true", Ok((None, true))),
             ("false", Ok((None, false))),
             ("false && (a == 1)", Ok((None, false))),
+            ("!(a == 1 && true)", Ok((Some("!(a == 1)"), true))),
+            ("a * 1.5 > 3 || true", Ok((None, true))),
             ("true == 1", Err("filter: PEs take true and false")),
+            ("a * 1.5 > 3", Err("filter: PEs calculate with integers only")),
+            ("a % 0 == 1 && true", Err("filter: PEs do not divide by zero")),
+            ("!(a == 1 && b == 2)", Err("filter: ! stands before one attribute or one comparison")),
             ("a == b", Err("filter: the right side has to be")),
             ("a == - 1.5", Err("filter: an operand is expected")),
         ];

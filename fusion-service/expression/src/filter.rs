@@ -4,9 +4,9 @@
 //! part of the expression language, but for numbers with a sign and for blanks. Whoever hands a filter on asks here
 //! first, because a PE ends that is sent one which it cannot read. So it is refused here what their parser does not
 //! read to its end, what it takes for no condition, or for two, and texts whose escapes it cannot decode. What it
-//! reads and can make nothing of, such as the name of an attribute that there is not, is not known here. `true` and
-//! `false` are such names where a condition stands: whoever writes a filter asks for [`Expression::check_conditions`]
-//! besides, because a PE that knows no such attribute sends all tuples.
+//! reads and can make nothing of, such as the name of an attribute that there is not, is not known here. But there is
+//! what the text alone tells that PEs take it for something else, and would send other tuples: whoever hands a filter
+//! on asks for [`Expression::check_meaning`] besides.
 //!
 //! Knows: what may stand where. Must not know: attributes, their types, how a filter is evaluated.
 //!
@@ -53,6 +53,19 @@ impl Part {
     }
 }
 
+/// What a part of a filter is to a `!` before it, as PEs take it: that turns the next condition that they make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// An attribute, or an element of one.
+    Attribute,
+    /// What is made of an attribute by arithmetic.
+    Arithmetic,
+    /// One comparison.
+    Comparison,
+    /// Something else, or something with a `!` already.
+    Other,
+}
+
 /// What is left of a node when constants are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
@@ -61,6 +74,10 @@ enum Form {
     /// The node at this place: itself, or an operand of it.
     Node(usize),
 }
+
+/// Levels of brackets of a filter at most. Parsers of PEs recurse, and count levels in a way that is only good for
+/// some sixty of them; what PEs write themselves has few.
+const DEPTH: usize = 32;
 
 /// Whether a text stands for no filter: PEs take blanks off both ends before they look whether anything is there.
 #[must_use]
@@ -73,13 +90,14 @@ impl Expression {
     ///
     /// # Errors
     /// PEs cannot read the text, or it stands for no filter ([`is_no_filter`]), or it is longer or deeper than the
-    /// limits.
+    /// limits, or deeper than PEs can count.
     pub fn parse_filter(text: &str, limits: &Limits) -> Result<Self, Error> {
         // PEs read up to the first of them.
         if let Some(offset) = text.find('\0') {
             return Err(Error { message: "a filter has no zero characters".to_owned(), offset });
         }
-        let filter = Self::read(text, Dialect::Filters, limits)?;
+        let limits = Limits { depth: limits.depth.min(DEPTH), ..*limits };
+        let filter = Self::read(text, Dialect::Filters, &limits)?;
         filter.check_as_filter().map(|()| filter)
     }
 
@@ -95,12 +113,71 @@ impl Expression {
         }
     }
 
-    /// Whether no `true` or `false` of a filter stands where a condition or an attribute does: PEs take it for the name
-    /// of an attribute there.
+    /// Whether PEs take a filter for what it says. The expression has to be a filter.
     ///
     /// # Errors
-    /// One does.
-    pub fn check_conditions(&self) -> Result<(), Error> {
+    /// They take it for something else, or refuse it and send all tuples.
+    pub fn check_meaning(&self) -> Result<(), Error> {
+        self.check_constants()?;
+        let mut shapes = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let shape = self.shape(node, &shapes).map_err(|problem| refused(node, problem))?;
+            shapes.push(shape);
+        }
+        Ok(())
+    }
+
+    /// What a node is to a `!` before it, given what its operands are. The problem is one sentence without a full stop.
+    fn shape(&self, node: &Node, shapes: &[Shape]) -> Result<Shape, &'static str> {
+        const NOT: &str = "! stands before one attribute or one comparison in a filter";
+        match &node.kind {
+            Kind::Word(range) => {
+                let word = self.word(range);
+                let after = word.strip_prefix("truein").or_else(|| word.strip_prefix("falsein"));
+                match after {
+                    Some(rest) if !rest.is_empty() => Err("PEs read a name that begins so as a constant and in"),
+                    _ => Ok(Shape::Attribute),
+                }
+            }
+            Kind::Group(inner) => Ok(shapes[inner.index()]),
+            Kind::Subscript { list, index } => match self.integer(*index) {
+                Some(index) if index < 0 => Err("PEs have no elements with negative indexes"),
+                _ => Ok(shapes[list.index()]),
+            },
+            Kind::Prefix { operator: Prefix::Not, operand } => match shapes[operand.index()] {
+                Shape::Attribute | Shape::Comparison => Ok(Shape::Other),
+                Shape::Arithmetic | Shape::Other => Err(NOT),
+            },
+            Kind::Prefix { operator: Prefix::Complement, .. } => Ok(Shape::Arithmetic),
+            Kind::Binary { operator, left, right } => {
+                let is_plain = matches!(shapes[left.index()], Shape::Attribute | Shape::Arithmetic);
+                match operator.precedence() {
+                    Precedence::Or | Precedence::And | Precedence::In => Ok(Shape::Other),
+                    Precedence::Relational if is_plain => Ok(Shape::Comparison),
+                    Precedence::Relational => Ok(Shape::Other),
+                    _ if !is_plain => Err(NOT),
+                    _ => match (operator, self.integer(*right)) {
+                        (_, None) => Err("PEs calculate with integers only"),
+                        (Binary::Divide | Binary::Remainder, Some(0)) => Err("PEs do not divide by zero"),
+                        _ => Ok(Shape::Arithmetic),
+                    },
+                }
+            }
+            Kind::Literal(_) | Kind::Intrinsic(_) | Kind::Hash(_) | Kind::Cast { .. } => Ok(Shape::Other),
+        }
+    }
+
+    /// The integer that a node is, if it is one of 64 bits with a sign.
+    fn integer(&self, id: NodeId) -> Option<i64> {
+        match &self.nodes[id.index()].kind {
+            Kind::Literal(Value::Int64(integer)) => integer.to_string().parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// Whether no `true` or `false` of a filter stands where a condition or an attribute does: PEs take it for the name
+    /// of an attribute there.
+    fn check_constants(&self) -> Result<(), Error> {
         let mut is_literal = vec![false; self.nodes.len()];
         for node in &self.nodes {
             let Kind::Binary { operator, left, right } = &node.kind else { continue };
@@ -432,7 +509,8 @@ mod tests {
             ("a == -0", "a == 0"),
             ("a == -0.", "a == -0.0"),
             ("a == 12l", "a == 12"),
-            ("a == 1e-400", "a == 0.0"),
+            ("a == 0e308", "a == 0.0"),
+            ("a == 00e-0308", "a == 0.0"),
         ];
         for (text, expected) in table {
             assert_eq!(Expression::parse_filter(text, &Limits::default()).unwrap().to_string(), expected, "{text}");
@@ -477,10 +555,56 @@ mod tests {
             assert_eq!(printed, expected, "{text}");
             let again = Expression::parse_filter(&printed, &Limits::default()).unwrap();
             assert_eq!(again.without_constants().to_string(), printed, "{text}");
-            let found = again.check_conditions().err().map(|error| (error.offset, error.message));
+            let found = again.check_meaning().err().map(|error| (error.offset, error.message));
             assert_eq!(found, left.map(|offset| (offset, misplaced.to_owned())), "{text}");
             assert_eq!(without.constant(), expected.parse().ok(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_pes_take_for_something_else_is_found() {
+        let not = "! stands before one attribute or one comparison in a filter";
+        // filter -> where and why, if PEs take it for something else
+        let table = [
+            ("a + -1 > 2", None),
+            ("a * 1.5 > 3", Some((2, "PEs calculate with integers only"))),
+            ("(a + -1.5) > 2", Some((3, "PEs calculate with integers only"))),
+            ("a < -1.5 && b == 2.5", None),
+            ("a % 0 == 1", Some((2, "PEs do not divide by zero"))),
+            ("a / -0 == 1", Some((2, "PEs do not divide by zero"))),
+            ("a - 0 == 1 && a % -2 == 0", None),
+            ("a[-1] == 1", Some((1, "PEs have no elements with negative indexes"))),
+            ("a[+0] == 1", None),
+            ("!a && !a[0] && !(b) && !((b[1]))", None),
+            ("!(a == 1)", None),
+            ("!((a + 1) * 2 == 6) || b", None),
+            ("!a == 1", None),
+            ("!(a == 1 && b == 2)", Some((0, not))),
+            ("b && !(a || b)", Some((5, not))),
+            ("!(5 in l) && a == 1", Some((0, not))),
+            ("!(!(a == 1))", Some((0, not))),
+            ("!(!a == 1)", Some((0, not))),
+            ("!(!a)", Some((0, not))),
+            ("!(a + 1) == 3", Some((0, not))),
+            ("!a + 1 == 3", Some((3, not))),
+            ("trueinstance == 1", Some((0, "PEs read a name that begins so as a constant and in"))),
+            ("a && falsein_", Some((5, "PEs read a name that begins so as a constant and in"))),
+            ("truein == 1 && untrueinside", None),
+            ("true == 1", Some((0, "PEs take true and false for names of attributes where a condition stands"))),
+        ];
+        for (text, expected) in table {
+            let filter = Expression::parse_filter(text, &Limits::default()).unwrap();
+            let found = filter.check_meaning().err().map(|error| (error.offset, error.message));
+            assert_eq!(found, expected.map(|(offset, message)| (offset, message.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn filters_are_no_deeper_than_pes_can_count() {
+        let nested = |levels: usize| format!("{}a{}", "(".repeat(levels), ")".repeat(levels));
+        assert_eq!(problem(&nested(DEPTH)), None);
+        let (_, message) = problem(&nested(DEPTH + 1)).unwrap();
+        assert!(message.contains("32"), "{message}");
     }
 
     #[test]
@@ -506,7 +630,8 @@ mod tests {
             ("a == --1", 5, "an operand is expected instead of -"),
             ("-a == 1", 0, "an operand is expected instead of -"),
             ("a == -.", 5, "unexpected character '.'"),
-            ("a < -1e400", 4, "-1e400 is beyond the range of float64"),
+            ("a < -1e308e", 10, "an operator or the end is expected instead of e"),
+            ("a < -10e308", 4, "-10e308 is beyond the range of float64"),
             ("a == 18446744073709551615l", 25, "an operator or the end is expected instead of l"),
             ("a == 1.5l", 8, "an operator or the end is expected instead of l"),
             ("(int64)a == 1", 0, "a filter has no casts"),
@@ -557,6 +682,10 @@ mod tests {
         let zeros = "0".repeat(400);
         for part in [format!("0.{nines}"), format!("0.{zeros}{nines}"), format!("{zeros}.5"), format!("1e-{zeros}2")] {
             assert_eq!(problem(&format!("x > {part}")), None, "{part}");
+        }
+        for part in ["1e309", "0e400", "-0.000001e310", "1E-309", "0.00001e-308"] {
+            let (offset, message) = problem(&format!("x > {part}")).unwrap();
+            assert_eq!((offset, message), (4, format!("{part} has an exponent beyond 308")));
         }
         for part in [format!("0.{nines}9"), format!("-{nines}9.0e-9"), format!("1e-{nines}9"), format!("0e{nines}9")] {
             let (offset, message) = problem(&format!("x > {part}")).unwrap();

@@ -61,6 +61,8 @@ pub(crate) const FILTER_BLANKS: &[char] = &[' ', '\t', '\r', '\n', '\u{b}', '\u{
 
 /// Digits of a part of a float, after its zeros, that PEs are sure to read.
 const FILTER_DIGITS: usize = 308;
+/// The largest exponent of which PEs make a double.
+const FILTER_EXPONENT: u32 = 308;
 
 /// Reads tokens one after the other. Copies are cheap: a copy looks ahead.
 #[derive(Clone, Copy, Debug)]
@@ -173,7 +175,11 @@ fn number(rest: &str, sign: usize, dialect: Dialect) -> Scanned<'_> {
     if dialect == Dialect::Filters && has_too_many_digits(written) {
         return Err(format!("{} has more than {FILTER_DIGITS} digits in a row", beginning_of(written)));
     }
+    let is_of_filter = dialect == Dialect::Filters;
     match written.parse::<f64>() {
+        Ok(value) if is_of_filter && (exponent_of(written) > FILTER_EXPONENT || is_tiny(value)) => {
+            Err(format!("{} has an exponent beyond {FILTER_EXPONENT}", beginning_of(written)))
+        }
         Ok(value) if value.is_finite() => Ok((Token::Float(value), length)),
         _ => Err(format!("{} is beyond the range of float64", beginning_of(written))),
     }
@@ -184,6 +190,22 @@ fn number(rest: &str, sign: usize, dialect: Dialect) -> Scanned<'_> {
 fn has_too_many_digits(float: &str) -> bool {
     let mut parts = float.split(|character: char| !character.is_ascii_digit());
     parts.any(|digits| digits.trim_start_matches('0').len() > FILTER_DIGITS)
+}
+
+/// The exponent of a float, without its sign. PEs make a number of its own of it, which is none beyond
+/// [`FILTER_EXPONENT`], whatever stands before it.
+fn exponent_of(float: &str) -> u32 {
+    let exponent = float.split_once(['e', 'E']).map_or("0", |(_, exponent)| exponent);
+    match exponent.trim_start_matches(['+', '-', '0']) {
+        "" => 0,
+        // One that does not fit is beyond all.
+        digits => digits.parse().unwrap_or(u32::MAX),
+    }
+}
+
+/// Whether a number would be printed with an exponent that PEs cannot count.
+fn is_tiny(value: f64) -> bool {
+    value != 0.0 && value.abs() < 1e-308
 }
 
 fn negative_integer(rest: &str) -> Scanned<'_> {

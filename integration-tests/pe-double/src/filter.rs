@@ -3,7 +3,8 @@
 //! The tuples of doubles have nothing but a number. So each integer attribute of the type of the port has that number
 //! as its value, and the others have none: what is said of them is never true.
 //!
-//! A text that the runtime cannot read ends it.
+//! A text that the runtime cannot read ends it. One that it takes for something else than what it says ends the double,
+//! which does not do as the runtime does then; nobody may send it either.
 //!
 //! Knows: which filters the runtime can read. Must not know: routes, sockets.
 
@@ -21,12 +22,13 @@ impl Filter {
     /// The filter that a text is. One without anything but blanks lets all tuples through.
     ///
     /// # Errors
-    /// When a PE cannot read it.
+    /// When a PE cannot read it, or takes it for something else.
     pub(crate) fn new(text: &str) -> Result<Self> {
         if is_no_filter(text) {
             return Ok(Self::default());
         }
         let expression = Expression::parse_filter(text, &Limits::default());
+        let expression = expression.and_then(|filter| filter.check_meaning().map(|()| filter));
         let expression = expression.with_context(|| format!("the filter {text:?} cannot be read"))?;
         Ok(Self { expression: Some(expression) })
     }
@@ -50,7 +52,7 @@ mod tests {
         for (text, passing) in [
             ("", vec![0, 1, 2, 3, 4, 5]),
             (" ", vec![0, 1, 2, 3, 4, 5]),
-            ("id + -1.5 > 2", vec![4, 5]),
+            ("id + -1 > 2.5", vec![4, 5]),
             ("id % 2 == 0", vec![0, 2, 4]),
             ("id > 1 && n < 4", vec![2, 3]),
             ("name == \"a\"", vec![]),
@@ -64,7 +66,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_refused() {
-        for text in ["id ==", "id == n"] {
+        for text in ["id ==", "id == n", "id + -1.5 > 2"] {
             let error = format!("{:#}", Filter::new(text).unwrap_err());
             assert!(error.contains(&format!("the filter {text:?} cannot be read")), "{error}");
         }

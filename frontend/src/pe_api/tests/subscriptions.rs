@@ -240,7 +240,11 @@ async fn filters_and_subscriptions_are_read_and_changed() {
     cluster.expect(get(&filter), 404, "no filter").await;
     cluster.expect(send(Method::PUT, &filter, "some =="), 400, "filter: ").await;
     cluster.expect(send(Method::PUT, &filter, "true"), 400, "filter: ").await;
-    for written_by_pes in ["some < -1.5", "(some + -1e-05) > 2", "-1.5 in some", "hash == 5"] {
+    // PEs would take them for something else.
+    for meant_otherwise in ["(some + -1e-05) > 2", "some % 0 == 1", "!(some == 1 && other == 2)", "some[-1] == 1"] {
+        cluster.expect(send(Method::PUT, &filter, meant_otherwise), 400, "filter: ").await;
+    }
+    for written_by_pes in ["some < -1.5", "(some + -1) > 2", "-1.5 in some", "hash == 5"] {
         cluster.expect(send(Method::PUT, &filter, written_by_pes), 204, "").await;
         let (_, body) = cluster.answer(get(&filter)).await;
         assert_eq!(body, written_by_pes);
