@@ -291,8 +291,8 @@ fn fill(server: &Server) {
             "metadata": meta("Job", job, &uids[job], &name),
             "spec": {
                 "jobName": job, "jobId": 1, "id": id, "generation": 1, "contentId": "c", "runtimeId": "r",
-                "configMap": {"name": "m"}, "operatorCount": 1, "operators": ["o"], "inputPorts": [0], "image": "i",
-                "consistentRegions": [0],
+                "configMap": {"name": "m"}, "operatorCount": 1, "operators": ["o"], "inputPorts": [0, 1], "image": "i",
+                "exportedPorts": [0], "consistentRegions": [0],
             },
             "status": {"launchCount": 2},
         }));

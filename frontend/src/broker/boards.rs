@@ -2,8 +2,8 @@
 //!
 //! An export or import counts while its job is there, is not being deleted, and has the number that the object names;
 //! the object must have the name that follows from its port, and the job must control it. While the job is suspended,
-//! and before the generation is committed that has added the object, it is on the board and matches nothing (rule
-//! import-5).
+//! before the generation is committed that has added the object, and while the pod of its PE does not have the port, it
+//! is on the board and matches nothing (rule import-5).
 //!
 //! What somebody writes into an object is taken over by whoever is told of it, which may be the task that polls the
 //! mirrors of all namespaces. It tries a little of what may match, and [`Boards::settle`] the rest, namespace by
@@ -28,7 +28,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use streams_api::{Export, Import, Job, names};
+use streams_api::{Export, Import, Job, ProcessingElement, names};
 use streams_broker::{Board, Changes, Pe, Port, Receivers, Routes, TooManyRoutes, TooManySteps};
 use streams_kubernetes::Key;
 use tokio::sync::Notify;
@@ -84,6 +84,10 @@ impl Boards {
             let boards = boards.clone();
             move |import: &Import| boards.look_at_import(&Key::of(import))
         });
+        mirrors.processing_elements.subscribe({
+            let boards = boards.clone();
+            move |element: &ProcessingElement| boards.look_at_pe(&Key::of(element))
+        });
         boards
     }
 
@@ -96,7 +100,10 @@ impl Boards {
     /// that it is all.
     pub(crate) fn are_filled(&self) -> bool {
         let mirrors = &self.shared.mirrors;
-        mirrors.jobs.is_synced() && mirrors.exports.is_synced() && mirrors.imports.is_synced()
+        mirrors.jobs.is_synced()
+            && mirrors.exports.is_synced()
+            && mirrors.imports.is_synced()
+            && mirrors.processing_elements.is_synced()
     }
 
     /// Calls `subscriber` with the key (`<job>-<number>`) of each PE whose routes have become others, or one of whose
@@ -289,11 +296,15 @@ impl Boards {
             let found = mirrors.exports.get(key).and_then(|object| {
                 let spec = &object.spec;
                 let is_named = *key.name == *names::export(&spec.job_name, spec.pe_id, spec.port_id);
-                let counts = || namespace.counts(object.as_ref(), &spec.job_name, spec.job_id, mirrors, key);
+                let port = facts::output_port(&object);
+                let of = (&port, Side::Export);
+                let counts = || namespace.counts(object.as_ref(), of, spec.job_id, mirrors, key);
                 let counts = if is_named { counts() } else { Counts::No };
                 if counts == Counts::No { None } else { Some((counts, facts::export(&object).ok()?)) }
             });
-            namespace.note_early(Side::Export, key, found.as_ref().map(|(counts, _)| *counts));
+            let port = found.as_ref().map(|(_, fact)| &fact.port).or_else(|| namespace.exports.get(&key.name)).cloned();
+            let is_early = matches!(found, Some((Counts::IsEarly, _)));
+            port.iter().for_each(|port| namespace.note_early(Side::Export, port, is_early));
             let fact = found.map(|(counts, fact)| if counts == Counts::Meets { fact } else { fact.for_nobody() });
             match fact {
                 Some(fact) => {
@@ -316,11 +327,15 @@ impl Boards {
             let found = mirrors.imports.get(key).and_then(|object| {
                 let spec = &object.spec;
                 let is_named = *key.name == *names::import(&spec.job_name, spec.pe_id, spec.port_id);
-                let counts = || namespace.counts(object.as_ref(), &spec.job_name, spec.job_id, mirrors, key);
+                let port = facts::input_port(&object);
+                let of = (&port, Side::Import);
+                let counts = || namespace.counts(object.as_ref(), of, spec.job_id, mirrors, key);
                 let counts = if is_named { counts() } else { Counts::No };
                 if counts == Counts::No { None } else { Some((counts, facts::import(&object).ok()?)) }
             });
-            namespace.note_early(Side::Import, key, found.as_ref().map(|(counts, _)| *counts));
+            let port = found.as_ref().map(|(_, fact)| &fact.port).or_else(|| namespace.imports.get(&key.name)).cloned();
+            let is_early = matches!(found, Some((Counts::IsEarly, _)));
+            port.iter().for_each(|port| namespace.note_early(Side::Import, port, is_early));
             let fact = found.map(|(counts, fact)| if counts == Counts::Meets { fact } else { fact.of_nothing() });
             match fact {
                 Some(fact) => {
@@ -349,7 +364,11 @@ impl Boards {
             };
             match (before, job) {
                 (None, None) => Some(Vec::new()),
-                (Some(before), Some(job)) if job.is_as_before(&before) => Some(namespace.early_of(&key.name)),
+                // A job is told of whenever a word of its status is another one.
+                (Some(before), Some(job)) if job.is_as_before(&before) => {
+                    let is_committed = job.generation != before.generation;
+                    Some(if is_committed { namespace.early_of(&key.name) } else { Vec::new() })
+                }
                 _ => None,
             }
         });
@@ -362,10 +381,27 @@ impl Boards {
             }
             return;
         };
-        for (side, name) in early {
+        self.look_at(key, early);
+    }
+
+    /// Looks at those ports of a PE that its pod has by now and did not, or the other way round.
+    fn look_at_pe(&self, key: &Key) {
+        let Some(pe) = pe_of(&key.name) else { return };
+        let changed = self.read(&key.namespace, |namespace| {
+            let is_on_board = namespace.knows(&pe);
+            let element = self.shared.mirrors.processing_elements.get(key).filter(|_| is_on_board);
+            element.map(|element| namespace.changed_by(&pe, &element))
+        });
+        self.look_at(key, changed.flatten().unwrap_or_default());
+    }
+
+    /// Looks at the exports and imports of these ports, beside an object of the namespace.
+    fn look_at(&self, beside: &Key, ports: Vec<(Port, Side)>) {
+        for (port, side) in ports {
+            let object = beside.sibling(&port.to_string());
             match side {
-                Side::Export => self.look_at_export(&key.sibling(&name)),
-                Side::Import => self.look_at_import(&key.sibling(&name)),
+                Side::Export => self.look_at_export(&object),
+                Side::Import => self.look_at_import(&object),
             }
         }
     }

@@ -12,6 +12,7 @@
 //! | [`predecessors`] | ports of jobs that were made again, and who must not be told of them yet |
 //! | [`boards`] | follows the mirrors, and says what is known |
 //! | [`settling`] | finds out what matches, a little at a time |
+//! | [`texts`] | which ports the pod of a PE has |
 //! | [`line`] | whose turn it is |
 //! | [`until_settled`] | who looks again when that is found out |
 //! | [`answers`] | what boards answer |
@@ -31,6 +32,7 @@ mod settling;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+pub(crate) mod texts;
 mod until_settled;
 
 pub(crate) use self::boards::Boards;

@@ -5,6 +5,7 @@
 //! Invariant: whether a namespace is settled can be asked without waiting for anybody who looks at it.
 
 use crate::broker::predecessors::{LeftOut, Predecessors, Side};
+use crate::broker::texts;
 use crate::mirrors::Mirrors;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::ObjectMeta;
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use streams_api::{Job, names};
+use streams_api::{Job, ProcessingElement, names};
 use streams_broker::{Board, Changes, Export, Import, Matched, Pe, Port, TooManyRoutes};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
@@ -26,8 +27,8 @@ pub(super) struct Namespace {
     pub(super) imports: BTreeMap<Arc<str>, Port>,
     /// The jobs whose exports and imports count.
     pub(super) jobs: BTreeMap<Arc<str>, CountedJob>,
-    /// Exports and imports of generations that are not committed, by their names.
-    pub(super) early: BTreeSet<(Side, Arc<str>)>,
+    /// Ports of exports and imports of generations that are not committed, and those that pods do not have yet.
+    pub(super) early: BTreeSet<(Port, Side)>,
     /// Ports that have gone with their jobs.
     pub(super) predecessors: Predecessors,
     /// Numbers of the last changes of the routes of PEs that export or import.
@@ -61,20 +62,19 @@ impl CountedJob {
         Some(Self { uid, created, generation: status.generation, is_suspended: job.spec.suspend })
     }
 
-    /// Whether all that counted and matched before does so now: only more generations are committed.
+    /// Whether all that counted and matched before does so now: at most more generations are committed.
     pub(super) fn is_as_before(&self, before: &Self) -> bool {
         self.uid == before.uid
             && self.is_suspended == before.is_suspended
             && self.generation.is_some() == before.generation.is_some()
             && self.generation >= before.generation
     }
+}
 
-    /// Whether the generation that has added an export or import is committed.
-    fn has_committed(&self, object: &ObjectMeta) -> bool {
-        let added = object.annotations.as_ref().and_then(|all| all.get(names::ANNOTATION_SINCE_GENERATION));
-        let added = added.and_then(|added| added.parse::<u64>().ok()).unwrap_or_default();
-        self.generation.is_some_and(|committed| added <= committed)
-    }
+/// The generation that has added an export or import.
+fn since(object: &ObjectMeta) -> u64 {
+    let added = object.annotations.as_ref().and_then(|all| all.get(names::ANNOTATION_SINCE_GENERATION));
+    added.and_then(|added| added.parse().ok()).unwrap_or_default()
 }
 
 /// What an object has to do with what is known of its namespace.
@@ -84,7 +84,8 @@ pub(super) enum Counts {
     No,
     /// It is there, and matches nothing: its job rests.
     Rests,
-    /// The same, because the generation of its job that has it is not committed.
+    /// The same, because the generation of its job that has it is not committed, or the pod of its PE does not have the
+    /// port.
     IsEarly,
     /// It matches what it matches.
     Meets,
@@ -218,26 +219,38 @@ impl Namespace {
         self.predecessors.forget_old(now);
     }
 
-    /// Remembers of an export or import whether it waits for the commit of a generation.
-    pub(super) fn note_early(&mut self, side: Side, key: &Key, counts: Option<Counts>) {
-        let early = (side, Arc::clone(&key.name));
-        if counts == Some(Counts::IsEarly) {
+    /// Remembers of a port whether it waits for the commit of a generation, or for its pod.
+    pub(super) fn note_early(&mut self, side: Side, port: &Port, is_early: bool) {
+        let early = (port.clone(), side);
+        if is_early {
             self.early.insert(early);
         } else {
             self.early.remove(&early);
         }
     }
 
-    /// The exports and imports of a job that wait for the commit of a generation.
-    pub(super) fn early_of(&self, job: &str) -> Vec<(Side, Arc<str>)> {
-        let is_of_job = |(side, name): &&(Side, Arc<str>)| {
-            let ports = match side {
-                Side::Export => &self.exports,
-                Side::Import => &self.imports,
-            };
-            ports.get(name).is_some_and(|port| *port.pe.job == *job)
+    /// The ports of a job that wait for the commit of a generation, or for their pods.
+    pub(super) fn early_of(&self, job: &Arc<str>) -> Vec<(Port, Side)> {
+        let least = Port { pe: Pe { job: Arc::clone(job), id: 0 }, id: 0 };
+        let from = self.early.range((least, Side::Export)..);
+        from.take_while(|(port, _)| port.pe.job == *job).cloned().collect()
+    }
+
+    /// The ports of a PE that may match something by now and did not, or no more, as the pod of the PE has them by now,
+    /// or does not.
+    pub(super) fn changed_by(&self, pe: &Pe, element: &ProcessingElement) -> Vec<(Port, Side)> {
+        if self.jobs.get(&pe.job).is_none_or(|job| job.generation.is_none()) {
+            return Vec::new();
+        }
+        let runs_another = texts::runs_another(element);
+        let exports = self.board.exports_of(pe).map(|port| (port.clone(), Side::Export));
+        let imports = self.board.imports_of(pe).map(|port| (port.clone(), Side::Import));
+        let is_other = |(port, side): &(Port, Side)| {
+            let lists = texts::lists(element, *side, port.id);
+            let was_early = self.early.contains(&(port.clone(), *side));
+            if was_early { lists && !runs_another } else { !lists || runs_another }
         };
-        self.early.iter().filter(is_of_job).cloned().collect()
+        exports.chain(imports).filter(is_other).collect()
     }
 
     /// Numbers the changes. Returns the PEs for which something has become other.
@@ -256,24 +269,32 @@ impl Namespace {
     }
 
     /// Whether an object counts: this job controls it, is there, and has the number that the object names; and whether
-    /// it matches anything now.
+    /// it matches anything now. `port`: the one of the object, on this side.
     pub(super) fn counts<K: kube::Resource>(
         &self,
         object: &K,
-        job: &str,
+        (port, side): (&Port, Side),
         job_id: u64,
         mirrors: &Mirrors,
         key: &Key,
     ) -> Counts {
-        let Some(counted) = self.jobs.get(job) else { return Counts::No };
-        let Some(job) = mirrors.jobs.get(&key.sibling(job)) else { return Counts::No };
+        let Some(counted) = self.jobs.get(&port.pe.job) else { return Counts::No };
+        let Some(job) = mirrors.jobs.get(&key.sibling(&port.pe.job)) else { return Counts::No };
         let is_there = job.metadata.uid.as_ref() == Some(&counted.uid)
             && is_controlled_by(object.meta(), &*job)
             && job.status.as_ref().and_then(|status| status.job_id) == Some(job_id)
             && object.meta().deletion_timestamp.is_none();
+        let since = since(object.meta());
+        // A PE that is not there has no pod that could be told anything.
+        let is_lacking = || {
+            let element = mirrors.processing_elements.get(&key.sibling(&port.pe.to_string()));
+            let element = element.filter(|element| is_controlled_by(&element.metadata, &*job));
+            let has_waited = self.early.contains(&(port.clone(), side));
+            element.is_some_and(|element| texts::lacks(&element, side, port.id, since, has_waited))
+        };
         if !is_there {
             Counts::No
-        } else if !counted.has_committed(object.meta()) {
+        } else if counted.generation.is_none_or(|committed| since > committed) || is_lacking() {
             Counts::IsEarly
         } else if counted.is_suspended {
             Counts::Rests

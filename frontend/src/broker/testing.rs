@@ -4,7 +4,7 @@ use crate::broker::boards::Boards;
 use crate::mirrors::Mirrors;
 use serde_json::json;
 use std::sync::{Arc, Mutex};
-use streams_api::{Export, ExportType, Import, Job};
+use streams_api::{Export, ExportType, Import, Job, ProcessingElement};
 use streams_broker::Pe;
 use streams_kubernetes::metrics::Metrics;
 
@@ -52,6 +52,27 @@ pub(crate) fn import(name: &str, job: &str, uid: &str, id: u64) -> Import {
             "jobName": job, "jobId": id, "applicationName": "B", "applicationScope": "Default", "peId": 0,
             "portId": 0, "portIndex": 0, "streams": {"nameBasedImports": {"0": named}},
         },
+    }))
+    .unwrap()
+}
+
+/// PE 0 of a job, as this generation has written it: whether its text has port 0, its runtime id and that of its pod.
+pub(crate) fn element(
+    (job, uid, id): (&str, &str, u64),
+    generation: u64,
+    has_port: bool,
+    (runtime_id, launched): (&str, Option<&str>),
+) -> ProcessingElement {
+    let ports = if has_port { vec![0] } else { vec![] };
+    serde_json::from_value(json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement",
+        "metadata": metadata(&format!("{job}-0"), job, uid),
+        "spec": {
+            "jobName": job, "jobId": id, "id": 0, "generation": generation, "contentId": "c", "runtimeId": runtime_id,
+            "configMap": {"name": "m"}, "operatorCount": 1, "operators": ["o"], "image": "i", "inputPorts": ports,
+            "exportedPorts": ports,
+        },
+        "status": {"launchCount": 1, "runtimeId": launched},
     }))
     .unwrap()
 }

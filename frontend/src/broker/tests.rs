@@ -1,7 +1,8 @@
 //! What becomes of matches when jobs are suspended, resized, and made again.
 
 use crate::broker::answers::{Says, Standing};
-use crate::broker::testing::{Followed, export, import, job};
+use crate::broker::predecessors::Side;
+use crate::broker::testing::{Followed, element, export, import, job};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use streams_api::names;
@@ -63,6 +64,105 @@ fn what_matches_is_of_the_committed_generation_of_a_job_that_does_not_rest() {
         followed.mirrors.imports.remove(&Key::new("n", "in-0-0"));
         assert!(followed.boards.namespaces()["n"].lock().early.is_empty(), "nothing is kept");
     }
+}
+
+#[test]
+fn a_port_matches_once_the_pod_of_its_pe_has_it() {
+    // One after the other: the committed generation, that of the PE, whether its text has the port, its runtime id,
+    // that of its pod -> whether the import receives.
+    type Step<'a> = (u64, u64, bool, &'a str, Option<&'a str>, bool);
+    // the generation that has added the port
+    let table: [(Option<&str>, &[Step<'_>]); 3] = [
+        (
+            Some("1"),
+            &[
+                (0, 0, false, "r0", Some("r0"), false),
+                // The PE waits for its turn.
+                (1, 0, false, "r0", Some("r0"), false),
+                (1, 1, true, "r1", Some("r0"), false),
+                (1, 1, true, "r1", None, true),
+                (1, 1, true, "r1", Some("r1"), true),
+                // A later text has it, too.
+                (2, 2, true, "r2", Some("r1"), true),
+                (2, 2, true, "r2", None, true),
+                (3, 2, true, "r2", Some("r2"), true),
+                // The port goes, and its object does not.
+                (3, 3, false, "r3", Some("r2"), false),
+                (3, 3, false, "r3", Some("r3"), false),
+            ],
+        ),
+        // It has waited for its turn until there was a still later text.
+        (
+            Some("1"),
+            &[
+                (1, 0, false, "r0", Some("r0"), false),
+                (2, 2, true, "r2", Some("r0"), false),
+                (2, 2, true, "r2", None, true),
+            ],
+        ),
+        // An earlier frontend has created it.
+        (
+            None,
+            &[
+                (1, 0, true, "r0", Some("r0"), true),
+                (1, 1, true, "r1", Some("r0"), true),
+                (1, 1, true, "r1", Some("r1"), true),
+                (2, 2, false, "r2", Some("r1"), false),
+            ],
+        ),
+    ];
+    for (side, is_job_first, (since, steps)) in [Side::Export, Side::Import]
+        .into_iter()
+        .flat_map(|side| [(side, true), (side, false)])
+        .flat_map(|(side, is_job_first)| table.map(|row| (side, is_job_first, row)))
+    {
+        let followed = Followed::new();
+        let mirrors = &followed.mirrors;
+        let (mut export, mut import) = (export("out-0-0", "out", "u1", 1), import("in-0-0", "in", "u2", 2));
+        let since = since.map(|since| (names::ANNOTATION_SINCE_GENERATION.to_owned(), since.to_owned()));
+        let (meta, of) = match side {
+            Side::Export => (&mut export.metadata, ("out", "u1", 1)),
+            Side::Import => (&mut import.metadata, ("in", "u2", 2)),
+        };
+        meta.annotations = Some(since.clone().into_iter().collect());
+        for (name, uid, id) in [("out", "u1", 1), ("in", "u2", 2)] {
+            mirrors.jobs.insert(job(name, uid, Some(id)));
+        }
+        mirrors.exports.insert(export);
+        mirrors.imports.insert(import);
+        let mut receives = followed.receivers() == 1;
+        for (committed, written, has_port, runtime_id, launched, expected) in steps {
+            let said = format!("{side:?} {is_job_first} {since:?} {committed} {written} {runtime_id} {launched:?}");
+            followed.told();
+            let mut job = job(of.0, of.1, Some(of.2));
+            job.status.as_mut().unwrap().generation = Some(*committed);
+            let pe = element(of, *written, *has_port, (*runtime_id, *launched));
+            if is_job_first {
+                mirrors.jobs.insert(job);
+                mirrors.processing_elements.insert(pe);
+            } else {
+                mirrors.processing_elements.insert(pe);
+                mirrors.jobs.insert(job);
+            }
+            assert_eq!(followed.receivers(), usize::from(*expected), "{said}");
+            if receives != *expected {
+                assert_eq!(followed.told(), ["in-0", "out-0"], "{said}");
+            }
+            receives = *expected;
+        }
+    }
+}
+
+#[test]
+fn a_pe_of_an_earlier_job_of_the_name_says_nothing_of_the_ports_of_this_one() {
+    let followed = Followed::new();
+    let mirrors = &followed.mirrors;
+    mirrors.jobs.insert(job("out", "u1", Some(1)));
+    mirrors.jobs.insert(job("in", "u2", Some(2)));
+    mirrors.processing_elements.insert(element(("out", "u0", 1), 0, false, ("r0", Some("r0"))));
+    mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+    mirrors.imports.insert(import("in-0-0", "in", "u2", 2));
+    assert_eq!(followed.receivers(), 1);
 }
 
 #[test]

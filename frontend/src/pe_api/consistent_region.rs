@@ -12,6 +12,7 @@ use super::write::WITHIN;
 use crate::consistent_regions::documents::States;
 use crate::consistent_regions::members::{self, launch};
 use crate::consistent_regions::stored;
+use crate::controllers::start_hash::Starts as _;
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
@@ -346,10 +347,11 @@ pub(super) async fn reset(
 
 /// Whether an operator asks for a drain that may not. Nothing would come of it, and it would end the time in which
 /// reports of the region wait for each other: the runtime sends it for each operator with which a region starts, at
-/// each drain (rule consistent-region-9).
+/// each drain (rule consistent-region-9). While somebody else has changed the region, what it says counts for nothing
+/// (rule consistent-region-13).
 fn comes_to_nothing(region: &ConsistentRegion, event: &Event) -> bool {
     let Event::Drain { operator, .. } = event else { return false };
-    !stored::settings(&region.spec).may_drain(operator)
+    !region.spec.is_changed_by_others(&region.metadata) && !stored::settings(&region.spec).may_drain(operator)
 }
 
 /// What a PE is told by all of its regions.

@@ -156,10 +156,8 @@ impl Engine {
                 let label = route.label();
                 let Some(filter) = self.filter(&route.filter) else { return };
                 let Some(links) = self.ports.get_mut(&port).map(|port| &mut port.links) else {
-                    return self
-                        .network
-                        .connections
-                        .problem(format!("a route from the port {port}, which is not there"));
+                    // The runtime ends.
+                    return self.end(format!("a route from the port {port}, which is not there"));
                 };
                 let described = OutputStatus {
                     port,
@@ -194,12 +192,13 @@ impl Engine {
 
     /// The filter that a text is. One that cannot be read ends the PE.
     fn filter(&self, text: &str) -> Option<Filter> {
-        let end = |error: anyhow::Error| {
-            let why = format!("{error:#}");
-            self.network.connections.problem(why.clone());
-            self.scope.end(why);
-        };
-        Filter::new(text).map_err(end).ok()
+        Filter::new(text).map_err(|error| self.end(format!("{error:#}"))).ok()
+    }
+
+    /// The PE ends for this reason.
+    fn end(&self, why: String) {
+        self.network.connections.problem(why.clone());
+        self.scope.end(why);
     }
 
     async fn carry_out(&self, effects: Vec<Effect>) {

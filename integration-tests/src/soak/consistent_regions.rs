@@ -427,7 +427,7 @@ async fn until_checkpoint(job: &ObservedJob, index: u64, after: u64) -> Result<(
 fn page(options: &RegionOptions, outcome: &RegionOutcome, failure: Option<&str>) -> Result<String> {
     let mut page = String::from("# Soak: consistent regions\n\n");
     page.push_str(
-        "Four jobs of five PEs, each in one consistent region, move numbered tuples through doubles of the runtime. \
+        "Four jobs of five PEs, three in one consistent region and one in two, move numbered tuples through doubles. \
          The PEs of *in-steps* report checkpoints in two steps; in *by-operators* the source says when the region is \
          drained, and the sink asks for a reset every 2,000 tuples; the PEs of *overlapping* that make tuples, and \
          those that count them, are in two regions, and its sources rest until their checkpoints are complete. Again \

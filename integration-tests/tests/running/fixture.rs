@@ -133,10 +133,21 @@ impl Fixture {
 
 /// Creates a job of a sketch, and waits until its PEs are connected.
 pub(crate) async fn sketched(it: &Fixture, name: &str, sketch: &Sketch) -> Result<ObservedJob> {
+    sketched_as(it, name, sketch, |_| ()).await
+}
+
+/// The same of a job that is edited before it is created.
+pub(crate) async fn sketched_as(
+    it: &Fixture,
+    name: &str,
+    sketch: &Sketch,
+    edit: impl FnOnce(&mut Job),
+) -> Result<ObservedJob> {
     let file = format!("{name}.sab");
     std::fs::write(it.system.bundles().join(&file), sample::bundle_of(&sketch.adl())?)?;
     let mut job = it.sample(name);
     job.spec.bundle.file = Some(file);
+    edit(&mut job);
     let job = ObservedJob::create(&it.client, &job).await?;
     job.until_condition(condition::READY, true, WITHIN).await?;
     it.pes.until_connected(&job, WITHIN).await?;

@@ -1,6 +1,6 @@
 //! Imports meet exports while jobs run: routes come, follow what is changed, and go.
 
-use crate::fixture::{Fixture, WITHIN, sketched, with_running_pes};
+use crate::fixture::{Fixture, WITHIN, sketched, sketched_as, with_running_pes};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::running::pes::ANSWERS_WITHIN;
 use integration_tests::sample;
@@ -9,8 +9,9 @@ use kube::api::DeleteParams;
 use reqwest::{Method, StatusCode};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::time::Instant;
-use streams_api::{Export, Import, Job, condition};
+use streams_api::{Export, FusionOptions, Import, Job, MaxUnavailable, RolloutOptions, condition};
 use streams_control_plane::wait::eventually;
 use streams_pe_double::PortLabel;
 use streams_test_support::application::Sketch;
@@ -348,6 +349,40 @@ async fn routes_by_name_by_property_and_with_filters_follow_resizes_of_both_jobs
         joined.until_routes("three takers", &routes(4, &takers)).await?;
         joined.resize(&exporter, "Lane", 2).await?;
         joined.until_routes("two lanes again", &routes(2, &takers[..2])).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// New lanes go into PEs that are there, which are restarted one after the other. A PE that is told of a port that it
+/// does not have ends.
+#[tokio::test]
+async fn a_pe_that_gets_another_exported_port_is_told_of_it_when_it_has_it() -> Result<()> {
+    with_running_pes("running-added-ports", async |it| {
+        let edit = |job: &mut Job| {
+            job.spec.fusion = Some(FusionOptions { manual: NonZeroU32::new(2), ..FusionOptions::default() });
+            let max_unavailable = MaxUnavailable::Count(1);
+            job.spec.rollout = Some(RolloutOptions { max_unavailable, min_ready_seconds: Some(3) });
+        };
+        let exporter = sketched_as(it, "exporter", &exporter(), edit).await?;
+        let importer = sketched(it, "importer", &importer()).await?;
+        let joined = Joined { it, exporter: exporter.clone(), importer };
+        let takers = ["Taker[0].Sink", "Taker[1].Sink"].map(|taker| (taker, 1));
+        let routes = |lanes: usize| {
+            let to_all = ["ByName", "ByProperty", "Filtered"].map(|operator| (operator, lanes));
+            to_all.into_iter().chain(takers).collect::<Vec<_>>()
+        };
+        joined.until_routes("two lanes", &routes(2)).await?;
+        let before = joined.launches(&exporter).await?;
+        joined.resize(&exporter, "Lane", 6).await?;
+        joined.until_routes("six lanes", &routes(6)).await?;
+        let after = joined.launches(&exporter).await?;
+        ensure!(after.keys().eq(before.keys()), "{before:?}, then {after:?}");
+        ensure!(after.iter().all(|(pe, launch)| *launch <= before[pe] + 1), "{before:?}, then {after:?}");
+        joined.resize(&exporter, "Lane", 2).await?;
+        joined.until_routes("two lanes again", &routes(2)).await?;
+        let last = joined.launches(&exporter).await?;
+        ensure!(last.iter().all(|(pe, launch)| *launch <= before[pe] + 2), "{before:?}, then {last:?}");
         Ok(())
     })
     .await

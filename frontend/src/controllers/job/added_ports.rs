@@ -2,8 +2,10 @@
 //!
 //! Exports and imports are created before the generation is committed that has added them, and match nothing until it
 //! is. By the object alone that could not be told: a later generation may restart the PE and leave the port as it was.
-//! So the generation remembers it, and the object says it, from its creation on. It never says anything else: who looks
-//! at jobs and at exports sees changes of one before those of the other.
+//! So the generation remembers it, and the object says it, from its creation on. That stays as it is while the port is
+//! there, because whoever looks at jobs and at exports may see the commit before or after the export. It is only
+//! replaced where a generation has taken the port away and a later one has it again while the object is still there;
+//! by then the PE has lost the port.
 //!
 //! Knows: plans. Must not know: objects, who matches what.
 //!

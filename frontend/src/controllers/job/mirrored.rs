@@ -337,10 +337,12 @@ fn applied(meta: &ObjectMeta) -> Option<&String> {
 }
 
 fn observed(meta: &ObjectMeta) -> ObservedObject {
+    let since = meta.annotations.as_ref().and_then(|annotations| annotations.get(names::ANNOTATION_SINCE_GENERATION));
     ObservedObject {
         applied: applied(meta).cloned().unwrap_or_default(),
         deleting: meta.deletion_timestamp.is_some(),
         drift: None,
+        since: since.and_then(|since| since.parse().ok()).unwrap_or_default(),
     }
 }
 

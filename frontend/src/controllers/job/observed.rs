@@ -366,6 +366,8 @@ pub(crate) struct ObservedObject {
     pub(crate) deleting: bool,
     /// Somebody has changed what the controller set.
     pub(crate) drift: Option<ObservedDrift>,
+    /// Of an export or import, the generation that has added it; 0 if it is the first one, or if that is not known.
+    pub(crate) since: u64,
 }
 
 /// A field of an object that differs from what was applied (rule call-19).

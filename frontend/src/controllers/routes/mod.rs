@@ -9,12 +9,13 @@
 //!
 //! Invariants: nobody is told anything before the boards have all that there is, and know what of it matches; until
 //! then nothing is read of a PE, however often it is looked at. Nothing is kept of PEs that are gone. A pod is told
-//! that its PE controls, and no other.
+//! that its PE controls, and no other, and only while it is known which text it runs.
 
 #[cfg(test)]
 mod tests;
 
 use crate::broker::answers::{Message, Says, Untold};
+use crate::broker::texts;
 use crate::broker::{Boards, UntilSettled};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{self, Next};
@@ -50,6 +51,8 @@ const AGAIN: Duration = Duration::from_secs(5);
 const UNFILLED: Duration = Duration::from_millis(200);
 /// How soon to look again for a board that is not settled. Whoever settles it says so; this is in case nobody does.
 const UNSETTLED: Duration = Duration::from_secs(60);
+/// How soon to look again for the text of a pod.
+const UNKNOWN: Duration = Duration::from_secs(1);
 
 /// Queues every PE whose routes, or the addresses of whose pods, may be others; and all that export or import, at the
 /// beginning. Those that wait for their boards are queued when these are settled.
@@ -122,20 +125,40 @@ impl<M> RoutesReconciler<M> {
         Self { mirrors, boards, until_settled, messenger, told: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Where the pods of a PE are, and when the oldest of them was created, if that is known. Labels, which anybody can
-    /// give to a pod, say nothing.
-    fn pods(&self, key: &Key, element: &ProcessingElement) -> (BTreeSet<IpAddr>, Option<Timestamp>) {
+    /// Where the pods of a PE are that may be told. Labels, which anybody can give to a pod, say nothing.
+    fn pods(&self, key: &Key, element: &ProcessingElement) -> PodsToTell {
         let pods = self.mirrors.pods_of_pe(key).filter(|pod| is_controlled_by(&pod.metadata, element));
-        let pods =
-            pods.filter_map(|pod| Some((address_of(&pod)?, pod.metadata.creation_timestamp.as_ref().map(|at| at.0))));
-        let (addresses, created): (BTreeSet<_>, Vec<_>) = pods.unzip();
+        let mut found = PodsToTell::default();
+        let mut created = Vec::new();
+        for pod in pods {
+            let Some(address) = address_of(&pod) else { continue };
+            if texts::is_known(&pod.metadata, element) {
+                found.addresses.insert(address);
+                created.push(pod.metadata.creation_timestamp.as_ref().map(|at| at.0));
+            } else {
+                // One that is going need not be told any more.
+                found.is_any_unknown |= pod.metadata.deletion_timestamp.is_none();
+            }
+        }
         // A moment that is not known is less than all others.
-        (addresses, created.into_iter().min().flatten())
+        found.created = created.into_iter().min().flatten();
+        found
     }
 
     fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Told>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The pods of a PE.
+#[derive(Default)]
+struct PodsToTell {
+    /// Where those are whose texts are known.
+    addresses: BTreeSet<IpAddr>,
+    /// When the oldest of these was created, if that is known.
+    created: Option<Timestamp>,
+    /// There is another one, whose text is not known yet: it must not be told of ports that it does not have.
+    is_any_unknown: bool,
 }
 
 /// What is known of a PE.
@@ -152,6 +175,7 @@ pub(crate) enum RoutesObservation {
 pub(crate) struct KnownRoutes {
     is_on_board: bool,
     addresses: BTreeSet<IpAddr>,
+    is_any_unknown: bool,
     message: Result<Message, TooManyRoutes>,
     told: Option<Told>,
     now: Instant,
@@ -166,7 +190,7 @@ pub(crate) enum RoutesDecision {
     Settle,
     /// Whoever is there knows already, or cannot be told.
     Nothing,
-    /// Whoever is there was told to ask, and is told again then.
+    /// Whoever is there was told to ask, and is told again then; or it is not known yet what it may be told.
     Wait(Duration),
     /// These addresses do not know this. What is given follows: they are told again.
     Tell(Message, BTreeSet<IpAddr>, Option<Again>),
@@ -191,7 +215,7 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
         }
         let Some(element) = kept.read() else { return Ok(None) };
         let pe = Pe { job: Arc::from(&*element.spec.job_name), id: element.spec.id };
-        let (addresses, created) = self.pods(key, &element);
+        let PodsToTell { addresses, created, is_any_unknown } = self.pods(key, &element);
         let message = match self.boards.message(&key.namespace, &pe, created) {
             Ok(message) => Ok(message),
             Err(Untold::TooMany(too_many)) => Err(too_many),
@@ -200,6 +224,7 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
         Ok(Some(RoutesObservation::Known(KnownRoutes {
             is_on_board: self.boards.knows(key),
             addresses,
+            is_any_unknown,
             message,
             told: self.told().get(key).cloned(),
             now: Instant::now(),
@@ -216,6 +241,7 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
         if !observed.is_on_board && observed.told.is_none() {
             return RoutesDecision::Nothing;
         }
+        let nothing = || if observed.is_any_unknown { RoutesDecision::Wait(UNKNOWN) } else { RoutesDecision::Nothing };
         // Its exports and imports say so.
         let Ok(message) = &observed.message else { return RoutesDecision::Nothing };
         let told = observed.told.as_ref().filter(|told| told.version == message.version);
@@ -225,10 +251,10 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
             let again = Again::after_first(message.says, observed.now);
             return RoutesDecision::Tell(message.clone(), ignorant, again);
         }
-        let Some(again) = told.and_then(|told| told.again) else { return RoutesDecision::Nothing };
+        let Some(again) = told.and_then(|told| told.again) else { return nothing() };
         let wait = again.at.saturating_duration_since(observed.now);
         if !wait.is_zero() {
-            return RoutesDecision::Wait(wait);
+            return RoutesDecision::Wait(if observed.is_any_unknown { wait.min(UNKNOWN) } else { wait });
         }
         // By now it may be all that there is to say.
         let next = Again::after(again.then, observed.now).filter(|_| message.says != Says::All);
@@ -262,7 +288,7 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
                 failed.insert(address);
             }
         }
-        let KnownRoutes { addresses, is_on_board, now, .. } = known;
+        let KnownRoutes { addresses, is_on_board, is_any_unknown, now, .. } = known;
         let is_all = failed.is_empty();
         if is_all && !is_on_board {
             self.told().remove(key);
@@ -272,7 +298,8 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
         }
         let failed_again = (!is_all).then_some(AGAIN);
         let told_again = again.filter(|_| is_on_board).map(|again| again.at.saturating_duration_since(now));
-        let next = failed_again.into_iter().chain(told_again).min();
+        let known_soon = is_any_unknown.then_some(UNKNOWN);
+        let next = failed_again.into_iter().chain(told_again).chain(known_soon).min();
         Ok(Next::Rest(next.map_or(Outcome::Done, Outcome::Again)))
     }
 }

@@ -14,7 +14,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use streams_api::{Export, Import, Job, ProcessingElement};
+use streams_api::{Export, Import, Job, ProcessingElement, names};
 use streams_broker::{Pe, TooManyRoutes};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
@@ -51,12 +51,12 @@ fn who_does_not_know_is_told() {
     let decide = <RoutesReconciler<Recorder> as Reconciler>::decide;
     for (is_on_board, addresses, told, expected) in table {
         let said = format!("{is_on_board} {addresses:?} {told:?}");
-        let known = KnownRoutes { is_on_board, addresses, message: Ok(message()), told, now };
+        let known = KnownRoutes { is_on_board, addresses, is_any_unknown: false, message: Ok(message()), told, now };
         assert_eq!(decide(&RoutesObservation::Known(known)), expected, "{said}");
     }
     let too_many = TooManyRoutes { pe: Pe { job: "out".into(), id: 0 } };
     let (message, told) = (Err(too_many), told(&["10.0.0.1"], 2));
-    let known = KnownRoutes { is_on_board: true, addresses: a(), message, told, now };
+    let known = KnownRoutes { is_on_board: true, addresses: a(), is_any_unknown: false, message, told, now };
     assert_eq!(decide(&RoutesObservation::Known(known)), Nothing);
     assert_eq!(decide(&RoutesObservation::Unfilled), Fill);
     assert_eq!(decide(&RoutesObservation::Unsettled), Settle);
@@ -68,7 +68,7 @@ fn who_was_told_to_ask_is_told_again() {
     let decide = |says, told: Option<&Told>, now| {
         let message = Ok(Message { text: "deadbeef".to_owned(), version: 1, says });
         let (addresses, told) = (addresses(&["10.0.0.1"]), told.cloned());
-        let known = KnownRoutes { is_on_board: true, addresses, message, told, now };
+        let known = KnownRoutes { is_on_board: true, addresses, is_any_unknown: false, message, told, now };
         <RoutesReconciler<Recorder> as Reconciler>::decide(&RoutesObservation::Known(known))
     };
     // what is said first, what after that -> seconds after which it is told
@@ -145,7 +145,8 @@ fn one_job(server: &Server, name: &str, id: u64, address: &str) {
         "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement", "metadata": meta(&format!("{name}-0")),
         "spec": {
             "jobName": name, "jobId": id, "id": 0, "generation": 1, "contentId": "c", "runtimeId": "r",
-            "configMap": {"name": "m"}, "operatorCount": 1, "operators": ["o"], "image": "i",
+            "configMap": {"name": "m"}, "operatorCount": 1, "operators": ["o"], "image": "i", "inputPorts": [0],
+            "exportedPorts": [0],
         },
     }))
     .unwrap();
@@ -235,6 +236,27 @@ async fn pes_are_told_once_and_of_the_end_and_nothing_is_kept() {
         reconcile(&reconciler, pe).await.unwrap();
     }
     assert!(reconciler.told().is_empty());
+}
+
+#[tokio::test]
+async fn a_pod_is_told_when_it_is_known_which_text_it_runs() {
+    let server = Server::new();
+    two_jobs(&server);
+    let (from, pod) = (Key::new("n", "out-0"), Key::new("n", "out-0-x"));
+    server.edit::<Pod>(&pod, |pod| {
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(names::ANNOTATION_RUNTIME_ID.to_owned(), "newer".to_owned());
+    });
+    let mut late = LateMirrors::of(&server);
+    let boards = Boards::of(&late.mirrors);
+    let (recorder, until_settled) = (Recorder::default(), UntilSettled::new(&boards, |_| ()));
+    let reconciler = RoutesReconciler::new(late.mirrors.clone(), boards, until_settled, recorder.clone());
+    assert_eq!(reconcile(&reconciler, &from).await.unwrap(), Outcome::Again(super::UNKNOWN));
+    assert_eq!(recorder.sent(), []);
+    server.edit::<ProcessingElement>(&from, |pe| pe.spec.runtime_id = "newer".to_owned());
+    late.deliver_all();
+    assert_eq!(reconcile(&reconciler, &from).await.unwrap(), Outcome::Done);
+    assert_eq!(recorder.sent().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

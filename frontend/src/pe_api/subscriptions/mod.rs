@@ -9,12 +9,15 @@ use super::PeApi;
 use super::bodies::Number;
 use super::caller::Caller;
 use super::refusal::Refusal;
+use crate::broker::texts;
 use axum::extract::{Path, State};
 use axum::http::Method;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use std::sync::Arc;
+use streams_api::ProcessingElement;
 use streams_broker::Pe;
+use streams_kubernetes::ownership::is_controlled_by;
 
 /// Where the tuples of a PE's exports go, and where those of its imports come from.
 #[utoipa::path(
@@ -36,6 +39,9 @@ pub(super) async fn routes_of_pe(
     api.job(&caller, &job)?;
     let (_, element) = api.pe(&caller, &job, Number::of_path(&pe)?)?;
     let pe = Pe { job: Arc::from(&*job), id: element.spec.id };
+    if !api.runs_known_text(&caller, &element) {
+        return Err(Refusal::Later("it is not known yet which ports the pod has".to_owned()));
+    }
     let asker = api.callers.asker(caller.address);
     let speaker = caller.speaks_as(&job, pe.id).ok();
     let created = speaker.and_then(|speaker| speaker.pod_created);
@@ -46,4 +52,15 @@ pub(super) async fn routes_of_pe(
         api.boards.has_answered(&caller.namespace, &pe, left_out);
     }
     Ok(([(CONTENT_TYPE, "application/json")], document))
+}
+
+impl PeApi {
+    /// Whether it is known which text the pod of a PE runs, if the caller is one: it ends if it is told of an output
+    /// port that it does not have (rule import-5).
+    fn runs_known_text(&self, caller: &Caller, element: &ProcessingElement) -> bool {
+        let pods = self.callers.pods(caller.address);
+        let pods = pods.iter().filter_map(|pod| self.mirrors.pods.get(pod));
+        let mut own = pods.filter(|pod| is_controlled_by(&pod.metadata, element));
+        own.all(|pod| texts::is_known(&pod.metadata, element))
+    }
 }

@@ -218,7 +218,18 @@ fn leave_behind(server: &Server) {
     server.remove::<Job>(&Key::new("n", "srcjob"));
 }
 
+/// The text of a PE has a port of this number at which it exports, or imports.
+fn has_port(server: &Server, pe: &str, port: u32, exports: bool) {
+    server.edit::<ProcessingElement>(&Key::new("n", pe), |pe| {
+        let ports = if exports { &mut pe.spec.exported_ports } else { &mut pe.spec.input_ports };
+        if !ports.contains(&port) {
+            ports.push(port);
+        }
+    });
+}
+
 fn export(server: &Server, by: &str, stream: &Value) {
+    has_port(server, "srcjob-1", 10, true);
     let export: Export = serde_json::from_value(json!({
         "apiVersion": "streams.ibm.com/v1", "kind": "Export",
         "metadata": metadata(server, "Job", "srcjob-1-10", "srcjob"),
@@ -233,6 +244,7 @@ fn export(server: &Server, by: &str, stream: &Value) {
 
 /// A port of a PE of `srcjob` exports stream `s`.
 fn exporting(server: &Server, pe: u64, port: u32) {
+    has_port(server, &format!("srcjob-{pe}"), port, true);
     let export: Export = serde_json::from_value(json!({
         "apiVersion": "streams.ibm.com/v1", "kind": "Export",
         "metadata": metadata(server, "Job", &format!("srcjob-{pe}-{port}"), "srcjob"),
@@ -258,6 +270,7 @@ fn by_name(server: &Server) {
 }
 
 fn importing(server: &Server, name: &str, job: &str, pe: u64, port: u32, streams: &Value) {
+    has_port(server, &format!("{job}-{pe}"), port, false);
     let import: Import = serde_json::from_value(json!({
         "apiVersion": "streams.ibm.com/v1", "kind": "Import", "metadata": metadata(server, "Job", name, job),
         "spec": {

@@ -4,6 +4,7 @@ use super::*;
 use axum::response::Response;
 use futures::{StreamExt as _, poll};
 use std::pin::pin;
+use streams_api::names;
 use streams_broker::Pe;
 
 #[tokio::test]
@@ -62,6 +63,26 @@ async fn a_pe_is_answered_once_without_what_has_the_label_of_another_job_than_be
     cluster.server.create(&younger);
     cluster.mirrors.deliver_all();
     cluster.expect(get(SUBSCRIPTIONS), 200, r#""dstjob-0-0":{"jobId":8,"#).await;
+}
+
+#[tokio::test]
+async fn a_pod_hears_its_routes_when_it_is_known_which_text_it_runs() {
+    let mut cluster = Cluster::with(|server| {
+        by_properties(server);
+        importing(server, "dstjob-0-0", "dstjob", 0, 0, &subscribed("\"a\" in prop0"));
+    });
+    cluster.expect(get(SUBSCRIPTIONS), 200, "dstjob-0-0").await;
+    // It is made from a text that this replica does not know of yet.
+    cluster.server.edit::<Pod>(&Key::new("n", "srcjob-1-x"), |pod| {
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(names::ANNOTATION_RUNTIME_ID.to_owned(), "newer".to_owned());
+    });
+    cluster.mirrors.deliver_all();
+    cluster.expect(get(SUBSCRIPTIONS), 503, "").await;
+    cluster.expect(Exchange { from: STRANGER, ..get(SUBSCRIPTIONS) }, 200, "dstjob-0-0").await;
+    cluster.server.edit::<ProcessingElement>(&Key::new("n", "srcjob-1"), |pe| pe.spec.runtime_id = "newer".to_owned());
+    cluster.mirrors.deliver_all();
+    cluster.expect(get(SUBSCRIPTIONS), 200, "dstjob-0-0").await;
 }
 
 /// Job `dstjob`, which imports at PE 0, is made again with this number, a second later.

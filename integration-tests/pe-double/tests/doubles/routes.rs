@@ -80,6 +80,16 @@ async fn a_filter_that_cannot_be_read_ends_it() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_route_from_a_port_that_it_does_not_have_ends_it() -> Result<()> {
+    let world = World::new().await?;
+    let (exporter, _importer) = two_jobs(&world).await?;
+    world.tell_routes(&exporter, &exports("").replace(r#""portId":0,"entries""#, r#""portId":7,"entries""#)).await?;
+    let why = timeout(SOON, exporter.ended()).await?;
+    assert!(why.contains("a route from the port 7, which is not there"), "{why}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_message_can_ask_it_to_get_its_routes_and_404_ends_exports() -> Result<()> {
     let world = World::new().await?;
     let (exporter, _importer) = two_jobs(&world).await?;

@@ -68,7 +68,8 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
 }
 
 /// Deletes exports, imports and what consistent regions have. Exports and imports go as soon as their PEs have lost the
-/// ports: whoever is at the other end would try to connect to them as long as the generation is not rolled out.
+/// ports: whoever is at the other end would try to connect to them as long as the generation is not rolled out. Those of
+/// an abandoned proposal go at once: nobody has ever matched them, and the next generation has the same number.
 fn clean_up_interfaces(observed: &JobObservation, wanted: &DesiredGeneration, may_all_go: bool, draft: &mut Draft) {
     let children = &observed.children;
     let has_lost_ports = |id: &u64| match children.processing_elements.get(id) {
@@ -80,7 +81,9 @@ fn clean_up_interfaces(observed: &JobObservation, wanted: &DesiredGeneration, ma
     };
     for (child, object) in &children.interfaces {
         let may_go = match child {
-            Child::Export(port) | Child::Import(port) => may_all_go || has_lost_ports(&port.pe),
+            Child::Export(port) | Child::Import(port) => {
+                may_all_go || object.since > wanted.generation || has_lost_ports(&port.pe)
+            }
             _ => may_all_go,
         };
         let is_wanted = |generation: &DesiredGeneration| generation.interfaces.contains_key(child);

@@ -102,6 +102,12 @@ fn exports_and_imports_go_with_the_ports_of_their_pes() {
     next.interfaces.insert(Child::Export(Port { pe: 2, id: 9 }), "next".to_owned());
     let proposing = JobObservation { proposed: Some(Loaded::Whole(Arc::new(next))), ..observed.clone() };
     assert_eq!(deleted(&proposing), [77, 2, 77]);
+    // Those of PE 1 were for a proposal that is abandoned.
+    let mut abandoned = observed.clone();
+    for child in [Child::Export(Port { pe: 1, id: 9 }), Child::Import(Port { pe: 1, id: 9 })] {
+        abandoned.children.interfaces.get_mut(&child).unwrap().since = 2;
+    }
+    assert_eq!(deleted(&abandoned), [1, 2, 77, 1, 2, 77]);
     // PE 1 has its new text.
     let wanted = committed.processing_elements[&1].text.processing_element.clone();
     observed.children.processing_elements.get_mut(&1).unwrap().object.applied = wanted;
