@@ -85,6 +85,8 @@ pub const ANNOTATION_CANCEL_REQUESTED: &str = "streams.ibm.com/cancel-requested"
 pub const ANNOTATION_PLACEMENT_HASH: &str = "streams.ibm.com/placement-hash";
 /// Annotation of pods: hash of the pod template, without what belongs to one launch, one text or one place.
 pub const ANNOTATION_POD_TEMPLATE_HASH: &str = "streams.ibm.com/pod-template-hash";
+/// Annotation of pods: the name of the bundle that the pod asks for.
+pub const ANNOTATION_SAB_NAME: &str = "streams.ibm.com/sab-name";
 /// Annotation of jobs, by users: the redis servers of checkpoints as the runtime wants to be told of them, where none
 /// were found at the submission.
 pub const ANNOTATION_REDIS_CONFIGURATION: &str = "streams.ibm.com/redis-configuration";

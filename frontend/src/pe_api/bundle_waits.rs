@@ -157,6 +157,10 @@ impl Pods for PeApi {
         self.job_of_pod_at(address)
     }
 
+    fn names_at(&self, address: IpAddr) -> Vec<String> {
+        self.sab_names_of_pods_at(address)
+    }
+
     fn answered(&self, address: IpAddr, outcome: Result<(), &BundleError>) {
         let Some((pe, launch_count)) = self.pe_of_pod_at(address) else { return };
         let unavailable = outcome.err().map(|error| UnavailableBundle::new(error.reason(), &error.to_string()));

@@ -244,6 +244,22 @@ impl PeApi {
         self.mirrors.jobs.get(&name).filter(|job| OfJob::of(job).is_same(&of_job))
     }
 
+    /// The names of bundles that the pods with this address ask for. Each pod says which it was told when it was made,
+    /// and its PE which another one would be told: that is the same but after an edit, and all that is known of a pod
+    /// of an earlier version.
+    pub(super) fn sab_names_of_pods_at(&self, address: IpAddr) -> Vec<String> {
+        let mut all = Vec::new();
+        for key in self.callers.pods(address) {
+            let Some(Speaker { job, pe, .. }) = speaker(self, &key) else { continue };
+            let pod = self.mirrors.pods.get(&key);
+            let element = self.mirrors.processing_elements.get(&key.sibling(&names::processing_element(&job, pe)));
+            let told = pod.as_ref().and_then(|pod| pod.metadata.annotations.as_ref()?.get(names::ANNOTATION_SAB_NAME));
+            all.extend(told.cloned());
+            all.extend(element.as_ref().and_then(|element| element.spec.options.sab_name()).map(str::to_owned));
+        }
+        all
+    }
+
     /// The PE whose pod has this address, and the launch count of the pod. `None` if several pods have it.
     pub(super) fn pe_of_pod_at(&self, address: IpAddr) -> Option<(Key, u64)> {
         let pods = self.callers.pods(address);

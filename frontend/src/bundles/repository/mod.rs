@@ -82,6 +82,9 @@ pub trait Pods: Send + Sync + 'static {
     /// The job that has the pod with this address now.
     fn job_at(&self, address: IpAddr) -> Option<Arc<Job>>;
 
+    /// The names by which the pods with this address were made to ask, whatever their job says by now.
+    fn names_at(&self, address: IpAddr) -> Vec<String>;
+
     /// The pod with this address asked for the bundle of its job, and was given it, or was told that it cannot be had,
     /// for this reason (rule repository-11). It blocks nobody, and may be called as often as pods ask.
     fn answered(&self, address: IpAddr, outcome: Result<(), &BundleError>);
@@ -173,11 +176,16 @@ impl<P: Pods> BundleRepository<P> {
         self.pods.job_at(peer).ok_or_else(words)
     }
 
+    /// What the job of a pod was submitted with.
+    fn submitted(&self, peer: IpAddr, job: &Job) -> Option<Submitted> {
+        Submitted::of(job, self.pods.names_at(peer))
+    }
+
     /// The bundle of this name, as it can be had now; what is being fetched is waited for.
     async fn look(&self, peer: IpAddr, name: &str, deadline: Instant) -> Result<Found, Missed> {
         let job = self.job(peer).map_err(Missed::Refused)?;
         let submitted =
-            Submitted::of(&job).ok_or_else(|| Missed::Until(Instant::now() + AGAIN, not_submitted(&job)))?;
+            self.submitted(peer, &job).ok_or_else(|| Missed::Until(Instant::now() + AGAIN, not_submitted(&job)))?;
         let Submitted { namespace, job, names, .. } = &submitted;
         if !names.iter().any(|known| known == name) {
             return Err(Missed::Refused(Refusal::Unknown(format!("job {namespace}/{job} has no bundle {name}"))));
@@ -292,6 +300,7 @@ impl<P: Pods> Repository for BundleRepository<P> {
 
     async fn names(&self, peer: IpAddr) -> Result<Vec<String>, Refusal> {
         let job = self.job(peer)?;
-        Submitted::of(&job).map(|submitted| submitted.names).ok_or_else(|| Refusal::NotNow(not_submitted(&job)))
+        let submitted = self.submitted(peer, &job).ok_or_else(|| Refusal::NotNow(not_submitted(&job)))?;
+        Ok(submitted.names)
     }
 }

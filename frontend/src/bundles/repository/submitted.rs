@@ -18,13 +18,14 @@ pub(super) struct Submitted {
     pub(super) bundle: BundleReference,
     /// Which content the bundle must have.
     pub(super) wanted: Wanted,
-    /// The names that its PEs may ask for, each once: the recorded one first. All mean the same bundle.
+    /// The names that the pod may ask for, each once: the recorded one first. All mean the same bundle.
     pub(super) names: Vec<String>,
 }
 
 impl Submitted {
-    /// What a job was submitted with; `None` as long as its bundle has not been fetched.
-    pub(super) fn of(job: &Job) -> Option<Self> {
+    /// What a job was submitted with, whose pod asks by one of these names; `None` as long as its bundle has not been
+    /// fetched. The name that the job says now may be another one than it said when the pod was made.
+    pub(super) fn of(job: &Job, of_pod: Vec<String>) -> Option<Self> {
         let adl = job.status.as_ref()?.adl.as_ref()?;
         let wanted = match &adl.bundle_sha256 {
             Some(sha256) => Wanted::Digest(sha256.clone()),
@@ -33,7 +34,8 @@ impl Submitted {
         let bundle = job.spec.bundle.clone();
         let option = job.spec.processing_element.as_ref().and_then(|options| options.sab_name());
         let mut names = Vec::new();
-        for name in [Some(adl.sab_name.clone()), option.map(str::to_owned), bundle.title()].into_iter().flatten() {
+        let of_job = [Some(adl.sab_name.clone()), option.map(str::to_owned), bundle.title()];
+        for name in of_job.into_iter().flatten().chain(of_pod) {
             if !name.is_empty() && !names.contains(&name) {
                 names.push(name);
             }

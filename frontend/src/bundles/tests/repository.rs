@@ -56,9 +56,10 @@ type Answered = (IpAddr, Option<String>);
 
 type Jobs = Vec<(IpAddr, Arc<Job>)>;
 
-/// The jobs of pods, and what pods were answered.
+/// The jobs of pods, by which names pods were made to ask, and what they were answered.
 struct Known {
     jobs: Arc<Mutex<Jobs>>,
+    made_to_ask: Arc<Mutex<Vec<(IpAddr, String)>>>,
     answered: Arc<Mutex<Vec<Answered>>>,
 }
 
@@ -67,6 +68,11 @@ impl repository::Pods for Known {
 
     fn job_at(&self, peer: IpAddr) -> Option<Arc<Job>> {
         self.jobs.lock().unwrap().iter().find(|(pod, _)| *pod == peer).map(|(_, job)| Arc::clone(job))
+    }
+
+    fn names_at(&self, peer: IpAddr) -> Vec<String> {
+        let made_to_ask = self.made_to_ask.lock().unwrap();
+        made_to_ask.iter().filter(|(pod, _)| *pod == peer).map(|(_, name)| name.clone()).collect()
     }
 
     fn answered(&self, peer: IpAddr, outcome: Result<(), &BundleError>) {
@@ -78,6 +84,7 @@ impl repository::Pods for Known {
 struct Pods {
     repository: BundleRepository<Known>,
     jobs: Arc<Mutex<Jobs>>,
+    made_to_ask: Arc<Mutex<Vec<(IpAddr, String)>>>,
     answered: Arc<Mutex<Vec<Answered>>>,
     _directory: TempDir,
 }
@@ -101,14 +108,16 @@ impl Pods {
         let jobs = jobs.into_iter().map(|(peer, job)| (peer, Arc::new(job))).collect();
         let jobs: Arc<Mutex<Jobs>> = Arc::new(Mutex::new(jobs));
         let answered = Arc::<Mutex<Vec<Answered>>>::default();
-        let known = Known { jobs: Arc::clone(&jobs), answered: Arc::clone(&answered) };
+        let made_to_ask = Arc::<Mutex<Vec<_>>>::default();
+        let known =
+            Known { jobs: Arc::clone(&jobs), made_to_ask: Arc::clone(&made_to_ask), answered: Arc::clone(&answered) };
         let directory = tempfile::tempdir().unwrap();
         let mut options = RepositoryOptions { directory: directory.path().to_owned(), ..RepositoryOptions::default() };
         // It is known at once whose pod asks.
         options.server.known = Duration::ZERO;
         change(&mut options);
         let repository = BundleRepository::new(fetcher, kubernetes, options, known);
-        Self { repository, jobs, answered, _directory: directory }
+        Self { repository, jobs, made_to_ask, answered, _directory: directory }
     }
 
     /// What pods were answered since this was asked last.
@@ -176,6 +185,42 @@ async fn a_pod_gets_the_bundle_of_its_job_by_each_of_its_names() {
     assert_eq!(pods.get(NOBODY, &recorded).await.unwrap_err(), stranger);
     assert_eq!(pods.repository.names(NOBODY).await.unwrap_err(), stranger);
     assert_eq!(pods.answered(), [], "nothing of that is about a bundle that cannot be had");
+}
+
+#[tokio::test]
+async fn a_pod_gets_its_bundle_by_the_name_that_it_was_told_whatever_its_job_says_by_now() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let site = Site::start({
+        let asked = Arc::clone(&asked);
+        move |_| match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => status(StatusCode::SERVICE_UNAVAILABLE),
+            _ => content(sab("App"), None),
+        }
+    })
+    .await;
+    let named = |name: Option<&str>| {
+        let mut job = job("j", url(&site.http(GIT, "/a.sab")), Some(&sab("App")));
+        let sab_name = name.map(str::to_owned);
+        job.spec.processing_element = Some(PeOptions { sab_name, ..PeOptions::default() });
+        job
+    };
+    let pods = Pods::new(site.fetcher(), vec![(POD, named(Some("first.sab")))]);
+    pods.made_to_ask.lock().unwrap().push((POD, "first.sab".to_owned()));
+    // The job is edited while the pod waits: the server has not given the bundle yet.
+    let edit = async {
+        while asked.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        *pods.jobs.lock().unwrap() = vec![(POD, Arc::new(named(Some("second.sab"))))];
+    };
+    let (given, ()) = tokio::join!(pods.get(POD, "first.sab"), edit);
+    assert_eq!(given, Ok(sab("App")));
+    *pods.jobs.lock().unwrap() = vec![(POD, Arc::new(named(None)))];
+    assert_eq!(pods.get(POD, "first.sab").await, Ok(sab("App")), "nor is it too late after that");
+    let unknown = Refusal::Unknown("job a/j has no bundle second.sab".to_owned());
+    assert_eq!(pods.get(POD, "second.sab").await, Err(unknown));
+    let names = pods.repository.names(POD).await.unwrap();
+    assert_eq!(names.last().map(String::as_str), Some("first.sab"));
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use streams_api::{Connectivity, Job, PePhase, ProcessingElement, ReportedConnectivity, UnavailableBundle};
+use streams_api::{Connectivity, Job, PePhase, ProcessingElement, ReportedConnectivity, UnavailableBundle, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
@@ -102,6 +102,32 @@ async fn a_pod_is_of_no_other_job_of_the_name_and_waits_until_its_own_is_known()
     cluster.mirrors.deliver_all();
     timeout(Duration::from_secs(1), api.known(address)).await.unwrap();
     assert_eq!(api.job_at(address).unwrap().metadata.uid, later.metadata.uid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_may_ask_by_the_name_that_it_was_told_and_by_that_of_its_pe() {
+    type Edit = fn(&mut Cluster);
+    let edit_pe: Edit = |cluster| {
+        let name = |pe: &mut ProcessingElement| pe.spec.options.sab_name = Some("of-pe.sab".to_owned());
+        cluster.server.edit::<ProcessingElement>(&Key::new("n", "srcjob-1"), name);
+    };
+    let edit_pod: Edit = |cluster| {
+        let told = |pod: &mut Pod| {
+            let annotations = pod.metadata.annotations.get_or_insert_default();
+            annotations.insert(names::ANNOTATION_SAB_NAME.to_owned(), "told.sab".to_owned());
+        };
+        cluster.server.edit::<Pod>(&Key::new("n", "srcjob-1-x"), told);
+    };
+    // what is done -> the names
+    let table: [(&[Edit], &[&str]); 3] =
+        [(&[], &[]), (&[edit_pe], &["of-pe.sab"]), (&[edit_pe, edit_pod], &["told.sab", "of-pe.sab"])];
+    for (edits, expected) in table {
+        let mut cluster = Cluster::with(jobs);
+        edits.iter().for_each(|edit| edit(&mut cluster));
+        cluster.mirrors.deliver_all();
+        assert_eq!(cluster.api.names_at(PE.parse().unwrap()), expected);
+        assert!(cluster.api.names_at(TOOL.parse().unwrap()).is_empty());
+    }
 }
 
 #[tokio::test(start_paused = true)]

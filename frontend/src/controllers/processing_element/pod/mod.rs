@@ -110,6 +110,8 @@ impl<'a> PodTemplate<'a> {
             (names::ANNOTATION_RUNTIME_ID, spec.runtime_id.as_str()),
             (names::ANNOTATION_POD_TEMPLATE_HASH, self.hashes.hash.as_str()),
             (names::ANNOTATION_PLACEMENT_HASH, self.hashes.placement.as_str()),
+            // The PE may get another one while this pod still asks (rule repository-3).
+            (names::ANNOTATION_SAB_NAME, spec.options.sab_name().unwrap_or_default()),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into();
