@@ -207,7 +207,7 @@ pub struct BundleSettings {
     #[arg(long, env = "STREAMS_BUNDLE_PROXY", value_name = "URL")]
     pub bundle_proxy: Option<url::Url>,
 
-    /// Longest download
+    /// Longest download, and longest wait for a file of the bundle directory or the bundle store
     #[arg(long, env = "STREAMS_BUNDLE_SECONDS", default_value = "120", value_name = "SECONDS", value_parser = seconds)]
     pub bundle_seconds: Duration,
 

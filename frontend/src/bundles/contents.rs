@@ -4,15 +4,16 @@
 //! them.
 //!
 //! Invariants: what is given has the digest that was asked for. What is lost of the memory is only fetched again; what
-//! is in the store stays.
+//! is in the store stays. A store that does not answer is as one that cannot be read or written.
 
 use super::error::BundleError;
 use super::place::Place;
+use super::volume::{self, Lent, Volume};
 use bytes::Bytes;
 use moka::sync::Cache;
 use sha2::{Digest, Sha256};
 use std::fs::{File, Permissions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -37,22 +38,28 @@ impl Content {
 pub(super) struct Contents {
     memory: Cache<String, Bytes>,
     store: Option<PathBuf>,
+    /// Where the store is.
+    volume: Volume,
     max_bytes: usize,
 }
 
 impl Contents {
-    /// With this many bytes in memory, and in this directory if there is one.
-    pub(super) fn new(memory_bytes: u64, store: Option<PathBuf>, max_bytes: usize) -> Self {
+    /// With this many bytes in memory, and in this directory of the volume if there is one.
+    pub(super) fn new(memory_bytes: u64, store: Option<PathBuf>, volume: Volume, max_bytes: usize) -> Self {
         let memory = Cache::builder()
             .weigher(|_: &String, bundle: &Bytes| u32::try_from(bundle.len()).unwrap_or(u32::MAX))
             .max_capacity(memory_bytes)
             .build();
-        Self { memory, store, max_bytes }
+        Self { memory, store, volume, max_bytes }
     }
 
     /// Whether the bundle with this digest seems to be there. It may be lost, or damaged, when it is asked for.
-    pub(super) fn has(&self, sha256: &str) -> bool {
-        self.memory.contains_key(sha256) || self.stored(sha256).is_some_and(|path| path.is_file())
+    pub(super) async fn has(&self, sha256: &str) -> bool {
+        if self.memory.contains_key(sha256) {
+            return true;
+        }
+        let Some(path) = self.stored(sha256) else { return false };
+        self.volume.ask((), move |_| path.is_file()).await.is_ok_and(|(is_there, ())| is_there)
     }
 
     /// Where the store has the bundle with this digest. The digest may come from a status that somebody edited.
@@ -66,21 +73,18 @@ impl Contents {
         if let Some(bytes) = self.memory.get(sha256) {
             return Some(Content { sha256: sha256.to_owned(), bytes });
         }
-        let (path, max_bytes, sha256) = (self.stored(sha256)?, self.max_bytes, sha256.to_owned());
-        let read = place.off_thread(move || {
-            Ok(read(&path, max_bytes)
-                .filter(|bytes| digest(bytes) == sha256)
-                .map(|bytes| Content { sha256, bytes: bytes.into() }))
-        });
-        read.await.ok().flatten()
+        let (path, max_bytes) = (self.stored(sha256)?, self.max_bytes);
+        let (outcome, bytes) = self.volume.ask(Vec::new(), move |bytes| read(&path, max_bytes, bytes)).await.ok()?;
+        outcome.ok()?;
+        Content::of(bytes.into(), place).await.ok().filter(|content| content.sha256 == sha256)
     }
 
     /// Keeps a bundle that was downloaded, in memory and in the store.
     ///
     /// # Errors
     /// When it cannot be stored; that may pass.
-    pub(super) async fn keep(&self, content: &Content, place: &Place) -> Result<(), BundleError> {
-        self.store(content, place).await?;
+    pub(super) async fn keep(&self, content: &Content) -> Result<(), BundleError> {
+        self.store(content).await?;
         self.memory.insert(content.sha256.clone(), content.bytes.clone());
         Ok(())
     }
@@ -89,16 +93,14 @@ impl Contents {
     ///
     /// # Errors
     /// When it cannot be stored; that may pass.
-    pub(super) async fn store(&self, content: &Content, place: &Place) -> Result<(), BundleError> {
+    pub(super) async fn store(&self, content: &Content) -> Result<(), BundleError> {
         let Some(directory) = self.store.clone() else { return Ok(()) };
-        let content = content.clone();
-        let write = place.off_thread(move || {
-            let path = path(&directory, &content.sha256);
-            write(&directory, &path, &content).map_err(|error| {
-                BundleError::transient("BundleNotStored", format!("the bundle store cannot be written: {error}"))
-            })
-        });
-        write.await
+        let sha256 = content.sha256.clone();
+        let written = self.volume.ask(content.bytes.clone(), move |bytes| write(&directory, &sha256, bytes)).await;
+        let written = written.map_err(io::Error::other).and_then(|(outcome, _)| outcome);
+        written.map_err(|error| {
+            BundleError::transient("BundleNotStored", format!("the bundle store cannot be written: {error}"))
+        })
     }
 }
 
@@ -111,10 +113,11 @@ fn digest(bytes: &[u8]) -> String {
 }
 
 /// The digest of a file, which is not held in memory.
-fn digest_of_file(path: &Path) -> std::io::Result<String> {
+fn digest_of_file(path: &Path, is_waited_for: impl Fn() -> io::Result<()>) -> io::Result<String> {
     let mut file = BufReader::with_capacity(1 << 16, File::open(path)?);
     let mut hash = Sha256::new();
     loop {
+        is_waited_for()?;
         let read = file.fill_buf()?;
         if read.is_empty() {
             return Ok(hex::encode(hash.finalize()));
@@ -125,63 +128,75 @@ fn digest_of_file(path: &Path) -> std::io::Result<String> {
     }
 }
 
-/// A file of at most this size; `None` if it is not there or cannot be read.
-fn read(path: &Path, max_bytes: usize) -> Option<Vec<u8>> {
-    let length = std::fs::metadata(path).ok()?.len();
+/// Reads a file of at most this size.
+fn read(path: &Path, max_bytes: usize, bytes: &Lent<Vec<u8>>) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
     if length > max_bytes as u64 {
-        return None;
+        return Err(ErrorKind::FileTooLarge.into());
     }
-    std::fs::read(path).ok()
+    volume::read(&mut file, length, max_bytes, bytes)
 }
 
 /// Writes a file whole or not at all. One with the same bytes is left as it is; one that was damaged is replaced.
-fn write(directory: &Path, path: &Path, content: &Content) -> std::io::Result<()> {
-    let Content { sha256, bytes } = content;
-    if digest_of_file(path).is_ok_and(|there| there == *sha256) {
+fn write(directory: &Path, sha256: &str, bytes: &Lent<Bytes>) -> io::Result<()> {
+    let path = path(directory, sha256);
+    if digest_of_file(&path, || bytes.with(|_| ())).is_ok_and(|there| there == sha256) {
         return Ok(());
     }
     // Whoever shares the volume may read it.
     let permissions = Permissions::from_mode(0o644);
     let mut file = tempfile::Builder::new().prefix(".bundle-").permissions(permissions).tempfile_in(directory)?;
-    file.write_all(bytes)?;
+    volume::write(&mut file, bytes)?;
     file.as_file().sync_all()?;
-    file.persist(path).map(drop).map_err(|error| error.error)
+    file.persist(&path).map(drop).map_err(|error| error.error)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn place() -> Place {
         Place::new(())
     }
 
+    fn volume(threads: usize) -> Volume {
+        Volume::new(threads, Duration::from_secs(60))
+    }
+
     #[tokio::test]
     async fn the_store_gives_what_has_the_digest_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
-        let contents = || Contents::new(0, Some(directory.path().to_owned()), 1024);
+        let contents = || Contents::new(0, Some(directory.path().to_owned()), volume(1), 1024);
         let content = Content::of(Bytes::from_static(b"bundle"), &place()).await.unwrap();
         assert_eq!(contents().get(&content.sha256, &place()).await, None);
-        contents().keep(&content, &place()).await.unwrap();
+        contents().keep(&content).await.unwrap();
         assert_eq!(contents().get(&content.sha256, &place()).await, Some(content.clone()));
         let file = path(directory.path(), &content.sha256);
         std::fs::write(&file, "other").unwrap();
         assert_eq!(contents().get(&content.sha256, &place()).await, None, "bytes of another digest are never served");
-        contents().store(&content, &place()).await.unwrap();
+        contents().store(&content).await.unwrap();
         assert_eq!(contents().get(&content.sha256, &place()).await, Some(content.clone()));
         let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(names, [file], "nothing half-written stays");
-        let gone = Contents::new(0, Some(directory.path().join("gone")), 1024);
-        let error = gone.store(&content, &place()).await.unwrap_err();
+        let gone = Contents::new(0, Some(directory.path().join("gone")), volume(1), 1024);
+        let error = gone.store(&content).await.unwrap_err();
         assert_eq!((error.reason(), error.is_transient()), ("BundleNotStored", true));
+        let silent = Contents::new(0, Some(directory.path().to_owned()), volume(0), 1024);
+        assert!(!silent.has(&content.sha256).await);
+        assert_eq!(silent.get(&content.sha256, &place()).await, None);
+        let error = silent.store(&content).await.unwrap_err();
+        assert_eq!((error.reason(), error.is_transient()), ("BundleNotStored", true));
+        assert_eq!(error.to_string(), "the bundle store cannot be written: the volume does not answer");
     }
 
     #[tokio::test]
     async fn the_memory_is_bounded_by_bytes() {
-        let contents = Contents::new(10, None, 1024);
+        let contents = Contents::new(10, None, volume(1), 1024);
         for bundle in ["bundle 1", "bundle 2"] {
             let content = Content::of(Bytes::from(bundle), &place()).await.unwrap();
-            contents.keep(&content, &place()).await.unwrap();
+            contents.keep(&content).await.unwrap();
         }
         contents.memory.run_pending_tasks();
         assert!(contents.memory.weighted_size() <= 10);

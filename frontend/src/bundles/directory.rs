@@ -5,49 +5,68 @@
 //! Invariant: nothing outside of the directory is read, whatever the path and the links in the directory say.
 
 use super::error::BundleError;
-use std::io::ErrorKind;
+use super::volume::{self, Lent, Volume};
+use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use tokio::fs::File;
-use tokio::io::AsyncReadExt;
 
-/// The bytes of a file in the directory `root`. An absolute path is taken as it is if it lies there, and relative to
-/// the directory otherwise.
+/// The bytes of a file in the directory `root`, which is in this volume. An absolute path is taken as it is if it lies
+/// there, and relative to the directory otherwise.
 ///
 /// # Errors
 /// When there is no directory or no such file in it, it has more than `max_bytes`, or cannot be read.
-pub(super) async fn read(root: Option<&Path>, file: &Path, max_bytes: usize) -> Result<Vec<u8>, BundleError> {
-    let path = inside(root, file).await?;
-    let name = path.file_name().unwrap_or_default().display();
-    let unreadable =
-        |error| BundleError::transient("BundleUnreadable", format!("bundle {name} cannot be read: {error}"));
-    let metadata = tokio::fs::metadata(&path).await.map_err(unreadable)?;
-    if !metadata.is_file() {
-        return Err(BundleError::permanent("BundleInvalid", format!("bundle {name} is not a file")));
+pub(super) async fn read(
+    volume: &Volume,
+    root: Option<&Path>,
+    file: &Path,
+    max_bytes: usize,
+) -> Result<Vec<u8>, BundleError> {
+    let Some(root) = root.map(Path::to_owned) else {
+        let message = format!("bundle {}: this frontend has no bundle directory; use a url", file.display());
+        return Err(BundleError::permanent("BundleRefused", message));
+    };
+    let path = file.to_owned();
+    match volume.ask(Vec::new(), move |bytes| read_inside(&root, &path, max_bytes, bytes)).await {
+        Ok((outcome, bytes)) => outcome.map(|()| bytes),
+        Err(silent) => Err(unreadable(file, &silent)),
     }
+}
+
+fn read_inside(root: &Path, file: &Path, max_bytes: usize, bytes: &Lent<Vec<u8>>) -> Result<(), BundleError> {
+    let path = inside(root, file)?;
+    let name = Path::new(path.file_name().unwrap_or_default());
+    let unreadable = |error: io::Error| unreadable(name, &error);
+    let metadata = std::fs::metadata(&path).map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(BundleError::permanent("BundleInvalid", format!("bundle {} is not a file", name.display())));
+    }
+    let too_large = || BundleError::too_large(&name.display().to_string(), max_bytes);
     if metadata.len() > max_bytes as u64 {
-        return Err(BundleError::too_large(&name.to_string(), max_bytes));
+        return Err(too_large());
     }
     // It may grow while it is read.
-    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(max_bytes));
-    let limit = max_bytes as u64 + 1;
-    File::open(&path).await.map_err(unreadable)?.take(limit).read_to_end(&mut bytes).await.map_err(unreadable)?;
-    if bytes.len() > max_bytes { Err(BundleError::too_large(&name.to_string(), max_bytes)) } else { Ok(bytes) }
+    let most = max_bytes.saturating_add(1);
+    let read = || -> io::Result<usize> {
+        volume::read(&mut File::open(&path)?, metadata.len(), most, bytes)?;
+        bytes.with(|bytes| bytes.len())
+    };
+    if read().map_err(unreadable)? > max_bytes { Err(too_large()) } else { Ok(()) }
+}
+
+fn unreadable(file: &Path, error: &dyn std::error::Error) -> BundleError {
+    BundleError::transient("BundleUnreadable", format!("bundle {} cannot be read: {error}", file.display()))
 }
 
 /// The real path of a file, which must lie inside the directory after links are followed.
-async fn inside(root: Option<&Path>, file: &Path) -> Result<PathBuf, BundleError> {
+fn inside(root: &Path, file: &Path) -> Result<PathBuf, BundleError> {
     let shown = file.display();
-    let Some(root) = root else {
-        let message = format!("bundle {shown}: this frontend has no bundle directory; use a url");
-        return Err(BundleError::permanent("BundleRefused", message));
-    };
-    let root = tokio::fs::canonicalize(root).await.map_err(|error| {
+    let root = std::fs::canonicalize(root).map_err(|error| {
         BundleError::transient("BundleUnreadable", format!("the bundle directory cannot be read: {error}"))
     })?;
     let relative = file.strip_prefix(&root).or_else(|_| file.strip_prefix("/")).unwrap_or(file);
-    let path = tokio::fs::canonicalize(root.join(relative)).await.map_err(|error| match error.kind() {
+    let path = std::fs::canonicalize(root.join(relative)).map_err(|error| match error.kind() {
         ErrorKind::NotFound => BundleError::not_found(format!("there is no bundle {shown} in the bundle directory")),
-        _ => BundleError::transient("BundleUnreadable", format!("bundle {shown} cannot be read: {error}")),
+        _ => unreadable(file, &error),
     })?;
     if !path.starts_with(&root) {
         return Err(BundleError::permanent("BundleRefused", format!("bundle {shown} is outside the bundle directory")));
@@ -59,6 +78,7 @@ async fn inside(root: Option<&Path>, file: &Path) -> Result<PathBuf, BundleError
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn files_come_from_inside_the_directory_only() {
@@ -83,11 +103,16 @@ mod tests {
             (Path::new("sub"), Err("BundleInvalid")),
             (Path::new("large.sab"), Err("BundleTooLarge")),
         ];
+        let volume = |threads| Volume::new(threads, Duration::from_secs(60));
         for (file, expected) in table {
-            let bytes = read(Some(&root), file, 5).await;
+            let bytes = read(&volume(1), Some(&root), file, 5).await;
             let outcome = bytes.as_ref().map(|bytes| assert_eq!(bytes, b"bytes"));
             assert_eq!(outcome.map_err(BundleError::reason), expected, "{file:?}");
         }
-        assert_eq!(read(None, Path::new("app.sab"), 5).await.unwrap_err().reason(), "BundleRefused");
+        let file = Path::new("sub/app.sab");
+        assert_eq!(read(&volume(1), None, file, 5).await.unwrap_err().reason(), "BundleRefused");
+        let error = read(&volume(0), Some(&root), file, 5).await.unwrap_err();
+        assert_eq!((error.reason(), error.is_transient()), ("BundleUnreadable", true));
+        assert_eq!(error.to_string(), "bundle sub/app.sab cannot be read: the volume does not answer");
     }
 }

@@ -20,6 +20,7 @@ use super::places::Places;
 use super::proofs::{PROVEN, Proof, ProofKey, Proofs};
 use super::reference::{BundleLocation, shown, source};
 use super::secret::BundleSecret;
+use super::volume::Volume;
 use reqwest::Certificate;
 use std::path::Path;
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub(super) struct FetchTurn(Place);
 pub struct Fetcher {
     options: Arc<FetchOptions>,
     http: Http,
+    /// Where the bundle directory is.
+    directory: Volume,
     contents: Contents,
     proofs: Proofs,
     proven: Duration,
@@ -81,9 +84,13 @@ impl Fetcher {
         proven: Duration,
     ) -> anyhow::Result<Self> {
         let options = Arc::new(options);
+        // As many as have places may wait for a volume, and as many may have given it up.
+        let volume = || Volume::new(options.at_once.saturating_mul(2), options.time_out);
+        let contents = Contents::new(options.cache_bytes, options.store.clone(), volume(), options.max_bytes);
         Ok(Self {
             http: Http::new(Arc::clone(&options), lookup, roots)?,
-            contents: Contents::new(options.cache_bytes, options.store.clone(), options.max_bytes),
+            directory: volume(),
+            contents,
             proofs: Proofs::new(proven),
             proven,
             places: Places::new(options.at_once),
@@ -225,10 +232,11 @@ impl Fetcher {
     }
 
     async fn read(&self, file: &Path, demand: &Demand<'_>) -> Result<Content, BundleError> {
-        let bytes = directory::read(self.options.directory.as_deref(), file, self.options.max_bytes).await?;
+        let FetchOptions { directory, max_bytes, .. } = &*self.options;
+        let bytes = directory::read(&self.directory, directory.as_deref(), file, *max_bytes).await?;
         let content = Content::of(bytes.into(), demand.place).await?;
         self.check(&content, demand).await?;
-        self.contents.store(&content, demand.place).await?;
+        self.contents.store(&content).await?;
         Ok(content)
     }
 
@@ -273,7 +281,10 @@ impl Fetcher {
         }
         let token = secret.map(|secret| (secret.token.as_str(), &secret.hosts));
         // Only what this very namespace was given with this very Secret: a 304 for it is worth as much as the bytes.
-        let mut known = proof.filter(|proof| self.contents.has(&proof.sha256));
+        let mut known = match proof {
+            Some(proof) if self.contents.has(&proof.sha256).await => Some(proof),
+            _ => None,
+        };
         loop {
             let validator = known.as_ref().and_then(|proof| proof.validator.as_ref());
             let answer = self.http.get(&Query { url, is_own, token, validator }).await;
@@ -291,7 +302,7 @@ impl Fetcher {
                 (Ok(Answer::New(bytes, validator)), _) => {
                     let content = Content::of(bytes, demand.place).await?;
                     self.check(&content, demand).await?;
-                    self.contents.keep(&content, demand.place).await?;
+                    self.contents.keep(&content).await?;
                     self.proofs.put(key, Proof::new(content.sha256.clone(), validator));
                     return Ok(content);
                 }

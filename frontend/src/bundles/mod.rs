@@ -13,6 +13,7 @@
 //! | [`addresses`], [`guard`] | which addresses may be connected to |
 //! | [`http`] | requests and redirects |
 //! | [`proofs`] | who has shown lately that a server gives them a bundle |
+//! | [`volume`] | files of volumes that may not answer |
 //! | [`contents`] | bundles by digest, in memory and in the store |
 //! | [`place`] | a place in memory, and the threads that hold it |
 //! | [`application`] | from a bundle to its ADL |
@@ -44,6 +45,7 @@ pub mod repository;
 mod secret;
 #[cfg(test)]
 mod tests;
+mod volume;
 
 pub use application::Application;
 pub use error::BundleError;

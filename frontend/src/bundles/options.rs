@@ -31,7 +31,7 @@ pub struct FetchOptions {
     pub api_server: Vec<String>,
     /// Proxy of all downloads (rule fetch-12).
     pub proxy: Option<Url>,
-    /// Longest download.
+    /// Longest download, and longest wait for a file.
     pub time_out: Duration,
     /// Largest bundle in bytes.
     pub max_bytes: usize,

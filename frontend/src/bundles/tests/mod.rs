@@ -121,6 +121,42 @@ async fn a_private_bundle_is_for_the_namespace_that_has_the_secret() {
 }
 
 #[tokio::test]
+async fn a_store_that_does_not_answer_holds_up_nobody_for_ever() {
+    let site = Site::start(|seen| content(sab(if seen.path == "/stuck.sab" { "Stuck" } else { "App" }), None)).await;
+    let [stuck, other] = ["/stuck.sab", "/app.sab"].map(|path| url(&site.http(GIT, path)));
+    let store = tempfile::tempdir().unwrap();
+    let sha256 = fetch(&site.fetcher(), &stuck).await.unwrap().bundle_sha256;
+    // Who opens a pipe waits for somebody at its other end.
+    let pipe = store.path().join(format!("{sha256}.sab"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let options = FetchOptions {
+        at_once: 2,
+        time_out: Duration::from_secs(2),
+        store: Some(store.path().to_owned()),
+        allowed: loopback(),
+        ..options()
+    };
+    let fetcher = site.fetcher_with(options, PROVEN);
+    let kubernetes = kubernetes(&[]);
+    // Two namespaces have all places.
+    let (in_a, in_b) = (fetcher.fetch(&stuck, "a", &kubernetes), fetcher.fetch(&stuck, "b", &kubernetes));
+    let in_c = fetcher.fetch(&other, "c", &kubernetes);
+    let all = tokio::time::timeout(Duration::from_secs(60), async { tokio::join!(in_a, in_b, in_c) }).await;
+    // The server is back.
+    let other_end = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    std::fs::remove_file(&pipe).unwrap();
+    drop(other_end);
+    let (in_a, in_b, in_c) = all.expect("nobody waits for ever");
+    in_c.unwrap();
+    for error in [in_a.unwrap_err(), in_b.unwrap_err()] {
+        assert_eq!((error.reason(), error.is_transient()), ("BundleNotStored", true));
+        assert!(error.to_string().ends_with("the volume does not answer"), "{error}");
+    }
+    fetch(&fetcher, &stuck).await.unwrap();
+    assert_eq!(std::fs::read(&pipe).unwrap(), sab("Stuck"));
+}
+
+#[tokio::test]
 async fn another_version_of_a_secret_proves_nothing() {
     let site = Site::start(for_token("t0")).await;
     let fetcher = site.fetcher();
