@@ -113,6 +113,12 @@ mod tests {
                 json!({"resources": cpu("2")}),
             ),
             (
+                json!({"processingElement": {"resources": {"limits": {"requests.example.com/gpu": 1}}}}),
+                json!({"resources": cpu("2")}),
+                json!(null),
+                json!({"resources": cpu("2")}),
+            ),
+            (
                 json!({"resources": cpu("1e99"), "processingElement": {"sabName": "b.sab"}}),
                 json!({"resources": cpu("2"), "sabName": "a.sab"}),
                 json!(null),

@@ -11,6 +11,14 @@ use std::num::NonZeroU32;
 
 /// How the names of huge pages begin; the size of a page follows.
 const HUGE_PAGES: &str = "hugepages-";
+/// Resources of every container that have no domain and no size.
+const PLAIN: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+/// Longest domain of whoever provides a device: with `requests.` before it, as quotas have it, it is a subdomain.
+const DOMAIN_MAX: usize = 244;
+/// Longest name of a device in its domain.
+const DEVICE_MAX: usize = 63;
+/// How no domain of a device begins: quotas call the requests of other devices so.
+const OF_QUOTAS: &str = "requests.";
 
 /// A text that is no quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +34,9 @@ pub(crate) enum Unusable {
     /// A quantity cannot be read.
     #[error(transparent)]
     Malformed(#[from] Malformed),
+    /// A name that no resource of a container has.
+    #[error("{resource} is no resource that a pod can have")]
+    Unknown { resource: String },
     /// Part of a device, or of a huge page.
     #[error("{resource}: {text:?} is {}", not_whole(.resource))]
     Broken { resource: String, text: String },
@@ -63,7 +74,7 @@ pub(crate) fn share(whole: &ResourceRequirements, count: NonZeroU32) -> Result<R
 }
 
 /// Checks that a pod can have these resources, as far as that follows from them (rule job-38). The schema checks the
-/// same, but not of what was stored before it did.
+/// same, but not of what was stored before it did, and not how long names are.
 ///
 /// # Errors
 /// The API server would refuse the pod, whatever else it has. The error names the resource.
@@ -72,6 +83,9 @@ pub(crate) fn check(resources: &ResourceRequirements) -> Result<(), Unusable> {
     let limits = resources.limits.as_ref().unwrap_or(&none);
     let requests = resources.requests.as_ref().unwrap_or(&none);
     for (resource, quantity) in limits.iter().chain(requests) {
+        if !can_be_had(resource) {
+            return Err(Unusable::Unknown { resource: resource.clone() });
+        }
         let milli = read(resource, quantity)?;
         let unit = if is_shared(resource) { 1 } else { page_size(resource).unwrap_or(1).saturating_mul(1000) };
         if !milli.is_multiple_of(unit) {
@@ -97,6 +111,27 @@ pub(crate) fn check(resources: &ResourceRequirements) -> Result<(), Unusable> {
         return Err(Unusable::NothingButHugePages);
     }
     Ok(())
+}
+
+/// Whether there can be a resource of this name.
+fn can_be_had(resource: &str) -> bool {
+    let Some((domain, device)) = resource.split_once('/') else {
+        return PLAIN.contains(&resource) || resource.starts_with(HUGE_PAGES);
+    };
+    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_part = |part: &str| {
+        part.starts_with(is_alphanumeric)
+            && part.ends_with(is_alphanumeric)
+            && part.chars().all(|c| is_alphanumeric(c) || c == '-')
+    };
+    let at_the_end = |c: char| c.is_ascii_alphanumeric();
+    domain.len() <= DOMAIN_MAX
+        && !domain.starts_with(OF_QUOTAS)
+        && domain.split('.').all(is_part)
+        && device.len() <= DEVICE_MAX
+        && device.starts_with(at_the_end)
+        && device.ends_with(at_the_end)
+        && device.chars().all(|c| at_the_end(c) || matches!(c, '-' | '_' | '.'))
 }
 
 /// Whether containers of a node may share the resource, so that more than there is can be promised: not devices, which
@@ -294,6 +329,45 @@ mod tests {
         for (resources, expected) in table {
             let said = check(&serde_json::from_str(resources).unwrap()).err().map(|error| error.to_string());
             assert_eq!(said.as_deref(), expected, "{resources}");
+        }
+    }
+
+    #[test]
+    fn names_are_those_that_a_container_can_have() {
+        let (longest, domain) = ("d".repeat(63), format!("{}.com", "x".repeat(240)));
+        // name -> whether a pod can have it
+        let table = [
+            ("cpu".to_owned(), true),
+            ("ephemeral-storage".to_owned(), true),
+            ("hugepages-2Mi".to_owned(), true),
+            ("nvidia.com/gpu".to_owned(), true),
+            ("example.com/Device_2.x".to_owned(), true),
+            (format!("example.com/{longest}"), true),
+            (format!("example.com/{longest}d"), false),
+            (format!("{domain}/d"), true),
+            (format!("x{domain}/d"), false),
+            ("requests.example.com/gpu".to_owned(), false),
+            ("my.requests.example.com/gpu".to_owned(), true),
+            ("gpu".to_owned(), false),
+            (String::new(), false),
+            ("example.com/".to_owned(), false),
+            ("/gpu".to_owned(), false),
+            ("Example.com/gpu".to_owned(), false),
+            ("example..com/gpu".to_owned(), false),
+            ("example.com/-gpu".to_owned(), false),
+            ("example.com/a/b".to_owned(), false),
+        ];
+        for (name, expected) in table {
+            let quantities = || Some(BTreeMap::from([(name.clone(), Quantity("2Mi".to_owned()))]));
+            let mut resources = ResourceRequirements {
+                limits: quantities(),
+                requests: quantities(),
+                ..ResourceRequirements::default()
+            };
+            let cpu = ("cpu".to_owned(), Quantity("2Mi".to_owned()));
+            resources.limits.get_or_insert_default().extend([cpu]);
+            let said = check(&resources).err().map(|error| error.to_string());
+            assert_eq!(said, (!expected).then(|| format!("{name} is no resource that a pod can have")));
         }
     }
 
