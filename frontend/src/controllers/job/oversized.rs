@@ -9,7 +9,7 @@ use super::children::{NAME_MAX, OBJECT_BYTES};
 use super::places::members;
 use prost::Message;
 use streams_api::condition;
-use streams_proto::fusion::v1::{Export, HostPool, Import, ParallelRegion, Plan, ProcessingElement};
+use streams_proto::fusion::v1::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, Plan, ProcessingElement};
 
 /// Longest expression or value.
 const EXPRESSION_MAX: usize = 65_536;
@@ -25,17 +25,20 @@ const TAGS_MAX: usize = 64;
 const REGIONS_MAX: usize = 4_096;
 /// Most PEs of a consistent region.
 const MEMBERS_MAX: usize = 65_536;
+/// Greatest number: the API server reads integers as signed ones, and takes a greater one for none.
+const NUMBER_MAX: u64 = u64::MAX / 2;
+/// From here on milliseconds are more than that.
+const MILLISECONDS_END: f64 = 9_223_372_036_854_775_808.0;
 /// As much of a name as is said.
 const SAID_MAX: usize = 64;
 
 /// The first thing that does not fit, in words.
 pub(super) fn oversized(plan: &Plan) -> Option<String> {
-    let too_large = plan.consistent_regions.iter().find(|region| region.pe_ids.len() > MEMBERS_MAX);
     members(plan)
         .find_map(of_pe)
         .or_else(|| plan.host_pools.iter().find_map(of_pool))
         .or_else(|| plan.parallel_regions.iter().find_map(of_region))
-        .or_else(|| too_large.map(|region| too_many("PEs", "consistent region", region.index, MEMBERS_MAX)))
+        .or_else(|| plan.consistent_regions.iter().find_map(of_consistent_region))
 }
 
 fn of_pe(pe: &ProcessingElement) -> Option<String> {
@@ -50,6 +53,10 @@ fn of_pe(pe: &ProcessingElement) -> Option<String> {
             if let Some(token) = tokens.iter().find(|token| !fits(token, NAME_MAX)) {
                 return Some(format!("a token of {kind} of more than {NAME_MAX} characters: {} ...", said(token)));
             }
+        }
+        let in_pool = placed.and_then(|placed| placed.pool.as_ref()).and_then(|pool| pool.in_pool_index);
+        if let Some(place) = in_pool.filter(|place| *place > NUMBER_MAX) {
+            return Some(format!("the place {place} in its host pool, more than {NUMBER_MAX}"));
         }
         let environment = &pe.environment;
         if environment.len() > ITEMS_MAX {
@@ -100,23 +107,43 @@ fn does_import_fit(import: &Import) -> bool {
         && import.encoded_len() <= OBJECT_BYTES / 2
 }
 
-fn of_pool(pool: &HostPool) -> Option<String> {
-    if pool.name.is_empty() {
-        return Some(format!("host pool {} has no name", pool.index));
-    }
-    let (hosts, tags) = (pool.hosts.len(), pool.tags.len());
-    let too_many_hosts = (hosts > ITEMS_MAX).then(|| too_many("hosts", "host pool", pool.index, ITEMS_MAX));
-    too_many_hosts.or_else(|| (tags > TAGS_MAX).then(|| too_many("tags", "host pool", pool.index, TAGS_MAX)))
+fn of_pool(HostPool { index, name, size, hosts, tags, .. }: &HostPool) -> Option<String> {
+    let size = || too_great(&format!("the size of host pool {index}, {},", said(name)), (*size)?);
+    misnamed("host pool", *index, name)
+        .or_else(|| too_great("the index of a host pool", *index))
+        .or_else(size)
+        .or_else(|| (hosts.len() > ITEMS_MAX).then(|| too_many("hosts", "host pool", *index, ITEMS_MAX)))
+        .or_else(|| (tags.len() > TAGS_MAX).then(|| too_many("tags", "host pool", *index, TAGS_MAX)))
 }
 
-fn of_region(region: &ParallelRegion) -> Option<String> {
-    let ParallelRegion { index, name, .. } = region;
-    let message = || format!("the name of parallel region {index} has not 1 to {NAME_MAX} characters: {}", said(name));
+fn of_region(ParallelRegion { index, name, .. }: &ParallelRegion) -> Option<String> {
+    misnamed("parallel region", *index, name).or_else(|| too_great("the index of a parallel region", *index))
+}
+
+fn of_consistent_region(region: &ConsistentRegion) -> Option<String> {
+    let ConsistentRegion { index, logical_index, period, drain_timeout, reset_timeout, pe_ids, .. } = region;
+    let times = [("the period", period), ("drainTimeout", drain_timeout), ("resetTimeout", reset_timeout)];
+    let too_long = || {
+        let (what, seconds) = times.into_iter().find(|(_, seconds)| **seconds * 1_000.0 >= MILLISECONDS_END)?;
+        Some(format!("{what} of consistent region {index} is {seconds:?} s, more than {NUMBER_MAX} ms"))
+    };
+    (pe_ids.len() > MEMBERS_MAX)
+        .then(|| too_many("PEs", "consistent region", *index, MEMBERS_MAX))
+        .or_else(|| too_great("the index of a consistent region", (*index).max(*logical_index)))
+        .or_else(too_long)
+}
+
+fn misnamed(what: &str, index: u64, name: &str) -> Option<String> {
+    let message = || format!("the name of {what} {index} has not 1 to {NAME_MAX} characters: {}", said(name));
     (!is_name(name)).then(message)
 }
 
 fn too_many(what: &str, of: &str, index: u64, most: usize) -> String {
     format!("{of} {index} has more than {most} {what}")
+}
+
+fn too_great(what: &str, number: u64) -> Option<String> {
+    (number > NUMBER_MAX).then(|| format!("{what} is {number}, more than {NUMBER_MAX}"))
 }
 
 fn is_name(text: &str) -> bool {
@@ -137,7 +164,8 @@ mod tests {
     use super::*;
     use streams_proto::fusion::v1::export::Property;
     use streams_proto::fusion::v1::import::ByName;
-    use streams_proto::fusion::v1::{ConsistentRegion, Fate, Placement};
+    use streams_proto::fusion::v1::placement::Pool;
+    use streams_proto::fusion::v1::{Fate, Placement};
 
     /// With something of everything.
     fn plan() -> Plan {
@@ -182,7 +210,7 @@ mod tests {
     fn what_does_not_fit_the_schema_is_told_before_anything_is_written() {
         // change -> part of the message
         type Change = fn(&mut Plan);
-        let table: [(Change, Option<&str>); 32] = [
+        let table: [(Change, Option<&str>); 47] = [
             (|_| (), None),
             (|plan| pe(plan).exports[0].name = Some(long(1_024)), None),
             (|plan| pe(plan).exports[0].name = Some(long(1_025)), Some("output port 2 of PE 3")),
@@ -216,7 +244,9 @@ mod tests {
             ),
             (|plan| pe(plan).consistent_regions = (0..4_096).collect(), None),
             (|plan| pe(plan).consistent_regions = (0..4_097).collect(), Some("PE 3 has 4097 consistent regions")),
-            (|plan| plan.host_pools[0].name.clear(), Some("host pool 4 has no name")),
+            (|plan| plan.host_pools[0].name.clear(), Some("the name of host pool 4")),
+            (|plan| plan.host_pools[0].name = long(1_024), None),
+            (|plan| plan.host_pools[0].name = long(1_025), Some("the name of host pool 4")),
             (|plan| plan.host_pools[0].hosts = texts(1_025, 8), Some("host pool 4 has more than 1024 hosts")),
             (|plan| plan.host_pools[0].tags = texts(64, 8), None),
             (|plan| plan.host_pools[0].tags = texts(65, 8), Some("host pool 4 has more than 64 tags")),
@@ -227,6 +257,28 @@ mod tests {
                 |plan| plan.consistent_regions[0].pe_ids = vec![0; 65_537],
                 Some("consistent region 6 has more than 65536"),
             ),
+            (|plan| plan.host_pools[0].size = Some(NUMBER_MAX), None),
+            (
+                |plan| plan.host_pools[0].size = Some(u64::MAX),
+                Some("the size of host pool 4, p, is 18446744073709551615, more than 9223372036854775807"),
+            ),
+            (|plan| plan.host_pools[0].index = NUMBER_MAX + 1, Some("the index of a host pool is 9223372036854775808")),
+            (|plan| placed(plan).pool = Some(Pool { index: 4, in_pool_index: Some(NUMBER_MAX) }), None),
+            (
+                |plan| placed(plan).pool = Some(Pool { index: 4, in_pool_index: Some(NUMBER_MAX + 1) }),
+                Some("PE 3 has the place 9223372036854775808 in its host pool"),
+            ),
+            (|plan| plan.parallel_regions[0].index = u64::MAX, Some("the index of a parallel region")),
+            (|plan| plan.consistent_regions[0].index = u64::MAX, Some("the index of a consistent region")),
+            (|plan| plan.consistent_regions[0].logical_index = u64::MAX, Some("the index of a consistent region")),
+            (|plan| plan.consistent_regions[0].period = 9e15, None),
+            (|plan| plan.consistent_regions[0].period = -1e300, None),
+            (
+                |plan| plan.consistent_regions[0].period = 1e300,
+                Some("the period of consistent region 6 is 1e300 s, more than 9223372036854775807 ms"),
+            ),
+            (|plan| plan.consistent_regions[0].drain_timeout = 9.3e15, Some("drainTimeout of consistent region 6")),
+            (|plan| plan.consistent_regions[0].reset_timeout = 1e39, Some("resetTimeout of consistent region 6")),
         ];
         for (number, (change, expected)) in table.into_iter().enumerate() {
             let mut plan = plan();
