@@ -38,6 +38,7 @@
 //! | [`act_interfaces`], [`act_transport`], [`observe_transport`] | writes of particular children; a look at a Secret |
 //! | [`snapshot`] | what an observation was made from |
 //! | [`observe`], [`act`], [`reconcile`] | carry observe, decide and act out, with mirrors and calls |
+//! | [`unsaid_pods`] | first pods that run although their PEs have not said so yet |
 //! | [`reconciler`] | the struct that they work on: cluster, mirrors, services, memory |
 //! | [`controller`] | wakes the reconciler and runs the workers |
 //! | [`long_work`], [`services`], [`off_thread`] | long work; the services and threads that it uses |
@@ -134,6 +135,7 @@ pub(crate) mod tasks;
 mod tests;
 pub(crate) mod transition;
 pub(crate) mod transport;
+mod unsaid_pods;
 mod user_ports;
 pub(crate) mod waits;
 pub(crate) mod warnings;

@@ -24,6 +24,7 @@ use super::snapshot::JobSnapshot;
 use super::strangers::{in_the_way, taken};
 use super::tasks::{Failure, Slot};
 use super::transport::{GOOD, Transport};
+use super::unsaid_pods;
 use super::user_ports::{Hashes, UserPorts};
 use super::widths::{Widths, overruled, unmatched_bounds, widths};
 use crate::controllers::restorations::Restorations;
@@ -103,6 +104,8 @@ pub(super) async fn observe<C: Cluster>(
     };
     let mut differences = differences(reconciler, wanted, &mirrored).await?;
     let mut children = Children { user_ports, ..mirrored.children() };
+    let rolled_out = committed.as_ref().and_then(Loaded::whole);
+    unsaid_pods::add_to(&mut children, &reconciler.mirrors, key, &status, rolled_out);
     let wanted = [&committed, &proposed].into_iter().flatten().filter_map(Loaded::whole);
     let missing = wanted.flat_map(|wanted| wanted.processing_elements.keys());
     let missing = missing.filter(|id| !children.processing_elements.contains_key(id));

@@ -116,8 +116,8 @@ fn behind(observed: &JobObservation, wanted: &DesiredGeneration) -> Vec<(u64, u6
                 // It sends to nobody.
                 PodState::Completed | PodState::Down | PodState::Suspended => return None,
                 PodState::Ready => current.running_generation,
-                // It has never run another text.
-                PodState::Pending if !current.launched => current.generation,
+                // It has never run another text; unless it has not said yet that it does.
+                PodState::Pending if !current.launched && !current.has_running_pod => current.generation,
                 PodState::Pending => 0,
             },
         };

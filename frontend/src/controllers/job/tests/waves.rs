@@ -1,10 +1,13 @@
 //! The order of a roll-out, and PEs that are restarted in waves (rule job-49).
 
-use super::simulation::{JobSimulation, UserDeletion, wait_for};
+use super::simulation::{JOB, JobSimulation, NAMESPACE, UserDeletion, wait_for};
 use crate::controllers::job::decide::{Child, JobAction, JobDecision, WhichGeneration};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::SignedDuration;
-use kube::core::Status;
-use streams_api::{MaxUnavailable, PePhase, RolloutOptions, condition};
+use kube::core::{ObjectMeta, Status};
+use streams_api::{MaxUnavailable, PePhase, RolloutOptions, condition, names};
+use streams_kubernetes::Key;
+use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::Verb;
 
 fn running(max_unavailable: MaxUnavailable) -> JobSimulation {
@@ -341,6 +344,53 @@ fn pods_that_run_and_have_not_settled_take_their_turns() {
     assert_eq!(next(&mut simulation), [1]);
     simulation.settle();
     simulation.check_at_rest();
+}
+
+/// The PE controller has created the first pod of a PE, and the PE says nothing of it.
+fn give_pod(simulation: &JobSimulation, id: u64, phase: &str) {
+    let pe = simulation.pe(id).unwrap();
+    let annotations = [
+        (names::ANNOTATION_RUNTIME_ID, pe.spec.runtime_id.clone()),
+        (names::ANNOTATION_PLACEMENT_HASH, pe.spec.placement_hash.clone().unwrap()),
+    ];
+    let name = format!("{}-1", names::processing_element(JOB, id));
+    let metadata = ObjectMeta {
+        namespace: Some(NAMESPACE.to_owned()),
+        name: Some(name.clone()),
+        labels: Some(names::pe_labels(JOB, id)),
+        annotations: Some(annotations.map(|(key, value)| (key.to_owned(), value)).into()),
+        owner_references: Some(vec![controlled_by(&pe)]),
+        ..ObjectMeta::default()
+    };
+    simulation.server.create(&Pod { metadata, ..Pod::default() });
+    let named = Key::new(NAMESPACE, &name);
+    simulation.server.edit(&named, |pod: &mut Pod| pod.status.get_or_insert_default().phase = Some(phase.to_owned()));
+}
+
+/// In a crowd, PEs say late that their first pods run (rule pe-20).
+#[test]
+fn first_pods_that_run_take_their_turns_although_their_pes_have_not_said_so() {
+    // what the pods do -> restarted while the new PEs do not run, and when they do
+    let table = [("Pending", vec![0, 1], vec![0, 1]), ("Running", vec![], vec![0])];
+    for (phase, at_once, later) in table {
+        let mut simulation = JobSimulation::new();
+        limit(&simulation, MaxUnavailable::Count(1));
+        simulation.until_committed(0);
+        simulation.pes().keys().for_each(|id| give_pod(&simulation, *id, phase));
+        simulation.resize(0, 4);
+        simulation.until_committed(1);
+        assert_eq!(next(&mut simulation), at_once, "{phase}");
+        for id in [8, 9] {
+            simulation.run_pod(id);
+        }
+        assert_eq!(next(&mut simulation), later, "{phase}");
+        simulation.round();
+        assert_eq!(next(&mut simulation), Vec::<u64>::new(), "they are going, or on their way: {phase}");
+        simulation.crash();
+        assert_eq!(next(&mut simulation), Vec::<u64>::new(), "whoever leads: {phase}");
+        simulation.settle();
+        simulation.check_at_rest();
+    }
 }
 
 /// Somebody resizes again while pods settle that the roll-out before has replaced.
