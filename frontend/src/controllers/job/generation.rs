@@ -63,6 +63,8 @@ pub(crate) struct Generation {
     pub(crate) settled: Settled,
     /// Ports that later generations than the first one have added.
     pub(crate) added_ports: AddedPorts,
+    /// The stored form has no groups: an earlier frontend has written it.
+    pub(super) stores_no_groups: bool,
 }
 
 /// What is settled at the submission, and stays as long as the job runs (rule job-46).
@@ -151,10 +153,8 @@ impl Generation {
                 place(&previous.plan, &previous.nodes, before) != place(plan, &nodes, pe)
             });
         }
-        let groups = groups(&plan, |pe| {
-            let put = previous.filter(|_| is_kept(pe)).map(|previous| previous.is_put_by(pe.id));
-            put.unwrap_or_default()
-        });
+        let is_put_by = |pe: &ProcessingElement| previous.map(|before| before.is_put_by(pe.id)).unwrap_or_default();
+        let groups = groups(&plan, is_put_by, is_kept);
         restart(&mut plan, |_, pe| groups.moved.contains(&pe.id));
         let settled = previous.map_or(settled, |previous| previous.settled.clone());
         let number = previous.map_or(0, |previous| previous.number.saturating_add(1));
@@ -186,7 +186,19 @@ impl Generation {
         if let Some(adl) = &mut compilation.adl {
             adl.content = None;
         }
-        Self { number, compilation, plan, target, origins, nodes, warnings, trace_parent, settled, added_ports }
+        Self {
+            number,
+            compilation,
+            plan,
+            target,
+            origins,
+            nodes,
+            warnings,
+            trace_parent,
+            settled,
+            added_ports,
+            stores_no_groups: false,
+        }
     }
 
     /// The PEs of this generation with their origins, ascending id.
@@ -248,12 +260,16 @@ impl Generation {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// The stored form. The same generation gives the same bytes.
+    /// The stored form. The same generation gives the same bytes, and one that was read those that it was read from.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let (inputs, widths, rebalances) = match &self.target {
             Target::Submission { inputs } => (Some(inputs.clone()), BTreeMap::new(), false),
             Target::Resize { widths, rebalances } => (None, widths.clone(), *rebalances),
         };
+        let mut origins: Vec<Origin> = self.origins.values().cloned().collect();
+        if self.stores_no_groups {
+            origins.iter_mut().for_each(|origin| origin.group.clear());
+        }
         let stored = StoredGeneration {
             format: FORMAT,
             number: self.number,
@@ -262,7 +278,7 @@ impl Generation {
             inputs,
             widths,
             rebalances,
-            origins: self.origins.values().cloned().collect(),
+            origins,
             nodes: self.nodes.clone(),
             warnings: self.warnings.clone(),
             trace_parent: self.trace_parent.clone(),
@@ -306,9 +322,12 @@ impl Generation {
                 transport: if stored.transport { TransportSecurity::Tls12 } else { TransportSecurity::None },
             },
             added_ports: AddedPorts::of_stored(stored.added_ports),
+            stores_no_groups: false,
         };
         // An earlier frontend stored none. Pods that there are stay where they are: the next ones are put by them.
-        let mut groups = groups(&generation.plan, |pe| generation.is_put_by(pe.id));
+        let mut groups = groups(&generation.plan, |pe| generation.is_put_by(pe.id), |_| true);
+        let has_none = generation.origins.values().all(|origin| origin.group.is_empty());
+        generation.stores_no_groups = has_none && !groups.labels.is_empty();
         for (id, origin) in &mut generation.origins {
             origin.group = groups.labels.remove(id).unwrap_or_default();
         }
@@ -549,6 +568,35 @@ mod tests {
         assert_eq!(said(&read), [(1, label("y"), 0), alone(0, 0), alone(0, 0), (1, label("y"), 0)]);
         let next = [(Kept, &["x"][..]), (Kept, &["y"]), (Kept, &["y"]), (Kept, &["x", "y"])];
         assert_eq!(generation(Some(&read), &next).changes().restarted, 0);
+        assert_eq!(read.encode(), earlier.encode(), "chunks that somebody deletes are made again as they were");
+    }
+
+    #[test]
+    fn a_pe_that_is_brought_together_with_others_moves_though_the_text_is_taken_back_that_it_goes_for() {
+        use Fate::{Added, Kept, Restarted};
+        let generation = |previous: Option<&Generation>, pes: &[(Fate, &str, &[&str])]| {
+            let pes = (0..).zip(pes).map(|(id, (fate, runtime, tokens))| {
+                let co_locations = tokens.iter().map(|token| (*token).to_owned()).collect();
+                let placement = Some(Placement { co_locations, ..Placement::default() });
+                ProcessingElement { placement, ..pe(id, *fate, runtime, runtime) }
+            });
+            following(previous, pes.collect())
+        };
+        // what is wanted of PE 0: its text, and since when it is in another group
+        let wanted = |generation: &Generation| {
+            let origin = &generation.origins[&0];
+            (origin.runtime_id.clone(), origin.group.clone(), origin.joined)
+        };
+        let first: [(_, _, &[&str]); 3] = [(Added, "r0", &["x"]), (Added, "r", &["y"]), (Added, "r", &["y"])];
+        let first = generation(None, &first);
+        assert_eq!(wanted(&first), ("r0".to_owned(), String::new(), 0));
+        let (label, others) = (key(Kind::CoLocation, "y"), [(Kept, "r", &["y"][..]), (Kept, "r", &["y"])]);
+        // PE 3 connects them. Perhaps PE 0 still runs its first text when it is to run that again.
+        let [one, two] = others;
+        let second = generation(Some(&first), &[(Restarted, "r1", &["x"]), one, two, (Added, "r", &["x", "y"])]);
+        assert_eq!(wanted(&second), ("r1".to_owned(), label.clone(), 1));
+        let third = generation(Some(&second), &[(Restarted, "r0", &["x"]), one, two, (Kept, "r", &["x", "y"])]);
+        assert_eq!(wanted(&third), ("r0".to_owned(), label, 1));
     }
 
     #[test]

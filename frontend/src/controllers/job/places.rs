@@ -4,9 +4,8 @@
 //! PEs with a token of co-location in common, or with the same index of a host pool without hosts, run on one node. So
 //! do PEs that only others connect: with the tokens `x`, `x` and `y`, and `y`, all three do. They are a group.
 //!
-//! For the scheduler a group has one label. It puts a pod near another one only if that matches everything that the pod
-//! asks for; a pod that asked for both tokens of a PE would pass by those that have one of them. The label is that of
-//! one of the tokens, so a group with one token needs nothing more than the label of the token.
+//! For the scheduler a group has one label, which is that of one of the tokens: so a group with one token needs nothing
+//! more than the label of the token. The rule says why it is one.
 //!
 //! Knows: plans. Must not know: objects, what the scheduler is told.
 
@@ -20,7 +19,8 @@ use streams_proto::fusion::v1::{Fate, HostPool, Plan, ProcessingElement};
 pub(super) struct Groups {
     /// Key of the label of its group, by id of the PE. PEs are left out whose only token has this label.
     pub(super) labels: BTreeMap<u64, String>,
-    /// PEs that must move: they are in a group with others now that they were not put together with.
+    /// PEs that must move: they are in a group with others now that they were not put together with. Those that go
+    /// anyway are among them: should they not have gone when what they go for is taken back, they must move all the same.
     pub(super) moved: BTreeSet<u64>,
 }
 
@@ -79,9 +79,13 @@ pub(super) fn tokens(plan: &Plan, pe: &ProcessingElement) -> BTreeSet<String> {
 }
 
 /// The groups of a plan. `is_put_by` has the keys of the labels by which the pod of a PE was put together with others,
-/// if it is to stay where it is. As few of them move as possible: a group has the label by which most of its PEs were
-/// put.
-pub(super) fn groups(plan: &Plan, is_put_by: impl Fn(&ProcessingElement) -> BTreeSet<String>) -> Groups {
+/// `stays` whether the pod goes on if the group has such a label. As few of those move as possible: a group has the
+/// label by which most of them were put.
+pub(super) fn groups(
+    plan: &Plan,
+    is_put_by: impl Fn(&ProcessingElement) -> BTreeSet<String>,
+    stays: impl Fn(&ProcessingElement) -> bool,
+) -> Groups {
     let mut found = Groups::default();
     if !members(plan).any(has_several_tokens) {
         // Each group has one token.
@@ -92,7 +96,8 @@ pub(super) fn groups(plan: &Plan, is_put_by: impl Fn(&ProcessingElement) -> BTre
     for group in groups.iter().filter(|group| group.tokens.len() > 1) {
         let mut votes: BTreeMap<&str, usize> = group.tokens.iter().map(|token| (token.as_str(), 0)).collect();
         let put: Vec<_> = group.pes.iter().map(|pe| is_put_by(pe)).collect();
-        for label in put.iter().flatten() {
+        let counted = group.pes.iter().zip(&put).filter(|(pe, _)| stays(pe));
+        for label in counted.flat_map(|(_, put)| put) {
             let count = votes.entry(label.as_str()).or_default();
             *count = count.saturating_add(1);
         }
@@ -184,7 +189,7 @@ mod tests {
             let (_, put_by) = pes[usize::try_from(pe.id).unwrap()];
             put_by.iter().map(|token| label(token)).collect()
         };
-        let Groups { mut labels, moved } = groups(&plan, put_by);
+        let Groups { mut labels, moved } = groups(&plan, put_by, |_| true);
         let of = |pe: &ProcessingElement| {
             let own: Vec<String> = tokens(&plan, pe).into_iter().collect();
             labels.remove(&pe.id).unwrap_or_else(|| own.join(" "))
@@ -236,6 +241,6 @@ mod tests {
         let pools = vec![HostPool { index: 1, hosts, ..HostPool::default() }];
         let plan = Plan { processing_elements: vec![pe(0, &["x", "index 1"])], host_pools: pools, ..Plan::default() };
         assert_eq!(tokens(&plan, &plan.processing_elements[0]), [label("x")].into());
-        assert_eq!(groups(&plan, |_| BTreeSet::new()), Groups::default());
+        assert_eq!(groups(&plan, |_| BTreeSet::new(), |_| true), Groups::default());
     }
 }

@@ -117,8 +117,7 @@ impl Words<'_> {
         self.carry(key);
     }
 
-    /// The pod wants to be near those of its group, and nothing else: the scheduler would pass by pods that match one
-    /// of several terms only.
+    /// The pod wants to be near those of its group, and nothing else (rule placement-7).
     fn group(&mut self, key: &str) {
         self.near = [key.to_owned()].into();
         self.carry(key.to_owned());
@@ -196,6 +195,7 @@ fn nodes(placement: &Placement, pool: Option<&HostPoolSpec>) -> Option<NodeAffin
         Some(pool) => {
             let index = placement.pool.as_ref().and_then(|location| location.in_pool_index);
             let hosts = match (index, u64::try_from(pool.hosts.len())) {
+                // Plans that are stored may have an index that is refused by now: it counts on from the first host.
                 (Some(index), Ok(count)) if count > 0 => {
                     usize::try_from(index % count).ok().and_then(|chosen| pool.hosts.get(chosen)).into_iter().collect()
                 }
