@@ -1,7 +1,7 @@
 //! Warnings of nodes that an application names and that do not exist (rule placement-2). Pure.
 //!
-//! A node may join later, and nobody looks for it again: what a warning says stays true, and it is not shown once the
-//! PEs run that are to run there.
+//! A node may join later, and nobody looks for it until the job is compiled again: what a warning says stays true, and
+//! it is not shown once the PEs run that are to run there.
 //!
 //! Knows: plans. Must not know: how nodes are found.
 
@@ -11,6 +11,16 @@ use streams_proto::fusion::v1::{Plan, ProcessingElement, Warning};
 
 /// Why a warning is given, and why a submission fails that names an address.
 pub(super) const HOST_NOT_FOUND: &str = "HostNotFound";
+/// What is said before and after the name of a node.
+const WORDS: (&str, &str) =
+    ("there was no node ", " when the job was compiled; PEs that the application places there wait for it");
+/// The same if the nodes could not be seen.
+const WORDS_IF_UNSEEN: (&str, &str) = (
+    "it could not be seen whether there was a node ",
+    " when the job was compiled; if there is none, PEs that the application places there wait for it",
+);
+/// The same in the words of an earlier frontend, which jobs may have stored.
+const EARLIER_WORDS: (&str, &str) = ("there is no node ", "; PEs that the application places there wait for it");
 
 /// The hosts that a plan names.
 pub(super) fn named(plan: &Plan) -> BTreeSet<&str> {
@@ -20,15 +30,23 @@ pub(super) fn named(plan: &Plan) -> BTreeSet<&str> {
 
 /// No node has this name.
 pub(super) fn warning(host: &str) -> Warning {
-    let message = format!(
-        "there was no node {host} when the job was compiled; PEs that the application places there wait for it"
-    );
-    Warning { reason: HOST_NOT_FOUND.to_owned(), message }
+    in_words(WORDS, host)
+}
+
+/// Whether a node has this name could not be seen. Because of the warning it is looked for once more.
+pub(super) fn unseen(host: &str) -> Warning {
+    in_words(WORDS_IF_UNSEEN, host)
+}
+
+fn in_words((before, after): (&str, &str), host: &str) -> Warning {
+    Warning { reason: HOST_NOT_FOUND.to_owned(), message: format!("{before}{host}{after}") }
 }
 
 /// Whether the warning is about the node of this name.
 pub(super) fn is_about(warning: &Warning, host: &str) -> bool {
-    warning.reason == HOST_NOT_FOUND && warning.message.split([' ', ';']).any(|word| word == host)
+    let name = |(before, after): (&str, &str)| warning.message.strip_prefix(before)?.strip_suffix(after);
+    let mut names = [WORDS, WORDS_IF_UNSEEN, EARLIER_WORDS].into_iter().filter_map(name);
+    warning.reason == HOST_NOT_FOUND && names.any(|name| name == host)
 }
 
 /// PEs that are to run on the node that a warning is about, or may, by the position of the warning.
@@ -75,17 +93,20 @@ mod tests {
                 placed(3, Fate::Added, None, Some(None)),
                 placed(4, Fate::Added, None, Some(Some(1))),
                 placed(5, Fate::Added, None, None),
+                // Words of the message are names that nodes may have.
+                placed(6, Fate::Added, Some("node"), None),
+                placed(7, Fate::Added, Some("application"), None),
             ],
             host_pools: vec![HostPool { index: 1, hosts, ..HostPool::default() }],
             ..Plan::default()
         };
-        assert_eq!(named(&plan), ["node-1", "node-12"].into());
+        assert_eq!(named(&plan), ["application", "node", "node-1", "node-12"].into());
         let other = Warning { reason: "HostPoolSizeNotEnforced".to_owned(), message: "node-1".to_owned() };
         // As an earlier frontend has said it.
         let message = "there is no node node-12; PEs that the application places there wait for it".to_owned();
         let earlier = Warning { reason: HOST_NOT_FOUND.to_owned(), message };
-        let warnings = [warning("node-1"), other, warning("node-12"), warning("node-9"), earlier];
-        let expected = [(0, vec![0, 3]), (2, vec![1, 3, 4]), (3, vec![]), (4, vec![1, 3, 4])];
+        let warnings = [unseen("node-1"), other, warning("node-12"), warning("node-9"), earlier, warning("node")];
+        let expected = [(0, vec![0, 3]), (2, vec![1, 3, 4]), (3, vec![]), (4, vec![1, 3, 4]), (5, vec![6])];
         assert_eq!(waiting(&plan, &warnings), expected.into());
     }
 }

@@ -66,9 +66,10 @@ pub(super) fn check(
             return Err(WorkError::permanent("EnvironmentInvalid", message));
         }
     }
-    if let Some(host) =
-        missing_nodes::named(plan).into_iter().find(|host| host.parse::<IpAddr>().is_err() && !is_node_name(host))
-    {
+    // What a job has had from when nobody refused it does not keep it from being resized.
+    let known = previous.map(missing_nodes::named).unwrap_or_default();
+    let mut new_hosts = missing_nodes::named(plan).into_iter().filter(|host| !known.contains(host));
+    if let Some(host) = new_hosts.find(|host| host.parse::<IpAddr>().is_err() && !is_node_name(host)) {
         let message = format!("{host:?} is no address and no name that a node can have");
         return Err(WorkError::permanent("HostNameInvalid", message));
     }
@@ -266,6 +267,29 @@ mod tests {
                     assert_eq!(Err(error.reason.as_str()), expected, "{plan:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_job_that_has_a_host_of_no_node_is_resized_as_long_as_there_is_none_more() {
+        let with_pool = |hosts: &[&str]| {
+            let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+            let host_pools = vec![HostPool { name: "p".to_owned(), hosts, ..HostPool::default() }];
+            Plan { processing_elements: vec![planned_pe()], host_pools, ..Plan::default() }
+        };
+        // hosts in force, if the job runs; those of the plan -> what is said
+        type Hosts<'a> = &'a [&'a str];
+        let table: [(Option<Hosts<'_>>, Hosts<'_>, Option<&str>); 4] = [
+            (None, &["a", "NODE_B"], Some("\"NODE_B\" is no address")),
+            (Some(&["a", "NODE_B"]), &["a", "NODE_B"], None),
+            (Some(&["a", "NODE_B"]), &["NODE_B", "NODE_C"], Some("\"NODE_C\" is no address")),
+            (Some(&["a"]), &["a", "NODE_B"], Some("\"NODE_B\" is no address")),
+        ];
+        let settings = JobSettings { max_generation_mib: 1, ..JobSettings::default() };
+        for (previous, hosts, expected) in table {
+            let said = check("j", &with_pool(hosts), &settings, previous.map(with_pool).as_ref()).err();
+            assert_eq!(said.is_some(), expected.is_some(), "{previous:?} {hosts:?} {said:?}");
+            assert!(said.is_none_or(|said| said.message.starts_with(expected.unwrap())), "{previous:?} {hosts:?}");
         }
     }
 
