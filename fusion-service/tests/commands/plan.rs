@@ -170,6 +170,10 @@ fn arguments_and_files() {
     }
     failed(&work.run(&["--policy", "none"]), &["--policy"]);
     failed(&work.run(&["--replay", "nowhere.json"]), &["nowhere.json"]);
+    // A replay says itself where everything is.
+    for unused in [["--policy", "rebalance"], ["--closed-pe", "0"]] {
+        failed(&work.run(&["--replay", "nowhere.json", unused[0], unused[1]]), &[unused[0]]);
+    }
     let help = program().args(["plan", "--help"]).output().unwrap();
     assert_eq!(help.status.code(), Some(0));
     assert!(String::from_utf8(help.stdout).unwrap().contains("Examples:"));

@@ -9,9 +9,13 @@ const DOCKERFILE: &str = "deploy/Dockerfile";
 /// Folders with a kustomization, which lists all that is in them.
 const KUSTOMIZATIONS: [&str; 2] = ["deploy/base", "deploy/crds"];
 /// Documents that tell people what to type.
-const DOCUMENTS: [&str; 4] = ["README.md", "CONTRIBUTING.md", "deploy/README.md", OPERATIONS];
+const DOCUMENTS: [&str; 6] = ["README.md", "CONTRIBUTING.md", "deploy/README.md", OPERATIONS, SECURITY, SIZING];
 /// The document that says what is worth an alert.
 const OPERATIONS: &str = "docs/operations.md";
+/// The document that says who is let in where.
+const SECURITY: &str = "docs/security.md";
+/// The document that says by which figures options are chosen.
+const SIZING: &str = "docs/sizing.md";
 /// Chapters that list figures.
 const FIGURES: [&str; 4] =
     ["docs/rules/call.md", "docs/rules/consistent-region.md", "docs/rules/repository.md", "docs/rules/service.md"];
@@ -149,19 +153,20 @@ fn images_expose_the_ports_that_containers_have() {
 }
 
 #[test]
-fn figures_that_are_worth_an_alert_are_in_the_rules() {
+fn figures_that_are_worth_a_look_are_in_the_rules() {
     let figure = Regex::new(r"\b(?:streams_frontend|fusion)_[a-z_]*[a-z]\b").unwrap();
-    let operations = file(OPERATIONS);
     let words: BTreeSet<&str> = documents(&FIGURES).flat_map(|chapter| chapter.text.split('`')).collect();
     // Tables leave out what all names in them begin with.
     let beginnings = ["", "streams_frontend_", "streams_frontend_consistent_region_", "fusion_"];
     let (mut problems, mut count) = (Vec::new(), 0);
-    for found in figure.find_iter(&operations.text) {
-        count += 1;
-        let name = found.as_str().trim_end_matches("_bucket").trim_end_matches("_count");
-        let mut in_tables = beginnings.iter().filter_map(|beginning| name.strip_prefix(*beginning));
-        if !in_tables.any(|name| words.contains(name)) {
-            problems.push(format!("{}: {name}", operations.place(line_at(&operations.text, found.start()))));
+    for document in documents(&[OPERATIONS, SIZING]) {
+        for found in figure.find_iter(&document.text) {
+            count += 1;
+            let name = found.as_str().trim_end_matches("_bucket").trim_end_matches("_count");
+            let mut in_tables = beginnings.iter().filter_map(|beginning| name.strip_prefix(*beginning));
+            if !in_tables.any(|name| words.contains(name)) {
+                problems.push(format!("{}: {name}", document.place(line_at(&document.text, found.start()))));
+            }
         }
     }
     assert!(count > 10, "only {count} figures");

@@ -248,7 +248,7 @@ impl ChildBuilder<'_> {
         HostPoolSpec {
             job_name: self.job().to_owned(),
             index: pool.index,
-            name: condition::cut(&pool.name, NAME_MAX).to_owned(),
+            name: pool.name.clone(),
             membership_mode: if pool.exclusive { MembershipMode::Exclusive } else { MembershipMode::Shared },
             size: pool.size,
             hosts: pool.hosts.iter().map(|host| node(host, &generation.nodes).to_owned()).collect(),

@@ -40,7 +40,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub request: PathBuf,
     /// Replays one resize alone, from the state that this file describes (JSON), straight into the folder.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "closed_pes"])]
     pub replay: Option<PathBuf>,
     /// Where to write. Missing folders are made, files of the same name are replaced.
     #[arg(long, value_name = "FOLDER")]
