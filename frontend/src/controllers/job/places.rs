@@ -19,8 +19,8 @@ use streams_proto::fusion::v1::{Fate, HostPool, Plan, ProcessingElement};
 pub(super) struct Groups {
     /// Key of the label of its group, by id of the PE. PEs are left out whose only token has this label.
     pub(super) labels: BTreeMap<u64, String>,
-    /// PEs that must move: they are in a group with others now that they were not put together with. Those that go
-    /// anyway are among them: should they not have gone when what they go for is taken back, they must move all the same.
+    /// PEs that must move: they are in a group with others now that they were not put together with. Those that are
+    /// restarted anyway are among them: if that is taken back before they are, they must move all the same.
     pub(super) moved: BTreeSet<u64>,
 }
 

@@ -12,8 +12,8 @@ use streams_api::{JobStatus, ProcessingElement, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
 
-/// Adds them to the PEs that the committed generation has from before, as long as it is being rolled out. There are few,
-/// and only then is it of interest: a pod is read for each.
+/// Adds them to the PEs that the committed generation has from before, as long as it is being rolled out. There are
+/// few, and only then is it of interest: a pod is read for each.
 pub(super) fn add_to(
     children: &mut Children,
     mirrors: &Mirrors,

@@ -111,8 +111,8 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>, times: RollOutTimes) {
     });
 }
 
-/// Queues PEs that have let others go first. What they have to tell is all that is left to do, unless somebody waits for
-/// it: the next generation of their job is rolled out by what runs.
+/// Queues PEs that have let others go first. What they have to tell is all that is left to do, unless somebody waits
+/// for it: the next generation of their job is rolled out by what runs.
 fn wake_those_who_waited(submissions: &Submissions, queue: &Queue<Key>) {
     let queue = queue.clone();
     submissions.wake_by(move |pe, why| match why {

@@ -1,8 +1,8 @@
 //! Jobs that are yet to be committed for the first time, and PEs that let them go first (rule pe-20).
 //!
 //! In a crowd a PE does not say at once that its first pod runs: what other jobs of its namespace need for their pods
-//! goes first. When there is no such job any more, the PEs that have waited are looked at; and when its own job is to be
-//! brought to another generation, because that depends on what runs.
+//! goes first. When there is no such job any more, the PEs that have waited are looked at; and when their own job is to
+//! be brought to another generation, because that depends on what runs.
 //!
 //! Knows: jobs as the mirror shows them, names of PEs. Must not know: pods, whether there is a crowd.
 //!
