@@ -5,17 +5,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
-use k8s_openapi::api::core::v1::{Pod, Service};
-use kube::core::error_boundary::InvalidObject;
 use peak_alloc::PeakAlloc;
-use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use streams_api::ProcessingElement;
 use streams_frontend::controllers::LastSeen;
 use streams_frontend::mirrors::Mirrors;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes::watch::{ConfigMapMeta, Mirrored, Read, Watch, Wire, trimmed};
+use streams_kubernetes::watch::{Mirrored, Trim, Watch, trimmed};
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
@@ -201,15 +197,11 @@ fn growth(work: impl FnOnce()) -> usize {
 }
 
 /// Delivers an object of each PE to a mirror. Gives the bytes of their JSON after trimming.
-fn fill<W: Wire, K: Mirrored + Serialize>(
-    mirror: &Watch<K>,
-    object: impl Fn(usize, usize) -> Value,
-    read: Read<W, K>,
-) -> usize {
+fn fill<K: Mirrored>(mirror: &Watch<K>, object: impl Fn(usize, usize) -> Value, trim: Trim<K>) -> usize {
     let mut bytes = 0;
     for (job, pe) in (0..JOBS).flat_map(|job| (0..PES).map(move |pe| (job, pe))) {
-        let kept = |error: Box<InvalidObject>| panic!("{error}");
-        let trimmed = read(serde_json::from_value(object(job, pe)).unwrap()).unwrap_or_else(kept);
+        let mut trimmed: K = serde_json::from_value(object(job, pe)).unwrap();
+        trim(&mut trimmed);
         bytes += serde_json::to_vec(&trimmed).unwrap().len();
         mirror.insert(trimmed);
     }
@@ -223,15 +215,10 @@ fn what_is_kept_of_a_pe_takes_less_than_half_of_its_json() {
     let seen = LastSeen::of(&mirrors);
     let mut json = [0; 4];
     let grown = [
-        growth(|| {
-            json[0] =
-                fill(&mirrors.processing_elements, processing_element, trimmed::custom_resource::<ProcessingElement>)
-        }),
-        growth(|| json[1] = fill::<Pod, Pod>(&mirrors.pods, pod, trimmed::pod)),
-        growth(|| json[2] = fill::<Service, Service>(&mirrors.services, service, trimmed::service)),
-        growth(|| {
-            json[3] = fill::<ConfigMapMeta, ConfigMapMeta>(&mirrors.config_maps, config_map, trimmed::config_map)
-        }),
+        growth(|| json[0] = fill(&mirrors.processing_elements, processing_element, trimmed::custom_resource)),
+        growth(|| json[1] = fill(&mirrors.pods, pod, trimmed::pod)),
+        growth(|| json[2] = fill(&mirrors.services, service, trimmed::service)),
+        growth(|| json[3] = fill(&mirrors.config_maps, config_map, trimmed::config_map)),
     ];
     println!("| of a PE | JSON | heap | heap / JSON |\n|---|---|---|---|");
     let ratio = |grown: usize, json: usize| grown as f64 / json as f64;

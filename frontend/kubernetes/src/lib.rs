@@ -5,6 +5,7 @@
 //! | [`client`] | the stack that every call goes through: deadline, bounded retries, metrics | rules call-1 to call-3 |
 //! | [`client::configuration`] | which API server a program outside of a cluster talks to, and through which proxy | |
 //! | [`cluster`] | the interface (a trait) to the cluster: the verbs of the API server, the time, Events | |
+//! | [`delivered`] | an object as the API server delivers it, which perhaps cannot be read | rule call-6 |
 //! | [`error`] | errors of calls, one for each way to react | rule call-4 |
 //! | [`writer`] | writes: apply, create or match, compare-and-swap of a status, deletion | rules call-8 to call-11 |
 //! | [`ownership`] | before a write: which object controls the object, and whether it may be written to | rule call-8 |
@@ -26,6 +27,7 @@
 
 pub mod client;
 pub mod cluster;
+pub mod delivered;
 pub mod drift;
 pub mod error;
 pub mod events;

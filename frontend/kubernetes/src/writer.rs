@@ -66,7 +66,8 @@ impl<C: Cluster> Writer<'_, C> {
     /// The annotation `applied_hash` keeps the hash of what was applied last. `existing` is the object as a mirror
     /// shows it; if it says that the same desired state was applied last, and has it ([`drift`]), nothing is sent. If
     /// the mirror shows none, it is created, which costs the API server less than an apply. There may be one
-    /// nevertheless: the mirror is behind, or somebody took the label by which it is filtered. That one is asked for.
+    /// nevertheless: the mirror is behind, or cannot read it, or somebody took the label by which it is filtered. That
+    /// one is asked for.
     ///
     /// # Errors
     /// [`Error::Terminating`] and [`Error::Foreign`] from the object that is there, before anything is written to it;
@@ -88,11 +89,21 @@ impl<C: Cluster> Writer<'_, C> {
             Ok(created) => Ok(Applied::Written(Box::new(created))),
             Err(error) if is_already_exists(&error) => {
                 let key = Key::new(self.namespace, &desired.name_any());
-                let Some(existing) = self.cluster.get::<K>(&key).await? else {
-                    return Err(Error::Conflict { kind: K::kind(&()).into_owned(), name: desired.name_any() });
-                };
-                ensure_writable::<K>(existing.meta(), controller(desired.meta()))?;
-                self.change(&hashed, &existing).await
+                let conflict = || Error::Conflict { kind: K::kind(&()).into_owned(), name: desired.name_any() };
+                match self.cluster.get::<K>(&key).await {
+                    Ok(existing) => {
+                        let existing = existing.ok_or_else(conflict)?;
+                        ensure_writable::<K>(existing.meta(), controller(desired.meta()))?;
+                        self.change(&hashed, &existing).await
+                    }
+                    // What cannot be read can be written: it is enough to know whose it is.
+                    Err(kube::Error::SerdeError(_)) => {
+                        let existing = self.cluster.get_metadata::<K>(&key).await?.ok_or_else(conflict)?;
+                        ensure_writable::<K>(&existing, controller(desired.meta()))?;
+                        self.force(&hashed).await
+                    }
+                    Err(error) => Err(error.into()),
+                }
             }
             Err(error) => Err(written(&hashed, error)),
         }

@@ -7,6 +7,7 @@
 use super::error::BundleError;
 use super::hosts::Hosts;
 use k8s_openapi::api::core::v1::Secret;
+use streams_kubernetes::delivered::Delivered;
 use streams_kubernetes::error::with_causes;
 
 /// Key of the token.
@@ -37,8 +38,10 @@ impl BundleSecret {
         name: &str,
         default: &Hosts,
     ) -> Result<Self, BundleError> {
-        let api: kube::Api<Secret> = kube::Api::namespaced(kubernetes.clone(), namespace);
-        let secret = api.get_opt(name).await.map_err(|error| {
+        // A client would write what it cannot read into the log.
+        let api: kube::Api<Delivered<Secret>> = kube::Api::namespaced(kubernetes.clone(), namespace);
+        let secret = api.get_opt(name).await.and_then(|secret| secret.map(Delivered::readable).transpose());
+        let secret = secret.map_err(|error| {
             BundleError::transient("SecretUnreadable", format!("secret {name} cannot be read: {}", with_causes(&error)))
         })?;
         let secret =

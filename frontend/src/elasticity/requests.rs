@@ -10,6 +10,7 @@ use kube::{Api, Client, ResourceExt as _};
 use streams_api::resize::{KEY_MAX, name_of_key, new_name};
 use streams_api::{DesiredWidth, Job, JobStatus, Resize, ResizePolicy, ResizeSpec, names};
 use streams_kubernetes::Error;
+use streams_kubernetes::delivered::Delivered;
 use streams_kubernetes::error::{with_causes, written};
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_process::telemetry::{self, TraceContext};
@@ -80,8 +81,9 @@ pub(super) fn object(job: &Job, request: &ResizeRequest) -> Resize {
 
 /// The request of this name, as the API server has it.
 pub(super) async fn get(client: &Client, namespace: &str, name: &str) -> Result<Option<Resize>, Status> {
-    let api: Api<Resize> = Api::namespaced(client.clone(), namespace);
-    api.get_opt(name).await.map_err(from_kubernetes)
+    let api: Api<Delivered<Resize>> = Api::namespaced(client.clone(), namespace);
+    let found = api.get_opt(name).await.map_err(from_kubernetes)?;
+    found.map(Delivered::readable).transpose().map_err(from_kubernetes)
 }
 
 /// Refuses a key that is too long.

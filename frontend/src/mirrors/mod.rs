@@ -17,8 +17,7 @@ use self::job_changes::JobChanges;
 use futures::future;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::core::error_boundary::InvalidObject;
-use kube::core::{DeserializeGuard, ObjectMeta};
+use kube::core::ObjectMeta;
 use kube::{Client, Resource};
 use std::net::IpAddr;
 use std::panic::resume_unwind;
@@ -27,9 +26,7 @@ use streams_api::resize::RESIZES_MAX;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, Resize, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes::watch::{
-    ConfigMapMeta, Form, Index, Kept, Mirrored, Read, Scope, Timings, Watch, Wire, trimmed,
-};
+use streams_kubernetes::watch::{ConfigMapMeta, Form, Index, Kept, Mirrored, Scope, Timings, Trim, Watch, trimmed};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -85,14 +82,8 @@ impl<K: Mirrored> ByOwner<K> for Watch<K> {
 }
 
 /// A request to resize as its mirror keeps it.
-///
-/// # Errors
-/// The object is not of this kind's form: a newer version wrote it.
-pub(crate) fn request(wire: DeserializeGuard<Resize>) -> Result<Resize, Box<InvalidObject>> {
-    trimmed::custom_resource(wire).map(|mut request| {
-        trim_request(&mut request.metadata);
-        request
-    })
+pub(crate) fn request(request: &mut Resize) {
+    trim_request(&mut request.metadata);
 }
 
 /// Leaves of the metadata of a request what is read of it.
@@ -198,11 +189,11 @@ struct Watches<'a> {
 
 impl Watches<'_> {
     /// Fills a mirror with the objects that have this label.
-    fn begin<K: Mirrored, W: Wire>(&mut self, watch: &Watch<K>, selector: Option<&str>, read: Read<W, K>) {
+    fn begin<K: Mirrored>(&mut self, watch: &Watch<K>, selector: Option<&str>, trim: Trim<K>) {
         let (watch, client, scope, stop) = (watch.clone(), self.client.clone(), self.scope.clone(), self.stop.clone());
         let selector = selector.map(str::to_owned);
         self.tasks.spawn(async move {
-            watch.run(client, scope, selector.as_deref(), read, Timings::default(), stop).await;
+            watch.run(client, scope, selector.as_deref(), trim, Timings::default(), stop).await;
         });
     }
 }
@@ -248,6 +239,11 @@ pub struct Mirrors {
     pub(crate) job_changes: JobChanges,
 }
 
+/// The mirror of a kind that the job controller applies: what cannot be read is applied again.
+fn applied<K: Mirrored>(watch: Watch<K>) -> Watch<K> {
+    watch.written_again_by(names::ANNOTATION_APPLIED_HASH)
+}
+
 impl Mirrors {
     /// Empty mirrors that [`Mirrors::run`] fills.
     pub fn new(metrics: &Metrics) -> Self {
@@ -264,13 +260,13 @@ impl Mirrors {
         tell_of_part(&resizes, &job_changes);
         Self {
             jobs,
-            processing_elements: Watch::new(metrics, &INDEXES_OF_PES),
+            processing_elements: applied(Watch::new(metrics, &INDEXES_OF_PES)),
             parallel_regions,
             resizes,
-            host_pools: Watch::new(metrics, indexes()),
-            exports: Watch::new(metrics, indexes()),
-            imports: Watch::new(metrics, indexes()),
-            consistent_regions: Watch::new(metrics, indexes()),
+            host_pools: applied(Watch::new(metrics, indexes())),
+            exports: applied(Watch::new(metrics, indexes())),
+            imports: applied(Watch::new(metrics, indexes())),
+            consistent_regions: applied(Watch::new(metrics, indexes())),
             pods: Watch::new(metrics, &INDEXES_OF_PODS),
             services: Watch::new(metrics, indexes()),
             config_maps: Watch::new(metrics, indexes()),
@@ -322,7 +318,7 @@ impl Mirrors {
         // Users need not label their jobs; everything else is labelled by the job controller.
         watches.begin(&self.jobs, None, trimmed::custom_resource);
         watches.begin(&self.processing_elements, None, trimmed::custom_resource);
-        watches.begin(&self.parallel_regions, None, |wire| trimmed::managed(wire, "f:width"));
+        watches.begin(&self.parallel_regions, None, |region| trimmed::managed(region, "f:width"));
         watches.begin(&self.host_pools, None, trimmed::custom_resource);
         watches.begin(&self.resizes, None, request);
         watches.begin(&self.exports, None, trimmed::custom_resource);
@@ -391,19 +387,6 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
-
-    #[test]
-    fn an_object_of_another_form_is_an_error_with_its_name() {
-        let wire = serde_json::from_value(json!({
-            "apiVersion": "streams.ibm.com/v1", "kind": "Job",
-            "metadata": {"namespace": "n", "name": "j"},
-            "spec": {"bundle": {"name": "a.sab", "pullPolicy": "SomethingNew"}},
-        }))
-        .unwrap();
-        let error = trimmed::custom_resource::<Job>(wire).unwrap_err();
-        assert_eq!(error.metadata.name.as_deref(), Some("j"));
-        assert!(error.error.contains("SomethingNew"), "{}", error.error);
-    }
 
     #[tokio::test]
     async fn a_watch_that_ends_ends_the_others_unless_all_are_to_end() {

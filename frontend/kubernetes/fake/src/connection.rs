@@ -3,12 +3,14 @@
 use crate::error::broken;
 use crate::kind::Kind;
 use crate::select;
-use crate::server::{Announced, Call, Server, Verb, id, typed, value};
+use crate::server::{Announced, Call, Server, Verb, delivered, id, value};
 use crate::state::State;
 use futures::future::BoxFuture;
 use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
 use kube::api::{DeleteParams, ListParams};
-use kube::core::ObjectMeta;
+use kube::core::{ObjectMeta, PartialObjectMeta};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt;
 use std::pin::Pin;
@@ -193,6 +195,11 @@ fn of<K: Object>(verb: Verb, key: Key, manager: &str, body: Option<Value>) -> Ca
     Call { verb, kind: Kind::of::<K>().name, key, manager: manager.to_owned(), body }
 }
 
+/// An object of an answer.
+fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(object: Value) -> kube::Result<K> {
+    delivered(object).readable()
+}
+
 fn named<K: Object>(namespace: &str, object: &K) -> Key {
     Key::new(namespace, object.meta().name.as_deref().unwrap_or_default())
 }
@@ -222,11 +229,14 @@ impl Cluster for Connection {
         let found = self.call(of::<K>(Verb::Get, key.clone(), "", None), |state| {
             Ok(state.objects.get(&id::<K>(key)).map(|stored| stored.object.clone()))
         });
-        Ok(found.await?.map(typed))
+        found.await?.map(read).transpose()
     }
 
     async fn get_metadata<K: Object>(&self, key: &Key) -> kube::Result<Option<ObjectMeta>> {
-        Ok(self.get::<K>(key).await?.map(|object| object.meta().clone()))
+        let found = self.call(of::<K>(Verb::Get, key.clone(), "", None), |state| {
+            Ok(state.objects.get(&id::<K>(key)).map(|stored| stored.object.clone()))
+        });
+        Ok(found.await?.map(read::<PartialObjectMeta<K>>).transpose()?.map(|found| found.metadata))
     }
 
     async fn list<K: Object>(&self, namespace: Option<&str>, selection: &ListParams) -> kube::Result<Vec<K>> {
@@ -242,25 +252,25 @@ impl Cluster for Connection {
             });
             Ok(selected.cloned().collect::<Vec<_>>())
         });
-        Ok(found.await?.into_iter().map(typed).collect())
+        Ok(found.await?.into_iter().filter_map(|object| read(object).ok()).collect())
     }
 
     async fn create<K: Object>(&self, namespace: &str, Manager(manager): Manager, object: &K) -> kube::Result<K> {
         let (key, body) = (named(namespace, object), value(object));
         let call = of::<K>(Verb::Create, key.clone(), manager, Some(body.clone()));
-        self.call(call, |state| state.create(&id::<K>(&key), manager, body)).await.map(typed)
+        self.call(call, |state| state.create(&id::<K>(&key), manager, body)).await.and_then(read)
     }
 
     async fn replace<K: Object>(&self, Manager(manager): Manager, object: &K) -> kube::Result<K> {
         let (key, body) = (Key::of(object), value(object));
         let call = of::<K>(Verb::Replace, key.clone(), manager, Some(body.clone()));
-        self.call(call, |state| state.replace(&id::<K>(&key), manager, body)).await.map(typed)
+        self.call(call, |state| state.replace(&id::<K>(&key), manager, body)).await.and_then(read)
     }
 
     async fn replace_status<K: Object>(&self, Manager(manager): Manager, object: &K) -> kube::Result<K> {
         let (key, body) = (Key::of(object), value(object));
         let call = of::<K>(Verb::ReplaceStatus, key.clone(), manager, Some(body.clone()));
-        self.call(call, |state| state.replace_status(&id::<K>(&key), manager, body)).await.map(typed)
+        self.call(call, |state| state.replace_status(&id::<K>(&key), manager, body)).await.and_then(read)
     }
 
     async fn apply<K: Object>(
@@ -272,12 +282,12 @@ impl Cluster for Connection {
     ) -> kube::Result<K> {
         let (key, body) = (named(namespace, desired), value(desired));
         let call = of::<K>(Verb::Apply, key.clone(), manager, Some(body.clone()));
-        self.call(call, |state| state.apply(&id::<K>(&key), manager, body, conflicts)).await.map(typed)
+        self.call(call, |state| state.apply(&id::<K>(&key), manager, body, conflicts)).await.and_then(read)
     }
 
     async fn merge<K: Object>(&self, Manager(manager): Manager, key: &Key, patch: &Value) -> kube::Result<K> {
         let call = of::<K>(Verb::Merge, key.clone(), manager, Some(patch.clone()));
-        self.call(call, |state| state.merge(&id::<K>(key), manager, patch)).await.map(typed)
+        self.call(call, |state| state.merge(&id::<K>(key), manager, patch)).await.and_then(read)
     }
 
     async fn delete<K: Object>(&self, key: &Key, parameters: &DeleteParams) -> kube::Result<()> {

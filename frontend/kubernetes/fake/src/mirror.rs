@@ -2,19 +2,19 @@
 
 use crate::kind::Kind;
 use crate::select;
-use crate::server::Server;
+use crate::server::{Server, delivered};
 use crate::state::LogEntry;
-use kube::core::error_boundary::InvalidObject;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use streams_kubernetes::Key;
-use streams_kubernetes::watch::{Mirrored, Watch, Wire};
+use streams_kubernetes::delivered::Delivered;
+use streams_kubernetes::watch::{Mirrored, Trim, Watch};
 
 /// The connection between a server and a mirror: knows up to where the mirror has heard of changes.
 pub struct Mirror<K: Mirrored> {
     server: Server,
     watch: Watch<K>,
-    read: Box<dyn Fn(Value) -> K + Send + Sync>,
+    trim: Trim<K>,
     /// Selects by labels; an object that is not selected (any more) is not there.
     selector: Option<String>,
     delivered: usize,
@@ -22,26 +22,16 @@ pub struct Mirror<K: Mirrored> {
 
 impl<K: Mirrored> Mirror<K> {
     /// Fills the mirror with the objects that there are now; what happens from now on waits for [`Mirror::deliver`].
-    /// `read` makes of an object what is kept of it (one of [`trimmed`](streams_kubernetes::watch::trimmed)).
-    pub fn new<W: Wire>(server: &Server, watch: &Watch<K>, read: fn(W) -> Result<K, Box<InvalidObject>>) -> Self {
-        Self::selecting(server, watch, read, None)
+    /// `trim` leaves of an object what is kept of it (one of [`trimmed`](streams_kubernetes::watch::trimmed)).
+    pub fn new(server: &Server, watch: &Watch<K>, trim: Trim<K>) -> Self {
+        Self::selecting(server, watch, trim, None)
     }
 
     /// The same of the objects that a label selector selects.
-    #[allow(clippy::panic, reason = "a mistake of the test: it wrote an object that cannot be read")]
-    pub fn selecting<W: Wire>(
-        server: &Server,
-        watch: &Watch<K>,
-        read: fn(W) -> Result<K, Box<InvalidObject>>,
-        selector: Option<&str>,
-    ) -> Self {
+    pub fn selecting(server: &Server, watch: &Watch<K>, trim: Trim<K>, selector: Option<&str>) -> Self {
         let selector = selector.map(str::to_owned);
-        let read = move |object: Value| {
-            let wire = serde_json::from_value(object).unwrap_or_else(|error| panic!("{error}"));
-            read(wire).unwrap_or_else(|error| panic!("{error}"))
-        };
         let (server, watch) = (server.clone(), watch.clone());
-        let mut mirror = Self { server, watch, read: Box::new(read), selector, delivered: 0 };
+        let mut mirror = Self { server, watch, trim, selector, delivered: 0 };
         mirror.fill();
         mirror
     }
@@ -55,13 +45,13 @@ impl<K: Mirrored> Mirror<K> {
             let of_kind = state.objects.iter().filter(|(id, _)| id.kind == kind);
             of_kind.map(|(_, stored)| stored.object.clone()).filter(|object| self.selects(object)).collect()
         };
-        let objects: Vec<K> = objects.into_iter().map(&self.read).collect();
+        let objects: Vec<Delivered<K>> = objects.into_iter().map(delivered).collect();
         let listed: BTreeSet<Key> = objects.iter().map(Key::of).collect();
         for gone in self.watch.keys().into_iter().filter(|key| !listed.contains(key)) {
             self.watch.remove(&gone);
         }
         for object in objects {
-            self.watch.insert(object);
+            self.watch.deliver(object, self.trim);
         }
         self.watch.has_everything();
     }
@@ -80,9 +70,10 @@ impl<K: Mirrored> Mirror<K> {
         let count = changes.len();
         for change in changes {
             match change {
-                LogEntry::Written(object) if self.selects(&object) => self.watch.insert((self.read)(object)),
-                LogEntry::Written(object) => self.watch.remove(&Key::of(&(self.read)(object))),
-                LogEntry::Removed(object) => self.watch.remove(&Key::of(&(self.read)(object))),
+                LogEntry::Written(object) if self.selects(&object) => self.watch.deliver(delivered(object), self.trim),
+                LogEntry::Written(object) | LogEntry::Removed(object) => {
+                    self.watch.remove(&Key::of(&delivered::<K>(object)));
+                }
             }
         }
         count

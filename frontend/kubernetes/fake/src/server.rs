@@ -7,12 +7,14 @@ use crate::write::UNNAMED;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::DeleteParams;
 use kube::core::Status;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Object;
+use streams_kubernetes::delivered::Delivered;
 use streams_kubernetes::events::Notice;
 
 /// What a call does.
@@ -165,7 +167,7 @@ impl Server {
     /// The object of this name.
     pub fn get<K: Object>(&self, key: &Key) -> Option<K> {
         let object = self.state().objects.get(&id::<K>(key)).map(|stored| stored.object.clone())?;
-        Some(typed(object))
+        delivered(object).0.ok()
     }
 
     /// All objects of a kind, by namespace and name.
@@ -173,7 +175,7 @@ impl Server {
         let kind = Kind::of::<K>();
         let state = self.state();
         let objects = state.objects.iter().filter(|(id, _)| id.kind == kind);
-        objects.map(|(_, stored)| typed(stored.object.clone())).collect()
+        objects.filter_map(|(_, stored)| delivered(stored.object.clone()).0.ok()).collect()
     }
 
     /// Somebody creates this object. Unlike a call, it sets the status as well.
@@ -207,6 +209,11 @@ impl Server {
             *object = normal(&id.kind, value(&edited));
         });
         state.version() != version
+    }
+
+    /// The same of an object as JSON: what becomes of it may be something that cannot be read.
+    pub fn edit_json<K: Object>(&self, key: &Key, edit: impl FnOnce(&mut Value)) {
+        self.overwrite(&mut self.state(), &id::<K>(key), edit);
     }
 
     fn overwrite(&self, state: &mut State, id: &Id, edit: impl FnOnce(&mut Value)) -> Option<Value> {
@@ -292,7 +299,16 @@ pub(crate) fn value<K: Object>(object: &K) -> Value {
     serde_json::to_value(object).expect("an object is JSON")
 }
 
+/// An object as the API server delivers it: perhaps it cannot be read.
+#[allow(clippy::panic, reason = "whatever JSON it is, it is delivered")]
+pub(crate) fn delivered<K: DeserializeOwned>(object: Value) -> Delivered<K> {
+    match K::deserialize(&object) {
+        Ok(object) => Delivered(Ok(object)),
+        Err(_) => serde_json::from_value(object).unwrap_or_else(|error| panic!("{error}")),
+    }
+}
+
 #[allow(clippy::panic, reason = "a mistake of the test: it wrote an object that its own type does not read")]
-pub(crate) fn typed<K: Object>(object: Value) -> K {
+fn typed<K: Object>(object: Value) -> K {
     serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}"))
 }

@@ -1,8 +1,10 @@
-//! The real cluster, through a client.
+//! The real cluster, through a client. Objects are read as they are delivered ([`Delivered`]): what somebody has made of
+//! one of them keeps no other one from being read.
 
 use super::{Cluster, Conflicts, Manager, Object};
 use crate::Key;
-use crate::error::absent;
+use crate::delivered::Delivered;
+use crate::error::{absent, with_causes};
 use crate::events::{Events, Notice};
 use crate::gate::Gate;
 use crate::object_names::{check_namespace, check_object};
@@ -10,7 +12,7 @@ use http::HeaderValue;
 use http::header::ACCEPT;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ClusterResourceScope, NamespaceResourceScope, ObjectMeta, Request};
+use kube::core::{ClusterResourceScope, NamespaceResourceScope, ObjectMeta, PartialObjectMeta, Request};
 use kube::{Api, Client, Resource, ResourceExt};
 use std::fmt;
 use std::sync::LazyLock;
@@ -41,13 +43,24 @@ impl ApiServer {
         Self { client, events, gate }
     }
 
-    fn api<K: Object>(&self, namespace: Option<&str>) -> Api<K> {
+    fn api<K: Object>(&self, namespace: Option<&str>) -> Api<Delivered<K>> {
         <K::Scope as Reach>::api(self.client.clone(), namespace.unwrap_or_default())
     }
 
-    fn api_of<K: Object>(&self, object: &K) -> (Api<K>, String) {
-        let Key { namespace, name } = Key::of(object);
-        (self.api(Some(&namespace)), name.to_string())
+    /// Sends what `make` makes of the URL of the objects of a kind and this object. kube marks its calls by what they
+    /// are made as, and so are these.
+    async fn send<K: Object>(
+        &self,
+        namespace: &str,
+        made_as: &'static str,
+        object: &K,
+        make: impl FnOnce(Request, Vec<u8>) -> Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> kube::Result<K> {
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        let resource = Request::new(self.api::<K>(Some(namespace)).resource_url());
+        let mut request = make(resource, body).map_err(kube::Error::BuildRequest)?;
+        request.extensions_mut().insert(made_as);
+        self.gate.call(namespace, self.client.request::<Delivered<K>>(request)).await?.readable()
     }
 }
 
@@ -72,6 +85,11 @@ impl Reach for ClusterResourceScope {
 /// Whether there can be an object of this key. Some keys come of what others have written (rule call-31).
 fn can_exist(Key { namespace, name }: &Key) -> bool {
     (namespace.is_empty() || check_namespace(namespace).is_ok()) && check_object(name).is_ok()
+}
+
+/// Whoever lists objects goes on without one that cannot be read.
+fn left_out(error: &kube::Error) {
+    tracing::debug!(error = with_causes(error), "an object is left out of a list");
 }
 
 fn by(Manager(manager): Manager) -> PostParams {
@@ -109,16 +127,18 @@ impl Cluster for ApiServer {
             return Ok(None);
         }
         let api = self.api(Some(&key.namespace));
-        absent(self.gate.call(&key.namespace, api.get(&key.name)).await)
+        let found = absent(self.gate.call(&key.namespace, api.get(&key.name)).await)?;
+        found.map(Delivered::readable).transpose()
     }
 
     async fn get_metadata<K: Object>(&self, key: &Key) -> kube::Result<Option<ObjectMeta>> {
         if !can_exist(key) {
             return Ok(None);
         }
-        let api = self.api::<K>(Some(&key.namespace));
-        let found = absent(self.gate.call(&key.namespace, api.get_metadata(&key.name)).await)?;
-        Ok(found.map(|found| found.metadata))
+        // kube asks for the metadata of this type, and for nothing else.
+        let api: Api<Delivered<PartialObjectMeta<K>>> = <K::Scope as Reach>::api(self.client.clone(), &key.namespace);
+        let found = absent(self.gate.call(&key.namespace, api.get(&key.name)).await)?;
+        Ok(found.map(Delivered::readable).transpose()?.map(|found| found.metadata))
     }
 
     async fn list<K: Object>(&self, namespace: Option<&str>, selection: &ListParams) -> kube::Result<Vec<K>> {
@@ -133,11 +153,12 @@ impl Cluster for ApiServer {
         selection: &ListParams,
         mut look: impl FnMut(Vec<K>) + Send,
     ) -> kube::Result<()> {
-        let api = self.api(namespace);
+        let api = self.api::<K>(namespace);
         let mut parameters = selection.clone().limit(PAGE);
         loop {
             let page = self.gate.call(namespace.unwrap_or_default(), api.list(&parameters)).await?;
-            look(page.items);
+            let read = page.items.into_iter().map(Delivered::readable);
+            look(read.filter_map(|item| item.inspect_err(left_out).ok()).collect());
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
                 None => return Ok(()),
@@ -146,8 +167,7 @@ impl Cluster for ApiServer {
     }
 
     async fn create<K: Object>(&self, namespace: &str, manager: Manager, object: &K) -> kube::Result<K> {
-        let api = self.api(Some(namespace));
-        self.gate.call(namespace, api.create(&by(manager), object)).await
+        self.send(namespace, "create", object, |resource, body| resource.create(&by(manager), body)).await
     }
 
     async fn create_unread<K: Object>(&self, namespace: &str, manager: Manager, object: &K) -> kube::Result<()> {
@@ -159,13 +179,14 @@ impl Cluster for ApiServer {
     }
 
     async fn replace<K: Object>(&self, manager: Manager, object: &K) -> kube::Result<K> {
-        let (api, name) = self.api_of(object);
-        self.gate.call(&Key::of(object).namespace, api.replace(&name, &by(manager), object)).await
+        let Key { namespace, name } = Key::of(object);
+        self.send(&namespace, "replace", object, |resource, body| resource.replace(&name, &by(manager), body)).await
     }
 
     async fn replace_status<K: Object>(&self, manager: Manager, object: &K) -> kube::Result<K> {
-        let (api, name) = self.api_of(object);
-        self.gate.call(&Key::of(object).namespace, api.replace_status(&name, &by(manager), object)).await
+        let Key { namespace, name } = Key::of(object);
+        let make = |resource: Request, body| resource.replace_subresource("status", &name, &by(manager), body);
+        self.send(&namespace, "replace_status", object, make).await
     }
 
     async fn apply<K: Object>(
@@ -176,18 +197,21 @@ impl Cluster for ApiServer {
         conflicts: Conflicts,
     ) -> kube::Result<K> {
         let parameters = PatchParams { force: conflicts == Conflicts::Force, ..patch_by(manager) };
-        let (api, name) = (self.api(Some(namespace)), desired.name_any());
-        self.gate.call(namespace, api.patch(&name, &parameters, &Patch::Apply(desired))).await
+        let (api, name) = (self.api::<K>(Some(namespace)), desired.name_any());
+        self.gate.call(namespace, api.patch(&name, &parameters, &Patch::Apply(desired))).await?.readable()
     }
 
     async fn merge<K: Object>(&self, manager: Manager, key: &Key, patch: &serde_json::Value) -> kube::Result<K> {
-        let api = self.api(Some(&key.namespace));
-        self.gate.call(&key.namespace, api.patch(&key.name, &patch_by(manager), &Patch::Merge(patch))).await
+        let api = self.api::<K>(Some(&key.namespace));
+        self.gate.call(&key.namespace, api.patch(&key.name, &patch_by(manager), &Patch::Merge(patch))).await?.readable()
     }
 
     async fn delete<K: Object>(&self, key: &Key, parameters: &DeleteParams) -> kube::Result<()> {
-        let api = self.api::<K>(Some(&key.namespace));
-        self.gate.call(&key.namespace, api.delete(&key.name, parameters)).await.map(|_| ())
+        let resource = Request::new(self.api::<K>(Some(&key.namespace)).resource_url());
+        let mut request = resource.delete(&key.name, parameters).map_err(kube::Error::BuildRequest)?;
+        request.extensions_mut().insert("delete");
+        // The answer has the object, or how the deletion went. Nobody reads it.
+        self.gate.call(&key.namespace, self.client.request_text(request)).await.map(|_| ())
     }
 
     fn announce<K: Object>(&self, about: &K, notice: &Notice) {
@@ -252,5 +276,40 @@ mod tests {
             assert_eq!((found, found_metadata), (expected, expected), "{key}");
             assert_eq!(std::mem::take(&mut *asked.lock().unwrap()).len(), if expected { 2 } else { 0 }, "{key}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_others_have_made_of_an_object_keeps_no_other_one_from_being_read() {
+        let list = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{},"items":[
+            {"metadata":{"name":"a","managedFields":[{"manager":"m","time":"9999-12-31T23:59:59Z"}]}},
+            {"metadata":{"name":"b"},"data":7}, {"metadata":{"name":"c"}}]}"#;
+        let (server, _) = cluster(200, list);
+        let listed = server.list::<ConfigMap>(Some("n"), &ListParams::default()).await.unwrap();
+        assert_eq!(listed.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["a", "c"]);
+
+        let (server, _) = cluster(200, r#"{"kind":"ConfigMap","metadata":{"name":"b"},"data":7}"#);
+        let key = Key::new("n", "b");
+        let map = ConfigMap {
+            metadata: ObjectMeta { name: Some("b".into()), ..ObjectMeta::default() },
+            ..ConfigMap::default()
+        };
+        let manager = Manager("m");
+        for answer in [
+            server.get::<ConfigMap>(&key).await.map(|_| ()),
+            server.create("n", manager, &map).await.map(|_| ()),
+            server.replace(manager, &map).await.map(|_| ()),
+            server.apply("n", manager, &map, Conflicts::Force).await.map(|_| ()),
+            server.merge::<ConfigMap>(manager, &key, &serde_json::json!({})).await.map(|_| ()),
+        ] {
+            let error = answer.unwrap_err();
+            assert!(matches!(error, kube::Error::SerdeError(_)), "{error:?}");
+            assert!(error.to_string().contains("ConfigMap b cannot be read"), "{error}");
+        }
+        // What nobody reads of it is of no concern.
+        assert_eq!(
+            server.get_metadata::<ConfigMap>(&key).await.unwrap().and_then(|meta| meta.name).as_deref(),
+            Some("b")
+        );
+        server.delete::<ConfigMap>(&key, &DeleteParams::default()).await.unwrap();
     }
 }

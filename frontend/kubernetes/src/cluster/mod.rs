@@ -82,14 +82,15 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     /// (rule call-23).
     fn is_in_trouble(&self, namespace: &str) -> bool;
 
-    /// The object of this name; `None` if there is none (404).
+    /// The object of this name; `None` if there is none (404). One that cannot be read is an error of its own
+    /// ([`kube::Error::SerdeError`]), here and wherever an answer has an object.
     fn get<K: Object>(&self, key: &Key) -> impl Future<Output = kube::Result<Option<K>>> + Send;
 
     /// The metadata of the object of this name; `None` if there is none (404).
     fn get_metadata<K: Object>(&self, key: &Key) -> impl Future<Output = kube::Result<Option<ObjectMeta>>> + Send;
 
     /// The objects of a namespace, or of the cluster, that `selection` selects, by namespace and name. Long lists are
-    /// read page by page.
+    /// read page by page. Those that cannot be read are left out.
     fn list<K: Object>(
         &self,
         namespace: Option<&str>,

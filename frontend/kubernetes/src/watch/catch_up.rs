@@ -7,12 +7,11 @@
 //! Knows: versions of objects. Must not know: who leads.
 
 use super::{Key, Mirrored, PAGE, Scope, Watch};
+use crate::delivered::Delivered;
 use kube::api::ListParams;
-use kube::core::ObjectMeta;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::core::{ObjectMeta, PartialObjectMeta};
+use kube::{Api, Client, Resource};
 use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::sync::PoisonError;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -41,9 +40,7 @@ impl<K: Mirrored> Watch<K> {
             }
         }
     }
-}
 
-impl<K: Mirrored + Clone + Debug> Watch<K> {
     /// Waits until the mirror shows each object of this scope as it was when this began, or as it was later.
     ///
     /// # Errors
@@ -70,26 +67,25 @@ impl<K: Mirrored + Clone + Debug> Watch<K> {
 
     /// The version that was delivered last, also of an object that cannot be read: it is not waited for.
     fn version_of(&self, key: &Key) -> u64 {
-        let unreadable = self.shared.unreadable.read().unwrap_or_else(PoisonError::into_inner).get(key).copied();
+        let unreadable = self.unreadable().version(key);
         let shown = self.kept(key).and_then(|kept| kept.metadata()).map_or(0, |metadata| version(&metadata));
         shown.max(unreadable.unwrap_or_default())
     }
 }
 
 /// The objects of this scope as they are at this moment.
-async fn versions<K: Mirrored + Clone + Debug>(client: &Client, scope: &Scope) -> kube::Result<BTreeMap<Key, u64>> {
+async fn versions<K: Mirrored>(client: &Client, scope: &Scope) -> kube::Result<BTreeMap<Key, u64>> {
     let mut versions = BTreeMap::new();
     for part in scope.parts() {
-        let api: Api<K> = match part {
+        // kube asks for the metadata of this type, and for nothing else.
+        let api: Api<Delivered<PartialObjectMeta<K>>> = match part {
             Some(namespace) => Api::namespaced(client.clone(), namespace),
             None => Api::all(client.clone()),
         };
         let mut parameters = ListParams::default().limit(PAGE);
         loop {
-            let page = api.list_metadata(&parameters).await?;
-            versions.extend(page.items.iter().map(|object| {
-                (Key::new(&object.namespace().unwrap_or_default(), &object.name_any()), version(object.meta()))
-            }));
+            let page = api.list(&parameters).await?;
+            versions.extend(page.items.iter().map(|object| (Key::of(object), version(object.meta()))));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
                 None => break,

@@ -13,7 +13,8 @@
 //!   is begun anew (rule call-18).
 //! * Objects are trimmed before they are kept ([`trimmed`]): nothing may be applied from a mirror. What is left of them
 //!   is kept as compressed JSON ([`Kept`]) and read by whoever asks for it.
-//! * An object that cannot be read (written by a newer version) keeps its last readable state, and is counted.
+//! * An object that cannot be read (a newer version wrote it, or somebody something) keeps its last readable state, and
+//!   is counted; all others are read.
 
 mod catch_up;
 mod kept;
@@ -23,6 +24,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 pub mod trimmed;
+mod unreadable;
 
 pub use self::catch_up::version;
 pub use self::kept::{Form, Kept};
@@ -31,22 +33,24 @@ use self::pulse::Pulse;
 pub use self::pulse::Timings;
 use self::store::{Arrival, Replacement, Store};
 pub use self::trimmed::ConfigMapMeta;
+use self::unreadable::UnreadableObjects;
 use super::Key;
+use super::delivered::{Delivered, Unreadable};
 use super::error::with_causes;
 use super::queue::{Queue, QueueKey};
 use crate::metrics::{Metrics, WatchLabels};
 use futures::{Stream, StreamExt, future};
 use kube::core::NamespaceResourceScope;
-use kube::core::error_boundary::InvalidObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::ResetTimerBackoff;
 use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
 use kube::{Api, Client};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 use tokio::sync::watch as latest;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Objects of a page when all are listed. An object has up to 1.5 MiB, and its author may make as many as etcd takes:
@@ -115,10 +119,13 @@ struct SharedWatch<K: 'static> {
     departure_subscribers: RwLock<Vec<DepartureSubscriber<K>>>,
     synced: latest::Sender<bool>,
     changes: latest::Sender<u64>,
-    /// Versions of objects that cannot be read, as they were delivered.
-    unreadable: RwLock<BTreeMap<Key, u64>>,
+    unreadable: Mutex<UnreadableObjects>,
+    /// The annotation that what cannot be read loses.
+    written_again_by: OnceLock<&'static str>,
     /// One for each watch of this kind.
     pulses: RwLock<Vec<Pulse>>,
+    /// Since when the list fails, of each watch of this kind that begins with one.
+    unlisted: Mutex<BTreeMap<Option<String>, Instant>>,
     metrics: Metrics,
     label: WatchLabels,
 }
@@ -145,12 +152,21 @@ impl<K: Mirrored> Watch<K> {
             departure_subscribers: RwLock::new(Vec::new()),
             synced: latest::Sender::new(false),
             changes: latest::Sender::new(0),
-            unreadable: RwLock::default(),
+            unreadable: Mutex::default(),
+            written_again_by: OnceLock::new(),
             pulses: RwLock::new(Vec::new()),
+            unlisted: Mutex::default(),
             metrics: metrics.clone(),
             label: WatchLabels { kind: K::kind(&()).into_owned() },
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// What cannot be read any more loses this annotation in its last readable state: whoever writes objects of this
+    /// kind, and tells by the annotation what was written last, finds that this one is to be written again.
+    pub fn written_again_by(self, annotation: &'static str) -> Self {
+        let _ = self.shared.written_again_by.set(annotation);
+        self
     }
 
     /// The object of this name.
@@ -246,10 +262,16 @@ impl<K: Mirrored> Watch<K> {
         *self.shared.synced.borrow()
     }
 
-    /// How long nothing was heard of the API server, at most: with several watches, of the one that is silent longest.
+    /// How long nothing was heard of the API server, or no list could be read, at most: with several watches, of the one
+    /// of which that is true for the longest time.
     pub fn silence(&self) -> Duration {
         let pulses = self.shared.pulses.read().unwrap_or_else(PoisonError::into_inner);
-        pulses.iter().map(Pulse::silence).max().unwrap_or_default()
+        pulses.iter().map(Pulse::silence).max().unwrap_or_default().max(self.unlisted_for())
+    }
+
+    /// How long no list could be read: what was heard meanwhile says nothing of the objects.
+    fn unlisted_for(&self) -> Duration {
+        self.unlisted().values().map(Instant::elapsed).max().unwrap_or_default()
     }
 
     /// The kind, and why the mirror must not be relied on, if so: it is not filled yet, or too old (rule call-18).
@@ -257,6 +279,8 @@ impl<K: Mirrored> Watch<K> {
         let silence = self.silence();
         let problem = if !self.is_synced() {
             Some("not filled yet".to_owned())
+        } else if self.unlisted_for() > timings.too_old_after {
+            Some(format!("cannot be listed for {} s", self.unlisted_for().as_secs()))
         } else if silence > timings.too_old_after {
             Some(format!("nothing heard for {} s", silence.as_secs()))
         } else {
@@ -271,18 +295,18 @@ impl<K: Mirrored> Watch<K> {
         let _ = self.shared.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Fills the mirror and keeps it filled until `stop`. `selector` is a label selector; `read` makes of an object as
-    /// it arrives what is kept of it (one of [`trimmed`]).
+    /// Fills the mirror and keeps it filled until `stop`. `selector` is a label selector; `trim` leaves of an object what
+    /// is kept of it (one of [`trimmed`]).
     ///
-    /// Failures are counted and tried again after 0.2 s doubling to 2 s; the first of several in a row is logged. A
-    /// call that the API server ended, that has fallen silent, or whose version is too old, is made again without
-    /// losing anything.
-    pub async fn run<W: Wire>(
+    /// Failures are counted and tried again after 0.2 s doubling to 2 s, or later if the API server says so; the first
+    /// of several in a row is logged. A call that the API server ended, that has fallen silent, or whose version is too
+    /// old, is made again without losing anything.
+    pub async fn run(
         &self,
         client: Client,
         scope: Scope,
         selector: Option<&str>,
-        read: Read<W, K>,
+        trim: Trim<K>,
         timings: Timings,
         stop: CancellationToken,
     ) {
@@ -296,7 +320,7 @@ impl<K: Mirrored> Watch<K> {
         let filled = latest::Sender::new(0usize);
         let watches = parts.iter().zip(&pulses).map(|(part, pulse)| {
             let client = pulse.of_calls(client.clone(), timings);
-            let api: Api<W> = match part {
+            let api: Api<Delivered<K>> = match part {
                 Some(namespace) => Api::namespaced(client, namespace),
                 None => Api::all(client),
             };
@@ -307,7 +331,7 @@ impl<K: Mirrored> Watch<K> {
                 .without_max_times();
             let back_off = ResetTimerBackoff::new(ExponentialBackoff::from(back_off), Duration::from_secs(60));
             let events = watcher(api, config.clone()).backoff(back_off);
-            self.follow(*part, events, read, &filled, parts.len())
+            self.follow(*part, events, trim, &filled, parts.len())
         });
         tokio::select! {
             _ = future::join_all(watches) => {}
@@ -317,11 +341,11 @@ impl<K: Mirrored> Watch<K> {
 
     /// Puts the events of one watch into the mirror. `filled` counts the watches of this kind that have been filled
     /// once.
-    async fn follow<W: Wire>(
+    async fn follow(
         &self,
         namespace: Option<&str>,
-        events: impl Stream<Item = watcher::Result<Event<W>>> + Send,
-        read: Read<W, K>,
+        events: impl Stream<Item = watcher::Result<Event<Delivered<K>>>> + Send,
+        trim: Trim<K>,
         filled: &latest::Sender<usize>,
         parts: usize,
     ) {
@@ -336,11 +360,12 @@ impl<K: Mirrored> Watch<K> {
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(object)) => {
-                    listed.push(self.keep(read(object)).map(|object| self.arrival(Arc::new(object))))
+                    listed.push(self.read(object, trim).map(|object| self.arrival(Arc::new(object))))
                 }
                 Ok(Event::InitDone) => {
                     let listed = std::mem::take(&mut listed);
-                    self.forget_unreadable_but(namespace, listed.iter().filter_map(|listed| listed.as_ref().err()));
+                    self.unlisted().remove(&namespace.map(str::to_owned));
+                    self.unreadable().retain(namespace, listed.iter().filter_map(|listed| listed.as_ref().err()));
                     self.publish(|store| store.replace(namespace, listed), Departure::Vanished, None);
                     if std::mem::take(&mut first) {
                         filled.send_modify(|count| *count += 1);
@@ -349,28 +374,22 @@ impl<K: Mirrored> Watch<K> {
                         }
                     }
                 }
-                Ok(Event::Apply(object)) => {
-                    if let Ok(object) = self.keep(read(object)) {
+                Ok(Event::Apply(object)) => self.deliver(object, trim),
+                Ok(Event::Delete(object)) => {
+                    let key = Key::of(&object);
+                    // The state at the end may be another one than the last that was told.
+                    if let Ok(mut object) = object.0 {
+                        trim(&mut object);
                         self.insert(object);
                     }
-                }
-                Ok(Event::Delete(object)) => {
-                    let key = match self.keep(read(object)) {
-                        Ok(object) => {
-                            let key = Key::of(&object);
-                            // The state at the end may be another one than the last that was told.
-                            self.insert(object);
-                            key
-                        }
-                        Err(key) => {
-                            self.shared.unreadable.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
-                            key
-                        }
-                    };
+                    self.unreadable().forget(&key);
                     self.remove(&key);
                 }
                 Err(error) => {
                     self.shared.metrics.watch_errors.get_or_create(&self.shared.label).inc();
+                    if matches!(error, watcher::Error::InitialListFailed(_)) {
+                        self.unlisted().entry(namespace.map(str::to_owned)).or_insert_with(Instant::now);
+                    }
                     let (kind, text) = (&self.shared.label.kind, with_causes(&error));
                     // An expired version is how a watch that was away for long begins anew.
                     if std::mem::replace(&mut failing, true) || is_expired(&error) {
@@ -383,37 +402,45 @@ impl<K: Mirrored> Watch<K> {
         }
     }
 
-    /// The object that was read; or the key of one that cannot be read.
-    fn keep(&self, read: Result<K, Box<InvalidObject>>) -> Result<K, Key> {
-        let mut versions = self.shared.unreadable.write().unwrap_or_else(PoisonError::into_inner);
-        if let Ok(object) = &read
-            && !versions.is_empty()
-        {
-            versions.remove(&Key::of(object));
+    /// What is kept of an object; or the key of one that cannot be read.
+    fn read(&self, delivered: Delivered<K>, trim: Trim<K>) -> Result<K, Key> {
+        let key = Key::of(&delivered);
+        match delivered.0 {
+            Ok(mut object) => {
+                self.unreadable().forget(&key);
+                trim(&mut object);
+                Ok(object)
+            }
+            Err(unreadable) => {
+                self.cannot_read(&key, &unreadable);
+                Err(key)
+            }
         }
-        read.map_err(|unreadable| {
-            self.shared.metrics.unreadable_objects.get_or_create(&self.shared.label).inc();
-            let key = Key::new(
-                unreadable.metadata.namespace.as_deref().unwrap_or_default(),
-                unreadable.metadata.name.as_deref().unwrap_or_default(),
-            );
-            tracing::error!(kind = %self.shared.label.kind, %key, error = %unreadable, "object cannot be read");
-            versions.insert(key.clone(), version(&unreadable.metadata));
-            drop(versions);
-            // Who waits for the object hears that it has come.
-            self.shared.changes.send_modify(|number| *number = number.wrapping_add(1));
-            key
-        })
     }
 
-    /// Nothing is kept of unreadable objects of this scope that a list does not have any more.
-    fn forget_unreadable_but<'a>(&self, namespace: Option<&str>, listed: impl Iterator<Item = &'a Key>) {
-        let mut versions = self.shared.unreadable.write().unwrap_or_else(PoisonError::into_inner);
-        if !versions.is_empty() {
-            let listed: BTreeSet<&Key> = listed.collect();
-            let is_elsewhere = |key: &Key| namespace.is_some_and(|namespace| *key.namespace != *namespace);
-            versions.retain(|key, _| is_elsewhere(key) || listed.contains(key));
+    /// An object cannot be read: its last readable state stays, if it is one of this object.
+    fn cannot_read(&self, key: &Key, unreadable: &Unreadable) {
+        let kind = &self.shared.label.kind;
+        self.shared.metrics.unreadable_objects.get_or_create(&self.shared.label).inc();
+        if self.unreadable().note(key, version(&unreadable.metadata), Instant::now()) {
+            tracing::error!(%kind, %key, error = %unreadable, "object cannot be read");
+        } else {
+            tracing::debug!(%kind, %key, error = %unreadable, "object cannot be read");
         }
+        if let Some(shown) = self.get(key) {
+            let uid = &unreadable.metadata.uid;
+            if uid.is_some() && *uid != shown.meta().uid {
+                self.publish(|store| store.delete(key), Departure::Vanished, None);
+            } else if let Some(annotation) = self.shared.written_again_by.get() {
+                let mut shown = K::clone(&shown);
+                let annotations = shown.meta_mut().annotations.as_mut();
+                if annotations.is_some_and(|annotations| annotations.remove(*annotation).is_some()) {
+                    self.insert(shown);
+                }
+            }
+        }
+        // Who waits for the object hears that it has come.
+        self.shared.changes.send_modify(|number| *number = number.wrapping_add(1));
     }
 
     /// `departure` is how objects go that the change takes out; `arrived` is the object if the change brings just one.
@@ -455,6 +482,14 @@ impl<K: Mirrored> Watch<K> {
         Store::arrival(self.shared.indexes, self.shared.packer.as_ref(), object)
     }
 
+    fn unreadable(&self) -> MutexGuard<'_, UnreadableObjects> {
+        self.shared.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unlisted(&self) -> MutexGuard<'_, BTreeMap<Option<String>, Instant>> {
+        self.shared.unlisted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn store(&self) -> RwLockReadGuard<'_, Store<K>> {
         // A panic while the lock is held leaves a mirror that the next list replaces.
         self.shared.store.read().unwrap_or_else(PoisonError::into_inner)
@@ -473,6 +508,13 @@ impl<K: Mirrored> Watch<K> {
     /// A mirror that is filled by hand has everything that there is.
     pub fn has_everything(&self) {
         self.shared.synced.send_replace(true);
+    }
+
+    /// An object arrives, or one that cannot be read.
+    pub fn deliver(&self, object: Delivered<K>, trim: Trim<K>) {
+        if let Ok(object) = self.read(object, trim) {
+            self.insert(object);
+        }
     }
 
     /// Puts an object into the mirror as if it had been delivered.
@@ -497,6 +539,8 @@ pub trait Mirrored:
     kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + serde::Serialize
     + serde::de::DeserializeOwned
+    + Clone
+    + Debug
     + Send
     + Sync
     + 'static
@@ -506,31 +550,13 @@ impl<T> Mirrored for T where
     T: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + serde::Serialize
         + serde::de::DeserializeOwned
+        + Clone
+        + Debug
         + Send
         + Sync
         + 'static
 {
 }
 
-/// Makes of an object as it arrives what is kept of it, or says why it cannot be read.
-pub type Read<W, K> = fn(W) -> Result<K, Box<InvalidObject>>;
-
-/// What an object must be able to do to arrive; a bound with a name.
-pub trait Wire:
-    kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + serde::de::DeserializeOwned
-    + Clone
-    + Debug
-    + Send
-    + 'static
-{
-}
-impl<T> Wire for T where
-    T: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + serde::de::DeserializeOwned
-        + Clone
-        + Debug
-        + Send
-        + 'static
-{
-}
+/// Leaves of an object what is kept of it.
+pub type Trim<K> = fn(&mut K);

@@ -26,6 +26,21 @@ fn flow(service: &Service) -> Option<String> {
     service.metadata.labels.as_ref()?.get("flow").cloned()
 }
 
+/// Events as a watch tells them.
+fn told(
+    events: impl IntoIterator<Item = Event<Service>>,
+) -> impl Stream<Item = watcher::Result<Event<Delivered<Service>>>> {
+    stream::iter(events.into_iter().collect::<Vec<_>>()).map(|event| {
+        Ok(match event {
+            Event::Apply(object) => Event::Apply(Delivered(Ok(object))),
+            Event::Delete(object) => Event::Delete(Delivered(Ok(object))),
+            Event::Init => Event::Init,
+            Event::InitApply(object) => Event::InitApply(Delivered(Ok(object))),
+            Event::InitDone => Event::InitDone,
+        })
+    })
+}
+
 /// The names in the mirror and the keys that were woken after each group of events.
 async fn play(groups: Vec<Vec<Event<Service>>>) -> Vec<(Vec<String>, Vec<String>)> {
     let metrics = Metrics::new("test");
@@ -35,7 +50,7 @@ async fn play(groups: Vec<Vec<Event<Service>>>) -> Vec<(Vec<String>, Vec<String>
     watch.wake(&queue, |service| [Key::of(service)]);
     let mut results = Vec::new();
     for group in groups {
-        watch.follow(None, stream::iter(group.into_iter().map(Ok)), trimmed::service, &filled, 1).await;
+        watch.follow(None, told(group), trimmed::service, &filled, 1).await;
         let names = watch.keys().iter().map(ToString::to_string).collect();
         let mut woken = Vec::new();
         while queue.depth() > 0 {
@@ -189,7 +204,7 @@ async fn what_is_gone_was_deleted_or_has_vanished() {
     let deleted = [Event::Delete(service("n", "a", "7"))];
     let events = first.into_iter().chain(deleted).chain(second);
     let filled = latest::Sender::new(0);
-    watch.follow(None, stream::iter(events.map(Ok)), trimmed::service, &filled, 1).await;
+    watch.follow(None, told(events), trimmed::service, &filled, 1).await;
     // The deleted one as it was at the end.
     let expected = [("n/a", "7", Departure::Deleted), ("n/b", "1", Departure::Vanished)];
     let expected = expected.map(|(key, version, how)| (key.to_owned(), Some(version.to_owned()), how));
@@ -202,7 +217,7 @@ async fn a_kind_is_synced_when_every_namespace_is() {
     let filled = latest::Sender::new(0);
     for (namespace, synced) in [("m", false), ("n", true)] {
         let events = vec![Event::Init, Event::InitApply(service(namespace, "a", "1")), Event::InitDone];
-        watch.follow(Some(namespace), stream::iter(events.into_iter().map(Ok)), trimmed::service, &filled, 2).await;
+        watch.follow(Some(namespace), told(events), trimmed::service, &filled, 2).await;
         assert_eq!(watch.is_synced(), synced, "{namespace}");
     }
     assert_eq!(watch.keys().len(), 2);
@@ -276,28 +291,150 @@ async fn a_mirror_is_brought_up_to_a_moment_and_not_further() {
     }
 }
 
+/// A version of an object that cannot be read.
+fn unreadable(name: &str, uid: Option<&str>, version: &str) -> Delivered<Service> {
+    let mut metadata = service("n", name, version).metadata;
+    metadata.uid = uid.map(str::to_owned);
+    Delivered(Err(Box::new(Unreadable { reason: "of another form".to_owned(), metadata })))
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_object_that_cannot_be_read_is_not_waited_for() {
-    fn unreadable(service: Service) -> Result<Service, Box<InvalidObject>> {
-        Err(Box::new(InvalidObject { error: "of another form".to_owned(), metadata: service.metadata }))
-    }
     let watch = Watch::filled(&INDEXES, [service("n", "a", "5")]);
     let (client, filled) = (lists(&[&[("a", "7")]]), latest::Sender::new(0));
     let caught_up = watch.catch_up(&client, &Scope::All);
-    let told = async {
+    let told_later = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let events = stream::iter([Ok(Event::Apply(service("n", "a", "7")))]);
-        watch.follow(None, events, unreadable, &filled, 1).await;
+        let events = stream::iter([Ok(Event::Apply(unreadable("a", None, "7")))]);
+        watch.follow(None, events, trimmed::service, &filled, 1).await;
     };
     // What nobody can read and was deleted while the connection was lost is forgotten.
-    let gone = stream::iter([Ok(Event::Apply(service("n", "gone", "3"))), Ok(Event::Init), Ok(Event::InitDone)]);
-    watch.follow(None, gone, unreadable, &filled, 1).await;
-    assert!(watch.shared.unreadable.read().unwrap().is_empty());
+    let gone = [Event::Apply(unreadable("gone", None, "3")), Event::Init, Event::InitDone];
+    watch.follow(None, stream::iter(gone.map(Ok)), trimmed::service, &filled, 1).await;
+    assert_eq!(watch.unreadable().version(&Key::new("n", "gone")), None);
     watch.insert(service("n", "a", "5"));
-    let both = future::join(caught_up, told);
+    let both = future::join(caught_up, told_later);
     tokio::time::timeout(Duration::from_millis(500), both).await.unwrap().0.unwrap();
     assert_eq!(watch.get(&Key::new("n", "a")), Some(Arc::new(service("n", "a", "5"))), "its last readable state");
     // Somebody has corrected it.
-    watch.follow(None, stream::iter([Ok(Event::Apply(service("n", "a", "8")))]), trimmed::service, &filled, 1).await;
-    assert!(watch.shared.unreadable.read().unwrap().is_empty());
+    watch.follow(None, told([Event::Apply(service("n", "a", "8"))]), trimmed::service, &filled, 1).await;
+    assert_eq!(watch.unreadable().version(&Key::new("n", "a")), None);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_to_be_written_again() {
+    let applied = |name: &str, uid: &str| {
+        let mut service = service("n", name, "1");
+        service.metadata.uid = Some(uid.to_owned());
+        service.metadata.annotations = Some([("hash", "h"), ("other", "x")].map(|(k, v)| (k.into(), v.into())).into());
+        service
+    };
+    let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &INDEXES).written_again_by("hash");
+    let filled = latest::Sender::new(0);
+    let events = ["a", "b", "c"].map(|name| Event::Apply(applied(name, "u")));
+    watch.follow(None, told(events), trimmed::service, &filled, 1).await;
+    let told_of = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = Arc::clone(&told_of);
+    watch.subscribe(move |service: &Service| log.lock().unwrap().push(Key::of(service).name.to_string()));
+    told_of.lock().unwrap().clear();
+    let events = [
+        Event::Apply(unreadable("a", Some("u"), "2")),
+        // Again and again: nobody is woken by that.
+        Event::Apply(unreadable("a", Some("u"), "3")),
+        // Another object has the name now.
+        Event::Apply(unreadable("b", Some("v"), "2")),
+        Event::Delete(unreadable("c", Some("u"), "2")),
+        Event::Apply(unreadable("d", Some("u"), "2")),
+        Event::Init,
+        Event::InitApply(unreadable("a", Some("u"), "3")),
+        Event::InitDone,
+    ];
+    watch.follow(None, stream::iter(events.map(Ok)), trimmed::service, &filled, 1).await;
+    assert_eq!(*told_of.lock().unwrap(), ["a", "b", "c"]);
+    let shown: Vec<_> = watch.list().map(|shown| (Key::of(&*shown).name.to_string(), shown)).collect();
+    let [(name, shown)] = shown.as_slice() else { panic!("{shown:?}") };
+    assert_eq!((name.as_str(), shown.metadata.resource_version.as_deref()), ("a", Some("1")));
+    assert_eq!(shown.metadata.annotations, Some([("other".to_owned(), "x".to_owned())].into()));
+}
+
+/// An API server whose lists have what is not there in any calendar, and fields of a form that is not the kind's.
+#[tokio::test(start_paused = true)]
+async fn an_object_of_another_form_keeps_no_other_one_from_being_read() {
+    let server = tower::service_fn(|request: http::Request<kube::client::Body>| {
+        let is_watch = crate::client::is_watch(&request);
+        async move {
+            let list = r#"{"apiVersion":"v1","kind":"ServiceList","metadata":{"resourceVersion":"9"},"items":[
+                {"metadata":{"namespace":"n","name":"a","resourceVersion":"1","managedFields":[
+                    {"manager":"m","operation":"Update","time":"9999-12-31T23:59:59Z"}]}},
+                {"metadata":{"namespace":"n","name":"b","resourceVersion":"2"},"spec":{"ports":7}},
+                {"metadata":{"namespace":"n","name":"c","resourceVersion":"3"}}]}"#;
+            let changed = concat!(
+                r#"{"type":"MODIFIED","object":{"metadata":{"namespace":"n","name":"c","resourceVersion":"10"},"#,
+                r#""spec":[]}}"#,
+                "\n",
+                r#"{"type":"ADDED","object":{"kind":"Service","metadata":{"namespace":"n","name":"d","#,
+                r#""resourceVersion":"11","managedFields":[{"time":"9999-12-31T23:59:59Z"}]}}}"#,
+                "\n"
+            );
+            let changes = stream::once(async move { Ok::<_, BoxError>(changed) }).chain(stream::pending());
+            let body = if is_watch { AnyBody::from_stream(changes) } else { AnyBody::from(list) };
+            Ok::<_, BoxError>(http::Response::new(body))
+        }
+    });
+    let client = Client::new(server, "n");
+    let metrics = Metrics::new("test");
+    let watch: Watch<Service> = Watch::new(&metrics, &INDEXES);
+    let (timings, stop) = (Timings::default(), CancellationToken::new());
+    let running = watch.run(client.clone(), Scope::All, None, trimmed::service, timings, stop);
+    let _ = tokio::time::timeout(Duration::from_secs(5), running).await;
+    assert_eq!((watch.is_synced(), watch.health(timings).1), (true, None));
+    let names: Vec<_> = watch.keys().iter().map(|key| key.name.to_string()).collect();
+    assert_eq!(names, ["a", "c", "d"]);
+    let unreadable = ["a", "b", "c", "d"].map(|name| watch.unreadable().version(&Key::new("n", name)));
+    assert_eq!(unreadable, [None, Some(2), Some(10), None]);
+    assert_eq!(metrics.watch_errors.get_or_create(&watch.shared.label).get(), 0);
+    // Whoever begins to lead reads the same.
+    tokio::time::timeout(Duration::from_secs(1), watch.catch_up(&client, &Scope::All)).await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_whose_list_fails_says_so_whatever_is_heard() {
+    let does_fail = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let fails = Arc::clone(&does_fail);
+    let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (is_watch, does_fail) = (crate::client::is_watch(&request), fails.load(Ordering::SeqCst));
+        async move {
+            let list = r#"{"apiVersion":"v1","kind":"ServiceList","metadata":{"resourceVersion":"1"},"items":[]}"#;
+            let gone =
+                r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410}}"#;
+            let body = match (is_watch, does_fail) {
+                (true, _) => {
+                    tokio::time::sleep(Duration::from_secs(5)).await;
+                    gone
+                }
+                (false, false) => list,
+                (false, true) => r#"{"apiVersion":"v1","kind":"ServiceList","metadata":{},"items":7}"#,
+            };
+            Ok::<_, BoxError>(http::Response::new(AnyBody::from(body)))
+        }
+    });
+    let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &INDEXES);
+    let (timings, stop) = (Timings::default(), CancellationToken::new());
+    let seen = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let before = watch.health(timings).1;
+        does_fail.store(true, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let meanwhile = (watch.health(timings).1, watch.silence() > timings.too_old_after);
+        does_fail.store(false, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        (before, meanwhile, watch.health(timings).1)
+    };
+    let running = watch.run(Client::new(server, "n"), Scope::All, None, trimmed::service, timings, stop);
+    let (before, meanwhile, after) = tokio::select! {
+        seen = seen => seen,
+        () = running => panic!("it has ended"),
+    };
+    assert_eq!((before, after), (None, None));
+    assert!(meanwhile.0.is_some_and(|problem| problem.starts_with("cannot be listed for 5")) && meanwhile.1);
 }

@@ -4,8 +4,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod, PodSpec, PodStatus, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
-use kube::core::error_boundary::InvalidObject;
-use kube::core::{DeserializeGuard, ObjectMeta, PartialObjectMeta};
+use kube::core::{ObjectMeta, PartialObjectMeta};
 use serde_json::Value;
 
 /// A ConfigMap without its data, which is large. Who has written it last is kept
@@ -26,14 +25,8 @@ fn trim(meta: &mut ObjectMeta) {
 }
 
 /// A custom resource.
-///
-/// # Errors
-/// The object is not of this kind's form: a newer version wrote it.
-pub fn custom_resource<K: kube::Resource>(wire: DeserializeGuard<K>) -> Result<K, Box<InvalidObject>> {
-    wire.0.map_err(Box::new).map(|mut object| {
-        trim(object.meta_mut());
-        object
-    })
+pub fn custom_resource<K: kube::Resource>(object: &mut K) {
+    trim(object.meta_mut());
 }
 
 /// Keeps of the metadata of an object what is read of it: these labels and annotations, and no finalizers. Of an
@@ -53,11 +46,7 @@ pub fn keep(meta: &mut ObjectMeta, labels: &[&str], annotations: &[&str]) {
 
 /// A custom resource, with who manages this field of its spec, e.g. `f:width`: name and time of the last write of each
 /// such client.
-///
-/// # Errors
-/// The object is not of this kind's form: a newer version wrote it.
-pub fn managed<K: kube::Resource>(mut wire: DeserializeGuard<K>, field: &'static str) -> Result<K, Box<InvalidObject>> {
-    let writers = wire.0.as_mut().ok().and_then(|object| object.meta_mut().managed_fields.take());
+pub fn managed<K: kube::Resource>(object: &mut K, field: &'static str) {
     let manages = |entry: &ManagedFieldsEntry| {
         entry
             .fields_v1
@@ -69,21 +58,18 @@ pub fn managed<K: kube::Resource>(mut wire: DeserializeGuard<K>, field: &'static
         time: entry.time,
         ..ManagedFieldsEntry::default()
     };
-    let mut object = custom_resource(wire)?;
+    let meta = object.meta_mut();
+    let writers = meta.managed_fields.take();
+    trim(meta);
     let writers: Option<Vec<_>> = writers.map(|writers| writers.into_iter().filter(manages).map(bare).collect());
-    object.meta_mut().managed_fields = writers.filter(|writers| !writers.is_empty());
-    Ok(object)
+    meta.managed_fields = writers.filter(|writers| !writers.is_empty());
 }
 
 /// A ConfigMap.
-///
-/// # Errors
-/// None.
-pub fn config_map(mut wire: ConfigMapMeta) -> Result<ConfigMapMeta, Box<InvalidObject>> {
-    let writers = wire.metadata.managed_fields.take();
-    trim(&mut wire.metadata);
-    wire.metadata.managed_fields = writers.map(|writers| writers.into_iter().filter_map(of_content).collect());
-    Ok(wire)
+pub fn config_map(object: &mut ConfigMapMeta) {
+    let writers = object.metadata.managed_fields.take();
+    trim(&mut object.metadata);
+    object.metadata.managed_fields = writers.map(|writers| writers.into_iter().filter_map(of_content).collect());
 }
 
 /// Of the fields that a client manages, those of a ConfigMap's content.
@@ -95,23 +81,16 @@ fn of_content(writer: ManagedFieldsEntry) -> Option<ManagedFieldsEntry> {
 }
 
 /// A Service, without its status.
-///
-/// # Errors
-/// None.
-pub fn service(mut wire: Service) -> Result<Service, Box<InvalidObject>> {
-    trim(&mut wire.metadata);
-    wire.status = None;
-    Ok(wire)
+pub fn service(object: &mut Service) {
+    trim(&mut object.metadata);
+    object.status = None;
 }
 
 /// A pod: where it runs and how it does.
-///
-/// # Errors
-/// None.
-pub fn pod(mut wire: Pod) -> Result<Pod, Box<InvalidObject>> {
-    trim(&mut wire.metadata);
-    wire.spec = wire.spec.map(|spec| PodSpec { node_name: spec.node_name, ..PodSpec::default() });
-    wire.status = wire.status.map(|status| PodStatus {
+pub fn pod(object: &mut Pod) {
+    trim(&mut object.metadata);
+    object.spec = object.spec.take().map(|spec| PodSpec { node_name: spec.node_name, ..PodSpec::default() });
+    object.status = object.status.take().map(|status| PodStatus {
         phase: status.phase,
         reason: status.reason,
         message: status.message,
@@ -122,7 +101,6 @@ pub fn pod(mut wire: Pod) -> Result<Pod, Box<InvalidObject>> {
         container_statuses: status.container_statuses.map(trim_containers),
         ..PodStatus::default()
     });
-    Ok(wire)
 }
 
 fn trim_containers(containers: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
@@ -145,7 +123,7 @@ mod tests {
 
     #[test]
     fn of_a_pod_only_what_is_read_is_kept() {
-        let pod: Pod = serde_json::from_value(serde_json::json!({
+        let mut pod: Pod = serde_json::from_value(serde_json::json!({
             "metadata": {
                 "name": "p", "managedFields": [{"manager": "m"}], "labels": {"a": "b"},
                 "annotations": {LAST_APPLIED: "{}", "kept": "yes"},
@@ -160,7 +138,8 @@ mod tests {
             },
         }))
         .unwrap();
-        let trimmed = serde_json::to_value(super::pod(pod).unwrap()).unwrap();
+        super::pod(&mut pod);
+        let trimmed = serde_json::to_value(pod).unwrap();
         let expected = serde_json::json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "p", "labels": {"a": "b"}, "annotations": {"kept": "yes"}},
@@ -201,8 +180,9 @@ mod tests {
                     {"manager": "b", "time": "2026-01-02T03:04:05Z", "fieldsV1": fields, "subresource": "scale"},
                 ]},
             });
-            let wire: DeserializeGuard<Service> = serde_json::from_value(wire).unwrap();
-            super::managed(wire, "f:type").unwrap().metadata.managed_fields
+            let mut service: Service = serde_json::from_value(wire).unwrap();
+            super::managed(&mut service, "f:type");
+            service.metadata.managed_fields
         };
         // fields of the second client -> whether it is kept
         let table = [

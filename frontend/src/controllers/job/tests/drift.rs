@@ -302,6 +302,40 @@ fn two_who_disagree_do_not_write_for_ever() {
     simulation.check_at_rest();
 }
 
+/// Somebody writes into an object what cannot be read, such as a number that its type does not have.
+fn what_nobody_can_read_is_written_again<K: Object>(simulation: &mut JobSimulation, name: &str, field: &str) {
+    let before = shown::<K>(simulation, name);
+    let starts = simulation.starts();
+    for is_shown in [true, false] {
+        simulation.server.edit_json::<K>(&key(name), |object| object["spec"][field] = json!(5_000_000_000_u64));
+        assert!(simulation.server.get::<K>(&key(name)).is_none(), "{name}: it can be read");
+        if !is_shown {
+            // Whoever leads next has never seen a state that can be read.
+            simulation.crash();
+        }
+        simulation.settle();
+        assert_eq!(shown::<K>(simulation, name), before, "{name} {is_shown}");
+        assert_eq!(simulation.starts(), starts, "{name} {is_shown}");
+        simulation.wait(3600);
+        simulation.settle();
+        simulation.check_at_rest();
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_restored_without_being_read() {
+    let mut simulation = JobSimulation::running();
+    let [export, import, region] = [
+        name_of_first::<Export>(&simulation),
+        name_of_first::<Import>(&simulation),
+        name_of_first::<ConsistentRegion>(&simulation),
+    ];
+    what_nobody_can_read_is_written_again::<ProcessingElement>(&mut simulation, &pe_name(0), "operatorCount");
+    what_nobody_can_read_is_written_again::<Export>(&mut simulation, &export, "portId");
+    what_nobody_can_read_is_written_again::<Import>(&mut simulation, &import, "portIndex");
+    what_nobody_can_read_is_written_again::<ConsistentRegion>(&mut simulation, &region, "operatorCount");
+}
+
 /// It would keep its port labels over every resize.
 #[test]
 fn a_config_map_that_somebody_makes_immutable_is_made_again() {
