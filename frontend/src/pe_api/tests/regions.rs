@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as KubernetesTime;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use streams_api::{ConsistentRegion, Job, ProcessingElement};
+use streams_api::{ConsistentRegion, Job, ProcessingElement, names};
 use streams_consistent_region::{Event, Member, Progress};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
@@ -168,14 +168,23 @@ async fn reports_are_answered_when_they_are_stored() {
 #[tokio::test(start_paused = true)]
 async fn who_drains_and_may_not_ask_for_it_is_answered_and_holds_up_no_report() {
     let drain = |operator: &str| json!({"request": {"seqId": "3", "operator": operator}}).to_string();
-    // what asks for drains, the operator -> whether something may come of it
-    for (trigger, operator, counts) in
-        [("periodic", "A.B", false), ("operatorDriven", "A.B", true), ("operatorDriven", "A.C", false)]
-    {
+    // what asks for drains, the operator, whether somebody else has changed the region -> whether something may come
+    // of it
+    let table = [
+        ("periodic", "A.B", false, false),
+        ("operatorDriven", "A.B", false, true),
+        ("operatorDriven", "A.C", false, false),
+        ("operatorDriven", "A.C", true, true),
+    ];
+    for (trigger, operator, is_changed, counts) in table {
         let mut cluster = Cluster::with(|server| {
             region(server, trigger);
             server.edit::<ConsistentRegion>(&Key::new("n", "srcjob-cr0"), |region| {
                 region.spec.trigger_operators = vec!["A.B".to_owned()];
+                if is_changed {
+                    let annotations = region.metadata.annotations.get_or_insert_default();
+                    annotations.insert(names::ANNOTATION_START_HASH.to_owned(), "of what the job wants".to_owned());
+                }
             });
         });
         let path = "/api/consistentregion/region/0/drain";
@@ -184,7 +193,7 @@ async fn who_drains_and_may_not_ask_for_it_is_answered_and_holds_up_no_report() 
         cluster.expect(send(Method::PUT, path, &body), 503, "another replica").await;
         let events = stored(&cluster);
         cluster.expect(send(Method::PUT, path, &body), 204, "").await;
-        assert_eq!(events.lock().unwrap().len(), usize::from(counts), "{trigger} {operator}");
+        assert_eq!(events.lock().unwrap().len(), usize::from(counts), "{trigger} {operator} {is_changed}");
         assert!(cluster.regions.answered.comes(&Key::new("n", "srcjob-1"), 2), "what it reports next comes here");
     }
 }

@@ -68,8 +68,8 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
 }
 
 /// Deletes exports, imports and what consistent regions have. Exports and imports go as soon as their PEs have lost the
-/// ports: whoever is at the other end would try to connect to them as long as the generation is not rolled out. Those of
-/// an abandoned proposal go at once: nobody has ever matched them, and the next generation has the same number.
+/// ports: whoever is at the other end would try to connect to them as long as the generation is not rolled out. Those
+/// of an abandoned proposal go at once: nobody has ever matched them, and the next generation has the same number.
 fn clean_up_interfaces(observed: &JobObservation, wanted: &DesiredGeneration, may_all_go: bool, draft: &mut Draft) {
     let children = &observed.children;
     let has_lost_ports = |id: &u64| match children.processing_elements.get(id) {
