@@ -3,7 +3,8 @@
 //! A try that fails is followed at once by one at a replica that was not tried; once all were, by a pause. A replica
 //! that lacks contents gets them, and no other does. A resize that takes long is asked of a second replica as well, as
 //! soon as one has room, and the first answer counts; a replica that was asked long before the one that answers counts
-//! as failed. A request during which two replicas were lost is not sent to a third one: perhaps it is what ends them.
+//! as failed. A request during which replicas were lost twice is not sent to another one: perhaps it is what ends them.
+//! Whoever works on it already may still answer.
 //!
 //! Knows: replicas, verdicts. Must not know: what is called.
 
@@ -31,8 +32,8 @@ use tracing::Instrument;
 const MAX_RESPONSE: usize = 512 << 20;
 /// The largest request allowed by the contract, with room.
 const MAX_REQUEST: usize = 192 << 20;
-/// Replicas that are lost during one request before it is given up.
-const MOST_LOST: u32 = 2;
+/// How often replicas are lost during one request before nobody else is asked.
+const MOST_LOST: usize = 2;
 /// The pauses after rounds through all replicas.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -70,10 +71,11 @@ struct Outcome<T> {
 /// A replica that works on the call.
 struct UnderWay {
     replica: Arc<Replica>,
+    /// When it was asked, with contents or without.
     since: Instant,
 }
 
-/// The replicas that work on the call, first to last. There are never two tries of one.
+/// The replicas that work on the call. There are never two tries of one.
 #[derive(Default)]
 struct AllUnderWay(Vec<UnderWay>);
 
@@ -83,8 +85,20 @@ struct Tries {
     pauses: ExponentialBackoff,
     /// The shortest time after which an overloaded replica of this round wants to be asked again.
     delay: Option<Duration>,
-    lost: u32,
+    /// Who was lost while it worked on the call, first to last.
+    lost: Vec<SocketAddr>,
+    /// What is said of the last loss.
+    last_loss: String,
     last: Option<FusionError>,
+}
+
+/// A try that was not answered.
+struct Ended {
+    chosen: Chosen,
+    /// Contents were sent.
+    is_full: bool,
+    /// No other replica works on the call.
+    is_alone: bool,
 }
 
 /// What follows a try.
@@ -147,17 +161,21 @@ where
     let mut running = FuturesUnordered::new();
     let mut under_way = AllUnderWay::default();
     let mut idle = Some(IdleTime::begin());
-    // When a second replica is looked for; `None` while there are two.
-    let mut hedge_at = call.hedge_after.map(|after| Instant::now() + after);
+    // When a second replica is looked for; `None` while there are two, and once no other may be asked.
+    let mut hedge_at = None;
     loop {
         if running.is_empty() {
             let chosen = replicas.choose(&call.application, call.lane, &tries.tried).await;
             let chosen = chosen.map_err(FusionError::Unavailable)?;
             drop(idle.take());
-            under_way.add(&chosen);
+            under_way.add(&chosen, Instant::now());
             running.push(one(chosen, Ask::Plainly, &under_way.and(&tries.tried)));
+            // Whoever was asked before says nothing of how long this one takes.
+            hedge_at = None;
         }
-        if let (Some(after), None, Some(only)) = (call.hedge_after, hedge_at, under_way.only()) {
+        if !tries.may_go_on() {
+            hedge_at = None;
+        } else if let (Some(after), None, Some(only)) = (call.hedge_after, hedge_at, under_way.only()) {
             hedge_at = Some(only.since + after);
         }
         tokio::select! {
@@ -172,7 +190,8 @@ where
                     Err(verdict) => verdict,
                 };
                 let is_answer = matches!(verdict, Verdict::Final(_));
-                match tries.after(replicas, chosen, is_full, verdict) {
+                let ended = Ended { chosen, is_full, is_alone: running.is_empty() };
+                match tries.after(replicas, ended, verdict) {
                     Next::GiveUp(error) => {
                         if is_answer {
                             under_way.were_overtaken(replicas, call, since);
@@ -180,7 +199,7 @@ where
                         return Err(error);
                     }
                     Next::SendContent(chosen) => {
-                        under_way.add(&chosen);
+                        under_way.add(&chosen, since);
                         running.push(one(chosen, Ask::WithContent, &under_way.and(&tries.tried)));
                     }
                     Next::Elsewhere(pause) if running.is_empty() => {
@@ -201,12 +220,13 @@ where
             () = sleep_until(hedge_at.unwrap_or(call.deadline)), if hedge_at.is_some() => {
                 let spare = |asked: &BTreeSet<SocketAddr>| replicas.spare(&call.application, call.lane, asked);
                 let asked = under_way.and(&tries.tried);
-                // One that failed before and has rested since is better than none.
-                match spare(&asked).or_else(|| spare(&under_way.and(&BTreeSet::new()))) {
+                // One that failed before and has rested since is better than none; but if it was lost, perhaps by this
+                // request, it is left in peace.
+                match spare(&asked).or_else(|| spare(&under_way.and(&tries.lost))) {
                     Some(other) => {
                         tracing::debug!(replica = %other.address(), "asking a second replica as well");
                         hedge_at = None;
-                        under_way.add(&other);
+                        under_way.add(&other, Instant::now());
                         running.push(one(other, Ask::AsWell, &under_way.and(&tries.tried)));
                     }
                     None => hedge_at = Some(Instant::now() + until_next_look(call)),
@@ -222,8 +242,9 @@ fn until_next_look(call: &Call) -> Duration {
 }
 
 impl AllUnderWay {
-    fn add(&mut self, chosen: &Chosen) {
-        self.0.push(UnderWay { replica: chosen.replica(), since: Instant::now() });
+    /// This one works on the call since then.
+    fn add(&mut self, chosen: &Chosen, since: Instant) {
+        self.0.push(UnderWay { replica: chosen.replica(), since });
     }
 
     /// Takes away the one that has ended. Returns since when it was under way.
@@ -238,8 +259,8 @@ impl AllUnderWay {
     }
 
     /// Their addresses, and these.
-    fn and(&self, others: &BTreeSet<SocketAddr>) -> BTreeSet<SocketAddr> {
-        self.0.iter().map(|one| one.replica.address()).chain(others.iter().copied()).collect()
+    fn and<'a>(&self, others: impl IntoIterator<Item = &'a SocketAddr>) -> BTreeSet<SocketAddr> {
+        self.0.iter().map(|one| one.replica.address()).chain(others.into_iter().copied()).collect()
     }
 
     /// A replica has answered that was asked at this time. Those that were asked so long before that this one was asked
@@ -247,8 +268,7 @@ impl AllUnderWay {
     /// says so.
     fn were_overtaken(&self, replicas: &Replicas, call: &Call, winner_since: Instant) {
         let Some(after) = call.hedge_after else { return };
-        let now = Instant::now();
-        for one in self.0.iter().filter(|one| one.since < winner_since && one.since + after <= now) {
+        for one in self.0.iter().filter(|one| one.since + after <= winner_since) {
             tracing::debug!(replica = %one.replica.address(), "it was silent until another one answered");
             one.replica.failed();
             replicas.doubt();
@@ -264,11 +284,17 @@ impl Tries {
             .with_jitter()
             .without_max_times()
             .build();
-        Self { tried: BTreeSet::new(), pauses, delay: None, lost: 0, last: None }
+        Self { tried: BTreeSet::new(), pauses, delay: None, lost: Vec::new(), last_loss: String::new(), last: None }
+    }
+
+    /// Whether other replicas may be asked.
+    fn may_go_on(&self) -> bool {
+        self.lost.len() < MOST_LOST
     }
 
     /// What follows a try that failed like this.
-    fn after(&mut self, replicas: &Replicas, chosen: Chosen, is_full: bool, verdict: Verdict) -> Next {
+    fn after(&mut self, replicas: &Replicas, ended: Ended, verdict: Verdict) -> Next {
+        let Ended { chosen, is_full, is_alone } = ended;
         match verdict {
             Verdict::Final(error) => {
                 chosen.answered();
@@ -292,17 +318,19 @@ impl Tries {
             Verdict::Lost(error) => {
                 replicas.doubt();
                 chosen.failed();
-                self.lost += 1;
-                if self.lost >= MOST_LOST {
-                    let message = format!("{MOST_LOST} replicas were lost while they worked on it, the last: {error}");
-                    return Next::GiveUp(FusionError::ReplicasLost(message));
-                }
+                self.lost.push(chosen.address());
+                self.last_loss = error.to_string();
                 self.last = Some(error);
             }
             Verdict::Elsewhere(error) => {
                 chosen.failed();
                 self.last = Some(error);
             }
+        }
+        if is_alone && !self.may_go_on() {
+            let (times, last) = (self.lost.len(), &self.last_loss);
+            let message = format!("replicas were lost {times} times while they worked on it, the last: {last}");
+            return Next::GiveUp(FusionError::ReplicasLost(message));
         }
         if let Some(error) = &self.last {
             tracing::debug!(replica = %chosen.address(), %error, "asking another replica");

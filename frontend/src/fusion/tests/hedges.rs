@@ -2,7 +2,7 @@
 
 use super::super::replicas::{Lane, REST};
 use super::super::{Client, FusionError};
-use super::{Behaviour, HEDGE, LONG, client_of_first, compilation_of};
+use super::{Behaviour, HEDGE, LATE, LONG, SLOW, client_of_first, client_that_hedges, compilation_of};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,5 +87,42 @@ async fn when_the_second_replica_fails_a_third_one_is_asked() {
         let (client, calls, application) = client_of_first(behaviours, LONG).await;
         soon(&client, application).await.unwrap();
         assert_eq!(counts(&calls), expected, "{expected:?}");
+    }
+}
+
+#[tokio::test]
+async fn replicas_that_are_lost_do_not_end_the_work_of_another_one() {
+    use Behaviour::{Dies, FailsLate, Good, Slow, Slower};
+    // replicas -> how often each is called, what comes of it
+    type Row = (&'static [Behaviour], &'static [usize], fn(&Result<(), FusionError>) -> bool);
+    let table: [Row; 5] = [
+        (&[Slow, Dies, Dies], &[1, 1, 1], Result::is_ok),
+        // Nobody else is asked any more.
+        (&[Slow, Dies, Dies, Good], &[1, 1, 1, 0], Result::is_ok),
+        (&[FailsLate, Dies, Dies, Good], &[1, 1, 1, 0], |answer| matches!(answer, Err(FusionError::ReplicasLost(_)))),
+        // Nor is one that was lost, even once it has rested.
+        (&[Slower, Dies], &[1, 1], Result::is_ok),
+        (&[Dies, Slow, Dies, Good], &[1, 1, 1, 0], Result::is_ok),
+    ];
+    for (behaviours, expected, is_expected) in table {
+        let (client, calls, application) = client_of_first(behaviours, LONG).await;
+        let answer = soon(&client, application).await;
+        assert!(is_expected(&answer), "{expected:?}: {answer:?}");
+        assert_eq!(counts(&calls), expected);
+    }
+}
+
+#[tokio::test]
+async fn the_time_after_which_a_second_replica_is_asked_begins_when_the_first_one_is() {
+    use Behaviour::{FailsLate, Good, Slow};
+    let hedge = LATE + SLOW / 2;
+    loop {
+        let (client, calls, application) = client_that_hedges(&[FailsLate, Slow, Good], LONG, hedge).await;
+        let begun = Instant::now();
+        soon(&client, application).await.unwrap();
+        if begun.elapsed() < LATE + hedge {
+            assert_eq!(counts(&calls), [1, 1, 0], "the one that was asked last has not been silent for so long");
+            break;
+        }
     }
 }

@@ -45,6 +45,10 @@ enum Behaviour {
     Silent,
     /// Answers after a while.
     Slow,
+    /// Answers when a replica that failed has rested.
+    Slower,
+    /// Cannot answer, and takes longer than a slow one to say so.
+    FailsLate,
     /// Is lost as soon as it has a request.
     Dies,
     /// Ends the stream of texts in the middle of the second one.
@@ -88,6 +92,14 @@ impl ScriptedReplica {
             Behaviour::Slow => {
                 tokio::time::sleep(SLOW).await;
                 Ok(())
+            }
+            Behaviour::Slower => {
+                tokio::time::sleep(REST + SLOW).await;
+                Ok(())
+            }
+            Behaviour::FailsLate => {
+                tokio::time::sleep(LATE).await;
+                Err(Status::unavailable("going away"))
             }
             _ => Ok(()),
         }
@@ -153,6 +165,8 @@ const LONG: Duration = Duration::from_secs(60);
 const HEDGE: Duration = Duration::from_millis(50);
 /// How long a slow replica takes.
 const SLOW: Duration = Duration::from_millis(400);
+/// How long a replica takes that fails late.
+const LATE: Duration = Duration::from_millis(600);
 
 /// Starts replicas and a client of them; also returns how often each was called.
 async fn client_of(behaviours: &[Behaviour]) -> (Client, Vec<Arc<AtomicUsize>>) {
@@ -168,6 +182,15 @@ async fn client_within(behaviours: &[Behaviour], deadline: Duration) -> (Client,
 /// The same, and an application that prefers the replicas in this order. Which one an application prefers follows from
 /// the ports, which are others each time.
 async fn client_of_first(behaviours: &[Behaviour], deadline: Duration) -> (Client, Vec<Arc<AtomicUsize>>, u8) {
+    client_that_hedges(behaviours, deadline, HEDGE).await
+}
+
+/// The same, with a second replica that is asked after this time.
+async fn client_that_hedges(
+    behaviours: &[Behaviour],
+    deadline: Duration,
+    hedge_after: Duration,
+) -> (Client, Vec<Arc<AtomicUsize>>, u8) {
     let mut addresses = Vec::new();
     let mut calls = Vec::new();
     for &behaviour in behaviours {
@@ -188,7 +211,7 @@ async fn client_of_first(behaviours: &[Behaviour], deadline: Duration) -> (Clien
     let mut options = ClientOptions::new(addresses.iter().map(ToString::to_string).collect());
     options.submit_deadline = deadline;
     options.resize_deadline = deadline;
-    options.hedge_after = HEDGE;
+    options.hedge_after = hedge_after;
     options.render_deadline = deadline;
     let candidate = |&address: &SocketAddr| Candidate {
         address,
