@@ -7,7 +7,7 @@ use super::account::{
 use super::names::Names;
 use crate::budget::{Budget, Pace};
 use crate::error::{Error, excerpt};
-use crate::fuser::{self, AutomaticFusion, Decisions};
+use crate::fuser::{self, AutomaticFusion, Decisions, Effect};
 use crate::logical::{self, SplitterKind};
 use crate::phrase::counted;
 use crate::plan::{Compiled, Fate, FusionOption};
@@ -69,7 +69,7 @@ pub(super) fn fusion(now: &Compiled, fusion: fuser::Fusion, decisions: &Decision
         }
     };
     if let Some(wanted) = wanted {
-        let closed = now.plan().change.as_ref().map_or(0, |change| change.closed.len());
+        let closed = now.plan().change.as_ref().map(|change| change.closed.len());
         why.extend(difference_from_wanted(wanted, pes, closed, decisions));
     }
     FusionAccount {
@@ -98,8 +98,8 @@ fn automatic_sentences(automatic: &AutomaticFusion) -> Vec<String> {
     vec![threads, room]
 }
 
-/// Why there are more or fewer PEs than wanted; so many of them took nothing new.
-fn difference_from_wanted(wanted: u64, pes: usize, closed: usize, decisions: &Decisions) -> Option<String> {
+/// Why there are more or fewer PEs than wanted; of a resize, so many of them took nothing new.
+fn difference_from_wanted(wanted: u64, pes: usize, closed: Option<usize>, decisions: &Decisions) -> Option<String> {
     let found = pes as u64;
     if found > wanted {
         let more = found - wanted;
@@ -107,11 +107,20 @@ fn difference_from_wanted(wanted: u64, pes: usize, closed: usize, decisions: &De
             0 => String::new(),
             alone => format!(" ({} of them must be alone)", counted(alone, "group")),
         };
-        let closed = match closed {
-            0 => String::new(),
-            closed => format!(", and {} took nothing new", counted(closed, "PE")),
+        let constraints = format!("constraints keep operators apart{alone}");
+        let mut separating = decisions.of.values().flatten().filter(|decision| decision.effect != Effect::Together);
+        let separates = separating.next().is_some();
+        // Without constraints there is one more only if all that are wanted took nothing new (rule fusion-29).
+        let took_nothing = closed.filter(|&closed| closed > 0 && (separates || closed as u64 >= wanted));
+        let took_nothing = took_nothing.map(|closed| format!("{} took nothing new", counted(closed, "PE")));
+        let why = match (separates, took_nothing) {
+            (true, None) => constraints,
+            (true, Some(took_nothing)) => format!("{constraints}, and {took_nothing}"),
+            (false, Some(took_nothing)) => took_nothing,
+            (false, None) if closed.is_some() => "there were as many before".to_owned(),
+            (false, None) => constraints,
         };
-        return Some(format!("{more} more than that, because constraints keep operators apart{alone}{closed}"));
+        return Some(format!("{more} more than that, because {why}"));
     }
     if found < wanted {
         let units = counted(decisions.units, "group");

@@ -3,8 +3,9 @@
 use super::{changes, explain};
 use crate::budget::Budget;
 use crate::error::Error;
-use crate::plan::{Compiled, Fate, JobState, Policy, Request, Source, resize, submit};
+use crate::plan::{Compiled, Fate, FusionOption, JobState, Policy, Request, Source, resize, submit};
 use std::sync::Arc;
+use streams_test_support::application::Sketch;
 
 /// A job, and the same with another width.
 fn resized() -> (Compiled, Compiled) {
@@ -52,4 +53,39 @@ fn a_submission_has_no_job_before() {
     let account = explain(&before, Some(&now), &Budget::default()).unwrap();
     assert_eq!((account.kind, account.resize), ("submission", None));
     assert!(account.regions.iter().all(|region| region.width_before.is_none()));
+}
+
+#[test]
+fn why_there_are_more_pes_than_asked_for_is_what_made_them() {
+    let budget = Budget::default();
+    let account = |job: &Compiled, before: Option<&Compiled>| {
+        let account = explain(job, before, &budget).unwrap();
+        account.fusion.why.last().cloned().unwrap()
+    };
+    let resized = |job: &Compiled, width: i128, closed: &[u64]| {
+        let state = JobState { closed: closed.iter().copied().collect(), ..JobState::default() };
+        resize(job, &[("P".to_owned(), width)], Policy::Sticky, &state, &budget).unwrap()
+    };
+    let submitted = |sketch: &Sketch| {
+        let source = Source::parse(sketch.adl().as_bytes(), &budget).unwrap();
+        let request = Request { fusion: FusionOption::Manual(2), ..Request::default() };
+        submit(&source, &Arc::new(request), &budget).unwrap()
+    };
+    let sketch = Sketch::row(&["S", "P", "T"]).parallel("P", 2);
+    let before = submitted(&sketch);
+    assert_eq!(account(&before, None), "2 asked for");
+    let all: Vec<u64> = before.plan().elements.iter().map(|element| element.id).collect();
+    assert_eq!(account(&resized(&before, 3, &all[..1]), Some(&before)), "2 asked for");
+    let wider = resized(&before, 3, &all);
+    let more = "1 more than that, because";
+    assert_eq!(account(&wider, Some(&before)), format!("{more} 2 PEs took nothing new"));
+    assert_eq!(account(&resized(&wider, 4, &[]), Some(&wider)), format!("{more} there were as many before"));
+    let apart = "<partitions><exLocation exlocId='apart'/></partitions>";
+    let before = submitted(&sketch.of("P").with(apart));
+    let wider = resized(&before, 3, &[]);
+    let constraints = "constraints keep operators apart";
+    assert_eq!(account(&wider, Some(&before)), format!("{more} {constraints}"));
+    let widest = resized(&wider, 4, &[0]);
+    let more = "2 more than that, because";
+    assert_eq!(account(&widest, Some(&wider)), format!("{more} {constraints}, and 1 PE took nothing new"));
 }
