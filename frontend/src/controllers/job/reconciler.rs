@@ -56,8 +56,8 @@ pub(super) struct JobReconciler<C> {
     pub(super) rewrites: Rewrites,
     /// Free CPU of the cluster, for automatic fusion.
     pub(super) free_cpu: SharedLook<Option<u64>>,
-    /// Names of all nodes.
-    pub(super) node_names: SharedLook<Arc<BTreeSet<String>>>,
+    /// Names of all nodes; `None` if the frontend may not see them.
+    pub(super) node_names: SharedLook<Option<Arc<BTreeSet<String>>>>,
     pub(super) job_ids: JobIds,
     /// PEs that were created and not launched yet.
     pub(super) known_launches: KnownLaunches,

@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::gate::Priority;
 use streams_proto::fusion::v1::{Plan, Warning};
 
 /// Names and addresses of the nodes.
@@ -24,13 +25,14 @@ struct Nodes {
 /// The nodes behind the addresses that a plan names, and warnings about names that no node has (rule placement-2).
 ///
 /// Only what is new to the job is looked for: an address that was looked up stays with its node, and a name that a node
-/// had needs no second look. Without the nodes, names will do as they are.
+/// had needs no second look. Without the nodes, names will do as they are. The next resize looks for those that could
+/// not be looked for.
 ///
 /// # Errors
 /// No node has an address, or it cannot be seen which one has.
 pub(super) async fn find<C: Cluster>(
     cluster: &C,
-    node_names: &SharedLook<Arc<BTreeSet<String>>>,
+    node_names: &SharedLook<Option<Arc<BTreeSet<String>>>>,
     plan: &Plan,
     previous: Option<&Generation>,
 ) -> Result<(BTreeMap<String, String>, Vec<Warning>), WorkError> {
@@ -50,17 +52,33 @@ pub(super) async fn find<C: Cluster>(
     if names.is_empty() {
         return Ok((nodes, Vec::new()));
     }
-    let look = async { all_nodes(cluster).await.map(|found| Arc::new(found.names)).map_err(|error| error.message) };
-    match node_names.get(cluster.now(), look).await {
-        Ok(found) => Ok((nodes, missing(&names, &found))),
+    // Whoever shares it may be a resize, for which somebody waits.
+    match node_names.get(cluster.now(), Priority::Awaited.of(all_names(cluster))).await {
+        Ok(Some(found)) => Ok((nodes, missing(&names, &found))),
+        Ok(None) => {
+            tracing::info!("whether the nodes exist that an application names is not known: they may not be listed");
+            Ok((nodes, Vec::new()))
+        }
         Err(error) => {
             tracing::info!(%error, "whether the nodes exist that an application names is not known");
-            Ok((nodes, Vec::new()))
+            Ok((nodes, names.into_iter().map(missing_nodes::unseen).collect()))
         }
     }
 }
 
-/// Those of these names that the generation before did not name, or that no node had.
+/// The names of all nodes. `None` if the frontend may not see them.
+///
+/// # Errors
+/// They cannot be seen for now.
+async fn all_names<C: Cluster>(cluster: &C) -> Result<Option<Arc<BTreeSet<String>>>, String> {
+    match all_nodes(cluster).await {
+        Ok(found) => Ok(Some(Arc::new(found.names))),
+        Err(error) if !error.retry => Ok(None),
+        Err(error) => Err(error.message),
+    }
+}
+
+/// Those of these names that the generation before did not name, or that no node had as far as could be seen.
 fn names_to_look_for<'a>(mut names: BTreeSet<&'a str>, previous: Option<&Generation>) -> BTreeSet<&'a str> {
     if let Some(previous) = previous.filter(|_| !names.is_empty()) {
         let before = missing_nodes::named(&previous.plan);
@@ -243,30 +261,33 @@ mod tests {
     async fn what_is_new_to_a_job_is_looked_for_and_names_will_do_without() {
         type Expected<'a> = Result<(&'a [(&'a str, &'a str)], &'a [&'a str]), &'a str>;
         let before = |hosts: &[&str], nodes: &[(&str, &str)], missing: &[&str]| Some(generation(hosts, nodes, missing));
-        // hosts, the generation before, whether nodes may be listed -> nodes of addresses and names that no node has,
-        // or the reason of the refusal; how often nodes are listed for two such jobs
-        let table: [(&[&str], Option<Generation>, bool, Expected<'_>, usize); 12] = [
-            (&[], None, true, Ok((&[], &[])), 0),
-            (&["node-a"], None, true, Ok((&[], &[])), 1),
-            (&["node-a", "node-c"], None, true, Ok((&[], &["node-c"])), 1),
-            (&["node-a", "node-c"], None, false, Ok((&[], &[])), 2),
-            (&["FD00::A", "node-c"], None, true, Ok((&[("FD00::A", "node-a")], &["node-c"])), 2),
-            (&["fd00::a"], None, false, Err("HostsUnknown"), 2),
-            (&["fd00::b", "node-a"], None, true, Err("HostNotFound"), 2),
+        // hosts, the generation before, what answers whoever lists nodes if they are not listed -> nodes of addresses
+        // and names that no node has or that could not be looked for, or the reason of the refusal; how often nodes are
+        // listed for two such jobs
+        let table: [(&[&str], Option<Generation>, Option<u16>, Expected<'_>, usize); 14] = [
+            (&[], None, None, Ok((&[], &[])), 0),
+            (&["node-a"], None, None, Ok((&[], &[])), 1),
+            (&["node-a", "node-c"], None, None, Ok((&[], &["node-c"])), 1),
+            (&["node-a", "node-c"], None, Some(403), Ok((&[], &[])), 1),
+            (&["node-a", "node-c"], None, Some(500), Ok((&[], &["node-a", "node-c"])), 2),
+            (&["FD00::A", "node-c"], None, None, Ok((&[("FD00::A", "node-a")], &["node-c"])), 2),
+            (&["fd00::a"], None, Some(403), Err("HostsUnknown"), 2),
+            (&["fd00::b", "node-a"], None, None, Err("HostNotFound"), 2),
             // Resizes: an address stays with its node.
-            (&["node-a"], before(&["node-a"], &[], &[]), true, Ok((&[], &[])), 0),
-            (&["node-c"], before(&["node-c"], &[], &["node-c"]), true, Ok((&[], &["node-c"])), 1),
-            (&["node-b"], before(&["node-b"], &[], &["node-b"]), true, Ok((&[], &[])), 1),
-            (&["node-a", "node-d"], before(&["node-a"], &[], &[]), true, Ok((&[], &["node-d"])), 1),
+            (&["node-a"], before(&["node-a"], &[], &[]), None, Ok((&[], &[])), 0),
+            (&["node-c"], before(&["node-c"], &[], &["node-c"]), None, Ok((&[], &["node-c"])), 1),
+            (&["node-c"], before(&["node-c"], &[], &["node-c"]), Some(500), Ok((&[], &["node-c"])), 2),
+            (&["node-b"], before(&["node-b"], &[], &["node-b"]), None, Ok((&[], &[])), 1),
+            (&["node-a", "node-d"], before(&["node-a"], &[], &[]), None, Ok((&[], &["node-d"])), 1),
             (
                 &["fd00::b", "node-a"],
                 before(&["fd00::b", "node-a"], &[("fd00::b", "gone")], &[]),
-                false,
+                Some(403),
                 Ok((&[("fd00::b", "gone")], &[])),
                 0,
             ),
         ];
-        for (hosts, previous, may_list, expected, lists) in table {
+        for (hosts, previous, refusal, expected, lists) in table {
             let server = Server::new();
             for node in [node("node-a", &["fd00::a"]), node("node-b", &["10.0.0.2"])] {
                 server.create(&node);
@@ -276,8 +297,10 @@ mod tests {
             server.refuse(move |call| {
                 let lists = call.verb == Verb::List && call.kind == "Node";
                 count.fetch_add(usize::from(lists), Ordering::SeqCst);
-                (lists && !may_list).then(|| *Status::failure("you may not", "Forbidden").with_code(403).boxed())
+                let code = refusal.filter(|_| lists)?;
+                Some(*Status::failure("you may not", "Refused").with_code(code).boxed())
             });
+            let about = if refusal == Some(500) { missing_nodes::unseen } else { missing_nodes::warning };
             let (cluster, names) = (server.connect(), SharedLook::default());
             for _ in 0..2 {
                 let found = find(&cluster, &names, &plan(hosts), previous.as_ref()).await;
@@ -287,11 +310,11 @@ mod tests {
                 });
                 let expected = expected.map_err(str::to_owned).map(|(nodes, missing)| {
                     let nodes = nodes.iter().map(|(address, node)| ((*address).to_owned(), (*node).to_owned()));
-                    (nodes.collect(), missing.iter().map(|name| missing_nodes::warning(name)).collect())
+                    (nodes.collect(), missing.iter().map(|name| about(name)).collect())
                 });
-                assert_eq!(found, expected, "{hosts:?} {may_list}");
+                assert_eq!(found, expected, "{hosts:?} {refusal:?}");
             }
-            assert_eq!(listed.load(Ordering::SeqCst), lists, "{hosts:?} {may_list}");
+            assert_eq!(listed.load(Ordering::SeqCst), lists, "{hosts:?} {refusal:?}");
         }
     }
 
