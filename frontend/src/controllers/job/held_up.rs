@@ -124,6 +124,11 @@ impl HeldUp {
         }
     }
 
+    /// Whether it is about the proposal with this plan.
+    pub(crate) fn is_of(&self, plan: &str) -> bool {
+        self.plan == plan
+    }
+
     /// This part is written, or is waited for no longer.
     pub(crate) fn is_over(&mut self, part: ProposalPart) {
         self.by.remove(&part);
@@ -139,11 +144,11 @@ impl HeldUp {
 
     /// What has held the proposal with this plan up for longest, if anything does.
     pub(crate) fn longest(&self, plan: &str) -> Option<&HoldUp> {
-        self.by.values().filter(|_| self.plan == plan).min_by_key(|obstacle| obstacle.since)
+        self.by.values().filter(|_| self.is_of(plan)).min_by_key(|obstacle| obstacle.since)
     }
 
     fn note(&mut self, plan: &str, part: ProposalPart, failure: impl FnOnce() -> Failure, now: Timestamp) {
-        if self.plan != plan {
+        if !self.is_of(plan) {
             *self = Self { plan: plan.to_owned(), by: BTreeMap::new() };
         }
         // The words of the first: others may differ in figures only, and would be told each time.

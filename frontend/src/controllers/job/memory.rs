@@ -40,6 +40,7 @@ use streams_api::{Job, JobSpec, JobStatus, Resize, StoredPlan};
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::{Mirrored, Watch, version};
 use streams_process::telemetry::TraceContext;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// How long a text that was written counts as existing while the mirror does not show it.
@@ -49,11 +50,16 @@ const WRITTEN: Duration = Duration::from_secs(30);
 /// request (60 s by default).
 const UNANSWERED: Duration = Duration::from_secs(120);
 
+/// How many bytes of texts are at hand, of all jobs together (rule job-8).
+const TEXTS_AT_HAND: usize = 8 << 20;
+
 /// The memory of all jobs.
 pub(crate) struct Memory {
     jobs: Remembered<Entry>,
     plans: Plans,
     adls: Cache<String, Bytes>,
+    /// Room for texts at hand, a permit for each byte.
+    texts: Arc<Semaphore>,
 }
 
 /// The memory of one job.
@@ -62,7 +68,7 @@ pub(crate) struct Entry {
     pub(crate) tasks: Tasks,
     /// Number and begin of the attempt to submit the job that it is of.
     attempt: Option<(u32, Timestamp)>,
-    /// Texts that came with a plan, until that is committed or comes to nothing.
+    /// Texts that came with a plan, until they are written, or could not be, or the plan comes to nothing.
     pub(crate) texts_at_hand: Option<TextsAtHand>,
     /// Cancels the long work that is under way, by kind.
     pub(crate) cancel: BTreeMap<TaskKind, CancellationToken>,
@@ -292,8 +298,10 @@ impl Entry {
         texts.map(|texts| texts.by_pe.clone()).unwrap_or_default()
     }
 
-    /// Texts of the proposal were just written, or could not be: perhaps that holds it up.
+    /// Texts of the proposal were just written, or could not be: perhaps that holds it up. What is at hand is kept no
+    /// longer: a proposal may be held up for good.
     pub(crate) fn note_texts(&mut self, now: Timestamp) {
+        self.texts_at_hand = None;
         match &self.tasks.publish {
             Slot::Failed(request, failure) if matches!(failure.remedy, Remedy::Retry(_)) => {
                 self.held_up.failed(&request.plan, ProposalPart::Texts, failure, now);
@@ -360,8 +368,9 @@ impl Entry {
     /// more. That is not known from answers to writes: one may be lost, or a write may have its effect later than
     /// anybody waits for.
     pub(crate) fn use_up(&mut self, status: &JobStatus) {
-        if status.proposal.is_none() {
-            // The next proposal may have the very plan of one that was abandoned, and is tried nevertheless.
+        if status.proposal.is_none() && self.next_plan().is_none_or(|plan| !self.held_up.is_of(&plan.sha256)) {
+            // The next proposal may have the very plan of one that was abandoned, and is tried nevertheless. Its texts
+            // may have been refused before it is recorded, which counts.
             self.held_up = HeldUp::default();
         }
         let attempt = status.submission_started_at.as_ref().map(|at| (status.submission_attempts, at.0));
@@ -389,12 +398,12 @@ impl Entry {
             self.tasks.compile = Slot::Idle;
         }
         self.end_unwanted_texts(status);
-        let proposed = status.proposal.as_ref().map(|proposal| &proposal.plan);
         let is_wanted = |texts: &TextsAtHand| match &self.tasks.compile {
             // Perhaps it has just brought them.
             Slot::Running(_) => true,
             Slot::Done(_, compiled) if compiled.plan.sha256 == texts.plan => true,
-            _ => proposed.is_some_and(|plan| plan.sha256 == texts.plan),
+            // What is not being written once the plan is recorded is there, or was refused.
+            _ => self.tasks.publish.running().is_some_and(|request| request.plan == texts.plan),
         };
         self.texts_at_hand = self.texts_at_hand.take().filter(is_wanted);
     }
@@ -403,13 +412,17 @@ impl Entry {
     fn end_unwanted_texts(&mut self, status: &JobStatus) {
         let Some(request) = self.tasks.publish.request() else { return };
         let recorded = status.plan.iter().chain(status.proposal.as_ref().map(|proposal| &proposal.plan));
-        let compiled = match &self.tasks.compile {
-            Slot::Done(_, compiled) => Some(&compiled.plan),
-            _ => self.tasks.being_stored().map(|stored| &stored.plan),
-        };
-        if recorded.chain(compiled).all(|plan| plan.sha256 != request.plan) {
+        if recorded.chain(self.next_plan()).all(|plan| plan.sha256 != request.plan) {
             self.end(TaskKind::Publish);
             self.tasks.publish = Slot::Idle;
+        }
+    }
+
+    /// The plan that was compiled, or is being stored, and may be written already.
+    fn next_plan(&self) -> Option<&StoredPlan> {
+        match &self.tasks.compile {
+            Slot::Done(_, compiled) => Some(&compiled.plan),
+            _ => self.tasks.being_stored().map(|stored| &stored.plan),
         }
     }
 
@@ -515,7 +528,8 @@ impl Memory {
             .weigher(|_: &String, adl: &Bytes| u32::try_from(adl.len()).unwrap_or(u32::MAX))
             .max_capacity(adl_bytes)
             .build();
-        let memory = Self { jobs: Remembered::default(), plans: Plans::new(plan_bytes), adls };
+        let texts = Arc::new(Semaphore::new(TEXTS_AT_HAND));
+        let memory = Self { jobs: Remembered::default(), plans: Plans::new(plan_bytes), adls, texts };
         memory.jobs.end_with(&mirrors.jobs);
         memory.end_writes(&mirrors.processing_elements);
         memory.end_writes(&mirrors.services);
@@ -557,10 +571,10 @@ impl Memory {
         self.jobs.forget_all_of(key);
     }
 
-    /// Jobs of which something is kept. ADL has a bound of its own; plans end with their jobs.
+    /// Jobs of which something is kept. ADL has a bound of its own; plans and texts end with their jobs.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        let Self { jobs, plans: _, adls: _ } = self;
+        let Self { jobs, plans: _, adls: _, texts: _ } = self;
         jobs.len()
     }
 
@@ -593,6 +607,13 @@ impl Memory {
         self.adls.get(sha256)
     }
 
+    /// These texts of this plan, with their share of the room for texts at hand; nothing if there is too little left.
+    pub(crate) fn at_hand(&self, plan: String, by_pe: BTreeMap<u64, RenderedText>) -> Option<TextsAtHand> {
+        let bytes: usize = by_pe.values().map(|text| text.text.len()).sum();
+        let room = Arc::clone(&self.texts).try_acquire_many_owned(u32::try_from(bytes).ok()?).ok()?;
+        Some(TextsAtHand::new(plan, by_pe, room))
+    }
+
     /// Keeps an ADL.
     pub(crate) fn keep_adl(&self, sha256: String, adl: Bytes) {
         self.adls.insert(sha256, adl);
@@ -609,7 +630,7 @@ mod tests {
     use super::*;
     use crate::controllers::job::tasks::CompileRequest;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use streams_api::{BundleReference, ProposedPlan};
+    use streams_api::{BundleReference, ProposedPlan, ResizeChanges};
     use streams_kubernetes::metrics::Metrics;
 
     fn memory() -> Memory {
@@ -665,11 +686,39 @@ mod tests {
             code: None,
         };
         entry.held_up.failed("p", ProposalPart::Texts, &failure, Timestamp::UNIX_EPOCH);
-        // The status has a proposal -> it is known what holds it up.
-        for (proposal, expected) in [(proposal.clone(), true), (None, false), (proposal, false)] {
+        let target = Target::Resize { widths: BTreeMap::new(), rebalances: false };
+        let compiled = |plan: &str| {
+            let plan = StoredPlan { sha256: plan.to_owned(), ..StoredPlan::default() };
+            let (widths, changes) = (BTreeMap::new(), ResizeChanges::default());
+            let compiled = Compiled { plan, widths, changes, texts: [].into() };
+            Slot::Done(CompileRequest { generation: 1, target: target.clone() }, compiled)
+        };
+        // The plan that was compiled, whether the status has a proposal -> it is known what holds it up.
+        let table = [
+            (compiled("p"), None, true),
+            (Slot::Idle, proposal.clone(), true),
+            (compiled("q"), None, false),
+            (compiled("p"), proposal, false),
+        ];
+        for (compile, proposal, expected) in table {
+            entry.tasks.compile = compile;
             entry.use_up(&JobStatus { proposal, ..JobStatus::default() });
             assert_eq!(entry.held_up.longest("p").is_some(), expected);
         }
+    }
+
+    #[test]
+    fn texts_are_at_hand_as_long_as_there_is_room_for_them_whosever_they_are() {
+        let memory = memory();
+        let texts = |bytes: usize| {
+            let text = Bytes::from(vec![b'x'; bytes]);
+            BTreeMap::from([(3, RenderedText { pe_id: 3, content_id: String::new(), text })])
+        };
+        let mut kept: Vec<_> = (0..2).map(|_| memory.at_hand("p".to_owned(), texts(TEXTS_AT_HAND / 2))).collect();
+        assert!(kept.iter().all(Option::is_some));
+        assert!(memory.at_hand("p".to_owned(), texts(1)).is_none());
+        drop(kept.pop());
+        assert!(memory.at_hand("p".to_owned(), texts(1)).is_some());
     }
 
     #[test]

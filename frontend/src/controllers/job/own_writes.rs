@@ -66,6 +66,14 @@ impl OwnWrites {
         self.0.contains_key(owned)
     }
 
+    /// PEs that were written and are not shown yet.
+    pub(crate) fn processing_elements(&self) -> impl Iterator<Item = u64> {
+        self.0.keys().filter_map(|owned| match owned {
+            Owned::Child(Child::ProcessingElement(id)) => Some(*id),
+            Owned::Child(_) | Owned::ConfigMap(_) => None,
+        })
+    }
+
     /// When the first of the writes does not count any more.
     pub(crate) fn until(&self) -> Option<Timestamp> {
         self.0.values().map(OwnWrite::until).min()
@@ -197,6 +205,8 @@ mod tests {
             writes.add_to(&mut children, at(0), |_| version);
             let pe = &children.processing_elements[&3];
             assert_eq!((pe.generation, pe.config_map.as_str(), pe.launched), expected, "{version:?}");
+            let unseen: Vec<u64> = writes.processing_elements().collect();
+            assert_eq!(unseen == [3], version != Some(8), "{version:?}");
         }
     }
 

@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 use streams_api::{ResizeChanges, StoredAdl, StoredPlan};
 use streams_kubernetes::Key;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// A kind of long work. A job has at most one task of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,12 +100,21 @@ pub(crate) struct BeingStored {
 }
 
 /// Small texts that came with the answer of the compiler.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct TextsAtHand {
     /// Digest of the plan that they are of.
     pub(crate) plan: String,
     /// By PE.
     pub(crate) by_pe: BTreeMap<u64, RenderedText>,
+    /// Their share of what all jobs together may have at hand.
+    _room: OwnedSemaphorePermit,
+}
+
+impl TextsAtHand {
+    /// Texts of this plan, which have this room.
+    pub(super) fn new(plan: String, by_pe: BTreeMap<u64, RenderedText>, room: OwnedSemaphorePermit) -> Self {
+        Self { plan, by_pe, _room: room }
+    }
 }
 
 /// Which texts to write.

@@ -1,14 +1,14 @@
 //! Compiles the pinned ADL with the desired widths, and stores the plan in chunks.
 
 use super::early_texts::{self, MAX_TEXT_BYTES};
-use super::existing_pes::{ExistingPes, existing_pes, last_seen};
+use super::existing_pes::{ExistingPes, existing_pes, just_written, last_seen};
 use super::{Assignment, LongWork, WorkError, check, fetch, hosts, redis, thread_for};
 use crate::controllers::job::chunks::{self, Document, digest};
 use crate::controllers::job::compilation::{self, automatic, compilation, repeated};
 use crate::controllers::job::documents::{self, WriteError};
 use crate::controllers::job::generation::{Generation, GenerationDetails, Settled, Target};
 use crate::controllers::job::in_force::redis_of;
-use crate::controllers::job::tasks::{BeingStored, CompileRequest, Compiled, Slot, TaskKind, Tasks, TextsAtHand};
+use crate::controllers::job::tasks::{BeingStored, CompileRequest, Compiled, Slot, TaskKind, Tasks};
 use crate::controllers::traces;
 use crate::fusion::RenderedText;
 use bytes::Bytes;
@@ -103,7 +103,9 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
             submit(assignment, adl).await?
         }
         (Target::Resize { widths, rebalances }, Some(previous)) => {
-            let existing = existing_pes(&reconciler.mirrors, key, job, previous, last_seen(assignment)).await?;
+            let written = just_written(assignment);
+            let existing =
+                existing_pes(&reconciler.mirrors, key, job, previous, last_seen(assignment), written).await?;
             let policy = if *rebalances { Policy::Rebalance } else { Policy::Sticky };
             resize(assignment, previous, widths, policy, existing, adl).await?
         }
@@ -274,7 +276,7 @@ async fn store<C: Cluster>(
     let changed = generation.members().map(|(pe, _)| pe).filter(is_changed);
     let texts: Arc<[(u64, String)]> =
         changed.map(|pe| (pe.id, names::aadl_config_map(&key.name, pe.id, &pe.content_id))).collect();
-    early_texts::keep(assignment, request, TextsAtHand { plan: plan.sha256.clone(), by_pe: at_hand });
+    early_texts::keep(assignment, request, &plan.sha256, at_hand);
     let being_stored = BeingStored { plan: plan.clone(), generation: Arc::clone(&generation) };
     early_texts::begin(assignment, request, being_stored, &texts);
     documents::write_cut(&assignment.writer(), &document, &controlled_by(*job), &cut, |_| false).await?;

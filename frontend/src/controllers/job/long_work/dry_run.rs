@@ -145,7 +145,7 @@ impl<C: Cluster> DryRuns<C> {
         }
         let rebalances = request.spec.policy == ResizePolicy::Rebalance;
         let policy = if rebalances { Policy::Rebalance } else { Policy::Sticky };
-        let existing = existing_pes(&self.mirrors, &key, job, &previous, |_, _| None).await;
+        let existing = existing_pes(&self.mirrors, &key, job, &previous, |_, _| None, BTreeSet::new()).await;
         let existing = existing.map_err(|error| Unforeseen::Later(error.message))?;
         let resize = resize_request(&previous, &widths, policy, existing, None);
         let planned =

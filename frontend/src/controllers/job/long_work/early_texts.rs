@@ -6,17 +6,19 @@
 use super::{Assignment, start};
 use crate::controllers::job::chunks::digest;
 use crate::controllers::job::generation::Target;
-use crate::controllers::job::tasks::{BeingStored, CompileRequest, PublishRequest, Task, TextsAtHand};
+use crate::controllers::job::tasks::{BeingStored, CompileRequest, PublishRequest, Task};
 use crate::fusion::RenderedText;
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use streams_kubernetes::cluster::Cluster;
 use streams_proto::fusion::v1::Plan;
 use streams_proto::fusion::v1::resize_response::Text;
 
-/// How many bytes of texts may come with an answer. They stay in memory until they are written.
+/// How many bytes of texts may come with an answer. They stay in memory until the first try to write them has ended.
 pub(super) const MAX_TEXT_BYTES: u64 = 64 << 10;
 
 /// The texts that came with this plan, without those that it does not have, or has otherwise: these are rendered.
+/// Copies: a part of an answer keeps all of it.
 pub(super) fn of_plan(texts: Vec<Text>, plan: &Plan) -> BTreeMap<u64, RenderedText> {
     if texts.is_empty() {
         return BTreeMap::new();
@@ -28,21 +30,29 @@ pub(super) fn of_plan(texts: Vec<Text>, plan: &Plan) -> BTreeMap<u64, RenderedTe
         left = left.checked_sub(content.len() as u64)?;
         let content_id = digest(&content);
         let is_planned = planned.get(&pe_id) == Some(&content_id.as_str());
-        is_planned.then(|| (pe_id, RenderedText { pe_id, content_id, text: content }))
+        is_planned.then(|| (pe_id, RenderedText { pe_id, content_id, text: Bytes::copy_from_slice(&content) }))
     });
     checked.collect()
 }
 
-/// Keeps the texts that came with the plan of this compilation until they are written.
-pub(super) fn keep<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRequest, texts: TextsAtHand) {
+/// Keeps the texts that came with the plan of this digest, of this compilation, until the first try to write them has
+/// ended; if there is no room for them, they are rendered (rule job-8).
+pub(super) fn keep<C: Cluster>(
+    assignment: &Assignment<'_, C>,
+    request: &CompileRequest,
+    plan: &str,
+    texts: BTreeMap<u64, RenderedText>,
+) {
     let Assignment { reconciler, key, uid, .. } = assignment;
-    if !texts.by_pe.is_empty() {
-        reconciler.memory.find(key, uid, |entry| {
-            if entry.tasks.compile.running() == Some(request) {
-                entry.texts_at_hand = Some(texts);
-            }
-        });
+    if texts.is_empty() {
+        return;
     }
+    let Some(texts) = reconciler.memory.at_hand(plan.to_owned(), texts) else { return };
+    reconciler.memory.find(key, uid, |entry| {
+        if entry.tasks.compile.running() == Some(request) {
+            entry.texts_at_hand = Some(texts);
+        }
+    });
 }
 
 /// Has the texts of a resize written that are not there, while its plan is being stored. `texts` are the PEs that need
@@ -78,7 +88,6 @@ pub(super) fn begin<C: Cluster>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
     use streams_proto::fusion::v1::ProcessingElement;
 
     #[test]

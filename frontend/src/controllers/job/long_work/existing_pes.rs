@@ -15,7 +15,7 @@ use kube::core::ObjectMeta;
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use streams_api::{Job, ProcessingElement, names};
+use streams_api::{Job, ProcessingElement, condition, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::controller;
@@ -40,9 +40,26 @@ pub(super) struct AsPlanned {
     is_closed: bool,
 }
 
+/// What becomes of PEs that the mirror does not have.
+#[derive(Debug, Default)]
+struct Absent {
+    /// The job is submitted: whichever may not be restarted is not made again (rule job-27).
+    is_submitted: bool,
+    /// PEs that were written; the mirror is behind.
+    written: BTreeSet<u64>,
+}
+
+impl Absent {
+    /// Whether this one, which a user has deleted, is not made again.
+    fn stays_away(&self, pe: &Planned) -> bool {
+        self.is_submitted && !pe.restartable
+    }
+}
+
 /// Looks at the PEs that exist: those of the plan, those that are being removed, and pods that outlive their PE. A new
 /// PE with the id of a pod that is being terminated would have to wait for it. `last_seen`: what is known of an object
-/// that is as planned; it is not read. Many are read on a thread that serves nobody else.
+/// that is as planned; it is not read. `written`: PEs that are there although the mirror may not show them yet. Many
+/// are read on a thread that serves nobody else.
 ///
 /// # Errors
 /// Reading panicked.
@@ -52,6 +69,7 @@ pub(super) async fn existing_pes(
     job: &Job,
     of: &Arc<Generation>,
     last_seen: impl Fn(&Key, &Kept<ProcessingElement>) -> Option<AsPlanned>,
+    written: BTreeSet<u64>,
 ) -> Result<ExistingPes, WorkError> {
     let (mut as_planned, mut unknown) = (Vec::new(), Vec::new());
     for (name, pe) in mirrors.processing_elements.kept_of_job(key) {
@@ -62,6 +80,9 @@ pub(super) async fn existing_pes(
     }
     let pods = mirrors.pods.kept_of_job(key);
     let uid = job.metadata.uid.clone();
+    let status = job.status.as_ref();
+    let is_submitted = status.is_some_and(|status| condition::is_true(&status.conditions, condition::SUBMITTED));
+    let absent = Absent { is_submitted, written };
     let (name, of) = (Arc::clone(&key.name), Arc::clone(of));
     let existing = off_thread_if_many(unknown.len().saturating_add(pods.len()), move || {
         let is_ours = |pe: &Arc<ProcessingElement>| {
@@ -69,7 +90,7 @@ pub(super) async fn existing_pes(
         };
         let pes = unknown.into_iter().filter_map(|pe| pe.read()).filter(is_ours);
         let pods = pods.into_iter().filter_map(|(_, pod)| pod.metadata());
-        beside(&of.plan, &as_planned, pes, pods.filter_map(|pod| pe_id(&pod, &name)))
+        beside(&of.plan, &as_planned, pes, pods.filter_map(|pod| pe_id(&pod, &name)), &absent)
     });
     existing.await.map_err(|error| WorkError::transient("Internal", error.to_string()))
 }
@@ -97,8 +118,14 @@ pub(super) fn last_seen<C: Cluster>(
     }
 }
 
+/// PEs of the job that were written and that the mirror may not show yet.
+pub(super) fn just_written<C>(Assignment { reconciler, key, uid, .. }: &Assignment<'_, C>) -> BTreeSet<u64> {
+    let written = reconciler.memory.find(key, uid, |entry| entry.own_writes.processing_elements().collect());
+    written.unwrap_or_default()
+}
+
 /// Whether the PE does not run again by itself: it has completed, or a user has stopped it (rule job-55). `None` if it
-/// is being deleted: that of a PE which is not there decides.
+/// is being deleted: whether it is made again decides.
 fn is_closed(pe: &ObservedPe) -> Option<bool> {
     (!pe.object.deleting).then_some(pe.has_completed || pe.is_stopped)
 }
@@ -112,12 +139,13 @@ fn pe_id(pod: &ObjectMeta, job: &str) -> Option<u64> {
     is_of_pe.then_some(id)
 }
 
-/// What these PEs and pods are beside the plan.
+/// What these PEs and pods are beside the plan. `absent`: what becomes of PEs that are not among them.
 fn beside(
     plan: &Plan,
     as_planned: &[AsPlanned],
     pes: impl Iterator<Item: Borrow<ProcessingElement>>,
     pods: impl Iterator<Item = u64>,
+    absent: &Absent,
 ) -> ExistingPes {
     let mut existing = ExistingPes::default();
     let planned: BTreeMap<u64, _> =
@@ -130,7 +158,8 @@ fn beside(
             existing.ids_in_use.push(pe.spec.id);
             continue;
         };
-        closed.extend(is_closed(&processing_element(pe)).map(|is_closed| (pe.spec.id, is_closed)));
+        let is_closed = is_closed(&processing_element(pe)).unwrap_or_else(|| absent.stays_away(planned));
+        closed.insert(pe.spec.id, is_closed);
         let inputs: Vec<u32> = planned.port_labels.iter().map(|label| label.port_id).collect();
         let outputs: Vec<u32> = planned.exports.iter().map(|export| export.port_id).collect();
         let only_in = |existing: &[u32], planned: &[u32]| {
@@ -144,8 +173,8 @@ fn beside(
             existing.ports_in_use.push(PortsInUse { pe_id: pe.spec.id, input_port_ids, output_port_ids });
         }
     }
-    // One that is not there is made again if its operators permit a restart (rule job-27).
-    let is_closed = |(id, pe): &(&u64, &&Planned)| closed.get(id).copied().unwrap_or(!pe.restartable);
+    let is_gone = |pe: &Planned| absent.stays_away(pe) && !absent.written.contains(&pe.id);
+    let is_closed = |(id, pe): &(&u64, &&Planned)| closed.get(id).copied().unwrap_or_else(|| is_gone(pe));
     existing.closed = planned.iter().filter(is_closed).map(|(id, _)| *id).collect();
     existing.ids_in_use.sort_unstable();
     existing.ids_in_use.dedup();
@@ -189,7 +218,7 @@ mod tests {
             [object(7, &[0], &[]), object(2, &[0], &[]), object(0, &[0], &[]), object(1, &[0, 2, 2], &[5, 4, 5])];
         // Of PEs that are gone, of one that goes, and of one that stays.
         let pods = [9, 5, 9, 2, 0];
-        let existing = beside(&plan, &[], objects.iter(), pods.into_iter());
+        let existing = beside(&plan, &[], objects.iter(), pods.into_iter(), &Absent::default());
         assert_eq!(existing.ids_in_use, [2, 5, 7, 9]);
         let ports = PortsInUse { pe_id: 1, input_port_ids: vec![2], output_port_ids: vec![5] };
         assert_eq!(existing.ports_in_use, [ports]);
@@ -233,12 +262,20 @@ mod tests {
         for (pe, restartable, expected) in table {
             let planned = Planned { restartable, ..planned_pe(3, Fate::Kept, &[]) };
             let plan = Plan { processing_elements: vec![planned], ..Plan::default() };
-            // Another one is as the last look has seen it, or not of the plan.
-            let existing = beside(&plan, &[], pe.iter().chain(&[object(4, &[], &[])]), std::iter::empty());
-            assert_eq!(existing.closed == [3], expected, "{pe:?} {restartable}");
+            let is_closed = |seen: &[AsPlanned], pe: Option<&ProcessingElement>, is_submitted, written: &[u64]| {
+                let absent = Absent { is_submitted, written: written.iter().copied().collect() };
+                let others = [object(4, &[], &[])];
+                let existing = beside(&plan, seen, pe.into_iter().chain(&others), std::iter::empty(), &absent);
+                existing.closed == [3]
+            };
+            assert_eq!(is_closed(&[], pe.as_ref(), true, &[4]), expected, "{pe:?} {restartable}");
             let seen = [AsPlanned { id: 3, is_closed: expected }];
-            let existing = beside(&plan, &seen, std::iter::empty::<ProcessingElement>(), std::iter::empty());
-            assert_eq!(existing.closed == [3], expected, "{pe:?} {restartable} was seen");
+            assert_eq!(is_closed(&seen, None, true, &[]), expected, "{pe:?} {restartable} was seen");
+            // Whatever is missing is made again while the job is being submitted.
+            let is_missing = pe.as_ref().is_none_or(|pe| pe.metadata.deletion_timestamp.is_some());
+            assert_eq!(is_closed(&[], pe.as_ref(), false, &[]), expected && !is_missing, "{pe:?} {restartable}");
+            // The mirror is behind if it does not have what was written.
+            assert_eq!(is_closed(&[], pe.as_ref(), true, &[3]), expected && pe.is_some(), "{pe:?} {restartable}");
         }
     }
 

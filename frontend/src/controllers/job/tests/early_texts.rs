@@ -3,6 +3,7 @@
 
 use super::simulation::{JobSimulation, key, wait_for};
 use crate::controllers::job::long_work::work;
+use crate::controllers::job::memory::Entry;
 use crate::controllers::job::tasks::{TaskKind, WorkItem};
 use std::future::Future;
 use std::pin::Pin;
@@ -97,6 +98,41 @@ fn they_are_not_written_to_their_end_if_other_widths_are_compiled() {
     assert_eq!(simulation.status().generation, Some(1));
 }
 
+/// What is refused before the plan is recorded counts like what is refused afterwards.
+#[test]
+fn who_waits_is_not_kept_waiting_longer_because_they_were_refused_before_the_plan_is_recorded() {
+    let (mut simulation, compilation) = storing();
+    simulation.no_more_texts(&[8]);
+    wait_for(simulation.leader.work(TaskKind::Publish));
+    wait_for(compilation);
+    simulation.reconcile();
+    let proposal = simulation.status().proposal.expect("it may be permitted by now").plan.sha256;
+    simulation.request("other", &[("S", 1)]);
+    simulation.reconcile();
+    let is_there = |simulation: &JobSimulation| {
+        simulation.status().proposal.is_some_and(|present| present.plan.sha256 == proposal)
+    };
+    assert!(is_there(&simulation), "it may be permitted soon");
+    simulation.wait(5);
+    simulation.reconcile();
+    assert!(!is_there(&simulation), "it has been held up for a while, and somebody waits");
+    simulation.steps_again();
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn what_no_replica_renders_any_more_while_the_plan_is_stored_is_compiled_again() {
+    let (mut simulation, compilation) = storing();
+    simulation.services.change(|services| services.compiler = "2".to_owned());
+    wait_for(simulation.leader.work(TaskKind::Publish));
+    wait_for(compilation);
+    simulation.settle();
+    simulation.check_at_rest();
+    let status = simulation.status();
+    assert_eq!((status.generation, status.plan.unwrap().compiler.as_str()), (Some(1), "2"));
+}
+
 #[test]
 fn texts_that_come_with_the_plan_are_not_rendered() {
     for is_crowded in [false, true] {
@@ -129,7 +165,9 @@ fn texts_that_came_with_a_plan_are_kept_as_long_as_it_is_wanted() {
     simulation.until(|simulation| at_hand(simulation) == 4);
     // Widths that are compiled next bring others.
     simulation.resize(0, 5);
-    simulation.until(|simulation| at_hand(simulation) == 5);
+    simulation.reconcile();
+    wait_for(simulation.leader.work(TaskKind::Compile));
+    assert_eq!(at_hand(&simulation), 5);
     // What was in force before is wanted again.
     simulation.resize(0, 2);
     simulation.settle();
@@ -137,10 +175,29 @@ fn texts_that_came_with_a_plan_are_kept_as_long_as_it_is_wanted() {
     simulation.check_at_rest();
 }
 
+/// Whoever is held up has nothing at hand: that may be any number of jobs, for as long as a quota says.
+#[test]
+fn texts_that_came_with_a_plan_are_kept_no_longer_once_they_are_written_or_were_refused() {
+    let refusals: [fn(&JobSimulation); 2] =
+        [|simulation| simulation.no_more("Service"), |simulation| simulation.no_more_texts(&[8])];
+    for refuse in refusals {
+        let mut simulation = JobSimulation::running();
+        simulation.services.change(|services| services.sends_texts = true);
+        refuse(&simulation);
+        simulation.resize(0, 4);
+        simulation.until(|simulation| at_hand(simulation) == 4);
+        simulation.until(|simulation| simulation.status().proposal.is_some() && at_hand(simulation) == 0);
+        simulation.steps_again();
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!(simulation.status().generation, Some(1));
+    }
+}
+
 /// How many texts came with the plan of the job that is being compiled, or is proposed.
 fn at_hand(simulation: &JobSimulation) -> usize {
     let reconciler = &simulation.leader.reconciler;
     let uid = reconciler.mirrors.jobs.get(&key()).and_then(|job| job.metadata.uid.clone()).unwrap();
-    let kept = reconciler.memory.find(&key(), &uid, |entry| entry.texts_at_hand.clone()).flatten();
-    kept.map_or(0, |texts| texts.by_pe.len())
+    let kept = |entry: &mut Entry| entry.texts_at_hand.as_ref().map_or(0, |texts| texts.by_pe.len());
+    reconciler.memory.find(&key(), &uid, kept).unwrap_or_default()
 }

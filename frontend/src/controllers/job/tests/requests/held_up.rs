@@ -63,6 +63,55 @@ fn others_go_on(cases: [(bool, bool, &'static str); 2]) {
     }
 }
 
+/// Everything goes on for a while, and texts are written before their plan is recorded.
+fn go_on_with_early_texts(simulation: &mut JobSimulation, looks: u32) {
+    for _ in 0..looks {
+        simulation.reconcile();
+        simulation.work();
+        simulation.work();
+        simulation.run_pods();
+        simulation.collect();
+        simulation.wait(5);
+    }
+}
+
+#[test]
+fn a_wish_that_is_tried_alone_makes_way_at_once_though_its_texts_are_refused_before_it_is_proposed() {
+    let mut simulation = JobSimulation::running();
+    simulation.no_more_texts(&[8]);
+    simulation.request("large", &[("R", 4)]);
+    simulation.request("small", &[("S", 1)]);
+    for _ in 0..12 {
+        if end(&simulation, "small") == is(ResizePhase::RolledOut, "") {
+            break;
+        }
+        go_on_with_early_texts(&mut simulation, 1);
+    }
+    assert_eq!((end(&simulation, "small"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(2, 1)));
+    assert_eq!(end(&simulation, "large"), is(ResizePhase::Pending, "QuotaExceeded"));
+    // Until it is tried alone.
+    for _ in 0..400 {
+        simulation.round();
+        if simulation.status().proposal.is_some() {
+            break;
+        }
+        simulation.work();
+        simulation.work();
+        simulation.wait(1);
+    }
+    let tried = simulation.status().proposal.expect("it is tried again").plan.sha256;
+    simulation.request("other", &[("S", 2)]);
+    simulation.reconcile();
+    let present = simulation.status().proposal.map(|proposal| proposal.plan.sha256);
+    assert_ne!(present, Some(tried), "nobody waits for it");
+    simulation.until_committed(2);
+    assert_eq!(applied(&simulation), widths(2, 2));
+    simulation.steps_again();
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(applied(&simulation), widths(4, 2));
+}
+
 /// What held up an earlier try says nothing of a later one, though that has the same plan.
 #[test]
 fn who_asks_again_once_it_is_permitted_is_not_kept_waiting_by_what_was_refused_before() {
@@ -190,15 +239,18 @@ fn an_edit_whose_objects_the_cluster_refuses_can_be_taken_back() {
 /// Texts are refused for good: that the half compiles says nothing about them.
 #[test]
 fn who_is_at_fault_that_a_text_cannot_be_rendered_is_found_by_writing_it() {
-    let mut simulation = JobSimulation::running();
-    simulation.services.change(|services| services.refused_texts = [8].into());
-    simulation.request("adds", &[("R", 3)]);
-    simulation.request("good", &[("S", 1)]);
-    go_on(&mut simulation, 12);
-    assert_eq!(end(&simulation, "adds"), is(ResizePhase::Refused, "LayoutRejected"));
-    assert_eq!((end(&simulation, "good"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(2, 1)));
-    simulation.settle();
-    simulation.check_at_rest();
+    // Texts are written once their plan is recorded, or before.
+    for go_on in [go_on, go_on_with_early_texts] {
+        let mut simulation = JobSimulation::running();
+        simulation.services.change(|services| services.refused_texts = [8].into());
+        simulation.request("adds", &[("R", 3)]);
+        simulation.request("good", &[("S", 1)]);
+        go_on(&mut simulation, 12);
+        assert_eq!(end(&simulation, "adds"), is(ResizePhase::Refused, "LayoutRejected"));
+        assert_eq!((end(&simulation, "good"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(2, 1)));
+        simulation.settle();
+        simulation.check_at_rest();
+    }
 }
 
 /// What fails beside it is no fault of the proposal, however often others want something else.

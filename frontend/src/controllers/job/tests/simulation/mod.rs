@@ -271,6 +271,15 @@ impl JobSimulation {
         });
     }
 
+    /// A quota permits no more texts of these PEs. Until [`JobSimulation::steps_again`].
+    pub(super) fn no_more_texts(&self, pe_ids: &'static [u64]) {
+        self.server.refuse(move |call| {
+            let is_of = |id: &u64| call.key.name.starts_with(&format!("{JOB}-{id}-"));
+            let is_refused = call.verb == Verb::Create && call.kind == "ConfigMap" && pe_ids.iter().any(is_of);
+            is_refused.then(|| *Status::failure("exceeded quota: q", "Forbidden").with_code(403).boxed())
+        });
+    }
+
     pub(super) fn steps_again(&self) {
         self.server.refuse(|_| None);
     }
