@@ -31,6 +31,7 @@ mod frontend_killed;
 mod fusion_down;
 mod fusion_endpoints;
 mod histories;
+mod hostile_objects;
 mod interfaces;
 mod leadership;
 mod neighbours;
