@@ -1,5 +1,5 @@
-//! The real cluster, through a client. Objects are read as they are delivered ([`Delivered`]): what somebody has made of
-//! one of them keeps no other one from being read.
+//! The real cluster, through a client. Objects are read as they are delivered ([`Delivered`]): what somebody has made
+//! of one of them keeps no other one from being read.
 
 use super::{Cluster, Conflicts, Manager, Object};
 use crate::Key;

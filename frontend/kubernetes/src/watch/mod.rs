@@ -262,8 +262,8 @@ impl<K: Mirrored> Watch<K> {
         *self.shared.synced.borrow()
     }
 
-    /// How long nothing was heard of the API server, or no list could be read, at most: with several watches, of the one
-    /// of which that is true for the longest time.
+    /// How long nothing was heard of the API server, or no list could be read, at most: with several watches, of the
+    /// one of which that is true for the longest time.
     pub fn silence(&self) -> Duration {
         let pulses = self.shared.pulses.read().unwrap_or_else(PoisonError::into_inner);
         pulses.iter().map(Pulse::silence).max().unwrap_or_default().max(self.unlisted_for())
@@ -295,8 +295,8 @@ impl<K: Mirrored> Watch<K> {
         let _ = self.shared.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Fills the mirror and keeps it filled until `stop`. `selector` is a label selector; `trim` leaves of an object what
-    /// is kept of it (one of [`trimmed`]).
+    /// Fills the mirror and keeps it filled until `stop`. `selector` is a label selector; `trim` leaves of an object
+    /// what is kept of it (one of [`trimmed`]).
     ///
     /// Failures are counted and tried again after 0.2 s doubling to 2 s, or later if the API server says so; the first
     /// of several in a row is logged. A call that the API server ended, that has fallen silent, or whose version is too
