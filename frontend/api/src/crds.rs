@@ -87,9 +87,11 @@ fn without_rules(schema: &mut Value) {
     }
 }
 
-/// How a time is written. The API server takes years that the types do not have, and times without a zone.
-const TIME: &str =
-    r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-2][0-9]:[0-9]{2})$";
+/// How a time is written. The API server takes years and zones that the types do not have, and times without a zone.
+const TIME: &str = concat!(
+    "^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?",
+    "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+);
 /// The longest of them.
 const TIME_MAX: usize = "2026-11-27T03:04:05.123456789+01:00".len();
 
@@ -148,6 +150,7 @@ fn tidy_schema(schema: &mut Map<String, Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     fn manifests() -> std::path::PathBuf {
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds")
@@ -235,6 +238,21 @@ mod tests {
             });
         }
         assert!(seen > 100, "{seen}");
+    }
+
+    /// The API server tests itself that there is such a day, and such a time of the day.
+    #[test]
+    fn the_first_and_the_last_times_that_are_not_refused_can_be_read() {
+        let read = |time: &str| serde_json::from_value::<Time>(time.into()).is_ok();
+        for time in ["1000-01-01T00:00:00", "2028-02-29T12:00:00.5", "2999-12-31T23:59:59.999999999"] {
+            for zone in ["Z", "+00:00", "-19:59", "+23:59", "-23:59"] {
+                let time = format!("{time}{zone}");
+                assert!(read(&time) && time.len() <= TIME_MAX, "{time}");
+            }
+        }
+        for zone in ["+26:00", "-29:59", "+00:60"] {
+            assert!(!read(&format!("2026-01-01T00:00:00{zone}")), "{zone} need not be refused");
+        }
     }
 
     #[test]

@@ -108,11 +108,24 @@ fn parsed<'a, T: Deserialize<'a>>(text: &'a RawValue) -> serde_json::Result<T> {
     serde_json::from_str(text.get())
 }
 
-/// The object without what cannot be read of who manages its fields: times, and fields that are nested too deeply.
-/// Anybody who may write the object may set that.
+/// The object without what cannot be read of what anybody may have set who may write it: of who manages its fields,
+/// times, and fields that are nested too deeply; and conditions with such times. Whoever says one says it again.
 fn mended(object: &RawValue) -> Option<Box<RawValue>> {
-    let object: Fields<'_> = parsed(object).ok()?;
-    let metadata: Fields<'_> = parsed(object.get("metadata").copied()?).ok()?;
+    let given: Fields<'_> = parsed(object).ok()?;
+    let metadata = given.get("metadata").copied().and_then(with_readable_managers);
+    let status = given.get("status").copied().and_then(with_readable_conditions);
+    if metadata.is_none() && status.is_none() {
+        return None;
+    }
+    let mut fields = given;
+    for (name, part) in [("metadata", &metadata), ("status", &status)] {
+        fields.extend(part.as_deref().map(|part| (name.to_owned(), part)));
+    }
+    to_raw_value(&fields).ok()
+}
+
+fn with_readable_managers(metadata: &RawValue) -> Option<Box<RawValue>> {
+    let metadata: Fields<'_> = parsed(metadata).ok()?;
     let mut writers: Vec<Fields<'_>> = parsed(metadata.get("managedFields").copied()?).ok()?;
     for writer in &mut writers {
         writer.retain(|field, value| match field.as_str() {
@@ -121,9 +134,17 @@ fn mended(object: &RawValue) -> Option<Box<RawValue>> {
             _ => true,
         });
     }
-    let writers = to_raw_value(&writers).ok()?;
-    let metadata = with(metadata, "managedFields", &writers)?;
-    with(object, "metadata", &metadata)
+    with(metadata, "managedFields", &to_raw_value(&writers).ok()?)
+}
+
+fn with_readable_conditions(status: &RawValue) -> Option<Box<RawValue>> {
+    let status: Fields<'_> = parsed(status).ok()?;
+    let mut conditions: Vec<Fields<'_>> = parsed(status.get("conditions").copied()?).ok()?;
+    conditions.retain(|condition| {
+        let time = condition.get("lastTransitionTime").copied();
+        time.is_none_or(|time| parsed::<Option<Time>>(time).is_ok())
+    });
+    with(status, "conditions", &to_raw_value(&conditions).ok()?)
 }
 
 fn with<'a>(mut fields: Fields<'a>, name: &str, value: &'a RawValue) -> Option<Box<RawValue>> {
@@ -146,13 +167,25 @@ fn identity(object: &RawValue) -> ObjectMeta {
     }
 }
 
+/// The text without what is between these places.
+fn without(text: &str, from: Option<usize>, to: Option<usize>) -> String {
+    let mut text = text.to_owned();
+    if let (Some(from), Some(to)) = (from, to)
+        && from < to
+    {
+        text.replace_range(from + 1..to, "...");
+    }
+    text
+}
+
 /// What is wrong. Texts of the object are left out: they may be secrets, and as long as their author likes.
 fn reason(error: &serde_json::Error) -> String {
-    let mut message = error.to_string();
-    if let (Some(first), Some(last)) = (message.find('"'), message.rfind('"'))
-        && first < last
-    {
-        message.replace_range(first + 1..last, "...");
+    let message = error.to_string();
+    let mut message = without(&message, message.find('"'), message.rfind('"'));
+    if message.starts_with("unknown ") {
+        // The name of the variant or field is the object's; those that there are instead are not.
+        let end = ["`, expected ", "`, there are no "].into_iter().find_map(|words| message.rfind(words));
+        message = without(&message, message.find('`'), end.or_else(|| message.rfind('`')));
     }
     message.chars().filter(|character| !character.is_control()).take(REASON_MAX).collect()
 }
@@ -238,8 +271,37 @@ mod tests {
         assert!(error.reason.contains("expected i32") && !error.reason.contains("secret"), "{error}");
         let text = Delivered::<Service>(Err(error)).readable().unwrap_err().to_string();
         assert!(text.contains("Service a cannot be read: invalid type") && text.len() < 300, "{text}");
-        // A name as long as a text may be.
-        let unknown = serde_json::Error::custom(format!("unknown variant `{}\n`", "y".repeat(10_000)));
-        assert_eq!(reason(&unknown).chars().count(), REASON_MAX);
+        // what serde says -> what is said
+        let table = [
+            ("unknown variant `yy`, expected `A` or `B`", "unknown variant `...`, expected `A` or `B`"),
+            ("unknown variant `y`y`, expected one of `A`, `B`", "unknown variant `...`, expected one of `A`, `B`"),
+            ("unknown field `y\"y`, there are no fields", "unknown field `...`, there are no fields"),
+            ("unknown variant `y\n`", "unknown variant `...`"),
+            // It is one of this program.
+            ("missing field `name`", "missing field `name`"),
+        ];
+        for (said, expected) in table {
+            assert_eq!(reason(&serde_json::Error::custom(said)), expected);
+        }
+        assert_eq!(reason(&serde_json::Error::custom("y".repeat(10_000))).chars().count(), REASON_MAX);
+    }
+
+    #[test]
+    fn a_condition_with_a_time_that_cannot_be_read_is_left_out() {
+        let condition = |kind: &str, time: &str| json!({"type": kind, "status": "True", "lastTransitionTime": time});
+        let object = json!({
+            "metadata": {"name": "a"},
+            "status": {
+                "phase": "Running",
+                "conditions": [
+                    condition("a", LATEST), condition("b", "2026-01-01T00:00:00Z"),
+                    condition("c", "2026-01-01T00:00:00+29:00"), {"type": "d", "status": "False"},
+                    {"type": "e", "status": "True", "lastTransitionTime": null},
+                ],
+            },
+        });
+        let status = delivered::<Pod>(&object.to_string()).unwrap().status.unwrap();
+        let kept = status.conditions.iter().flatten().map(|condition| condition.type_.as_str());
+        assert_eq!((status.phase.as_deref(), kept.collect::<Vec<_>>()), (Some("Running"), vec!["b", "d", "e"]));
     }
 }

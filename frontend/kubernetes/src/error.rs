@@ -89,6 +89,11 @@ impl Error {
         matches!(self, Self::Call(error) if is_unanswered(error))
     }
 
+    /// Whether the API server has answered, and the object that it has answered with cannot be read (rule call-6).
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Call(kube::Error::SerdeError(error)) if error.is_data())
+    }
+
     /// Whether the caller may not do this, or an admission plugin does not permit it (403).
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Call(kube::Error::Api(status)) if status.code == 403)

@@ -68,9 +68,10 @@ impl LastInVain {
     }
 }
 
-/// Whether this is the error of an action that came to nothing.
+/// Whether this is the error of an action that came to nothing. An answer that cannot be read says nothing of other
+/// actions: somebody has spoilt that object.
 pub(super) fn is_in_vain(error: &Error) -> bool {
-    matches!(error, Error::NamespaceTerminating { .. }) || error.is_unanswered()
+    matches!(error, Error::NamespaceTerminating { .. }) || (error.is_unanswered() && !error.is_unreadable())
 }
 
 /// Somebody who asks for widths waits for it, whatever becomes of the objects of the job.
@@ -106,6 +107,8 @@ fn kind(action: &JobAction) -> Option<Cow<'static, str>> {
 mod tests {
     use super::super::decide::{Propagation, WhichGeneration};
     use super::*;
+    use kube::Error as KubeError;
+    use kube::core::Status;
 
     fn config_map(name: &str) -> JobAction {
         JobAction::RestoreMetadata(name.to_owned())
@@ -117,6 +120,23 @@ mod tests {
 
     fn in_vain(actions: &[&JobAction]) -> LastInVain {
         LastInVain(actions.iter().map(|action| (*action).clone()).collect())
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_is_an_answer() {
+        let of_answer = |text: &str| Error::from(KubeError::SerdeError(serde_json::from_str::<u8>(text).unwrap_err()));
+        let of_status = |code| Error::from(KubeError::Api(Status::failure("no", "R").with_code(code).boxed()));
+        let table = [
+            (of_answer(r#"{"kind": "Export"}"#), false),
+            // It is not from the API server, or not all of it.
+            (of_answer("<html>"), true),
+            (of_answer(""), true),
+            (of_status(503), true),
+            (of_status(403), false),
+        ];
+        for (error, expected) in table {
+            assert_eq!(is_in_vain(&error), expected, "{error:?}");
+        }
     }
 
     #[test]

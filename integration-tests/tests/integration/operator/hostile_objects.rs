@@ -88,7 +88,7 @@ async fn what_the_types_do_not_have_is_refused() -> Result<()> {
         let number = Patch::Merge(json!({"spec": {"operatorCount": 5_000_000_000_u64}}));
         let said = refusal(job.api::<ProcessingElement>().patch(&pe, &parameters, &number).await)?;
         ensure!(said.contains("operatorCount"), "{said}");
-        for time in [LATEST, "2026-11-27T00:00:00"] {
+        for time in [LATEST, "2026-11-27T00:00:00", "2026-11-27T00:00:00+26:00", "2026-11-27T00:00:00-00:60"] {
             let condition = json!({
                 "type": "Mine", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": time,
             });
