@@ -279,6 +279,11 @@ impl Mirrors {
         self.pods.of_group(OF_PE, pe).into_iter().filter_map(|(_, pod)| pod.read())
     }
 
+    /// Whether an object has the name of this PE of a job, and cannot be read (rule call-6).
+    pub(crate) fn has_unreadable_pe(&self, job: &Key, id: u64) -> bool {
+        self.processing_elements.is_unreadable(&job.sibling(&names::processing_element(&job.name, id)))
+    }
+
     /// The PEs that are placed in this host pool of a job, by name.
     pub(crate) fn pes_of_pool(&self, job: &Key, index: u64) -> impl Iterator<Item = Key> + use<> {
         let pool = job.sibling(&names::host_pool(&job.name, index));

@@ -184,6 +184,11 @@ impl<K: Mirrored> Watch<K> {
         self.kept(key).is_some()
     }
 
+    /// Whether there is an object of this name that cannot be read. Perhaps the mirror has a state of it from before.
+    pub fn is_unreadable(&self, key: &Key) -> bool {
+        self.unreadable().version(key).is_some()
+    }
+
     /// The keys of all objects, by namespace and name.
     pub fn keys(&self) -> Vec<Key> {
         self.store().keys()

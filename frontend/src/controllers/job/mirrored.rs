@@ -244,6 +244,7 @@ impl MirroredChildren {
         Children {
             processing_elements: known(&self.processing_elements),
             taken: self.taken.clone(),
+            unreadable: BTreeSet::new(),
             services: known(&self.services),
             regions: known(&self.regions),
             host_pools: known(&self.host_pools),

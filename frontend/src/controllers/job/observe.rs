@@ -30,7 +30,7 @@ use super::widths::{Widths, overruled, unmatched_bounds, widths};
 use crate::controllers::restorations::Restorations;
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, JobSpec, JobStatus, Resize, StoredPlan};
@@ -109,8 +109,9 @@ pub(super) async fn observe<C: Cluster>(
     let wanted = [&committed, &proposed].into_iter().flatten().filter_map(Loaded::whole);
     let missing = wanted.flat_map(|wanted| wanted.processing_elements.keys());
     let missing = missing.filter(|id| !children.processing_elements.contains_key(id));
-    let taken = taken(&reconciler.mirrors, key, &job, missing);
-    children.taken.extend(taken);
+    let missing: BTreeSet<u64> = missing.copied().collect();
+    children.taken.extend(taken(&reconciler.mirrors, key, &job, &missing));
+    children.unreadable = missing.into_iter().filter(|id| reconciler.mirrors.has_unreadable_pe(key, *id)).collect();
     if let Some(Transport { days, sighting: Some(sighting), .. }) = &transport
         && let Some((seen, is_good)) = sighting.secret.as_ref().zip(sighting.is_good(*days, now))
     {

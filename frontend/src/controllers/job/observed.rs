@@ -262,6 +262,8 @@ pub(crate) struct Children {
     pub(crate) processing_elements: BTreeMap<u64, ObservedPe>,
     /// PEs whose names are taken by objects that the job does not control.
     pub(crate) taken: BTreeSet<u64>,
+    /// PEs that are there, though nothing is known of them: nobody can read them.
+    pub(crate) unreadable: BTreeSet<u64>,
     /// Services by PE id.
     pub(crate) services: BTreeMap<u64, ObservedObject>,
     /// Regions by index.
@@ -292,6 +294,12 @@ impl ObservedObject {
 }
 
 impl Children {
+    /// There is no such PE, and none is made again: a user has deleted it, and it must not be started again (rule
+    /// job-27). One that cannot be read was not deleted.
+    pub(crate) fn stays_away(&self, id: u64, pe: &DesiredPe) -> bool {
+        !pe.restartable && !self.processing_elements.contains_key(&id) && !self.unreadable.contains(&id)
+    }
+
     /// The text of this ConfigMap is to be written: there is none, or somebody else has written it. Not while it is
     /// being deleted, nor before its time.
     pub(crate) fn lacks_text(&self, name: &str) -> bool {

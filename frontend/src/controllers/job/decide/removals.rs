@@ -107,11 +107,11 @@ impl<'a> Removals<'a> {
 /// Of each PE that does not run what it was restarted for last: the generation whose text it runs at least, and the one
 /// that it should.
 fn behind(observed: &JobObservation, wanted: &DesiredGeneration) -> Vec<(u64, u64)> {
-    let pes = &observed.children.processing_elements;
+    let children = &observed.children;
     let pairs = wanted.processing_elements.iter().filter_map(|(id, pe)| {
-        let runs = match pes.get(id) {
-            None if pe.restartable => 0,
-            None => return None,
+        let runs = match children.processing_elements.get(id) {
+            None if children.stays_away(*id, pe) => return None,
+            None => 0,
             Some(current) => match current.run {
                 // It sends to nobody.
                 PodState::Completed | PodState::Down | PodState::Suspended => return None,

@@ -101,9 +101,8 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
         let service = Current::service(children, wanted.generation, *id, pe);
         draft.ensure(observed, Child::Service(*id), of, service);
         let current = children.processing_elements.get(id);
-        if current.is_none() && !pe.restartable && submitted {
-            // A user deleted it, and it must not be started again (rule job-27). A submission goes on until every pod
-            // was created once.
+        if submitted && children.stays_away(*id, pe) {
+            // A submission goes on until every pod was created once.
             let words = name_taken(observed, *id)
                 .unwrap_or_else(|| Words::of("Deleted", "it was deleted, and its operators do not permit a restart"));
             draft.report.down.add(*id, &words);
@@ -242,9 +241,9 @@ fn of_committed_plan(observed: &JobObservation, pe_ids: Vec<u64>) -> PublishRequ
 /// True when every PE that this generation added or restarted runs its new text, or never will. The controller may then
 /// delete what earlier generations left (rule job-16).
 pub(crate) fn is_rolled_out(observed: &JobObservation, wanted: &DesiredGeneration) -> bool {
-    let pes = &observed.children.processing_elements;
-    wanted.processing_elements.iter().all(|(id, pe)| match pes.get(id) {
-        None => !pe.restartable,
+    let children = &observed.children;
+    wanted.processing_elements.iter().all(|(id, pe)| match children.processing_elements.get(id) {
+        None => children.stays_away(*id, pe),
         Some(current) => {
             let applied = pe.is_applied_to(current, &observed.children);
             let is_concerned = pe.origin == wanted.generation

@@ -95,8 +95,7 @@ fn new_pes(observed: &JobObservation, wanted: &DesiredGeneration) -> Waits {
     let mut waits = Waits::default();
     for (id, pe) in wanted.processing_elements.iter().filter(|(_, pe)| pe.is_new) {
         match observed.children.processing_elements.get(id) {
-            // It is not made again (rule job-27).
-            None if !pe.restartable && submitted => {}
+            None if submitted && observed.children.stays_away(*id, pe) => {}
             None => {
                 let made_again = || Words::of("Deleted", "it is made again");
                 waits.add(*id, &name_taken(observed, *id).unwrap_or_else(made_again));

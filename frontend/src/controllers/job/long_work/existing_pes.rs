@@ -45,8 +45,8 @@ pub(super) struct AsPlanned {
 struct Absent {
     /// The job is submitted: whichever may not be restarted is not made again (rule job-27).
     is_submitted: bool,
-    /// PEs that were written; the mirror is behind.
-    written: BTreeSet<u64>,
+    /// PEs that are there nevertheless: they were written, and the mirror is behind; or nobody can read them.
+    are_there: BTreeSet<u64>,
 }
 
 impl Absent {
@@ -82,7 +82,9 @@ pub(super) async fn existing_pes(
     let uid = job.metadata.uid.clone();
     let status = job.status.as_ref();
     let is_submitted = status.is_some_and(|status| condition::is_true(&status.conditions, condition::SUBMITTED));
-    let absent = Absent { is_submitted, written };
+    let others = of.plan.processing_elements.iter().filter(|pe| !pe.restartable).map(|pe| pe.id);
+    let unreadable = others.filter(|id| mirrors.has_unreadable_pe(key, *id));
+    let absent = Absent { is_submitted, are_there: unreadable.chain(written).collect() };
     let (name, of) = (Arc::clone(&key.name), Arc::clone(of));
     let existing = off_thread_if_many(unknown.len().saturating_add(pods.len()), move || {
         let is_ours = |pe: &Arc<ProcessingElement>| {
@@ -173,7 +175,7 @@ fn beside(
             existing.ports_in_use.push(PortsInUse { pe_id: pe.spec.id, input_port_ids, output_port_ids });
         }
     }
-    let is_gone = |pe: &Planned| absent.stays_away(pe) && !absent.written.contains(&pe.id);
+    let is_gone = |pe: &Planned| absent.stays_away(pe) && !absent.are_there.contains(&pe.id);
     let is_closed = |(id, pe): &(&u64, &&Planned)| closed.get(id).copied().unwrap_or_else(|| is_gone(pe));
     existing.closed = planned.iter().filter(is_closed).map(|(id, _)| *id).collect();
     existing.ids_in_use.sort_unstable();
@@ -263,7 +265,7 @@ mod tests {
             let planned = Planned { restartable, ..planned_pe(3, Fate::Kept, &[]) };
             let plan = Plan { processing_elements: vec![planned], ..Plan::default() };
             let is_closed = |seen: &[AsPlanned], pe: Option<&ProcessingElement>, is_submitted, written: &[u64]| {
-                let absent = Absent { is_submitted, written: written.iter().copied().collect() };
+                let absent = Absent { is_submitted, are_there: written.iter().copied().collect() };
                 let others = [object(4, &[], &[])];
                 let existing = beside(&plan, seen, pe.into_iter().chain(&others), std::iter::empty(), &absent);
                 existing.closed == [3]

@@ -1,7 +1,7 @@
 //! What others change of the objects of a job is restored, without a restart; what they add stays, but for specs of the
 //! operator, selectors and ports (rule call-19).
 
-use super::simulation::{JOB, JobSimulation, NAMESPACE, wait_for};
+use super::simulation::{JOB, JobSimulation, NAMESPACE, NOT_RESTARTABLE, wait_for};
 use crate::controllers::job::rewrites::Rewrites;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
@@ -330,10 +330,29 @@ fn what_cannot_be_read_is_restored_without_being_read() {
         name_of_first::<Import>(&simulation),
         name_of_first::<ConsistentRegion>(&simulation),
     ];
-    what_nobody_can_read_is_written_again::<ProcessingElement>(&mut simulation, &pe_name(0), "operatorCount");
+    // If a user had deleted the other one, it would not be made again.
+    for pe in [pe_name(0), pe_name(NOT_RESTARTABLE)] {
+        what_nobody_can_read_is_written_again::<ProcessingElement>(&mut simulation, &pe, "operatorCount");
+    }
     what_nobody_can_read_is_written_again::<Export>(&mut simulation, &export, "portId");
     what_nobody_can_read_is_written_again::<Import>(&mut simulation, &import, "portIndex");
     what_nobody_can_read_is_written_again::<ConsistentRegion>(&mut simulation, &region, "operatorCount");
+}
+
+/// Users may write it. Whoever says the condition writes it again.
+#[test]
+fn a_condition_that_cannot_be_read_leaves_the_object_as_it_is() {
+    let mut simulation = JobSimulation::running();
+    let export = name_of_first::<Export>(&simulation);
+    let before = shown::<Export>(&simulation, &export);
+    let time = "2026-01-01T00:00:00+29:00";
+    let condition =
+        json!({"type": "Ready", "status": "True", "reason": "A", "message": "", "lastTransitionTime": time});
+    let status = json!({"conditions": [condition]});
+    simulation.server.edit_json::<Export>(&key(&export), |object| object["status"] = status);
+    assert_eq!(shown::<Export>(&simulation, &export), before);
+    simulation.settle();
+    simulation.check_at_rest();
 }
 
 /// It would keep its port labels over every resize.
