@@ -17,8 +17,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, service_fn};
 
-/// The longest that the API server is left alone because it asks for it: as long as a watch lasts.
-const LONGEST_REST: Duration = Duration::from_secs(30);
+/// The longest that the API server is left alone because it asks for it: meanwhile the mirror gets older, and whoever
+/// asks may be a proxy that knows nothing of the API server.
+const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// How long a watch waits for the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,8 +161,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_api_server_that_asks_for_it_is_left_alone_but_not_for_ever() {
         // seconds that it asks for -> calls
-        let table =
-            [(None, 120), (Some("0"), 120), (Some("soon"), 120), (Some("10"), 12), (Some("18446744073709551615"), 4)];
+        let table = [
+            (None, 120),
+            (Some("0"), 120),
+            (Some("soon"), 120),
+            (Some("4"), 30),
+            (Some("10"), 24),
+            (Some("18446744073709551615"), 24),
+        ];
         for (wished, expected) in table {
             for is_watch in [true, false] {
                 assert_eq!(calls(wished, is_watch).await, expected, "{wished:?} {is_watch}");
