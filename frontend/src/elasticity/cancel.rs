@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::resize::name_of_key;
 use streams_api::{Resize, names};
+use streams_kubernetes::delivered::Delivered;
 use streams_kubernetes::watch::version;
 use streams_proto::elasticity::v1::{ResizeName, ResizePhase, ResizeState};
 use tokio::time::{Instant, timeout_at};
@@ -146,7 +147,7 @@ impl<V: ClusterView> Elasticity<V> {
     /// is there now.
     async fn ask_to_cancel(&self, request: &Resize) -> Result<Arc<Resize>, Status> {
         let (namespace, name) = (request.namespace().unwrap_or_default(), request.name_any());
-        let api: Api<Resize> = Api::namespaced(self.client.clone(), &namespace);
+        let api: Api<Delivered<Resize>> = Api::namespaced(self.client.clone(), &namespace);
         let patch = json!({"metadata": {
             "uid": request.uid(),
             "resourceVersion": request.resource_version(),
@@ -154,7 +155,8 @@ impl<V: ClusterView> Elasticity<V> {
         }});
         let parameters =
             PatchParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PatchParams::default() };
-        match api.patch(&name, &parameters, &Patch::Merge(&patch)).await {
+        let asked = api.patch(&name, &parameters, &Patch::Merge(&patch)).await;
+        match asked.and_then(Delivered::readable) {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let found = requests::get(&self.client, &namespace, &name).await?;
                 let found = found.filter(|found| found.uid() == request.uid());

@@ -20,6 +20,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::DeleteParams;
 use kube::client::Body;
+use serde_json::json;
 use std::fmt::Debug;
 use std::net::Ipv4Addr;
 use std::pin::{Pin, pin};
@@ -110,6 +111,26 @@ impl Foresee for Blind {
 
 fn key(name: &str) -> Key {
     Key::new("n", name)
+}
+
+/// Whoever may write a request may set that.
+#[tokio::test(start_paused = true)]
+async fn a_request_can_be_cancelled_whatever_others_have_set_of_its_managers() {
+    let server = server(1);
+    let mut cancelled = serde_json::to_value(server.get::<Resize>(&key("flow-x")).unwrap()).unwrap();
+    cancelled["metadata"]["resourceVersion"] = json!("1000000");
+    let writer = json!({"manager": "m", "operation": "Update", "time": "9999-12-31T23:59:59Z"});
+    cancelled["metadata"]["managedFields"] = json!([writer]);
+    cancelled["status"]["phase"] = json!("Cancelled");
+    let answer = cancelled.to_string();
+    let api_server = tower::service_fn(move |_: http::Request<Body>| {
+        let answer = http::Response::new(Body::from(answer.clone().into_bytes()));
+        async move { Ok::<_, std::io::Error>(answer) }
+    });
+    let service = service_with(Client::new(api_server, "default"), LateMirrors::of(&server).mirrors.clone());
+    let name = ResizeName { namespace: "n".to_owned(), request: "flow-x".to_owned(), ..ResizeName::default() };
+    let answer = service.cancel(Request::new(CancelRequest { name: Some(name) })).await.unwrap();
+    assert_eq!(answer.into_inner().resize.unwrap().phase(), ResizePhase::Cancelled);
 }
 
 /// A job of generation 4 with regions of width 2, and the request number 3 for `R0`.

@@ -11,6 +11,7 @@ mod waiting;
 use self::told::Told;
 use self::waiting::{TurnEnd, Waiting};
 use super::Key;
+use super::delivered::Delivered;
 use super::error::{Error, absent, is_already_exists, is_not_found, is_too_many, is_unanswered};
 use crate::client::tried_once;
 use crate::metrics::Metrics;
@@ -241,16 +242,15 @@ fn not_published(namespace: &str, error: kube::Error, metrics: &Metrics) {
 async fn publish(client: &Client, event: &Event, told: &Mutex<Told>) -> kube::Result<()> {
     let namespace = event.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
     let key = Key::new(&namespace, event.metadata.name.as_deref().unwrap_or_default());
-    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
     let count = lock(told).count(&key);
     let counted = match count {
-        Some(count) => repeat(&api, &key, count, event).await,
+        Some(count) => repeat(client, &key, count, event).await,
         None => Ok(None),
     };
     let counted = match counted {
         Ok(Some(count)) => Ok(count),
         // It is too old to be kept, or this process does not know it.
-        Ok(None) => create(&api, &key, event).await,
+        Ok(None) => create(client, &key, event).await,
         Err(error) => Err(error),
     };
     match &counted {
@@ -262,18 +262,24 @@ async fn publish(client: &Client, event: &Event, told: &Mutex<Told>) -> kube::Re
 }
 
 /// Creates the Event; if there is one of its name, tells that once more. Gives how often it was told now.
-async fn create(api: &Api<Event>, key: &Key, event: &Event) -> kube::Result<i32> {
+async fn create(client: &Client, key: &Key, event: &Event) -> kube::Result<i32> {
+    let api: Api<Event> = Api::namespaced(client.clone(), &key.namespace);
     match api.create(&PostParams::default(), event).await {
         Ok(_) => return Ok(1),
         Err(error) if !is_already_exists(&error) => return Err(error),
         Err(_) => {}
     }
-    if let Some(existing) = absent(api.get(&key.name).await)? {
-        if is_of_this_try(&existing, event) {
-            return Ok(1);
+    if let Some(existing) = absent(there(client, key).get(&key.name).await)? {
+        let (count, last) = match existing.0 {
+            Ok(Event { series: Some(series), .. }) => (series.count, Some(series.last_observed_time)),
+            Ok(existing) => (1, existing.event_time),
+            // It is there, whatever else it says.
+            Err(_) => (1, None),
+        };
+        if is_of_this_try(last.as_ref(), event) {
+            return Ok(count);
         }
-        let count = existing.series.map_or(1, |series| series.count);
-        if let Some(count) = repeat(api, key, count, event).await? {
+        if let Some(count) = repeat(client, key, count, event).await? {
             return Ok(count);
         }
     }
@@ -281,20 +287,25 @@ async fn create(api: &Api<Event>, key: &Key, event: &Event) -> kube::Result<i32>
     api.create(&PostParams::default(), event).await.map(|_| 1)
 }
 
-/// Whether the Event that is there came of an earlier try to create this one, whose answer was lost: the time of what
-/// happened is the same, as the API server keeps it, and nobody has told it again since.
-fn is_of_this_try(existing: &Event, event: &Event) -> bool {
-    let time = |event: &Event| event.event_time.as_ref().map(|time| time.0.as_microsecond());
-    existing.series.is_none() && time(existing).is_some() && time(existing) == time(event)
+/// The Events that are there, whatever others have made of them.
+fn there(client: &Client, key: &Key) -> Api<Delivered<Event>> {
+    Api::namespaced(client.clone(), &key.namespace)
+}
+
+/// Whether what was told last, of this time, was told by an earlier try to tell this Event, whose answer was lost: the
+/// time of what happened is the same, as the API server keeps it.
+fn is_of_this_try(last: Option<&MicroTime>, event: &Event) -> bool {
+    let in_microseconds = |time: Option<&MicroTime>| time.map(|time| time.0.as_microsecond());
+    last.is_some() && in_microseconds(last) == in_microseconds(event.event_time.as_ref())
 }
 
 /// Tells an Event once more that was told so often. Gives how often it was told now; `None`: it is gone.
-async fn repeat(api: &Api<Event>, key: &Key, count: i32, event: &Event) -> kube::Result<Option<i32>> {
+async fn repeat(client: &Client, key: &Key, count: i32, event: &Event) -> kube::Result<Option<i32>> {
     let count = count.saturating_add(1);
     let at = event.event_time.clone().unwrap_or(MicroTime(Timestamp::UNIX_EPOCH));
     let series = EventSeries { count, last_observed_time: at };
     let patch = serde_json::json!({ "series": series });
-    let patched = api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    let patched = there(client, key).patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await;
     Ok(absent(patched)?.map(|_| count))
 }
 
@@ -610,13 +621,15 @@ mod tests {
     async fn what_is_tried_again_is_counted_once() {
         // the answers of these calls are lost, what is told (the same again: it is tried again, as the client does) ->
         // how often it was told
-        let table: [(&[usize], &[i64], i64); 6] = [
+        let table: [(&[usize], &[i64], i64); 8] = [
             (&[], &[1, 2, 3], 3),
             (&[0], &[1, 1], 1),
             (&[0], &[1, 1, 2], 2),
             (&[0], &[1, 2], 2),
             // That of the second time is lost, and it is not known whether it was counted: it was.
             (&[1], &[1, 2, 3], 3),
+            (&[1], &[1, 2, 2], 2),
+            (&[2], &[1, 2, 3, 3, 4], 4),
             (&[0, 3], &[1, 2, 3, 4], 4),
         ];
         for (lost, times, expected) in table {
