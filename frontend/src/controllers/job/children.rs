@@ -248,7 +248,8 @@ impl ChildBuilder<'_> {
         HostPoolSpec {
             job_name: self.job().to_owned(),
             index: pool.index,
-            name: pool.name.clone(),
+            // New plans have no longer ones; that of a job that runs may be older than this limit.
+            name: condition::cut(&pool.name, NAME_MAX).to_owned(),
             membership_mode: if pool.exclusive { MembershipMode::Exclusive } else { MembershipMode::Shared },
             size: pool.size,
             hosts: pool.hosts.iter().map(|host| node(host, &generation.nodes).to_owned()).collect(),
@@ -545,6 +546,17 @@ mod tests {
             ports.map(|port| (port.name.unwrap(), port.port, port.protocol.unwrap(), port.node_port)).collect();
         let expected = [("usr-also-web", 80, "TCP"), ("usr-dns", 80, "UDP"), ("usr-free", 10_000, "TCP")];
         assert_eq!(ports, expected.map(|(name, port, kind)| (name.to_owned(), port, kind.to_owned(), None)));
+    }
+
+    /// Its plan may be older than the limit.
+    #[test]
+    fn an_object_of_a_host_pool_has_room_for_the_name_of_one_that_a_job_has() {
+        let (spec, owner) = (spec(json!({})), owner());
+        let builder = ChildBuilder { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" };
+        for (length, expected) in [(NAME_MAX, NAME_MAX), (NAME_MAX + 1, NAME_MAX)] {
+            let pool = PlannedPool { name: "p".repeat(length), ..PlannedPool::default() };
+            assert_eq!(builder.host_pool(&second(10), &pool).spec.name.len(), expected);
+        }
     }
 
     #[test]
