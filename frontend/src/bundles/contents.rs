@@ -183,7 +183,8 @@ mod tests {
         let gone = Contents::new(0, Some(directory.path().join("gone")), volume(1), 1024);
         let error = gone.store(&content).await.unwrap_err();
         assert_eq!((error.reason(), error.is_transient()), ("BundleNotStored", true));
-        let silent = Contents::new(0, Some(directory.path().to_owned()), volume(0), 1024);
+        let stuck = Volume::new(0, Duration::from_millis(20));
+        let silent = Contents::new(0, Some(directory.path().to_owned()), stuck, 1024);
         assert!(!silent.has(&content.sha256).await);
         assert_eq!(silent.get(&content.sha256, &place()).await, None);
         let error = silent.store(&content).await.unwrap_err();

@@ -103,15 +103,16 @@ mod tests {
             (Path::new("sub"), Err("BundleInvalid")),
             (Path::new("large.sab"), Err("BundleTooLarge")),
         ];
-        let volume = |threads| Volume::new(threads, Duration::from_secs(60));
+        let volume = Volume::new(1, Duration::from_secs(60));
         for (file, expected) in table {
-            let bytes = read(&volume(1), Some(&root), file, 5).await;
+            let bytes = read(&volume, Some(&root), file, 5).await;
             let outcome = bytes.as_ref().map(|bytes| assert_eq!(bytes, b"bytes"));
             assert_eq!(outcome.map_err(BundleError::reason), expected, "{file:?}");
         }
         let file = Path::new("sub/app.sab");
-        assert_eq!(read(&volume(1), None, file, 5).await.unwrap_err().reason(), "BundleRefused");
-        let error = read(&volume(0), Some(&root), file, 5).await.unwrap_err();
+        assert_eq!(read(&volume, None, file, 5).await.unwrap_err().reason(), "BundleRefused");
+        let stuck = Volume::new(0, Duration::from_millis(20));
+        let error = read(&stuck, Some(&root), file, 5).await.unwrap_err();
         assert_eq!((error.reason(), error.is_transient()), ("BundleUnreadable", true));
         assert_eq!(error.to_string(), "bundle sub/app.sab cannot be read: the volume does not answer");
     }

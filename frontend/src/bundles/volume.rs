@@ -6,8 +6,8 @@
 //!
 //! Knows: threads, pieces of files. Must not know: which files, what is in them.
 //!
-//! Invariants: nobody waits for longer than the patience. There are never more threads than were agreed on, however
-//! often a volume is asked that does not answer.
+//! Invariants: nobody waits for longer than the patience, be it for a thread that is free or for what it does. There are
+//! never more threads than were agreed on, however often a volume is asked that does not answer.
 
 use bytes::Bytes;
 use std::fs::File;
@@ -28,7 +28,7 @@ pub(super) struct Volume {
     patience: Duration,
 }
 
-/// Nothing came back in time, or so much is stuck already that nothing more is asked.
+/// Nothing came back in time, or so much is stuck already that nothing more could be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the volume does not answer")]
 pub(super) struct Silent;
@@ -45,7 +45,8 @@ impl Volume {
         Self { threads: Arc::new(Semaphore::new(threads)), patience }
     }
 
-    /// Does something with its files, on a thread that has what is `lent` to it. Gives that back with the result.
+    /// Does something with its files, on a thread that has what is `lent` to it. Gives that back with the result. If all
+    /// threads are taken, one is waited for: perhaps by callers that are gone, and it ends soon if the volume answers.
     ///
     /// # Errors
     /// It does not answer. That may pass.
@@ -54,16 +55,19 @@ impl Volume {
         lent: L,
         work: impl FnOnce(&Lent<L>) -> T + Send + 'static,
     ) -> Result<(T, L), Silent> {
-        let thread = Arc::clone(&self.threads).try_acquire_owned().map_err(|_| Silent)?;
         let lent = Arc::new(Mutex::new(Some(lent)));
         let (loan, lent) = (Loan(Arc::clone(&lent)), Lent(lent));
-        let done = spawn_blocking(move || {
-            let done = work(&lent);
-            drop(thread);
-            done
-        });
-        // A thread that ended in any other way has not answered either.
-        let done = timeout(self.patience, done).await.map_err(|_| Silent)?.map_err(|_| Silent)?;
+        let done = async {
+            let thread = Arc::clone(&self.threads).acquire_owned().await.map_err(|_| Silent)?;
+            let done = spawn_blocking(move || {
+                let done = work(&lent);
+                drop(thread);
+                done
+            });
+            // A thread that ended in any other way has not answered either.
+            done.await.map_err(|_| Silent)
+        };
+        let done = timeout(self.patience, done).await.map_err(|_| Silent)??;
         loan.take().map(|lent| (done, lent)).ok_or(Silent)
     }
 }
@@ -179,6 +183,25 @@ mod tests {
         assert!(asked.await.is_err());
         assert_eq!((Arc::strong_count(&bundle), volume.threads.available_permits()), (1, 0));
         drop(go_on);
+    }
+
+    #[tokio::test]
+    async fn threads_of_those_who_are_gone_are_waited_for() {
+        let volume = Volume::new(2, PATIENT);
+        let (go_on, waits) = mpsc::channel::<()>();
+        let waits = Arc::new(Mutex::new(waits));
+        for _ in 0..2 {
+            let waits = Arc::clone(&waits);
+            let asked = volume.ask((), move |_| waits.lock().unwrap().recv().is_ok());
+            assert!(timeout(IMPATIENT, asked).await.is_err());
+        }
+        assert_eq!(volume.threads.available_permits(), 0);
+        let ends = async {
+            tokio::time::sleep(IMPATIENT).await;
+            drop(go_on);
+        };
+        let (asked, ()) = tokio::join!(volume.ask("lent", |_| "done"), ends);
+        assert_eq!(asked, Ok(("done", "lent")), "the volume answers");
     }
 
     #[tokio::test]
