@@ -21,7 +21,7 @@
 use crate::broker::answers::{Limit, Message, Says, Standing, ToTell, Untold};
 use crate::broker::facts::{self, Problem};
 use crate::broker::line::Line;
-use crate::broker::namespace::{CountedJob, Counts, Namespace, SharedNamespace};
+use crate::broker::namespace::{CountedJob, Counts, Namespace, SharedNamespace, since};
 use crate::broker::predecessors::{LeftOut, Side};
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::jiff::Timestamp;
@@ -300,12 +300,18 @@ impl Boards {
                 let of = (&port, Side::Export);
                 let counts = || namespace.counts(object.as_ref(), of, spec.job_id, mirrors, key);
                 let counts = if is_named { counts() } else { Counts::No };
-                if counts == Counts::No { None } else { Some((counts, facts::export(&object).ok()?)) }
+                if counts == Counts::No {
+                    None
+                } else {
+                    Some((counts, since(&object.metadata), facts::export(&object).ok()?))
+                }
             });
-            let port = found.as_ref().map(|(_, fact)| &fact.port).or_else(|| namespace.exports.get(&key.name)).cloned();
-            let is_early = matches!(found, Some((Counts::IsEarly, _)));
-            port.iter().for_each(|port| namespace.note_early(Side::Export, port, is_early));
-            let fact = found.map(|(counts, fact)| if counts == Counts::Meets { fact } else { fact.for_nobody() });
+            let port =
+                found.as_ref().map(|(.., fact)| &fact.port).or_else(|| namespace.exports.get(&key.name)).cloned();
+            let is_early = matches!(found, Some((Counts::IsEarly, ..)));
+            let since = found.as_ref().map_or(0, |(_, since, _)| *since);
+            port.iter().for_each(|port| namespace.note_early(Side::Export, port, since, is_early));
+            let fact = found.map(|(counts, _, fact)| if counts == Counts::Meets { fact } else { fact.for_nobody() });
             match fact {
                 Some(fact) => {
                     let port = fact.port.clone();
@@ -331,12 +337,18 @@ impl Boards {
                 let of = (&port, Side::Import);
                 let counts = || namespace.counts(object.as_ref(), of, spec.job_id, mirrors, key);
                 let counts = if is_named { counts() } else { Counts::No };
-                if counts == Counts::No { None } else { Some((counts, facts::import(&object).ok()?)) }
+                if counts == Counts::No {
+                    None
+                } else {
+                    Some((counts, since(&object.metadata), facts::import(&object).ok()?))
+                }
             });
-            let port = found.as_ref().map(|(_, fact)| &fact.port).or_else(|| namespace.imports.get(&key.name)).cloned();
-            let is_early = matches!(found, Some((Counts::IsEarly, _)));
-            port.iter().for_each(|port| namespace.note_early(Side::Import, port, is_early));
-            let fact = found.map(|(counts, fact)| if counts == Counts::Meets { fact } else { fact.of_nothing() });
+            let port =
+                found.as_ref().map(|(.., fact)| &fact.port).or_else(|| namespace.imports.get(&key.name)).cloned();
+            let is_early = matches!(found, Some((Counts::IsEarly, ..)));
+            let since = found.as_ref().map_or(0, |(_, since, _)| *since);
+            port.iter().for_each(|port| namespace.note_early(Side::Import, port, since, is_early));
+            let fact = found.map(|(counts, _, fact)| if counts == Counts::Meets { fact } else { fact.of_nothing() });
             match fact {
                 Some(fact) => {
                     let port = fact.port.clone();

@@ -29,6 +29,8 @@ pub(super) struct Namespace {
     pub(super) jobs: BTreeMap<Arc<str>, CountedJob>,
     /// Ports of exports and imports of generations that are not committed, and those that pods do not have yet.
     pub(super) early: BTreeSet<(Port, Side)>,
+    /// The generations that have added ports, of those that are not of the first.
+    since: BTreeMap<(Port, Side), u64>,
     /// Ports that have gone with their jobs.
     pub(super) predecessors: Predecessors,
     /// Numbers of the last changes of the routes of PEs that export or import.
@@ -72,7 +74,7 @@ impl CountedJob {
 }
 
 /// The generation that has added an export or import.
-fn since(object: &ObjectMeta) -> u64 {
+pub(super) fn since(object: &ObjectMeta) -> u64 {
     let added = object.annotations.as_ref().and_then(|all| all.get(names::ANNOTATION_SINCE_GENERATION));
     added.and_then(|added| added.parse().ok()).unwrap_or_default()
 }
@@ -219,13 +221,19 @@ impl Namespace {
         self.predecessors.forget_old(now);
     }
 
-    /// Remembers of a port whether it waits for the commit of a generation, or for its pod.
-    pub(super) fn note_early(&mut self, side: Side, port: &Port, is_early: bool) {
-        let early = (port.clone(), side);
-        if is_early {
-            self.early.insert(early);
+    /// Remembers of a port which generation has added it, and whether it waits for the commit of a generation, or for
+    /// its pod. Of one that has gone: of the first, and it does not.
+    pub(super) fn note_early(&mut self, side: Side, port: &Port, since: u64, is_early: bool) {
+        let of = (port.clone(), side);
+        if since == 0 {
+            self.since.remove(&of);
         } else {
-            self.early.remove(&early);
+            self.since.insert(of.clone(), since);
+        }
+        if is_early {
+            self.early.insert(of);
+        } else {
+            self.early.remove(&of);
         }
     }
 
@@ -237,18 +245,17 @@ impl Namespace {
     }
 
     /// The ports of a PE that may match something by now and did not, or no more, as the pod of the PE has them by now,
-    /// or does not.
+    /// or does not. There are none while nothing of that has changed, whatever else of the PE has: its namespace can be
+    /// asked at each word that somebody writes into it, and to look at a port means to read the whole PE.
     pub(super) fn changed_by(&self, pe: &Pe, element: &ProcessingElement) -> Vec<(Port, Side)> {
-        if self.jobs.get(&pe.job).is_none_or(|job| job.generation.is_none()) {
-            return Vec::new();
-        }
-        let runs_another = texts::runs_another(element);
+        let Some(committed) = self.jobs.get(&pe.job).and_then(|job| job.generation) else { return Vec::new() };
         let exports = self.board.exports_of(pe).map(|port| (port.clone(), Side::Export));
         let imports = self.board.imports_of(pe).map(|port| (port.clone(), Side::Import));
-        let is_other = |(port, side): &(Port, Side)| {
-            let lists = texts::lists(element, *side, port.id);
-            let was_early = self.early.contains(&(port.clone(), *side));
-            if was_early { lists && !runs_another } else { !lists || runs_another }
+        let is_other = |of: &(Port, Side)| {
+            let since = self.since.get(of).copied().unwrap_or_default();
+            let was_early = self.early.contains(of);
+            // What is not committed waits for that, whatever the pod has.
+            since <= committed && texts::lacks(element, of.1, of.0.id, since, was_early) != was_early
         };
         exports.chain(imports).filter(is_other).collect()
     }

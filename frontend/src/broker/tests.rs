@@ -139,9 +139,9 @@ fn a_port_matches_once_the_pod_of_its_pe_has_it() {
             let pe = element(of, *written, *has_port, (*runtime_id, *launched));
             if is_job_first {
                 mirrors.jobs.insert(job);
-                mirrors.processing_elements.insert(pe);
+                mirrors.processing_elements.insert(pe.clone());
             } else {
-                mirrors.processing_elements.insert(pe);
+                mirrors.processing_elements.insert(pe.clone());
                 mirrors.jobs.insert(job);
             }
             assert_eq!(followed.receivers(), usize::from(*expected), "{said}");
@@ -149,6 +149,8 @@ fn a_port_matches_once_the_pod_of_its_pe_has_it() {
                 assert_eq!(followed.told(), ["in-0", "out-0"], "{said}");
             }
             receives = *expected;
+            let changed = followed.boards.namespaces()["n"].lock().changed_by(&Pe { job: of.0.into(), id: 0 }, &pe);
+            assert!(changed.is_empty(), "{said}: nothing is looked at twice");
         }
     }
 }

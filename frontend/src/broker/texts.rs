@@ -1,9 +1,9 @@
 //! Which ports the pod of a PE has, as far as the text that it was made from tells (rule import-5).
 //!
 //! The runtime ends if it is told of one of its own output ports that its text does not have, and nobody listens at an
-//! input port that the text of a pod does not have. What a PE object says is what its next pod will have: an object
-//! that was not written yet for the committed generation has no port that this generation adds, and the pod of one that
-//! was is replaced a moment later.
+//! input port that the text of a pod does not have. An object that was not written yet for the committed generation has
+//! no port that this generation adds. One that was says what its next pod will have: the pod that runs is replaced a
+//! moment later, unless something keeps the next one away.
 //!
 //! Knows: PE objects, what is recorded of their pods. Must not know: boards, who is told.
 
@@ -12,13 +12,13 @@ use kube::core::ObjectMeta;
 use streams_api::{ProcessingElement, names};
 
 /// Whether the pod was made from another text than the PE has by now.
-pub(super) fn runs_another(element: &ProcessingElement) -> bool {
+fn runs_another(element: &ProcessingElement) -> bool {
     let launched = element.status.as_ref().and_then(|status| status.runtime_id.as_ref());
     launched.is_some_and(|launched| *launched != element.spec.runtime_id)
 }
 
 /// Whether the text that the PE has by now has this port.
-pub(super) fn lists(element: &ProcessingElement, side: Side, port: u32) -> bool {
+fn lists(element: &ProcessingElement, side: Side, port: u32) -> bool {
     match side {
         Side::Export => element.spec.exported_ports.contains(&port),
         Side::Import => element.spec.input_ports.contains(&port),
@@ -34,8 +34,8 @@ pub(super) fn lacks(element: &ProcessingElement, side: Side, port: u32, since: u
 }
 
 /// Whether it is known which text a pod of this PE runs: what counts of the PE, the pod then has. It is not while the
-/// PE is seen as it was before the pod was made, nor of a pod that is being replaced. Pods of earlier versions that say
-/// nothing of their text are taken for known.
+/// PE is seen as it was before the pod was made, nor of an older pod once the launch of the next one is recorded. Pods of
+/// earlier versions that say nothing of their text are taken for known.
 pub(crate) fn is_known(pod: &ObjectMeta, element: &ProcessingElement) -> bool {
     let is_recorded = element.status.as_ref().is_some_and(|status| status.launch_of(pod.uid.as_deref()).is_some());
     let told = pod.annotations.as_ref().and_then(|all| all.get(names::ANNOTATION_RUNTIME_ID));
