@@ -171,7 +171,7 @@ fn is_write(method: &Method) -> bool {
 
 impl PeApi {
     /// The pods with this address, as soon as the mirror shows one: a pod may be faster than the news of its address.
-    async fn known_soon(&self, address: IpAddr) -> Vec<Key> {
+    pub(super) async fn known_soon(&self, address: IpAddr) -> Vec<Key> {
         let mut changes = self.callers.changes();
         let known = async {
             loop {

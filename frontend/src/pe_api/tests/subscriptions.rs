@@ -72,17 +72,19 @@ async fn a_pod_hears_its_routes_when_it_is_known_which_text_it_runs() {
         importing(server, "dstjob-0-0", "dstjob", 0, 0, &subscribed("\"a\" in prop0"));
     });
     cluster.expect(get(SUBSCRIPTIONS), 200, "dstjob-0-0").await;
-    // It is made from a text that this replica does not know of yet.
+    // It is made from a text that this replica does not know of yet, and at first not even of its address.
+    let address = "10.0.0.9";
     cluster.server.edit::<Pod>(&Key::new("n", "srcjob-1-x"), |pod| {
         let annotations = pod.metadata.annotations.get_or_insert_default();
         annotations.insert(names::ANNOTATION_RUNTIME_ID.to_owned(), "newer".to_owned());
+        pod.status.get_or_insert_default().pod_ip = Some(address.to_owned());
     });
-    cluster.mirrors.deliver_all();
-    cluster.expect(get(SUBSCRIPTIONS), 503, "").await;
+    let its = || Exchange { from: address, ..get(SUBSCRIPTIONS) };
+    cluster.expect(its(), 503, "which ports the pod has").await;
     cluster.expect(Exchange { from: STRANGER, ..get(SUBSCRIPTIONS) }, 200, "dstjob-0-0").await;
     cluster.server.edit::<ProcessingElement>(&Key::new("n", "srcjob-1"), |pe| pe.spec.runtime_id = "newer".to_owned());
     cluster.mirrors.deliver_all();
-    cluster.expect(get(SUBSCRIPTIONS), 200, "dstjob-0-0").await;
+    cluster.expect(its(), 200, "dstjob-0-0").await;
 }
 
 /// Job `dstjob`, which imports at PE 0, is made again with this number, a second later.
