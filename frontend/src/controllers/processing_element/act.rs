@@ -166,7 +166,7 @@ impl<C: Cluster> PeReconciler<C> {
                     self.cluster.announce(&pe, notice);
                 }
                 self.known_launches.note_recorded(&pe);
-                self.submissions.forget(key);
+                self.submissions.forget(key, &pe.spec.job_name);
                 if !was_ready && is_ready(&pe) {
                     self.show_start(key, &pe);
                 }

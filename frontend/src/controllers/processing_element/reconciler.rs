@@ -135,7 +135,10 @@ impl<C: Cluster> reconciler::Reconciler for PeReconciler<C> {
                 self.refusals.forget(key);
                 self.restorations.forget_all_of(key);
                 self.last_seen.forget(key);
-                self.submissions.forget(key);
+                // The name of a PE is that of its job and a number.
+                if let Some((job, _)) = key.name.rsplit_once('-') {
+                    self.submissions.forget(key, job);
+                }
                 return Ok(None);
             };
             answers.pe = Some(self.own_writes.newer(key, &pe));

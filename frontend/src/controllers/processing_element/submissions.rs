@@ -40,6 +40,8 @@ pub(super) struct Submissions {
 struct OfNamespace {
     /// Since when each of them is being submitted.
     jobs: HashMap<Arc<str>, Timestamp>,
+    /// When the last of these moments was, of all that were ever there; so jobs need not be looked at when all are old.
+    newest: Option<Timestamp>,
     /// PEs, by the names of their jobs.
     waiting: HashMap<Arc<str>, HashSet<Key>>,
 }
@@ -67,7 +69,9 @@ impl Submissions {
     /// Whether there are jobs in this namespace that are waited for now.
     pub(super) fn are_there(&self, namespace: &str, now: Timestamp) -> bool {
         let is_waited_for = |since: &Timestamp| now.duration_since(*since) < AT_MOST;
-        self.lock().get(namespace).is_some_and(|of_namespace| of_namespace.jobs.values().any(is_waited_for))
+        self.lock().get(namespace).is_some_and(|of_namespace| {
+            of_namespace.newest.as_ref().is_some_and(is_waited_for) && of_namespace.jobs.values().any(is_waited_for)
+        })
     }
 
     /// The PE of this job waits until it is woken, or looked at for another reason. Returns whether it can be woken:
@@ -79,13 +83,14 @@ impl Submissions {
         true
     }
 
-    /// The PE does not wait: it has said what it had to say, or is gone.
-    pub(super) fn forget(&self, pe: &Key) {
-        if let Some(of_namespace) = self.lock().get_mut(&pe.namespace) {
-            of_namespace.waiting.retain(|_, pes| {
-                pes.remove(pe);
-                !pes.is_empty()
-            });
+    /// The PE of this job does not wait: it has said what it had to say, or is gone.
+    pub(super) fn forget(&self, pe: &Key, job: &str) {
+        let mut namespaces = self.lock();
+        let Some(of_namespace) = namespaces.get_mut(&pe.namespace) else { return };
+        let Some(pes) = of_namespace.waiting.get_mut(job) else { return };
+        pes.remove(pe);
+        if pes.is_empty() {
+            of_namespace.waiting.remove(job);
         }
     }
 
@@ -117,7 +122,9 @@ impl Submissions {
     fn note(&self, Key { namespace, name }: Key, submitted_since: Option<Timestamp>) -> HashSet<Key> {
         let mut namespaces = self.lock();
         if let Some(since) = submitted_since {
-            namespaces.entry(namespace).or_default().jobs.insert(name, since);
+            let of_namespace = namespaces.entry(namespace).or_default();
+            of_namespace.newest = of_namespace.newest.max(Some(since));
+            of_namespace.jobs.insert(name, since);
             return HashSet::new();
         }
         let Some(of_namespace) = namespaces.get_mut(&namespace) else { return HashSet::new() };
@@ -240,7 +247,7 @@ mod tests {
         for (pe, job) in [(&one, "x"), (&two, "y"), (&gone, "y")] {
             assert!(submissions.wait(pe, job));
         }
-        submissions.forget(&gone);
+        submissions.forget(&gone, "y");
         mirror.remove(&Key::new("n", "a"));
         mirror.remove(&Key::new("m", "c"));
         assert!(submissions.are_there("n", at(1_001)) && !submissions.are_there("m", at(1_001)));
