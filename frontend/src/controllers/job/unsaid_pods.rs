@@ -12,8 +12,9 @@ use streams_api::{JobStatus, ProcessingElement, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
 
-/// Adds them to the PEs that the committed generation has from before, as long as it is being rolled out. There are
-/// few, and only then is it of interest: a pod is read for each.
+/// Adds them to the PEs that the committed generation has from before, as long as it is being rolled out: only then is
+/// it of interest. PEs whose first pods are yet to come may be thousands, so nothing is read of one without a pod, and
+/// no more than the pod if that does not run.
 pub(super) fn add_to(
     children: &mut Children,
     mirrors: &Mirrors,
@@ -35,10 +36,14 @@ pub(super) fn add_to(
 
 /// The PE and its pod, if that runs and is to stay.
 fn running(mirrors: &Mirrors, key: &Key) -> Option<(Arc<ProcessingElement>, Arc<Pod>)> {
-    let pe = mirrors.processing_elements.get(key)?;
     let runs = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"));
-    let stays = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && is_controlled_by(&pod.metadata, &*pe);
-    let pod = mirrors.pods_of_pe(key).find(|pod| runs(pod) && stays(pod))?;
+    let stays = |pod: &Pod| pod.metadata.deletion_timestamp.is_none();
+    let running: Vec<_> = mirrors.pods_of_pe(key).filter(|pod| runs(pod) && stays(pod)).collect();
+    if running.is_empty() {
+        return None;
+    }
+    let pe = mirrors.processing_elements.get(key)?;
+    let pod = running.into_iter().find(|pod| is_controlled_by(&pod.metadata, &*pe))?;
     Some((pe, pod))
 }
 
