@@ -34,8 +34,8 @@ pub(super) fn lacks(element: &ProcessingElement, side: Side, port: u32, since: u
 }
 
 /// Whether it is known which text a pod of this PE runs: what counts of the PE, the pod then has. It is not while the
-/// PE is seen as it was before the pod was made, nor of an older pod once the launch of the next one is recorded. Pods of
-/// earlier versions that say nothing of their text are taken for known.
+/// PE is seen as it was before the pod was made, nor of an older pod once the launch of the next one is recorded. Pods
+/// of earlier versions that say nothing of their text are taken for known.
 pub(crate) fn is_known(pod: &ObjectMeta, element: &ProcessingElement) -> bool {
     let is_recorded = element.status.as_ref().is_some_and(|status| status.launch_of(pod.uid.as_deref()).is_some());
     let told = pod.annotations.as_ref().and_then(|all| all.get(names::ANNOTATION_RUNTIME_ID));

@@ -6,8 +6,8 @@
 //!
 //! Knows: threads, pieces of files. Must not know: which files, what is in them.
 //!
-//! Invariants: nobody waits for longer than the patience, be it for a thread that is free or for what it does. There are
-//! never more threads than were agreed on, however often a volume is asked that does not answer.
+//! Invariants: nobody waits for longer than the patience, be it for a thread that is free or for what it does. There
+//! are never more threads than were agreed on, however often a volume is asked that does not answer.
 
 use bytes::Bytes;
 use std::fs::File;
@@ -45,8 +45,9 @@ impl Volume {
         Self { threads: Arc::new(Semaphore::new(threads)), patience }
     }
 
-    /// Does something with its files, on a thread that has what is `lent` to it. Gives that back with the result. If all
-    /// threads are taken, one is waited for: perhaps by callers that are gone, and it ends soon if the volume answers.
+    /// Does something with its files, on a thread that has what is `lent` to it. Gives that back with the result. If
+    /// all threads are taken, one is waited for: perhaps by callers that are gone, and it ends soon if the volume
+    /// answers.
     ///
     /// # Errors
     /// It does not answer. That may pass.
