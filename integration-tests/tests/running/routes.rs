@@ -374,8 +374,9 @@ async fn a_pe_that_gets_another_exported_port_is_told_of_it_when_it_has_it() -> 
         };
         joined.until_routes("two lanes", &routes(2)).await?;
         let before = joined.launches(&exporter).await?;
-        joined.resize(&exporter, "Lane", 6).await?;
-        joined.until_routes("six lanes", &routes(6)).await?;
+        // Not a multiple of 3: tuples go round the lanes, and the filter lets every third one through.
+        joined.resize(&exporter, "Lane", 5).await?;
+        joined.until_routes("five lanes", &routes(5)).await?;
         let after = joined.launches(&exporter).await?;
         ensure!(after.keys().eq(before.keys()), "{before:?}, then {after:?}");
         ensure!(after.iter().all(|(pe, launch)| *launch <= before[pe] + 1), "{before:?}, then {after:?}");
