@@ -308,9 +308,8 @@ impl Boards {
             });
             let port =
                 found.as_ref().map(|(.., fact)| &fact.port).or_else(|| namespace.exports.get(&key.name)).cloned();
-            let is_early = matches!(found, Some((Counts::IsEarly, ..)));
-            let since = found.as_ref().map_or(0, |(_, since, _)| *since);
-            port.iter().for_each(|port| namespace.note_early(Side::Export, port, since, is_early));
+            let seen = found.as_ref().map(|(counts, since, _)| (*counts, *since));
+            port.iter().for_each(|port| namespace.note_early(Side::Export, port, seen));
             let fact = found.map(|(counts, _, fact)| if counts == Counts::Meets { fact } else { fact.for_nobody() });
             match fact {
                 Some(fact) => {
@@ -345,9 +344,8 @@ impl Boards {
             });
             let port =
                 found.as_ref().map(|(.., fact)| &fact.port).or_else(|| namespace.imports.get(&key.name)).cloned();
-            let is_early = matches!(found, Some((Counts::IsEarly, ..)));
-            let since = found.as_ref().map_or(0, |(_, since, _)| *since);
-            port.iter().for_each(|port| namespace.note_early(Side::Import, port, since, is_early));
+            let seen = found.as_ref().map(|(counts, since, _)| (*counts, *since));
+            port.iter().for_each(|port| namespace.note_early(Side::Import, port, seen));
             let fact = found.map(|(counts, _, fact)| if counts == Counts::Meets { fact } else { fact.of_nothing() });
             match fact {
                 Some(fact) => {

@@ -221,16 +221,16 @@ impl Namespace {
         self.predecessors.forget_old(now);
     }
 
-    /// Remembers of a port which generation has added it, and whether it waits for the commit of a generation, or for
-    /// its pod. Of one that has gone: of the first, and it does not.
-    pub(super) fn note_early(&mut self, side: Side, port: &Port, since: u64, is_early: bool) {
+    /// Remembers of a port whether it waits for the commit of a generation, or for its pod, and which generation has
+    /// added it. `None`: it has gone.
+    pub(super) fn note_early(&mut self, side: Side, port: &Port, seen: Option<(Counts, u64)>) {
         let of = (port.clone(), side);
-        if since == 0 {
-            self.since.remove(&of);
-        } else {
-            self.since.insert(of.clone(), since);
-        }
-        if is_early {
+        match seen {
+            // Of most, the first one.
+            None | Some((_, 0)) => self.since.remove(&of),
+            Some((_, since)) => self.since.insert(of.clone(), since),
+        };
+        if matches!(seen, Some((Counts::IsEarly, _))) {
             self.early.insert(of);
         } else {
             self.early.remove(&of);
@@ -244,9 +244,9 @@ impl Namespace {
         from.take_while(|(port, _)| port.pe.job == *job).cloned().collect()
     }
 
-    /// The ports of a PE that may match something by now and did not, or no more, as the pod of the PE has them by now,
-    /// or does not. There are none while nothing of that has changed, whatever else of the PE has: its namespace can be
-    /// asked at each word that somebody writes into it, and to look at a port means to read the whole PE.
+    /// The ports of a PE that its pod has by now and did not have, or the other way round. This is asked whenever
+    /// somebody has written anything into the PE, and to look at a port means to read the whole PE: so only those are
+    /// given that have changed.
     pub(super) fn changed_by(&self, pe: &Pe, element: &ProcessingElement) -> Vec<(Port, Side)> {
         let Some(committed) = self.jobs.get(&pe.job).and_then(|job| job.generation) else { return Vec::new() };
         let exports = self.board.exports_of(pe).map(|port| (port.clone(), Side::Export));

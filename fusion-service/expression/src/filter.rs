@@ -141,7 +141,7 @@ impl Expression {
             }
             Kind::Group(inner) => Ok(shapes[inner.index()]),
             Kind::Subscript { list, index } => match self.integer(*index) {
-                Some(index) if index < 0 => Err("PEs have no elements with negative indexes"),
+                Some(index) if index.is_negative() => Err("PEs have no elements with negative indexes"),
                 _ => Ok(shapes[list.index()]),
             },
             Kind::Prefix { operator: Prefix::Not, operand } => match shapes[operand.index()] {
@@ -158,7 +158,9 @@ impl Expression {
                     _ if !is_plain => Err(NOT),
                     _ => match (operator, self.integer(*right)) {
                         (_, None) => Err("PEs calculate with integers only"),
-                        (Binary::Divide | Binary::Remainder, Some(0)) => Err("PEs do not divide by zero"),
+                        (Binary::Divide | Binary::Remainder, Some(divisor)) if divisor.is_zero() => {
+                            Err("PEs do not divide by zero")
+                        }
                         _ => Ok(Shape::Arithmetic),
                     },
                 }
@@ -167,10 +169,10 @@ impl Expression {
         }
     }
 
-    /// The integer that a node is, if it is one of 64 bits with a sign.
-    fn integer(&self, id: NodeId) -> Option<i64> {
+    /// The integer that a node is, if it is one.
+    fn integer(&self, id: NodeId) -> Option<&Integer> {
         match &self.nodes[id.index()].kind {
-            Kind::Literal(Value::Int64(integer)) => integer.to_string().parse().ok(),
+            Kind::Literal(Value::Int64(integer)) => Some(integer),
             _ => None,
         }
     }

@@ -21,6 +21,7 @@ use crate::controllers::remembered::Remembered;
 use crate::controllers::resizing::RollOutTimes;
 use crate::controllers::restorations::Restorations;
 use crate::mirrors::Mirrors;
+use crate::owner::owner_of_child;
 use crate::settings::PodSettings;
 use std::fmt;
 use std::sync::Arc;
@@ -135,10 +136,7 @@ impl<C: Cluster> reconciler::Reconciler for PeReconciler<C> {
                 self.refusals.forget(key);
                 self.restorations.forget_all_of(key);
                 self.last_seen.forget(key);
-                // The name of a PE is that of its job and a number.
-                if let Some((job, _)) = key.name.rsplit_once('-') {
-                    self.submissions.forget(key, job);
-                }
+                self.submissions.forget(key, &owner_of_child(key).object);
                 return Ok(None);
             };
             answers.pe = Some(self.own_writes.newer(key, &pe));

@@ -10,14 +10,13 @@ use crate::settings::JobSettings;
 use std::cmp::Reverse;
 use std::net::IpAddr;
 use streams_api::names;
+use streams_kubernetes::object_names::check_object;
 use streams_proto::fusion::v1::{Fate, Plan, ProcessingElement, Warning};
 
 /// Longest name of a job with consistent regions: a Service is named after it (rule name-7).
 const CONSISTENT_JOB_NAME_MAX: usize = 34;
 /// Longest name of a Service.
 const SERVICE_NAME_MAX: usize = 63;
-/// Longest name of a node.
-const NODE_NAME_MAX: usize = 253;
 /// Longest name part of a label key.
 const LABEL_NAME_MAX: usize = 63;
 /// The version of an ADL that only an option lets through.
@@ -69,7 +68,7 @@ pub(super) fn check(
     // What a job has had from when nobody refused it does not keep it from being resized.
     let known = previous.map(missing_nodes::named).unwrap_or_default();
     let mut new_hosts = missing_nodes::named(plan).into_iter().filter(|host| !known.contains(host));
-    if let Some(host) = new_hosts.find(|host| host.parse::<IpAddr>().is_err() && !is_node_name(host)) {
+    if let Some(host) = new_hosts.find(|host| host.parse::<IpAddr>().is_err() && check_object(host).is_err()) {
         let message = format!("{host:?} is no address and no name that a node can have");
         return Err(WorkError::permanent("HostNameInvalid", message));
     }
@@ -132,17 +131,6 @@ pub(super) fn fits(bytes: usize, max_plan_mib: u64) -> Result<(), WorkError> {
     }
     let message = format!("the plan of the job has {bytes} bytes, more than {max_plan_mib} MiB; use fewer PEs");
     Err(WorkError::permanent("TooLarge", message))
-}
-
-/// Whether a node can have this name: a subdomain as of RFC 1123.
-fn is_node_name(name: &str) -> bool {
-    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_part = |part: &str| {
-        part.starts_with(is_alphanumeric)
-            && part.ends_with(is_alphanumeric)
-            && part.chars().all(|c| is_alphanumeric(c) || c == '-')
-    };
-    name.len() <= NODE_NAME_MAX && name.split('.').all(is_part)
 }
 
 /// Whether a pod can have a variable of this name: in the widest grammar that Kubernetes has had.
