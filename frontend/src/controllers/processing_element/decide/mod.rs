@@ -57,9 +57,11 @@ pub(crate) use self::launches::{FIRST, LaunchReason, needs_another_pod};
 /// How long a PE says nothing of what the next status says as well (rule pe-20): that it waits for the commit of its
 /// generation. When what is not said is looked at again.
 const UNSAID: Duration = Duration::from_secs(10);
-/// The same in a crowd; and there, how long after its creation a PE says nothing of its first pod, which is on its way,
-/// or runs while other jobs are yet to be committed.
+/// The same in a crowd.
 const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(30);
+/// How long after its creation a PE says nothing of its first pod in a crowd, which is on its way, or runs while other
+/// jobs are yet to be committed. Longer than a pod takes there as a rule: else it costs two writes.
+const FIRST_UNSAID_IN_A_CROWD: Duration = Duration::from_secs(60);
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -352,14 +354,19 @@ impl<'a> DecisionBuilder<'a> {
             && observed.wanted.restart_requested.is_none()
             && pod.runtime_id.as_ref() == Some(&observed.wanted.runtime_id)
             && observed.template.as_ref().is_ok_and(|template| pod.template_hash.as_ref() == Some(&template.hash));
-        self.unsaid_until(pod.created_at?).filter(|_| observed.may_wait_long && is_usual)
+        let said_by = after(pod.created_at?, FIRST_UNSAID_IN_A_CROWD);
+        self.until_said(said_by).filter(|_| observed.may_wait_long && is_usual)
     }
 
     /// When to look again at what is not said yet, as it began only at `since`; the crowd may be gone by then. `None`
     /// if it is said now.
     fn unsaid_until(&self, since: Timestamp) -> Option<Timestamp> {
+        self.until_said(after(since, if self.observed.may_wait_long { UNSAID_IN_A_CROWD } else { UNSAID }))
+    }
+
+    /// When to look again at what is said by then at the latest. `None` if that is now.
+    fn until_said(&self, said_by: Timestamp) -> Option<Timestamp> {
         let now = self.observed.now;
-        let said_by = after(since, if self.observed.may_wait_long { UNSAID_IN_A_CROWD } else { UNSAID });
         (now < said_by).then(|| said_by.min(after(now, UNSAID)))
     }
 

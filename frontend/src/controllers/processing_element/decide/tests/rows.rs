@@ -46,7 +46,7 @@ fn in_a_crowd_the_first_pod_is_recorded_when_it_runs() {
     let pending = ObservedPod { stage: Stage::Pending(Explanation::default()), node: None, ..pod(1) };
     let of = |pod: ObservedPod| PeObservation { now: at(3), pods: vec![pod], may_wait_long: true, ..new() };
     // second -> when it is looked at again: there may be no crowd any more by then
-    for (second, again) in [(3, 13), (25, 30)] {
+    for (second, again) in [(3, 13), (29, 39), (55, 60)] {
         let decision = decide(&PeObservation { now: at(second), ..of(pending.clone()) });
         let expected = (PeAction::Describe, new().status, Some(at(again)));
         assert!(decision.wakes_to_tell, "{second}");
@@ -56,7 +56,7 @@ fn in_a_crowd_the_first_pod_is_recorded_when_it_runs() {
     type Edit = fn(&mut PeObservation);
     let table: [(&str, Edit); 9] = [
         ("no crowd", |observed| observed.may_wait_long = false),
-        ("late", |observed| observed.now = at(30)),
+        ("late", |observed| observed.now = at(60)),
         ("runs", |observed| observed.pods = vec![pod(1)]),
         ("cannot run", |observed| observed.pods.iter_mut().for_each(|pod| pod.stage = Stage::Pending(why("No")))),
         ("is going", |observed| observed.pods.iter_mut().for_each(|pod| pod.gone_by = Some(at(40)))),
@@ -82,7 +82,7 @@ fn in_a_crowd_a_first_pod_that_runs_is_recorded_when_others_have_theirs() {
         lets_others_go_first: true,
         ..new()
     };
-    for (second, again) in [(3, 13), (25, 30)] {
+    for (second, again) in [(3, 13), (29, 39), (55, 60)] {
         let decision = decide(&PeObservation { now: at(second), ..of(pod(1)) });
         let expected = (PeAction::Describe, new().status, Some(at(again)), true);
         assert!(decision.wakes_to_tell, "{second}");
@@ -95,7 +95,7 @@ fn in_a_crowd_a_first_pod_that_runs_is_recorded_when_others_have_theirs() {
     type Edit = fn(&mut PeObservation);
     let table: [(&str, Edit); 9] = [
         ("nobody else", |observed| observed.lets_others_go_first = false),
-        ("late", |observed| observed.now = at(30)),
+        ("late", |observed| observed.now = at(60)),
         ("ended", |observed| observed.pods = vec![failed(1)]),
         ("is going", |observed| observed.pods.iter_mut().for_each(|pod| pod.gone_by = Some(at(40)))),
         ("is gone", |observed| observed.first_was_deleted = true),
