@@ -27,8 +27,8 @@ impl<'a> Composition<'a> {
     pub(super) fn new(graph: &'a Graph<'a>, kind: FusionType, budget: &Budget) -> Result<Self, Error> {
         budget.check()?;
         let mut problems = Problems::default();
-        let hosts = HostGroups::find(graph, &mut problems);
-        let constraints = constraints(graph, &hosts, kind);
+        let hosts = HostGroups::find(graph, &mut problems, budget)?;
+        let constraints = constraints(graph, &hosts, kind, budget)?;
         budget.check()?;
         let units = Units::new(graph, &constraints);
         let rules = problems.keep(Rules::new(graph, &units, &hosts, &constraints, budget))?;
@@ -39,15 +39,21 @@ impl<'a> Composition<'a> {
     }
 
     /// The bindings by host groups, before units share PEs.
-    pub(super) fn host_bindings(&self) -> HostBindings<'a> {
-        let Rules { specifications, specification_of, .. } = &self.rules;
-        HostBindings::new(self.graph, &self.units, Some(&self.hosts), specifications, specification_of)
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    pub(super) fn host_bindings(&self, budget: &Budget) -> Result<HostBindings<'a>, Error> {
+        HostBindings::new(self.graph, &self.units, Some(&self.hosts), &self.rules, budget)
     }
 
     /// Bindings without those of host groups. They only follow which units share a PE.
-    pub(super) fn host_bindings_without_groups(&self) -> HostBindings<'a> {
-        let Rules { specifications, specification_of, .. } = &self.rules;
-        HostBindings::new(self.graph, &self.units, None, specifications, specification_of)
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    pub(super) fn host_bindings_without_groups(&self, budget: &Budget) -> Result<HostBindings<'a>, Error> {
+        HostBindings::new(self.graph, &self.units, None, &self.rules, budget)
     }
 
     /// Hash code of a unit (rule fusion-18).

@@ -6,9 +6,11 @@
 
 use super::FusionType;
 use super::graph::Graph;
-use super::hosts::{HostGroup, HostGroups, join};
+use super::hosts::{HostGroup, HostGroups, join, steps};
 use super::operators::Traits;
 use super::symbols::Symbol;
+use crate::budget::Budget;
+use crate::error::Error;
 use crate::topology::Node;
 use std::collections::BTreeMap;
 
@@ -19,6 +21,17 @@ pub struct Constraint {
     pub origin: Origin,
     /// What it demands.
     pub demand: Demand,
+}
+
+impl Constraint {
+    /// How long it takes to go through its operators, in steps of a [`crate::budget::Pace`].
+    pub(super) fn steps(&self) -> u32 {
+        let operators = match &self.demand {
+            Demand::Together(nodes) | Demand::Apart(nodes) | Demand::Alone(nodes) => nodes.len(),
+            Demand::SameValue(separation) => separation.values.len(),
+        };
+        u32::try_from(operators).unwrap_or(u32::MAX).saturating_add(1)
+    }
 }
 
 /// Where a constraint comes from.
@@ -105,13 +118,24 @@ impl FusionType {
 }
 
 /// Every constraint on the partition of `graph`, in a fixed order.
-pub fn constraints(graph: &Graph, hosts: &HostGroups, kind: FusionType) -> Vec<Constraint> {
+///
+/// # Errors
+///
+/// The budget ends.
+pub fn constraints(
+    graph: &Graph,
+    hosts: &HostGroups,
+    kind: FusionType,
+    budget: &Budget,
+) -> Result<Vec<Constraint>, Error> {
     let mut co_locations: BTreeMap<Symbol, Vec<Node>> = BTreeMap::new();
     let mut ex_locations: BTreeMap<Symbol, Vec<Node>> = BTreeMap::new();
     let mut isolated = Vec::new();
     let mut values: BTreeMap<Origin, Vec<(Node, u32)>> = BTreeMap::new();
     let channels = kind.separation();
+    let mut pace = budget.pace();
     for (node, traits) in graph.having(Traits::constrain) {
+        pace.steps(steps(&[&traits.co_locations, &traits.ex_locations]))?;
         traits.co_locations.iter().for_each(|&id| join(co_locations.entry(id).or_default(), node));
         traits.ex_locations.iter().for_each(|&id| join(ex_locations.entry(id).or_default(), node));
         if traits.isolated {
@@ -133,6 +157,7 @@ pub fn constraints(graph: &Graph, hosts: &HostGroups, kind: FusionType) -> Vec<C
     }
     if channels.is_some() {
         for (node, operator) in graph.operators() {
+            pace.step()?;
             for channel in operator.channels {
                 values.entry(Origin::Channels(channel.region)).or_default().push((node, channel.global));
             }
@@ -154,10 +179,11 @@ pub fn constraints(graph: &Graph, hosts: &HostGroups, kind: FusionType) -> Vec<C
         };
         Some((origin, Demand::SameValue(SameValue { values, others, mixed })))
     });
-    (together.chain(isolation).map(|(origin, members)| (origin, Demand::Together(members))))
+    let constraints = (together.chain(isolation).map(|(origin, members)| (origin, Demand::Together(members))))
         .chain(apart.map(|(origin, members)| (origin, Demand::Apart(members))))
         .chain(alone.map(|operators| (Origin::Isolation, Demand::Alone(operators))))
         .chain(separated)
         .map(|(origin, demand)| Constraint { origin, demand })
-        .collect()
+        .collect();
+    Ok(constraints)
 }

@@ -7,12 +7,13 @@
 //! Knows: constraints, units, rules. Must not know: what a constraint is called in an ADL.
 
 use super::composition::Composition;
-use super::constraints::{Constraint, Demand, Mixed, Origin, Others, SameValue};
+use super::constraints::{Demand, Mixed, Origin, Others, SameValue};
 use super::graph::Graph;
+use super::hosts::steps;
 use super::partition::{Partition, Pe};
 use super::symbols::Symbol;
 use super::{Fusion, constraints};
-use crate::budget::Budget;
+use crate::budget::{Budget, Pace};
 use crate::error::Error;
 use crate::topology::Node;
 use cranelift_entity::{EntityRef, PrimaryMap};
@@ -71,12 +72,12 @@ pub enum Cause {
 /// As for [`super::fuse`].
 pub fn decisions(graph: &Graph, fusion: &Fusion, partition: &Partition, budget: &Budget) -> Result<Decisions, Error> {
     let composition = Composition::new(graph, fusion.kind(), budget)?;
-    let all = constraints(graph, &composition.hosts, fusion.kind());
+    let all = constraints(graph, &composition.hosts, fusion.kind(), budget)?;
     let units = &composition.units;
     let mut pace = budget.pace();
     let mut found = DecisionBuilder { partition, of: partition.pes().map(|_| Vec::new()).collect() };
     for constraint in &all {
-        pace.steps(members(constraint))?;
+        pace.steps(constraint.steps())?;
         match (&constraint.demand, fusion) {
             (Demand::Together(nodes), _) => found.together(constraint.origin, nodes),
             // Legacy fusion only puts together what must be together, so no other constraint keeps anything apart.
@@ -97,20 +98,12 @@ pub fn decisions(graph: &Graph, fusion: &Fusion, partition: &Partition, budget: 
         }
     }
     if *fusion != Fusion::Legacy {
-        found.hosts(graph, &composition);
+        found.hosts(graph, &composition, &mut pace)?;
     }
     let DecisionBuilder { mut of, .. } = found;
     of.values_mut().for_each(|decisions| decisions.sort_unstable());
     let alone = units.keys().filter(|&unit| composition.rules.alone[unit]).count();
     Ok(Decisions { of, units: units.len(), alone })
-}
-
-fn members(constraint: &Constraint) -> u32 {
-    let members = match &constraint.demand {
-        Demand::Together(nodes) | Demand::Apart(nodes) | Demand::Alone(nodes) => nodes.len(),
-        Demand::SameValue(separation) => separation.values.len(),
-    };
-    u32::try_from(members).unwrap_or(u32::MAX)
 }
 
 struct DecisionBuilder<'p> {
@@ -173,16 +166,18 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    fn hosts(&mut self, graph: &Graph, composition: &Composition) {
+    fn hosts(&mut self, graph: &Graph, composition: &Composition, pace: &mut Pace<'_>) -> Result<(), Error> {
         let mut ex_locations: BTreeMap<Symbol, Vec<Node>> = BTreeMap::new();
         let mut isolated = Vec::new();
         for (node, traits) in graph.having(|traits| traits.host_isolated || !traits.host_ex_locations.is_empty()) {
+            pace.steps(steps(&[&traits.host_ex_locations]))?;
             traits.host_ex_locations.iter().for_each(|&id| ex_locations.entry(id).or_default().push(node));
             if traits.host_isolated {
                 isolated.push(node);
             }
         }
         for (id, nodes) in ex_locations {
+            pace.steps(u32::try_from(nodes.len()).unwrap_or(u32::MAX))?;
             self.apart(Cause::HostExLocation(id), &nodes);
         }
         let grouped: BTreeMap<Pe, u32> =
@@ -194,6 +189,7 @@ impl DecisionBuilder<'_> {
             }
         }
         self.placement(composition);
+        Ok(())
     }
 
     /// PEs that ask for other hosts than most.

@@ -4,10 +4,13 @@
 //! the bound units as sets in a union-find, and for each set what its units demand of their host.
 
 use super::graph::Graph;
-use super::hosts::{HostGroups, HostSpecifications};
+use super::hosts::{HostGroups, steps};
 use super::operators::Traits;
+use super::rules::Rules;
 use super::symbols::Symbol;
 use super::units::{Unit, Units};
+use crate::budget::Budget;
+use crate::error::Error;
 use cranelift_entity::PrimaryMap;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -40,9 +43,10 @@ impl<'a> HostBindings<'a> {
         graph: &Graph<'a>,
         units: &Units,
         groups: Option<&HostGroups>,
-        specifications: &HostSpecifications,
-        specification_of: &PrimaryMap<Unit, u32>,
-    ) -> Self {
+        rules: &Rules,
+        budget: &Budget,
+    ) -> Result<Self, Error> {
+        let Rules { specifications, specification_of, .. } = rules;
         let mut sets = HostSets::default();
         let set_of: Vec<Option<u32>> = specifications
             .iter()
@@ -51,8 +55,9 @@ impl<'a> HostBindings<'a> {
         let place = |traits: &Traits| traits.pool.and_then(|location| Some((location.pool, location.in_pool?)));
         let asks = |traits: &Traits| !traits.host_ex_locations.is_empty() || place(traits).is_some();
         if set_of.iter().all(Option::is_none) && !graph.all_traits().values().any(asks) {
-            return Self { parents: PrimaryMap::new(), sizes: PrimaryMap::new(), demands: PrimaryMap::new(), sets };
+            return Ok(Self { parents: PrimaryMap::new(), sizes: PrimaryMap::new(), demands: PrimaryMap::new(), sets });
         }
+        let mut pace = budget.pace();
         let declared = units.keys().map(|unit| {
             let declared = set_of[specification_of[unit] as usize]?;
             let conflict = sets.is_empty(declared);
@@ -60,6 +65,7 @@ impl<'a> HostBindings<'a> {
         });
         let mut demands: PrimaryMap<Unit, Option<Box<Demands<'a>>>> = declared.collect();
         for (node, traits) in graph.having(asks) {
+            pace.steps(steps(&[&traits.host_ex_locations]))?;
             let name = graph.operators()[node].name;
             let demands = demands[units.of(node)].get_or_insert_default();
             for &id in &traits.host_ex_locations {
@@ -73,10 +79,13 @@ impl<'a> HostBindings<'a> {
         let mut host_bindings = Self { parents: units.keys().collect(), sizes, demands, sets };
         for (_, members) in groups.iter().flat_map(|groups| groups.iter()) {
             if let Some((&first, rest)) = members.split_first() {
-                rest.iter().for_each(|&node| host_bindings.bind(units.of(first), units.of(node)));
+                for &node in rest {
+                    pace.step()?;
+                    host_bindings.bind(units.of(first), units.of(node));
+                }
             }
         }
-        host_bindings
+        Ok(host_bindings)
     }
 
     /// Whether the demands of `a` and `b` on their hosts let them share a PE (rule fusion-16).

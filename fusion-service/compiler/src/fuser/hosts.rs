@@ -7,7 +7,8 @@
 use super::graph::Graph;
 use super::operators::Traits;
 use super::symbols::Symbol;
-use crate::error::{Problem, Problems, Stage};
+use crate::budget::Budget;
+use crate::error::{Error, Problem, Problems, Stage};
 use crate::logical::PoolLocation;
 use crate::topology::Node;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,19 +29,13 @@ pub enum HostGroup {
 pub struct HostGroups(BTreeMap<HostGroup, Vec<Node>>);
 
 impl HostGroups {
-    /// Finds the groups.
+    /// Finds the groups. Adds to the problems: operators that name a host pool that does not exist, or a place beyond the
+    /// declared hosts of their pool. Such an operator is in no group of its pool.
     ///
     /// # Errors
     ///
-    /// An operator names a host pool that does not exist, or a place beyond the declared hosts of its pool.
-    pub fn new(graph: &Graph) -> Result<Self, Vec<Problem>> {
-        let mut problems = Problems::default();
-        let groups = Self::find(graph, &mut problems);
-        if problems.is_empty() { Ok(groups) } else { Err(problems.into_vec()) }
-    }
-
-    /// Finds the groups and adds the problems to `problems`. An operator with a problem is in no group of its pool.
-    pub(super) fn find(graph: &Graph, problems: &mut Problems) -> Self {
+    /// The budget ends.
+    pub(super) fn find(graph: &Graph, problems: &mut Problems, budget: &Budget) -> Result<Self, Error> {
         let mut groups: BTreeMap<HostGroup, Vec<Node>> = BTreeMap::new();
         // Channels of one operator have the same problem. It is reported once.
         let mut reported = BTreeSet::new();
@@ -48,7 +43,9 @@ impl HostGroups {
             let nowhere = matches!(place(graph, traits), Ok(PoolPlace::Nowhere));
             !nowhere || traits.host.is_some() || !traits.host_co_locations.is_empty()
         };
+        let mut pace = budget.pace();
         for (node, traits) in graph.having(bound) {
+            pace.steps(steps(&[&traits.host_co_locations]))?;
             let mut join = |group| join(groups.entry(group).or_default(), node);
             traits.host_co_locations.iter().for_each(|&id| join(HostGroup::Named(id)));
             if let Some(host) = traits.host {
@@ -71,7 +68,7 @@ impl HostGroups {
                 }
             }
         }
-        Self(groups)
+        Ok(Self(groups))
     }
 
     /// The groups, in a fixed order.
@@ -218,6 +215,11 @@ pub(super) fn leaves_exclusive_pool(graph: &Graph, unit: &[Node]) -> bool {
     let [first, rest @ ..] = unit else { return false };
     let first = pool(first);
     rest.iter().map(pool).any(|other| other != first && [first, other].into_iter().flatten().any(exclusive))
+}
+
+/// How long it takes to go through ids of an operator, in steps of a [`crate::budget::Pace`].
+pub(super) fn steps(ids: &[&[Symbol]]) -> u32 {
+    u32::try_from(ids.iter().map(|ids| ids.len()).sum::<usize>()).unwrap_or(u32::MAX).saturating_add(1)
 }
 
 /// Adds an operator to a group that is filled in order, once.

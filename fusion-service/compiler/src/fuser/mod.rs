@@ -164,7 +164,8 @@ pub fn fuse(graph: &Graph, fusion: &Fusion, budget: &Budget) -> Result<Partition
     match fusion {
         Fusion::Legacy => Ok(Partition::group(operators, units.len(), |node| units.of(node).index())),
         Fusion::Manual { count, .. } => {
-            let filling = fill::fill(&composition, composition.host_bindings(), count.get(), Vec::new(), budget)?;
+            let filling =
+                fill::fill(&composition, composition.host_bindings(budget)?, count.get(), Vec::new(), budget)?;
             Ok(Partition::group(operators, filling.containers, |node| filling.container_of[units.of(node)].index()))
         }
     }

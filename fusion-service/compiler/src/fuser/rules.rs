@@ -83,8 +83,9 @@ impl Rules {
     ) -> Result<Self, Error> {
         let mut collected = CollectedProperties::new(units);
         let mut problems = Problems::default();
+        let mut pace = budget.pace();
         for (number, constraint) in (0_u32..).zip(constraints) {
-            budget.check()?;
+            pace.steps(constraint.steps())?;
             match &constraint.demand {
                 Demand::Together(_) => {}
                 Demand::Alone(nodes) => nodes.iter().for_each(|&node| collected.of(units.of(node)).alone = true),
@@ -107,7 +108,6 @@ impl Rules {
 
         let mut grouped: PrimaryMap<Unit, bool> = units.keys().map(|_| false).collect();
         hosts.iter().flat_map(|(_, nodes)| nodes).for_each(|&node| grouped[units.of(node)] = true);
-        let mut pace = budget.pace();
         let mut specifications = HostSpecifications::default();
         let mut specification_of = PrimaryMap::with_capacity(units.len());
         let mut alone = PrimaryMap::with_capacity(units.len());

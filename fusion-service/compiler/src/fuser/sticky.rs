@@ -124,8 +124,9 @@ fn fuse_around(
             (Cow::Borrowed(running.ids.as_values_slice()), group_of, groups)
         }
         Fusion::Manual { count, .. } => {
-            let (kept, seeds): (Vec<PeId>, Vec<Seed>) = staying(&composition, &homes, running).into_iter().unzip();
-            let filling = fill(&composition, composition.host_bindings(), count.get(), seeds, budget)?;
+            let (kept, seeds): (Vec<PeId>, Vec<Seed>) =
+                staying(&composition, &homes, running, budget)?.into_iter().unzip();
+            let filling = fill(&composition, composition.host_bindings(budget)?, count.get(), seeds, budget)?;
             let group_of = filling.container_of.values().map(|container| container.index()).collect();
             (Cow::Owned(kept), group_of, filling.containers)
         }
@@ -167,10 +168,11 @@ fn staying(
     composition: &Composition,
     homes: &PrimaryMap<Unit, PackedOption<Pe>>,
     running: RunningJob,
-) -> Vec<(PeId, Seed)> {
+    budget: &Budget,
+) -> Result<Vec<(PeId, Seed)>, Error> {
     let rules = &composition.rules;
     // Only units of one PE are compared: bindings to hosts across PEs were decided when the PEs were filled.
-    let mut host_bindings = composition.host_bindings_without_groups();
+    let mut host_bindings = composition.host_bindings_without_groups(budget)?;
     let seed = |id| Seed::empty(running.restarting.contains(id), running.closed.contains(id));
     let mut seeds: PrimaryMap<Pe, Seed> = running.ids.values().map(seed).collect();
     let mut alone = Vec::new();
@@ -197,5 +199,5 @@ fn staying(
     let seeds = running.ids.values().copied().zip(seeds.into_iter().map(|(_, seed)| seed));
     let mut staying: Vec<(PeId, Seed)> = seeds.filter(|(_, seed)| !seed.units.is_empty()).collect();
     staying.sort_unstable_by_key(|(id, _)| *id);
-    staying
+    Ok(staying)
 }

@@ -3,8 +3,11 @@
 use super::manual;
 use super::sample::Sample;
 use crate::budget::Budget;
-use crate::error::{Error, Stage, code};
-use crate::fuser::{Cpus, Fusion, FusionHostPool, FusionType, Graph, Symbols, automatic, fuse, match_ids};
+use crate::error::{Error, Problems, Stage, code};
+use crate::fuser::composition::Composition;
+use crate::fuser::{
+    Cpus, Fusion, FusionHostPool, FusionType, Graph, HostGroups, Symbols, automatic, constraints, fuse, match_ids,
+};
 use crate::topology::{Connection, Node};
 use cranelift_entity::EntityRef;
 use std::borrow::Cow;
@@ -69,6 +72,23 @@ fn nothing_is_fused_when_nobody_waits() {
     let budget = Budget::cancelled();
     let sample = Sample::chain(3);
     assert_eq!(fuse(&sample.graph(), &manual(1), &budget), Err(Error::Cancelled));
+}
+
+#[test]
+fn ids_of_locations_are_gone_through_within_the_budget() {
+    let ids: Vec<String> = (0..10_000).map(|id| id.to_string()).collect();
+    let sample = Sample::chain(1).with([0], |o| {
+        (o.ex_locations, o.host_co_locations, o.host_ex_locations) = (ids.clone(), ids.clone(), ids.clone());
+    });
+    let graph = sample.graph();
+    let [endless, cancelled] = [Budget::default(), Budget::cancelled()];
+    let find = |budget| HostGroups::find(&graph, &mut Problems::default(), budget);
+    let groups = find(&endless).unwrap();
+    assert_eq!(find(&cancelled).map(|_| ()), Err(Error::Cancelled));
+    let constraints = |budget| constraints(&graph, &groups, FusionType::NoChannelInfluence, budget).map(|_| ());
+    assert_eq!((constraints(&endless), constraints(&cancelled)), (Ok(()), Err(Error::Cancelled)));
+    let composition = Composition::new(&graph, FusionType::NoChannelInfluence, &endless).unwrap();
+    assert_eq!(composition.host_bindings(&cancelled).map(|_| ()), Err(Error::Cancelled));
 }
 
 #[test]
