@@ -13,6 +13,7 @@ use crate::repository::{Found, Refusal, Repository};
 use crate::request::{Limits, Malformed, next};
 use crate::seats::{Seat, Seats};
 use crate::settings::Settings;
+use crate::told::{Told, beginning};
 use crate::transfer::{send, send_bundle};
 use crate::turns::Turns;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use streams_places::Places;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Bytes that are read at once.
@@ -45,6 +46,7 @@ pub(crate) struct Shared<R> {
     turns: Turns,
     /// Those of each address that have a turn or wait for one.
     transfers_of_peers: Places<(), IpAddr>,
+    told: Told,
     ids: AtomicI64,
 }
 
@@ -84,6 +86,7 @@ impl<R: Repository> Shared<R> {
             seats: Seats::new(&settings),
             turns: Turns::new(settings.max_transfers),
             transfers_of_peers: Places::new(usize::MAX, settings.max_transfers_per_peer),
+            told: Told::default(),
             ids: AtomicI64::new(1),
             settings,
         }
@@ -236,6 +239,11 @@ impl<R: Repository> Shared<R> {
         }
     }
 
+    /// Whether people are told of what a client has come to.
+    fn is_told_of(&self, peer: IpAddr) -> bool {
+        self.told.has_room(&self.repository.tenant(peer), Instant::now())
+    }
+
     /// A client that asked for a bundle does not get it, and gets no reply either: a bootstrap would take the words for
     /// its bundle. Without a reply it ends, and its log says that the connection was closed.
     fn leave<S>(&self, client: &Client<S>, name: &str, unanswered: Unanswered) -> ControlFlow<()> {
@@ -244,7 +252,12 @@ impl<R: Repository> Shared<R> {
             Unanswered::Refused(refusal) => {
                 self.counters.request("refused");
                 let (word, why) = refusal.parts();
-                tracing::info!(peer = %client.peer, bundle = name, word, why, "a client is left without its bundle");
+                let (peer, name, why) = (client.peer, beginning(name), beginning(why));
+                if self.is_told_of(peer) {
+                    tracing::info!(%peer, bundle = name, word, why, "a client is left without its bundle");
+                } else {
+                    tracing::debug!(%peer, bundle = name, word, why, "a client is left without its bundle");
+                }
             }
         }
         ControlFlow::Break(())
@@ -282,7 +295,11 @@ impl<R: Repository> Shared<R> {
             }
             Err(error) => {
                 self.counters.transfer("broken");
-                tracing::info!(%peer, bundle = name, %error, "a bundle was not sent to its end");
+                if self.is_told_of(peer) {
+                    tracing::info!(%peer, bundle = beginning(name), %error, "a bundle was not sent to its end");
+                } else {
+                    tracing::debug!(%peer, bundle = beginning(name), %error, "a bundle was not sent to its end");
+                }
             }
         }
         sent.map(|_| ControlFlow::Continue(()))

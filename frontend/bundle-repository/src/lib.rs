@@ -17,6 +17,7 @@
 //! | `seats` | who has how many connections |
 //! | `turns` | whose turn it is to be sent a bundle |
 //! | `transfer` | sending a bundle piece by piece |
+//! | `told` | what of clients is in the log |
 //! | [`counters`] | figures |
 //! | [`server`] | all clients, and the end |
 //!
@@ -40,6 +41,7 @@ pub mod server;
 pub mod settings;
 #[cfg(test)]
 mod tests;
+mod told;
 mod transfer;
 mod turns;
 

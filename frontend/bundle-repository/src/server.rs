@@ -82,8 +82,9 @@ impl<R: Repository> Server<R> {
         let peer = address.ip().to_canonical();
         let Some(seat) = self.0.seats.take(self.0.repository.tenant(peer), peer) else {
             self.0.counters.refused_connections.inc();
-            // Without a word: a bootstrap would take it for its bundle.
-            tracing::info!(%peer, "a client is left, because there are too many connections");
+            // Without a word: a bootstrap would take it for its bundle. A client can bring this about as fast as it can
+            // connect, so it is counted, and not in the log (rule repository-5).
+            tracing::debug!(%peer, "a client is left, because there are too many connections");
             return;
         };
         if let Err(error) = prepare(&stream, &self.0.settings) {
