@@ -126,11 +126,14 @@ impl<V: ClusterView> Elasticity<V> {
         job.filter(|job| is_controlled_by(&request.metadata, &**job))
     }
 
-    /// The regions of a job, or of all jobs of a namespace, as they are now, by names of job and region. It takes a
-    /// while ([`Elasticity::look_off_thread`]).
+    /// The regions of a job, or of all jobs of a namespace, as they are now, by names of job, region and object. It
+    /// takes a while ([`Elasticity::look_off_thread`]).
     pub(super) fn regions_now(&self, namespace: &str, job: Option<&str>) -> Vec<Region> {
         let mut objects = self.view.regions(namespace, job);
-        objects.sort_by(|a, b| (&a.spec.job_name, &a.spec.name).cmp(&(&b.spec.job_name, &b.spec.name)));
+        objects.sort_by(|a, b| {
+            let (spec, other) = (&a.spec, &b.spec);
+            (&spec.job_name, &spec.name, &a.metadata.name).cmp(&(&other.job_name, &other.name, &b.metadata.name))
+        });
         let (mut regions, by_job) = (Vec::with_capacity(objects.len()), by_job(&objects));
         for objects in objects.chunk_by(|a, b| a.spec.job_name == b.spec.job_name) {
             let Some(name) = objects.first().map(|first| first.spec.job_name.as_str()) else { continue };

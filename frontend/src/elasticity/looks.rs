@@ -123,7 +123,8 @@ impl<V: ClusterView> Elasticity<V> {
             None => self.view.changes_of_namespace(namespace),
         };
         let (namespace, job) = key.clone();
-        let scope = Arc::new(RegionsScope { namespace, job, changes, latest: tokio::sync::Mutex::default() });
+        let (newest, latest) = (Mutex::default(), tokio::sync::Mutex::default());
+        let scope = Arc::new(RegionsScope { namespace, job, changes, newest, latest });
         scopes.insert(key, Arc::downgrade(&scope));
         scope
     }
@@ -134,6 +135,8 @@ pub(super) struct RegionsScope {
     namespace: String,
     job: Option<String>,
     changes: watch::Receiver<u64>,
+    /// What was seen last. It is there for whoever has not told all of a look while somebody else looks again.
+    newest: Mutex<Option<Arc<RegionsLook>>>,
     latest: tokio::sync::Mutex<Option<Latest>>,
 }
 
@@ -148,7 +151,7 @@ struct Latest {
 
 /// What was seen at one moment.
 pub(super) struct RegionsLook {
-    /// By name of the job and of the region.
+    /// By names of the job, of the region and of the object.
     pub(super) regions: Vec<Region>,
     /// The same, to compare other looks with.
     pub(super) digests: Arc<RegionDigests>,
@@ -158,6 +161,11 @@ impl RegionsScope {
     /// Marked as changed whenever anything of the scope may have changed.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.clone()
+    }
+
+    /// The last look, however old it is.
+    pub(super) fn newest(&self) -> Option<Arc<RegionsLook>> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A look that has all changes until now: that of another stream, or a new one, if the last one is older.
@@ -174,14 +182,16 @@ impl RegionsScope {
         }
         let number = *self.changes.borrow();
         let (namespace, job) = (self.namespace.clone(), self.job.clone());
+        let before = latest.as_ref().map(|latest| Arc::clone(&latest.look.digests)).unwrap_or_default();
         let (regions, took) = service
             .look_off_thread(&self.namespace, move |service| {
                 let begun = std::time::Instant::now();
                 let regions = service.regions_now(&namespace, job.as_deref());
-                (RegionsLook { digests: Arc::new(RegionDigests::of(&regions)), regions }, begun.elapsed())
+                (RegionsLook { digests: Arc::new(RegionDigests::of(&regions, &before)), regions }, begun.elapsed())
             })
             .await?;
         let (look, rests_until) = (Arc::new(regions), Instant::now() + rest_after(took));
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&look));
         *latest = Some(Latest { look: Arc::clone(&look), number, rests_until });
         Ok(look)
     }
@@ -192,25 +202,44 @@ fn rest_after(took: Duration) -> Duration {
     took.saturating_mul(RESTS).clamp(PAUSE, PAUSE_MAX)
 }
 
-/// Stands for what is shown of regions, by name of the object.
-#[derive(Default)]
-pub(super) struct RegionDigests(BTreeMap<String, (RegionName, u64)>);
+/// Stands for what is shown of regions, by name of the object. A stream that has not told all of a look has some of its
+/// own, so names are shared.
+#[derive(Clone, Default)]
+pub(super) struct RegionDigests(BTreeMap<Arc<str>, (Arc<RegionName>, u64)>);
 
 impl RegionDigests {
-    fn of(regions: &[Region]) -> Self {
-        Self(regions.iter().map(|region| (region.object_name.clone(), (name_of(region), digest(region)))).collect())
+    /// Those of the regions of a look, after another one.
+    fn of(regions: &[Region], before: &Self) -> Self {
+        let entry = |region: &Region| {
+            let (name, digest) = (name_of(region), digest(region));
+            match before.0.get_key_value(&*region.object_name) {
+                Some((object, (before, _))) if **before == name => (Arc::clone(object), (Arc::clone(before), digest)),
+                _ => (Arc::from(&*region.object_name), (Arc::new(name), digest)),
+            }
+        };
+        Self(regions.iter().map(entry).collect())
     }
 
     /// Whether the region was another one before.
     pub(super) fn is_changed(&self, before: &Self, region: &Region) -> bool {
-        let digest = |of: &Self| of.0.get(&region.object_name).map(|(_, digest)| *digest);
+        let digest = |of: &Self| of.0.get(&*region.object_name).map(|(_, digest)| *digest);
         digest(self) != digest(before)
     }
 
     /// Names of the regions that were there before, and are not here.
-    pub(super) fn gone_since(&self, before: &Self) -> Vec<RegionName> {
-        let gone = before.0.iter().filter(|(object, _)| !self.0.contains_key(*object));
-        gone.map(|(_, (name, _))| name.clone()).collect()
+    pub(super) fn gone_since(&self, before: &Self) -> Vec<Arc<RegionName>> {
+        let gone = before.0.iter().filter(|(object, _)| !self.0.contains_key(&**object));
+        gone.map(|(_, (name, _))| Arc::clone(name)).collect()
+    }
+
+    /// From now on these are as they are there, where they are not any more if they are gone.
+    pub(super) fn follow<'a>(&mut self, there: &Self, objects: impl IntoIterator<Item = &'a str>) {
+        for object in objects {
+            match there.0.get_key_value(object) {
+                Some((object, entry)) => self.0.insert(Arc::clone(object), entry.clone()),
+                None => self.0.remove(object),
+            };
+        }
     }
 }
 

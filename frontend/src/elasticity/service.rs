@@ -52,6 +52,24 @@ impl<V: ClusterView> Elasticity<V> {
         Instant::now() + within.map_or(self.longest_wait, |within| within.min(self.longest_wait))
     }
 
+    /// The job of a request, if it has the regions.
+    fn job_for(&self, key: &Key, request: &ResizeRequest) -> Result<Arc<Job>, Status> {
+        let job = self.job(&key.namespace, &key.name)?;
+        let none = JobStatus::default();
+        let status = job.status.as_ref().unwrap_or(&none);
+        if status.generation.is_none() {
+            let condition = streams_api::condition::get(&status.conditions, streams_api::condition::SUBMITTED);
+            let why = condition.map_or("it was not looked at yet", |c| c.message.as_str());
+            return Err(errors::not_submitted(&key.name, why));
+        }
+        let known: BTreeSet<&str> = ended::known_regions(Some(status)).into_iter().collect();
+        if let Some(unknown) = request.regions.iter().find(|wanted| !known.contains(wanted.region.as_str())) {
+            let known: Vec<&str> = known.into_iter().collect();
+            return Err(ended::not_found(key, &known, &unknown.region));
+        }
+        Ok(job)
+    }
+
     /// `within` is how long the caller waits.
     async fn resize_traced(
         &self,
@@ -62,18 +80,7 @@ impl<V: ClusterView> Elasticity<V> {
         let wait_for = check(&request)?;
         let deadline = self.deadline(within);
         let key = Key::new(&request.namespace, &request.job);
-        let job = self.job(&key.namespace, &key.name)?;
-        let status = job.status.clone().unwrap_or_default();
-        if status.generation.is_none() {
-            let condition = streams_api::condition::get(&status.conditions, streams_api::condition::SUBMITTED);
-            let why = condition.map_or("it was not looked at yet", |c| c.message.as_str());
-            return Err(errors::not_submitted(&key.name, why));
-        }
-        let known: BTreeSet<&str> = ended::known_regions(Some(&status)).into_iter().collect();
-        if let Some(unknown) = request.regions.iter().find(|wanted| !known.contains(wanted.region.as_str())) {
-            let known: Vec<&str> = known.into_iter().collect();
-            return Err(ended::not_found(&key, &known, &unknown.region));
-        }
+        let job = self.job_for(&key, &request)?;
         if request.dry_run {
             return self.foresee(&key, &job, &request, deadline).await.map(Response::new);
         }
@@ -85,6 +92,8 @@ impl<V: ClusterView> Elasticity<V> {
             made = self.request(&key, &job, &request) => made?,
             () = tokio::time::sleep_until(deadline) => return Err(errors::still_waiting("the request to be stored")),
         };
+        // It may be large, and change often, while its request is waited for.
+        drop(job);
         let caller = caller.as_ref().map(|CallerName(name)| &**name);
         tracing::info!(request = made.name_any(), caller, "widths desired");
         self.wait(&key, &made, place, wait_for, deadline).await.map(Response::new)
@@ -163,15 +172,18 @@ impl<V: ClusterView> Elasticity<V> {
                 _ => {}
             }
             match outcome {
-                ResizeOutcome::Waiting(what) => tokio::select! {
-                    biased;
-                    () = self.stopping.cancelled() => return Err(errors::shutting_down(&what)),
-                    changed = timeout_at(deadline, changes.changed()) => match changed {
-                        Ok(Ok(())) => {}
-                        Ok(Err(_)) => return Err(errors::shutting_down(&what)),
-                        Err(_) => return Err(errors::still_waiting(&what)),
-                    },
-                },
+                ResizeOutcome::Waiting(what) => {
+                    drop(job);
+                    tokio::select! {
+                        biased;
+                        () = self.stopping.cancelled() => return Err(errors::shutting_down(&what)),
+                        changed = timeout_at(deadline, changes.changed()) => match changed {
+                            Ok(Ok(())) => {}
+                            Ok(Err(_)) => return Err(errors::shutting_down(&what)),
+                            Err(_) => return Err(errors::still_waiting(&what)),
+                        },
+                    }
+                }
                 ResizeOutcome::Done { generation, changes } => {
                     let regions = self.regions_of(&job, request);
                     let request = request.name_any();

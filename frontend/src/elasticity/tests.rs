@@ -21,6 +21,7 @@ use kube::Client;
 use kube::api::DeleteParams;
 use kube::client::Body;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::Ipv4Addr;
 use std::pin::{Pin, pin};
@@ -131,6 +132,30 @@ async fn a_request_can_be_cancelled_whatever_others_have_set_of_its_managers() {
     let name = ResizeName { namespace: "n".to_owned(), request: "flow-x".to_owned(), ..ResizeName::default() };
     let answer = service.cancel(Request::new(CancelRequest { name: Some(name) })).await.unwrap();
     assert_eq!(answer.into_inner().resize.unwrap().phase(), ResizePhase::Cancelled);
+}
+
+/// A job may be large, and change often, while many wait for their requests.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_of_a_job_whose_request_is_waited_for() {
+    let server = server(1);
+    let made = serde_json::to_vec(&server.get::<Resize>(&key("flow-x")).unwrap()).unwrap();
+    let api_server = tower::service_fn(move |_: http::Request<Body>| {
+        let answer = http::Response::builder().status(201).body(Body::from(made.clone())).unwrap();
+        async move { Ok::<_, std::io::Error>(answer) }
+    });
+    let mut mirrors = LateMirrors::of(&server);
+    let service = service_with(Client::new(api_server, "default"), mirrors.mirrors.clone());
+    let regions = vec![resize_request::DesiredWidth { region: "R0".into(), width: 5, expected_width: None }];
+    let request = ResizeRequest { namespace: "n".into(), job: "flow".into(), regions, ..ResizeRequest::default() };
+    let mut waiting = pin!(service.resize(Request::new(request)));
+    go_on(&mut waiting).await;
+    let before = Arc::downgrade(&mirrors.mirrors.jobs.get(&key("flow")).unwrap());
+    propose(&server);
+    mirrors.deliver_all();
+    assert!(before.upgrade().is_none());
+    committed(&server, 0, true);
+    mirrors.deliver_all();
+    assert_eq!(waiting.await.unwrap().get_ref().generation, Some(5));
 }
 
 /// A job of generation 4 with regions of width 2, and the request number 3 for `R0`.
@@ -293,6 +318,45 @@ async fn many_regions_are_told_in_parts_and_none_at_all_as_well() {
         }
         is_silent(&mut stream).await;
     }
+}
+
+/// Who reads slowly is no reason to keep more than what there is now.
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_into_a_message_is_told_as_it_is_when_there_is_room_for_it() {
+    let server = server(600);
+    let mut mirrors = LateMirrors::of(&server);
+    let service = service(&mirrors);
+    let follow = || service.follow_regions("n".to_owned(), None, None, deadline()).unwrap();
+    let mut slow = pin!(follow());
+    let mut other = pin!(follow());
+    let mut seen = BTreeMap::new();
+    let mut heard = |told: Option<Result<WatchRegionsResponse, Status>>| {
+        let told = told.unwrap().unwrap();
+        seen.extend(told.regions.iter().map(|region| (region.name.clone(), region.desired_width)));
+        told.deleted.iter().for_each(|gone| assert!(seen.remove(&gone.name).is_some()));
+        let first = told.regions.first().map(|region| region.name.clone()).unwrap_or_default();
+        let others = seen.iter().filter(|(_, width)| **width != 2).map(|(name, width)| (name.clone(), *width));
+        ((first, told.regions.len(), told.deleted.len(), told.complete), seen.len(), others.collect::<Vec<_>>())
+    };
+    // By name: R0, R1, R10, R100, R101 and so on; R599 is near the end.
+    let message = |first: &str, regions, deleted, complete| (first.to_owned(), regions, deleted, complete);
+    assert_eq!(heard(next(&mut slow).await), (message("R0", 256, 0, false), 256, vec![]));
+    // Of those that were told one changes and one goes, and of those that were not.
+    for (index, width) in [(0, 7), (599, 8)] {
+        server.edit::<ParallelRegion>(&key(&format!("flow-{index}")), |region| region.spec.width = width);
+    }
+    ["flow-1", "flow-598"].into_iter().for_each(|name| server.remove::<ParallelRegion>(&key(name)));
+    mirrors.deliver_all();
+    // Somebody else looks.
+    while !next(&mut other).await.unwrap().unwrap().complete {}
+    // What was not told, as it is now; then what is gone; then what has changed since it was told.
+    let (last, all) = ([("R599".to_owned(), 8)], [("R0".to_owned(), 7), ("R599".to_owned(), 8)]);
+    assert_eq!(heard(next(&mut slow).await), (message("R329", 256, 0, false), 512, vec![]));
+    assert_eq!(heard(next(&mut slow).await), (message("R56", 87, 0, false), 599, last.to_vec()));
+    assert_eq!(heard(next(&mut slow).await), (message("", 0, 1, false), 598, last.to_vec()));
+    assert_eq!(heard(next(&mut slow).await), (message("R0", 1, 0, true), 598, all.to_vec()));
+    is_silent(&mut slow).await;
+    is_silent(&mut other).await;
 }
 
 #[tokio::test(start_paused = true)]

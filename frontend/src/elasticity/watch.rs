@@ -3,7 +3,8 @@
 //! A stream is asked for its next message when the connection has room for one. Only then it looks at what the mirrors
 //! show, and tells what differs from what it has told: so nothing is queued, and a slow reader hears the newest state.
 //! Streams over the same regions share looks ([`looks`](super::looks)). Each keeps a digest of each region that it has
-//! told, and nothing else.
+//! told, and nothing else: what of a look does not fit into a message is told by the newest look there is when there is
+//! room for the next one.
 //!
 //! Invariants: a stream has a place among those that there may be, from its first message to its end; it ends at its
 //! deadline, and at once when this frontend is to stop.
@@ -16,11 +17,12 @@ use super::{Elasticity, errors};
 use crate::grpc::places::{CallerName, Place};
 use futures::{Stream, stream};
 use kube::ResourceExt as _;
-use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::Arc;
 use streams_api::{Job, Resize};
-use streams_proto::elasticity::v1::{Progress, Region, ResizePhase, WatchRegionsResponse, WatchResizeResponse};
+use streams_proto::elasticity::v1::{
+    Progress, Region, RegionName, ResizePhase, WatchRegionsResponse, WatchResizeResponse,
+};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -86,11 +88,22 @@ struct RegionsStream<V> {
     scope: Arc<RegionsScope>,
     /// The regions that were told.
     told: Arc<RegionDigests>,
-    /// Messages about one look that are still to be taken.
-    rest: VecDeque<WatchRegionsResponse>,
-    /// Everything was told once.
-    is_complete: bool,
+    stage: Stage,
 }
+
+/// What a stream over regions has told.
+enum Stage {
+    /// Nothing.
+    Begin,
+    /// Not all that was seen. The regions behind this one come next, so that those which change all the time leave room
+    /// to others.
+    Amid(Option<RegionPlace>),
+    /// All that was seen at one moment.
+    Complete,
+}
+
+/// Where a region is in a look: name of the job, of the region, of the object.
+type RegionPlace = (String, String, String);
 
 impl<V: ClusterView> Elasticity<V> {
     /// Follows a request until it ends.
@@ -133,14 +146,8 @@ impl<V: ClusterView> Elasticity<V> {
         let place = self.watches(&namespace, job.as_deref(), caller)?;
         let scope = self.regions_scope(&namespace, job.as_deref());
         let waits = self.waits(place, deadline, scope.changes());
-        let following = RegionsStream {
-            service: self.clone(),
-            waits,
-            scope,
-            told: Arc::default(),
-            rest: VecDeque::new(),
-            is_complete: false,
-        };
+        let following =
+            RegionsStream { service: self.clone(), waits, scope, told: Arc::default(), stage: Stage::Begin };
         Ok(stream::unfold(Some(following), |following| async {
             let mut following = following?;
             match following.next().await {
@@ -235,48 +242,68 @@ impl<V: ClusterView> RegionsStream<V> {
     /// The next message: the first time what there is, then what has changed.
     async fn next(&mut self) -> Result<WatchRegionsResponse, Status> {
         loop {
-            if let Some(message) = self.rest.pop_front() {
+            let newest = self.scope.newest().filter(|_| matches!(self.stage, Stage::Amid(_)));
+            let look = match newest {
+                Some(newest) => self.waits.until(ready(newest), Self::WHAT).await?,
+                None => self.look().await?,
+            };
+            if let Some(message) = self.tell(&look) {
                 return Ok(message);
             }
-            if self.is_complete {
-                self.waits.change(Self::WHAT).await?;
-                self.waits.until(tokio::time::sleep(PAUSE), Self::WHAT).await?;
-            }
-            self.waits.changes.mark_unchanged();
-            let look = self.waits.until(self.scope.look(&self.service), Self::WHAT).await??;
-            self.note(&look);
         }
     }
 
-    /// Notes what differs from what was told.
-    fn note(&mut self, look: &RegionsLook) {
-        let told = std::mem::replace(&mut self.told, Arc::clone(&look.digests));
-        let changed = look.regions.iter().filter(|region| look.digests.is_changed(&told, region));
-        let changed: Vec<Region> = changed.cloned().collect();
-        let gone = look.digests.gone_since(&told);
-        if !self.is_complete {
+    /// Looks again, when something may have changed.
+    async fn look(&mut self) -> Result<Arc<RegionsLook>, Status> {
+        if matches!(self.stage, Stage::Complete) {
+            self.waits.change(Self::WHAT).await?;
+            self.waits.until(tokio::time::sleep(PAUSE), Self::WHAT).await?;
+        }
+        self.waits.changes.mark_unchanged();
+        let look = self.waits.until(self.scope.look(&self.service), Self::WHAT).await??;
+        if matches!(self.stage, Stage::Begin) {
             // Another stream may have looked before this one began, and ready widths may be others since.
             self.waits.changes.mark_changed();
         }
-        if changed.is_empty() && gone.is_empty() && self.is_complete {
-            return;
-        }
-        self.is_complete = true;
-        let mut messages: VecDeque<_> =
-            changed
-                .chunks(REGIONS_MAX)
-                .map(|regions| WatchRegionsResponse { regions: regions.to_vec(), ..WatchRegionsResponse::default() })
-                .chain(gone.chunks(REGIONS_MAX).map(|deleted| WatchRegionsResponse {
-                    deleted: deleted.to_vec(),
-                    ..WatchRegionsResponse::default()
-                }))
-                .collect();
-        if messages.is_empty() {
-            messages.push_back(WatchRegionsResponse::default());
-        }
-        if let Some(last) = messages.back_mut() {
-            last.complete = true;
-        }
-        self.rest = messages;
+        Ok(look)
     }
+
+    /// Tells what differs from what was told: as much as a message has. Nothing, if that is nothing.
+    fn tell(&mut self, look: &RegionsLook) -> Option<WatchRegionsResponse> {
+        let changed: Vec<_> =
+            look.regions.iter().filter(|region| look.digests.is_changed(&self.told, region)).collect();
+        let gone = look.digests.gone_since(&self.told);
+        let after = match std::mem::replace(&mut self.stage, Stage::Complete) {
+            Stage::Complete if changed.is_empty() && gone.is_empty() => return None,
+            Stage::Amid(after) => after,
+            Stage::Begin | Stage::Complete => None,
+        };
+        let behind = changed.partition_point(|region| after.as_ref().is_some_and(|after| place_of(region) <= *after));
+        let (before, behind) = changed.split_at(behind);
+        let regions = match (behind, &*gone) {
+            // What changes again is told when all that there is was.
+            ([], []) => before,
+            (behind, _) => behind,
+        };
+        let regions = regions.get(..REGIONS_MAX).unwrap_or(regions);
+        let deleted = if regions.is_empty() { gone.get(..REGIONS_MAX).unwrap_or(&gone) } else { &[] };
+        let message = WatchRegionsResponse {
+            regions: regions.iter().copied().cloned().collect(),
+            deleted: deleted.iter().map(|name| RegionName::clone(name)).collect(),
+            complete: regions.len() + deleted.len() == changed.len() + gone.len(),
+        };
+        if message.complete {
+            self.told = Arc::clone(&look.digests);
+        } else {
+            self.stage = Stage::Amid(regions.last().map(|region| place_of(region)));
+            let objects = regions.iter().map(|region| &*region.object_name);
+            let objects = objects.chain(deleted.iter().map(|name| &*name.object_name));
+            Arc::make_mut(&mut self.told).follow(&look.digests, objects);
+        }
+        Some(message)
+    }
+}
+
+fn place_of(region: &Region) -> RegionPlace {
+    (region.job.clone(), region.name.clone(), region.object_name.clone())
 }

@@ -181,16 +181,23 @@ impl<P: Pods> BundleRepository<P> {
         Submitted::of(job, self.pods.names_at(peer))
     }
 
-    /// The bundle of this name, as it can be had now; what is being fetched is waited for.
-    async fn look(&self, peer: IpAddr, name: &str, deadline: Instant) -> Result<Found, Missed> {
+    /// What the job of a pod was submitted with, if the pod may ask for it by this name. Nothing else is kept of the job
+    /// while the bundle is waited for: the job may change meanwhile, and so may the names.
+    fn asked(&self, peer: IpAddr, name: &str) -> Result<Submitted, Missed> {
         let job = self.job(peer).map_err(Missed::Refused)?;
-        let submitted =
-            self.submitted(peer, &job).ok_or_else(|| Missed::Until(Instant::now() + AGAIN, not_submitted(&job)))?;
+        let not_yet = || Missed::Until(Instant::now() + AGAIN, not_submitted(&job));
+        let submitted = self.submitted(peer, &job).ok_or_else(not_yet)?;
         let Submitted { namespace, job, names, .. } = &submitted;
         if !names.iter().any(|known| known == name) {
             return Err(Missed::Refused(Refusal::Unknown(format!("job {namespace}/{job} has no bundle {name}"))));
         }
-        let namespace = namespace.clone();
+        Ok(Submitted { names: Vec::new(), ..submitted })
+    }
+
+    /// The bundle of this name, as it can be had now; what is being fetched is waited for.
+    async fn look(&self, peer: IpAddr, name: &str, deadline: Instant) -> Result<Found, Missed> {
+        let submitted = self.asked(peer, name)?;
+        let namespace = submitted.namespace.clone();
         let bundle = self.bundle(peer, submitted, deadline).await?;
         let reader = self.sources.reading.begin(&namespace, bundle.sha256(), bundle.length());
         let reader = reader.map_err(|too_much| Missed::Until(Instant::now() + AGAIN, too_much.to_string()))?;

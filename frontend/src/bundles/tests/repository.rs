@@ -10,11 +10,13 @@ use crate::bundles::repository::{self, BundleRepository, RepositoryOptions, coun
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use futures::stream;
 use http::StatusCode;
 use sha2::{Digest, Sha256};
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -221,6 +223,31 @@ async fn a_pod_gets_its_bundle_by_the_name_that_it_was_told_whatever_its_job_say
     assert_eq!(pods.get(POD, "second.sab").await, Err(unknown));
     let names = pods.repository.names(POD).await.unwrap();
     assert_eq!(names.last().map(String::as_str), Some("first.sab"));
+}
+
+/// A job may be large, and change often, while many pods wait for its bundle.
+#[tokio::test]
+async fn nothing_is_kept_of_a_job_whose_bundle_is_waited_for() {
+    let asked = Arc::new(Semaphore::new(0));
+    let site = Site::start({
+        let asked = Arc::clone(&asked);
+        move |_| {
+            asked.add_permits(1);
+            Response::new(Body::from_stream(stream::pending::<Result<Bytes, Infallible>>()))
+        }
+    })
+    .await;
+    let bundle = url(&site.http(GIT, "/a.sab"));
+    let pods = Pods::new(site.fetcher(), vec![(POD, job("j", bundle.clone(), Some(&sab("App"))))]);
+    let mut waiting = pin!(pods.get(POD, "a.sab"));
+    tokio::select! {
+        given = &mut waiting => panic!("{given:?}"),
+        // Its server does not come to the end.
+        _ = asked.acquire() => {}
+    }
+    let later = vec![(POD, Arc::new(job("j", bundle, Some(&sab("App")))))];
+    let before = std::mem::replace(&mut *pods.jobs.lock().unwrap(), later);
+    assert_eq!(before.iter().map(|(_, job)| Arc::strong_count(job)).collect::<Vec<_>>(), [1]);
 }
 
 #[tokio::test]
