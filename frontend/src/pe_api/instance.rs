@@ -4,6 +4,9 @@
 //! as the caller reads it, and never on a thread that serves others. What of a piece needs a lock is looked at first,
 //! on a thread like any other; it is read and written on one that makes way for everything else.
 //!
+//! Between two pieces a caller may take its time, and objects are as large as their users make them. So a capture has
+//! numbers and names then, and no object: each is what the mirror shows when its piece is made.
+//!
 //! Knows: what the mirrors and boards show. Must not know: how it is written, HTTP.
 //!
 //! Invariants: jobs are sorted by number, PEs of a job by number, ports and connections by theirs; a piece has
@@ -32,7 +35,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use streams_api::{Connectivity, Job, JobPhase, PePhase, ProcessingElement, Termination, TerminationOutcome};
+use streams_api::{Connectivity, Job, JobPhase, PePhase, ProcessingElement, Termination, TerminationOutcome, names};
 use streams_broker::{Pe, Receivers};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
@@ -107,7 +110,7 @@ pub(super) async fn capture(State(api): State<PeApi>, caller: Caller, headers: H
     let place = Arc::new(api.captures.begin(&asker)?);
     let (turns, owner) = (api.captures.turns.clone(), asker.owner());
     let (document, left, parts) = (Document::new(form), Some(Left::All), VecDeque::new());
-    let walk = Walk { api, caller, document, left, parts };
+    let walk = Walk { api, caller, document, left, parts, is_in_job: false };
     // A piece is made when the caller has read the one before.
     let pieces = stream::try_unfold(walk, move |mut walk| {
         let (turns, owner, place) = (turns.clone(), owner.clone(), Arc::clone(&place));
@@ -117,13 +120,13 @@ pub(super) async fn capture(State(api): State<PeApi>, caller: Caller, headers: H
             }
             let turn = turns.acquire_for(owner).await;
             let looked = spawn_blocking(move || {
-                walk.look();
-                (walk, turn)
+                let sources = walk.look();
+                (walk, sources, turn)
             });
-            let (mut walk, turn) = looked.await.map_err(io::Error::other)?;
+            let (mut walk, sources, turn) = looked.await.map_err(io::Error::other)?;
             let written = background::spawn(move || {
                 let _turn = turn;
-                (walk.write(), walk)
+                (walk.write(sources), walk)
             });
             let (piece, walk) = written.await.map_err(io::Error::other)?;
             Ok::<_, io::Error>(Some((holding(piece?, place), walk)))
@@ -141,38 +144,58 @@ struct Walk {
     left: Option<Left>,
     /// What was looked at, and not written yet.
     parts: VecDeque<Part>,
+    /// A job was begun, and not ended.
+    is_in_job: bool,
+}
+
+/// A job whose turn has come.
+struct CapturedJob {
+    id: u64,
+    key: Key,
+    /// Another one of its name may come.
+    uid: Option<String>,
 }
 
 /// What is to be looked at.
 enum Left {
     All,
-    /// These jobs.
-    Jobs(VecDeque<(u64, Arc<Job>)>),
-    /// These PEs of a job, and the jobs after it.
+    /// The jobs of these numbers and names.
+    Jobs(VecDeque<(u64, Arc<str>)>),
+    /// The PEs of these numbers of a job, and the jobs after it.
     Pes {
-        job: Arc<Job>,
-        pes: VecDeque<(u64, Kept<ProcessingElement>)>,
-        jobs: VecDeque<(u64, Arc<Job>)>,
+        job: Arc<CapturedJob>,
+        pes: VecDeque<u64>,
+        jobs: VecDeque<(u64, Arc<str>)>,
     },
 }
 
 /// A part of the answer, as it was looked at.
 enum Part {
     Begin,
-    /// A job with this number, and the first of its PEs.
+    /// A job, and the number of the first of its PEs.
     BeginJob {
-        id: u64,
-        job: Arc<Job>,
-        first: Option<Kept<ProcessingElement>>,
+        job: Arc<CapturedJob>,
+        first: Option<u64>,
     },
     /// A PE of a job, and who imports from it.
     Pe {
-        job: Arc<Job>,
-        pe: Kept<ProcessingElement>,
-        receivers: Receivers,
+        job: Arc<CapturedJob>,
+        id: u64,
+        connections: Connections,
     },
     EndJob,
     End,
+}
+
+/// Who imports from a PE, by its ports.
+type Connections = BTreeMap<u32, Vec<ConnectionState>>;
+
+/// What a part is written from, as the mirrors show it when its piece is made.
+#[derive(Default)]
+struct Source {
+    job: Option<Arc<Job>>,
+    /// The PE, or the first of the job.
+    pe: Option<Kept<ProcessingElement>>,
 }
 
 impl Walk {
@@ -181,68 +204,100 @@ impl Walk {
         self.left.is_none() && self.parts.is_empty()
     }
 
-    /// Looks at what comes next, if all that was looked at is written: as much as a piece may have. It takes locks that
-    /// others wait for, and reads no PE.
-    fn look(&mut self) {
-        if !self.parts.is_empty() {
-            return;
-        }
-        let mut connections = 0;
-        while self.parts.len() < PARTS_OF_PIECE && connections < CONNECTIONS_OF_PIECE {
-            let Some(left) = self.left.take() else { return };
-            let (part, left) = self.next(left);
-            if let Part::Pe { receivers, .. } = &part {
-                connections += receivers.iter().map(|(_, imports)| imports.len()).sum::<usize>();
+    /// Looks at what comes next, if all that was looked at is written: as much as a piece may have. Returns what it is
+    /// written from. It takes locks that others wait for, and reads no PE.
+    fn look(&mut self) -> Vec<Source> {
+        if self.parts.is_empty() {
+            let mut connections = 0;
+            while self.parts.len() < PARTS_OF_PIECE && connections < CONNECTIONS_OF_PIECE {
+                let Some(left) = self.left.take() else { break };
+                let (part, left) = self.next(left);
+                if let Some(Part::Pe { connections: of_pe, .. }) = &part {
+                    connections += of_pe.values().map(Vec::len).sum::<usize>();
+                }
+                self.parts.extend(part);
+                self.left = left;
             }
-            self.parts.push_back(part);
-            self.left = left;
         }
+        self.parts.iter().map(|part| self.source(part)).collect()
     }
 
-    /// The first part of what is left, and the rest.
-    fn next(&self, left: Left) -> (Part, Option<Left>) {
+    /// The first part of what is left, if it is still there, and the rest.
+    fn next(&self, left: Left) -> (Option<Part>, Option<Left>) {
         match left {
-            Left::All => (Part::Begin, Some(Left::Jobs(self.jobs()))),
+            Left::All => (Some(Part::Begin), Some(Left::Jobs(self.jobs()))),
             Left::Jobs(mut jobs) => match jobs.pop_front() {
-                None => (Part::End, None),
-                Some((id, job)) => {
-                    let pes = self.pes(&job);
-                    let first = pes.front().map(|(_, pe)| pe.clone());
-                    (Part::BeginJob { id, job: Arc::clone(&job), first }, Some(Left::Pes { job, pes, jobs }))
+                None => (Some(Part::End), None),
+                Some((id, name)) => {
+                    let key = Key::new(&self.caller.namespace, &name);
+                    let found = self.api.mirrors.jobs.get(&key);
+                    let Some(found) = found.filter(|job| number_of(job) == Some(id)) else {
+                        return (None, Some(Left::Jobs(jobs)));
+                    };
+                    let (uid, pes) = (found.metadata.uid.clone(), self.pes(&key));
+                    let (job, first) = (Arc::new(CapturedJob { id, key, uid }), pes.front().copied());
+                    (Some(Part::BeginJob { job: Arc::clone(&job), first }), Some(Left::Pes { job, pes, jobs }))
                 }
             },
             Left::Pes { job, mut pes, jobs } => match pes.pop_front() {
-                None => (Part::EndJob, Some(Left::Jobs(jobs))),
-                Some((id, pe)) => {
-                    let of = Pe { job: job.metadata.name.as_deref().unwrap_or_default().into(), id };
+                None => (Some(Part::EndJob), Some(Left::Jobs(jobs))),
+                Some(id) => {
+                    let of = Pe { job: Arc::clone(&job.key.name), id };
                     // None, as long as they are not known, or if they are too many.
                     let receivers = self.api.boards.receivers(&self.caller.namespace, &of).unwrap_or_default();
-                    (Part::Pe { job: Arc::clone(&job), pe, receivers }, Some(Left::Pes { job, pes, jobs }))
+                    let connections = connections(&receivers);
+                    (Some(Part::Pe { job: Arc::clone(&job), id, connections }), Some(Left::Pes { job, pes, jobs }))
                 }
             },
         }
     }
 
-    /// Writes what was looked at, until a piece is full. Takes time: it reads objects.
-    fn write(&mut self) -> io::Result<Vec<u8>> {
-        while self.document.written() < PIECE {
+    /// What a part is written from now.
+    fn source(&self, part: &Part) -> Source {
+        let mirrors = &self.api.mirrors;
+        let (job, pe) = match part {
+            Part::BeginJob { job, first } => (job, *first),
+            Part::Pe { job, id, .. } => (job, Some(*id)),
+            Part::Begin | Part::EndJob | Part::End => return Source::default(),
+        };
+        let pe = pe.map(|id| job.key.sibling(&names::processing_element(&job.key.name, id)));
+        let found = mirrors.jobs.get(&job.key).filter(|found| found.metadata.uid == job.uid);
+        Source { job: found, pe: pe.and_then(|pe| mirrors.processing_elements.kept(&pe)) }
+    }
+
+    /// Writes what was looked at, until a piece is full, from these sources. Takes time: it reads objects.
+    fn write(&mut self, sources: Vec<Source>) -> io::Result<Vec<u8>> {
+        for Source { job, pe } in sources {
+            if self.document.written() >= PIECE {
+                break;
+            }
             let Some(part) = self.parts.pop_front() else { break };
             match part {
                 Part::Begin => {
                     let id = self.caller.namespace.clone();
                     self.document.begin(&InstanceState { id, request_time: Timestamp::now().as_second() })?;
                 }
-                Part::BeginJob { id, job, first } => {
-                    let first = first.and_then(|pe| pe.read());
-                    self.document.begin_job(&self.job(id, &job, first.as_deref()))?;
-                }
-                Part::Pe { job, pe, receivers } => {
-                    // One that cannot be read is of a newer version.
-                    if let Some(pe) = pe.read().filter(|pe| is_controlled_by(&pe.metadata, &*job)) {
-                        self.document.pe(&self.pe(&pe, &receivers), pe.spec.job_id)?;
+                Part::BeginJob { job: captured, .. } => {
+                    if let Some(job) = job {
+                        let first = pe.and_then(|pe| pe.read());
+                        self.document.begin_job(&self.job(captured.id, &job, first.as_deref()))?;
+                        self.is_in_job = true;
                     }
                 }
-                Part::EndJob => self.document.end_job()?,
+                Part::Pe { connections, .. } => {
+                    // One that cannot be read is of a newer version.
+                    let pe = pe.filter(|_| self.is_in_job).and_then(|pe| pe.read());
+                    let pe = pe.filter(|pe| job.is_some_and(|job| is_controlled_by(&pe.metadata, &*job)));
+                    if let Some(pe) = pe {
+                        self.document.pe(&self.pe(&pe, connections), pe.spec.job_id)?;
+                    }
+                }
+                Part::EndJob if self.is_in_job => {
+                    self.document.end_job()?;
+                    self.is_in_job = false;
+                }
+                // The job went before it was begun.
+                Part::EndJob => {}
                 Part::End => self.document.end()?,
             }
         }
@@ -250,21 +305,23 @@ impl Walk {
     }
 
     /// Jobs of the namespace that have a number, by their numbers.
-    fn jobs(&self) -> VecDeque<(u64, Arc<Job>)> {
+    fn jobs(&self) -> VecDeque<(u64, Arc<str>)> {
         let jobs = self.api.mirrors.jobs.of_namespace(&self.caller.namespace);
-        let numbered = jobs.filter_map(|job| Some((job.status.as_ref()?.job_id?, job)));
+        let numbered = jobs.filter_map(|job| Some((number_of(&job)?, Key::of(&*job).name)));
         let mut numbered: Vec<_> = numbered.collect();
-        numbered.sort_by(|(one, a), (other, b)| (one, &a.metadata.name).cmp(&(other, &b.metadata.name)));
+        numbered.sort_unstable();
         numbered.into()
     }
 
-    /// PEs of a job by their numbers, which their names end with.
-    fn pes(&self, job: &Job) -> VecDeque<(u64, Kept<ProcessingElement>)> {
-        let key = Key::of(job);
-        let number = |name: &Key| name.name.strip_prefix(&*key.name)?.strip_prefix('-')?.parse::<u64>().ok();
-        let pes = self.api.mirrors.processing_elements.kept_of_job(&key).into_iter();
-        let mut pes: Vec<_> = pes.filter_map(|(name, pe)| Some((number(&name)?, pe))).collect();
-        pes.sort_by_key(|(id, _)| *id);
+    /// Numbers of the PEs of a job, with which their names end.
+    fn pes(&self, job: &Key) -> VecDeque<u64> {
+        let number = |name: &Key| {
+            let id = name.name.strip_prefix(&*job.name)?.strip_prefix('-')?.parse::<u64>().ok()?;
+            (names::processing_element(&job.name, id) == *name.name).then_some(id)
+        };
+        let pes = self.api.mirrors.processing_elements.kept_of_job(job).into_iter();
+        let mut pes: Vec<_> = pes.filter_map(|(name, _)| number(&name)).collect();
+        pes.sort_unstable();
         pes.into()
     }
 
@@ -304,7 +361,7 @@ impl Walk {
         }
     }
 
-    fn pe(&self, pe: &ProcessingElement, receivers: &Receivers) -> PeState {
+    fn pe(&self, pe: &ProcessingElement, connections: Connections) -> PeState {
         let spec = &pe.spec;
         let status = pe.status.clone().unwrap_or_default();
         let connectivity = status.connectivity();
@@ -322,7 +379,7 @@ impl Walk {
             _ => "partiallyUnhealthy",
         };
         // A PE tells of both together.
-        let connections = match connectivity {
+        let connected = match connectivity {
             Connectivity::Full => "connected",
             Connectivity::Partial => "partiallyConnected",
             Connectivity::None => "disconnected",
@@ -337,36 +394,21 @@ impl Walk {
             state,
             reason_code: reason(status.phase, status.stopped, status.last_termination.as_ref()),
             health_summary,
-            required_connections: connections,
-            optional_connections: connections,
+            required_connections: connected,
+            optional_connections: connected,
             launch_count: status.launch_count,
             operator_count: spec.operator_count,
             operators: operators.collect(),
             input_ports: inputs.into_iter().map(|index| InputPortState { index }).collect(),
-            output_ports: self.outputs(pe, receivers),
+            output_ports: self.outputs(pe, connections),
             endpoints: status.endpoints,
         }
     }
 
     /// The exported ports, and who imports from them.
-    fn outputs(&self, pe: &ProcessingElement, receivers: &Receivers) -> Vec<OutputPortState> {
-        let mut ports: BTreeMap<u32, Vec<ConnectionState>> =
-            pe.spec.exported_ports.iter().map(|port| (*port, Vec::new())).collect();
-        for (export, imports) in receivers {
-            let importers = imports.iter().map(|import| ConnectionState {
-                input_job_id: import.job_id,
-                input_pe_id: import.port.pe.id,
-                input_port_index: import.port.id,
-                required: false,
-            });
-            let connections = ports.entry(export.port.id).or_default();
-            connections.extend(importers);
-            connections.sort_unstable();
-        }
-        let mut rest = CONNECTIONS_OF_PE;
-        for connections in ports.values_mut() {
-            connections.truncate(rest);
-            rest -= connections.len();
+    fn outputs(&self, pe: &ProcessingElement, mut ports: Connections) -> Vec<OutputPortState> {
+        for port in &pe.spec.exported_ports {
+            ports.entry(*port).or_default();
         }
         let port = |(index, connections)| {
             let export = self.api.export(&self.caller, &pe.spec.job_name, pe.spec.id, index).ok();
@@ -375,6 +417,34 @@ impl Walk {
         };
         ports.into_iter().map(port).collect()
     }
+}
+
+/// Who imports from a PE, without what they import.
+fn connections(receivers: &Receivers) -> Connections {
+    let mut ports = Connections::new();
+    for (export, imports) in receivers {
+        let importers = imports.iter().map(|import| ConnectionState {
+            input_job_id: import.job_id,
+            input_pe_id: import.port.pe.id,
+            input_port_index: import.port.id,
+            required: false,
+        });
+        let connections = ports.entry(export.port.id).or_default();
+        connections.extend(importers);
+        connections.sort_unstable();
+    }
+    let mut rest = CONNECTIONS_OF_PE;
+    for connections in ports.values_mut() {
+        connections.truncate(rest);
+        connections.shrink_to_fit();
+        rest -= connections.len();
+    }
+    ports
+}
+
+/// The number of a job.
+fn number_of(job: &Job) -> Option<u64> {
+    job.status.as_ref()?.job_id
 }
 
 /// Why a PE is in its state.

@@ -147,6 +147,59 @@ async fn pieces(of: Response) -> Vec<Bytes> {
 }
 
 #[tokio::test]
+async fn a_piece_shows_what_there_is_when_it_is_made_and_no_object_is_kept_before() {
+    // As many as are looked at for one piece, though not all of them are written into it; and more.
+    for pes in [40, 80] {
+        let mut cluster = Cluster::with(|server| {
+            for (number, name) in (1..).zip(["srcjob", "dstjob", "third", "last"]) {
+                server.create(&job(name, number));
+            }
+            for id in 0..pes {
+                element(server, "srcjob", id, &format!("10.0.1.{id}"));
+                let operators = vec!["o".repeat(1_000); 16];
+                server.edit::<ProcessingElement>(&Key::new("n", &format!("srcjob-{id}")), |pe| {
+                    pe.spec.operators.clone_from(&operators);
+                });
+            }
+            element(server, "third", 0, STRANGER);
+        });
+        let mut body = captured(&cluster, PE).await.into_body().into_data_stream();
+        let first = body.try_next().await.unwrap().unwrap();
+        assert!(String::from_utf8_lossy(&first).matches("\"operators").count() < 10);
+        let seen = ["srcjob", "dstjob", "third", "last"].map(|name| {
+            let seen = cluster.mirrors.mirrors.jobs.get(&Key::new("n", name)).unwrap();
+            (name, Arc::downgrade(&seen))
+        });
+        let server = &cluster.server;
+        for name in ["srcjob", "dstjob"] {
+            server.edit::<Job>(&Key::new("n", name), |job| job.status.as_mut().unwrap().phase = Some(JobPhase::Failed));
+        }
+        let pe = |id: u64| Key::new("n", &format!("srcjob-{id}"));
+        for id in [20, pes - 1] {
+            server.edit::<ProcessingElement>(&pe(id), |pe| {
+                pe.status.as_mut().unwrap().node_name = Some("node-7".to_owned());
+            });
+        }
+        [21, pes - 2].into_iter().for_each(|id| server.remove::<ProcessingElement>(&pe(id)));
+        // One is made again, with another number, and has none of the PEs of the one before; one goes.
+        ["third", "last"].into_iter().for_each(|name| server.remove::<Job>(&Key::new("n", name)));
+        server.create(&job("third", 5));
+        cluster.mirrors.deliver_all();
+        for (name, seen) in seen {
+            assert!(seen.upgrade().is_none(), "{name}");
+        }
+        let rest: Vec<Bytes> = body.try_collect().await.unwrap();
+        let state: Value = serde_json::from_slice(&[vec![first], rest].concat().concat()).unwrap();
+        let jobs = state["jobs"].as_array().unwrap().iter();
+        let jobs: Vec<_> = jobs.map(|job| (job["name"].as_str().unwrap(), job["state"].as_str().unwrap())).collect();
+        assert_eq!(jobs, [("srcjob", "constructed"), ("dstjob", "failed")], "the first was begun before");
+        let shown = state["jobs"][0]["pes"].as_array().unwrap();
+        let moved = shown.iter().filter(|pe| pe["host"] == "node-7").map(|pe| pe["id"].as_u64().unwrap());
+        assert_eq!((shown.len() as u64, moved.collect::<Vec<_>>()), (pes - 2, vec![20, pes - 1]));
+    }
+}
+
+#[tokio::test]
 async fn a_piece_ends_when_it_is_long_however_many_connections_its_pes_have() {
     let cluster = Cluster::with(|server| {
         jobs(server);
