@@ -422,10 +422,10 @@ impl PeApi {
         progress: impl FnOnce(&str) -> Result<Progress, Refusal>,
     ) -> Result<StatusCode, Refusal> {
         let since = Instant::now();
-        let (_, key, region) = self.consistent_region(caller, region)?;
+        let key = self.consistent_region(caller, region).map(|(_, key, _)| key)?;
         let pe = Number::of_path_or_absent(pe)?;
         let speaker = caller.speaks_as(caller.job_of_regions()?, pe);
-        self.report(since, (&key, &region), speaker, body, |by, text| Ok(Event::Report(by, progress(text)?))).await
+        self.report(since, &key, speaker, body, |by, text| Ok(Event::Report(by, progress(text)?))).await
     }
 
     /// A PE asks for something.
@@ -439,15 +439,16 @@ impl PeApi {
         let since = Instant::now();
         let (_, key, region) = self.consistent_region(caller, region)?;
         let speaker = caller.speaks_as_one_of(caller.job_of_regions()?, &region.spec.pe_ids);
-        self.report(since, (&key, &region), speaker, body, event).await
+        drop(region);
+        self.report(since, &key, speaker, body, event).await
     }
 
     /// Waits until what comes of a report is stored. The runtime reports once: what is not stored then is lost, and the
-    /// region makes up for it by a reset.
+    /// region makes up for it by a reset. The region may be large, so nobody has it while the body is long in coming.
     async fn report(
         &self,
         since: Instant,
-        (key, region): (&Key, &ConsistentRegion),
+        key: &Key,
         speaker: Result<&Speaker, Refusal>,
         body: Unread,
         event: impl FnOnce(Member, &str) -> Result<Event, Refusal>,
@@ -468,7 +469,8 @@ impl PeApi {
             // reports next comes here as well, though it may still ask somewhere else.
             let pe = key.sibling(&names::processing_element(&speaker.job, speaker.pe));
             self.regions.answered.has_come(&pe, by.launch);
-            if comes_to_nothing(region, &event) {
+            let region = self.mirrors.consistent_regions.get(key);
+            if region.is_some_and(|region| comes_to_nothing(&region, &event)) {
                 return Ok(StatusCode::NO_CONTENT);
             }
         }

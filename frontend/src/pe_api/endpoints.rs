@@ -5,6 +5,7 @@ use super::arriving::{SHORT, Unread};
 use super::bodies::Number;
 use super::caller::Caller;
 use super::refusal::Refusal;
+use super::reservations::Registrant;
 use crate::mirrors;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -106,28 +107,40 @@ pub(super) async fn register(
     Path((job, pe, name)): Path<(String, String, String)>,
     body: Unread,
 ) -> Result<StatusCode, Refusal> {
-    let (key, mut element) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
-    caller.speaks_beside(&element)?;
+    let pe = Number::of_path_or_absent(&pe)?;
+    // A PE may be large. So nobody has one while a body is long in coming, nor during a call.
+    let shown = || {
+        let (_, element) = api.pe(&caller, &job, pe)?;
+        caller.speaks_beside(&element).map(|()| element)
+    };
+    let key = shown().map(|element| Key::of(&*element))?;
     let (text, _memory) = body.text(SHORT).await?;
     let asked: Endpoint =
         serde_json::from_str(&text).map_err(|error| Refusal::Invalid(format!("the body is no endpoint: {error}")))?;
     let endpoint = endpoint(&name, &asked)?;
-    if let Some((other, _)) = registered(&api, &caller, &job, &name)
-        && other.spec.id != element.spec.id
+    let other = registered(&api, &caller, &job, &name).map(|(other, _)| (Key::of(&*other), other.spec.id));
+    if let Some((other, id)) = other
+        && id != pe
         && still_has(&api, &other, &name).await?
     {
-        return Err(Refusal::Invalid(format!("PE {} of job {job} has endpoint {name} already", other.spec.id)));
+        return Err(Refusal::Invalid(format!("PE {id} of job {job} has endpoint {name} already")));
     }
+    let plan = |found: &ProcessingElement| {
+        let change = registration(found, &endpoint);
+        let is_change = change(found).map(|changed| changed.is_some());
+        (is_change, change, has(found, &name), Registrant::of(found))
+    };
+    let mut planned = shown().map(|element| plan(&element))?;
     // What is so already, or is refused, may be so only in the mirror.
-    if !matches!(registration(&element, &endpoint)(&element), Ok(Some(_))) {
-        element = Arc::new(api.changes.newest(&key).await?);
+    if !matches!(planned.0, Ok(true)) {
+        planned = api.changes.newest(&key).await.map(|newest| plan(&newest))?;
     }
-    let change = registration(&element, &endpoint);
-    if has(&element, &name) {
+    let (is_change, change, has_name, element) = planned;
+    if has_name {
         api.changes.processing_element(&key, &change).await?;
     } else {
         // What is refused anyway reserves nothing.
-        change(&element)?;
+        is_change?;
         api.changes.add_endpoint(&element, &endpoint.name, Arc::new(change)).await?;
     }
     // The mirror has it; whoever asks next finds it, too.
@@ -139,7 +152,7 @@ pub(super) async fn register(
 fn registration(
     found: &ProcessingElement,
     endpoint: &UserEndpoint,
-) -> impl Fn(&ProcessingElement) -> Result<Option<ProcessingElement>, Refusal> + Send + Sync + 'static {
+) -> impl Fn(&ProcessingElement) -> Result<Option<ProcessingElement>, Refusal> + Send + Sync + use<> {
     let (uid, has_name, endpoint) = (found.metadata.uid.clone(), has(found, &endpoint.name), endpoint.clone());
     move |before| {
         if before.metadata.uid != uid {
@@ -172,8 +185,8 @@ fn has(element: &ProcessingElement, name: &str) -> bool {
 }
 
 /// Whether a PE that the mirror shows with an endpoint of this name has it.
-async fn still_has(api: &PeApi, element: &ProcessingElement, name: &str) -> Result<bool, Refusal> {
-    match api.changes.newest(&Key::of(element)).await {
+async fn still_has(api: &PeApi, element: &Key, name: &str) -> Result<bool, Refusal> {
+    match api.changes.newest(element).await {
         Ok(now) => Ok(has(&now, name)),
         Err(Refusal::Absent(_)) => Ok(false),
         Err(refusal) => Err(refusal),
@@ -195,12 +208,13 @@ pub(super) async fn unregister(
     caller: Caller,
     Path((job, pe, name)): Path<(String, String, String)>,
 ) -> Result<StatusCode, Refusal> {
-    let (key, mut element) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
-    caller.speaks_beside(&element)?;
+    let (key, shown) = api.pe(&caller, &job, Number::of_path_or_absent(&pe)?)?;
+    caller.speaks_beside(&shown)?;
     // The mirror may not show yet what another replica has written.
-    if !has(&element, &name) {
-        element = Arc::new(api.changes.newest(&key).await?);
-    }
+    let element = match Some(shown).filter(|shown| has(shown, &name)) {
+        Some(shown) => shown,
+        None => Arc::new(api.changes.newest(&key).await?),
+    };
     let (uid, of_task) = (element.metadata.uid.clone(), name.clone());
     let change = move |before: &ProcessingElement| {
         let mut status = before.status.clone().unwrap_or_default();
@@ -213,7 +227,9 @@ pub(super) async fn unregister(
     };
     // What is refused anyway costs no more calls.
     change(&element)?;
-    api.changes.remove_endpoint(&element, &name, Arc::new(change)).await?;
+    let registrant = Registrant::of(&element);
+    drop(element);
+    api.changes.remove_endpoint(&registrant, &name, Arc::new(change)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

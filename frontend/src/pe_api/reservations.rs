@@ -20,6 +20,7 @@
 use super::MANAGER;
 use super::refusal::Refusal;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, Preconditions};
 use kube::core::ObjectMeta;
@@ -29,7 +30,7 @@ use streams_api::{ProcessingElement, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::error::{is_already_exists, is_conflict, is_not_found};
-use streams_kubernetes::ownership::{controlled_by, controller, is_controlled_by};
+use streams_kubernetes::ownership::{controlled_by, controller};
 
 /// How long a reservation counts although its PE has no such endpoint: longer than a write may be on its way and the
 /// API server works on it (60 s by default).
@@ -45,16 +46,38 @@ pub(super) struct Reservation {
     seen: Preconditions,
 }
 
+/// A PE that registers an endpoint, or gives one up: what is needed of it meanwhile. The PE itself may be large, and
+/// many may wait for their turns.
+#[derive(Clone)]
+pub(super) struct Registrant {
+    /// The PE.
+    pub(super) key: Key,
+    /// Its number.
+    pub(super) id: u64,
+    /// How many endpoints it has.
+    pub(super) endpoints: usize,
+    job: String,
+    owner: OwnerReference,
+}
+
+impl Registrant {
+    /// This PE.
+    pub(super) fn of(pe: &ProcessingElement) -> Self {
+        let endpoints = pe.status.as_ref().map_or(0, |status| status.endpoints.len());
+        Self { key: Key::of(pe), id: pe.spec.id, endpoints, job: pe.spec.job_name.clone(), owner: controlled_by(pe) }
+    }
+
+    fn controls(&self, meta: &ObjectMeta) -> bool {
+        !self.owner.uid.is_empty() && controller(meta).is_some_and(|owner| owner.uid == self.owner.uid)
+    }
+}
+
 /// Reserves the name for this PE, or renews its reservation.
 ///
 /// # Errors
 /// Another PE has the name, or is just registering it; somebody else has an object of the reservation's name; a call
 /// failed.
-pub(super) async fn reserve<C: Cluster>(
-    cluster: &C,
-    pe: &ProcessingElement,
-    endpoint: &str,
-) -> Result<Reservation, Refusal> {
+pub(super) async fn reserve<C: Cluster>(cluster: &C, pe: &Registrant, endpoint: &str) -> Result<Reservation, Refusal> {
     let key = key(pe, endpoint);
     let failed = |error: kube::Error| Refusal::of(&error.into());
     for _ in 0..ATTEMPTS {
@@ -65,7 +88,7 @@ pub(super) async fn reserve<C: Cluster>(
             Err(error) => return Err(failed(error)),
         }
         let Some(found) = cluster.get::<ConfigMap>(&key).await.map_err(failed)? else { continue };
-        if !is_controlled_by(&found.metadata, pe) {
+        if !pe.controls(&found.metadata) {
             may_be_taken_over(cluster, pe, endpoint, &found).await?;
         }
         let patch = json!({
@@ -91,12 +114,12 @@ pub(super) async fn reserve<C: Cluster>(
 /// The call failed.
 pub(super) async fn find<C: Cluster>(
     cluster: &C,
-    pe: &ProcessingElement,
+    pe: &Registrant,
     endpoint: &str,
 ) -> Result<Option<Reservation>, Refusal> {
     let key = key(pe, endpoint);
     let found = cluster.get::<ConfigMap>(&key).await.map_err(|error| Refusal::of(&error.into()))?;
-    Ok(found.filter(|found| is_controlled_by(&found.metadata, pe)).map(|found| Reservation::of(key, found)))
+    Ok(found.filter(|found| pe.controls(&found.metadata)).map(|found| Reservation::of(key, found)))
 }
 
 impl Reservation {
@@ -123,11 +146,11 @@ impl Reservation {
 /// Whether another PE that has the reservation does without the name.
 async fn may_be_taken_over<C: Cluster>(
     cluster: &C,
-    pe: &ProcessingElement,
+    pe: &Registrant,
     endpoint: &str,
     found: &ConfigMap,
 ) -> Result<(), Refusal> {
-    let job = &pe.spec.job_name;
+    let job = &pe.job;
     let owner = controller(&found.metadata).filter(|owner| owner.kind == "ProcessingElement");
     let Some(owner) = owner else {
         let name = found.metadata.name.clone().unwrap_or_default();
@@ -150,20 +173,19 @@ async fn may_be_taken_over<C: Cluster>(
     if is_over { Ok(()) } else { Err(has("is registering")) }
 }
 
-fn key(pe: &ProcessingElement, endpoint: &str) -> Key {
-    let namespace = pe.metadata.namespace.as_deref().unwrap_or_default();
-    Key::new(namespace, &names::endpoint_reservation(&pe.spec.job_name, endpoint))
+fn key(pe: &Registrant, endpoint: &str) -> Key {
+    pe.key.sibling(&names::endpoint_reservation(&pe.job, endpoint))
 }
 
-fn reservation(pe: &ProcessingElement, endpoint: &str, at: Timestamp) -> ConfigMap {
-    let mut labels = names::pe_labels(&pe.spec.job_name, pe.spec.id);
+fn reservation(pe: &Registrant, endpoint: &str, at: Timestamp) -> ConfigMap {
+    let mut labels = names::pe_labels(&pe.job, pe.id);
     // Nobody watches it.
     labels.remove(names::LABEL_APP);
     ConfigMap {
         metadata: ObjectMeta {
-            name: Some(names::endpoint_reservation(&pe.spec.job_name, endpoint)),
+            name: Some(names::endpoint_reservation(&pe.job, endpoint)),
             labels: Some(labels),
-            owner_references: Some(vec![controlled_by(pe)]),
+            owner_references: Some(vec![pe.owner.clone()]),
             ..ObjectMeta::default()
         },
         data: Some(BTreeMap::from([(AT.to_owned(), at.to_string())])),

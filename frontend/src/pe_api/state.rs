@@ -9,6 +9,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Json;
 use streams_api::{Connectivity, ReportedConnectivity};
+use streams_kubernetes::Key;
 use tokio::time::Instant;
 
 /// Widest a region may be.
@@ -124,11 +125,15 @@ pub(super) async fn set_width(
     Path((job, name)): Path<(String, String)>,
     body: Unread,
 ) -> Result<StatusCode, Refusal> {
-    let region = api.region(&caller, &job, &name)?;
+    // The region may be large, and its width be long in coming.
+    let (region, uid) = {
+        let region = api.region(&caller, &job, &name)?;
+        (Key::of(&*region), region.metadata.uid.clone())
+    };
     caller.speaks_for(&job)?;
     let (text, _memory) = body.text(SHORT).await?;
     let width = text.trim().parse::<u32>().ok().filter(|width| (1..=WIDTH_MAX).contains(width));
     let width = width.ok_or_else(|| Refusal::Invalid(format!("a width is a number from 1 to {WIDTH_MAX}")))?;
-    api.changes.width(&region, width).await?;
+    api.changes.width(&region, uid.as_deref(), width).await?;
     Ok(StatusCode::NO_CONTENT)
 }

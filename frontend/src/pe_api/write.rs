@@ -6,6 +6,7 @@
 
 use super::endpoints::ENDPOINTS_MAX;
 use super::refusal::Refusal;
+use super::reservations::Registrant;
 use super::unsettled::Unsettled;
 use super::{MANAGER, reservations};
 use crate::mirrors::Mirrors;
@@ -49,7 +50,7 @@ pub(super) trait Changes: Send + Sync {
     /// one is registered or given up at a time; nothing is reserved for the others.
     fn add_endpoint<'a>(
         &'a self,
-        pe: &'a ProcessingElement,
+        pe: &'a Registrant,
         endpoint: &'a str,
         change: ElementChange,
     ) -> BoxFuture<'a, Result<(), Refusal>>;
@@ -57,7 +58,7 @@ pub(super) trait Changes: Send + Sync {
     /// Changes the status of a PE so that it has no endpoint of this name, and gives the name back.
     fn remove_endpoint<'a>(
         &'a self,
-        pe: &'a ProcessingElement,
+        pe: &'a Registrant,
         endpoint: &'a str,
         change: ElementChange,
     ) -> BoxFuture<'a, Result<(), Refusal>>;
@@ -68,8 +69,8 @@ pub(super) trait Changes: Send + Sync {
     /// Changes the status of an import.
     fn import<'a>(&'a self, key: &'a Key, change: Change<'a, Import>) -> BoxFuture<'a, Result<(), Refusal>>;
 
-    /// Changes the width that a parallel region is to have.
-    fn width<'a>(&'a self, region: &'a ParallelRegion, width: u32) -> BoxFuture<'a, Result<(), Refusal>>;
+    /// Changes the width that a parallel region with this uid is to have.
+    fn width<'a>(&'a self, key: &'a Key, uid: Option<&'a str>, width: u32) -> BoxFuture<'a, Result<(), Refusal>>;
 }
 
 /// A cluster, and what is seen of it.
@@ -108,7 +109,7 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
 
     fn add_endpoint<'a>(
         &'a self,
-        pe: &'a ProcessingElement,
+        pe: &'a Registrant,
         endpoint: &'a str,
         change: ElementChange,
     ) -> BoxFuture<'a, Result<(), Refusal>> {
@@ -121,7 +122,7 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
 
     fn remove_endpoint<'a>(
         &'a self,
-        pe: &'a ProcessingElement,
+        pe: &'a Registrant,
         endpoint: &'a str,
         change: ElementChange,
     ) -> BoxFuture<'a, Result<(), Refusal>> {
@@ -140,13 +141,15 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
         Box::pin(self.change_status(&self.mirrors.imports, key, change))
     }
 
-    fn width<'a>(&'a self, region: &'a ParallelRegion, width: u32) -> BoxFuture<'a, Result<(), Refusal>> {
-        let patch = json!({"metadata": {"uid": region.metadata.uid}, "spec": {"width": width}});
+    fn width<'a>(&'a self, key: &'a Key, uid: Option<&'a str>, width: u32) -> BoxFuture<'a, Result<(), Refusal>> {
+        let patch = json!({"metadata": {"uid": uid}, "spec": {"width": width}});
+        let has_it = move |region: &ParallelRegion| region.metadata.uid.as_deref() == uid && region.spec.width == width;
         let work = async move {
-            if region.spec.width == width && self.has_width(region, width).await? {
+            let is_shown = self.mirrors.parallel_regions.get(key).is_some_and(|region| has_it(&region));
+            if is_shown && self.has_width(key, has_it).await? {
                 return Ok(());
             }
-            self.merged(&self.mirrors.parallel_regions, &Key::of(region), &patch).await
+            self.merged(&self.mirrors.parallel_regions, key, &patch).await
         };
         Box::pin(async move { timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long())) })
     }
@@ -159,8 +162,7 @@ struct EndpointTask<C> {
     statuses: StatusChanges<C>,
     unsettled: Unsettled,
     turn: Turn,
-    key: Key,
-    pe: ProcessingElement,
+    pe: Registrant,
     endpoint: String,
     change: ElementChange,
 }
@@ -168,10 +170,10 @@ struct EndpointTask<C> {
 impl<C: Cluster> EndpointTask<C> {
     /// Reserves the name and writes the endpoint. If it was not written, the name is given back.
     async fn register(self) -> Result<(), Refusal> {
-        let Self { cluster, elements, statuses, unsettled, turn, key, pe, endpoint, change } = self;
-        let endpoints = pe.status.as_ref().map_or(0, |status| status.endpoints.len());
-        if !unsettled.begin(&key, &endpoint, endpoints) {
-            let words = format!("too many names are reserved for PE {} that it does not have", pe.spec.id);
+        let Self { cluster, elements, statuses, unsettled, turn, pe, endpoint, change } = self;
+        let key = &pe.key;
+        if !unsettled.begin(key, &endpoint, pe.endpoints) {
+            let words = format!("too many names are reserved for PE {} that it does not have", pe.id);
             return Err(Refusal::Later(words));
         }
         let reserved = reservations::reserve(&cluster, &pe, &endpoint).await;
@@ -180,30 +182,31 @@ impl<C: Cluster> EndpointTask<C> {
             // It may have been reserved.
             Err(refusal @ Refusal::Later(_)) => return Err(refusal),
             Err(refusal) => {
-                unsettled.settle(&key, &endpoint);
+                unsettled.settle(key, &endpoint);
                 return Err(refusal);
             }
         };
-        let made = statuses.make_in(turn, &elements, &key, &*change).await;
+        let made = statuses.make_in(turn, &elements, key, &*change).await;
         match &made {
-            Ok(_) | Err(Unchanged::Unseen) => unsettled.settle(&key, &endpoint),
+            Ok(_) | Err(Unchanged::Unseen) => unsettled.settle(key, &endpoint),
             Err(why) if is_unwritten(why) => {
                 if reservation.release(&cluster).await {
-                    unsettled.settle(&key, &endpoint);
+                    unsettled.settle(key, &endpoint);
                 }
             }
             // A write without an answer may still have its effect.
             Err(_) => {}
         }
-        made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(&key, why))
+        made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(key, why))
     }
 
     /// Removes the endpoint and gives the name back.
     async fn unregister(self) -> Result<(), Refusal> {
-        let Self { cluster, elements, statuses, unsettled, turn, key, pe, endpoint, change } = self;
+        let Self { cluster, elements, statuses, unsettled, turn, pe, endpoint, change } = self;
+        let key = &pe.key;
         // As it was before: one that is renewed while the endpoint is removed is needed for the next one.
         let reservation = reservations::find(&cluster, &pe, &endpoint).await?;
-        let made = statuses.make_in(turn, &elements, &key, &*change).await;
+        let made = statuses.make_in(turn, &elements, key, &*change).await;
         match &made {
             Ok(_) | Err(Unchanged::Unseen) => {
                 let is_released = match reservation {
@@ -211,15 +214,15 @@ impl<C: Cluster> EndpointTask<C> {
                     None => true,
                 };
                 if is_released {
-                    unsettled.settle(&key, &endpoint);
+                    unsettled.settle(key, &endpoint);
                 } else {
-                    unsettled.add(&key, &endpoint);
+                    unsettled.add(key, &endpoint);
                 }
             }
             Err(why) if is_unwritten(why) => {}
-            Err(_) => unsettled.add(&key, &endpoint),
+            Err(_) => unsettled.add(key, &endpoint),
         }
-        made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(&key, why))
+        made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(key, why))
     }
 }
 
@@ -239,28 +242,25 @@ async fn to_its_end(work: impl Future<Output = Result<(), Refusal>> + Send + 'st
 
 impl<C: Cluster> ClusterChanges<C> {
     /// Waits until it is the turn of a PE. Until then nothing is done that would have to be undone.
-    async fn endpoint_task(&self, pe: &ProcessingElement, endpoint: &str, change: ElementChange) -> EndpointTask<C> {
-        let key = Key::of(pe);
-        let turn = self.statuses.turn::<ProcessingElement>(&key).await;
+    async fn endpoint_task(&self, pe: &Registrant, endpoint: &str, change: ElementChange) -> EndpointTask<C> {
+        let turn = self.statuses.turn::<ProcessingElement>(&pe.key).await;
         EndpointTask {
             cluster: self.cluster.clone(),
             elements: self.mirrors.processing_elements.clone(),
             statuses: self.statuses.clone(),
             unsettled: self.unsettled.clone(),
             turn,
-            key,
             pe: pe.clone(),
             endpoint: endpoint.to_owned(),
             change,
         }
     }
 
-    /// Whether the API server has this width of a region, too; then the mirror shows what it has.
-    async fn has_width(&self, region: &ParallelRegion, width: u32) -> Result<bool, Refusal> {
-        let now = self.cluster.get::<ParallelRegion>(&Key::of(region)).await;
+    /// Whether the API server has a region with its width, too; then the mirror shows what it has.
+    async fn has_width(&self, key: &Key, has_it: impl Fn(&ParallelRegion) -> bool + Send) -> Result<bool, Refusal> {
+        let now = self.cluster.get::<ParallelRegion>(key).await;
         let now = now.map_err(|error| Refusal::of(&error.into()))?;
-        let now = now.filter(|now| now.metadata.uid == region.metadata.uid);
-        let Some(now) = now.filter(|now| now.spec.width == width) else { return Ok(false) };
+        let Some(now) = now.filter(|now| has_it(now)) else { return Ok(false) };
         self.mirrors.parallel_regions.shows(&now).await;
         Ok(true)
     }

@@ -55,8 +55,10 @@ pub(in super::super) async fn read(
     path: PortPath,
     body: Unread,
 ) -> Result<Xml<Properties>, Refusal> {
-    let (_, export) = found(&api, &caller, &path)?;
+    // It may be large, and the body be long in coming.
+    drop(found(&api, &caller, &path)?);
     let (names, _memory) = body.xml::<PropertyNames>().await?;
+    let (_, export) = found(&api, &caller, &path)?;
     let names = names.into_those_to_read();
     let is_asked = |property: &&StreamProperty| names.as_ref().is_none_or(|names| names.contains(&property.name));
     Ok(Xml(Properties::of(properties(&export)?.iter().filter(is_asked))))

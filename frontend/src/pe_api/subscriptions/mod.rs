@@ -44,6 +44,8 @@ pub(super) async fn routes_of_pe(
     if !api.runs_known_text(&caller, &element) {
         return Err(Refusal::Later("it is not known yet which ports the pod has".to_owned()));
     }
+    // It may be large, and the turn be long in coming.
+    drop(element);
     let asker = api.callers.asker(caller.address);
     let speaker = caller.speaks_as(&job, pe.id).ok();
     let created = speaker.and_then(|speaker| speaker.pod_created);
