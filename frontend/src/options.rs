@@ -493,6 +493,44 @@ mod tests {
     }
 
     #[test]
+    fn the_chart_takes_all_options_that_it_does_not_give_itself() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/helm/streams-operator/values.schema.json");
+        let schema: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let names = schema.pointer("/properties/frontend/properties/options/propertyNames/enum").unwrap();
+        let taken: Vec<&str> = names.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+        let given = [
+            "namespace",
+            "kube-context",
+            "fusion-service",
+            "fusion-service-endpoints",
+            "fusion-service-tls-ca",
+            "fusion-service-tls-server-name",
+            "fusion-service-tls-cert",
+            "fusion-service-tls-key",
+            "elasticity-listen",
+            "http-listen",
+            "pe-api-listen",
+            "bundle-repository-listen",
+            "pe-api-address",
+            "pe-api-endpoints",
+            "bundle-directory",
+            "bundle-store",
+            "bundle-repository-directory",
+            // Its rights are for this name.
+            "lease-name",
+            "lease-namespace",
+            "identity",
+            "log-format",
+        ];
+        let command = Arguments::command();
+        let run = command.find_subcommand("run").unwrap();
+        let mut options: Vec<&str> = run.get_arguments().filter_map(clap::Arg::get_long).collect();
+        options.retain(|option| !given.contains(option));
+        options.sort_unstable();
+        assert_eq!(taken, options);
+    }
+
+    #[test]
     fn the_default_timings_of_the_lease_fit_together() {
         let lease = run(&["--lease-namespace", "here"]).lease().unwrap().unwrap();
         assert_eq!((lease.namespace.as_str(), lease.name.as_str()), ("here", "streams-frontend"));

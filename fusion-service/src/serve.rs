@@ -218,6 +218,21 @@ mod tests {
     }
 
     #[test]
+    fn the_chart_takes_all_options_that_it_does_not_give_itself() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/helm/streams-operator/values.schema.json");
+        let schema: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let names = schema.pointer("/properties/fusionService/properties/options/propertyNames/enum").unwrap();
+        let taken: Vec<&str> = names.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+        let files = ["port-file", "http-port-file", "tls-cert", "tls-key", "tls-client-ca"];
+        let given = ["listen", "http-listen", "log-format"];
+        let command = Alone::command();
+        let mut options: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        options.retain(|option| !files.contains(option) && !given.contains(option));
+        options.sort_unstable();
+        assert_eq!(taken, options);
+    }
+
+    #[test]
     fn tls_has_its_files() {
         let tls = settings(&["--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "a"]).tls.unwrap();
         let pair = Pair { certificate: "c".into(), key: "k".into() };

@@ -4,6 +4,7 @@
 //! `cargo test -p integration-tests`. The first run builds the programs of the control plane and says so.
 
 mod building;
+mod chart;
 mod conformance;
 mod demo;
 mod operator;
