@@ -67,6 +67,29 @@ impl Limits {
         self.operators.saturating_mul(16)
     }
 
+    /// Ids of locations that operators share or keep apart, counted for each operator. Fusion has groups by id, and
+    /// what each unit and PE keeps of its ids: together at most 350 bytes for each id of each operator, if all ids
+    /// differ. That is 560 MB at 200,000 operators. Applications have a few ids per operator.
+    pub fn locations(&self) -> u64 {
+        self.operators.saturating_mul(8)
+    }
+
+    /// Steps from all output ports, in all channels, to what they reach: one for each connection, splitter and Export,
+    /// and one for each merger and broadcast on the way. Steps need no memory of their own, but 371,200,000 of them
+    /// take seconds. Applications need hardly more than there are connections: between two regions of 10,000 and 2,000
+    /// channels, 20,020,000 for 20,000,000 connections.
+    pub fn steps(&self) -> u64 {
+        self.connections.saturating_add(self.ports()).saturating_mul(16)
+    }
+
+    /// Splitters and mergers, in all channels, that consistent regions pass. Channels beside each other that are passed
+    /// at once count as one. What is kept of one takes at most 47 bytes, and as much again while it is followed: 390 MB
+    /// of 4,100,000. Splitters other than broadcasts are bounded already; besides them applications have few of these
+    /// per operator.
+    pub fn passed_ends(&self) -> u64 {
+        self.splitters().saturating_add(self.operators.saturating_mul(8))
+    }
+
     /// Splitters of all ports. One counts as often as there are splitters that it is under, itself included.
     pub fn splitters(&self) -> u64 {
         share(self.connections, 8, 1_000)

@@ -29,8 +29,8 @@ pub enum HostGroup {
 pub struct HostGroups(BTreeMap<HostGroup, Vec<Node>>);
 
 impl HostGroups {
-    /// Finds the groups. Adds to the problems: operators that name a host pool that does not exist, or a place beyond the
-    /// declared hosts of their pool. Such an operator is in no group of its pool.
+    /// Finds the groups. Adds to the problems: operators that name a host pool that does not exist, or a place beyond
+    /// the declared hosts of their pool. Such an operator is in no group of its pool.
     ///
     /// # Errors
     ///

@@ -3,17 +3,21 @@
 //! [`super::links`] has found the ends that each port reaches. This module turns them into connections for every copy
 //! of the port: a splitter adds a digit to the global channel, a merger removes one. The order matters. Of two paths
 //! between the same two ports the last one counts, and splitters are numbered in pre-order.
+//!
+//! A walk over ends takes time, in every channel again, also where it makes nothing. So its steps are counted before,
+//! like what it makes. What is still to be walked over is a range of channels, however many these are.
 
 use super::copies::Copies;
 use super::links::{End, Links, Reach};
 use super::shape::Shape;
 use super::wiring::SplitterId;
 use super::{Connection, Merger, Node, Splitter, Via};
-use crate::budget::Budget;
+use crate::budget::{Budget, Pace};
 use crate::error::{Error, Problem, Problems, Stage};
 use crate::logical::{OperatorId, OperatorKind, SplitterKind};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, SecondaryMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// For each output port and each of its connections in the ADL: what lies behind it.
@@ -32,8 +36,9 @@ pub(super) struct ReachedPorts {
 }
 
 impl ReachedPorts {
-    /// Follows all ports of primitive operators that have copies, and counts their connections, splitters and channels
-    /// of splitters. Adds connections that cannot be followed, and counts above the limit, to the problems.
+    /// Follows all ports of primitive operators that have copies, and counts their connections, splitters, channels of
+    /// splitters and steps to these. Adds connections that cannot be followed, and counts above the limit, to the
+    /// problems.
     pub(super) fn follow(
         shape: &Shape<'_>,
         links: &mut Links<'_, '_>,
@@ -46,18 +51,20 @@ impl ReachedPorts {
             drop_window_punctuation: SecondaryMap::new(),
             connections: 0,
         };
-        let (mut splitters, mut channels) = (0_u64, 0_u64);
+        let (mut splitters, mut channels, mut steps) = (0_u64, 0_u64, 0_u64);
         let mut pace = budget.pace();
         for (id, operator) in shape.application.operators.iter() {
             pace.step()?;
             let OperatorKind::Primitive(primitive) = &operator.kind else { continue };
             let copies = u64::from(shape.scopes[shape.scope_of[id]].channels);
             for position in 0..primitive.outputs.len() {
+                pace.step()?;
                 let reached = problems.keep(links.follow_output(id, position, budget))?.unwrap_or_default();
                 for reach in &reached {
                     ports.connections = ports.connections.saturating_add(reach.connections.saturating_mul(copies));
                     splitters = splitters.saturating_add(reach.nested_splitters.saturating_mul(copies));
                     channels = channels.saturating_add(reach.channels.saturating_mul(copies));
+                    steps = steps.saturating_add(reach.steps.saturating_mul(copies));
                 }
                 ports.outputs[id].push(reached);
             }
@@ -67,6 +74,7 @@ impl ReachedPorts {
             (ports.connections, "connections", limits.connections),
             (splitters, "splitters, with those that they are under,", limits.splitters()),
             (channels, "channels of splitters", limits.channels()),
+            (steps, "steps from output ports to what they reach", limits.steps()),
         ] {
             if count > most {
                 let message =
@@ -82,6 +90,7 @@ impl ReachedPorts {
             pace.step()?;
             let OperatorKind::Primitive(primitive) = &operator.kind else { continue };
             for position in 0..primitive.inputs.len() {
+                pace.step()?;
                 let before = problems.keep(links.mergers_before(id, position, budget))?.unwrap_or_default();
                 let regions = &shape.application.regions;
                 let mergers = before.iter().flat_map(|mergers| {
@@ -91,6 +100,7 @@ impl ReachedPorts {
             }
         }
         for id in shape.splitters.keys() {
+            pace.step()?;
             let fed_by_merger = problems.keep(links.fed_by_merger(id, budget))?;
             ports.drop_window_punctuation[id] = fed_by_merger.unwrap_or_default();
         }
@@ -110,15 +120,56 @@ pub(super) struct Connector<'r, 's, 'a> {
     source: (Node, u32),
     /// Splitters of that port, in pre-order, with the splitter and channel that each is nested in.
     splitters: Vec<(Splitter, Option<(usize, u32)>)>,
-    work: Vec<PendingWork>,
+    work: Vec<PendingWork<'r>>,
 }
 
 /// A step that is still to be done for a port.
-enum PendingWork {
-    /// Number the splitters behind an end.
-    Split { end: End, channel: u32, under: Option<(usize, u32)> },
+enum PendingWork<'r> {
+    /// Number the splitters behind ends.
+    Split { walk: Walk<'r>, under: Option<(usize, u32)> },
     /// Connect a channel of a splitter and those after it.
     Channel { splitter: SplitterId, number: usize, channel: u32, next: u32 },
+}
+
+/// A walk over ends, in one global channel after the other.
+struct Walk<'r> {
+    ends: &'r [End],
+    /// Position of the next end.
+    next: usize,
+    channels: Range<u32>,
+}
+
+impl<'r> Walk<'r> {
+    fn new(ends: &'r [End], channels: Range<u32>) -> Self {
+        Self { ends, next: 0, channels }
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = (End, u32);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next == self.ends.len() {
+            self.channels.next();
+            self.next = 0;
+        }
+        if self.channels.is_empty() {
+            return None;
+        }
+        let end = *self.ends.get(self.next)?;
+        self.next += 1;
+        Some((end, self.channels.start))
+    }
+}
+
+/// The global channels of a region, of this width, that are in one global channel of what is around it.
+fn inside(channel: u32, width: u32) -> Range<u32> {
+    channel * width..(channel + 1) * width
+}
+
+/// One global channel.
+fn only(channel: u32) -> Range<u32> {
+    channel..channel + 1
 }
 
 /// The result for one port: its outermost splitters, and the Export behind it with its global channel.
@@ -147,113 +198,137 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
     }
 
     /// Connects an output port of an operator in a global channel. Ports come in ascending order.
-    pub(super) fn connect(&mut self, source: Node, id: OperatorId, position: usize, channel: u32) -> Connected {
+    pub(super) fn connect(
+        &mut self,
+        source: Node,
+        (id, position): (OperatorId, usize),
+        channel: u32,
+        pace: &mut Pace<'_>,
+    ) -> Result<Connected, Error> {
         let ports = self.ports;
         let start = self.connections.len();
         self.source = (source, u32::try_from(position).unwrap_or(u32::MAX));
         self.splitters.clear();
         let mut export = None;
         for reach in ports.outputs[id].get(position).into_iter().flatten() {
+            pace.step()?;
             if reach.destinations > 0 || reach.exports {
-                let found = self.destinations(&reach.ends, channel, None);
+                let found = self.destinations(&reach.ends, channel, None, pace)?;
                 // A later connection of the ADL overwrites an earlier one (rule expansion-27).
                 export = found.or(export);
             }
             if reach.splitters > 0 {
-                let split = |end: &End| PendingWork::Split { end: *end, channel, under: None };
-                self.work.extend(reach.ends.iter().rev().map(split));
-                self.split();
+                self.work.push(PendingWork::Split { walk: Walk::new(&reach.ends, only(channel)), under: None });
+                self.split(pace)?;
             }
         }
         self.finish_port(start);
-        Connected { splitters: self.assemble(), export }
+        Ok(Connected { splitters: self.assemble(), export })
     }
 
     /// Makes the connections that need no splitter. Returns the first Export.
-    fn destinations(&mut self, ends: &[End], channel: u32, via: Option<Via>) -> Option<(OperatorId, u32)> {
+    fn destinations(
+        &mut self,
+        ends: &'r [End],
+        channel: u32,
+        via: Option<Via>,
+        pace: &mut Pace<'_>,
+    ) -> Result<Option<(OperatorId, u32)>, Error> {
+        let (shape, links) = (self.shape, self.links);
         let mut export = None;
-        let mut stack: Vec<(End, u32)> = Vec::new();
-        let mut ends = ends.iter();
+        let mut walk = Walk::new(ends, only(channel));
+        // Walks that were left for what is behind one of their ends.
+        let mut around: Vec<Walk<'r>> = Vec::new();
         loop {
-            let (end, channel) = match stack.pop() {
-                Some(next) => next,
-                None => match ends.next() {
-                    Some(end) => (*end, channel),
-                    None => return export,
-                },
+            pace.step()?;
+            let Some((end, channel)) = walk.next() else {
+                let Some(left) = around.pop() else { return Ok(export) };
+                walk = left;
+                continue;
             };
-            match end {
+            let behind = match end {
                 End::Port(id, port) => {
                     let target = self.copies.node(id, channel);
                     self.connections.extend(target.map(|target| Connection::new(self.source, (target, port), via)));
+                    continue;
                 }
-                End::Export(id) => export = export.or(Some((id, channel))),
+                End::Export(id) => {
+                    export = export.or(Some((id, channel)));
+                    continue;
+                }
                 End::Merger(id) => {
-                    let reach = self.links.merger(id);
-                    let outside = channel / self.shape.width(self.shape.mergers[id].region);
-                    if reach.destinations > 0 || reach.exports {
-                        stack.extend(reach.ends.iter().rev().map(|end| (*end, outside)));
-                    }
+                    let reach = links.merger(id);
+                    let outside = channel / shape.width(shape.mergers[id].region);
+                    (reach.destinations > 0 || reach.exports).then(|| Walk::new(&reach.ends, only(outside)))
                 }
-                End::Splitter(id) if self.shape.splitters[id].kind == SplitterKind::Broadcast => {
-                    let reach = self.links.splitter(id);
-                    let width = self.shape.width(self.shape.splitters[id].region);
-                    if reach.destinations > 0 {
-                        for local in (0..width).rev() {
-                            stack.extend(reach.ends.iter().rev().map(|end| (*end, channel * width + local)));
-                        }
-                    }
+                End::Splitter(id) if shape.splitters[id].kind == SplitterKind::Broadcast => {
+                    let reach = links.splitter(id);
+                    let width = shape.width(shape.splitters[id].region);
+                    (reach.destinations > 0).then(|| Walk::new(&reach.ends, inside(channel, width)))
                 }
-                End::Splitter(_) => {}
+                End::Splitter(_) => None,
+            };
+            if let Some(behind) = behind {
+                around.push(std::mem::replace(&mut walk, behind));
             }
         }
     }
 
     /// Makes the pending splitters and those nested in them.
-    fn split(&mut self) {
+    fn split(&mut self, pace: &mut Pace<'_>) -> Result<(), Error> {
+        let (shape, links) = (self.shape, self.links);
         while let Some(work) = self.work.pop() {
-            match work {
-                PendingWork::Split { end: End::Merger(id), channel, under } => {
-                    let reach = self.links.merger(id);
+            pace.step()?;
+            let (mut walk, under) = match work {
+                PendingWork::Split { walk, under } => (walk, under),
+                PendingWork::Channel { splitter, number, channel, next } => {
+                    self.channels((splitter, number), channel, next, pace)?;
+                    continue;
+                }
+            };
+            let Some((end, channel)) = walk.next() else { continue };
+            self.work.push(PendingWork::Split { walk, under });
+            match end {
+                End::Port(..) | End::Export(_) => {}
+                End::Merger(id) => {
+                    let reach = links.merger(id);
                     if reach.splitters > 0 {
-                        let channel = channel / self.shape.width(self.shape.mergers[id].region);
-                        let split = |end: &End| PendingWork::Split { end: *end, channel, under };
-                        self.work.extend(reach.ends.iter().rev().map(split));
+                        let outside = channel / shape.width(shape.mergers[id].region);
+                        self.work.push(PendingWork::Split { walk: Walk::new(&reach.ends, only(outside)), under });
                     }
                 }
-                PendingWork::Split { end: End::Splitter(id), channel, under } => {
-                    let splitter = &self.shape.splitters[id];
-                    let width = self.shape.width(splitter.region);
-                    if splitter.kind == SplitterKind::Broadcast {
-                        let reach = self.links.splitter(id);
+                End::Splitter(id) => {
+                    let reach = links.splitter(id);
+                    let width = shape.width(shape.splitters[id].region);
+                    if shape.splitters[id].kind == SplitterKind::Broadcast {
                         if reach.splitters > 0 {
-                            for local in (0..width).rev() {
-                                let channel = channel * width + local;
-                                let split = |end: &End| PendingWork::Split { end: *end, channel, under };
-                                self.work.extend(reach.ends.iter().rev().map(split));
-                            }
+                            let walk = Walk::new(&reach.ends, inside(channel, width));
+                            self.work.push(PendingWork::Split { walk, under });
                         }
                     } else {
                         let number = self.splitters.len();
                         self.splitters.push((self.splitter(id, number, width), under));
-                        let reach = self.links.splitter(id);
                         if reach.connections > 0 || reach.splitters > 0 {
                             self.work.push(PendingWork::Channel { splitter: id, number, channel, next: 0 });
                         }
                     }
                 }
-                PendingWork::Split { end: End::Port(..) | End::Export(_), .. } => {}
-                PendingWork::Channel { splitter, number, channel, next } => {
-                    self.channels(splitter, number, channel, next)
-                }
             }
         }
+        Ok(())
     }
 
     /// Connects the channels of a splitter from `next` on, up to the first channel with nested splitters.
-    fn channels(&mut self, splitter: SplitterId, number: usize, channel: u32, next: u32) {
+    fn channels(
+        &mut self,
+        (splitter, number): (SplitterId, usize),
+        channel: u32,
+        next: u32,
+        pace: &mut Pace<'_>,
+    ) -> Result<(), Error> {
         let width = self.shape.width(self.shape.splitters[splitter].region);
-        let reach = self.links.splitter(splitter);
+        let links = self.links;
+        let reach = links.splitter(splitter);
         let index = u32::try_from(number).unwrap_or(u32::MAX);
         if let [End::Port(id, port)] = reach.ends.as_slice() {
             // The usual case: each channel begins with one port of one operator.
@@ -263,19 +338,21 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
                 Some(Connection::new(self.source, (target.expand()?, *port), Some(via)))
             };
             self.connections.extend(targets.filter_map(connection));
-            return;
+            return pace.steps(width);
         }
         for local in next..width {
             let inside = channel * width + local;
-            self.destinations(&reach.ends, inside, Some(Via { splitter: index, channel: local }));
+            if reach.destinations > 0 {
+                self.destinations(&reach.ends, inside, Some(Via { splitter: index, channel: local }), pace)?;
+            }
             if reach.splitters > 0 {
                 self.work.push(PendingWork::Channel { splitter, number, channel, next: local + 1 });
-                let under = Some((number, local));
-                let split = |end: &End| PendingWork::Split { end: *end, channel: inside, under };
-                self.work.extend(reach.ends.iter().rev().map(split));
-                return;
+                let walk = Walk::new(&reach.ends, only(inside));
+                self.work.push(PendingWork::Split { walk, under: Some((number, local)) });
+                return Ok(());
             }
         }
+        Ok(())
     }
 
     fn splitter(&self, id: SplitterId, number: usize, width: u32) -> Splitter {

@@ -6,26 +6,30 @@
 //! autonomous operators. Regions that share an operator are merged and have the smallest of their indexes.
 //!
 //! The search follows no operator twice. A region that reaches an operator again is merged with the region of that
-//! operator, which has everything downstream already. So the search takes time linear in the connections, however many
-//! channels start. Splitters and mergers count like operators: streams that meet in one share a region, even if all
-//! operators behind it are autonomous.
+//! operator, which has everything downstream already. So the search follows each connection once, however many channels
+//! start.
+//!
+//! Splitters and mergers count like operators: streams that meet in one share a region, even if all operators behind it
+//! are autonomous. There is one in every channel of what is around it, also where no operator is. [`PassedEnds`] has
+//! channels that are passed together as one range, because a broadcast leads into all channels of a region at once. It
+//! counts what it keeps, and the steps to it (rule expansion-33).
 
 use super::annotation_text::resolve;
 use super::connect::ReachedPorts;
 use super::copies::Copies;
-use super::links::{End, Links};
+use super::links::{End, Links, Reach};
 use super::order::{Numbered, Order};
 use super::shape::Shape;
 use super::texts::TextBudget;
 use super::{AnnotationValue, Connection, ConsistentRegion, Node, Parameters, ResolvedAnnotation};
-use crate::budget::{Budget, Pace};
+use crate::budget::{Budget, Limits, Pace};
 use crate::error::{Error, Place, Problem, Problems, Stage, code, excerpt};
 use crate::logical;
 use crate::logical::{ConsistentEntry, OperatorId, OperatorKind};
 use cranelift_entity::{EntityRef, SecondaryMap};
 use spl_expression::java_float;
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// An operator's part in a region.
@@ -71,7 +75,7 @@ struct RegionSearch<'r, 'a> {
     shape: &'r Shape<'a>,
     parameters: &'r Parameters,
     declarations: Vec<Declaration<'a>>,
-    /// Exports with an annotation to take part in a region, and where they are.
+    /// Exports with an annotation to take part in a region that were not reached yet, and where they are.
     exports: BTreeMap<OperatorId, Place>,
     found: Vec<FoundRegion>,
     problems: Problems,
@@ -129,7 +133,7 @@ pub(super) fn find(
         first.push(from + rest.iter().take_while(|connection| connection.source.index() < at).count());
     }
     let mut followed: SecondaryMap<Node, bool> = SecondaryMap::new();
-    let mut between = PassedEnds::new();
+    let mut between = PassedEnds::new(&budget.limits);
     let mut pace = budget.pace();
     for (id, channel, region) in starts {
         let mut stack: Vec<Node> = copies.node(id, channel).into_iter().collect();
@@ -163,8 +167,85 @@ fn kept<T>(result: Result<T, Problem>, problems: &mut Problems) -> Option<T> {
     result.map_err(|problem| problems.push(problem)).ok()
 }
 
-/// The region of every splitter and merger that the search has passed, by the global channel outside of it.
-type PassedEnds = HashMap<(End, u32), usize>;
+/// The splitters and mergers that the search has passed, each with the global channels outside of it.
+struct PassedEnds {
+    /// (Splitter or merger, first channel of a range) -> (channel after the last one, a region that has passed it).
+    /// Ranges of one splitter or merger have no channel in common.
+    ranges: BTreeMap<(u32, u32), (u32, usize)>,
+    /// Ranges that were added, and the most that may be.
+    added: u64,
+    most_added: u64,
+    /// Ends that were looked at, and the most that may be.
+    steps: u64,
+    most_steps: u64,
+}
+
+impl PassedEnds {
+    fn new(limits: &Limits) -> Self {
+        let (most_added, most_steps) = (limits.passed_ends(), limits.steps());
+        Self { ranges: BTreeMap::new(), added: 0, most_added, steps: 0, most_steps }
+    }
+
+    /// Counts the steps of a look at ends, before it.
+    fn look_at(&mut self, ends: &[End], pace: &mut Pace<'_>) -> Result<(), Error> {
+        self.steps = self.steps.saturating_add(ends.len() as u64);
+        if self.steps > self.most_steps {
+            let most = self.most_steps;
+            let message = format!("the search for consistent regions takes more than {most} steps at these widths");
+            return Err(Problem::new(Stage::Topology, message).into());
+        }
+        pace.steps(u32::try_from(ends.len()).unwrap_or(u32::MAX))
+    }
+
+    /// A region passes a splitter or merger in these channels. Adds those that nothing has passed before to `new`, and
+    /// the regions that have passed the others to `met`: all of these are one region from now on.
+    fn pass(
+        &mut self,
+        synthetic: u32,
+        channels: Range<u32>,
+        region: usize,
+        (met, new): (&mut Vec<usize>, &mut Vec<Range<u32>>),
+    ) -> Result<(), Error> {
+        let (mut first, mut beyond) = (channels.start, channels.end);
+        // Channels of the range before this one are still to be looked up. Ranges are met from the last to the first.
+        let mut open = channels.end;
+        while let Some((&(_, start), &(end, other))) = self.ranges.range((synthetic, 0)..(synthetic, open)).next_back()
+            && end > channels.start
+        {
+            met.push(other);
+            if start <= channels.start && end >= channels.end {
+                return Ok(());
+            }
+            if end < open {
+                new.push(end..open);
+            }
+            (first, beyond, open) = (first.min(start), beyond.max(end), start);
+            self.ranges.remove(&(synthetic, start));
+            if open <= channels.start {
+                break;
+            }
+        }
+        if open > channels.start {
+            new.push(channels.start..open);
+        }
+        if !new.is_empty() {
+            self.added += 1;
+            if self.added > self.most_added {
+                let most = self.most_added;
+                let message =
+                    format!("the consistent regions pass more than {most} splitters and mergers at these widths");
+                return Err(Problem::new(Stage::Topology, message).into());
+            }
+        }
+        self.ranges.insert((synthetic, first), (beyond, region));
+        Ok(())
+    }
+}
+
+/// Whether there is a splitter or merger among the ends.
+fn is_synthetic(ends: &[End]) -> bool {
+    ends.iter().any(|end| matches!(end, End::Splitter(_) | End::Merger(_)))
+}
 
 fn entry<'a>(shape: &Shape<'a>, id: OperatorId) -> Option<&'a ConsistentEntry> {
     match &shape.application.operators[id].kind {
@@ -279,55 +360,65 @@ impl<'a> RegionSearch<'_, 'a> {
         pace: &mut Pace<'_>,
     ) -> Result<(), Error> {
         let Some((_, id, channel)) = graph.numbered.get(node.index()) else { return Ok(()) };
-        let synthetic = |ends: &[End]| ends.iter().any(|end| matches!(end, End::Splitter(_) | End::Merger(_)));
-        let behind = graph.ports.outputs[*id].iter().flatten().map(|reach| reach.ends.as_slice());
-        behind.clone().for_each(|ends| self.check_exports(ends));
-        let mut open: Vec<(&[End], u32)> = behind.filter(|ends| synthetic(ends)).map(|ends| (ends, *channel)).collect();
-        while let Some((ends, channel)) = open.pop() {
+        let mut open: Vec<(&[End], Range<u32>)> = Vec::new();
+        for Reach { ends, .. } in graph.ports.outputs[*id].iter().flatten() {
+            between.look_at(ends, pace)?;
+            self.check_exports(ends);
+            if is_synthetic(ends) {
+                open.push((ends, *channel..*channel + 1));
+            }
+        }
+        let (mut met, mut new) = (Vec::new(), Vec::new());
+        while let Some((ends, channels)) = open.pop() {
             for end in ends {
                 pace.step()?;
-                let (outside, behind, inside) = match end {
+                // The splitter or merger by a number of its own, the channels outside of it, what is behind it, and in
+                // how many channels that is for each channel outside.
+                let (synthetic, outside, behind, times) = match end {
                     End::Port(..) | End::Export(_) => continue,
-                    End::Splitter(splitter) => {
-                        let width = self.shape.width(self.shape.splitters[*splitter].region);
-                        (channel, graph.links.splitter(*splitter), channel * width..(channel + 1) * width)
+                    End::Splitter(id) => {
+                        let width = self.shape.width(self.shape.splitters[*id].region);
+                        (id.index(), channels.clone(), graph.links.splitter(*id), width)
                     }
-                    End::Merger(merger) => {
-                        let outside = channel / self.shape.width(self.shape.mergers[*merger].region);
-                        (outside, graph.links.merger(*merger), outside..outside + 1)
+                    End::Merger(id) => {
+                        let width = self.shape.width(self.shape.mergers[*id].region);
+                        let outside = channels.start / width..(channels.end - 1) / width + 1;
+                        (self.shape.splitters.len() + id.index(), outside, graph.links.merger(*id), 1)
                     }
                 };
-                match between.entry((*end, outside)) {
+                let synthetic = u32::try_from(synthetic).unwrap_or(u32::MAX);
+                between.pass(synthetic, outside, region, (&mut met, &mut new))?;
+                for other in met.drain(..) {
+                    self.merge(region, other);
+                }
+                if new.is_empty() {
                     // The search has followed this splitter or merger before.
-                    Entry::Occupied(other) => self.merge(region, *other.get()),
-                    Entry::Vacant(unknown) => {
-                        unknown.insert(region);
-                        self.check_exports(&behind.ends);
-                        if synthetic(&behind.ends) {
-                            open.extend(inside.map(|channel| (behind.ends.as_slice(), channel)));
-                        }
-                    }
+                    continue;
+                }
+                between.look_at(&behind.ends, pace)?;
+                self.check_exports(&behind.ends);
+                let goes_on = is_synthetic(&behind.ends);
+                for outside in new.drain(..).filter(|_| goes_on) {
+                    between.look_at(&behind.ends, pace)?;
+                    open.push((&behind.ends, outside.start * times..outside.end * times));
                 }
             }
         }
         Ok(())
     }
 
-    /// An Export cannot take part in a region that it is reached from (rule expansion-28).
+    /// An Export cannot take part in a region that it is reached from (rule expansion-28). It is told of once.
     fn check_exports(&mut self, ends: &[End]) {
-        let (application, exports) = (self.shape.application, &self.exports);
-        let reached = ends.iter().filter_map(|end| match end {
-            End::Export(id) => exports.get(id).map(|place| (id, place)),
-            _ => None,
-        });
-        if exports.is_empty() {
+        if self.exports.is_empty() {
             return;
         }
-        self.problems.extend(reached.map(|(id, place)| {
-            let name = excerpt(&application.operators[*id].logical_name);
+        for end in ends {
+            let End::Export(id) = end else { continue };
+            let Some(place) = self.exports.remove(id) else { continue };
+            let name = excerpt(&self.shape.application.operators[*id].logical_name);
             let message = format!("{name}: an Export cannot take part in a consistent region");
-            Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(*place)
-        }));
+            self.problems.push(Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(place));
+        }
     }
 
     fn merge(&mut self, one: usize, other: usize) {
@@ -501,5 +592,45 @@ impl<'a> RegionSearch<'_, 'a> {
         }
         let annotation = ResolvedAnnotation { tag: annotation.tag, values };
         Ok(Some(Membership { region: index, annotation, is_start: entry.is_start, is_trigger }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(streams_test_support::property_cases(256))]
+
+        /// Ranges are the same as a map of channels.
+        #[test]
+        fn passed_channels(passes in prop::collection::vec((0..2_u32, 0..20_u32, 1..8_u32), 1..24)) {
+            let mut ranges = PassedEnds::new(&Limits::default());
+            let mut channels: HashMap<(u32, u32), usize> = HashMap::new();
+            // What is one region, by ranges and by channels.
+            let mut one: [Vec<usize>; 2] = [(0..passes.len()).collect(), (0..passes.len()).collect()];
+            let merge = |labels: &mut Vec<usize>, a: usize, b: usize| {
+                let (kept, gone) = (labels[a].min(labels[b]), labels[a].max(labels[b]));
+                labels.iter_mut().filter(|label| **label == gone).for_each(|label| *label = kept);
+            };
+            for (region, &(synthetic, start, count)) in passes.iter().enumerate() {
+                let (mut met, mut new) = (Vec::new(), Vec::new());
+                ranges.pass(synthetic, start..start + count, region, (&mut met, &mut new)).unwrap();
+                met.into_iter().for_each(|other| merge(&mut one[0], region, other));
+                let mut vacant = Vec::new();
+                for channel in start..start + count {
+                    match channels.get(&(synthetic, channel)) {
+                        Some(other) => merge(&mut one[1], region, *other),
+                        None => vacant.push(channel),
+                    }
+                }
+                channels.extend(vacant.iter().map(|channel| ((synthetic, *channel), region)));
+                let mut new: Vec<u32> = new.into_iter().flatten().collect();
+                new.sort_unstable();
+                prop_assert_eq!(new, vacant);
+                prop_assert_eq!(&one[0], &one[1]);
+            }
+        }
     }
 }

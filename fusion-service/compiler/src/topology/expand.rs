@@ -6,7 +6,9 @@
 //!             --operators, connect, imports, locations, consistent, annotations--> Topology
 //! ```
 //!
-//! Everything up to `links` takes time linear in the document, whatever the widths. Limits are checked there.
+//! Everything up to `links` takes time linear in the document, whatever the widths. Numbers are bounded there: of what
+//! is made for each channel, and of the steps to it. Texts are bounded where they are made, and what consistent regions
+//! pass while it is followed.
 
 use super::annotations::AnnotationCache;
 use super::connect::{Connector, ReachedPorts};
@@ -25,7 +27,7 @@ use super::widths::Overrides;
 use super::{ChannelCount, Connection, Node, Parameters, PhysicalOperator, Region, Topology, WidthIndependent};
 use crate::budget::{Budget, Limits};
 use crate::error::{Error, Problem, Problems, Stage};
-use crate::logical::{Application, HostPool, OperatorId, OperatorKind, Resources};
+use crate::logical::{Application, HostPool, OperatorId, OperatorKind, Primitive, Resources};
 use crate::shared::Shared;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::sync::Arc;
@@ -65,7 +67,7 @@ fn make(
     let mut texts = TextBudget::new(&budget.limits);
     let order = if problems.is_empty() {
         let order = Order::new(&shape, &budget.limits);
-        problems.keep(order.and_then(|order| Ok(check_ports(&shape, &budget.limits).map(|()| order)?)))?
+        problems.keep(order.and_then(|order| Ok(check_counts(&shape, &budget.limits).map(|()| order)?)))?
     } else {
         None
     };
@@ -74,7 +76,10 @@ fn make(
     let ports = ReachedPorts::follow(&shape, &mut links, budget, &mut problems)?;
     let numbered = if problems.is_empty() { problems.keep(order.numbered(&shape))? } else { None };
     let Some(mut numbered) = numbered else { return Err(refuse(&shape, parameters, texts, problems, budget)) };
-    let mut running = before.and_then(|before| Previous::new(&shape, before, &mut numbered));
+    let mut running = match before {
+        Some(before) => Previous::new(&shape, before, &mut numbered, budget)?,
+        None => None,
+    };
     let copies = Copies::new(&numbered);
     let imported = imports::imports(&shape, &order, &mut links, &copies, &mut texts, budget, &mut problems)?;
     let resolved = match width_independent {
@@ -131,7 +136,7 @@ fn make(
     };
     Ok(match (before, running) {
         (None, _) => topology,
-        (Some(_), Some(running)) => running.renumber(topology),
+        (Some(_), Some(running)) => running.renumber(topology, budget)?,
         (Some(before), None) => relabel(topology, &Numbering::of(before)),
     })
 }
@@ -165,9 +170,10 @@ impl<'s, 'a> CheckedApplication<'_, 's, 'a> {
         budget: &Budget,
     ) -> Result<CopiedOperators, Error> {
         let Self { shape, links, ports, numbered, copies, resolved } = *self;
-        let unchanged = running.as_ref().map_or_else(SecondaryMap::new, |running| {
-            running.unchanged(shape, links, ports, resolved, (numbered, &imported))
-        });
+        let unchanged = match &running {
+            Some(running) => running.unchanged(shape, links, ports, resolved, (numbered, &imported), budget)?,
+            None => SecondaryMap::new(),
+        };
         let mut connector = Connector::new(shape, links, ports, copies);
         let mut operators: PrimaryMap<Node, Shared<PhysicalOperator>> = PrimaryMap::with_capacity(numbered.len());
         let mut taken_over: PrimaryMap<Node, bool> = PrimaryMap::with_capacity(numbered.len());
@@ -176,24 +182,24 @@ impl<'s, 'a> CheckedApplication<'_, 's, 'a> {
         for (index, id, channel) in numbered {
             pace.step()?;
             let node = Node::new(operators.len());
+            let before = connector.connections.len();
             if let Some(running) = running.as_mut().filter(|_| unchanged[*id])
                 && let Some(operator) = running.take(node, &mut connector.connections)
             {
                 operators.push(operator);
                 taken_over.push(true);
+                pace.steps(u32::try_from(connector.connections.len() - before).unwrap_or(u32::MAX))?;
                 continue;
             }
             taken_over.push(false);
             let Some(written) = resolved.get(*id) else { continue };
             let mut operator = written.operator(shape, (*index, *id, *channel), texts, problems)?;
             for (position, port) in operator.outputs.iter_mut().enumerate() {
-                let before = connector.connections.len();
-                let connected = connector.connect(node, *id, position, *channel);
+                let connected = connector.connect(node, (*id, position), *channel, &mut pace)?;
                 port.splitters = connected.splitters;
                 if let Some((id, channel)) = connected.export {
                     port.export = imports::export(shape, id, channel, texts)?.map(Box::new);
                 }
-                pace.steps(u32::try_from(connector.connections.len() - before).unwrap_or(u32::MAX))?;
             }
             for ((port, mergers), position) in operator.inputs.iter_mut().zip(&ports.mergers[*id]).zip(0..) {
                 port.mergers = mergers.clone();
@@ -254,24 +260,28 @@ fn refuse(
     Error::Rejected(problems.into_vec())
 }
 
-/// Refuses an application whose operators have too many ports or are in too many regions, before anything is made for
-/// each of these (rule expansion-33).
-fn check_ports(shape: &Shape<'_>, limits: &Limits) -> Result<(), Problem> {
+/// Refuses an application whose operators have too many ports or ids of locations, or are in too many regions, before
+/// anything is made for each of these (rule expansion-33).
+fn check_counts(shape: &Shape<'_>, limits: &Limits) -> Result<(), Problem> {
     // By scope: the regions around its operators. A scope comes after the one around it.
     let mut depths: SecondaryMap<ScopeId, u64> = SecondaryMap::new();
     for (id, scope) in shape.scopes.iter().filter(|(_, scope)| scope.region.is_some()) {
         depths[id] = depths[scope.parent] + 1;
     }
-    let (mut ports, mut around, mut in_names) = (0_u64, 0_u64, 0_u64);
+    let (mut ports, mut around, mut in_names, mut locations) = (0_u64, 0_u64, 0_u64, 0_u64);
     let add = |sum: &mut u64, each: u64, times: u64| *sum = sum.saturating_add(each.saturating_mul(times));
     for (id, operator) in shape.application.operators.iter() {
-        let (inputs, outputs) = match &operator.kind {
-            OperatorKind::Primitive(primitive) => (primitive.inputs.len(), primitive.outputs.len()),
-            OperatorKind::Import(_) | OperatorKind::Export(_) => (0, 0),
+        let (inputs, outputs, ids) = match &operator.kind {
+            OperatorKind::Primitive(primitive) => {
+                (primitive.inputs.len(), primitive.outputs.len(), location_ids(primitive))
+            }
+            OperatorKind::Import(_) | OperatorKind::Export(_) => (0, 0, 0),
             OperatorKind::Composite(_) => continue,
         };
         let (depth, copies) = (depths[shape.scope_of[id]], u64::from(shape.scopes[shape.scope_of[id]].channels));
         add(&mut ports, inputs as u64 + outputs as u64, copies);
+        // Channels share the ids as written, but fusion has each of them in each channel.
+        add(&mut locations, ids as u64, copies);
         add(&mut around, depth, copies);
         // A name is kept once for all copies, with a place for the channel of each region.
         add(&mut in_names, depth, outputs as u64 + 1);
@@ -279,6 +289,7 @@ fn check_ports(shape: &Shape<'_>, limits: &Limits) -> Result<(), Problem> {
     for (count, most, what) in [
         (ports, limits.ports(), "ports of operators"),
         (around.max(in_names), limits.regions_around_operators(), "parallel regions around operators"),
+        (locations, limits.locations(), "ids of locations of operators"),
     ] {
         if count > most {
             let message = format!("the application has {count} {what} at these widths; at most {most} are supported");
@@ -286,6 +297,13 @@ fn check_ports(shape: &Shape<'_>, limits: &Limits) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+/// Ids of the locations that an operator shares with others, or keeps others out of: of PEs and of hosts.
+fn location_ids(primitive: &Primitive) -> usize {
+    let (partition, resources) = (&primitive.partition, &primitive.resources);
+    let ids = [&partition.co_locations, &partition.ex_locations, &resources.co_locations, &resources.ex_locations];
+    ids.into_iter().map(Vec::len).sum()
 }
 
 /// Refuses an application whose names alone would take much of the memory of a worker, before the names are made

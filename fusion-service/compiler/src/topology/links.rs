@@ -6,7 +6,8 @@
 //! it.
 //!
 //! Documents are not trusted: their links may form circles or multiply at every step. The search refuses circles,
-//! counts products with saturation, and bounds the number of ends that it remembers.
+//! counts products with saturation, and bounds the number of ends that it remembers. It also counts the steps that it
+//! takes to make connections: a broadcast repeats what is behind it in every channel, also ends that become nothing.
 
 use super::shape::{ScopeId, Shape};
 use super::wiring::{Link, LinkTarget, MergerId, Side, SplitterId};
@@ -43,6 +44,9 @@ pub(super) struct Reach {
     pub(super) nested_splitters: u64,
     /// Channels of these splitters, with or without connections.
     pub(super) channels: u64,
+    /// Steps that a walk over the ends takes, and over those behind them, where connections or splitters are: one for
+    /// each end in each channel.
+    pub(super) steps: u64,
     /// Splitters below each other.
     pub(super) depth: u32,
     /// Whether an Export is reached without a splitter.
@@ -247,12 +251,12 @@ impl<'s, 'a> Links<'s, 'a> {
                 }
                 match (&shape.application.operators[id].kind, link.kind) {
                     (OperatorKind::Primitive(_), PortKind::Input) => {
-                        reach.ends.push(End::Port(id, link.port));
+                        reach.end(End::Port(id, link.port));
                         reach.destinations = reach.destinations.saturating_add(1);
                         reach.connections = reach.connections.saturating_add(1);
                     }
                     (OperatorKind::Export(_), _) => {
-                        reach.ends.push(End::Export(id));
+                        reach.end(End::Export(id));
                         reach.exports = true;
                     }
                     (OperatorKind::Composite(_), _) => {
@@ -262,6 +266,7 @@ impl<'s, 'a> Links<'s, 'a> {
                             return Err(self.too_many());
                         }
                         reach.ends.extend_from_slice(&behind.ends);
+                        reach.steps = reach.steps.saturating_add(behind.steps);
                         reach.merge(behind, 1, true);
                     }
                     (OperatorKind::Primitive(_) | OperatorKind::Import(_), _) => {
@@ -273,7 +278,8 @@ impl<'s, 'a> Links<'s, 'a> {
                 if shape.inside(shape.mergers[id].region) != scope {
                     return Err(crosses());
                 }
-                reach.ends.push(End::Merger(id));
+                reach.end(End::Merger(id));
+                reach.enter(self.merger(id), 1);
                 reach.merge(self.merger(id), 1, true);
             }
             LinkTarget::Splitter(id) => {
@@ -285,9 +291,10 @@ impl<'s, 'a> Links<'s, 'a> {
                 if behind.exports {
                     return Err(inconsistent("a stream enters a parallel region and is exported there"));
                 }
-                reach.ends.push(End::Splitter(id));
+                reach.end(End::Splitter(id));
                 let broadcast = splitter.kind == SplitterKind::Broadcast;
                 let width = shape.width(splitter.region);
+                reach.enter(behind, width);
                 reach.merge(behind, width, broadcast);
                 if !broadcast {
                     reach.add_splitter(behind, width);
@@ -311,7 +318,11 @@ impl<'s, 'a> Links<'s, 'a> {
         for point in order.map_err(|stopped| self.circle(stopped))? {
             let mut upstream = Upstream::default();
             for link in self.net.links(Point(point), false) {
-                upstream.mergers.append(&mut self.before(*link));
+                let mut before = self.before(*link);
+                if upstream.mergers.len() as u64 + before.len() as u64 > self.most {
+                    return Err(self.too_many());
+                }
+                upstream.mergers.append(&mut before);
                 upstream.fed_by_merger |= match (link.to, self.net.next(*link, false)) {
                     (LinkTarget::Merger(_), _) => true,
                     (LinkTarget::Operator(_), Some(point)) => self.upstream.value(point.0).fed_by_merger,
@@ -358,6 +369,24 @@ impl<'s, 'a> Links<'s, 'a> {
 }
 
 impl Reach {
+    /// Whether a walk goes on from here. Behind other ends there is nothing to make.
+    fn leads_on(&self) -> bool {
+        self.connections > 0 || self.splitters > 0 || self.exports
+    }
+
+    /// Adds an end, and the step to it.
+    fn end(&mut self, end: End) {
+        self.ends.push(end);
+        self.steps = self.steps.saturating_add(1);
+    }
+
+    /// Adds the steps of what is behind an end, `times` over.
+    fn enter(&mut self, behind: &Self, times: u32) {
+        if behind.leads_on() {
+            self.steps = self.steps.saturating_add(behind.steps.saturating_mul(times.into()));
+        }
+    }
+
     /// Adds the numbers of what is behind, `times` over.
     fn merge(&mut self, behind: &Self, times: u32, transparent: bool) {
         let times = u64::from(times);

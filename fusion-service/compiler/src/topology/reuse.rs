@@ -18,9 +18,11 @@ use super::links::{End, Links, Reach};
 use super::operators::ResolvedPrimitives;
 use super::order::Numbered;
 use super::relabel::{NewIndexes, host_pools, renumber_host_pools};
-use super::shape::{ScopeId, Shape};
+use super::shape::{Scope, ScopeId, Shape};
 use super::splitter_numbers::{SplitterEnd, add_by_path, ends_of, numbers_by_connection, set_numbers};
 use super::{Connection, Node, PhysicalOperator, Topology};
+use crate::budget::Budget;
+use crate::error::Error;
 use crate::logical::OperatorId;
 use crate::shared::Shared;
 use cranelift_entity::packed_option::PackedOption;
@@ -34,8 +36,8 @@ pub(super) struct Previous<'b> {
     earlier: PrimaryMap<Node, PackedOption<Node>>,
     /// By operator before: the same operator now, if it still exists.
     now: PrimaryMap<Node, PackedOption<Node>>,
-    /// By scope whose channels have changed: for each channel the same channel before, if it existed.
-    channels: SecondaryMap<ScopeId, Option<Vec<Option<u32>>>>,
+    /// By scope whose channels have changed, because its width has or that of a region around it: its width before.
+    widths: SecondaryMap<ScopeId, Option<u32>>,
     /// The connections of `topology` before this position were passed.
     passed: usize,
 }
@@ -45,8 +47,14 @@ impl<'b> Previous<'b> {
     /// (rule expansion-10).
     ///
     /// Returns nothing if other regions were in force. Then nothing can be taken over.
-    pub(super) fn new(shape: &Shape<'_>, topology: &'b Topology, numbered: &mut Numbered) -> Option<Self> {
-        let channels = channels_before(shape, topology)?;
+    pub(super) fn new(
+        shape: &Shape<'_>,
+        topology: &'b Topology,
+        numbered: &mut Numbered,
+        budget: &Budget,
+    ) -> Result<Option<Self>, Error> {
+        let Some(widths) = widths_before(shape, topology) else { return Ok(None) };
+        let mut pace = budget.pace();
         let before = &topology.numbered;
         let copies = Copies::new(before);
         let indexes: Vec<u32> = before.iter().map(|(index, _, _)| *index).collect();
@@ -54,9 +62,8 @@ impl<'b> Previous<'b> {
         let mut new = NewIndexes::new(indexes, numbered.last().map(|(index, _, _)| *index));
         let mut entries: Vec<((u32, OperatorId, u32), PackedOption<Node>)> = Vec::with_capacity(numbered.len());
         for &(fresh, id, channel) in numbered.iter() {
-            let channel_before = channels[shape.scope_of[id]]
-                .as_ref()
-                .map_or(Some(channel), |channels| channels.get(channel as usize).copied().flatten());
+            pace.step()?;
+            let channel_before = channel_before(shape, &widths, shape.scope_of[id], channel);
             let earlier = channel_before.and_then(|channel| copies.node(id, channel));
             let number = earlier.and_then(|earlier| before.get(earlier.index()));
             let index = number.map_or_else(|| new.index(fresh), |(index, _, _)| *index);
@@ -72,7 +79,7 @@ impl<'b> Previous<'b> {
         numbered.clear();
         numbered.extend(entries.iter().map(|(numbered, _)| *numbered));
         let earlier = entries.into_iter().map(|(_, earlier)| earlier).collect();
-        Some(Self { topology, earlier, now, channels, passed: 0 })
+        Ok(Some(Self { topology, earlier, now, widths, passed: 0 }))
     }
 
     /// Finds the logical operators that are the same in all their channels, apart from their consistent regions.
@@ -83,12 +90,18 @@ impl<'b> Previous<'b> {
         ports: &ReachedPorts,
         resolved: &ResolvedPrimitives,
         (numbered, imported): (&Numbered, &ImportsOfPorts),
-    ) -> SecondaryMap<OperatorId, bool> {
-        let reached = ReachedRegions::new(shape, links, &self.changed_regions(shape));
+        budget: &Budget,
+    ) -> Result<SecondaryMap<OperatorId, bool>, Error> {
+        let reached = ReachedRegions::new(shape, links, &self.changed_regions(shape), budget)?;
         let mut unchanged: SecondaryMap<OperatorId, bool> = SecondaryMap::new();
+        let mut pace = budget.pace();
         for (id, written) in resolved.iter() {
+            pace.step()?;
+            for reach in ports.outputs[id].iter().flatten() {
+                pace.steps(u32::try_from(reach.ends.len()).unwrap_or(u32::MAX))?;
+            }
             let same = |reach: &Reach| !reach.exports && !reach.ends.iter().any(|end| reached.touches(*end));
-            unchanged[id] = self.channels[shape.scope_of[id]].is_none()
+            unchanged[id] = self.widths[shape.scope_of[id]].is_none()
                 && !written.varies(shape, id)
                 && ports.outputs[id].iter().flatten().all(same);
         }
@@ -97,12 +110,12 @@ impl<'b> Previous<'b> {
                 unchanged[*id] = false;
             }
         }
-        unchanged
+        Ok(unchanged)
     }
 
     /// By position of the region: whether its channels have changed.
     fn changed_regions(&self, shape: &Shape<'_>) -> Vec<bool> {
-        let changed = |scope: &Option<ScopeId>| scope.is_none_or(|scope| self.channels[scope].is_some());
+        let changed = |scope: &Option<ScopeId>| scope.is_none_or(|scope| self.widths[scope].is_some());
         shape.scope_of_region.iter().map(changed).collect()
     }
 
@@ -142,18 +155,21 @@ impl<'b> Previous<'b> {
     }
 
     /// Gives splitters and host pools of operators that were made again the numbers that they had.
-    pub(super) fn renumber(&self, mut topology: Topology) -> Topology {
+    pub(super) fn renumber(&self, mut topology: Topology, budget: &Budget) -> Result<Topology, Error> {
         let before = self.topology;
+        let mut pace = budget.pace();
         // Operators that were taken over have their numbers already.
         let remade: Vec<(Node, Node)> = self.remade(&topology).collect();
         for (earlier, node) in remade {
             let start = before.connections.partition_point(|connection| connection.source < earlier);
             let own = before.connections.get(start..).unwrap_or_default();
             let own = own.iter().take_while(|connection| connection.source == earlier).count();
+            pace.steps(u32::try_from(own).unwrap_or(u32::MAX))?;
             let mut own = before.connections.get(start..start + own).unwrap_or_default();
             for (port, was) in (0_u32..).zip(&before.operators[earlier].outputs) {
                 let (run, rest) = own.split_at(own.partition_point(|connection| connection.source_port <= port));
                 own = rest;
+                pace.step()?;
                 if was.splitters.is_empty() {
                     continue;
                 }
@@ -168,33 +184,48 @@ impl<'b> Previous<'b> {
             }
         }
         renumber_host_pools(&mut topology, &host_pools(before));
-        topology
+        Ok(topology)
     }
 }
 
-/// By scope whose channels have changed: for each global channel the same channel before, if it existed.
-fn channels_before(shape: &Shape<'_>, topology: &Topology) -> Option<SecondaryMap<ScopeId, Option<Vec<Option<u32>>>>> {
-    let widths: BTreeMap<u64, u32> = topology.regions.iter().map(|region| (region.index, region.width)).collect();
-    if shape.scopes.values().filter(|scope| scope.region.is_some()).count() != widths.len() {
+/// By scope whose channels have changed: its width before. Returns nothing if other regions were in force.
+fn widths_before(shape: &Shape<'_>, topology: &Topology) -> Option<SecondaryMap<ScopeId, Option<u32>>> {
+    let regions: BTreeMap<u64, u32> = topology.regions.iter().map(|region| (region.index, region.width)).collect();
+    if shape.scopes.values().filter(|scope| scope.region.is_some()).count() != regions.len() {
         return None;
     }
-    let mut channels: SecondaryMap<ScopeId, Option<Vec<Option<u32>>>> = SecondaryMap::new();
+    let mut widths: SecondaryMap<ScopeId, Option<u32>> = SecondaryMap::new();
     // A scope comes after the one around it.
     for (id, scope) in &shape.scopes {
         let Some(region) = scope.region else { continue };
-        let before = *widths.get(&shape.application.regions.get(region)?.index)?;
-        let outer = channels[scope.parent].clone();
-        if outer.is_none() && before == scope.width {
-            continue;
-        }
-        let of = |global: u32| {
-            let (around, local) = (global / scope.width, global % scope.width);
-            let around = outer.as_ref().map_or(Some(around), |outer| outer.get(around as usize).copied().flatten())?;
-            (local < before).then(|| around * before + local)
-        };
-        channels[id] = Some((0..scope.channels).map(of).collect());
+        let before = *regions.get(&shape.application.regions.get(region)?.index)?;
+        let is_changed = widths[scope.parent].is_some() || before != scope.width;
+        widths[id] = is_changed.then_some(before);
     }
-    Some(channels)
+    Some(widths)
+}
+
+/// The global channel before of what is in a global channel of a scope now, if it existed. It is computed for operators
+/// only: regions may have very many channels without any.
+fn channel_before(
+    shape: &Shape<'_>,
+    widths: &SecondaryMap<ScopeId, Option<u32>>,
+    mut scope: ScopeId,
+    channel: u32,
+) -> Option<u32> {
+    // Digit by digit, innermost first (rule expansion-5). A scope that has not changed is in none that has.
+    let (mut rest, mut global, mut place) = (channel, 0_u64, 1_u64);
+    while let Some(before) = widths[scope] {
+        let Scope { width, parent, .. } = shape.scopes[scope];
+        let local = rest % width;
+        if local >= before {
+            return None;
+        }
+        global += u64::from(local) * place;
+        place *= u64::from(before);
+        (rest, scope) = (rest / width, parent);
+    }
+    u32::try_from(global + u64::from(rest) * place).ok()
 }
 
 /// Splitters and mergers, and for each whether a changed region begins or ends at it or behind it.
@@ -205,28 +236,33 @@ struct ReachedRegions {
 }
 
 impl ReachedRegions {
-    fn new(shape: &Shape<'_>, links: &Links<'_, '_>, changed: &[bool]) -> Self {
+    fn new(shape: &Shape<'_>, links: &Links<'_, '_>, changed: &[bool], budget: &Budget) -> Result<Self, Error> {
         let is_changed = |region: usize| changed.get(region).copied().unwrap_or(true);
         let regions = shape.splitters.values().map(|s| s.region).chain(shape.mergers.values().map(|m| m.region));
         let touches: Vec<bool> = regions.map(is_changed).collect();
         let mut reached = Self { splitters: shape.splitters.len(), touches };
         // The points before each point.
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); reached.touches.len()];
+        let mut pace = budget.pace();
         let splitters = shape.splitters.keys().map(|id| links.splitter(id));
         for (point, reach) in splitters.chain(shape.mergers.keys().map(|id| links.merger(id))).enumerate() {
-            for next in reach.ends.iter().filter_map(|end| reached.point(*end)) {
-                before[next].push(point);
+            for end in &reach.ends {
+                pace.step()?;
+                if let Some(next) = reached.point(*end) {
+                    before[next].push(point);
+                }
             }
         }
         let mut open: Vec<usize> = (0..before.len()).filter(|point| reached.touches[*point]).collect();
         while let Some(point) = open.pop() {
             for &next in &before[point] {
+                pace.step()?;
                 if !std::mem::replace(&mut reached.touches[next], true) {
                     open.push(next);
                 }
             }
         }
-        reached
+        Ok(reached)
     }
 
     fn point(&self, end: End) -> Option<usize> {

@@ -88,6 +88,22 @@ fn an_import_that_is_connected_to_nothing_asks_its_budget_in_each_channel() {
 }
 
 #[test]
+fn walks_over_ends_that_become_nothing_ask_their_budget() {
+    for kind in ["Broadcast", "RoundRobin"] {
+        let sketch = |times: usize| {
+            let sketch = Sketch::new().op("O", 0, 1).composite("P", 1, 0).op("P.S", 1, 0).composite("P.R", 1, 0);
+            let sketch = (0..times).fold(sketch, |sketch, _| sketch.connect("P:0", "P.R:0"));
+            let width = |width: u32| format!("<constantWidth>{width}</constantWidth>");
+            let sketch =
+                sketch.parallel_by("P", &width(1_000), kind, "").parallel_by("P.R", &width(1), "Broadcast", "");
+            sketch.connect("O:0", "P:0").connect("P:0", "P.S:0")
+        };
+        let more = looks(&sketch(1_000)) - looks(&sketch(1));
+        assert!(more >= 100, "{kind}: {more}");
+    }
+}
+
+#[test]
 fn links_are_read_within_the_budget() {
     let adl = Sketch::row(&["A", "B"]).adl();
     let start = adl.find("<connection ").unwrap();

@@ -4,6 +4,7 @@
 use super::sketch::Expand;
 use crate::budget::{Budget, Limits};
 use crate::error::{Error, Stage};
+use crate::topology::Topology;
 use std::time::{Duration, Instant};
 use streams_test_support::application::Sketch;
 
@@ -79,6 +80,97 @@ fn splitters_below_each_other() {
     }
     let connections = |connections| Limits { connections, ..Limits::default() };
     bounded("splitters", &sketch, connections(5_049), "5050 splitters", connections(5_050 * 8));
+}
+
+fn broadcast(sketch: Sketch, name: &str, width: u32) -> Sketch {
+    sketch.parallel_by(name, &format!("<constantWidth>{width}</constantWidth>"), "Broadcast", "")
+}
+
+/// The same connection, many times.
+fn repeat(sketch: Sketch, times: usize, from: &str, to: &str) -> Sketch {
+    (0..times).fold(sketch, |sketch, _| sketch.connect(from, to))
+}
+
+#[test]
+fn steps_to_ends_that_become_nothing() {
+    // In each of 100 channels a stream goes to a sink, and 500 times to a region in which nothing is connected.
+    let sketch = Sketch::new().op("O", 0, 1).composite("P", 1, 0).op("P.S", 1, 0).composite("P.R", 1, 0);
+    let sketch = sketch.connect("O:0", "P:0").connect("P:0", "P.S:0");
+    let sketch = broadcast(repeat(sketch, 500, "P:0", "P.R:0"), "P.R", 1);
+    let limits = |connections| Limits { operators: 101, connections, ..Limits::default() };
+    let message = "50101 steps from output ports to what they reach";
+    bounded("broadcast", &broadcast(sketch.clone(), "P", 100), limits(1_100), message, limits(2_000));
+    bounded("splitter", &sketch.parallel("P", 100), limits(1_100), message, limits(2_000));
+    // An Export is made once, however often a port leads to it.
+    let exports = Sketch::new().composite("P", 0, 0).op("P.O", 0, 1).export("P.E", "", "").parallel("P", 100);
+    let exports = repeat(exports, 500, "P.O:0", "P.E:0");
+    bounded("exports", &exports, limits(1_100), "50000 steps", limits(2_000));
+}
+
+#[test]
+fn what_broadcasts_repeat_needs_no_memory() {
+    // 480 MB, if what is in all channels was remembered at once.
+    let sketch = Sketch::new().op("O", 0, 1).composite("P", 1, 0).op("P.S", 1, 0).composite("P.R", 1, 0);
+    let sketch = sketch.connect("O:0", "P:0").connect("P:0", "P.S:0");
+    let sketch = broadcast(broadcast(repeat(sketch, 3_000, "P:0", "P.R:0"), "P.R", 1), "P", 10_000);
+    let topology = sketch.expand().unwrap();
+    assert_eq!((topology.operators.len(), topology.connections.len()), (10_001, 10_000));
+}
+
+#[test]
+fn mergers_multiply_on_the_way_upstream() {
+    // Nothing feeds the region, so only the way upstream from Q shows that there are 4e8 paths.
+    let sketch = Sketch::new().composite("Y", 0, 1).composite("Y.P", 0, 1).parallel("Y.P", 2);
+    let sketch = repeat(sketch.composite("X", 1, 0).op("X.Q", 1, 0).connect("X:0", "X.Q:0"), 20_000, "Y.P:0", "Y:0");
+    refused("mergers", &repeat(sketch, 20_000, "Y:0", "X:0"), None);
+}
+
+#[test]
+fn ids_of_locations_of_many_channels() {
+    let operators = |operators| Limits { operators, ..Limits::default() };
+    let ids = |element: &str| format!("<{element}/>").repeat(5);
+    let partition = ids("coLocation colocId='a'") + &ids("exLocation exlocId='b'");
+    let hosts = "<poolLocation poolIndex='0'/>".to_owned() + &partition;
+    let sketch = Sketch::new().op("A", 0, 0).with(&format!("<partitions>{partition}</partitions>")).resources(&hosts);
+    bounded("ids", &sketch.parallel("A", 2), operators(4), "40 ids of locations", operators(5));
+}
+
+#[test]
+fn regions_without_operators_cost_nothing_at_a_resize() {
+    let sketch = tower(2, 10_000, false).composite("C.C.C", 0, 0).parallel("C.C.C", 40).op("A", 0, 0);
+    let before = sketch.expand().unwrap();
+    let after = sketch.override_width("C", 9_999).expand_again(&before).unwrap();
+    let channels = |topology: &Topology| topology.regions.iter().map(|region| region.global_max).max();
+    assert_eq!((channels(&before), channels(&after)), (Some(4_000_000_000), Some(3_999_600_000)));
+    assert!(after.operators.values().next().unwrap().is(before.operators.values().next().unwrap()));
+}
+
+#[test]
+fn consistent_regions_pass_broadcasts_into_very_many_channels() {
+    let mut sketch = Sketch::new().declare(0, "periodic").op("S", 0, 1).consistent(0, "isStartOfRegion");
+    let (mut name, mut last) = (String::new(), "S:0".to_owned());
+    for (level, width) in [10_000, 10_000, 40, 1].into_iter().enumerate() {
+        name = if level == 0 { "C".to_owned() } else { format!("{name}.C") };
+        sketch = broadcast(sketch.composite(&name, 1, 0), &name, width).connect(&last, &format!("{name}:0"));
+        last = format!("{name}:0");
+    }
+    assert_eq!(sketch.expand().unwrap().consistent_regions.len(), 1);
+}
+
+#[test]
+fn what_consistent_regions_pass_is_counted() {
+    let start = "isStartOfRegion";
+    let limits = |operators, connections| Limits { operators, connections, ..Limits::default() };
+    // In each of 100 channels a region of its own passes 300 splitters that lead to nothing.
+    let sketch = Sketch::new().declare(0, "periodic").composite("P", 0, 0).composite("P.R", 1, 0);
+    let sketch = repeat(sketch.op("P.A", 0, 1).consistent(0, start).parallel("P", 100), 300, "P.A:0", "P.R:0");
+    let message = "more than 1800 splitters and mergers";
+    bounded("splitters", &broadcast(sketch, "P.R", 1), limits(100, 1_000), message, limits(100, 1_000_000));
+    // In each of 200 channels a region passes a merger and looks at the same 200 mergers behind it.
+    let sketch = Sketch::new().declare(0, "periodic").composite("P", 0, 1).composite("P.K", 0, 1).composite("Z", 1, 0);
+    let sketch = sketch.op("P.K.A", 0, 1).consistent(0, start).chain(&["P.K.A", "P.K", "P"]);
+    let sketch = repeat(sketch.parallel("P", 200).parallel("P.K", 1), 200, "P:0", "Z:0");
+    bounded("looks", &sketch, limits(200, 1_000), "more than 67200 steps", limits(200, 10_000));
 }
 
 #[test]

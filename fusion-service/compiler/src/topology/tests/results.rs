@@ -56,6 +56,22 @@ fn nested_regions_multiply_and_nest_their_splitters() {
     assert_eq!(streams, ["C[0][0]", "C[0][1]", "C[1][0]", "C[1][1]"]);
 }
 
+/// A broadcast leaves no trace but connections (rule expansion-14).
+#[test]
+fn a_broadcast_repeats_what_is_inside_in_every_channel() {
+    let sketch = Sketch::new()
+        .op("Src", 0, 1)
+        .composite("C", 1, 0)
+        .op("C.A", 1, 0)
+        .op("C.B", 1, 0)
+        .connect("Src:0", "C:0")
+        .connect("C:0", "C.A:0")
+        .connect("C:0", "C.B:0")
+        .parallel_by("C", "<constantWidth>2</constantWidth>", "Broadcast", "")
+        .parallel("C.B", 2);
+    assert_eq!(connections(&expand(&sketch)), ["0->1", "0->2/0.0", "0->3/0.1", "0->4", "0->5/1.0", "0->6/1.1"]);
+}
+
 #[test]
 fn a_splitter_has_all_channels_even_where_nothing_is_connected() {
     let sketch =
@@ -221,4 +237,16 @@ fn consistent_regions_that_meet_in_a_merger_or_splitter_are_one() {
     };
     assert_eq!(regions(&splitter(true)), [None, Some(0), Some(0), None]);
     assert_eq!(regions(&splitter(false)), [None, Some(0), one]);
+
+    // A broadcast leads into both channels, in each of which another region has passed the splitter before it.
+    let broadcast = |is_fed: bool| {
+        let sketch = Sketch::new().declare(0, "periodic").composite("C", 1, 0).composite("C.K", 1, 0);
+        let sketch = sketch.composite("C.K.R", 1, 0).connect("C.K:0", "C.K.R:0").parallel("C.K.R", 3);
+        let sketch = sketch.op("A", 0, 1).consistent(0, start).connect("A:0", "C:0");
+        let sketch = sketch.op("C.B", 0, 1).consistent(0, start).connect("C.B:0", "C.K:0");
+        let sketch = sketch.parallel_by("C", "<constantWidth>2</constantWidth>", "Broadcast", "");
+        if is_fed { sketch.connect("C:0", "C.K:0") } else { sketch }
+    };
+    assert_eq!(regions(&broadcast(true)), [Some(0), Some(0), Some(0)]);
+    assert_eq!(regions(&broadcast(false)), [Some(0), Some(0), one]);
 }
