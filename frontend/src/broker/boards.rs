@@ -1,9 +1,8 @@
 //! The boards, one for each namespace, as the mirrors of exports, imports and jobs are.
 //!
 //! An export or import counts while its job is there, is not being deleted, and has the number that the object names;
-//! the object must have the name that follows from its port, and the job must control it. While the job is suspended,
-//! before the generation is committed that has added the object, and while the pod of its PE does not have the port, it
-//! is on the board and matches nothing (rule import-5).
+//! the object must have the name that follows from its port, and the job must control it. Some of what counts is on the
+//! board and matches nothing (rule import-5).
 //!
 //! What somebody writes into an object is taken over by whoever is told of it, which may be the task that polls the
 //! mirrors of all namespaces. It tries a little of what may match, and [`Boards::settle`] the rest, namespace by
@@ -297,14 +296,9 @@ impl Boards {
                 let spec = &object.spec;
                 let is_named = *key.name == *names::export(&spec.job_name, spec.pe_id, spec.port_id);
                 let port = facts::output_port(&object);
-                let of = (&port, Side::Export);
-                let counts = || namespace.counts(object.as_ref(), of, spec.job_id, mirrors, key);
-                let counts = if is_named { counts() } else { Counts::No };
-                if counts == Counts::No {
-                    None
-                } else {
-                    Some((counts, since(&object.metadata), facts::export(&object).ok()?))
-                }
+                let job = namespace.job_of(&*object, &port, spec.job_id, mirrors, key).filter(|_| is_named)?;
+                let (fact, since) = (facts::export(&object).ok()?, since(&object.metadata));
+                Some((namespace.counts(&job, (&port, Side::Export), since, mirrors, key), since, fact))
             });
             let port =
                 found.as_ref().map(|(.., fact)| &fact.port).or_else(|| namespace.exports.get(&key.name)).cloned();
@@ -333,14 +327,9 @@ impl Boards {
                 let spec = &object.spec;
                 let is_named = *key.name == *names::import(&spec.job_name, spec.pe_id, spec.port_id);
                 let port = facts::input_port(&object);
-                let of = (&port, Side::Import);
-                let counts = || namespace.counts(object.as_ref(), of, spec.job_id, mirrors, key);
-                let counts = if is_named { counts() } else { Counts::No };
-                if counts == Counts::No {
-                    None
-                } else {
-                    Some((counts, since(&object.metadata), facts::import(&object).ok()?))
-                }
+                let job = namespace.job_of(&*object, &port, spec.job_id, mirrors, key).filter(|_| is_named)?;
+                let (fact, since) = (facts::import(&object).ok()?, since(&object.metadata));
+                Some((namespace.counts(&job, (&port, Side::Import), since, mirrors, key), since, fact))
             });
             let port =
                 found.as_ref().map(|(.., fact)| &fact.port).or_else(|| namespace.imports.get(&key.name)).cloned();
@@ -397,12 +386,9 @@ impl Boards {
     /// Looks at those ports of a PE that its pod has by now and did not, or the other way round.
     fn look_at_pe(&self, key: &Key) {
         let Some(pe) = pe_of(&key.name) else { return };
-        let changed = self.read(&key.namespace, |namespace| {
-            let is_on_board = namespace.knows(&pe);
-            let element = self.shared.mirrors.processing_elements.get(key).filter(|_| is_on_board);
-            element.map(|element| namespace.changed_by(&pe, &element))
-        });
-        self.look_at(key, changed.flatten().unwrap_or_default());
+        let mirrors = &self.shared.mirrors;
+        let changed = self.read(&key.namespace, |namespace| namespace.changed_by(&pe, mirrors, key));
+        self.look_at(key, changed.unwrap_or_default());
     }
 
     /// Looks at the exports and imports of these ports, beside an object of the namespace.
@@ -433,6 +419,7 @@ impl Boards {
             if let Some(gone) = &gone {
                 namespace.versions.remove(gone);
                 namespace.untold.remove(gone);
+                namespace.texts.forget(gone);
                 touched.remove(gone);
             }
             touched.extend(pe.filter(|_| gone.is_none()));

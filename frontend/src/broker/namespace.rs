@@ -5,7 +5,7 @@
 //! Invariant: whether a namespace is settled can be asked without waiting for anybody who looks at it.
 
 use crate::broker::predecessors::{LeftOut, Predecessors, Side};
-use crate::broker::texts;
+use crate::broker::texts::KnownTexts;
 use crate::mirrors::Mirrors;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::ObjectMeta;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use streams_api::{Job, ProcessingElement, names};
+use streams_api::{Job, names};
 use streams_broker::{Board, Changes, Export, Import, Matched, Pe, Port, TooManyRoutes};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
@@ -31,6 +31,8 @@ pub(super) struct Namespace {
     pub(super) early: BTreeSet<(Port, Side)>,
     /// The generations that have added ports, of those that are not of the first.
     since: BTreeMap<(Port, Side), u64>,
+    /// What PEs say of their ports. Nothing is kept of those that neither export nor import.
+    pub(super) texts: KnownTexts,
     /// Ports that have gone with their jobs.
     pub(super) predecessors: Predecessors,
     /// Numbers of the last changes of the routes of PEs that export or import.
@@ -79,15 +81,12 @@ pub(super) fn since(object: &ObjectMeta) -> u64 {
     added.and_then(|added| added.parse().ok()).unwrap_or_default()
 }
 
-/// What an object has to do with what is known of its namespace.
+/// What comes of an object that counts (rule import-5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counts {
-    /// Nothing.
-    No,
     /// It is there, and matches nothing: its job rests.
     Rests,
-    /// The same, because the generation of its job that has it is not committed, or the pod of its PE does not have the
-    /// port.
+    /// The same: it waits for a commit, or for the pod of its PE.
     IsEarly,
     /// It matches what it matches.
     Meets,
@@ -245,17 +244,22 @@ impl Namespace {
     }
 
     /// The ports of a PE that its pod has by now and did not have, or the other way round. This is asked whenever
-    /// somebody has written anything into the PE, and to look at a port means to read the whole PE: so only those are
-    /// given that have changed.
-    pub(super) fn changed_by(&self, pe: &Pe, element: &ProcessingElement) -> Vec<(Port, Side)> {
-        let Some(committed) = self.jobs.get(&pe.job).and_then(|job| job.generation) else { return Vec::new() };
+    /// somebody has written anything into the PE, so only those are given that have changed.
+    pub(super) fn changed_by(&mut self, pe: &Pe, mirrors: &Mirrors, key: &Key) -> Vec<(Port, Side)> {
+        if !self.knows(pe) {
+            return Vec::new();
+        }
+        // What was read of it before is forgotten, if it has gone.
+        let Some(text) = self.texts.of(pe, key, &mirrors.processing_elements) else { return Vec::new() };
+        let Some(job) = self.jobs.get(&pe.job) else { return Vec::new() };
+        let Some(committed) = job.generation.filter(|_| text.is_of(&job.uid)) else { return Vec::new() };
         let exports = self.board.exports_of(pe).map(|port| (port.clone(), Side::Export));
         let imports = self.board.imports_of(pe).map(|port| (port.clone(), Side::Import));
         let is_other = |of: &(Port, Side)| {
             let since = self.since.get(of).copied().unwrap_or_default();
             let was_early = self.early.contains(of);
             // What is not committed waits for that, whatever the pod has.
-            since <= committed && texts::lacks(element, of.1, of.0.id, since, was_early) != was_early
+            since <= committed && text.lacks(of.1, of.0.id, since, was_early) != was_early
         };
         exports.chain(imports).filter(is_other).collect()
     }
@@ -275,35 +279,45 @@ impl Namespace {
         touched
     }
 
-    /// Whether an object counts: this job controls it, is there, and has the number that the object names; and whether
-    /// it matches anything now. `port`: the one of the object, on this side.
-    pub(super) fn counts<K: kube::Resource>(
+    /// The job of an object that counts: it controls the object, which is there, and has the number that the object
+    /// names.
+    pub(super) fn job_of<K: kube::Resource>(
         &self,
         object: &K,
-        (port, side): (&Port, Side),
+        port: &Port,
         job_id: u64,
         mirrors: &Mirrors,
         key: &Key,
-    ) -> Counts {
-        let Some(counted) = self.jobs.get(&port.pe.job) else { return Counts::No };
-        let Some(job) = mirrors.jobs.get(&key.sibling(&port.pe.job)) else { return Counts::No };
+    ) -> Option<CountedJob> {
+        let counted = self.jobs.get(&port.pe.job)?;
+        let job = mirrors.jobs.get(&key.sibling(&port.pe.job))?;
         let is_there = job.metadata.uid.as_ref() == Some(&counted.uid)
             && is_controlled_by(object.meta(), &*job)
             && job.status.as_ref().and_then(|status| status.job_id) == Some(job_id)
             && object.meta().deletion_timestamp.is_none();
-        let since = since(object.meta());
+        is_there.then(|| counted.clone())
+    }
+
+    /// What comes of the object of this port, which counts, and is put on the board after this. `job`: its job;
+    /// `since`: the generation that has added it.
+    pub(super) fn counts(
+        &mut self,
+        job: &CountedJob,
+        (port, side): (&Port, Side),
+        since: u64,
+        mirrors: &Mirrors,
+        key: &Key,
+    ) -> Counts {
+        let has_waited = self.early.contains(&(port.clone(), side));
         // A PE that is not there has no pod that could be told anything.
-        let is_lacking = || {
-            let element = mirrors.processing_elements.get(&key.sibling(&port.pe.to_string()));
-            let element = element.filter(|element| is_controlled_by(&element.metadata, &*job));
-            let has_waited = self.early.contains(&(port.clone(), side));
-            element.is_some_and(|element| texts::lacks(&element, side, port.id, since, has_waited))
+        let mut is_lacking = || {
+            let element = key.sibling(&port.pe.to_string());
+            let text = self.texts.of(&port.pe, &element, &mirrors.processing_elements);
+            text.is_some_and(|text| text.is_of(&job.uid) && text.lacks(side, port.id, since, has_waited))
         };
-        if !is_there {
-            Counts::No
-        } else if counted.generation.is_none_or(|committed| since > committed) || is_lacking() {
+        if job.generation.is_none_or(|committed| since > committed) || is_lacking() {
             Counts::IsEarly
-        } else if counted.is_suspended {
+        } else if job.is_suspended {
             Counts::Rests
         } else {
             Counts::Meets

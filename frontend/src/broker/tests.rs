@@ -149,10 +149,78 @@ fn a_port_matches_once_the_pod_of_its_pe_has_it() {
                 assert_eq!(followed.told(), ["in-0", "out-0"], "{said}");
             }
             receives = *expected;
-            let changed = followed.boards.namespaces()["n"].lock().changed_by(&Pe { job: of.0.into(), id: 0 }, &pe);
+            let (of, key) = (Pe { job: of.0.into(), id: 0 }, Key::of(&pe));
+            let changed = followed.boards.namespaces()["n"].lock().changed_by(&of, mirrors, &key);
             assert!(changed.is_empty(), "{said}: nothing is looked at twice");
         }
     }
+}
+
+/// However many ports it has, and whoever looks at them.
+#[test]
+fn a_pe_is_read_once_each_time_that_it_has_changed() {
+    const PORTS: u32 = 40;
+    let followed = Followed::new();
+    let mirrors = &followed.mirrors;
+    let job_at = |generation: Option<u64>, is_suspended| {
+        let mut job = job("out", "u1", Some(1));
+        job.status.as_mut().unwrap().generation = generation;
+        job.spec.suspend = is_suspended;
+        mirrors.jobs.insert(job);
+    };
+    let put = |version: u32, ports: std::ops::Range<u32>, since: Option<&str>| {
+        let since = since.map(|since| (names::ANNOTATION_SINCE_GENERATION.to_owned(), since.to_owned()));
+        for port in ports {
+            let name = format!("out-0-{port}");
+            let (mut export, mut import) = (export(&name, "out", "u1", 1), import(&name, "out", "u1", 1));
+            (export.spec.port_id, import.spec.port_id) = (port, port);
+            for meta in [&mut export.metadata, &mut import.metadata] {
+                meta.resource_version = Some(version.to_string());
+                meta.annotations = Some(since.clone().into_iter().collect());
+            }
+            mirrors.exports.insert(export);
+            mirrors.imports.insert(import);
+        }
+    };
+    let pe_at = |generation: u64, ports: u32, runtime_id: &str, launched: Option<&str>| {
+        let mut pe = element(("out", "u1", 1), generation, true, (runtime_id, launched));
+        pe.spec.exported_ports = (0..ports).collect();
+        pe.spec.input_ports = (0..ports).collect();
+        mirrors.processing_elements.insert(pe);
+    };
+    let early_and_reads = || {
+        let shared = std::sync::Arc::clone(&followed.boards.namespaces()["n"]);
+        let namespace = shared.lock();
+        (namespace.early.len(), namespace.texts.reads)
+    };
+    // Of each port there is an export and an import.
+    let (all, added) = (2 * PORTS as usize, PORTS as usize);
+    job_at(None, false);
+    pe_at(0, PORTS, "r0", Some("r0"));
+    put(1, 0..PORTS, None);
+    assert_eq!(early_and_reads(), (all, 0), "nothing is committed");
+    job_at(Some(0), false);
+    assert_eq!(early_and_reads(), (0, 1), "committed");
+    job_at(Some(0), true);
+    job_at(Some(0), false);
+    assert_eq!(early_and_reads(), (0, 1), "suspended for a while");
+    put(2, 0..PORTS, None);
+    assert_eq!(early_and_reads(), (0, 1), "somebody has written the objects");
+    pe_at(0, PORTS, "r0", Some("r0"));
+    assert_eq!(early_and_reads(), (0, 2), "somebody has written the PE");
+    put(3, PORTS..PORTS + PORTS / 2, Some("1"));
+    job_at(Some(1), false);
+    assert_eq!(early_and_reads(), (added, 2), "ports are added");
+    pe_at(1, PORTS + PORTS / 2, "r1", Some("r0"));
+    assert_eq!(early_and_reads(), (added, 3), "the text has them");
+    pe_at(1, PORTS + PORTS / 2, "r1", Some("r1"));
+    assert_eq!(early_and_reads(), (0, 4), "the pod has them");
+    for port in 0..PORTS + PORTS / 2 {
+        let key = Key::new("n", &format!("out-0-{port}"));
+        mirrors.exports.remove(&key);
+        mirrors.imports.remove(&key);
+    }
+    assert!(followed.boards.namespaces()["n"].lock().texts.are_none(), "nothing is kept");
 }
 
 #[test]
