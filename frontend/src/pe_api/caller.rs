@@ -9,15 +9,16 @@ use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::Method;
 use axum::http::header::HOST;
 use axum::http::request::Parts;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, ProcessingElement, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
-use tokio::time::{Instant, sleep, timeout};
+use streams_kubernetes::watch::{Kept, Mirrored};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 /// How long a caller that nobody knows yet may wait until its address is known. The runtime waits a second in all.
 const KNOWN_WITHIN: Duration = Duration::from_millis(500);
@@ -35,6 +36,26 @@ pub(crate) struct Caller {
     pes: Vec<Speaker>,
     /// The job whose consistent regions the host of the request names.
     job_of_host: Option<String>,
+}
+
+/// What the mirrors show of a PE, of its job, and of the pods with an address. What was found by it is so as long as
+/// they show the same.
+struct Sight {
+    job: Option<Kept<Job>>,
+    element: Option<Kept<ProcessingElement>>,
+    pods: Vec<Kept<Pod>>,
+}
+
+impl Sight {
+    fn is_identical(&self, other: &Self) -> bool {
+        are_identical(self.job.as_slice(), other.job.as_slice())
+            && are_identical(self.element.as_slice(), other.element.as_slice())
+            && are_identical(&self.pods, &other.pods)
+    }
+}
+
+fn are_identical<K: Mirrored>(one: &[Kept<K>], other: &[Kept<K>]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.is_identical(other))
 }
 
 /// A PE that may speak for itself and its job.
@@ -191,40 +212,81 @@ impl PeApi {
     /// # Errors
     /// They do not show it in time: there is no such job or PE, or somebody else asks.
     pub(super) async fn own_pe_soon(&self, caller: &Caller, job: &str, pe: u64) -> Result<(Key, u64), Refusal> {
+        self.found_soon(caller, (job, pe), || self.own_pe(caller, job, pe)).await
+    }
+
+    /// What is found of a PE and of the pods with the caller's address, as soon as the mirrors show it. To look means
+    /// to read the PE, which may be large, and anybody can ask. So nobody looks again because of other PEs, which
+    /// change all the time (rule pe-api-4).
+    ///
+    /// # Errors
+    /// It is not found in time.
+    pub(super) async fn found_soon<T>(
+        &self,
+        caller: &Caller,
+        pe: (&str, u64),
+        look: impl Fn() -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
         let (mut addresses, mut elements) = (self.callers.changes(), self.mirrors.processing_elements.changes());
         let mut jobs = self.mirrors.jobs.changes();
-        let known = async {
-            loop {
-                addresses.mark_unchanged();
-                elements.mark_unchanged();
-                jobs.mark_unchanged();
-                if let Ok(known) = self.own_pe(caller, job, pe) {
-                    return known;
-                }
-                let told = tokio::select! {
+        let until = Instant::now() + KNOWN_WITHIN;
+        let mut last: Option<(Sight, Refusal)> = None;
+        loop {
+            addresses.mark_unchanged();
+            elements.mark_unchanged();
+            jobs.mark_unchanged();
+            let sight = self.sight(caller, pe);
+            let refusal = match last.take().filter(|(before, _)| before.is_identical(&sight)) {
+                Some((_, refusal)) => refusal,
+                None => match look() {
+                    Ok(found) => return Ok(found),
+                    Err(refusal) => refusal,
+                },
+            };
+            if Instant::now() >= until {
+                return Err(refusal);
+            }
+            last = Some((sight, refusal));
+            let told = async {
+                tokio::select! {
                     told = addresses.changed() => told,
                     told = elements.changed() => told,
                     told = jobs.changed() => told,
-                };
-                if told.is_err() {
-                    // Nothing changes any more.
-                    pending::<()>().await;
                 }
-                sleep(LOOK_AGAIN).await;
-            }
-        };
-        match timeout(KNOWN_WITHIN, known).await {
-            Ok(known) => Ok(known),
-            Err(_) => self.own_pe(caller, job, pe),
+            };
+            // Nothing changes any more if that fails.
+            let is_told = timeout_at(until, told).await.is_ok_and(|told| told.is_ok());
+            sleep_until(if is_told { until.min(Instant::now() + LOOK_AGAIN) } else { until }).await;
         }
     }
 
-    /// The same, as the mirrors show it now.
+    /// What the mirrors show now of a PE and of the pods with the caller's address. Nothing of it is read.
+    fn sight(&self, caller: &Caller, (job, pe): (&str, u64)) -> Sight {
+        let key = |name: &str| Key::new(&caller.namespace, name);
+        Sight {
+            job: self.mirrors.jobs.kept(&key(job)),
+            element: self.mirrors.processing_elements.kept(&key(&names::processing_element(job, pe))),
+            pods: self.pods_of(caller).iter().filter_map(|pod| self.mirrors.pods.kept(pod)).collect(),
+        }
+    }
+
+    /// The pods of the caller's namespace that have its address now.
+    fn pods_of(&self, caller: &Caller) -> Vec<Key> {
+        let mut pods = self.callers.pods(caller.address);
+        pods.retain(|pod| *pod.namespace == *caller.namespace);
+        pods
+    }
+
+    /// The PE of this number, and the launch count of its pod, as the mirrors show it now.
     fn own_pe(&self, caller: &Caller, job: &str, pe: u64) -> Result<(Key, u64), Refusal> {
         let (key, element) = self.pe(caller, job, pe)?;
-        let pods = self.callers.pods(caller.address);
-        let of_namespace = pods.iter().filter(|pod| *pod.namespace == *caller.namespace);
-        let now = Caller { pes: of_namespace.filter_map(|pod| speaker(self, pod)).collect(), ..caller.clone() };
+        let mut pods = self.pods_of(caller);
+        // The PEs of other pods need not be read.
+        pods.retain(|pod| {
+            let meta = self.mirrors.pods.kept(pod).and_then(|pod| pod.metadata());
+            meta.is_some_and(|meta| is_controlled_by(&meta, &*element))
+        });
+        let now = Caller { pes: pods.iter().filter_map(|pod| speaker(self, pod)).collect(), ..caller.clone() };
         Ok((key, now.speaks_as(job, element.spec.id)?.launch_count))
     }
 

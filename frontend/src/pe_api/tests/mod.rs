@@ -1,6 +1,7 @@
 //! The exchanges with PEs, over a fake API server.
 
 mod bundle_waits;
+mod caller;
 mod endpoints;
 mod regions;
 mod reports;
