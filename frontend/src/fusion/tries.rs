@@ -219,9 +219,9 @@ where
             }
             () = sleep_until(hedge_at.unwrap_or(call.deadline)), if hedge_at.is_some() => {
                 let spare = |asked: &BTreeSet<SocketAddr>| replicas.spare(&call.application, call.lane, asked);
-                let asked = under_way.and(&tries.tried);
-                // One that failed before and has rested since is better than none; but if it was lost, perhaps by this
-                // request, it is left in peace.
+                // Who was lost during the call, perhaps by this request, is left in peace, also when a round is over
+                // and all may be tried again. One that failed otherwise and has rested since is better than none.
+                let asked = under_way.and(tries.tried.iter().chain(&tries.lost));
                 match spare(&asked).or_else(|| spare(&under_way.and(&tries.lost))) {
                     Some(other) => {
                         tracing::debug!(replica = %other.address(), "asking a second replica as well");

@@ -92,16 +92,18 @@ async fn when_the_second_replica_fails_a_third_one_is_asked() {
 
 #[tokio::test]
 async fn replicas_that_are_lost_do_not_end_the_work_of_another_one() {
-    use Behaviour::{Dies, FailsLate, Good, Slow, Slower};
+    use Behaviour::{BusyThenSlower, Dies, FailsLate, Good, Slow, Slower};
     // replicas -> how often each is called, what comes of it
     type Row = (&'static [Behaviour], &'static [usize], fn(&Result<(), FusionError>) -> bool);
-    let table: [Row; 5] = [
+    let table: [Row; 6] = [
         (&[Slow, Dies, Dies], &[1, 1, 1], Result::is_ok),
         // Nobody else is asked any more.
         (&[Slow, Dies, Dies, Good], &[1, 1, 1, 0], Result::is_ok),
         (&[FailsLate, Dies, Dies, Good], &[1, 1, 1, 0], |answer| matches!(answer, Err(FusionError::ReplicasLost(_)))),
         // Nor is one that was lost, even once it has rested.
         (&[Slower, Dies], &[1, 1], Result::is_ok),
+        // Nor in the next round.
+        (&[BusyThenSlower, Dies], &[2, 1], Result::is_ok),
         (&[Dies, Slow, Dies, Good], &[1, 1, 1, 0], Result::is_ok),
     ];
     for (behaviours, expected, is_expected) in table {

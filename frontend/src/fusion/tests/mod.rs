@@ -47,6 +47,8 @@ enum Behaviour {
     Slow,
     /// Answers when a replica that failed has rested.
     Slower,
+    /// Takes a while to say that it is overloaded for a moment. When it is asked again it is slower still.
+    BusyThenSlower,
     /// Cannot answer, and takes longer than a slow one to say so.
     FailsLate,
     /// Is lost as soon as it has a request.
@@ -93,7 +95,11 @@ impl ScriptedReplica {
                 tokio::time::sleep(SLOW).await;
                 Ok(())
             }
-            Behaviour::Slower => {
+            Behaviour::BusyThenSlower if is_first => {
+                tokio::time::sleep(SLOW).await;
+                Err(overloaded(Duration::from_millis(100)))
+            }
+            Behaviour::Slower | Behaviour::BusyThenSlower => {
                 tokio::time::sleep(REST + SLOW).await;
                 Ok(())
             }
