@@ -8,6 +8,7 @@
 use super::children::{NAME_MAX, OBJECT_BYTES};
 use super::places::members;
 use prost::Message;
+use std::collections::BTreeSet;
 use streams_api::condition;
 use streams_proto::fusion::v1::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, Plan, ProcessingElement};
 
@@ -32,11 +33,13 @@ const MILLISECONDS_END: f64 = 9_223_372_036_854_775_808.0;
 /// As much of a name as is said.
 const SAID_MAX: usize = 64;
 
-/// The first thing that does not fit, in words.
-pub(super) fn oversized(plan: &Plan) -> Option<String> {
+/// The first thing that does not fit, in words. `previous`: the plan in force.
+pub(super) fn oversized(plan: &Plan, previous: Option<&Plan>) -> Option<String> {
+    // A long name that a job has had from when it was only cut does not keep it from being resized.
+    let known: BTreeSet<&str> = previous.iter().flat_map(|plan| &plan.host_pools).map(|pool| &*pool.name).collect();
     members(plan)
         .find_map(of_pe)
-        .or_else(|| plan.host_pools.iter().find_map(of_pool))
+        .or_else(|| plan.host_pools.iter().find_map(|pool| of_pool(pool, known.contains(&*pool.name))))
         .or_else(|| plan.parallel_regions.iter().find_map(of_region))
         .or_else(|| plan.consistent_regions.iter().find_map(of_consistent_region))
 }
@@ -107,9 +110,10 @@ fn does_import_fit(import: &Import) -> bool {
         && import.encoded_len() <= OBJECT_BYTES / 2
 }
 
-fn of_pool(HostPool { index, name, size, hosts, tags, .. }: &HostPool) -> Option<String> {
+fn of_pool(HostPool { index, name, size, hosts, tags, .. }: &HostPool, is_known: bool) -> Option<String> {
     let size = || too_great(&format!("the size of host pool {index}, {},", said(name)), (*size)?);
     misnamed("host pool", *index, name)
+        .filter(|_| !is_known)
         .or_else(|| too_great("the index of a host pool", *index))
         .or_else(size)
         .or_else(|| (hosts.len() > ITEMS_MAX).then(|| too_many("hosts", "host pool", *index, ITEMS_MAX)))
@@ -283,7 +287,7 @@ mod tests {
         for (number, (change, expected)) in table.into_iter().enumerate() {
             let mut plan = plan();
             change(&mut plan);
-            let message = oversized(&plan);
+            let message = oversized(&plan, None);
             assert_eq!(message.is_some(), expected.is_some(), "{number}: {message:?}");
             let message = message.unwrap_or_default();
             assert!(message.contains(expected.unwrap_or_default()), "{number}: {message}");
@@ -292,7 +296,33 @@ mod tests {
             plan.parallel_regions.clear();
             plan.consistent_regions.clear();
             pe(&mut plan).set_fate(Fate::Removed);
-            assert_eq!(oversized(&plan), None, "{number}");
+            assert_eq!(oversized(&plan, None), None, "{number}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_has_a_pool_with_a_long_name_is_resized_as_long_as_there_is_none_more() {
+        let with_pools = |names: &[&str], hosts: usize| {
+            let hosts = texts(hosts, 8);
+            let pool = |name: &&str| HostPool { name: (*name).to_owned(), hosts: hosts.clone(), ..HostPool::default() };
+            Plan { host_pools: names.iter().map(pool).collect(), ..Plan::default() }
+        };
+        let [short, longer, longest] = [1_024, 1_025, 1_026].map(long);
+        let (short, longer, longest) = (short.as_str(), longer.as_str(), longest.as_str());
+        // names in force, if the job runs; those of the plan, hosts of each -> part of the message
+        let table = [
+            (None, vec![longer], 1, Some("the name of host pool 0")),
+            (Some(vec![short, longer]), vec![longer, short], 1, None),
+            (Some(vec![longer]), vec![longer, longest], 1, Some("the name of host pool 0")),
+            (Some(vec![short]), vec![longer], 1, Some("the name of host pool 0")),
+            // Nobody has ever had so many.
+            (Some(vec![longer]), vec![longer], 1_025, Some("more than 1024 hosts")),
+        ];
+        for (number, (previous, names, hosts, expected)) in table.into_iter().enumerate() {
+            let previous = previous.map(|names| with_pools(&names, 1));
+            let message = oversized(&with_pools(&names, hosts), previous.as_ref());
+            assert_eq!(message.is_some(), expected.is_some(), "{number}: {message:?}");
+            assert!(message.unwrap_or_default().contains(expected.unwrap_or_default()), "{number}");
         }
     }
 }

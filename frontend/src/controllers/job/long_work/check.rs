@@ -81,7 +81,7 @@ pub(super) fn check(
             warn("HostPoolSizeNotEnforced", format!("host pool {} may have more than its {size} hosts", pool.name));
         }
     }
-    if let Some(message) = oversized(plan) {
+    if let Some(message) = oversized(plan, previous) {
         return Err(WorkError::permanent("TooLarge", message));
     }
     let max_generation_mib = settings.max_generation_mib;
