@@ -41,13 +41,25 @@ fn a_compilation_takes_little_more_than_what_stays_and_a_job_knows_its_size() {
     for name in names {
         let document = std::fs::read(folder.join(format!("{name}.adl"))).unwrap();
         let budget = Budget::default();
-        for (mode, fusion) in [("legacy", FusionOption::Legacy), ("manual(10)", FusionOption::Manual(10))] {
-            let request = Arc::new(Request { job_name: "bench".to_owned(), job_id: 1, fusion, ..Request::default() });
+        for (mode, fusion, given) in [
+            ("legacy", FusionOption::Legacy, 0),
+            ("manual(10)", FusionOption::Manual(10), 0),
+            // Values that are larger than the job.
+            ("legacy, 16 MiB of values", FusionOption::Legacy, 16),
+        ] {
+            let values = || (0..given).map(|number| (format!("value {number}"), "x".repeat(1 << 20)));
+            let request = || Request {
+                job_name: "bench".to_owned(),
+                job_id: 1,
+                fusion: fusion.clone(),
+                submission_values: values().collect(),
+                ..Request::default()
+            };
             let (source, model, _) = counted(|| Source::parse(&document, &budget).unwrap());
             // The ADL and its model are there all the time.
             let around = document.len() + model;
             let start = ALLOCATOR.current_usage();
-            let (job, stays, peak) = counted(|| submit(&source, &request, &budget).unwrap());
+            let (job, stays, peak) = counted(|| submit(&source, &Arc::new(request()), &budget).unwrap());
             let regions = &job.plan().regions;
             let region = &regions[regions.len() / 2].region;
             let widths = [(region.name.clone(), i128::from(region.width) + 1)];

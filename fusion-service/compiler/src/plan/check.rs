@@ -80,7 +80,7 @@ fn stages(
     let source = Source { application: Arc::new(application), digest, bytes: document.len() };
     let mut bindings = Bindings::default();
     if values_coherent {
-        let (bound, problems) = bind_given(&source.application, &request.submission_values);
+        let (bound, problems) = bind_given(&source.application, &request.submission_values, budget)?;
         found.0.extend(problems.into_vec());
         *known = Some(bound.clone());
         bindings = bound;

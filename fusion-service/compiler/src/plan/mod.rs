@@ -243,10 +243,13 @@ impl Compiled {
         &self.source
     }
 
-    /// Bytes of memory that the job takes without its application. Takes time linear in the size of the job.
+    /// Bytes of memory that the job takes without its application, but with everything that its caller gave. Takes time
+    /// linear in the size of the job.
     pub fn weight(&self) -> u64 {
-        let Self { source: _, request: _, bindings: _, elements, writer, plan, automatic_count: _ } = self;
-        let asked = heap::size(elements) + heap::size(writer) + heap::size(plan);
+        let Self { source: _, request, bindings, elements, writer, plan, automatic_count: _ } = self;
+        // Every generation counts the whole request, because the other generations may be dropped first.
+        let given = size_of::<Request>() + heap::size(&**request) + heap::size(bindings);
+        let asked = given + heap::size(elements) + heap::size(writer) + heap::size(plan);
         // An allocator rounds up and keeps books.
         let taken = asked + asked / 8 + size_of::<Self>();
         taken as u64
@@ -275,7 +278,7 @@ pub enum RenderError {
 /// more.
 pub fn submit(source: &Source, request: &Arc<Request>, budget: &Budget) -> Result<Compiled, Error> {
     let fusion = request.fusion.check(request.fusion_type, None)?;
-    let bound = request::BoundRequest::new(source, request)?;
+    let bound = request::BoundRequest::new(source, request, budget)?;
     let topology = bound.expand(source, request.widths.clone(), budget)?;
     let compiled = assemble::from_scratch(bound, topology, &fusion, budget)?;
     compiled.finish(source, request, budget)

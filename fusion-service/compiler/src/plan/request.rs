@@ -5,9 +5,11 @@ use crate::adl;
 use crate::budget::Budget;
 use crate::error::{Error, excerpt};
 use crate::fuser::{AutomaticFusion, Cpus, Fusion, FusionType, Graph, automatic};
+use crate::heap::{self, sorted_map};
 use crate::logical::Application;
-use crate::logical::submission::{Bindings, bind};
+use crate::logical::submission::{Bindings, bind_within};
 use crate::topology::{self, ChannelCount, Configuration, Parameters, RegionsByName, Topology};
+use get_size2::GetSize;
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -36,19 +38,23 @@ impl Source {
 }
 
 /// What a job adds to its application. The same for the whole life of the job.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, GetSize)]
 pub struct Request {
     /// Name of the job, part of every document.
     pub job_name: String,
     /// Number of the job, part of every document and of port labels.
     pub job_id: u64,
     /// How operators are grouped.
+    #[get_size(ignore)]
     pub fusion: FusionOption,
     /// What channels of parallel regions mean for that.
+    #[get_size(ignore)]
     pub fusion_type: FusionType,
     /// Submission-time values by name.
+    #[get_size(size_fn = sorted_map)]
     pub submission_values: BTreeMap<String, String>,
     /// Threading, tracing, directories.
+    #[get_size(size_fn = texts)]
     pub configuration: Configuration,
     /// Widths at submission: pattern of region names -> width, in the order of the job.
     pub widths: Vec<(String, i128)>,
@@ -102,6 +108,12 @@ impl Request {
         }
         hash.finalize().into()
     }
+}
+
+/// Bytes of the texts of a configuration.
+fn texts(configuration: &Configuration) -> usize {
+    let Configuration { threading_model, thread_count, elastic, trace_level: _, data_directory } = configuration;
+    [threading_model, thread_count, elastic, data_directory].map(heap::size).iter().sum()
 }
 
 /// How operators are grouped, as asked for.
@@ -181,8 +193,7 @@ impl CheckedFusion {
 /// A request whose submission-time values are bound.
 pub(super) struct BoundRequest {
     pub(super) bindings: Bindings,
-    pub(super) configuration: Configuration,
-    channel_counts: Vec<(String, ChannelCount)>,
+    request: Arc<Request>,
 }
 
 impl BoundRequest {
@@ -190,15 +201,14 @@ impl BoundRequest {
     ///
     /// # Errors
     ///
-    /// Stage `logical-model`, as for [`crate::logical::submission::bind`].
-    pub(super) fn new(source: &Source, request: &Request) -> Result<Self, Error> {
-        Ok(Self::with_bindings(bind(&source.application, &request.submission_values)?, request))
+    /// Stage `logical-model`, as for [`crate::logical::submission::bind`]. The budget ends.
+    pub(super) fn new(source: &Source, request: &Arc<Request>, budget: &Budget) -> Result<Self, Error> {
+        Ok(Self::with_bindings(bind_within(&source.application, &request.submission_values, budget)?, request))
     }
 
     /// A request whose values have been bound before.
-    pub(super) fn with_bindings(bindings: Bindings, request: &Request) -> Self {
-        let Request { configuration, channel_counts, .. } = request;
-        Self { bindings, configuration: configuration.clone(), channel_counts: channel_counts.clone() }
+    pub(super) fn with_bindings(bindings: Bindings, request: &Arc<Request>) -> Self {
+        Self { bindings, request: Arc::clone(request) }
     }
 
     /// Expands the application for these widths.
@@ -226,7 +236,8 @@ impl BoundRequest {
     }
 
     fn parameters(&self, widths: Vec<(String, i128)>) -> Parameters {
-        let Self { bindings, configuration, channel_counts } = self;
+        let Self { bindings, request } = self;
+        let Request { configuration, channel_counts, .. } = &**request;
         Parameters {
             bindings: bindings.clone(),
             configuration: configuration.clone(),

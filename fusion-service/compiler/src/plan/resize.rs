@@ -108,7 +108,7 @@ pub struct Replay {
 /// As for [`resize`].
 pub fn replay(source: &Source, request: &Arc<Request>, replay: &Replay, budget: &Budget) -> Result<Compiled, Error> {
     let fusion = request.fusion.check(request.fusion_type, None)?;
-    let bound = BoundRequest::new(source, request)?;
+    let bound = BoundRequest::new(source, request, budget)?;
     let before = bound.expand(source, existing(source, &replay.prior_widths), budget)?;
     let fresh = bound.expand(source, existing(source, &replay.current_widths), budget)?;
     find_region(&fresh.regions, &replay.region)?;

@@ -42,7 +42,7 @@ pub fn restore(
     }
     let layout = packed.read(budget)?;
     request.check()?;
-    let bound = BoundRequest::new(source, request)?;
+    let bound = BoundRequest::new(source, request, budget)?;
     let names = region_names(&source.application);
     let widths: Vec<(String, i128)> = (layout.widths.iter())
         .map(|(region, width)| Some(((*names.get(region)?).to_owned(), i128::from(*width))))
