@@ -2,7 +2,7 @@
 
 use super::element::HasAttributes;
 use super::fragments::Fragments;
-use super::hashing_writer::{HashingWriter, StartTag};
+use super::hashing_writer::{Fragment, HashingWriter, StartTag};
 use super::operator;
 use super::operator_fragments::{OperatorFragments, PortFragments};
 use super::size::too_much_text;
@@ -13,7 +13,7 @@ use super::vocabulary::{
     PeInputPorts, PeOutputPort, PeOutputPorts, PePortAttributes, Properties, Property, PropertyBasedImport,
     PropertyValue, StaticConnection, StaticConnections, TracingUpdate, TracingUpdateNumber, Wrapper,
 };
-use crate::budget::Budget;
+use crate::budget::{Budget, Pace};
 use crate::elements::{Elements, Slot};
 use crate::error::{Error, Problem, Stage, excerpt};
 use crate::fuser::{Pe, PeInput, PeOutput};
@@ -101,7 +101,7 @@ pub(super) fn write<const O: bool>(
     for &node in e.members(pe) {
         let before = w.bytes();
         operator::write(w, e, fragments, node)?;
-        pace.steps(u32::try_from((w.bytes() - before) >> 8).unwrap_or(u32::MAX))?;
+        pace.steps(steps(w.bytes() - before))?;
         within(w, most)?;
     }
     w.end(OperInstances);
@@ -110,8 +110,9 @@ pub(super) fn write<const O: bool>(
     inputs.sort_unstable_by_key(|&(id, _)| id);
     let mut peers = Vec::new();
     for &(port, key) in &inputs {
+        let before = w.bytes();
         input_port(w, e, fragments, (id, port), key, &mut peers)?;
-        pace.steps(8)?;
+        pace.steps(8 + steps(w.bytes() - before))?;
         within(w, most)?;
     }
     w.end(PeInputPorts);
@@ -119,19 +120,20 @@ pub(super) fn write<const O: bool>(
     let mut outputs: Vec<(u32, PeOutput, Slot)> = e.output_slots(pe).collect();
     outputs.sort_unstable_by_key(|&(id, _, _)| id);
     for &(port, key, slot) in &outputs {
+        let before = w.bytes();
         output_port(w, e, fragments, (id, port), key, slot)?;
-        pace.steps(2)?;
+        pace.steps(2 + steps(w.bytes() - before))?;
         within(w, most)?;
     }
     w.end(PeOutputPorts);
     w.open(OperDefinitions);
     for &position in &members.definitions {
-        w.fragment(&fragments.definitions[position]);
+        entry(w, &fragments.definitions[position], most, &mut pace)?;
     }
     w.end(OperDefinitions);
     w.open(CustomMetrics);
     for position in members.custom_metrics(application) {
-        w.fragment(&fragments.metrics[position]);
+        entry(w, &fragments.metrics[position], most, &mut pace)?;
     }
     w.end(CustomMetrics);
     w.open(CurrentTracing);
@@ -140,11 +142,30 @@ pub(super) fn write<const O: bool>(
     w.end(CurrentTracing);
     w.fragment(&fragments.toolkits);
     for operator in members.operators {
-        w.fragment(&fragments.capabilities[operator.definition]);
-        w.pass_on()?;
+        entry(w, &fragments.capabilities[operator.definition], most, &mut pace)?;
     }
     w.end(AugmentedPe);
     within(w, most)
+}
+
+/// What the document has of an entry of a table. It may be as long as the ADL, and the document may have it for each of
+/// its operators.
+fn entry<const O: bool>(
+    w: &mut HashingWriter<'_, O>,
+    entry: &Fragment,
+    most: u64,
+    pace: &mut Pace<'_>,
+) -> Result<(), WriteError> {
+    w.fragment(entry);
+    w.pass_on()?;
+    pace.steps(steps(entry.len() as u64))?;
+    within(w, most)
+}
+
+/// Steps of a budget that so many bytes of text count for.
+fn steps(bytes: u64) -> u32 {
+    // A caller adds to it.
+    u32::try_from(bytes >> 8).unwrap_or(u32::MAX / 2)
 }
 
 fn within<const O: bool>(w: &HashingWriter<'_, O>, most: u64) -> Result<(), WriteError> {

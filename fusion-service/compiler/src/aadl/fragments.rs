@@ -16,8 +16,8 @@ use super::vocabulary::{
     HostPools, Libraries, MetricDescription, OperDefinition, PoolHost, PoolTag, PortTupleType, ToolkitMap, ToolkitsMap,
     TupleType, TupleTypes,
 };
-use crate::budget::Budget;
-use crate::error::{Error, excerpt};
+use crate::budget::{Budget, Pace};
+use crate::error::{Error, Problem, excerpt};
 use crate::heap::primary_map;
 use crate::logical::{self, OperatorKind, Runtime};
 use crate::shared::Shared;
@@ -104,11 +104,11 @@ impl JobFragments {
     fn new(topology: &Topology, job_name: &str, job_id: u64, budget: &Budget) -> Result<Self, Error> {
         let application = &*topology.application;
         let whole = |what: &'static str| move |illegal| unwritable(what, illegal);
-        let tuple_contents = application
-            .tuple_types
-            .iter()
-            .map(|t| tuple_type::content(t).map_err(|c| unwritable(&format!("tuple type {}", t.index), c)))
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut tables = Tables { size: FragmentSize::new(&budget.limits), pace: budget.pace() };
+        // Each is here, in the head, and in what ports have.
+        let tuple_contents = tables.entries(&application.tuple_types, 3, |t| {
+            tuple_type::content(t).map_err(|c| unwritable(&format!("tuple type {}", t.index), c))
+        })?;
         let tuple_types = application
             .tuple_types
             .iter()
@@ -139,27 +139,15 @@ impl JobFragments {
         }
         Ok(Self {
             root: root(topology, job_name, job_id).map_err(whole("the job's name or the application's attributes"))?,
-            head: head(topology, &tuple_contents).map_err(whole("a host pool"))?,
+            head: head(topology, &tuple_contents, &mut tables)?,
             toolkits: toolkits(application).map_err(whole("a toolkit"))?,
             tuple_types,
-            definitions: application
-                .definitions
-                .iter()
-                .map(definition)
-                .collect::<Result<_, _>>()
-                .map_err(whole("an operator definition"))?,
-            capabilities: application
-                .definitions
-                .iter()
-                .map(capabilities)
-                .collect::<Result<_, _>>()
-                .map_err(whole("a capability"))?,
-            metrics: application
-                .custom_metrics
-                .iter()
-                .map(metric)
-                .collect::<Result<_, _>>()
-                .map_err(whole("a custom metric"))?,
+            definitions: tables
+                .entries(&application.definitions, 1, |one| definition(one).map_err(whole("an operator definition")))?,
+            capabilities: tables
+                .entries(&application.definitions, 1, |one| capabilities(one).map_err(whole("a capability")))?,
+            metrics: tables
+                .entries(&application.custom_metrics, 1, |one| metric(one).map_err(whole("a custom metric")))?,
             operators,
         })
     }
@@ -172,6 +160,35 @@ impl JobFragments {
     /// Bytes that every document has at least.
     pub(super) fn bytes_per_document(&self) -> u64 {
         (self.root.len() + self.head.len() + self.toolkits.len()) as u64
+    }
+}
+
+/// Counts the fragments of tables while they are made: nothing else bounds how many entries a document has, nor how
+/// long they become when they are escaped.
+struct Tables<'b> {
+    size: FragmentSize,
+    pace: Pace<'b>,
+}
+
+impl Tables<'_> {
+    /// Makes the fragments of a table. Each is kept so many times.
+    fn entries<T>(
+        &mut self,
+        table: &[T],
+        times: usize,
+        make: impl Fn(&T) -> Result<Fragment, Problem>,
+    ) -> Result<Vec<Fragment>, Error> {
+        let fragments = table.iter().map(|entry| {
+            let fragment = make(entry)?;
+            self.add(times * fragment.len())?;
+            Ok(fragment)
+        });
+        fragments.collect()
+    }
+
+    fn add(&mut self, bytes: usize) -> Result<(), Error> {
+        self.pace.steps(1 + u32::try_from(bytes / 1024).unwrap_or(u32::MAX / 2))?;
+        Ok(self.size.add(bytes)?)
     }
 }
 
@@ -206,12 +223,18 @@ fn root(topology: &Topology, job_name: &str, job_id: u64) -> Result<Fragment, ch
 }
 
 /// Children of the root that come first and are the same everywhere (rule aadl-6).
-fn head(topology: &Topology, tuple_contents: &[Fragment]) -> Result<Fragment, char> {
-    Fragment::new(|w| {
+fn head(topology: &Topology, tuple_contents: &[Fragment], tables: &mut Tables<'_>) -> Result<Fragment, Error> {
+    let mut counted = Ok(());
+    let head = Fragment::new(|w| {
         w.fixed(Libraries);
         w.open(HostPools);
         for pool in &topology.host_pools {
+            let before = w.bytes();
             host_pool(w, pool);
+            counted = tables.add((w.bytes() - before) as usize);
+            if counted.is_err() {
+                return;
+            }
         }
         w.end(HostPools);
         w.open(TupleTypes);
@@ -222,7 +245,9 @@ fn head(topology: &Topology, tuple_contents: &[Fragment]) -> Result<Fragment, ch
         }
         w.end(TupleTypes);
         w.fixed(EnvironmentVariables);
-    })
+    });
+    counted?;
+    Ok(head.map_err(|illegal| unwritable("a host pool", illegal))?)
 }
 
 /// `hostpool` (rule aadl-9).
