@@ -146,7 +146,7 @@ pub(super) fn fill(
         host_bindings,
         containers: PrimaryMap::new(),
         home,
-        waiting: WorkList::new(&order, rules, class),
+        waiting: WorkList::new(&order, rules, class, budget)?,
         frontier: Frontier::new(units),
         frontier_of: None,
         available: BTreeSet::new(),

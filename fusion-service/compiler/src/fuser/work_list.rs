@@ -7,6 +7,8 @@
 
 use super::rules::{EqualityClass, Kind, PeProfile, Rules};
 use super::units::Unit;
+use crate::budget::Budget;
+use crate::error::Error;
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -49,7 +51,16 @@ pub(super) struct WorkList {
 
 impl WorkList {
     /// A work list of `units`, in this order.
-    pub(super) fn new(units: &[Unit], rules: &Rules, class: impl Fn(Unit) -> UnitClass) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    pub(super) fn new(
+        units: &[Unit],
+        rules: &Rules,
+        class: impl Fn(Unit) -> UnitClass,
+        budget: &Budget,
+    ) -> Result<Self, Error> {
         let class_of_unit: Vec<UnitClass> = units.iter().map(|&unit| class(unit)).collect();
         let mut classes: Vec<UnitClass> = class_of_unit.clone();
         classes.sort_unstable();
@@ -69,17 +80,21 @@ impl WorkList {
             lane_of[unit] = lanes.binary_search_values_by_key(&key, |&lane| lane).unwrap_or_else(|lane| lane);
         }
         let mut lanes_alike: PrimaryMap<EqualityClass, Vec<LaneGroup>> = (0..rules.alike).map(|_| Vec::new()).collect();
+        // Where the lanes of these constraints are: there may be as many groups as units.
+        let mut positions: HashMap<(EqualityClass, Box<[u32]>), usize> = HashMap::new();
+        let mut pace = budget.pace();
         for (lane, (_, kind)) in &lanes {
             let member = &rules.unit_traits[*kind];
+            pace.steps(1 + u32::try_from(member.agreed.len()).unwrap_or(u32::MAX / 2))?;
             let Some(alike) = member.alike else { continue };
             let constraints: Box<[u32]> = member.agreed.iter().map(|(constraint, _)| *constraint).collect();
-            let shapes = &mut lanes_alike[alike];
-            let position = shapes.iter().position(|shape| shape.constraints == constraints).unwrap_or_else(|| {
-                shapes.push(LaneGroup { constraints, lanes: HashMap::new() });
-                shapes.len() - 1
+            let groups = &mut lanes_alike[alike];
+            let position = *positions.entry((alike, constraints.clone())).or_insert_with(|| {
+                groups.push(LaneGroup { constraints, lanes: HashMap::new() });
+                groups.len() - 1
             });
             let values = member.agreed.iter().map(|(_, value)| *value).collect();
-            shapes[position].lanes.entry(values).or_default().push(lane);
+            groups[position].lanes.entry(values).or_default().push(lane);
         }
         let total = rules.kind_of.len();
         let mut waiting = Self {
@@ -98,7 +113,7 @@ impl WorkList {
         for &unit in units.iter().rev() {
             waiting.push_front(unit);
         }
-        waiting
+        Ok(waiting)
     }
 
     /// Number of waiting units.
