@@ -20,7 +20,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use streams_process::http2::Clock;
+use streams_process::http2::{Clock, PIECE};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -28,8 +28,6 @@ use tonic::{Code, Status};
 
 /// How long after its deadline a caller may still read its answer.
 const LATE: Duration = Duration::from_secs(2);
-/// Most bytes that are passed on at once: a caller who reads so few in time is not too slow.
-const PIECE: usize = 64 << 10;
 
 /// What an answer holds until it is read.
 pub(crate) struct Held {
@@ -158,6 +156,7 @@ impl<O: Observer> http_body::Body for AnswerBody<O> {
                 }
             }
         }
+        // Not more than the transport takes at once: it asks again when that was read, and only then it is known.
         let piece = held.rest.split_to(held.rest.len().min(PIECE));
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
@@ -167,5 +166,33 @@ impl<O: Observer> http_body::Body for AnswerBody<O> {
             Some(held) => held.rest.is_empty() && held.body.is_end_stream(),
             None => self.told,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    struct Unobserved;
+
+    impl Observer for Unobserved {
+        fn note(&mut self, _: &HeaderMap) {}
+
+        fn fail(&mut self, _: Code) {}
+    }
+
+    /// A caller who reads a piece in time is not too slow, so a larger one must not be on its way.
+    #[tokio::test]
+    async fn an_answer_is_given_out_in_pieces_of_the_transport() {
+        let held = Held::new(Body::new("x".repeat(3 * PIECE + 1)), None, None);
+        let patience = Patience { deadline: None, stall: Duration::from_secs(30) };
+        let mut body = AnswerBody::new(held, patience, CancellationToken::new(), Unobserved);
+        let mut pieces = Vec::new();
+        while let Some(frame) = poll_fn(|context| http_body::Body::poll_frame(Pin::new(&mut body), context)).await {
+            pieces.push(frame.unwrap().into_data().unwrap().len());
+        }
+        assert_eq!(pieces, [PIECE, PIECE, PIECE, 1]);
+        assert_eq!(PIECE, 32 << 10, "as rule service-29 says");
     }
 }

@@ -20,8 +20,9 @@ use std::task::{Context, Poll};
 use tonic::Status;
 use tonic::body::Body;
 
-/// Most bytes of a piece. The transport needs more than one for frames as large as callers want them.
-pub(super) const PIECE: usize = 32 << 10;
+/// Most bytes of a piece, and so the least that a caller has to read in time. The transport needs more than one for
+/// frames as large as callers want them.
+pub const PIECE: usize = 32 << 10;
 
 /// Lets the answer that has these extensions hold something more until it was sent, or nobody reads it any more.
 pub fn hold(extensions: &mut Extensions, held: impl Send + Sync + 'static) {

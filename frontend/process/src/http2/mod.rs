@@ -24,7 +24,7 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-pub use answer::hold;
+pub use answer::{PIECE, hold};
 pub use clock::Clock;
 
 use answer::Answer;
