@@ -182,7 +182,8 @@ impl CauseNames<'_> {
     }
 
     fn region(&self, index: u64) -> Option<String> {
-        let region = self.topology.regions.iter().find(|region| region.index == index)?;
-        Some(excerpt(&region.name))
+        let regions = &self.topology.regions;
+        let position = regions.binary_search_by_key(&index, |region| region.index).ok()?;
+        regions.get(position).map(|region| excerpt(&region.name))
     }
 }

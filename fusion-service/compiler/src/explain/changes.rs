@@ -285,7 +285,8 @@ fn value<'k>(key: &'k [(&'static str, String)], name: &str) -> Option<&'k str> {
 }
 
 fn region(index: &str, topology: &Topology) -> String {
-    let found = topology.regions.iter().find(|region| region.index.to_string() == index);
+    let position = |index: u64| topology.regions.binary_search_by_key(&index, |region| region.index).ok();
+    let found = index.parse().ok().and_then(position).and_then(|position| topology.regions.get(position));
     found.map_or_else(|| index.to_owned(), |region| excerpt(&region.name))
 }
 

@@ -92,7 +92,7 @@ impl Assembled<'_> {
                     let begun = AtomicBool::new(false);
                     budget.share(&|may_go_on| {
                         if !begun.swap(true, Ordering::Relaxed) {
-                            let _ = needs.set(self.consistent_regions_and_needs(&budget.limits));
+                            let _ = needs.set(self.consistent_regions_and_needs(budget));
                         }
                         measuring.work(may_go_on);
                     });
@@ -101,7 +101,7 @@ impl Assembled<'_> {
             };
             Ok((writer, measures))
         });
-        let needs = needs.into_inner().unwrap_or_else(|| self.consistent_regions_and_needs(&budget.limits));
+        let needs = needs.into_inner().unwrap_or_else(|| self.consistent_regions_and_needs(budget));
         let mut problems = Problems::default();
         match problems.keep(measured)? {
             Some((writer, measures)) => self.complete(source, request, writer, &measures, needs?, budget),
@@ -113,10 +113,10 @@ impl Assembled<'_> {
     }
 
     /// The parts of the plan besides the documents: consistent regions, and what the pods of PEs need.
-    fn consistent_regions_and_needs(&self, limits: &Limits) -> Result<ConsistentRegionsAndNeeds, Error> {
+    fn consistent_regions_and_needs(&self, budget: &Budget) -> Result<ConsistentRegionsAndNeeds, Error> {
         let mut problems = Problems::default();
-        let regions = problems.keep(consistent::consistent_regions(&self.elements, &self.bound.bindings))?;
-        let needs = problems.keep(pod_needs(&self.elements, &self.prior.open(&self.elements), limits))?;
+        let regions = problems.keep(consistent::consistent_regions(&self.elements, &self.bound.bindings, budget))?;
+        let needs = problems.keep(pod_needs(&self.elements, &self.prior.open(&self.elements), budget))?;
         problems.into_result()?;
         Ok((regions.unwrap_or_default(), needs.unwrap_or_default()))
     }
@@ -130,7 +130,7 @@ impl Assembled<'_> {
         measures: &[Measure],
         budget: &Budget,
     ) -> Result<Compiled, Error> {
-        let needs = self.consistent_regions_and_needs(&budget.limits)?;
+        let needs = self.consistent_regions_and_needs(budget)?;
         self.complete(source, request, writer, measures, needs, budget)
     }
 
@@ -147,7 +147,7 @@ impl Assembled<'_> {
         let unchanged = |position| prior.job().and_then(|predecessor| predecessor.unchanged(position));
         let mut list = processing_elements(&elements, unchanged, measures, needs, budget)?;
         let topology = Arc::clone(elements.topology());
-        let change = prior.change(&elements, &mut list);
+        let change = prior.change(&elements, &mut list, budget)?;
         check_texts(&topology, &consistent_regions, change.as_ref(), &budget.limits)?;
         let plan = Plan {
             compiler: COMPILER.to_owned(),

@@ -4,11 +4,11 @@ use super::element::{Fate, PlannedElement};
 use super::reason::Reason;
 use super::{COMPILER, Compiled, RemovedElement, ResizeChange};
 use crate::aadl::{self, Measure};
-use crate::budget::Budget;
+use crate::budget::{Budget, Pace};
 use crate::elements::{Elements, Unchanged};
 use crate::error::Error;
 use crate::fuser::Pe;
-use crate::topology::{ChangedOperatorNames, ChangedOperators, Generations};
+use crate::topology::{ChangedOperatorNames, ChangedOperators, Generations, IgnoredCounts};
 use std::collections::BTreeSet;
 
 /// What a compilation starts from.
@@ -79,8 +79,17 @@ impl<'b> Prior<'b> {
 
     /// Sets the fate and the reason of each PE in `list`, which has them by ascending id. Unchanged PEs have theirs
     /// already. Returns nothing if there was no generation before.
-    pub(super) fn change(&self, now: &Elements, list: &mut [PlannedElement]) -> Option<ResizeChange> {
-        match self {
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    pub(super) fn change(
+        &self,
+        now: &Elements,
+        list: &mut [PlannedElement],
+        budget: &Budget,
+    ) -> Result<Option<ResizeChange>, Error> {
+        Ok(match self {
             Self::None => None,
             Self::Ids(ids, difference) => {
                 let removed = change_of_ids(ids, list);
@@ -88,11 +97,11 @@ impl<'b> Prior<'b> {
             }
             Self::Job(predecessor) => {
                 let Predecessor { generations, changes, .. } = predecessor;
-                let removed = change_of_job(predecessor, now, list);
+                let removed = change_of_job(predecessor, now, list, budget)?;
                 let operators = changes.names(generations.before(), generations.now());
                 Some(ResizeChange { operators, removed, closed: Vec::new() })
             }
-        }
+        })
     }
 }
 
@@ -107,8 +116,15 @@ fn change_of_ids(ids: &BTreeSet<u64>, list: &mut [PlannedElement]) -> Vec<Remove
 }
 
 /// Compares the documents of PEs that are not unchanged. Returns the removed PEs.
-fn change_of_job(predecessor: &Predecessor<'_>, now: &Elements, list: &mut [PlannedElement]) -> Vec<RemovedElement> {
+fn change_of_job(
+    predecessor: &Predecessor<'_>,
+    now: &Elements,
+    list: &mut [PlannedElement],
+    budget: &Budget,
+) -> Result<Vec<RemovedElement>, Error> {
     let before = predecessor.job;
+    let mut pace = budget.pace();
+    let ignored = IgnoredCounts::new(&now.topology().regions);
     let recorded = &before.plan.elements;
     for (position, element) in list.iter_mut().enumerate() {
         if predecessor.unchanged.get(position).is_some() {
@@ -129,25 +145,33 @@ fn change_of_job(predecessor: &Predecessor<'_>, now: &Elements, list: &mut [Plan
             Fate::KeptUnobservable
         };
         if element.fate == Fate::Restarted {
-            element.reason = Reason::of_restarted(before, now, element.id).map(Box::new);
+            element.reason = Reason::of_restarted(before, now, element.id, &ignored, &mut pace)?.map(Box::new);
         }
     }
-    removed(before, now, list)
+    removed(before, now, list, &mut pace)
 }
 
 /// PEs of the generation before that do not exist any more, ascending id.
-fn removed(before: &Compiled, now: &Elements, list: &[PlannedElement]) -> Vec<RemovedElement> {
+fn removed(
+    before: &Compiled,
+    now: &Elements,
+    list: &[PlannedElement],
+    pace: &mut Pace<'_>,
+) -> Result<Vec<RemovedElement>, Error> {
     // Both ascend.
     let mut present = list.iter().map(|element| element.id).peekable();
     let is_gone = |element: &&PlannedElement| {
         while present.next_if(|id| *id < element.id).is_some() {}
         present.next_if(|id| *id == element.id).is_none()
     };
-    let gone = |element: &PlannedElement| RemovedElement {
-        id: element.id,
-        content_id: element.content_id,
-        runtime_id: element.runtime_id,
-        reason: Reason::of_removed(before, now, element.id),
+    let gone = |element: &PlannedElement| {
+        pace.steps(u32::try_from(8 * element.operators.len()).unwrap_or(u32::MAX))?;
+        Ok(RemovedElement {
+            id: element.id,
+            content_id: element.content_id,
+            runtime_id: element.runtime_id,
+            reason: Reason::of_removed(before, now, element.id),
+        })
     };
     before.plan().elements.iter().filter(is_gone).map(gone).collect()
 }

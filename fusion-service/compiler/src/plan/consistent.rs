@@ -1,12 +1,14 @@
 //! Consistent regions of a plan: what the runtime's controller of consistent regions needs (rule element-19).
 
+use crate::budget::{Budget, Pace};
 use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::logical::submission::Bindings;
 use crate::logical::{Annotation, OperatorId};
 use crate::topology::Topology;
 use get_size2::GetSize;
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A consistent region.
 #[derive(Clone, Debug, PartialEq, GetSize)]
@@ -75,12 +77,16 @@ pub struct RegionMember {
 pub(super) fn consistent_regions(
     elements: &Elements,
     bindings: &Bindings,
+    budget: &Budget,
 ) -> Result<Vec<PlannedConsistentRegion>, Error> {
     let topology = elements.topology();
     let mut problems = Problems::default();
+    let mut pace = budget.pace();
+    let mut declarations = Declarations { topology, bindings, known: BTreeMap::new(), settings: BTreeMap::new() };
     let mut regions = Vec::with_capacity(topology.consistent_regions.len());
     for region in &topology.consistent_regions {
-        match DeclaredSettings::find(topology, region.declaration, region.logical_index, bindings) {
+        pace.steps(u32::try_from(region.members.len()).unwrap_or(u32::MAX))?;
+        match declarations.settings(region.declaration, region.logical_index, &mut pace)? {
             Ok(declaration) => {
                 let pe_ids: BTreeSet<u64> =
                     region.members.iter().map(|(node, _, _)| elements.id(elements.partition().pe(*node))).collect();
@@ -100,10 +106,72 @@ pub(super) fn consistent_regions(
                     members: region.members.iter().map(member).collect(),
                 });
             }
-            Err(declared) => problems.extend(declared),
+            // All regions of a declaration have the same.
+            Err(declared) => problems.extend(declared.iter().cloned()),
         }
     }
     problems.into_result().map(|()| regions)
+}
+
+/// What an annotation declares, or what is wrong with it.
+type Declared = Result<DeclaredSettings, Vec<Problem>>;
+
+/// Declarations of consistent regions. Channels have regions of their own of one declaration, and the composite that
+/// declares it may have any number of annotations. So these are gone through once, and each declaration is read once.
+struct Declarations<'t> {
+    topology: &'t Topology,
+    bindings: &'t Bindings,
+    /// Annotations that declare regions, by composite and index.
+    known: BTreeMap<OperatorId, BTreeMap<u64, &'t Annotation>>,
+    settings: BTreeMap<(Option<OperatorId>, u64), Declared>,
+}
+
+impl<'t> Declarations<'t> {
+    /// The settings of the regions with this index, which this composite declares.
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    fn settings(
+        &mut self,
+        composite: Option<OperatorId>,
+        logical_index: u64,
+        pace: &mut Pace<'_>,
+    ) -> Result<&Declared, Error> {
+        let annotation = match composite {
+            Some(composite) => self.of(composite, pace)?.get(&logical_index).copied(),
+            None => None,
+        };
+        Ok(match self.settings.entry((composite, logical_index)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                unknown.insert(DeclaredSettings::read(annotation, logical_index, self.bindings, pace)?)
+            }
+        })
+    }
+
+    /// What a composite declares. Of several annotations of an index, the first counts.
+    fn of(&mut self, composite: OperatorId, pace: &mut Pace<'_>) -> Result<&BTreeMap<u64, &'t Annotation>, Error> {
+        Ok(match self.known.entry(composite) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let topology: &'t Topology = self.topology;
+                let written = topology.application.operators.get(composite);
+                let mut declared = BTreeMap::new();
+                for annotation in written.into_iter().flat_map(|written| &written.annotations) {
+                    pace.step()?;
+                    if annotation.tag != "consistentRegion" {
+                        continue;
+                    }
+                    let index = value(annotation, "index", self.bindings, pace)?;
+                    if let Some(index) = index.and_then(|text| text.parse::<u64>().ok()) {
+                        declared.entry(index).or_insert(annotation);
+                    }
+                }
+                unknown.insert(declared)
+            }
+        })
+    }
 }
 
 struct DeclaredSettings {
@@ -114,59 +182,68 @@ struct DeclaredSettings {
 }
 
 impl DeclaredSettings {
-    fn find(
-        topology: &Topology,
-        composite: Option<OperatorId>,
+    /// Reads an annotation; of a repeated key the last value counts.
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    fn read(
+        annotation: Option<&Annotation>,
         logical_index: u64,
         bindings: &Bindings,
-    ) -> Result<Self, Vec<Problem>> {
+        pace: &mut Pace<'_>,
+    ) -> Result<Declared, Error> {
         let mut problems = Vec::new();
         let problem = |what: &str| {
             let message = format!("consistent region {logical_index}: {what}");
             Problem::new(Stage::ConsistentRegions, message)
         };
-        let written = composite.and_then(|composite| topology.application.operators.get(composite));
-        let values = |annotation: &Annotation, key: &str| value(annotation, key, bindings);
-        let annotation = written
-            .and_then(|composite| {
-                composite.annotations.iter().find(|annotation| {
-                    let index = values(annotation, "index").and_then(|text| text.parse::<u64>().ok());
-                    annotation.tag == "consistentRegion" && index == Some(logical_index)
-                })
-            })
-            .ok_or_else(|| vec![problem("nothing declares it")])?;
-        let mut required = |key: &'static str, is_number: fn(&str) -> bool| {
-            let what = match values(annotation, key) {
+        let Some(annotation) = annotation else { return Ok(Err(vec![problem("nothing declares it")])) };
+        let mut required = |key: &'static str, is_number: fn(&str) -> bool, pace: &mut Pace<'_>| {
+            let what = match value(annotation, key, bindings, pace)? {
                 None => format!("{key} is missing"),
-                Some(text) if !is_number(text.trim()) => format!("{key} \"{}\" is no number", excerpt(&text)),
-                Some(text) => return text,
+                Some(text) if !is_number(text.trim()) => format!("{key} \"{}\" is no number", excerpt(text)),
+                Some(text) => return Ok(text.trim()),
             };
             problems.push(problem(&what).at(annotation.place));
-            String::new()
+            Ok::<_, Error>("")
         };
-        let attempts = required("maxConsecutiveResetAttempts", |text| text.parse::<u32>().is_ok());
-        let mut seconds = |key: &'static str| -> f64 {
-            let text = required(key, |text| text.parse().is_ok_and(f64::is_finite));
-            text.trim().parse().unwrap_or_default()
+        let attempts = required("maxConsecutiveResetAttempts", |text| text.parse::<u32>().is_ok(), pace)?;
+        let mut seconds = |key: &'static str, pace: &mut Pace<'_>| -> Result<f64, Error> {
+            let text = required(key, |text| text.parse().is_ok_and(f64::is_finite), pace)?;
+            Ok(text.parse().unwrap_or_default())
         };
         let declaration = Self {
-            trigger: match values(annotation, "trigger").as_deref() {
-                Some("periodic") => Trigger::Periodic(seconds("period")),
+            trigger: match value(annotation, "trigger", bindings, pace)? {
+                Some("periodic") => Trigger::Periodic(seconds("period", pace)?),
                 _ => Trigger::OperatorDriven,
             },
-            drain_timeout: seconds("drainTimeout"),
-            reset_timeout: seconds("resetTimeout"),
-            attempts: attempts.trim().parse().unwrap_or_default(),
+            drain_timeout: seconds("drainTimeout", pace)?,
+            reset_timeout: seconds("resetTimeout", pace)?,
+            attempts: attempts.parse().unwrap_or_default(),
         };
-        if problems.is_empty() { Ok(declaration) } else { Err(problems) }
+        Ok(if problems.is_empty() { Ok(declaration) } else { Err(problems) })
     }
 }
 
 /// The value of an annotation's key; of a repeated key the last one.
-fn value(annotation: &Annotation, key: &str, bindings: &Bindings) -> Option<String> {
-    let (_, text) = annotation.values.iter().rev().find(|(name, _)| name == key)?;
-    match text.submission_value {
-        None => Some(text.literal.clone()),
-        Some(index) => bindings.literal(index).unquoted().map(str::to_owned),
-    }
+///
+/// # Errors
+///
+/// The budget ends: annotations may have many values, and many annotations the same long submission-time value.
+fn value<'t>(
+    annotation: &'t Annotation,
+    key: &str,
+    bindings: &'t Bindings,
+    pace: &mut Pace<'_>,
+) -> Result<Option<&'t str>, Error> {
+    pace.steps(u32::try_from(annotation.values.len()).unwrap_or(u32::MAX))?;
+    let Some((_, text)) = annotation.values.iter().rev().find(|(name, _)| name == key) else { return Ok(None) };
+    let text = match text.submission_value {
+        None => Some(text.literal.as_str()),
+        Some(index) => bindings.literal(index).unquoted(),
+    };
+    // Whoever asks reads a number of as many digits.
+    pace.steps(text.map_or(0, |text| u32::try_from(text.len() >> 5).unwrap_or(u32::MAX)))?;
+    Ok(text)
 }

@@ -4,7 +4,7 @@ use super::placement::{self, Placement};
 use super::plan_texts::{PlanTexts, bytes_of, bytes_of_export, bytes_of_imports};
 use super::reason::Reason;
 use crate::aadl::Measure;
-use crate::budget::{Budget, Limits};
+use crate::budget::{Budget, Pace};
 use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::fuser::{Pe, PeInput, PeOutput};
@@ -14,7 +14,8 @@ use crate::shared::Shared;
 use crate::topology::{EvaluatedExport, EvaluatedImports, PhysicalOperator, Via};
 use get_size2::GetSize;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Deref;
 
 /// A PE of a plan: its document, and what the plan does to it.
@@ -155,13 +156,15 @@ pub(super) struct PodNeeds {
 ///
 /// Stages `host-placement` and `host-pool-location`: operators of a PE have different placements. Stage `aadl`:
 /// operators of a PE ask for different values of an environment variable. Stage `topology`: the texts are too many.
-pub(super) fn pod_needs(elements: &Elements, pes: &[Pe], limits: &Limits) -> Result<Vec<PodNeeds>, Error> {
+pub(super) fn pod_needs(elements: &Elements, pes: &[Pe], budget: &Budget) -> Result<Vec<PodNeeds>, Error> {
     let mut problems = Problems::default();
-    let mut texts = PlanTexts::new(limits);
-    let placements = problems.keep(placement::placements(elements, pes, &mut texts))?.unwrap_or_default();
-    let environments = pes.iter().map(|&pe| environment(elements, pe, &mut texts, &mut problems));
-    let environments = environments.collect::<Result<Vec<_>, Problem>>();
-    let environments = problems.keep(environments.map_err(Error::from))?.unwrap_or_default();
+    let mut texts = PlanTexts::new(&budget.limits);
+    let mut pace = budget.pace();
+    let placements = problems.keep(placement::placements(elements, pes, &mut texts, &mut pace))?.unwrap_or_default();
+    let mut variables = Variables { elements, known: HashMap::new() };
+    let environments = pes.iter().map(|&pe| variables.environment(pe, &mut texts, &mut problems, &mut pace));
+    let environments = environments.collect::<Result<Vec<_>, Error>>();
+    let environments = problems.keep(environments)?.unwrap_or_default();
     problems.into_result()?;
     let needs = |(placement, environment)| PodNeeds { placement, environment };
     Ok(placements.into_iter().zip(environments).map(needs).collect())
@@ -284,38 +287,78 @@ fn bytes_of_streams(elements: &Elements, pe: Pe) -> u64 {
     imports.map(bytes_of_imports).chain(exports).sum()
 }
 
-/// Variables of all operators of a PE (rule element-18).
-fn environment(
-    elements: &Elements,
-    pe: Pe,
-    texts: &mut PlanTexts,
-    problems: &mut Problems,
-) -> Result<BTreeMap<String, String>, Problem> {
-    let topology = elements.topology();
-    let mut environment: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
-    // All channels of an operator ask for the same.
-    let mut seen: BTreeSet<OperatorId> = BTreeSet::new();
-    for &node in elements.members(pe) {
-        let operator = &topology.operators[node];
-        let Some(primitive) = operator.primitive(&topology.application) else { continue };
-        if primitive.environment.is_empty() || !seen.insert(operator.logical) {
-            continue;
-        }
-        for (name, value) in &primitive.environment {
-            let (known, by) = environment.entry(name).or_insert((value, &operator.name));
-            if known != value {
-                let message = format!(
-                    "PE {}: operators {} and {} ask for different values of the environment variable {}",
-                    elements.id(pe),
-                    excerpt(by),
-                    excerpt(&operator.name),
-                    excerpt(name)
-                );
-                let place = topology.application.operators[operator.logical].place;
-                problems.push(Problem::new(Stage::Aadl, message).at(place));
+/// The environment variables that operators ask for, each pair of name and value once. An operator may write them any
+/// number of times, and there may be a PE for each of its channels.
+struct Variables<'t> {
+    elements: &'t Elements,
+    known: HashMap<OperatorId, Vec<(&'t str, &'t str)>>,
+}
+
+impl<'t> Variables<'t> {
+    /// Variables of all operators of a PE (rule element-18).
+    ///
+    /// # Errors
+    ///
+    /// Stage `topology`: the texts are too many. The budget ends.
+    fn environment(
+        &mut self,
+        pe: Pe,
+        texts: &mut PlanTexts,
+        problems: &mut Problems,
+        pace: &mut Pace<'_>,
+    ) -> Result<BTreeMap<String, String>, Error> {
+        let elements = self.elements;
+        let topology = elements.topology();
+        let mut environment: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
+        // All channels of an operator ask for the same.
+        let mut seen: BTreeSet<OperatorId> = BTreeSet::new();
+        for &node in elements.members(pe) {
+            pace.step()?;
+            let operator = &topology.operators[node];
+            let Some(primitive) = operator.primitive(&topology.application) else { continue };
+            if primitive.environment.is_empty() || !seen.insert(operator.logical) {
+                continue;
+            }
+            for &(name, value) in self.of(operator.logical, &primitive.environment, pace)? {
+                pace.step()?;
+                let (known, by) = environment.entry(name).or_insert((value, &operator.name));
+                if *known != value && !problems.is_full() {
+                    let message = format!(
+                        "PE {}: operators {} and {} ask for different values of the environment variable {}",
+                        elements.id(pe),
+                        excerpt(by),
+                        excerpt(&operator.name),
+                        excerpt(name)
+                    );
+                    let place = topology.application.operators[operator.logical].place;
+                    problems.push(Problem::new(Stage::Aadl, message).at(place));
+                }
             }
         }
+        texts.add(bytes_of(environment.iter().flat_map(|(name, (value, _))| [*name, *value])))?;
+        Ok(environment.into_iter().map(|(name, (value, _))| (name.to_owned(), value.to_owned())).collect())
     }
-    texts.add(bytes_of(environment.iter().flat_map(|(name, (value, _))| [*name, *value])))?;
-    Ok(environment.into_iter().map(|(name, (value, _))| (name.to_owned(), value.to_owned())).collect())
+
+    /// The variables that an operator has `written`, in their order.
+    fn of(
+        &mut self,
+        operator: OperatorId,
+        written: &'t [(String, String)],
+        pace: &mut Pace<'_>,
+    ) -> Result<&[(&'t str, &'t str)], Error> {
+        Ok(match self.known.entry(operator) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let mut seen = HashSet::new();
+                let mut variables = Vec::new();
+                for (name, value) in written {
+                    pace.steps(1 + u32::try_from(value.len() >> 8).unwrap_or(u32::MAX / 2))?;
+                    if seen.insert((name.as_str(), value.as_str())) {
+                        variables.push((name.as_str(), value.as_str()));
+                    }
+                }
+                unknown.insert(variables)
+            }
+        })
+    }
 }

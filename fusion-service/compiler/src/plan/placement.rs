@@ -1,14 +1,15 @@
 //! Where the pod of a PE may run, from the placement of its operators (rule element-17).
 
 use super::plan_texts::{PlanTexts, bytes_of};
-use crate::budget::Limits;
+use crate::budget::{Limits, Pace};
 use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::fuser::Pe;
 use crate::logical::{HostPool, OperatorKind, PoolLocation, Resources};
 use crate::topology::PhysicalOperator;
 use get_size2::GetSize;
-use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The SPL compiler puts operators without a host pool into this one.
@@ -34,8 +35,14 @@ pub struct Placement {
 /// # Errors
 ///
 /// Stages `host-placement` and `host-pool-location`, in this order: operators of a PE ask for different hosts or pools.
-/// Stage `topology`: the texts are too many.
-pub(super) fn placements(elements: &Elements, pes: &[Pe], texts: &mut PlanTexts) -> Result<Vec<Placement>, Error> {
+/// Stage `topology`: the texts are too many. The budget ends.
+pub(super) fn placements(
+    elements: &Elements,
+    pes: &[Pe],
+    texts: &mut PlanTexts,
+    pace: &mut Pace<'_>,
+) -> Result<Vec<Placement>, Error> {
+    let mut distinct = DistinctIds::default();
     let topology = elements.topology();
     let (mut hosts, mut pools) = (Problems::default(), Problems::default());
     // Channels of two operators have the same problem. It is reported once.
@@ -60,10 +67,16 @@ pub(super) fn placements(elements: &Elements, pes: &[Pe], texts: &mut PlanTexts)
         let mut resources: Vec<&Arc<Resources>> = operators().map(|operator| &operator.resources).collect();
         resources.sort_unstable_by_key(|resources| Arc::as_ptr(resources));
         resources.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let ids = |of: fn(&Resources) -> &[String]| -> BTreeSet<&str> {
-            resources.iter().flat_map(|resources| of(resources)).map(String::as_str).collect()
-        };
-        let (co_locations, ex_locations) = (ids(|r| &r.co_locations), ids(|r| &r.ex_locations));
+        pace.steps(u32::try_from(elements.members(pe).len()).unwrap_or(u32::MAX))?;
+        let (mut co_locations, mut ex_locations) = (BTreeSet::<&str>::new(), BTreeSet::<&str>::new());
+        for resources in resources {
+            if !resources.co_locations.is_empty() || !resources.ex_locations.is_empty() {
+                let [co, ex] = distinct.of(resources, pace)?;
+                pace.steps(u32::try_from(co.len() + ex.len()).unwrap_or(u32::MAX))?;
+                co_locations.extend(co);
+                ex_locations.extend(ex);
+            }
+        }
         let isolation = operators().find(|o| o.resources.isolation).map(|o| o.name.as_str());
         let all = host.into_iter().chain(isolation).chain(co_locations.iter().copied());
         texts.add(bytes_of(all.chain(ex_locations.iter().copied())))?;
@@ -76,9 +89,30 @@ pub(super) fn placements(elements: &Elements, pes: &[Pe], texts: &mut PlanTexts)
             pool,
         })
     });
-    let placements = placements.collect::<Result<_, Problem>>()?;
+    let placements = placements.collect::<Result<_, Error>>()?;
     hosts.extend(pools.into_vec());
     hosts.into_result().map(|()| placements)
+}
+
+/// The ids of co-location and ex-location of resources, each once. An operator may write an id any number of times, and
+/// there may be a PE for each of its channels, which share their resources.
+#[derive(Default)]
+struct DistinctIds<'t>(HashMap<usize, [Vec<&'t str>; 2]>);
+
+impl<'t> DistinctIds<'t> {
+    fn of(&mut self, resources: &'t Arc<Resources>, pace: &mut Pace<'_>) -> Result<&[Vec<&'t str>; 2], Error> {
+        let Resources { co_locations, ex_locations, .. } = &**resources;
+        Ok(match self.0.entry(Arc::as_ptr(resources).addr()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                pace.steps(u32::try_from(co_locations.len() + ex_locations.len()).unwrap_or(u32::MAX))?;
+                unknown.insert([co_locations, ex_locations].map(|ids| {
+                    let distinct: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
+                    distinct.into_iter().collect()
+                }))
+            }
+        })
+    }
 }
 
 impl Placement {

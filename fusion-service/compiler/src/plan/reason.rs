@@ -4,8 +4,9 @@
 //! ids of its document.
 
 use super::Compiled;
+use crate::budget::Pace;
 use crate::elements::Elements;
-use crate::error::excerpt;
+use crate::error::{Error, excerpt};
 use crate::fuser::Pe;
 use crate::phrase::listed;
 use crate::topology::{IgnoredCounts, Node, Topology};
@@ -108,12 +109,24 @@ impl Reason {
         Self::Holds(SomeOperators::new(operators.iter().map(String::as_str)))
     }
 
-    /// Why the PE of this id restarts. None if one of the generations does not have it.
-    pub(super) fn of_restarted(before: &Compiled, now: &Elements, id: u64) -> Option<Self> {
-        let (old, new) = (before.elements().find(id)?, now.find(id)?);
+    /// Why the PE of this id restarts. None if one of the generations does not have it. `ignored` are the numbers of
+    /// channels that are not observed now.
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    pub(super) fn of_restarted(
+        before: &Compiled,
+        now: &Elements,
+        id: u64,
+        ignored: &IgnoredCounts,
+        pace: &mut Pace<'_>,
+    ) -> Result<Option<Self>, Error> {
+        let (Some(old), Some(new)) = (before.elements().find(id), now.find(id)) else { return Ok(None) };
         let (then, today) = (before.topology(), now.topology());
         // Both ascend by operator index.
         let (had, has) = (before.elements().members(old), now.members(new));
+        pace.steps(u32::try_from(8 * (had.len() + has.len())).unwrap_or(u32::MAX))?;
         let find = |members: &[Node], topology: &Topology, index: u32| {
             let found = members.binary_search_by_key(&index, |&node| topology.operators[node].index).ok()?;
             members.get(found).copied()
@@ -122,44 +135,51 @@ impl Reason {
         let gained: Vec<&str> =
             operators.filter(|o| find(had, then, o.index).is_none()).map(|operator| operator.name.as_str()).collect();
         if !gained.is_empty() {
-            return Some(Self::TakesIn(SomeOperators::new(gained.into_iter())));
+            return Ok(Some(Self::TakesIn(SomeOperators::new(gained.into_iter()))));
         }
         let operators = had.iter().map(|&node| &then.operators[node]);
         let lost: Vec<&str> =
             operators.filter(|o| find(has, today, o.index).is_none()).map(|operator| operator.name.as_str()).collect();
         if !lost.is_empty() {
-            return Some(Self::NoLongerHolds(SomeOperators::new(lost.into_iter())));
+            return Ok(Some(Self::NoLongerHolds(SomeOperators::new(lost.into_iter()))));
         }
-        let ignored = IgnoredCounts::new(&today.regions);
         for &node in has {
             let operator = &today.operators[node];
             let Some(earlier) = find(had, then, operator.index).map(|node| &then.operators[node]) else { continue };
+            pace.steps(u32::try_from(operator.channels.len()).unwrap_or(u32::MAX))?;
             if let Some((was, channel)) = ignored.difference(&earlier.channels, &operator.channels) {
-                let region = today.regions.iter().find(|region| region.index == channel.region);
-                return Some(Self::Channels {
+                let region = today.regions.binary_search_by_key(&channel.region, |region| region.index);
+                let region = region.ok().and_then(|position| today.regions.get(position));
+                return Ok(Some(Self::Channels {
                     operator: excerpt(&operator.name),
                     region: region.map_or(String::new(), |region| excerpt(&region.name)),
                     before: was.local_max,
                     now: channel.local_max,
-                });
+                }));
             }
             if operator.name != earlier.name {
-                return Some(Self::Renamed { operator: excerpt(&operator.name), before: excerpt(&earlier.name) });
+                return Ok(Some(Self::Renamed { operator: excerpt(&operator.name), before: excerpt(&earlier.name) }));
             }
         }
-        Some(Self::of_peers(before, now, old, new).unwrap_or(Self::DocumentChanged))
+        Ok(Some(Self::of_peers(before, now, old, new, pace)?.unwrap_or(Self::DocumentChanged)))
     }
 
     /// The operators of other PEs that this PE is newly connected to, or is not connected to any more.
-    fn of_peers(before: &Compiled, now: &Elements, old: Pe, new: Pe) -> Option<Self> {
-        let (had, has) = (connected(before.elements(), old), connected(now, new));
+    fn of_peers(
+        before: &Compiled,
+        now: &Elements,
+        old: Pe,
+        new: Pe,
+        pace: &mut Pace<'_>,
+    ) -> Result<Option<Self>, Error> {
+        let (had, has) = (connected(before.elements(), old, pace)?, connected(now, new, pace)?);
         let without = |all: &[(u32, &str)], index: u32| all.binary_search_by_key(&index, |(index, _)| *index).is_err();
         let new: Vec<&str> = has.iter().filter(|(index, _)| without(&had, *index)).map(|(_, name)| *name).collect();
         if !new.is_empty() {
-            return Some(Self::ConnectedTo(SomeOperators::new(new.into_iter())));
+            return Ok(Some(Self::ConnectedTo(SomeOperators::new(new.into_iter()))));
         }
         let gone: Vec<&str> = had.iter().filter(|(index, _)| without(&has, *index)).map(|(_, name)| *name).collect();
-        (!gone.is_empty()).then(|| Self::NoLongerConnectedTo(SomeOperators::new(gone.into_iter())))
+        Ok((!gone.is_empty()).then(|| Self::NoLongerConnectedTo(SomeOperators::new(gone.into_iter()))))
     }
 
     /// Why the PE of this id is removed. None if there was none.
@@ -181,12 +201,15 @@ impl Reason {
 }
 
 /// Index and name of the operators of other PEs that a PE is connected to, ascending index.
-fn connected(elements: &Elements, pe: Pe) -> Vec<(u32, &str)> {
+fn connected<'e>(elements: &'e Elements, pe: Pe, pace: &mut Pace<'_>) -> Result<Vec<(u32, &'e str)>, Error> {
     let operators = &elements.topology().operators;
-    let connections = elements.members(pe).iter().flat_map(|&node| elements.connections_of(node));
-    let ends = connections.flat_map(|connection| [connection.source, connection.target]);
-    let mut others: Vec<Node> = ends.filter(|&end| elements.partition().pe(end) != pe).collect();
+    let mut others: Vec<Node> = Vec::new();
+    for connection in elements.members(pe).iter().flat_map(|&node| elements.connections_of(node)) {
+        pace.step()?;
+        let ends = [connection.source, connection.target];
+        others.extend(ends.into_iter().filter(|&end| elements.partition().pe(end) != pe));
+    }
     others.sort_unstable();
     others.dedup();
-    others.into_iter().map(|node| (operators[node].index, operators[node].name.as_str())).collect()
+    Ok(others.into_iter().map(|node| (operators[node].index, operators[node].name.as_str())).collect())
 }

@@ -1,6 +1,7 @@
 //! The promises of plans, checked over small applications that the tests write themselves.
 
 mod channel_counts;
+mod costs;
 mod errors;
 mod helpers;
 mod layouts;

@@ -1,0 +1,217 @@
+//! What a plan costs is counted, whatever an application repeats: looks at the budget, and the bytes that a job says it
+//! takes.
+
+use super::super::change::{Predecessor, Prior};
+use super::super::consistent::consistent_regions;
+use super::super::element::pod_needs;
+use super::super::{Compiled, FusionOption, JobState, Policy, Request, Source, resize, submit};
+use super::{request, source, submitted};
+use crate::aadl::WriteError;
+use crate::budget::{Budget, Cancellation, Limits};
+use crate::error::Error;
+use crate::topology::{ChannelCount, Configuration, Generations, changes};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use streams_test_support::application::Sketch;
+
+/// Counts how often somebody asks whether the work should go on.
+#[derive(Debug, Default)]
+struct Looks(AtomicUsize);
+
+impl Cancellation for Looks {
+    fn is_cancelled(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+}
+
+/// How often `work` looks at its budget. It ends when nobody waits any more.
+#[track_caller]
+fn looks<T>(work: impl Fn(&Budget) -> Result<T, Error>) -> usize {
+    let looks = Arc::new(Looks::default());
+    let budget = Budget { cancellation: Some(Arc::<Looks>::clone(&looks)), ..Budget::default() };
+    work(&budget).map(|_| ()).expect("nothing is wrong");
+    assert_eq!(work(&Budget::cancelled()).map(|_| ()), Err(Error::Cancelled));
+    looks.0.load(Ordering::Relaxed)
+}
+
+#[test]
+fn variables_that_repeat_are_gone_through_once_per_operator() {
+    let variables = "<envVar name='X' value='1'/>".repeat(10_000);
+    let sketch = Sketch::row(&["S", "P"]).parallel("P", 100).of("P").with(&format!("<envVars>{variables}</envVars>"));
+    let job = submitted(&sketch, FusionOption::Legacy);
+    let looks = looks(|budget| pod_needs(job.elements(), job.elements().pes(), budget));
+    assert!(looks < 5, "{looks}");
+}
+
+#[test]
+fn locations_that_repeat_are_gone_through_once_per_operator() {
+    let ids = "<coLocation colocId='x'/>".repeat(5_000) + &"<exLocation exlocId='y'/>".repeat(5_000);
+    let job = submitted(&Sketch::row(&["S", "P"]).parallel("P", 10).of("P").resources(&ids), FusionOption::Legacy);
+    let placement = &job.plan().elements[1].placement;
+    assert_eq!([&placement.co_locations, &placement.ex_locations], [&["x".to_owned()], &["y".to_owned()]]);
+    let looks = looks(|budget| pod_needs(job.elements(), job.elements().pes(), budget));
+    assert!(looks < 5, "{looks}");
+}
+
+/// A region in each of 50 channels, of one declaration, on a composite with these annotations besides.
+fn declared(annotations: &str) -> Compiled {
+    let sketch = Sketch::new().composite("C", 0, 0).parallel("C", 50);
+    let sketch = sketch.op("C.S", 0, 1).consistent(0, "isStartOfRegion").op("C.T", 1, 0).consistent(0, "");
+    let settings =
+        [("period", "1"), ("drainTimeout", "2"), ("resetTimeout", "3"), ("maxConsecutiveResetAttempts", "4")];
+    let sketch = sketch.chain(&["C.S", "C.T"]).main(annotations).declare_with(0, "periodic", &settings);
+    let long = format!("defaultValue='\"{}7\"'", "0".repeat(10_000));
+    let job = submitted(&sketch.value(1, "seven", &long), FusionOption::Legacy);
+    assert_eq!(job.plan().consistent_regions.len(), 50);
+    job
+}
+
+#[test]
+fn annotations_of_a_composite_are_gone_through_once() {
+    let job = declared(&"<splAnnotation tag='t'/>".repeat(10_000));
+    let looks = looks(|budget| consistent_regions(job.elements(), job.bindings(), budget));
+    assert!(looks < 5, "{looks}");
+}
+
+#[test]
+fn long_values_of_declarations_are_read_within_the_budget() {
+    let index = "<value key='index' type='' submissionTimeValueIndex='1'>7</value>";
+    let job = declared(&format!("<splAnnotation tag='consistentRegion'>{index}</splAnnotation>").repeat(100));
+    // They declare a region that no operator is in.
+    let error = consistent_regions(job.elements(), job.bindings(), &Budget::cancelled()).unwrap_err();
+    assert_eq!(error, Error::Cancelled);
+}
+
+#[test]
+fn reasons_are_found_within_the_budget() {
+    let job = submitted(&Sketch::row(&["S", "P", "T"]).parallel("P", 600), FusionOption::Legacy);
+    let widths = [("P".to_owned(), 601)];
+    let next = resize(&job, &widths, Policy::Sticky, &JobState::default(), &Budget::default()).unwrap();
+    let generations = Generations::new(job.topology(), next.topology());
+    let budget = Budget::default();
+    let predecessor = Predecessor::new(&job, &generations, changes(&generations), next.elements(), &budget).unwrap();
+    let prior = Prior::Job(predecessor);
+    let change = |budget: &Budget| prior.change(next.elements(), &mut next.plan().elements.clone(), budget);
+    assert_eq!(change(&budget).unwrap(), next.plan().change);
+    let looks = looks(change);
+    assert!((1..10).contains(&looks), "{looks}");
+}
+
+#[test]
+fn a_document_ends_where_it_is_too_long() {
+    // A definition has a long text, and the document has it once for each of 60 operators.
+    let definition = "toolkitIndex='0'/></primitiveOperDefinitions>";
+    let long = format!(
+        "toolkitIndex='0'><capability>{}</capability></primitiveOperDefinition></primitiveOperDefinitions>",
+        "c".repeat(100_000)
+    );
+    let adl = Sketch::new().op("P", 0, 0).parallel("P", 60).adl().replace(definition, &long);
+    let source = Source::parse(adl.as_bytes(), &Budget::default()).unwrap();
+    let job = submit(&source, &request(FusionOption::Manual(1)), &Budget::default()).unwrap();
+    let [element] = &job.plan().elements[..] else { panic!("one PE") };
+    assert!(element.bytes > 6_000_000, "{}", element.bytes);
+
+    let pe = job.elements().pes()[0];
+    let render = |sink: &mut Vec<u8>, budget: &Budget| job.writer.render(job.elements(), pe, sink, budget);
+    let looks = looks(|budget| match render(&mut Vec::new(), budget) {
+        Ok(_) => Ok(()),
+        Err(WriteError::Refused(error)) => Err(error),
+        Err(error) => panic!("{error}"),
+    });
+    assert!(looks >= 3, "{looks}");
+
+    let mut text = Vec::new();
+    let limits = Limits { aadl_bytes: 1 << 20, ..Limits::default() };
+    let refused = render(&mut text, &Budget::with_limits(limits)).unwrap_err();
+    assert!(refused.to_string().contains("too large"), "{refused}");
+    assert!(text.len() < 1_300_000, "{}", text.len());
+}
+
+/// What is tried, and its ADL with this character many times.
+type Table<'c> = (&'c str, &'c dyn Fn(&str) -> String);
+
+/// Escaped, a quote is six times as long.
+#[test]
+fn tables_of_documents_have_a_limit() {
+    // An eighth of that are 8 MiB.
+    let budget = Budget::with_limits(Limits { aadl_bytes: 64 << 20, ..Limits::default() });
+    let row = || Sketch::row(&["S", "T"]);
+    let table = |before: &str, text: &str| row().adl().replace(before, &format!("{text}{before}"));
+    let cases: [Table<'_>; 4] = [
+        ("capabilities", &|unit| {
+            let capability = format!("<capability>{}</capability>", unit.repeat(750_000)).repeat(2);
+            let attributes = "index='1' kind='k2' runtimeType='SPL_CPlusPlus' toolkitIndex='0'";
+            let definition = format!("<primitiveOperDefinition {attributes}>{capability}</primitiveOperDefinition>");
+            table("</primitiveOperDefinitions>", &definition)
+        }),
+        ("kinds of operators", &|unit| {
+            let definition = |index: u32| {
+                let attributes = "runtimeType='SPL_CPlusPlus' toolkitIndex='0'";
+                let kind = unit.repeat(750_000);
+                format!("<primitiveOperDefinition index='{index}' kind='{kind}' {attributes}/>")
+            };
+            table("</primitiveOperDefinitions>", &[1, 2].map(definition).concat())
+        }),
+        ("tuple types", &|unit| {
+            let attribute = format!("<tt:attr name='{}' type='int32'/>", unit.repeat(300_000));
+            table("</tupleTypes>", &format!("<tupleType index='1'><tuple>{attribute}</tuple></tupleType>"))
+        }),
+        ("host pools", &|unit| {
+            let tags = ["a", "b"].map(|tag| tag.to_owned() + &unit.repeat(750_000));
+            row().pool(1, "Pool", &[&tags[0], &tags[1]]).adl()
+        }),
+    ];
+    for (what, adl) in cases {
+        for (unit, expected) in [("x", None), ("\"", Some("the AADL documents of the job are too large"))] {
+            let source = Source::parse(adl(unit).as_bytes(), &Budget::default()).expect(what);
+            let error = submit(&source, &request(FusionOption::Legacy), &budget).err().map(|error| error.to_string());
+            let is_expected = match (&error, expected) {
+                (Some(error), Some(expected)) => error.contains(expected),
+                (error, expected) => error.is_none() && expected.is_none(),
+            };
+            assert!(is_expected, "{what} of {unit}: {error:?}");
+        }
+    }
+}
+
+/// A cache of jobs is bounded by what they say.
+#[test]
+fn a_job_weighs_what_its_caller_has_given() {
+    const LONG: u64 = 1 << 20;
+    let long = || "x".repeat(LONG as usize);
+    let sketch = Sketch::row(&["S", "P", "T"]).parallel("P", 2).value(0, "declared", "");
+    let source = source(&sketch);
+    let compiled = |request: Request| submit(&source, &Arc::new(request), &Budget::default()).unwrap();
+    let least = compiled(Request::default()).weight();
+    let given = |name: &str| Request { submission_values: [(name.to_owned(), long())].into(), ..Request::default() };
+    for (what, request, times) in [
+        ("a value", given("other"), 1),
+        ("a name", Request { submission_values: [(long(), String::new())].into(), ..Request::default() }, 2),
+        ("a value and its literal", given("declared"), 2),
+        ("a pattern of a width", Request { widths: vec![(long(), 2)], ..Request::default() }, 1),
+        (
+            "a pattern of a number of channels",
+            Request { channel_counts: vec![(long(), ChannelCount::Ignored)], ..Request::default() },
+            1,
+        ),
+        (
+            "a setting",
+            Request {
+                configuration: Configuration { elastic: Some(long()), ..Configuration::default() },
+                ..Request::default()
+            },
+            1,
+        ),
+        ("the name of the job, and what documents have of it", Request { job_name: long(), ..Request::default() }, 2),
+    ] {
+        let job = compiled(request);
+        let more = job.weight() - least;
+        assert!((times * LONG..(times + 3) * LONG).contains(&more), "{what}: {more}");
+        // The generation before may go first.
+        let widths = [("P".to_owned(), 3)];
+        let next = resize(&job, &widths, Policy::Sticky, &JobState::default(), &Budget::default()).unwrap();
+        let more = next.weight() - least;
+        assert!(more >= times * LONG, "{what}, resized: {more}");
+    }
+}
