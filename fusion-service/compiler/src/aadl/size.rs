@@ -11,8 +11,8 @@ pub(super) fn too_much_text() -> Problem {
     )
 }
 
-/// The fragments of one kind so far: of operators, of channels, of tables. Operators may share a text that each of their
-/// fragments has, and escaping makes texts longer, so fragments may be far larger than the ADL.
+/// The fragments of one kind so far: of operators, of channels, of tables. Operators may share a text that each of
+/// their fragments has, and escaping makes texts longer, so fragments may be far larger than the ADL.
 pub(super) struct FragmentSize {
     left: u64,
 }
