@@ -19,6 +19,7 @@
 //! | [`leadership`] | one replica leads, by a Lease | rules call-12 and call-13 |
 //! | [`events`] | Kubernetes Events, in the background | rule call-14 |
 //! | [`metrics`] | counters of all of these | |
+//! | [`few_lines`] | how often the log tells of what others can bring about at will | rules call-6 and call-14 |
 //! | `key` | namespace and name of an object | |
 //! | [`object_names`] | what can be the name of an object | rule call-31 |
 //!
@@ -31,6 +32,7 @@ pub mod delivered;
 pub mod drift;
 pub mod error;
 pub mod events;
+pub mod few_lines;
 pub mod gate;
 mod key;
 pub mod leadership;

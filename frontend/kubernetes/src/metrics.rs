@@ -41,7 +41,7 @@ pub(crate) struct QueueLabels {
 /// Label of calls by what they are for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PriorityLabels {
-    /// `awaited`, `urgent`, `freeing`, `normal`, `telling`.
+    /// `awaited`, `urgent`, `freeing`, `launching`, `normal`, `preparing`, `telling`.
     pub(crate) priority: &'static str,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct PriorityLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct WorkLabels {
     pub(crate) queue: &'static str,
-    /// `done`, `again`, `failed`, `panicked`.
+    /// `done`, `again`, `later`, `conflict`, `failed`, `panicked`.
     pub(crate) outcome: &'static str,
 }
 

@@ -14,6 +14,7 @@ use super::Key;
 use super::delivered::Delivered;
 use super::error::{Error, absent, is_already_exists, is_not_found, is_too_many, is_unanswered};
 use crate::client::tried_once;
+use crate::few_lines::FewLines;
 use crate::metrics::Metrics;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -80,7 +81,7 @@ pub struct Events {
     /// Wakes the task; it ends when nobody can wake it any more.
     wake: mpsc::Sender<()>,
     reporter: Reporter,
-    metrics: Metrics,
+    lost: Lost,
 }
 
 impl fmt::Debug for Events {
@@ -98,8 +99,9 @@ impl Events {
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (wake, woken) = mpsc::channel(1);
         let waiting = Arc::new(Mutex::new(Waiting::default()));
-        let publisher = Self { waiting: Arc::clone(&waiting), wake, reporter, metrics: metrics.clone() };
-        (publisher, publish_all(client, waiting, woken, metrics.clone()))
+        let lost = Lost { metrics: metrics.clone(), lines: Arc::default() };
+        let publisher = Self { waiting: Arc::clone(&waiting), wake, reporter, lost: lost.clone() };
+        (publisher, publish_all(client, waiting, woken, lost))
     }
 
     /// Tells people something about an object.
@@ -111,15 +113,50 @@ impl Events {
         // If it is full, the task is about to look.
         let _ = self.wake.try_send(());
         if let Some(dropped) = dropped {
-            too_many(&dropped, &self.metrics);
+            self.lost.too_many(&dropped);
         }
     }
 }
 
-/// Counts an Event that went because too many wait.
-fn too_many(Event { reason, note, .. }: &Event, metrics: &Metrics) {
-    metrics.events_dropped.inc();
-    tracing::warn!(reason, note, "an Event was dropped: too many wait");
+/// Counts Events that nobody will see, and says so now and then: whoever may write objects brings about as many as they
+/// like.
+#[derive(Clone)]
+struct Lost {
+    metrics: Metrics,
+    lines: Arc<Mutex<FewLines>>,
+}
+
+impl Lost {
+    /// This one went because too many wait.
+    fn too_many(&self, Event { reason, note, .. }: &Event) {
+        self.metrics.events_dropped.inc();
+        if self.has_room() {
+            tracing::warn!(reason, note, "an Event was dropped: too many wait");
+        } else {
+            tracing::debug!(reason, note, "an Event was dropped: too many wait");
+        }
+    }
+
+    /// One could not be published. Nothing is wrong if its namespace is being deleted, or gone: nobody reads there.
+    fn not_published(&self, namespace: &str, error: kube::Error) {
+        let error = Error::from(error);
+        // An Event that is gone is created anew: what does not exist is the namespace.
+        let is_gone = matches!(&error, Error::Call(error) if is_not_found(error));
+        if is_gone || matches!(error, Error::NamespaceTerminating { .. }) {
+            tracing::debug!(namespace, %error, "an Event was not published: its namespace goes");
+            return;
+        }
+        self.metrics.events_dropped.inc();
+        if self.has_room() {
+            tracing::warn!(namespace, %error, "an Event was not published");
+        } else {
+            tracing::debug!(namespace, %error, "an Event was not published");
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        lock(&self.lines).has_room(Instant::now())
+    }
 }
 
 /// The beginning of a text, at most `most` bytes of it.
@@ -165,7 +202,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Publishes Events until there are no more, and nobody can add one. Those of a namespace that rests then are dropped.
-async fn publish_all(client: Client, waiting: Arc<Mutex<Waiting>>, mut woken: mpsc::Receiver<()>, metrics: Metrics) {
+async fn publish_all(client: Client, waiting: Arc<Mutex<Waiting>>, mut woken: mpsc::Receiver<()>, lost: Lost) {
     let told = Mutex::new(Told::default());
     let publish = |(namespace, event)| {
         let (client, told) = (&client, &told);
@@ -211,31 +248,17 @@ async fn publish_all(client: Client, waiting: Arc<Mutex<Waiting>>, mut woken: mp
                     Err(error) if is_published_again => {
                         tracing::debug!(namespace, %error, "an Event was not published; will try again");
                         if let Some(dropped) = waiting.put_back(event, WAITING_MAX) {
-                            too_many(&dropped, &metrics);
+                            lost.too_many(&dropped);
                         }
                     }
-                    Err(error) => not_published(&namespace, error, &metrics),
+                    Err(error) => lost.not_published(&namespace, error),
                 }
             }
             more = woken.recv(), if is_open => is_open = more.is_some(),
             () = rest => {}
         }
     }
-    metrics.events_dropped.inc_by(u64::try_from(lock(&waiting).len()).unwrap_or(u64::MAX));
-}
-
-/// Counts an Event that could not be published, unless its namespace is being deleted, or gone: nobody reads there, and
-/// nothing is wrong.
-fn not_published(namespace: &str, error: kube::Error, metrics: &Metrics) {
-    let error = Error::from(error);
-    // An Event that is gone is created anew: what does not exist is the namespace.
-    let is_gone = matches!(&error, Error::Call(error) if is_not_found(error));
-    if is_gone || matches!(error, Error::NamespaceTerminating { .. }) {
-        tracing::debug!(namespace, %error, "an Event was not published: its namespace goes");
-        return;
-    }
-    metrics.events_dropped.inc();
-    tracing::warn!(namespace, %error, "an Event was not published");
+    lost.metrics.events_dropped.inc_by(u64::try_from(lock(&waiting).len()).unwrap_or(u64::MAX));
 }
 
 /// Creates the Event, or makes it a series if it happened before.

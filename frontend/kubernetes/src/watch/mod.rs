@@ -7,7 +7,8 @@
 //! Invariants:
 //! * A reader sees a list and its replacement, never a half-filled mirror; nothing counts before [`Watch::synced`].
 //! * Subscribers are called after the mirror has changed, also for an object that vanished while the connection was
-//!   down. [`Departure`] tells such an object from one whose deletion the API server reported.
+//!   down, even if another one has its name by then. [`Departure`] tells such an object from one whose deletion the API
+//!   server reported.
 //! * A mirror can be brought up to a moment ([`Watch::catch_up`]), for who must not decide by an older state.
 //! * A mirror knows how long it has heard nothing ([`Watch::silence`]); a watch that does not begin, or falls silent,
 //!   is begun anew (rule call-18).
@@ -469,6 +470,7 @@ impl<K: Mirrored> Watch<K> {
         let subscribers = self.shared.subscribers.read().unwrap_or_else(PoisonError::into_inner);
         for Replacement { before, after, is_in_place } in changes {
             let before = before.filter(|_| !is_in_place).and_then(|kept| kept.read());
+            let arrived = arrived.filter(|_| after.is_some());
             let read = after.filter(|_| arrived.is_none()).and_then(|kept| kept.read());
             let after = read.as_deref().or(arrived);
             if let (Some(gone), None) = (&before, after) {
@@ -526,7 +528,8 @@ impl<K: Mirrored> Watch<K> {
     pub fn insert(&self, object: K) {
         let object = Arc::new(object);
         let arrival = self.arrival(Arc::clone(&object));
-        self.publish(|store| store.apply(arrival), Departure::Deleted, Some(&object));
+        // Nobody was told how another one went whose name it has.
+        self.publish(|store| store.apply(arrival), Departure::Vanished, Some(&object));
     }
 
     /// Takes an object from the mirror as if its deletion had been delivered.

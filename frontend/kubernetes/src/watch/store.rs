@@ -114,7 +114,7 @@ impl<K: Mirrored> Store<K> {
         members.flat_map(|members| of_group(members, &group.namespace, &group.name))
     }
 
-    /// Adds or replaces an object.
+    /// Adds or replaces an object. Another one of its name goes, and this one is new.
     pub(super) fn apply(&mut self, arrival: Arrival<K>) -> Vec<Replacement<K>> {
         let Arrival { key, groups, entry } = arrival;
         // What is the same stays as it is: others may keep it, too.
@@ -134,6 +134,11 @@ impl<K: Mirrored> Store<K> {
                 let member = group.map(|group| member(members, &key, group));
                 members.extend(member);
             }
+        }
+        let is_another = !is_in_place && before.as_ref().is_some_and(|before| are_two(before, &after));
+        if is_another {
+            let gone = Replacement { before, after: None, is_in_place: false };
+            return vec![gone, Replacement { before: None, after: Some(after), is_in_place: false }];
         }
         vec![Replacement { before, after: Some(after), is_in_place }]
     }
@@ -197,11 +202,17 @@ fn groups<K>(indexes: &[Index<K>], object: &K) -> Groups {
     indexes.iter().map(|index| (index.group)(object).map(Arc::from)).collect()
 }
 
-/// Groups, labels, owners, and the spec by its generation. Two states of an object with the same number have the same:
+/// Whether these are not two states of one object.
+fn are_two<K: Mirrored>(before: &Kept<K>, after: &Kept<K>) -> bool {
+    let uid = |kept: &Kept<K>| kept.metadata().and_then(|meta| meta.uid);
+    uid(before).zip(uid(after)).is_some_and(|(before, after)| before != after)
+}
+
+/// The object, groups, labels, owners, and the spec by its generation. Two states with the same number have the same:
 /// it has 64 bits, and whoever makes the states does not know the key.
 fn relations(groups: &Groups, meta: &ObjectMeta) -> u64 {
     let mut hasher = RELATIONS.build_hasher();
-    (groups, &meta.labels, meta.generation).hash(&mut hasher);
+    (groups, &meta.uid, &meta.labels, meta.generation).hash(&mut hasher);
     for owner in meta.owner_references.iter().flatten() {
         (&owner.api_version, &owner.kind, &owner.name, &owner.uid, owner.controller).hash(&mut hasher);
     }
@@ -284,6 +295,33 @@ mod tests {
         assert_eq!((of(&store, 1, "x1"), of(&store, 1, "y1")), (String::new(), "a".to_owned()));
         store.replace(None, Vec::new());
         assert!(store.members.iter().all(BTreeSet::is_empty));
+    }
+
+    #[test]
+    fn another_object_of_the_name_is_one_that_goes_and_one_that_comes() {
+        let with_uid = |uid: Option<&str>| {
+            let mut object = service("a", "x", "x1");
+            object.metadata.uid = uid.map(str::to_owned);
+            Store::arrival(&INDEXES, Some(&Packer::default()), Arc::new(object))
+        };
+        // uid before, uid after -> what is told: whether there is a state before, and after
+        let replaced: &[(bool, bool)] = &[(true, false), (false, true)];
+        let changed: &[(bool, bool)] = &[(true, true)];
+        let table = [
+            (Some("1"), Some("2"), replaced),
+            (Some("1"), None, changed),
+            (None, Some("2"), changed),
+            (Some("1"), Some("1"), changed),
+        ];
+        for (before, after, expected) in table {
+            let mut store = Store::new(&INDEXES);
+            store.apply(with_uid(before));
+            let told = store.apply(with_uid(after));
+            let told: Vec<_> = told.iter().map(|told| (told.before.is_some(), told.after.is_some())).collect();
+            assert_eq!(told, expected, "{before:?} {after:?}");
+            let group = store.of_group("job", &Key::new("n", "x"));
+            assert_eq!((store.len(), group.len()), (1, 1), "{before:?} {after:?}");
+        }
     }
 
     #[test]

@@ -212,6 +212,31 @@ async fn what_is_gone_was_deleted_or_has_vanished() {
 }
 
 #[tokio::test]
+async fn an_object_that_was_made_again_under_its_name_meanwhile_is_told_as_gone() {
+    let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &INDEXES);
+    let told_of = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = Arc::clone(&told_of);
+    watch.subscribe(move |service: &Service| log.lock().unwrap().push((service.metadata.uid.clone().unwrap(), None)));
+    let log = Arc::clone(&told_of);
+    watch.subscribe_to_departures(move |service: &Service, departure| {
+        log.lock().unwrap().push((service.metadata.uid.clone().unwrap(), Some(departure)));
+    });
+    let with_uid = |uid: &str, version: &str| {
+        let mut service = service("n", "a", version);
+        service.metadata.uid = Some(uid.to_owned());
+        service
+    };
+    let listed = |service| [Event::Init, Event::InitApply(service), Event::InitDone];
+    let first = listed(with_uid("1", "5"));
+    let later = listed(with_uid("2", "9")).into_iter().chain([Event::Apply(with_uid("3", "10"))]);
+    let filled = latest::Sender::new(0);
+    watch.follow(None, told(first.into_iter().chain(later)), trimmed::service, &filled, 1).await;
+    let (vanished, told) = (Some(Departure::Vanished), None);
+    let expected = [("1", told), ("1", vanished), ("1", told), ("2", told), ("2", vanished), ("2", told), ("3", told)];
+    assert_eq!(*told_of.lock().unwrap(), expected.map(|(uid, departure)| (uid.to_owned(), departure)));
+}
+
+#[tokio::test]
 async fn a_kind_is_synced_when_every_namespace_is() {
     let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &INDEXES);
     let filled = latest::Sender::new(0);

@@ -5,31 +5,22 @@
 //! Invariant: what is kept is bounded by the objects that there are, and what is told by the time.
 
 use super::Key;
+use crate::few_lines::FewLines;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 use tokio::time::Instant;
-
-/// Most objects of which people are told within [`WINDOW`]: whoever may make objects may make many.
-const TOLD_MAX: u32 = 10;
-const WINDOW: Duration = Duration::from_secs(60);
 
 /// The objects of a kind that cannot be read, with their versions as they were delivered.
 #[derive(Debug, Default)]
 pub(super) struct UnreadableObjects {
     versions: BTreeMap<Key, u64>,
-    /// Since when objects were counted, and how many were told since.
-    told: Option<(Instant, u32)>,
+    /// Whoever may make objects may make many.
+    lines: FewLines,
 }
 
 impl UnreadableObjects {
     /// The object cannot be read. Whether people are to be told of it: once, unless there are many.
     pub(super) fn note(&mut self, key: &Key, version: u64, now: Instant) -> bool {
-        if self.versions.insert(key.clone(), version).is_some() {
-            return false;
-        }
-        let (since, count) = self.told.filter(|(since, _)| now.duration_since(*since) < WINDOW).unwrap_or((now, 0));
-        self.told = Some((since, count.saturating_add(1)));
-        count < TOLD_MAX
+        self.versions.insert(key.clone(), version).is_none() && self.lines.has_room(now)
     }
 
     /// The version of an object that cannot be read.
@@ -56,6 +47,7 @@ impl UnreadableObjects {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn people_are_told_once_of_an_object_and_of_few_at_a_time() {
@@ -67,9 +59,10 @@ mod tests {
             told += u32::from(objects.note(&key(number), 1, begun));
             assert!(!objects.note(&key(number), 2, begun), "{number}");
         }
-        assert_eq!((told, objects.version(&key(99))), (TOLD_MAX, Some(2)));
+        assert_eq!((told, objects.version(&key(99))), (10, Some(2)));
         // The same again is not told, another one is.
-        assert!(!objects.note(&key(0), 3, begun + WINDOW) && objects.note(&key(100), 1, begun + WINDOW));
+        let later = begun + Duration::from_secs(60);
+        assert!(!objects.note(&key(0), 3, later) && objects.note(&key(100), 1, later));
         // What can be read, or is gone, is forgotten.
         objects.forget(&key(1));
         objects.retain(Some("m"), std::iter::empty());

@@ -29,10 +29,12 @@ use std::time::Duration;
 use streams_api::{Job, ProcessingElement, names};
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::events::Notice;
+use streams_kubernetes::few_lines::FewLines;
 use streams_kubernetes::queue::{Outcome, Queue};
 use streams_kubernetes::writer::{Applied, Writer};
 use streams_kubernetes::{Error, Key};
 use tokio::sync::watch as latest;
+use tokio::time::Instant;
 
 /// Field manager of this controller.
 const MANAGER: Manager = Manager("streams-pe-api-controller");
@@ -91,6 +93,8 @@ pub(crate) struct PeApiServiceReconciler<C> {
     written: Mutex<BTreeMap<Key, Written>>,
     /// How often a Service was restored, as long as it is needed.
     restored: Remembered<Restored>,
+    /// Of Services of somebody else: who writes one again and again brings about as many as they like.
+    lines: Mutex<FewLines>,
 }
 
 /// Restorations of a Service.
@@ -112,7 +116,8 @@ struct Written {
 impl<C> PeApiServiceReconciler<C> {
     /// Keeps the Services of these mirrors.
     pub(crate) fn new(cluster: C, mirrors: Mirrors, addresses: Addresses) -> Self {
-        Self { cluster, mirrors, addresses, written: Mutex::new(BTreeMap::new()), restored: Remembered::default() }
+        let (written, restored) = (Mutex::new(BTreeMap::new()), Remembered::default());
+        Self { cluster, mirrors, addresses, written, restored, lines: Mutex::default() }
     }
 
     fn written(&self) -> MutexGuard<'_, BTreeMap<Key, Written>> {
@@ -252,7 +257,11 @@ impl<C: Cluster> PeApiServiceReconciler<C> {
         if desired::is_ours(&service) {
             return Ok(Existing::Ours(Arc::new(service)));
         }
-        tracing::warn!(%key, "somebody else has a Service of this name: PEs of this namespace cannot be served");
+        if self.lines.lock().unwrap_or_else(PoisonError::into_inner).has_room(Instant::now()) {
+            tracing::warn!(%key, "somebody else has a Service of this name: PEs of this namespace cannot be served");
+        } else {
+            tracing::debug!(%key, "somebody else has a Service of this name: PEs of this namespace cannot be served");
+        }
         let note = "the name of this Service is needed for the PEs of jobs in this namespace: rename it";
         self.cluster.announce(&service, &Notice::warning(NAME_TAKEN, note));
         Ok(Existing::Taken)
