@@ -2,7 +2,7 @@
 
 use super::{each, end_in_time};
 use crate::controllers::reconciler::{Next, Reconciler};
-use crate::mirrors::{self, Mirrors, of_streams};
+use crate::mirrors::{Mirrors, of_streams, trim};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::core::ObjectMeta;
 use serde_json::json;
@@ -46,15 +46,15 @@ impl LateMirrors {
         let of_streams = of_streams();
         let selector = Some(of_streams.as_str());
         Self {
-            jobs: Mirror::new(server, &mirrors.jobs, trimmed::custom_resource),
-            processing_elements: Mirror::new(server, &mirrors.processing_elements, trimmed::custom_resource),
-            parallel_regions: Mirror::new(server, &mirrors.parallel_regions, trimmed::custom_resource),
-            resizes: Mirror::new(server, &mirrors.resizes, mirrors::request),
-            host_pools: Mirror::new(server, &mirrors.host_pools, trimmed::custom_resource),
-            exports: Mirror::new(server, &mirrors.exports, trimmed::custom_resource),
-            imports: Mirror::new(server, &mirrors.imports, trimmed::custom_resource),
-            consistent_regions: Mirror::new(server, &mirrors.consistent_regions, trimmed::custom_resource),
-            pods: Mirror::selecting(server, &mirrors.pods, trimmed::pod, selector),
+            jobs: Mirror::new(server, &mirrors.jobs, trim::job),
+            processing_elements: Mirror::new(server, &mirrors.processing_elements, trim::processing_element),
+            parallel_regions: Mirror::new(server, &mirrors.parallel_regions, trim::parallel_region),
+            resizes: Mirror::new(server, &mirrors.resizes, trim::request),
+            host_pools: Mirror::new(server, &mirrors.host_pools, trim::host_pool),
+            exports: Mirror::new(server, &mirrors.exports, trim::export),
+            imports: Mirror::new(server, &mirrors.imports, trim::import),
+            consistent_regions: Mirror::new(server, &mirrors.consistent_regions, trim::consistent_region),
+            pods: Mirror::selecting(server, &mirrors.pods, trim::pod, selector),
             services: Mirror::selecting(server, &mirrors.services, trimmed::service, selector),
             config_maps: Mirror::selecting(server, &mirrors.config_maps, trimmed::config_map, selector),
             mirrors,

@@ -5,14 +5,12 @@
 //!
 //! Knows: the bound of the schema. Must not know: what is asked for.
 
-use sha2::{Digest, Sha256};
+use streams_kubernetes::watch::trimmed;
 
-/// Longest value that is kept as it is (schema).
-const VALUE_MAX: usize = 1024;
-
-/// The value of such an annotation as the status has it once it was acted on: its digest if it does not fit.
+/// The value of such an annotation as the status has it once it was acted on: its digest if it does not fit the schema
+/// (1,024 bytes). A mirror has the digest of a long one already.
 pub(crate) fn remembered(value: &str) -> String {
-    if value.len() <= VALUE_MAX { value.to_owned() } else { format!("sha256:{}", hex::encode(Sha256::digest(value))) }
+    trimmed::digest_of_long(value).unwrap_or_else(|| value.to_owned())
 }
 
 /// Whether this is asked for, and was not acted on yet.
@@ -23,6 +21,8 @@ pub(crate) fn is_new(requested: Option<&String>, acted_on: Option<&String>) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const VALUE_MAX: usize = 1024;
 
     #[test]
     fn a_value_is_new_until_the_status_has_it_however_long_it_is() {

@@ -2,9 +2,9 @@
 //!
 //! | Kind | Indexes | What is left out |
 //! |---|---|---|
-//! | jobs, host pools, exports, imports, consistent regions | job | |
-//! | regions | job, job and name in the application | |
-//! | PEs | job, host pool | |
+//! | jobs, host pools, exports, imports, consistent regions | job | annotations that nobody reads |
+//! | regions | job, job and name in the application | the same |
+//! | PEs | job, host pool | the same |
 //! | requests to resize | job, also only those that go on, and only its own; the job that they name | most metadata |
 //! | pods with the label `app=streams` | job, PE | most of it |
 //! | Services and ConfigMaps with this label | job | the status of a Service; the data of a ConfigMap |
@@ -12,6 +12,7 @@
 //! Knows: kinds, labels. Must not know: the controllers.
 
 mod job_changes;
+pub(crate) mod trim;
 
 use self::job_changes::JobChanges;
 use futures::future;
@@ -29,6 +30,9 @@ use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::watch::{ConfigMapMeta, Form, Index, Kept, Mirrored, Scope, Timings, Trim, Watch, trimmed};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+/// Longest name of an object.
+const NAME_MAX: usize = 253;
 
 const OF_JOB: &str = "job";
 const OF_PE: &str = "pe";
@@ -81,18 +85,6 @@ impl<K: Mirrored> ByOwner<K> for Watch<K> {
     }
 }
 
-/// A request to resize as its mirror keeps it.
-pub(crate) fn request(request: &mut Resize) {
-    trim_request(&mut request.metadata);
-}
-
-/// Leaves of the metadata of a request what is read of it.
-pub(crate) fn trim_request(meta: &mut ObjectMeta) {
-    let annotations =
-        [names::ANNOTATION_CANCEL_REQUESTED, names::ANNOTATION_TRACE_PARENT, names::ANNOTATION_TRACE_STATE];
-    trimmed::keep(meta, &[names::LABEL_JOB], &annotations);
-}
-
 /// The job that controls an object, or that its labels name.
 pub fn job_of<K: Resource>(object: &K) -> Option<Key> {
     Some(beside(object.meta(), &job_of_meta(object.meta())?))
@@ -114,10 +106,13 @@ fn job_of_meta(meta: &ObjectMeta) -> Option<String> {
     Some(job.to_owned())
 }
 
-/// The name of the object of this kind that controls the object.
+/// The name of the object of this kind that controls the object. Mirrors keep it beside the object, and a reference may
+/// have what is too long to be a name.
 fn controller_of<K: Resource<DynamicType = ()>>(meta: &ObjectMeta) -> Option<&str> {
     let mut controllers = meta.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
-    let is_of_kind = |owner: &&OwnerReference| owner.kind == K::kind(&()) && owner.api_version == K::api_version(&());
+    let is_of_kind = |owner: &&OwnerReference| {
+        owner.kind == K::kind(&()) && owner.api_version == K::api_version(&()) && owner.name.len() <= NAME_MAX
+    };
     controllers.find(is_of_kind).map(|owner| owner.name.as_str())
 }
 
@@ -321,16 +316,16 @@ impl Mirrors {
     pub async fn run(&self, client: &Client, scope: &Scope, stop: &CancellationToken) {
         let mut watches = Watches { tasks: JoinSet::new(), client, scope, stop };
         // Users need not label their jobs; everything else is labelled by the job controller.
-        watches.begin(&self.jobs, None, trimmed::custom_resource);
-        watches.begin(&self.processing_elements, None, trimmed::custom_resource);
-        watches.begin(&self.parallel_regions, None, |region| trimmed::managed(region, "f:width"));
-        watches.begin(&self.host_pools, None, trimmed::custom_resource);
-        watches.begin(&self.resizes, None, request);
-        watches.begin(&self.exports, None, trimmed::custom_resource);
-        watches.begin(&self.imports, None, trimmed::custom_resource);
-        watches.begin(&self.consistent_regions, None, trimmed::custom_resource);
+        watches.begin(&self.jobs, None, trim::job);
+        watches.begin(&self.processing_elements, None, trim::processing_element);
+        watches.begin(&self.parallel_regions, None, trim::parallel_region);
+        watches.begin(&self.host_pools, None, trim::host_pool);
+        watches.begin(&self.resizes, None, trim::request);
+        watches.begin(&self.exports, None, trim::export);
+        watches.begin(&self.imports, None, trim::import);
+        watches.begin(&self.consistent_regions, None, trim::consistent_region);
         let of_streams = of_streams();
-        watches.begin(&self.pods, Some(&of_streams), trimmed::pod);
+        watches.begin(&self.pods, Some(&of_streams), trim::pod);
         watches.begin(&self.services, Some(&of_streams), trimmed::service);
         watches.begin(&self.config_maps, Some(&of_streams), trimmed::config_map);
         ended(watches.tasks, stop).await;

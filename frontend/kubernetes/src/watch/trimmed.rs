@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod, PodSpec, PodSt
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use kube::core::{ObjectMeta, PartialObjectMeta};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 /// A ConfigMap without its data, which is large. Who has written it last is kept
 /// ([`drift`](crate::drift) tells by it whether somebody else did).
@@ -14,7 +15,7 @@ pub type ConfigMapMeta = PartialObjectMeta<ConfigMap>;
 /// `kubectl apply` keeps a copy of the whole object here.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Longest annotation of which [`keep`] keeps the value.
+/// Longest annotation of which the value is kept.
 const VALUE_MAX: usize = 1024;
 
 fn trim(meta: &mut ObjectMeta) {
@@ -42,6 +43,24 @@ pub fn keep(meta: &mut ObjectMeta, labels: &[&str], annotations: &[&str]) {
         all.retain(|key, _| annotations.contains(&key.as_str()));
         all.values_mut().filter(|value| value.len() > VALUE_MAX).for_each(|value| *value = String::new());
     }
+}
+
+/// Keeps of the annotations of an object those that are read: of `read` the values that are not longer than any that
+/// is read, of longer ones what [`digest_of_long`] makes of them, and of `whole` all values.
+pub fn annotations(meta: &mut ObjectMeta, read: &[&str], whole: &[&str]) {
+    let Some(all) = &mut meta.annotations else { return };
+    all.retain(|key, _| read.contains(&key.as_str()) || whole.contains(&key.as_str()));
+    for (_, value) in all.iter_mut().filter(|(key, _)| !whole.contains(&key.as_str())) {
+        if let Some(digest) = digest_of_long(value) {
+            *value = digest;
+        }
+    }
+}
+
+/// What stands for a value that is longer than any that is kept as it is: another value has another one, and it stands
+/// for itself.
+pub fn digest_of_long(value: &str) -> Option<String> {
+    (value.len() > VALUE_MAX).then(|| format!("sha256:{}", hex::encode(Sha256::digest(value))))
 }
 
 /// A custom resource, with who manages this field of its spec, e.g. `f:width`: name and time of the last write of each
@@ -166,6 +185,25 @@ mod tests {
         keep(&mut meta, &["read"], &["read", "long"]);
         let expected = serde_json::json!({
             "name": "o", "labels": {"read": "x"}, "annotations": {"read": "z".repeat(VALUE_MAX), "long": ""},
+        });
+        assert_eq!(serde_json::to_value(meta).unwrap(), expected);
+    }
+
+    #[test]
+    fn of_annotations_those_are_kept_that_are_read_and_of_long_ones_a_digest_or_all() {
+        let short = "s".repeat(VALUE_MAX);
+        let long = "l".repeat(VALUE_MAX + 1);
+        let digest = digest_of_long(&long).unwrap();
+        assert!(digest_of_long(&short).is_none() && digest_of_long(&digest).is_none());
+        let mut meta: ObjectMeta = serde_json::from_value(serde_json::json!({
+            "name": "o", "finalizers": ["a/b"], "labels": {"other": "y"},
+            "annotations": {"short": short, "long": long, "whole": long, "other": "y"},
+        }))
+        .unwrap();
+        annotations(&mut meta, &["short", "long"], &["whole"]);
+        let expected = serde_json::json!({
+            "name": "o", "finalizers": ["a/b"], "labels": {"other": "y"},
+            "annotations": {"short": short, "long": digest, "whole": long},
         });
         assert_eq!(serde_json::to_value(meta).unwrap(), expected);
     }

@@ -13,7 +13,7 @@ use super::requests::standing::Circumstances;
 use super::tasks::Failure;
 use super::widths::OUT_OF_BOUNDS;
 use crate::controllers::traces;
-use crate::mirrors::{ByOwner as _, trim_request};
+use crate::mirrors::{ByOwner as _, trim};
 use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
 use kube::api::{ListParams, PropagationPolicy};
@@ -206,7 +206,7 @@ impl<C: Cluster> Actor<'_, C> {
             written => written?,
         };
         // Kept until the mirror shows it: as the mirror has it, without what may be large.
-        trim_request(&mut written.metadata);
+        trim::request_meta(&mut written.metadata);
         let name = written.name_any();
         self.remember(|entry| entry.requests.insert(name, Arc::new(written)));
         Ok(())

@@ -3,24 +3,25 @@
 use super::decide::Deletion;
 use super::observed::ObservedPod;
 use super::pod_status;
+use super::unclaimed::Unclaimed;
 use crate::controllers::remembered::Remembered;
 use crate::mirrors::{Mirrors, pe_of};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use moka::sync::Cache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::{Departure, Kept, Watch};
+use tokio::time::Instant;
 
-/// Most pods that are kept although their PEs are not known.
-const UNCLAIMED: u64 = 10_000;
-/// How long they are: by then the mirror has caught up.
-const UNCLAIMED_FOR: Duration = Duration::from_secs(600);
+/// What is kept of pods takes so many bytes at most if their PEs are not known (rule fetch-6).
+const UNCLAIMED_BYTES: usize = 16 << 20;
+/// Longest uid that an object can have. A longer one in a reference names nothing.
+const UID_MAX: usize = 128;
 /// How long a deletion counts while the mirror shows that the pod stays. One that takes longer is deleted once more
 /// when its PE is looked at.
 const DELETION_COUNTS: Duration = Duration::from_secs(30);
@@ -39,7 +40,7 @@ pub struct LastSeen {
     /// By [`object`]: pods of a deleted PE are told of as well while another PE of its name has pods.
     by_pe: Remembered<LastState>,
     /// Pods that are gone, of PEs that the mirror does not show: they are gone, or the mirror is behind.
-    unclaimed: Cache<Key, LastState>,
+    unclaimed: Unclaimed<LastState>,
     absences: Remembered<Absence>,
     /// PEs that are to have another pod, by the launch before it.
     without_pod: Remembered<Absence>,
@@ -47,10 +48,9 @@ pub struct LastSeen {
 
 impl Default for LastSeen {
     fn default() -> Self {
-        let unclaimed = Cache::builder().max_capacity(UNCLAIMED).time_to_live(UNCLAIMED_FOR).build();
         Self {
             by_pe: Remembered::default(),
-            unclaimed,
+            unclaimed: Unclaimed::new(UNCLAIMED_BYTES),
             absences: Remembered::default(),
             without_pod: Remembered::default(),
         }
@@ -93,6 +93,11 @@ impl SeenPod {
             && meta.deletion_grace_period_seconds == Some(0)
             && meta.finalizers.as_ref().is_none_or(Vec::is_empty);
         Self { pod: pod_status::read(pod, launch_count), deletion_seen, is_final }
+    }
+
+    /// About how many bytes it takes.
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.pod.texts().map(str::len).sum::<usize>()
     }
 
     /// The API server has told that it is gone, and there is no doubt (rule pe-5). A pod that only lost the label by
@@ -139,6 +144,13 @@ impl LastState {
     fn read(pod: &Pod, launch_count: u64, deletion_seen: bool) -> Self {
         let state = State::Read(Box::new(SeenPod::of(pod, launch_count, deletion_seen)));
         Self::new(pod, launch_count, deletion_seen, state)
+    }
+
+    /// The same, whatever becomes of the mirror; and about how many bytes it takes.
+    fn on_its_own(self) -> Option<(Self, usize)> {
+        let seen = self.seen()?;
+        let bytes = size_of::<Self>() + self.uid.len() + seen.bytes();
+        Some((Self { state: State::Read(Box::new(seen)), ..self }, bytes))
     }
 
     fn seen(&self) -> Option<SeenPod> {
@@ -194,7 +206,8 @@ impl LastSeen {
     /// The PE object and the launch that a pod was made for, whatever others have made of its labels and its owner
     /// references. `None` if that is not known, or not yet.
     fn origin(&self, pod: &Pod, find: impl Fn(&Key) -> Option<Arc<ProcessingElement>>) -> Option<Origin> {
-        if let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) {
+        let owner = controller(pod).filter(|owner| owner.uid.len() <= UID_MAX);
+        if let (Some(pe), Some(owner)) = (pe_of(pod), owner) {
             let (uid, pod_uid) = (owner.uid.clone(), pod.metadata.uid.as_deref());
             let known = || {
                 let launch = |seen: &mut LastState| (Some(&*seen.uid) == pod_uid).then_some(seen.launch_count);
@@ -228,8 +241,9 @@ impl LastSeen {
         let has_pod = was_shown && there.pods.contains(&Key::of(pod));
         if !has_pod && !has_pe() {
             let object = object(&pe, &uid);
-            if let Some(seen) = self.by_pe.find(&object, &uid, |seen| seen.clone()) {
-                self.unclaimed.insert(object.clone(), seen);
+            let seen = self.by_pe.find(&object, &uid, |seen| seen.clone());
+            if let Some((seen, bytes)) = seen.and_then(LastState::on_its_own) {
+                self.unclaimed.insert(object.clone(), seen, bytes, Instant::now());
             }
             self.by_pe.forget(&object, &uid);
         }
@@ -244,7 +258,7 @@ impl LastSeen {
         };
         let object = object(pe, uid);
         // The last state of a pod that is gone is told once more after its deletion.
-        let unclaimed = || self.unclaimed.get(&object);
+        let unclaimed = || self.unclaimed.get(&object, Instant::now());
         let new = || unclaimed().unwrap_or_else(|| LastState { deletion_seen: false, ..now.clone() });
         self.by_pe.with(&object, uid, new, |seen| {
             if seen.launch_count > now.launch_count {
@@ -260,7 +274,7 @@ impl LastSeen {
         let object = object(pe, uid);
         let seen = self.by_pe.find(&object, uid, |seen| seen.clone());
         let is_it = |seen: &LastState| seen.launch_count == launch_count && pod_uid.is_none_or(|uid| *seen.uid == *uid);
-        seen.into_iter().chain(self.unclaimed.get(&object)).find(is_it)?.seen()
+        seen.into_iter().chain(self.unclaimed.get(&object, Instant::now())).find(is_it)?.seen()
     }
 
     /// The pod of a launch does not exist `now`. Returns since when this is known.
@@ -284,11 +298,11 @@ impl LastSeen {
         self.without_pod.forget_all_of(pe);
     }
 
-    /// PEs of whose pods something is kept, and of whose absent pods.
+    /// PEs of whose pods something is kept; PEs that are not known, the same; PEs of whose absent pods something is.
     #[cfg(test)]
-    pub(crate) fn len(&self) -> (usize, usize) {
-        let Self { by_pe, unclaimed: _, absences, without_pod } = self;
-        (by_pe.len(), absences.len() + without_pod.len())
+    pub(crate) fn len(&self) -> (usize, usize, usize) {
+        let Self { by_pe, unclaimed, absences, without_pod } = self;
+        (by_pe.len(), unclaimed.len(), absences.len() + without_pod.len())
     }
 }
 
@@ -451,6 +465,7 @@ mod tests {
     use kube::core::ObjectMeta;
     use serde_json::json;
     use streams_api::{ProcessingElementSpec, ProcessingElementStatus, names};
+    use streams_kubernetes::metrics::Metrics;
 
     /// Hears of a pod while no PE is known.
     fn note(seen: &LastSeen, pod: &Pod, deleted: bool) {
@@ -506,6 +521,35 @@ mod tests {
         }
         seen.forget(&key);
         assert_eq!(seen.absent_since(&key, "p", 5, at(20)), at(20));
+    }
+
+    /// Pods of made-up PEs, with whatever somebody puts into them, come and go.
+    #[test]
+    fn pods_that_look_like_those_of_pes_take_little_and_nothing_from_other_namespaces() {
+        let there = Mirrors::new(&Metrics::new("test"));
+        let seen = LastSeen::of(&there);
+        let comes_and_goes = |namespace: &str, uid: &str| {
+            let mut pod = pod(1, "Failed");
+            let meta = &mut pod.metadata;
+            meta.namespace = Some(namespace.to_owned());
+            meta.name = Some(pod::name("flow-3", uid, 1));
+            meta.owner_references.iter_mut().flatten().for_each(|owner| owner.uid = uid.to_owned());
+            let long = (names::ANNOTATION_CONTENT_ID.to_owned(), "x".repeat(200_000));
+            meta.annotations = Some([long].into());
+            let key = Key::of(&pod);
+            there.pods.insert(pod);
+            there.pods.remove(&key);
+        };
+        comes_and_goes("victim", "p");
+        // If each of them were kept as it is, a hundred would take all of the room.
+        for number in 0..200 {
+            comes_and_goes("n", &format!("made up {number}"));
+        }
+        // No object has such a uid.
+        comes_and_goes("n", &"u".repeat(200_000));
+        assert_eq!(seen.len(), (0, 201, 0));
+        let kept = seen.pod(&Key::new("victim", "flow-3"), "p", 1, None).unwrap();
+        assert!(kept.pod.has_failed() && kept.pod.content_id.unwrap().len() <= 128);
     }
 
     #[test]

@@ -20,6 +20,7 @@
 //! | `reconciler` | observe, decide and act put together |
 //! | `answers` | what the API server has answered during one reconcile |
 //! | `memory` | what the process remembers; safe to lose |
+//! | `unclaimed` | how pods ended whose PEs are not known; bounded for each namespace |
 //! | `submissions` | jobs whose pods go before what PEs say, and PEs that wait for them |
 //! | `controller` | wakes the reconciler and runs the workers |
 //! | `counters` | metrics |
@@ -45,3 +46,4 @@ mod restoration;
 mod submissions;
 #[cfg(test)]
 mod tests;
+mod unclaimed;

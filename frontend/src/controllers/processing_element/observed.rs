@@ -266,6 +266,21 @@ impl ObservedPod {
         }
     }
 
+    /// All texts that were read of it.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        let Self { name, uid, content_id, runtime_id, template_hash, placement_hash, node, stage, disruption, .. } =
+            self;
+        let why = match stage {
+            Stage::Pending(why) => Some(why),
+            Stage::Ended(end) => Some(&end.why),
+            Stage::Running(_) | Stage::Unknown => None,
+        };
+        let explained = why.into_iter().chain(disruption).flat_map(|why| [&why.reason, &why.message]);
+        let hashes = [content_id, runtime_id, template_hash, placement_hash, node].into_iter().flatten();
+        let of_owner = [&self.other_controller, &self.spoilt].into_iter().flatten();
+        [name, uid].into_iter().chain(hashes).chain(explained).chain(of_owner).map(String::as_str)
+    }
+
     /// It ended, and not with exit code 0.
     pub(crate) fn has_failed(&self) -> bool {
         self.end().is_some_and(|end| end.failed)

@@ -8,16 +8,23 @@ use super::observed::{self, Explanation, PodEnd, Stage};
 use super::pod::{self, CONTAINER};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use kube::{Resource, ResourceExt};
-use streams_api::{ProcessingElement, names};
+use streams_api::{ProcessingElement, condition, names};
 use streams_kubernetes::ownership::{controller, is_controlled_by, owner_for_people};
 
 /// How many launches are tried for a pod whose label is not that of its name. Of older ones, no pods are left.
 const LAUNCHES_TRIED: usize = 16;
 
+/// Longest annotation that is read whole. Ours are hashes, which are shorter: what a longer one begins with is none,
+/// either.
+const HASH_MAX: usize = 128;
+/// Longest words of a pod, as its PE tells them.
+const REASON_MAX: usize = 1024;
+const MESSAGE_MAX: usize = 4096;
+
 /// Reads a pod of this launch. One without our annotations, e.g. because a user removed them, is read as one without
-/// hashes.
+/// hashes. Anybody may make a pod: of its texts as much is kept as those of ours may have.
 pub(crate) fn read(pod: &Pod, launch_count: u64) -> observed::ObservedPod {
-    let annotation = |key: &str| pod.annotations().get(key).cloned();
+    let annotation = |key: &str| pod.annotations().get(key).map(|value| condition::cut(value, HASH_MAX).to_owned());
     observed::ObservedPod {
         name: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
@@ -129,10 +136,7 @@ fn end(status: &PodStatus, failed: bool) -> PodEnd {
     let prepared = status.init_container_statuses.iter().flatten();
     let unprepared = prepared.filter_map(terminated).find(|terminated| terminated.exit_code != 0);
     let terminated = unprepared.or_else(|| container(status).and_then(terminated));
-    let of_container = terminated.map_or_else(Explanation::default, |terminated| Explanation {
-        reason: terminated.reason.clone().unwrap_or_default(),
-        message: terminated.message.clone().unwrap_or_default(),
-    });
+    let of_container = terminated.map_or_else(Explanation::default, |ended| why(&ended.reason, &ended.message));
     let of_pod = why(&status.reason, &status.message);
     PodEnd {
         failed,
@@ -147,7 +151,8 @@ fn end(status: &PodStatus, failed: bool) -> PodEnd {
 }
 
 fn why(reason: &Option<String>, message: &Option<String>) -> Explanation {
-    Explanation { reason: reason.clone().unwrap_or_default(), message: message.clone().unwrap_or_default() }
+    let text = |text: &Option<String>, most| condition::cut(text.as_deref().unwrap_or_default(), most).to_owned();
+    Explanation { reason: text(reason, REASON_MAX), message: text(message, MESSAGE_MAX) }
 }
 
 /// Why a pod does not run yet, if it says more than that it is on its way.
@@ -279,6 +284,19 @@ mod tests {
         for (status, expected) in table {
             assert_eq!(read(&pod(status.clone()), 4).stage, expected, "{status}");
         }
+    }
+
+    #[test]
+    fn of_long_texts_no_more_is_read_than_those_of_ours_may_have() {
+        let long = "x".repeat(100_000);
+        let failed = json!([{"name": "pe", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 2, "reason": long, "message": long}}}]);
+        let mut pod = pod(json!({"phase": "Failed", "containerStatuses": failed}));
+        pod.annotations_mut().insert(names::ANNOTATION_RUNTIME_ID.to_owned(), long);
+        let read = read(&pod, 4);
+        assert_eq!(read.runtime_id.as_deref().map(str::len), Some(HASH_MAX));
+        let why = &read.end().unwrap().why;
+        assert_eq!((why.reason.len(), why.message.len()), (REASON_MAX, MESSAGE_MAX));
     }
 
     #[test]

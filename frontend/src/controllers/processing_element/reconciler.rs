@@ -55,6 +55,10 @@ impl<C> fmt::Debug for PeReconciler<C> {
     }
 }
 
+/// What is kept of pods whose PEs are not known ends after a while.
+#[cfg(test)]
+pub(super) const UNKNOWN: &str = "pods of PEs that are not known";
+
 #[cfg(test)]
 impl<C> PeReconciler<C> {
     /// How much each memory has. Whoever adds a field says here whether it remembers something.
@@ -73,10 +77,11 @@ impl<C> PeReconciler<C> {
             known_launches,
             submissions,
         } = self;
-        let (pods, absences) = last_seen.len();
+        let (pods, unclaimed, absences) = last_seen.len();
         let (own_writes, known_launches) = (own_writes.len(), known_launches.len());
         vec![
             ("pods seen last", pods),
+            (UNKNOWN, unclaimed),
             ("absent pods", absences),
             ("own writes", own_writes),
             ("deleted pods", deleted_pods.len()),

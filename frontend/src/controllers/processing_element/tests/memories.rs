@@ -3,7 +3,7 @@
 
 use super::super::counters::Counters;
 use super::super::memory::LastSeen;
-use super::super::reconciler::PeReconciler;
+use super::super::reconciler::{PeReconciler, UNKNOWN};
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::resizing::RollOutTimes;
@@ -88,7 +88,8 @@ impl PeProcess {
     }
 
     fn remembers(&self) -> usize {
-        self.reconciler.remembered().iter().map(|(_, count)| count).sum()
+        let of_known = self.reconciler.remembered().into_iter().filter(|(what, _)| *what != UNKNOWN);
+        of_known.map(|(_, count)| count).sum()
     }
 }
 
@@ -125,6 +126,9 @@ fn nothing_is_left_of_pes_that_are_gone_however_many_names_there_were() {
         assert_eq!(process.remembers(), 0, "{number}: {:?}", process.reconciler.remembered());
     }
     assert!((2..=4).contains(&most), "{most}");
+    // Those that ended when their PEs had gone.
+    let unknown = process.reconciler.remembered().into_iter().find(|(what, _)| *what == UNKNOWN);
+    assert!(unknown.is_some_and(|(_, count)| (50..=100).contains(&count)), "{unknown:?}");
 }
 
 #[test]
