@@ -12,8 +12,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use streams_api::{ConsistentRegion, ProcessingElement};
 use streams_consistent_region::{Launches, Message};
 use streams_kubernetes::Key;
+use streams_kubernetes::watch::Watch;
 
 /// PEs that were answered, each in a launch, with a message.
 pub(crate) type ByPe = BTreeMap<u64, (u32, Message)>;
@@ -28,27 +30,39 @@ pub(crate) enum By {
 }
 
 /// What PEs have got for an answer, by region. Cheap to clone; all clones are the same.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Answered {
+    elements: Watch<ProcessingElement>,
     regions: Arc<Mutex<HashMap<Key, ByPe>>>,
     /// PEs that have come, each in its last launch.
     pes: Arc<Mutex<HashMap<Key, u32>>>,
 }
 
 impl Answered {
+    /// Nothing yet. What is kept of a region or PE ends when it leaves its mirror.
+    pub(crate) fn following(regions: &Watch<ConsistentRegion>, elements: &Watch<ProcessingElement>) -> Self {
+        let answered = Self { elements: elements.clone(), regions: Arc::default(), pes: Arc::default() };
+        let following = answered.clone();
+        regions.subscribe_to_departures(move |region, _| following.forget(&Key::of(region)));
+        let pes = Arc::clone(&answered.pes);
+        elements.subscribe_to_departures(move |pe, _| {
+            lock(&pes).remove(&Key::of(pe));
+        });
+        answered
+    }
+
     /// A PE was answered in this launch, whatever its regions have to say, or a report of it was taken.
     pub(crate) fn has_come(&self, pe: &Key, launch: u32) {
-        self.pes().insert(pe.clone(), launch);
+        let mut pes = self.pes();
+        // Nobody would forget one that has gone meanwhile.
+        if self.elements.contains(pe) {
+            pes.insert(pe.clone(), launch);
+        }
     }
 
     /// Whether a PE has come to this replica in this launch.
     pub(crate) fn comes(&self, pe: &Key, launch: u32) -> bool {
         self.pes().get(pe) == Some(&launch)
-    }
-
-    /// The PE is gone.
-    pub(crate) fn forget_pe(&self, pe: &Key) {
-        self.pes().remove(pe);
     }
 
     /// A PE, which may be in other regions as well, has got this message of a region.
@@ -84,12 +98,16 @@ impl Answered {
     }
 
     fn regions(&self) -> MutexGuard<'_, HashMap<Key, ByPe>> {
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.regions)
     }
 
     fn pes(&self) -> MutexGuard<'_, HashMap<Key, u32>> {
-        self.pes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pes)
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a PE was answered with this message in this launch.
@@ -105,11 +123,17 @@ pub(crate) fn were_all_answered(answered: &ByPe, launches: &Launches, message: M
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mirrors::indexes;
+    use streams_api::ProcessingElementSpec;
+
+    fn nothing() -> Answered {
+        Answered::following(&Watch::filled(indexes(), []), &Watch::filled(indexes(), []))
+    }
 
     #[test]
     fn all_are_answered_when_each_is_in_its_launch_and_with_this_message() {
         let resume = |sequence, is_pending| Message::ResumeSubmission { sequence, retired: 0, is_pending };
-        let (answered, key) = (Answered::default(), Key::new("n", "flow-cr0"));
+        let (answered, key) = (nothing(), Key::new("n", "flow-cr0"));
         let launches: Launches = [(0, 1), (1, 2)].into_iter().collect();
         // PE, launch, answer -> all were answered
         let table = [
@@ -150,7 +174,7 @@ mod tests {
             (false, &[(resume(true), By::Answer), (drained, By::Answer)], None),
         ];
         for (is_in_others, got, expected) in table {
-            let answered = Answered::default();
+            let answered = nothing();
             for (message, by) in got {
                 answered.note(&key, (0, 1), *message, *by, is_in_others);
             }
@@ -161,14 +185,28 @@ mod tests {
 
     #[test]
     fn a_pe_comes_in_the_launch_in_which_it_has_asked_last() {
-        let (answered, pe) = (Answered::default(), Key::new("n", "flow-0"));
+        let element = |uid: &str| {
+            let mut pe = ProcessingElement::new("flow-0", ProcessingElementSpec::default());
+            (pe.metadata.namespace, pe.metadata.uid) = (Some("n".to_owned()), Some(uid.to_owned()));
+            pe
+        };
+        let elements = Watch::filled(indexes(), [element("1")]);
+        let (answered, pe) = (Answered::following(&Watch::filled(indexes(), []), &elements), Key::new("n", "flow-0"));
         let comes = || [1, 2].map(|launch| answered.comes(&pe, launch));
         assert_eq!(comes(), [false, false]);
         answered.has_come(&pe, 1);
         assert_eq!(comes(), [true, false]);
         answered.has_come(&pe, 2);
         assert_eq!(comes(), [false, true]);
-        answered.forget_pe(&pe);
+        // It is made again: its launches begin anew.
+        elements.insert(element("2"));
+        assert_eq!((comes(), answered.len()), ([false, false], 0));
+        answered.has_come(&pe, 1);
+        assert_eq!(comes(), [true, false]);
+        elements.remove(&pe);
+        assert_eq!(answered.len(), 0);
+        // A report that was on its way.
+        answered.has_come(&pe, 1);
         assert_eq!((comes(), answered.len()), ([false, false], 0));
     }
 }

@@ -55,10 +55,10 @@ pub(crate) struct ConsistentRegions {
 impl ConsistentRegions {
     /// The regions of these mirrors, which this replica drives as long as its term lasts.
     pub(crate) fn of(mirrors: &Mirrors, term: Term) -> Self {
-        let (mirrors, members) = (mirrors.clone(), Members::of(mirrors));
-        let (reports, answered) = (Reports::default(), Answered::default());
-        let following = answered.clone();
-        mirrors.processing_elements.subscribe_to_departures(move |pe, _| following.forget_pe(&Key::of(pe)));
+        let (mirrors, members, reports) = (mirrors.clone(), Members::of(mirrors), Reports::default());
+        let answered = Answered::following(&mirrors.consistent_regions, &mirrors.processing_elements);
+        let following = reports.clone();
+        mirrors.consistent_regions.subscribe_to_departures(move |region, _| following.forget(&Key::of(region)));
         Self { mirrors, members, reports, answered, term }
     }
 

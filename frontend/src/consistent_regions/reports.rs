@@ -156,13 +156,15 @@ impl Reports {
         }
     }
 
-    /// Puts back what could not be stored.
-    pub(crate) fn put_back(&self, region: &Key, mut earlier: Vec<Waiting>) {
+    /// Puts back what could not be stored, unless the region that it was about is gone: `is_there` says it. Another one
+    /// of its name has got no reports yet.
+    pub(crate) fn put_back(&self, region: &Key, mut earlier: Vec<Waiting>, is_there: impl FnOnce() -> bool) {
         if earlier.is_empty() {
             return;
         }
         let mut inner = self.inner();
-        if inner.queue.is_none() {
+        // Asked under the lock: whoever forgets it takes that, too, after it has gone.
+        if inner.queue.is_none() || !is_there() {
             return;
         }
         let of_region = inner.regions.entry(region.clone()).or_default();
@@ -289,8 +291,20 @@ mod tests {
         let in_progress = timeout(Duration::from_millis(51), it.queue.next()).await.unwrap();
         let taken = it.reports.take(&key());
         it.report(1).await;
-        it.reports.put_back(&key(), taken);
+        it.reports.put_back(&key(), taken, || true);
         assert_eq!(it.reports.take(&key()).iter().map(|report| report.pe).collect::<Vec<_>>(), [0, 1]);
+        drop(in_progress);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_reported_of_a_region_that_is_gone_is_no_concern_of_another_one() {
+        let it = Fixture::new();
+        it.report(0).await;
+        let in_progress = timeout(Duration::from_millis(51), it.queue.next()).await.unwrap();
+        let taken = it.reports.take(&key());
+        it.reports.forget(&key());
+        it.reports.put_back(&key(), taken, || false);
+        assert_eq!((it.reports.waiting(&key()), it.reports.len()), (0, 0));
         drop(in_progress);
     }
 }

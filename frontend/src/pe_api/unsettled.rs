@@ -19,38 +19,46 @@ use streams_kubernetes::watch::Watch;
 #[derive(Clone)]
 pub(super) struct Unsettled {
     most: usize,
+    elements: Watch<ProcessingElement>,
     names: Arc<Mutex<HashMap<Key, BTreeSet<String>>>>,
 }
 
 impl Unsettled {
     /// So many names of a PE at most, with its endpoints, of PEs that this mirror shows.
     pub(super) fn new(most: usize, elements: &Watch<ProcessingElement>) -> Self {
-        let unsettled = Self { most, names: Arc::default() };
-        let following = unsettled.clone();
-        elements.subscribe_to_departures(move |element, _| drop(following.names().remove(&Key::of(element))));
-        unsettled
+        let names = Arc::<Mutex<HashMap<Key, BTreeSet<String>>>>::default();
+        let following = Arc::clone(&names);
+        elements.subscribe_to_departures(move |element, _| drop(lock(&following).remove(&Key::of(element))));
+        Self { most, elements: elements.clone(), names }
     }
 
     /// The name is about to be reserved for a PE that has so many endpoints. False if it has too many.
     pub(super) fn begin(&self, pe: &Key, name: &str, endpoints: usize) -> bool {
-        let mut names = self.names();
+        let mut names = lock(&self.names);
         let of_pe = names.get(pe);
         let others = of_pe.map_or(0, |names| names.iter().filter(|other| *other != name).count());
         if endpoints + others >= self.most {
             return false;
         }
-        names.entry(pe.clone()).or_default().insert(name.to_owned());
+        self.note(&mut names, pe, name);
         true
     }
 
     /// The name may stay reserved although the PE has it no more.
     pub(super) fn add(&self, pe: &Key, name: &str) {
-        self.names().entry(pe.clone()).or_default().insert(name.to_owned());
+        self.note(&mut lock(&self.names), pe, name);
+    }
+
+    /// Nobody would forget the names of a PE that has gone meanwhile.
+    fn note(&self, names: &mut HashMap<Key, BTreeSet<String>>, pe: &Key, name: &str) {
+        if self.elements.contains(pe) {
+            names.entry(pe.clone()).or_default().insert(name.to_owned());
+        }
     }
 
     /// What came of the name is known.
     pub(super) fn settle(&self, pe: &Key, name: &str) {
-        let mut names = self.names();
+        let mut names = lock(&self.names);
         if let Some(of_pe) = names.get_mut(pe) {
             of_pe.remove(name);
             if of_pe.is_empty() {
@@ -58,10 +66,10 @@ impl Unsettled {
             }
         }
     }
+}
 
-    fn names(&self) -> MutexGuard<'_, HashMap<Key, BTreeSet<String>>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -73,9 +81,12 @@ mod tests {
     #[test]
     fn a_pe_has_no_more_names_than_it_may_have_endpoints_and_nothing_is_kept_of_one_that_is_gone() {
         let key = Key::new("n", "flow-0");
-        let mut pe = ProcessingElement::new("flow-0", ProcessingElementSpec::default());
-        pe.metadata.namespace = Some("n".to_owned());
-        let elements = Watch::filled(indexes(), [pe]);
+        let pe = |uid: &str| {
+            let mut pe = ProcessingElement::new("flow-0", ProcessingElementSpec::default());
+            (pe.metadata.namespace, pe.metadata.uid) = (Some("n".to_owned()), Some(uid.to_owned()));
+            pe
+        };
+        let elements = Watch::filled(indexes(), [pe("1")]);
         let unsettled = Unsettled::new(3, &elements);
         // endpoints, name -> whether it may be reserved; each stays unsettled
         for (endpoints, name, expected) in
@@ -87,9 +98,18 @@ mod tests {
         assert!(unsettled.begin(&key, "c", 1));
         unsettled.settle(&key, "b");
         unsettled.settle(&key, "c");
-        assert!(unsettled.names().is_empty());
+        let are_left = || !lock(&unsettled.names).is_empty();
+        assert!(!are_left());
+        unsettled.add(&key, "d");
+        assert!(are_left());
+        // It is made again.
+        elements.insert(pe("2"));
+        assert!(!are_left());
         unsettled.add(&key, "d");
         elements.remove(&key);
-        assert!(unsettled.names().is_empty());
+        assert!(!are_left());
+        // What was done for it comes to an end only then.
+        unsettled.add(&key, "d");
+        assert!(unsettled.begin(&key, "e", 0) && !are_left());
     }
 }

@@ -29,6 +29,7 @@ mod tests;
 pub(crate) use self::decide::{Decision, Observation};
 pub(crate) use self::figures::RegionFigures;
 use self::telling::Telling;
+use crate::consistent_regions::reports::Waiting;
 use crate::consistent_regions::{ConsistentRegions, stored};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{self, Next};
@@ -102,6 +103,15 @@ impl<C, M: Messenger> ConsistentRegionReconciler<C, M> {
         memory.end_with(&regions.mirrors.consistent_regions);
         Self { cluster, regions, telling: Telling::through(messenger), figures, memory }
     }
+
+    /// Puts back reports that were not stored, unless the region has gone meanwhile.
+    fn put_back(&self, key: &Key, region: &ConsistentRegion, reports: Vec<Waiting>) {
+        let is_there = || {
+            let shown = self.regions.mirrors.consistent_regions.kept(key).and_then(|shown| shown.metadata());
+            shown.is_some_and(|shown| shown.uid == region.metadata.uid)
+        };
+        self.regions.reports.put_back(key, reports, is_there);
+    }
 }
 
 impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconciler<C, M> {
@@ -164,13 +174,13 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
             match writer.replace_status_if_unchanged(&written).await {
                 Ok(written) => stored = Some(written),
                 Err(error) => {
-                    self.regions.reports.put_back(key, reports);
+                    self.put_back(key, &region, reports);
                     return Err(error);
                 }
             }
         }
         if is_put_off {
-            self.regions.reports.put_back(key, std::mem::take(&mut reports));
+            self.put_back(key, &region, std::mem::take(&mut reports));
         } else {
             self.regions.reports.expect(key, state.as_ref().map_or(0, State::missing_reports));
         }

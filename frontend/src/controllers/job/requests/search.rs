@@ -22,8 +22,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter::successors;
 use std::sync::Arc;
 
-/// Verdicts that are kept: more than a search takes.
+/// Verdicts that are kept, and of jobs with many regions, as each has a width of all of them: both are more than a
+/// search takes.
 const KEPT: usize = 128;
+const KEPT_OF_MANY: usize = 32;
+/// From so many widths on a job has many regions.
+const MANY: usize = 1 << 16;
 /// Compilations in a row that came to no end, from which on one says something about its set; and compilations and
 /// proposals that were withdrawn, from which on fewer wishes are compiled together.
 const IN_A_ROW: u32 = 2;
@@ -55,7 +59,8 @@ impl Verdicts {
             }
             None => self.said.push_back((Arc::new(set), refusal)),
         }
-        if self.said.len() > KEPT {
+        let widths: usize = self.said.iter().map(|(set, _)| set.widths.len()).sum();
+        if self.said.len() > KEPT || (widths > MANY && self.said.len() > KEPT_OF_MANY) {
             self.said.pop_front();
         }
     }
@@ -507,9 +512,15 @@ mod tests {
         assert_eq!(verdicts.of(&set), Some(Some(&failure())));
         verdicts.keep_of(2);
         assert_eq!(verdicts.of(&set), None);
-        for width in 0..500 {
-            verdicts.note(2, WidthSet { widths: widths(&[("A", width)]), rebalances: false }, None);
+        // regions -> sets that are kept
+        for (regions, kept) in [(1, KEPT), (1_000, 65), (3_000, KEPT_OF_MANY)] {
+            let mut verdicts = Verdicts::default();
+            for width in 0..150 {
+                let widths = (0..regions).map(|region| (format!("R{region}"), width)).collect();
+                verdicts.note(2, WidthSet { widths, rebalances: false }, None);
+            }
+            assert_eq!(verdicts.said.len(), kept, "{regions}");
+            assert!(verdicts.said.back().is_some_and(|(newest, _)| newest.widths.values().all(|width| *width == 149)));
         }
-        assert_eq!(verdicts.said.len(), KEPT);
     }
 }
