@@ -1,5 +1,5 @@
-//! How pods ended whose PEs the mirror does not show (rule call-20): the PEs are gone, or their mirror is behind that of
-//! pods.
+//! How pods ended whose PEs the mirror does not show (rule call-20): the PEs are gone, or their mirror is behind that
+//! of pods.
 //!
 //! Whoever may make pods can make any number of them look like those of PEs that never were. So what is kept has a
 //! bound in bytes, and when there is too much, the namespace that has most of it loses its oldest: nobody who has less
