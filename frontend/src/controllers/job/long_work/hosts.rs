@@ -10,10 +10,15 @@ use kube::api::ListParams;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::gate::Priority;
 use streams_proto::fusion::v1::{Plan, Warning};
+use tokio::time::timeout;
+
+/// How long a resize waits for the names of the nodes: nothing but warnings depends on them.
+const NAMES_WITHIN: Duration = Duration::from_secs(1);
 
 /// Names and addresses of the nodes.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +58,12 @@ pub(super) async fn find<C: Cluster>(
         return Ok((nodes, Vec::new()));
     }
     // Whoever shares it may be a resize, for which somebody waits.
-    match node_names.get(cluster.now(), Priority::Awaited.of(all_names(cluster))).await {
+    let look = node_names.get(cluster.now(), Priority::Awaited.of(all_names(cluster)));
+    let found = match previous {
+        Some(_) => timeout(NAMES_WITHIN, look).await.map_err(|late| late.to_string()),
+        None => Ok(look.await),
+    };
+    match found.and_then(|found| found.map_err(|error| error.to_string())) {
         Ok(Some(found)) => Ok((nodes, missing(&names, &found))),
         Ok(None) => {
             tracing::info!("whether the nodes exist that an application names is not known: they may not be listed");
@@ -199,9 +209,11 @@ mod tests {
     use crate::controllers::job::generation::{GenerationDetails, Target};
     use kube::core::Status;
     use serde_json::json;
+    use std::future::pending;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use streams_kubernetes_fake::{Server, Verb};
     use streams_proto::fusion::v1::{Compilation, Fate, HostPool, Placement, ProcessingElement};
+    use tokio::time::Instant;
 
     fn node(name: &str, addresses: &[&str]) -> Node {
         let addresses: Vec<_> =
@@ -315,6 +327,29 @@ mod tests {
                 assert_eq!(found, expected, "{hosts:?} {refusal:?}");
             }
             assert_eq!(listed.load(Ordering::SeqCst), lists, "{hosts:?} {refusal:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_resize_does_not_wait_long_for_what_only_warnings_depend_on() {
+        let (cluster, names) = (Server::new().connect(), SharedLook::default());
+        let before = generation(&["node-c"], &[], &["node-c"]);
+        // generation before -> seconds that it waits while somebody else looks who gets no answer
+        for (previous, expected) in [(Some(&before), Some(1)), (None, None)] {
+            let never_answered = names.get(cluster.now(), pending::<Result<_, String>>());
+            let begun = Instant::now();
+            let plan = plan(&["node-c"]);
+            let found = timeout(Duration::from_secs(30), find(&cluster, &names, &plan, previous));
+            let found = tokio::select! {
+                biased;
+                _ = never_answered => panic!("it is answered"),
+                found = found => found.ok(),
+            };
+            let seconds = found.is_some().then(|| begun.elapsed().as_secs());
+            assert_eq!(seconds, expected);
+            if let Some(found) = found {
+                assert_eq!(found.unwrap(), (BTreeMap::new(), vec![missing_nodes::unseen("node-c")]));
+            }
         }
     }
 
