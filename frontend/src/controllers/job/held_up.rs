@@ -98,8 +98,8 @@ impl HoldUp {
         self.end() <= now
     }
 
-    /// Nothing comes of the proposal for now: it has lasted for a while, and this look, which has found this in the way
-    /// of the proposal, does not show that it is over.
+    /// Nothing comes of the proposal for now: it has lasted for a while. Only looks know whether an object is still in
+    /// the way that is not tried: `blocked` is what the present one has found.
     pub(crate) fn is_in_vain(&self, blocked: Option<&Blocked>, now: Timestamp) -> bool {
         self.lasts(now) && (self.part != ProposalPart::Blocked || blocked.is_some())
     }
@@ -140,6 +140,11 @@ impl HeldUp {
             ProposalPart::Child(child) => tried.contains(child),
             ProposalPart::Texts | ProposalPart::Blocked => true,
         });
+    }
+
+    /// The proposal with this plan has been held up for a while.
+    pub(crate) fn lasts(&self, plan: &str, now: Timestamp) -> bool {
+        self.longest(plan).is_some_and(|obstacle| obstacle.lasts(now))
     }
 
     /// What has held the proposal with this plan up for longest, if anything does.
@@ -195,6 +200,7 @@ mod tests {
             assert_eq!(held_up.longest("q"), None, "another proposal");
             if let Some(obstacle) = obstacle {
                 assert_eq!([14, 15].map(|second| obstacle.lasts(at(second))), [false, true]);
+                assert_eq!([14, 15].map(|second| held_up.lasts("p", at(second))), [false, true]);
                 assert_eq!([14, 15].map(|second| obstacle.is_in_vain(None, at(second))), [false, true]);
             }
             held_up.is_over(part);

@@ -41,10 +41,12 @@ use self::publish::{Publish, Repair};
 use self::renew::Renew;
 use super::MANAGER;
 use super::generation::{Generation, Target};
+use super::held_up::HeldUp;
 use super::off_thread::Thread;
 use super::reconciler::JobReconciler;
 use super::tasks::{Slot, Task, TaskKind, Tasks, WorkItem};
 use futures::future;
+use k8s_openapi::jiff::Timestamp;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
@@ -77,8 +79,8 @@ trait LongWork {
     /// The output.
     type Output: Send;
 
-    /// Whether somebody waits for it, if the job runs.
-    fn is_awaited(_: &Self::Request) -> bool {
+    /// Whether somebody waits for it, if the job runs. The proposal may be held up.
+    fn is_awaited(_: &Self::Request, _: &HeldUp, _: Timestamp) -> bool {
         true
     }
 
@@ -110,8 +112,14 @@ struct Assignment<'a, C> {
 const LET_REST_EVERY: Duration = Duration::from_secs(10);
 
 /// Requests long work. Cancels work of this kind that is under way for another request. `urgent` work, for a running
-/// job, goes first.
-pub(super) fn start<C>(reconciler: &JobReconciler<C>, key: &Key, uid: &str, task: &Task, urgent: bool) {
+/// job, goes first; not texts of a proposal that is held up.
+pub(super) fn start<C: Cluster>(reconciler: &JobReconciler<C>, key: &Key, uid: &str, task: &Task, urgent: bool) {
+    let now = reconciler.cluster.now();
+    let is_held_up = reconciler.memory.find(key, uid, |entry| match task {
+        Task::Publish(texts) => entry.held_up.lasts(&texts.plan, now),
+        Task::Fetch(_) | Task::Compile(_) | Task::Repair(_) | Task::Renew(_) => false,
+    });
+    let urgent = urgent && is_held_up != Some(true);
     let kind = match task {
         Task::Fetch(request) => request_work::<Fetch, C>(reconciler, key, uid, request),
         Task::Compile(request) => request_work::<Compile, C>(reconciler, key, uid, request),
@@ -145,13 +153,14 @@ fn request_work<W: LongWork, C>(reconciler: &JobReconciler<C>, key: &Key, uid: &
 }
 
 /// The priority of the calls of long work (rule call-22). Somebody waits for what a running job has done, unless it is
-/// not awaited.
+/// not awaited: texts of a proposal that is held up are not.
 fn priority_of(kind: TaskKind, runs: bool, is_awaited: bool) -> Priority {
     match kind {
         _ if !runs => Priority::Preparing,
-        TaskKind::Compile | TaskKind::Publish => Priority::Awaited,
+        TaskKind::Compile => Priority::Awaited,
+        TaskKind::Publish if is_awaited => Priority::Awaited,
         TaskKind::Fetch | TaskKind::Repair | TaskKind::Renew if is_awaited => Priority::Urgent,
-        TaskKind::Fetch | TaskKind::Repair | TaskKind::Renew => Priority::Normal,
+        TaskKind::Fetch | TaskKind::Publish | TaskKind::Repair | TaskKind::Renew => Priority::Normal,
     }
 }
 
@@ -216,16 +225,16 @@ impl<C: Cluster> Assignment<'_, C> {
 
     /// Does the requested work of this kind, until it is done or a newer request cancels it.
     async fn carry_out<W: LongWork>(&self) {
-        let token = CancellationToken::new();
+        let (token, now) = (CancellationToken::new(), self.reconciler.cluster.now());
         let requested = self.reconciler.memory.find(self.key, self.uid, |entry| {
             let request = W::slot(&mut entry.tasks).running().cloned()?;
             entry.cancel.insert(W::KIND, token.clone());
-            Some(request)
+            Some((W::is_awaited(&request, &entry.held_up, now), request))
         });
-        let Some(request) = requested.flatten() else { return };
+        let Some((is_awaited, request)) = requested.flatten() else { return };
         let span = W::span(self, &request);
         let runs = self.job.status.as_ref().is_some_and(|status| status.generation.is_some());
-        let priority = priority_of(W::KIND, runs, W::is_awaited(&request));
+        let priority = priority_of(W::KIND, runs, is_awaited);
         let cluster = self.reconciler.cluster.clone();
         let work = priority.of(W::perform(self, &request)).instrument(span);
         tokio::select! {
@@ -296,7 +305,7 @@ mod tests {
         let table = [
             (Fetch, [Preparing, Urgent, Normal]),
             (Compile, [Preparing, Awaited, Awaited]),
-            (Publish, [Preparing, Awaited, Awaited]),
+            (Publish, [Preparing, Awaited, Normal]),
             (Repair, [Preparing, Urgent, Normal]),
             (Renew, [Preparing, Urgent, Normal]),
         ];

@@ -8,6 +8,7 @@ use super::{Assignment, LongWork, WorkError, fetch, thread_for};
 use crate::controllers::job::children::{ChildBuilder, OBJECT_BYTES, StoredText};
 use crate::controllers::job::chunks::digest;
 use crate::controllers::job::generation::Generation;
+use crate::controllers::job::held_up::HeldUp;
 use crate::controllers::job::off_thread::Thread;
 use crate::controllers::job::owned::Owned;
 use crate::controllers::job::services::Fusion;
@@ -16,6 +17,7 @@ use crate::controllers::traces;
 use crate::fusion::RenderedText;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use streams_kubernetes::Error;
@@ -42,6 +44,10 @@ impl LongWork for Publish {
     const RESULT_IS_VISIBLE: bool = true;
     type Request = PublishRequest;
     type Output = ();
+
+    fn is_awaited(request: &PublishRequest, held_up: &HeldUp, now: Timestamp) -> bool {
+        !held_up.lasts(&request.plan, now)
+    }
 
     fn slot(tasks: &mut Tasks) -> &mut Slot<PublishRequest, ()> {
         &mut tasks.publish

@@ -9,7 +9,9 @@ use super::publish::{generation, publish, span};
 use super::{Assignment, LongWork, WorkError};
 use crate::controllers::job::children::OBJECT_BYTES;
 use crate::controllers::job::generation::Generation;
+use crate::controllers::job::held_up::HeldUp;
 use crate::controllers::job::tasks::{PublishRequest, RenewRequest, Slot, TaskKind, Tasks};
+use k8s_openapi::jiff::Timestamp;
 use streams_kubernetes::cluster::Cluster;
 use streams_process::telemetry;
 use tracing::Span;
@@ -23,7 +25,7 @@ impl LongWork for Renew {
     type Request = RenewRequest;
     type Output = ();
 
-    fn is_awaited(request: &RenewRequest) -> bool {
+    fn is_awaited(request: &RenewRequest, _: &HeldUp, _: Timestamp) -> bool {
         request.is_urgent
     }
 
@@ -68,7 +70,6 @@ mod tests {
     use super::*;
     use crate::controllers::job::generation::{GenerationDetails, Target};
     use crate::controllers::job::tasks::Remedy;
-    use k8s_openapi::jiff::Timestamp;
     use streams_proto::fusion::v1::{Compilation, Plan, ProcessingElement};
 
     #[test]

@@ -1,8 +1,12 @@
 //! Proposals that cannot be written, and what that costs others.
 
 use super::*;
+use crate::controllers::job::long_work;
+use crate::controllers::job::tasks::{PublishRequest, Task};
+use futures::FutureExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_api::names;
+use streams_kubernetes::Key;
 
 /// Everything goes on for a while, and what is being deleted does not go away.
 fn go_on_without_collecting(simulation: &mut JobSimulation, looks: u32) {
@@ -110,6 +114,32 @@ fn a_wish_that_is_tried_alone_makes_way_at_once_though_its_texts_are_refused_bef
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!(applied(&simulation), widths(4, 2));
+}
+
+/// A quota permits no texts, and nobody else waits for the job: they are tried all the time.
+#[test]
+fn texts_of_a_proposal_that_is_held_up_for_a_while_go_after_what_others_wait_for() {
+    let mut simulation = JobSimulation::running();
+    simulation.no_more_texts(&[8]);
+    simulation.request("large", &[("R", 4)]);
+    simulation.until(|simulation| simulation.status().proposal.is_some());
+    let of_other = Task::Publish(PublishRequest { plan: "p".to_owned(), pe_ids: vec![0] });
+    let order = |simulation: &JobSimulation| -> Vec<String> {
+        let next = || simulation.leader.reconciler.long_work.next().now_or_never().flatten();
+        std::iter::from_fn(|| next().map(|taken| taken.key().to_string())).collect()
+    };
+    order(&simulation);
+    // seconds until they are tried again -> what is worked on, one after the other
+    for (seconds, expected) in [(1, ["n/job publish", "n/other publish"]), (4, ["n/other publish", "n/job publish"])] {
+        simulation.wait(seconds);
+        long_work::start(&simulation.leader.reconciler, &Key::new("n", "other"), "other", &of_other, false);
+        simulation.reconcile();
+        assert_eq!(order(&simulation), expected, "{seconds}");
+        simulation.work();
+    }
+    simulation.steps_again();
+    simulation.settle();
+    simulation.check_at_rest();
 }
 
 /// What held up an earlier try says nothing of a later one, though that has the same plan.
