@@ -657,23 +657,23 @@ impl<C: Cluster> Actor<'_, C> {
         match object {
             Owned::Child(Child::ProcessingElement(id)) => {
                 let name = names::processing_element(job, *id);
-                self.delete_one::<ProcessingElement, _>(&mirrors.processing_elements, &name, propagation).await
+                self.delete_one::<ProcessingElement, _>(object, &mirrors.processing_elements, &name, propagation).await
             }
             Owned::Child(Child::Service(id)) => {
                 let name = names::processing_element(job, *id);
-                self.delete_one::<Service, _>(&mirrors.services, &name, at_once).await
+                self.delete_one::<Service, _>(object, &mirrors.services, &name, at_once).await
             }
             Owned::Child(Child::Region(index)) => {
                 let name = names::parallel_region(job, *index);
-                self.delete_one::<ParallelRegion, _>(&mirrors.parallel_regions, &name, at_once).await
+                self.delete_one::<ParallelRegion, _>(object, &mirrors.parallel_regions, &name, at_once).await
             }
             Owned::Child(Child::HostPool(index)) => {
                 let name = names::host_pool(job, *index);
-                self.delete_one::<HostPool, _>(&mirrors.host_pools, &name, at_once).await
+                self.delete_one::<HostPool, _>(object, &mirrors.host_pools, &name, at_once).await
             }
             Owned::Child(Child::JobConfigMap) => {
                 let name = names::job_config_map(job);
-                self.delete_one::<ConfigMap, _>(&mirrors.config_maps, &name, at_once).await
+                self.delete_one::<ConfigMap, _>(object, &mirrors.config_maps, &name, at_once).await
             }
             Owned::Child(
                 child @ (Child::Export(_)
@@ -684,21 +684,25 @@ impl<C: Cluster> Actor<'_, C> {
             Owned::Child(Child::TransportSecret) => self.delete_transport().await,
             Owned::ConfigMap(name) => {
                 self.remember(|entry| entry.forget_result_of(name));
-                self.delete_one::<ConfigMap, _>(&mirrors.config_maps, name, at_once).await
+                self.delete_one::<ConfigMap, _>(object, &mirrors.config_maps, name, at_once).await
             }
         }
     }
 
-    /// Deletes the object with the observed uid. If the mirror no longer has it, there is nothing to delete.
+    /// Deletes the object with the observed uid. If the mirror no longer has it, there is nothing to delete; otherwise
+    /// it may take a while to show that it is gone.
     pub(super) async fn delete_one<K: Object, M: Mirrored>(
         &self,
+        object: &Owned,
         mirror: &Watch<M>,
         name: &str,
         propagation: PropagationPolicy,
     ) -> Result<(), Error> {
-        match mirror.get(&self.snapshot.key.sibling(name)).and_then(|object| object.meta().uid.clone()) {
-            Some(uid) => self.writer().delete::<K>(name, Some(&uid), propagation).await,
-            None => Ok(()),
-        }
+        let shown = mirror.get(&self.snapshot.key.sibling(name)).and_then(|object| object.meta().uid.clone());
+        let Some(uid) = shown else { return Ok(()) };
+        self.writer().delete::<K>(name, Some(&uid), propagation).await?;
+        let now = self.reconciler.cluster.now();
+        self.remember(|entry| entry.deleted(object.clone(), uid, now));
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@
 use super::act::{Actor, Kept};
 use super::child::Child;
 use super::generation::Generation;
+use super::owned::Owned;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::PropagationPolicy;
 use streams_api::{ConsistentRegion, Export, Import, names};
@@ -50,23 +51,23 @@ impl<C: Cluster> Actor<'_, C> {
     pub(super) async fn delete_interface(&self, child: Child) -> Result<(), Error> {
         let job = &*self.snapshot.key.name;
         let mirrors = &self.reconciler.mirrors;
-        let at_once = PropagationPolicy::Background;
+        let (object, at_once) = (Owned::Child(child), PropagationPolicy::Background);
         match child {
             Child::Export(port) => {
                 let name = names::export(job, port.pe, port.id);
-                self.delete_one::<Export, _>(&mirrors.exports, &name, at_once).await
+                self.delete_one::<Export, _>(&object, &mirrors.exports, &name, at_once).await
             }
             Child::Import(port) => {
                 let name = names::import(job, port.pe, port.id);
-                self.delete_one::<Import, _>(&mirrors.imports, &name, at_once).await
+                self.delete_one::<Import, _>(&object, &mirrors.imports, &name, at_once).await
             }
             Child::ConsistentRegion(index) => {
                 let name = names::consistent_region(job, index);
-                self.delete_one::<ConsistentRegion, _>(&mirrors.consistent_regions, &name, at_once).await
+                self.delete_one::<ConsistentRegion, _>(&object, &mirrors.consistent_regions, &name, at_once).await
             }
             _ => {
                 let name = names::consistent_region_service(job);
-                self.delete_one::<Service, _>(&mirrors.services, &name, at_once).await
+                self.delete_one::<Service, _>(&object, &mirrors.services, &name, at_once).await
             }
         }
     }

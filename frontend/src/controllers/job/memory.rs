@@ -117,7 +117,7 @@ pub(crate) struct Entry {
     pub(crate) pause: Option<Pause>,
     /// Ports of Services that operators have opened under a name.
     pub(crate) user_ports: Known,
-    /// Objects that were written and that the mirrors do not show yet.
+    /// Objects that were written or deleted and that the mirrors do not show like that yet.
     pub(crate) own_writes: OwnWrites,
     /// Objects that have what was applied; only of the job's objects that there are.
     pub(crate) agreed: Agreed,
@@ -503,8 +503,20 @@ impl Entry {
         texts.into_iter().chain(self.own_writes.until()).min()
     }
 
-    /// An object of the job has left its mirror.
-    fn departed(&mut self, owned: &Owned) {
+    /// The object with this uid was deleted.
+    pub(crate) fn deleted(&mut self, owned: Owned, uid: String, now: Timestamp) {
+        if let Owned::ConfigMap(name) = &owned {
+            self.written.remove(name);
+        }
+        self.own_writes.note_deletion(owned, uid, now);
+    }
+
+    /// An object of the job, with this uid, has left its mirror.
+    fn departed(&mut self, owned: &Owned, uid: Option<&str>) {
+        if self.own_writes.has_deleted(owned, uid) {
+            // What was written since is another object. The look that follows finds that it is gone.
+            return;
+        }
         self.own_writes.forget(owned);
         if let Owned::ConfigMap(name) = owned {
             self.written.remove(name);
@@ -550,7 +562,7 @@ impl Memory {
             for owner in owners.filter(|owner| owner.controller == Some(true)) {
                 let job = Key::of(object).sibling(&owner.name);
                 let Some(owned) = Owned::of_name::<K>(&owner.name, &object.name_any()) else { continue };
-                jobs.find(&job, &owner.uid, |entry| entry.departed(&owned));
+                jobs.find(&job, &owner.uid, |entry| entry.departed(&owned, object.meta().uid.as_deref()));
             }
         });
     }

@@ -273,6 +273,25 @@ impl MirroredChildren {
             Owned::Child(Child::TransportSecret) | Owned::ConfigMap(_) => return None,
         })
     }
+
+    /// The uid of an object, if it is there. It is read from the object: to be asked of few.
+    pub(super) fn uid(&self, owned: &Owned) -> Option<String> {
+        let meta = match owned {
+            Owned::Child(Child::ProcessingElement(id)) => self.processing_elements.get(id)?.object.metadata(),
+            Owned::Child(Child::Service(id)) => self.services.get(id)?.object.metadata(),
+            Owned::Child(Child::Region(index)) => self.regions.get(index)?.object.metadata(),
+            Owned::Child(Child::HostPool(index)) => self.host_pools.get(index)?.object.metadata(),
+            Owned::Child(Child::JobConfigMap) => self.job_config_map.as_ref()?.object.metadata(),
+            Owned::Child(Child::Export(port)) => self.exports.get(port)?.object.metadata(),
+            Owned::Child(Child::Import(port)) => self.imports.get(port)?.object.metadata(),
+            Owned::Child(Child::ConsistentRegion(index)) => self.consistent_regions.get(index)?.object.metadata(),
+            Owned::Child(Child::ConsistentRegionService) => self.consistent_region_service.as_ref()?.object.metadata(),
+            Owned::ConfigMap(name) => self.config_maps.get(name)?.1.object.metadata(),
+            // Nobody watches it.
+            Owned::Child(Child::TransportSecret) => None,
+        };
+        meta?.uid
+    }
 }
 
 /// The objects of which job.
@@ -342,6 +361,7 @@ fn observed(meta: &ObjectMeta) -> ObservedObject {
     ObservedObject {
         applied: applied(meta).cloned().unwrap_or_default(),
         deleting: meta.deletion_timestamp.is_some(),
+        just_deleted: false,
         drift: None,
         since: since.and_then(|since| since.parse().ok()).unwrap_or_default(),
     }

@@ -145,7 +145,9 @@ pub(super) async fn observe<C: Cluster>(
         refusals_are_over,
         held_up,
     ) = reconciler.memory.with(key, snapshot.uid(), |entry| {
-        for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
+        entry.own_writes.delete_from(&mut children, now, |owned| mirrored.uid(owned));
+        let shown = |name: &str| children.texts.get(name).is_some_and(|text| !text.just_deleted);
+        for name in entry.just_written(now, shown) {
             children.texts.insert(name, ObservedObject::default());
         }
         let shown = |owned: &Owned| mirrored.version(owned);

@@ -300,10 +300,11 @@ impl Children {
         !pe.restartable && !self.processing_elements.contains_key(&id) && !self.unreadable.contains(&id)
     }
 
-    /// The text of this ConfigMap is to be written: there is none, or somebody else has written it. Not while it is
-    /// being deleted, nor before its time.
+    /// The text of this ConfigMap is to be written: there is none, the controller has just deleted it, or somebody else
+    /// has written it. Not while others delete it, or it does not go, nor before its time.
     pub(crate) fn lacks_text(&self, name: &str) -> bool {
-        let is_lacking = self.texts.get(name).is_none_or(|text| !text.deleting && !text.is_whole());
+        let lacks = |text: &ObservedObject| text.just_deleted || (!text.deleting && !text.is_whole());
+        let is_lacking = self.texts.get(name).is_none_or(lacks);
         is_lacking && !self.held_back.contains_key(name)
     }
 
@@ -372,6 +373,8 @@ pub(crate) struct ObservedObject {
     pub(crate) applied: String,
     /// Somebody is deleting it.
     pub(crate) deleting: bool,
+    /// It is the controller, and the mirror does not show that yet. Most objects are gone by then.
+    pub(crate) just_deleted: bool,
     /// Somebody has changed what the controller set.
     pub(crate) drift: Option<ObservedDrift>,
     /// Of an export or import, the generation that has added it; 0 if it is the first one, or if that is not known.

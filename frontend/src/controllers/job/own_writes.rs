@@ -1,9 +1,10 @@
-//! Objects of a job that were written and that the mirrors do not show yet (rule job-1). Pure.
+//! Objects of a job that were written, or deleted, and that the mirrors do not show like that yet (rule job-1). Pure.
 //!
-//! A mirror lags behind. Without this, whatever was just written would be written again by the next turn.
+//! A mirror lags behind. Without this, whatever was just written would be written again by the next turn, and whatever
+//! was just deleted would count as there: a generation that wants it again would be committed without it.
 //!
-//! What is kept of an object ends when the mirror shows it as new as it was written, when it leaves the mirror, and
-//! after 30 s: a mirror that takes longer may have missed that the object came and went.
+//! What is kept of an object ends when the mirror shows it as new as it was written, or that it is being deleted, when
+//! it leaves the mirror, and after 30 s: a mirror that takes longer may have missed that the object came and went.
 
 use super::child::Child;
 use super::observed::{Children, ObservedObject, ObservedPe, PodState, must_move};
@@ -12,12 +13,15 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use streams_api::ProcessingElementSpec;
 
-/// How long a write counts while the mirror does not show it.
+/// How long a write or a deletion counts while the mirror does not show it.
 const COUNTS: SignedDuration = SignedDuration::from_secs(30);
 
-/// The newest write of each object.
+/// The newest write of each object, or its deletion.
 #[derive(Debug, Default)]
-pub(crate) struct OwnWrites(BTreeMap<Owned, OwnWrite>);
+pub(crate) struct OwnWrites {
+    writes: BTreeMap<Owned, OwnWrite>,
+    deletions: BTreeMap<Owned, OwnDeletion>,
+}
 
 /// A write.
 #[derive(Debug)]
@@ -30,6 +34,15 @@ pub(crate) struct OwnWrite {
     pub(crate) applied: String,
     /// Of a PE, what was written of it.
     pub(crate) pe: Option<WrittenPe>,
+}
+
+/// A deletion that the API server has confirmed.
+#[derive(Debug)]
+struct OwnDeletion {
+    /// Of the object that was deleted: another one of its name is not concerned.
+    uid: String,
+    /// When.
+    at: Timestamp,
 }
 
 /// What was written of a PE.
@@ -53,42 +66,82 @@ impl WrittenPe {
 impl OwnWrites {
     /// The object was written.
     pub(crate) fn note(&mut self, owned: Owned, write: OwnWrite) {
-        self.0.insert(owned, write);
+        self.writes.insert(owned, write);
+    }
+
+    /// The object with this uid was deleted. What was written of it before does not count any more.
+    pub(crate) fn note_deletion(&mut self, owned: Owned, uid: String, at: Timestamp) {
+        self.writes.remove(&owned);
+        self.deletions.insert(owned, OwnDeletion { uid, at });
     }
 
     /// The object is gone.
     pub(crate) fn forget(&mut self, owned: &Owned) {
-        self.0.remove(owned);
+        self.writes.remove(owned);
+    }
+
+    /// Whether the object with this uid was deleted, and the mirror did not show that at the last look.
+    pub(crate) fn has_deleted(&self, owned: &Owned, uid: Option<&str>) -> bool {
+        self.deletions.get(owned).is_some_and(|deletion| Some(deletion.uid.as_str()) == uid)
+    }
+
+    /// ConfigMaps with texts and chunks of which that is so, by name.
+    pub(crate) fn deleted_config_maps(&self) -> impl Iterator<Item = &str> {
+        self.deletions.keys().filter_map(|owned| match owned {
+            Owned::ConfigMap(name) => Some(name.as_str()),
+            Owned::Child(_) => None,
+        })
     }
 
     /// Whether the object was written and is not shown yet.
     pub(crate) fn has(&self, owned: &Owned) -> bool {
-        self.0.contains_key(owned)
+        self.writes.contains_key(owned)
     }
 
     /// PEs that were written and are not shown yet.
     pub(crate) fn processing_elements(&self) -> impl Iterator<Item = u64> {
-        self.0.keys().filter_map(|owned| match owned {
+        self.writes.keys().filter_map(|owned| match owned {
             Owned::Child(Child::ProcessingElement(id)) => Some(*id),
             Owned::Child(_) | Owned::ConfigMap(_) => None,
         })
     }
 
-    /// When the first of the writes does not count any more.
+    /// When the first of the writes or deletions does not count any more.
     pub(crate) fn until(&self) -> Option<Timestamp> {
-        self.0.values().map(OwnWrite::until).min()
+        let deleted = self.deletions.values().map(|deletion| deletion.at);
+        self.writes.values().map(|write| write.at).chain(deleted).min().map(until)
+    }
+
+    /// Says of those of `children` that were deleted, and of which the mirror does not show that yet, that they are
+    /// being deleted. `shown` is the uid of the object that it shows.
+    pub(crate) fn delete_from(
+        &mut self,
+        children: &mut Children,
+        now: Timestamp,
+        shown: impl Fn(&Owned) -> Option<String>,
+    ) {
+        self.deletions.retain(|owned, deletion| {
+            let object = children.object(owned).filter(|object| !object.deleting && now < until(deletion.at));
+            let Some(object) = object.filter(|_| shown(owned).as_ref() == Some(&deletion.uid)) else { return false };
+            (object.deleting, object.just_deleted) = (true, true);
+            true
+        });
+        if self.deletions.is_empty() {
+            // A map that was emptied keeps its memory, of each job.
+            self.deletions = BTreeMap::new();
+        }
     }
 
     /// Puts into `children` what the mirror does not show yet. `mirrored` is the version that it shows of an object.
     pub(crate) fn add_to(&mut self, children: &mut Children, now: Timestamp, mirrored: impl Fn(&Owned) -> Option<u64>) {
-        self.0.retain(|owned, write| {
-            now < write.until() && mirrored(owned).is_none_or(|version| version < write.version)
+        self.writes.retain(|owned, write| {
+            now < until(write.at) && mirrored(owned).is_none_or(|version| version < write.version)
         });
-        if self.0.is_empty() {
-            // A map that was emptied keeps its memory, of each job.
-            self.0 = BTreeMap::new();
+        if self.writes.is_empty() {
+            // The same.
+            self.writes = BTreeMap::new();
         }
-        for (owned, write) in &self.0 {
+        for (owned, write) in &self.writes {
             let object = ObservedObject { applied: write.applied.clone(), ..ObservedObject::default() };
             match children.object(owned) {
                 Some(existing) if existing.deleting => {}
@@ -142,15 +195,15 @@ fn insert(children: &mut Children, owned: &Owned, object: ObservedObject, write:
     }
 }
 
-impl OwnWrite {
-    fn until(&self) -> Timestamp {
-        self.at.checked_add(COUNTS).unwrap_or(Timestamp::MAX)
-    }
+/// Until when counts what was done at this time.
+fn until(at: Timestamp) -> Timestamp {
+    at.checked_add(COUNTS).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::job::child::Port;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -182,7 +235,7 @@ mod tests {
             writes.add_to(&mut children, at(now), |_| mirrored);
             let counts = children.services.get(&3).map(|object| object.applied.as_str());
             assert_eq!(counts, expected, "{mirrored:?} {now}");
-            assert_eq!(writes.0.is_empty(), expected != Some("new"), "it is kept no longer than it counts");
+            assert_eq!(writes.writes.is_empty(), expected != Some("new"), "it is kept no longer than it counts");
         }
     }
 
@@ -251,6 +304,39 @@ mod tests {
         assert!(children.services[&3].deleting);
         writes.forget(&owned);
         writes.add_to(&mut Children::default(), at(0), |_| None);
-        assert!(writes.0.is_empty() && writes.until().is_none());
+        assert!(writes.writes.is_empty() && writes.until().is_none());
+    }
+
+    #[test]
+    fn what_was_deleted_counts_as_going_until_the_mirror_shows_it_or_for_a_while() {
+        let of_child = Owned::Child(Child::Export(Port { pe: 3, id: 0 }));
+        // uid of what the mirror shows, whether it shows that it is being deleted, now -> it counts
+        let table = [
+            (Some("a"), false, 0, true),
+            (Some("a"), false, 29, true),
+            (Some("a"), false, 30, false),
+            (Some("a"), true, 0, false),
+            (Some("b"), false, 0, false),
+            (None, false, 0, false),
+        ];
+        for owned in [of_child, Owned::ConfigMap("text".to_owned())] {
+            for (shown, deleting, now, counts) in table {
+                let (mut writes, mut children) = (OwnWrites::default(), Children::default());
+                let object = ObservedObject { deleting, ..ObservedObject::default() };
+                match &owned {
+                    Owned::Child(child) => children.interfaces.extend(shown.map(|_| (*child, object))),
+                    Owned::ConfigMap(name) => children.texts.extend(shown.map(|_| (name.clone(), object))),
+                }
+                writes.note(owned.clone(), write(7));
+                writes.note_deletion(owned.clone(), "a".to_owned(), at(0));
+                assert!(writes.has_deleted(&owned, Some("a")) && !writes.has_deleted(&owned, Some("b")));
+                writes.delete_from(&mut children, at(now), |_| shown.map(str::to_owned));
+                writes.add_to(&mut children, at(now), |_| None);
+                let found = children.object(&owned).map(|object| (object.deleting, object.just_deleted));
+                assert_eq!(found, shown.map(|_| (deleting || counts, counts)), "{shown:?} {deleting} {now}");
+                assert_eq!(writes.has_deleted(&owned, Some("a")), counts, "it is kept no longer than it counts");
+                assert_eq!(writes.until(), counts.then(|| at(30)));
+            }
+        }
     }
 }

@@ -90,7 +90,7 @@ pub(crate) struct Compiled {
     pub(crate) texts: Arc<[(u64, String)]>,
 }
 
-/// A plan whose chunks are being written, while its texts are written as well (rule job-3).
+/// The plan of a resize whose chunks are being written, and perhaps its texts as well (rule job-3).
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BeingStored {
     /// The plan as it will be stored.
@@ -142,7 +142,7 @@ pub(crate) struct Tasks {
     pub(crate) fetch: Slot<i64, StoredAdl>,
     /// Compiling for a target.
     pub(crate) compile: Slot<CompileRequest, Compiled>,
-    /// The plan that the compilation which is under way has given, once its texts are being written.
+    /// The plan that the compilation which is under way has given for a resize.
     being_stored: Option<BeingStored>,
     /// Writing texts of the proposal.
     pub(crate) publish: Slot<PublishRequest, ()>,
@@ -165,8 +165,8 @@ impl Tasks {
         }
     }
 
-    /// The compilation for this request has given a plan, whose texts are written from now on while it is stored. Says
-    /// whether that compilation is still wanted.
+    /// The compilation for this request has given a plan, which is stored from now on. Says whether that compilation is
+    /// still wanted.
     pub(crate) fn begin_to_store(&mut self, request: &CompileRequest, plan: BeingStored) -> bool {
         let is_wanted = self.compile.running() == Some(request);
         if is_wanted {
@@ -175,13 +175,13 @@ impl Tasks {
         is_wanted
     }
 
-    /// The generation with the plan of this digest, if that is being stored while its texts are written.
+    /// The generation with the plan of this digest, if that is being stored.
     pub(crate) fn generation_being_stored(&self, sha256: &str) -> Option<Arc<Generation>> {
         let stored = self.being_stored().filter(|stored| stored.plan.sha256 == sha256);
         stored.map(|stored| Arc::clone(&stored.generation))
     }
 
-    /// The plan that is being stored while its texts are written.
+    /// The plan of a resize that is being stored.
     pub(crate) fn being_stored(&self) -> Option<&BeingStored> {
         self.being_stored.as_ref().filter(|_| self.compile.running().is_some())
     }

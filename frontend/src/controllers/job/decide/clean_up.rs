@@ -108,7 +108,7 @@ fn clean_up_texts(
         return;
     }
     if observed.tasks.being_stored().is_some() {
-        // Some may be written already.
+        // It is about to be recorded, and its texts are there or are being written.
         return;
     }
     let pes = generations.iter().flatten().flat_map(|wanted| wanted.processing_elements.values());

@@ -298,6 +298,7 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
     if !pe_ids.is_empty() {
         let step = publish(observed, pe_ids, draft);
         if step.is_some() || draft.report.trouble.is_some() {
+            // What else blocks it is not said, and its time begins anew afterwards: these texts hold it up meanwhile.
             return step;
         }
     }

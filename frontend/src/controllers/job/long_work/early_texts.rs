@@ -9,7 +9,7 @@ use crate::controllers::job::generation::Target;
 use crate::controllers::job::tasks::{BeingStored, CompileRequest, PublishRequest, Task};
 use crate::fusion::RenderedText;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use streams_kubernetes::cluster::Cluster;
 use streams_proto::fusion::v1::Plan;
 use streams_proto::fusion::v1::resize_response::Text;
@@ -55,9 +55,9 @@ pub(super) fn keep<C: Cluster>(
     });
 }
 
-/// Has the texts of a resize written that are not there, while its plan is being stored. `texts` are the PEs that need
-/// one, each with the name of its ConfigMap. Not in a crowd: widths change before the plan is recorded, and what is
-/// written for nothing has others wait.
+/// The plan of a resize is being stored from now on: no text goes meanwhile. Has those written that are not there.
+/// `texts` are the PEs that need one, each with the name of its ConfigMap. Nothing is written in a crowd: widths change
+/// before the plan is recorded, and what is written for nothing has others wait.
 pub(super) fn begin<C: Cluster>(
     assignment: &Assignment<'_, C>,
     request: &CompileRequest,
@@ -65,20 +65,26 @@ pub(super) fn begin<C: Cluster>(
     texts: &[(u64, String)],
 ) {
     let Assignment { reconciler, key, uid, .. } = assignment;
-    if matches!(request.target, Target::Submission { .. }) || reconciler.cluster.was_crowded(&key.namespace) {
+    if matches!(request.target, Target::Submission { .. }) {
         return;
     }
-    // A look at the job finds what becomes of those that are there, and are being deleted or not as they should be.
-    let missing: Vec<_> =
-        texts.iter().filter(|(_, name)| !reconciler.mirrors.config_maps.contains(&key.sibling(name))).collect();
+    let is_crowded = reconciler.cluster.was_crowded(&key.namespace);
+    // A look at the job finds what becomes of those that are there, and that others delete or have changed.
+    let is_shown = |name: &str| reconciler.mirrors.config_maps.contains(&key.sibling(name));
+    let texts: Vec<_> = texts.iter().map(|(id, name)| (*id, name.as_str(), is_shown(name))).collect();
     let now = reconciler.cluster.now();
     let begun = reconciler.memory.find(key, uid, |entry| {
-        let held_back = entry.held_back(now);
-        let is_lacking = |name: &str| !held_back.contains_key(name) && !entry.has_written(name);
-        let pe_ids: Vec<u64> = missing.iter().filter(|(_, name)| is_lacking(name)).map(|(id, _)| *id).collect();
         let plan = being_stored.plan.sha256.clone();
-        let begins = !pe_ids.is_empty() && entry.tasks.begin_to_store(request, being_stored);
-        begins.then_some(PublishRequest { plan, pe_ids })
+        if !entry.tasks.begin_to_store(request, being_stored) || is_crowded {
+            return None;
+        }
+        let held_back = entry.held_back(now);
+        let deleted: BTreeSet<&str> = entry.own_writes.deleted_config_maps().collect();
+        let is_there = |name: &str, is_shown: bool| (is_shown && !deleted.contains(name)) || entry.has_written(name);
+        let lacking = texts.iter().filter(|(_, name, is_shown)| !is_there(name, *is_shown));
+        let lacking = lacking.filter(|(_, name, _)| !held_back.contains_key(*name));
+        let pe_ids: Vec<u64> = lacking.map(|(id, ..)| *id).collect();
+        (!pe_ids.is_empty()).then_some(PublishRequest { plan, pe_ids })
     });
     if let Some(texts) = begun.flatten() {
         start(reconciler, key, uid, &Task::Publish(texts), true);

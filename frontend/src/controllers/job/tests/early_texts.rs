@@ -5,6 +5,7 @@ use super::simulation::{JobSimulation, key, wait_for};
 use crate::controllers::job::long_work::work;
 use crate::controllers::job::memory::Entry;
 use crate::controllers::job::tasks::{TaskKind, WorkItem};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,17 +24,108 @@ fn resized() -> JobSimulation {
     simulation
 }
 
-/// The same once the writing of texts is asked for, with the compilation, whose plan is not stored yet.
-fn storing() -> (JobSimulation, Compilation) {
-    let simulation = resized();
+/// The compilation that was asked for, once this is so.
+fn compilation(simulation: &JobSimulation, reached: impl Fn(&JobSimulation) -> bool) -> Compilation {
     let (reconciler, item) =
         (Arc::clone(&simulation.leader.reconciler), WorkItem { job: key(), kind: TaskKind::Compile });
     let mut compilation: Compilation = Box::pin(async move { work(&reconciler, &item).await });
-    while !simulation.leader.running().contains(&TaskKind::Publish) {
+    while !reached(simulation) {
         let polled = compilation.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        assert!(polled.is_pending(), "its texts are not asked for");
+        assert!(polled.is_pending(), "it is never so");
     }
+    compilation
+}
+
+/// Such a job once the writing of texts is asked for, with the compilation, whose plan is not stored yet.
+fn storing() -> (JobSimulation, Compilation) {
+    let simulation = resized();
+    let compilation = compilation(&simulation, writes_texts);
     (simulation, compilation)
+}
+
+fn writes_texts(simulation: &JobSimulation) -> bool {
+    simulation.leader.running().contains(&TaskKind::Publish)
+}
+
+/// The texts of what is being compiled are written, but its plan cannot be stored. Gives their names.
+fn leave_texts(simulation: &JobSimulation, compilation: Compilation) -> BTreeSet<String> {
+    let before: BTreeSet<String> = simulation.texts().into_iter().collect();
+    wait_for(simulation.leader.work(TaskKind::Publish));
+    simulation.leader.connection.fail(Fault { after: 0, of_writes: true, has_effect: false, is_last: false });
+    wait_for(compilation);
+    assert_eq!(simulation.leader.running(), [], "it has ended");
+    let left: BTreeSet<String> = simulation.texts().into_iter().filter(|name| !before.contains(name)).collect();
+    assert_eq!(left.len(), 4);
+    left
+}
+
+fn are_there(simulation: &JobSimulation, texts: &BTreeSet<String>) -> bool {
+    texts.is_subset(&simulation.texts().into_iter().collect())
+}
+
+#[test]
+fn those_that_are_there_already_stay_until_the_plan_is_recorded() {
+    for is_crowded in [false, true] {
+        let mut simulation = JobSimulation::running();
+        simulation.resize(0, 3);
+        simulation.until_committed(1);
+        // While this generation is rolled out, texts stay that nobody has.
+        simulation.resize(0, 5);
+        while simulation.leader.running() != [TaskKind::Compile] {
+            simulation.reconcile();
+        }
+        let failing = compilation(&simulation, writes_texts);
+        let texts = leave_texts(&simulation, failing);
+        while simulation.leader.running() != [TaskKind::Compile] {
+            simulation.wait(1);
+            simulation.reconcile();
+        }
+        simulation.leader.connection.crowd(is_crowded);
+        let storing = compilation(&simulation, |simulation| simulation.leader.tasks().being_stored().is_some());
+        assert!(!writes_texts(&simulation) && are_there(&simulation, &texts));
+        for _ in 0..40 {
+            simulation.run_pods();
+            simulation.collect();
+            // Texts are left, as if it had not heard of them.
+            simulation.reconcile_behind([usize::MAX; 6]);
+            simulation.wait(1);
+        }
+        assert!(simulation.status().rollout.is_some_and(|out| out.finished_at.is_some()));
+        assert!(are_there(&simulation, &texts), "{is_crowded}");
+        wait_for(storing);
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!(simulation.status().generation, Some(2));
+    }
+}
+
+/// The mirror shows texts for a while that the controller has deleted.
+#[test]
+fn those_that_were_deleted_are_written_again_before_the_commit() {
+    for is_crowded in [false, true] {
+        let (mut simulation, compilation) = storing();
+        let texts = leave_texts(&simulation, compilation);
+        simulation.leader.connection.crowd(is_crowded);
+        simulation.reconcile();
+        assert!(!simulation.texts().iter().any(|name| texts.contains(name)), "nobody wants them");
+        for _ in 0..40 {
+            if simulation.status().generation == Some(1) {
+                break;
+            }
+            simulation.wait(1);
+            simulation.reconcile_behind([0; 6]);
+            simulation.work();
+        }
+        assert_eq!(simulation.status().generation, Some(1));
+        assert!(are_there(&simulation, &texts), "{is_crowded}");
+        // It hears of the deletions, one by one, and later of what was written since.
+        for _ in 0..20 {
+            simulation.reconcile_behind([0, 0, 0, 0, 0, 1]);
+            assert_eq!(simulation.leader.running(), [], "they are there");
+        }
+        simulation.settle();
+        simulation.check_at_rest();
+    }
 }
 
 #[test]

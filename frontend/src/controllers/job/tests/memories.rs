@@ -1,6 +1,8 @@
 //! What the controller remembers of jobs ends with them, whatever they were called (rule call-20).
 
 use super::simulation::{JobSimulation, NAMESPACE, UserDeletion, key, wait_for};
+use crate::controllers::job::child::{Child, Port};
+use crate::controllers::job::decide::{JobAction, JobDecision};
 use crate::controllers::reconciler::reconcile;
 use kube::core::ObjectMeta;
 use streams_api::{BundleReference, Job, JobSpec};
@@ -65,6 +67,30 @@ fn what_was_written_ends_when_the_object_leaves_the_mirror() {
     simulation.leader.catch_up();
     wait_for(simulation.leader.reconcile()).unwrap();
     assert!(simulation.has_service(0), "it is not believed to be there still");
+}
+
+/// The next generation has the same number, and may want the same: it must not be taken for there.
+#[test]
+fn what_was_deleted_of_an_abandoned_proposal_is_not_there_though_the_mirror_shows_it() {
+    let mut simulation = JobSimulation::running();
+    simulation.no_step_after("Export");
+    simulation.request("first", &[("R", 4)]);
+    simulation.until(|simulation| simulation.export(8).is_some());
+    simulation.steps_again();
+    simulation.withdraw("first");
+    simulation.reconcile();
+    assert!(simulation.export(8).is_none() && simulation.status().proposal.is_none());
+    let export = Child::Export(Port { pe: 8, id: 0 });
+    let observed = simulation.leader.observed();
+    assert!(observed.children.interfaces[&export].deleting);
+    let (decision, _) = simulation.leader.decided();
+    let JobDecision::Work(actions) = &decision else { panic!("{decision:?}") };
+    let deletes = |action: &JobAction| matches!(action, JobAction::Delete(..));
+    assert!(!actions.iter().any(deletes), "nothing is deleted twice: {actions:?}");
+    simulation.leader.catch_up();
+    assert!(!simulation.leader.observed().children.interfaces.contains_key(&export));
+    simulation.settle();
+    simulation.check_at_rest();
 }
 
 #[test]
