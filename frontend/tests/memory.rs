@@ -1,17 +1,31 @@
-//! Memory of what the frontend keeps of each PE, beside the JSON of the same objects after trimming.
+//! Memory of what the frontend keeps of each PE, beside the JSON of the same objects after trimming, and of callers
+//! whose requests are long in coming.
 //!
 //! Every allocation of Rust is counted; zstd has its dictionaries and contexts beside them, whose number is bounded.
 //! `cargo test -p streams-frontend --test memory -- --nocapture` prints the table.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::Request;
+use bytes::Bytes;
+use futures::future::join_all;
+use futures::{FutureExt as _, stream};
 use peak_alloc::PeakAlloc;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use streams_frontend::controllers::LastSeen;
 use streams_frontend::mirrors::Mirrors;
+use streams_frontend::pe_api;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::watch::{Mirrored, Trim, Watch, trimmed};
+use streams_kubernetes_fake::Server;
+use tokio::runtime::Builder;
+use tower::ServiceExt as _;
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
@@ -22,6 +36,12 @@ const PES: usize = 12;
 
 /// Bytes of the heap for each byte of JSON, at most.
 const MOST: f64 = 0.4;
+
+/// Callers whose bodies are long in coming, and bytes of the heap for each, at most.
+const CALLERS: usize = 20;
+const MOST_OF_CALLER: usize = 16 << 10;
+/// Bytes that their jobs, PEs and regions have more than is needed of them.
+const LARGE: usize = 64 << 10;
 
 /// The metadata of an object of a PE as the API server has it.
 fn metadata(job: usize, pe: usize, name: &str, owner: (&str, &str), more: &Value) -> Value {
@@ -210,6 +230,11 @@ fn fill<K: Mirrored>(mirror: &Watch<K>, object: impl Fn(usize, usize) -> Value, 
 
 /// One test only: others would be counted with it.
 #[test]
+fn little_is_kept_of_each_pe_and_for_each_caller() {
+    what_is_kept_of_a_pe_takes_less_than_half_of_its_json();
+    nothing_is_kept_for_a_caller_of_what_it_asks_about();
+}
+
 fn what_is_kept_of_a_pe_takes_less_than_half_of_its_json() {
     let mirrors = Mirrors::new(&Metrics::new("test"));
     let seen = LastSeen::of(&mirrors);
@@ -231,4 +256,87 @@ fn what_is_kept_of_a_pe_takes_less_than_half_of_its_json() {
     }
     assert!(ratio(all_grown, all_json) <= MOST, "{:.2}", ratio(all_grown, all_json));
     drop(seen);
+}
+
+/// An object of a user who makes it as large as it may be.
+fn large<K: DeserializeOwned>(kind: &str, name: &str, owner: Option<(&str, &str)>, rest: Value) -> K {
+    let owner = owner.map(|(kind, name)| {
+        let api_version = "streams.ibm.com/v1";
+        json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": name, "controller": true}])
+    });
+    let mut object = rest;
+    object["apiVersion"] = json!(if kind == "Pod" { "v1" } else { "streams.ibm.com/v1" });
+    object["kind"] = json!(kind);
+    object["metadata"] = json!({
+        "namespace": "n", "name": name, "uid": name, "ownerReferences": owner,
+        "labels": {"streams.ibm.com/launch-count": "1"}, "annotations": {"a": "x".repeat(LARGE)},
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+/// A PE of job `flow`, its pod, and what else the paths below name.
+fn fill_large(mirrors: &Mirrors) {
+    let of_job = Some(("Job", "flow"));
+    let job = json!({"spec": {"bundle": {"file": "a.sab"}}, "status": {"jobId": 1, "generation": 0}});
+    mirrors.jobs.insert(large("Job", "flow", None, job));
+    let pe = processing_element(0, 0)["spec"].clone();
+    let mut pe = json!({"spec": pe, "status": {"launchCount": 1}});
+    (pe["spec"]["jobName"], pe["spec"]["jobId"]) = (json!("flow"), json!(1));
+    mirrors.processing_elements.insert(large("ProcessingElement", "flow-0", of_job, pe));
+    let pod = json!({"spec": {"containers": []}, "status": {"phase": "Running", "podIP": "10.0.0.1"}});
+    mirrors.pods.insert(large("Pod", "flow-0-x", Some(("ProcessingElement", "flow-0")), pod));
+    let region = json!({"spec": {"jobName": "flow", "index": 0, "name": "R", "width": 2}});
+    mirrors.parallel_regions.insert(large("ParallelRegion", "flow-0", of_job, region));
+    let export = json!({"spec": {
+        "jobName": "flow", "jobId": 1, "applicationName": "A", "applicationScope": "Default", "peId": 0, "portId": 0,
+        "type": "ByProperties", "stream": {"exportOperName": "Out", "properties": []},
+    }});
+    mirrors.exports.insert(large("Export", "flow-0-0", of_job, export));
+    let region = json!({"spec": {
+        "jobName": "flow", "jobId": 1, "index": 0, "logicalIndex": 0, "trigger": "operatorDriven", "peIds": [0],
+        "drainTimeoutMilliseconds": 1, "resetTimeoutMilliseconds": 1, "maxConsecutiveResetAttempts": 1,
+        "operatorCount": 1, "startOperatorCount": 1,
+    }});
+    mirrors.consistent_regions.insert(large("ConsistentRegion", "flow-cr0", of_job, region));
+}
+
+fn nothing_is_kept_for_a_caller_of_what_it_asks_about() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let (mirrors, metrics, server) = (Mirrors::new(&Metrics::new("test")), Metrics::new("test"), Server::new());
+    let router = runtime.block_on(async { pe_api::of_mirrors(server.connect(), &mirrors, &metrics) });
+    fill_large(&mirrors);
+    mirrors.jobs.has_everything();
+    mirrors.processing_elements.has_everything();
+    mirrors.pods.has_everything();
+    mirrors.services.has_everything();
+    mirrors.parallel_regions.has_everything();
+    mirrors.consistent_regions.has_everything();
+    mirrors.exports.has_everything();
+    mirrors.imports.has_everything();
+    println!("| a caller of | heap |\n|---|---|");
+    for (method, path) in [
+        ("PUT", "/api/endpoints/job/flow/pe/0/endpoint/web"),
+        ("PUT", "/api/state/job/flow/pe/0/connectivity"),
+        ("PUT", "/api/state/job/flow/pr/R/width"),
+        ("POST", "/api/subscriptions/job/flow/pe/0/export/0/properties"),
+        ("PUT", "/api/subscriptions/job/flow/pe/0/export/0/properties"),
+        ("PUT", "/api/consistentregion/region/0/pe/0/checkpoint"),
+        ("PUT", "/api/consistentregion/region/0/drain"),
+    ] {
+        let call = || {
+            let body = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
+            let address: SocketAddr = "10.0.0.1:1".parse().unwrap();
+            let request = Request::builder().method(method).uri(path).header("host", "streams-api.n:10000");
+            Box::pin(router.clone().oneshot(request.extension(ConnectInfo(address)).body(body).unwrap()))
+        };
+        let mut calls = None;
+        let grown = growth(|| {
+            let mut all = join_all((0..CALLERS).map(|_| call()));
+            assert!(runtime.block_on(async { (&mut all).now_or_never() }).is_none(), "{path}: it was answered");
+            calls = Some(all);
+        });
+        drop(calls);
+        println!("| {method} {path} | {} |", grown / CALLERS);
+        assert!(grown / CALLERS <= MOST_OF_CALLER, "{method} {path}: {}", grown / CALLERS);
+    }
 }
