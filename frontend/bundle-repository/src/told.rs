@@ -1,7 +1,7 @@
 //! What of clients people are told in the log (rule repository-5).
 //!
-//! A client is left, or breaks a transfer off, as often as it likes, and a line takes time of a thread. So there are few
-//! lines in a minute, and fewer for the clients of one tenant, so that those of others are told, too.
+//! A client is left, or breaks a transfer off, as often as it likes, and a line takes time of a thread. So there are
+//! few lines in a minute, and fewer for the clients of one tenant, so that those of others are told, too.
 //!
 //! Knows: tenants, times. Must not know: what is told.
 //!

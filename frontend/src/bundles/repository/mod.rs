@@ -181,8 +181,8 @@ impl<P: Pods> BundleRepository<P> {
         Submitted::of(job, self.pods.names_at(peer))
     }
 
-    /// What the job of a pod was submitted with, if the pod may ask for it by this name. Nothing else is kept of the job
-    /// while the bundle is waited for: the job may change meanwhile, and so may the names.
+    /// What the job of a pod was submitted with, if the pod may ask for it by this name. Nothing else is kept of the
+    /// job while the bundle is waited for: the job may change meanwhile, and so may the names.
     fn asked(&self, peer: IpAddr, name: &str) -> Result<Submitted, Missed> {
         let job = self.job(peer).map_err(Missed::Refused)?;
         let not_yet = || Missed::Until(Instant::now() + AGAIN, not_submitted(&job));
