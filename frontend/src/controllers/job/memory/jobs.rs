@@ -1,0 +1,194 @@
+//! The memory of all jobs: what it has of a job ends with the job, and what it has of an object of the job ends with
+//! that object (rule call-20).
+//!
+//! Knows: names, uids and versions; how much room there is. Must not know: what comes of long work.
+
+use super::Entry;
+use crate::controllers::job::owned::Owned;
+use crate::controllers::job::plans::Plans;
+use crate::controllers::job::tasks::TextsAtHand;
+use crate::controllers::remembered::Remembered;
+use crate::fusion::RenderedText;
+use crate::mirrors::Mirrors;
+use bytes::Bytes;
+use kube::ResourceExt;
+use moka::sync::Cache;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use streams_api::Job;
+use streams_kubernetes::Key;
+use streams_kubernetes::watch::{Mirrored, Watch, version};
+use tokio::sync::Semaphore;
+
+/// How many bytes of texts are at hand, of all jobs together (rule job-8).
+const TEXTS_AT_HAND: usize = 8 << 20;
+
+/// The memory of all jobs.
+pub(crate) struct Memory {
+    jobs: Remembered<Entry>,
+    plans: Plans,
+    adls: Cache<String, Bytes>,
+    /// Room for texts at hand, a permit for each byte.
+    texts: Arc<Semaphore>,
+}
+
+impl Memory {
+    /// A memory that keeps this many bytes of ADL, and of plans. What it has of a job ends with the job, and what it
+    /// has of an object of the job ends with that object.
+    pub(crate) fn new(adl_bytes: u64, plan_bytes: u64, mirrors: &Mirrors) -> Self {
+        let adls = Cache::builder()
+            .weigher(|_: &String, adl: &Bytes| u32::try_from(adl.len()).unwrap_or(u32::MAX))
+            .max_capacity(adl_bytes)
+            .build();
+        let texts = Arc::new(Semaphore::new(TEXTS_AT_HAND));
+        let memory = Self { jobs: Remembered::default(), plans: Plans::new(plan_bytes), adls, texts };
+        memory.jobs.end_with(&mirrors.jobs);
+        memory.end_writes(&mirrors.processing_elements);
+        memory.end_writes(&mirrors.services);
+        memory.end_writes(&mirrors.parallel_regions);
+        memory.end_writes(&mirrors.host_pools);
+        memory.end_writes(&mirrors.exports);
+        memory.end_writes(&mirrors.imports);
+        memory.end_writes(&mirrors.consistent_regions);
+        memory.end_writes(&mirrors.config_maps);
+        memory
+    }
+
+    /// From now on what is kept of an object ends when it leaves this mirror.
+    fn end_writes<K: Mirrored>(&self, mirror: &Watch<K>) {
+        let jobs = self.jobs.clone();
+        mirror.subscribe_to_departures(move |object, _| {
+            let owners = object.meta().owner_references.iter().flatten();
+            for owner in owners.filter(|owner| owner.controller == Some(true)) {
+                let job = Key::of(object).sibling(&owner.name);
+                let Some(owned) = Owned::of_name::<K>(&owner.name, &object.name_any()) else { continue };
+                jobs.find(&job, &owner.uid, |entry| entry.departed(&owned, object.meta().uid.as_deref()));
+            }
+        });
+    }
+
+    /// Gives access to the memory of the job with this uid. Only reconciles of this job may use it: what they keep of a
+    /// job that leaves meanwhile is forgotten by the reconcile that follows.
+    pub(crate) fn with<T>(&self, key: &Key, uid: &str, look: impl FnOnce(&mut Entry) -> T) -> T {
+        self.jobs.with(key, uid, || Entry::new(self.plans.of_job(uid)), look)
+    }
+
+    /// Gives access to the memory of a job, if there is one.
+    pub(crate) fn find<T>(&self, key: &Key, uid: &str, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        self.jobs.find(key, uid, look)
+    }
+
+    /// The job is gone.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.jobs.forget_all_of(key);
+    }
+
+    /// Jobs of which something is kept. ADL has a bound of its own; plans and texts end with their jobs.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        let Self { jobs, plans: _, adls: _, texts: _ } = self;
+        jobs.len()
+    }
+
+    /// The newer of two states of the job: that of the mirror, and the answer to the last write.
+    pub(crate) fn latest(&self, key: &Key, mirrored: Arc<Job>) -> Arc<Job> {
+        let uid = mirrored.metadata.uid.clone().unwrap_or_default();
+        let latest = self.find(key, &uid, |entry| {
+            let own = entry.latest.take_if(|own| version(&own.metadata) <= version(&mirrored.metadata));
+            drop(own);
+            entry.latest.clone()
+        });
+        latest.flatten().unwrap_or(mirrored)
+    }
+
+    /// The API server has this job now.
+    pub(crate) fn wrote(&self, key: &Key, mut job: Job) {
+        // Large, and the mirror does not have them either.
+        job.metadata.managed_fields = None;
+        let uid = job.metadata.uid.clone().unwrap_or_default();
+        self.with(key, &uid, |entry| entry.latest = Some(Arc::new(job)));
+    }
+
+    /// Lets the plans of jobs go that rest; the caches do so by themselves only while they are used.
+    pub(crate) fn let_plans_rest(&self) {
+        self.plans.let_rest();
+    }
+
+    /// The ADL with this digest, if it is kept.
+    pub(crate) fn adl(&self, sha256: &str) -> Option<Bytes> {
+        self.adls.get(sha256)
+    }
+
+    /// These texts of this plan, with their share of the room for texts at hand; nothing if there is too little left.
+    pub(crate) fn at_hand(&self, plan: String, by_pe: BTreeMap<u64, RenderedText>) -> Option<TextsAtHand> {
+        let bytes: usize = by_pe.values().map(|text| text.text.len()).sum();
+        let room = Arc::clone(&self.texts).try_acquire_many_owned(u32::try_from(bytes).ok()?).ok()?;
+        Some(TextsAtHand::new(plan, by_pe, room))
+    }
+
+    /// Keeps an ADL.
+    pub(crate) fn keep_adl(&self, sha256: String, adl: Bytes) {
+        self.adls.insert(sha256, adl);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::job::tasks::TaskKind;
+    use streams_api::{BundleReference, JobSpec};
+    use streams_kubernetes::metrics::Metrics;
+    use tokio_util::sync::CancellationToken;
+
+    fn memory() -> Memory {
+        Memory::new(0, 0, &Mirrors::new(&Metrics::new("test")))
+    }
+
+    fn job(uid: &str, version: &str) -> Job {
+        let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+        job.metadata.uid = Some(uid.to_owned());
+        job.metadata.resource_version = Some(version.to_owned());
+        job
+    }
+
+    #[test]
+    fn texts_are_at_hand_as_long_as_there_is_room_for_them_whosever_they_are() {
+        let memory = memory();
+        let texts = |bytes: usize| {
+            let text = Bytes::from(vec![b'x'; bytes]);
+            BTreeMap::from([(3, RenderedText { pe_id: 3, content_id: String::new(), text })])
+        };
+        let mut kept: Vec<_> = (0..2).map(|_| memory.at_hand("p".to_owned(), texts(TEXTS_AT_HAND / 2))).collect();
+        assert!(kept.iter().all(Option::is_some));
+        assert!(memory.at_hand("p".to_owned(), texts(1)).is_none());
+        drop(kept.pop());
+        assert!(memory.at_hand("p".to_owned(), texts(1)).is_some());
+    }
+
+    #[test]
+    fn the_newer_state_of_a_job_counts() {
+        let memory = memory();
+        let key = Key::new("n", "flow");
+        let latest = |job: Job| memory.latest(&key, Arc::new(job)).metadata.resource_version.clone().unwrap();
+        assert_eq!(latest(job("a", "5")), "5");
+        memory.wrote(&key, job("a", "10"));
+        assert_eq!(latest(job("a", "5")), "10", "the mirror is behind");
+        assert_eq!(latest(job("a", "10")), "10");
+        assert_eq!(latest(job("a", "11")), "11");
+        memory.wrote(&key, job("a", "20"));
+        assert_eq!(latest(job("b", "3")), "3", "another job of the same name");
+    }
+
+    #[test]
+    fn the_memory_of_a_job_ends_with_it_and_so_does_its_work() {
+        let memory = memory();
+        let key = Key::new("n", "flow");
+        let token = CancellationToken::new();
+        memory.with(&key, "a", |entry| entry.cancel.insert(TaskKind::Fetch, token.clone()));
+        assert!(memory.find(&key, "b", |_| ()).is_none());
+        assert!(!token.is_cancelled());
+        memory.forget(&key);
+        assert!(token.is_cancelled());
+        assert!(memory.find(&key, "a", |_| ()).is_none());
+    }
+}

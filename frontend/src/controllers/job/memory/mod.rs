@@ -1,0 +1,200 @@
+//! The memory of the process between two reconciles of a job: results of long work, plans that were read, its own last
+//! writes.
+//!
+//! Correctness does not depend on it: a process that has just started reads the plans again and does the work again.
+//!
+//! | Module | What it is |
+//! |---|---|
+//! | this one | what is kept of a job |
+//! | [`jobs`] | what is kept of all jobs, and when it ends |
+//! | [`results`] | what came of long work, until it is used or nobody wants it |
+//! | [`compiled_for`] | who wants what is being compiled |
+//! | [`writes`] | what was just written or deleted, and writes that were not answered |
+//! | [`restored`] | objects that were restored not long ago |
+//! | [`failures`] | failures in a row |
+//!
+//! Knows: what is kept, and for how long. Must not know: how it is computed.
+
+mod compiled_for;
+mod failures;
+mod jobs;
+mod restored;
+mod results;
+mod writes;
+
+use self::failures::Failures;
+use super::drift::Agreed;
+use super::held_up::HeldUp;
+use super::in_vain::InVain;
+use super::outdated::OutdatedDefinitions;
+use super::own_writes::OwnWrites;
+use super::owned::Owned;
+use super::pause::Pause;
+use super::plans::PlansOfJob;
+use super::refusals::Refusals;
+use super::requests::Verdicts;
+use super::requests::named::NamedRequests;
+use super::requests::observe::Begun;
+use super::tasks::{Failure, TaskKind, Tasks, TextsAtHand};
+use super::transport::Sighting;
+use super::user_ports::Known;
+use crate::controllers::restorations::Restorations;
+use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use streams_api::{Job, JobSpec, Resize};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::jobs::Memory;
+
+/// The memory of one job.
+pub(crate) struct Entry {
+    /// The state of long work.
+    pub(crate) tasks: Tasks,
+    /// Number and begin of the attempt to submit the job that it is of.
+    attempt: Option<(u32, Timestamp)>,
+    /// Texts that came with a plan, until they are written, or could not be, or the plan comes to nothing.
+    pub(crate) texts_at_hand: Option<TextsAtHand>,
+    /// Cancels the long work that is under way, by kind.
+    pub(crate) cancel: BTreeMap<TaskKind, CancellationToken>,
+    /// Failures of long work in a row, by kind.
+    pub(crate) failures: BTreeMap<TaskKind, Failures>,
+    /// The job as the API server answered the last write; the mirror may be older.
+    latest: Option<Arc<Job>>,
+    /// Generations that were read, or compiled.
+    pub(crate) plans: PlansOfJob,
+    /// The spec with the options in force, and the `metadata.generation` of the job that it follows from; only while
+    /// some options are refused.
+    pub(crate) in_force: Option<(i64, Arc<JobSpec>)>,
+    /// What users should know of the entries for regions in the spec, and the `metadata.generation` of the job and the
+    /// digest of the plan that it follows from.
+    pub(crate) entry_warnings: Option<EntryWarnings>,
+    /// Hash of the job's ConfigMap as it should be, and the plans it was computed for.
+    pub(crate) job_config_map: Option<(Vec<String>, String)>,
+    /// What was seen last of the Secret for transport security.
+    pub(crate) transport: Option<Sighting>,
+    /// ConfigMaps that were just written.
+    written: BTreeMap<String, Timestamp>,
+    /// Why an action of the last reconcile failed.
+    pub(crate) last_failure: Option<Failure>,
+    /// What was refused to the submission since the last step.
+    pub(crate) refusals: Refusals,
+    /// What holds the proposal up.
+    pub(crate) held_up: HeldUp,
+    /// How long the job was worked on while it was being submitted, as far as its status does not have it yet
+    /// (rule job-18).
+    pub(crate) unrecorded_work: Duration,
+    /// How much of it the status had when it was looked at last.
+    recorded_work: Duration,
+    /// When the status was last written.
+    pub(crate) described: Option<Timestamp>,
+    /// Since when the number of the job waits for the ADL (rule job-50).
+    pub(crate) unnumbered_since: Option<Timestamp>,
+    /// Since when something is left to the next write (rule job-50).
+    pub(crate) unsaid_since: Option<Timestamp>,
+    /// Since when the roll-out waits for what comes before a commit (rule call-27).
+    pub(crate) put_off_since: Option<Timestamp>,
+    /// Since when deletions wait for admissions of requests (rule call-7).
+    pub(crate) deletions_put_off_since: Option<Timestamp>,
+    /// What the last turn ended with.
+    pub(crate) in_vain: InVain,
+    /// The namespace is being deleted: nothing is created for a while.
+    pub(crate) pause: Option<Pause>,
+    /// Ports of Services that operators have opened under a name.
+    pub(crate) user_ports: Known,
+    /// Objects that were written or deleted and that the mirrors do not show like that yet.
+    pub(crate) own_writes: OwnWrites,
+    /// Objects that have what was applied; only of the job's objects that there are.
+    pub(crate) agreed: Agreed,
+    /// Objects that were restored not long ago.
+    pub(crate) restorations: BTreeMap<Owned, Restorations>,
+    /// Fields that the API server does not keep.
+    pub(crate) outdated: OutdatedDefinitions,
+    /// Requests to resize as the API server answered the last write of each; only of those that the mirror has and
+    /// shows an older state of.
+    pub(crate) requests: BTreeMap<String, Arc<Resize>>,
+    /// Requests whose status does not fit into their object any more, by uid, each with its version: nothing can be
+    /// made of them before somebody changes them.
+    pub(crate) full_requests: BTreeMap<String, Option<String>>,
+    /// What the API server has said of requests that the status of the job names and the mirror did not show.
+    pub(crate) named_requests: NamedRequests,
+    /// The greatest number that this process has given to a request.
+    pub(crate) last_resize: u64,
+    /// What the compiler said about sets of widths.
+    pub(crate) verdicts: Verdicts,
+    /// The generation that a compilation was for which was given up for a newer one.
+    pub(crate) given_up_for: Option<u64>,
+    /// The widths that are being compiled, and those that are about to be, with who they are begun for.
+    compiled_for: BTreeMap<BTreeMap<String, u32>, Begun>,
+    /// A write of the job whose outcome nobody knows: the version that it follows, and until when it may still have its
+    /// effect.
+    unanswered: Option<(u64, Timestamp)>,
+    /// When a proposal was recorded last.
+    pub(crate) proposed_at: Option<Timestamp>,
+    /// `metadata.generation` and the digest of the plan of a job that was rolled out when this process looked at it
+    /// first; `Some(None)` once it is another one.
+    pub(crate) inherited: Option<Option<(Option<i64>, Option<String>)>>,
+}
+
+/// Reasons and messages, and what they follow from.
+pub(crate) type EntryWarnings = ((Option<i64>, String), Arc<Vec<(String, String)>>);
+
+impl Entry {
+    fn new(plans: PlansOfJob) -> Self {
+        Self {
+            tasks: Tasks::idle(),
+            attempt: None,
+            texts_at_hand: None,
+            cancel: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            latest: None,
+            plans,
+            in_force: None,
+            entry_warnings: None,
+            job_config_map: None,
+            transport: None,
+            written: BTreeMap::new(),
+            last_failure: None,
+            refusals: Refusals::default(),
+            held_up: HeldUp::default(),
+            unrecorded_work: Duration::ZERO,
+            recorded_work: Duration::ZERO,
+            described: None,
+            unnumbered_since: None,
+            unsaid_since: None,
+            put_off_since: None,
+            deletions_put_off_since: None,
+            in_vain: InVain::default(),
+            pause: None,
+            user_ports: Known::default(),
+            own_writes: OwnWrites::default(),
+            agreed: Agreed::new(),
+            restorations: BTreeMap::new(),
+            outdated: OutdatedDefinitions::default(),
+            requests: BTreeMap::new(),
+            full_requests: BTreeMap::new(),
+            named_requests: NamedRequests::default(),
+            last_resize: 0,
+            verdicts: Verdicts::default(),
+            given_up_for: None,
+            compiled_for: BTreeMap::new(),
+            unanswered: None,
+            proposed_at: None,
+            inherited: None,
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        for token in self.cancel.values() {
+            token.cancel();
+        }
+    }
+}
+
+/// How long ago `at` was; nothing if it is in the future.
+pub(crate) fn elapsed(at: Timestamp, now: Timestamp) -> Duration {
+    now.duration_since(at).try_into().unwrap_or(Duration::ZERO)
+}

@@ -1,0 +1,249 @@
+//! What came of long work: it is kept until the status shows that it was used, or nobody wants it any more.
+
+use super::Entry;
+use crate::controllers::job::chunks::Document;
+use crate::controllers::job::held_up::{HeldUp, ProposalPart};
+use crate::controllers::job::refusals;
+use crate::controllers::job::requests::wishes::WidthSet;
+use crate::controllers::job::tasks::{Compiled, Remedy, Slot, TaskKind, Tasks, TextsAtHand};
+use crate::fusion::RenderedText;
+use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use streams_api::{JobStatus, StoredPlan};
+
+impl Entry {
+    /// A chunk is being deleted: a result that it belongs to must not be recorded any more.
+    pub(crate) fn forget_result_of(&mut self, chunk: &str) {
+        if let Slot::Done(_, adl) = &self.tasks.fetch
+            && Document::Adl.has_chunk(&adl.sha256, adl.chunks, chunk)
+        {
+            self.tasks.fetch = Slot::Idle;
+        }
+        let is_of_plan = |plan: &StoredPlan| {
+            let document = Document::Plan { generation: plan.generation };
+            document.has_chunk(&plan.sha256, plan.chunks, chunk)
+        };
+        if let Slot::Done(_, Compiled { plan, .. }) = &self.tasks.compile
+            && is_of_plan(plan)
+        {
+            self.note_verdict();
+            self.tasks.compile = Slot::Idle;
+        }
+    }
+
+    /// Keeps what the compiler said about the set of widths that it was asked for last, beyond the next request. A
+    /// refusal is kept there alone, so that it can be forgotten: whoever asks for the same later is judged anew.
+    pub(crate) fn note_verdict(&mut self) {
+        let (request, refusal) = match &self.tasks.compile {
+            Slot::Done(request, _) => (request, None),
+            Slot::Failed(request, failure) if failure.remedy == Remedy::Correct => (request, Some(failure.clone())),
+            _ => return,
+        };
+        if let Some(set) = WidthSet::of(&request.target) {
+            let is_refused = refusal.is_some();
+            self.verdicts.note(request.generation, set, refusal);
+            if is_refused {
+                self.tasks.compile = Slot::Idle;
+            }
+        }
+    }
+
+    /// The compilation has just failed. If that says something about the widths, it is kept like a verdict, and the
+    /// next look finds out what is compiled instead. `applied` are the widths in force.
+    pub(crate) fn note_trouble(&mut self, applied: &BTreeMap<String, u32>) {
+        let Slot::Failed(request, failure) = &self.tasks.compile else { return };
+        if let Some(set) = WidthSet::of(&request.target)
+            && self.verdicts.note_trouble(request.generation, applied, &set, failure)
+        {
+            self.tasks.compile = Slot::Idle;
+        }
+    }
+
+    /// Texts of this plan that came with it.
+    pub(crate) fn texts_of(&self, plan: &str) -> BTreeMap<u64, RenderedText> {
+        let texts = self.texts_at_hand.as_ref().filter(|texts| texts.plan == plan);
+        texts.map(|texts| texts.by_pe.clone()).unwrap_or_default()
+    }
+
+    /// Texts of the proposal were just written, or could not be: perhaps that holds it up. What is at hand is kept no
+    /// longer: a proposal may be held up for good.
+    pub(crate) fn note_texts(&mut self, now: Timestamp) {
+        self.texts_at_hand = None;
+        match &self.tasks.publish {
+            Slot::Failed(request, failure) if matches!(failure.remedy, Remedy::Retry(_)) => {
+                self.held_up.failed(&request.plan, ProposalPart::Texts, failure, now);
+            }
+            _ => self.held_up.is_over(ProposalPart::Texts),
+        }
+    }
+
+    /// Clears the results of long work that the status shows to have been used, the work that it shows to have been
+    /// counted, and what held up a proposal that it shows to be over; ends the writing of texts that nobody wants any
+    /// more. That is not known from answers to writes: one may be lost, or a write may have its effect later than
+    /// anybody waits for.
+    pub(crate) fn use_up(&mut self, status: &JobStatus) {
+        if status.proposal.is_none() && self.next_plan().is_none_or(|plan| !self.held_up.is_of(&plan.sha256)) {
+            // The next proposal may have the very plan of one that was abandoned, and is tried nevertheless. Its texts
+            // may have been refused before it is recorded, which counts.
+            self.held_up = HeldUp::default();
+        }
+        let attempt = status.submission_started_at.as_ref().map(|at| (status.submission_attempts, at.0));
+        let recorded = Duration::from_millis(status.submission_worked_milliseconds);
+        let more = recorded.saturating_sub(self.recorded_work);
+        self.recorded_work = recorded;
+        let left = self.unrecorded_work.saturating_sub(more);
+        self.unrecorded_work = if self.attempt == attempt { left } else { Duration::ZERO };
+        let is_next = self.attempt.is_some() && self.attempt != attempt;
+        self.attempt = attempt;
+        if is_next || refusals::is_final(status) {
+            self.tasks = Tasks::idle();
+            self.texts_at_hand = None;
+            return;
+        }
+        if let Slot::Done(_, adl) = &self.tasks.fetch
+            && status.adl.as_ref() == Some(adl)
+        {
+            self.tasks.fetch = Slot::Idle;
+        }
+        let mut plans = status.plan.iter().chain(status.proposal.as_ref().map(|proposal| &proposal.plan));
+        if let Slot::Done(_, compiled) = &self.tasks.compile
+            && plans.any(|plan| plan.sha256 == compiled.plan.sha256)
+        {
+            self.tasks.compile = Slot::Idle;
+        }
+        self.end_unwanted_texts(status);
+        let is_wanted = |texts: &TextsAtHand| match &self.tasks.compile {
+            // Perhaps it has just brought them.
+            Slot::Running(_) => true,
+            Slot::Done(_, compiled) if compiled.plan.sha256 == texts.plan => true,
+            // What is not being written once the plan is recorded is there, or was refused.
+            _ => self.tasks.publish.running().is_some_and(|request| request.plan == texts.plan),
+        };
+        self.texts_at_hand = self.texts_at_hand.take().filter(is_wanted);
+    }
+
+    /// Texts are written for a plan that the status has, or is about to have.
+    fn end_unwanted_texts(&mut self, status: &JobStatus) {
+        let Some(request) = self.tasks.publish.request() else { return };
+        let recorded = status.plan.iter().chain(status.proposal.as_ref().map(|proposal| &proposal.plan));
+        if recorded.chain(self.next_plan()).all(|plan| plan.sha256 != request.plan) {
+            self.end(TaskKind::Publish);
+            self.tasks.publish = Slot::Idle;
+        }
+    }
+
+    /// The plan that was compiled, or is being stored, and may be written already.
+    fn next_plan(&self) -> Option<&StoredPlan> {
+        match &self.tasks.compile {
+            Slot::Done(_, compiled) => Some(&compiled.plan),
+            _ => self.tasks.being_stored().map(|stored| &stored.plan),
+        }
+    }
+
+    /// The plan that was being stored comes to nothing, and with it the writing of its texts.
+    pub(crate) fn give_up_storing(&mut self) {
+        let Some(plan) = self.tasks.end_storing() else { return };
+        if self.tasks.publish.request().is_some_and(|texts| texts.plan == plan.sha256) {
+            self.end(TaskKind::Publish);
+            self.tasks.publish = Slot::Idle;
+        }
+    }
+
+    /// Ends the long work of this kind that is under way, whose outcome nobody wants any more.
+    pub(crate) fn end(&mut self, kind: TaskKind) {
+        if let Some(under_way) = self.cancel.remove(&kind) {
+            under_way.cancel();
+        }
+    }
+
+    /// Forgets all plans but these, and one that was just compiled.
+    pub(crate) fn keep_plans(&mut self, digests: &[&str]) {
+        let compiled = match &self.tasks.compile {
+            Slot::Done(_, compiled) => compiled.plan.sha256.as_str(),
+            _ => "",
+        };
+        self.plans.retain(|digest| digests.contains(&digest) || digest == compiled);
+    }
+
+    /// The submission was worked on for so long. That does not count while something is refused to it, which no work
+    /// changes (rule job-18).
+    pub(crate) fn worked(&mut self, time: Duration) {
+        if self.last_failure.is_none() {
+            self.unrecorded_work += time;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::job::generation::Target;
+    use crate::controllers::job::plans::Plans;
+    use crate::controllers::job::tasks::{CompileRequest, Failure};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use streams_api::{ProposedPlan, ResizeChanges};
+
+    #[test]
+    fn work_counts_once_however_the_status_comes_to_have_it() {
+        let seconds = Duration::from_secs;
+        let status = |attempt: u32, worked: u64| JobStatus {
+            submission_attempts: attempt,
+            submission_started_at: Some(Time(Timestamp::from_second(attempt.into()).unwrap())),
+            submission_worked_milliseconds: worked * 1_000,
+            ..JobStatus::default()
+        };
+        let plans = Plans::new(1_000);
+        let mut entry = Entry::new(plans.of_job("u"));
+        // Work since the last look, and the status -> what is still to be recorded
+        let table = [
+            (5, status(1, 0), 0),
+            (160, status(1, 0), 160),
+            (0, status(1, 160), 0),
+            (7, status(1, 160), 7),
+            (3, status(1, 167), 3),
+            (200, status(2, 0), 0),
+            (4, status(2, 0), 4),
+            (0, status(2, 4), 0),
+        ];
+        for (more, status, expected) in table {
+            entry.unrecorded_work += seconds(more);
+            entry.use_up(&status);
+            assert_eq!(entry.unrecorded_work, seconds(expected), "{more} {status:?}");
+        }
+    }
+
+    #[test]
+    fn what_held_a_proposal_up_is_forgotten_with_it() {
+        let mut entry = Entry::new(Plans::new(1_000).of_job("u"));
+        let plan = StoredPlan { sha256: "p".to_owned(), ..StoredPlan::default() };
+        let proposal = Some(ProposedPlan { plan, ..ProposedPlan::default() });
+        let failure = Failure {
+            remedy: Remedy::Retry(Timestamp::MAX),
+            reason: "QuotaExceeded".to_owned(),
+            message: String::new(),
+            stage: None,
+            code: None,
+        };
+        entry.held_up.failed("p", ProposalPart::Texts, &failure, Timestamp::UNIX_EPOCH);
+        let target = Target::Resize { widths: BTreeMap::new(), rebalances: false };
+        let compiled = |plan: &str| {
+            let plan = StoredPlan { sha256: plan.to_owned(), ..StoredPlan::default() };
+            let (widths, changes) = (BTreeMap::new(), ResizeChanges::default());
+            let compiled = Compiled { plan, widths, changes, texts: [].into() };
+            Slot::Done(CompileRequest { generation: 1, target: target.clone() }, compiled)
+        };
+        // The plan that was compiled, whether the status has a proposal -> it is known what holds it up.
+        let table = [
+            (compiled("p"), None, true),
+            (Slot::Idle, proposal.clone(), true),
+            (compiled("q"), None, false),
+            (compiled("p"), proposal, false),
+        ];
+        for (compile, proposal, expected) in table {
+            entry.tasks.compile = compile;
+            entry.use_up(&JobStatus { proposal, ..JobStatus::default() });
+            assert_eq!(entry.held_up.longest("p").is_some(), expected);
+        }
+    }
+}

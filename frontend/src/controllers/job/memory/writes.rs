@@ -1,0 +1,98 @@
+//! What was just written or deleted and the mirrors do not show like that yet, and writes that were not answered.
+
+use super::{Entry, elapsed};
+use crate::controllers::job::owned::Owned;
+use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a text that was written counts as existing while the mirror does not show it.
+const WRITTEN: Duration = Duration::from_secs(30);
+
+/// How long a write may have its effect after nobody waits for it any more: longer than the API server works on a
+/// request (60 s by default).
+const UNANSWERED: Duration = Duration::from_secs(120);
+
+impl Entry {
+    /// Nobody knows whether a write of the job that follows this version has its effect.
+    pub(crate) fn lost_answer(&mut self, follows: u64, now: Timestamp) {
+        self.unanswered = now.checked_add(UNANSWERED).ok().map(|until| (follows, until));
+    }
+
+    /// Until when the status may get to name more than is seen at this version of the job. After that the API server
+    /// is to be asked.
+    pub(crate) fn unanswered_until(&mut self, seen: u64) -> Option<Timestamp> {
+        self.unanswered = self.unanswered.filter(|(follows, _)| seen <= *follows);
+        self.unanswered.map(|(_, until)| until)
+    }
+
+    /// The API server has said how the job is.
+    pub(crate) fn was_answered(&mut self) {
+        self.unanswered = None;
+    }
+
+    /// A ConfigMap was written.
+    pub(crate) fn wrote(&mut self, name: String, now: Timestamp) {
+        self.written.insert(name, now);
+        self.refusals.wrote();
+    }
+
+    /// Whether a ConfigMap was written not long ago. The mirror may not show it.
+    pub(crate) fn has_written(&self, name: &str) -> bool {
+        self.written.contains_key(name)
+    }
+
+    /// ConfigMaps that were just written and that the mirror does not show. `seen` says whether it shows one.
+    pub(crate) fn just_written(&mut self, now: Timestamp, seen: impl Fn(&str) -> bool) -> Vec<String> {
+        self.written.retain(|name, at| elapsed(*at, now) < WRITTEN && !seen(name));
+        if self.written.is_empty() {
+            // A map that was emptied keeps its memory, of each job.
+            self.written = BTreeMap::new();
+        }
+        self.written.keys().cloned().collect()
+    }
+
+    /// When the first of what was just written stops counting as existing.
+    pub(crate) fn written_until(&self) -> Option<Timestamp> {
+        let texts = self.written.values().min().map(|at| at.checked_add(WRITTEN).unwrap_or(Timestamp::MAX));
+        texts.into_iter().chain(self.own_writes.until()).min()
+    }
+
+    /// The object with this uid was deleted.
+    pub(crate) fn deleted(&mut self, owned: Owned, uid: String, now: Timestamp) {
+        if let Owned::ConfigMap(name) = &owned {
+            self.written.remove(name);
+        }
+        self.own_writes.note_deletion(owned, uid, now);
+    }
+
+    /// An object of the job, with this uid, has left its mirror.
+    pub(super) fn departed(&mut self, owned: &Owned, uid: Option<&str>) {
+        if self.own_writes.has_deleted(owned, uid) {
+            // What was written since is another object. The look that follows finds that it is gone.
+            return;
+        }
+        self.own_writes.forget(owned);
+        if let Owned::ConfigMap(name) = owned {
+            self.written.remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::job::plans::Plans;
+
+    #[test]
+    fn what_was_just_written_counts_until_it_is_seen_or_for_a_while() {
+        let mut entry = Entry::new(Plans::new(1_000).of_job("u"));
+        let at = |second: u64| Timestamp::from_second(1_000 + i64::try_from(second).unwrap()).unwrap();
+        entry.wrote("x".to_owned(), at(0));
+        entry.wrote("y".to_owned(), at(0));
+        let mut written = |seen: &str, now: u64| entry.just_written(at(now), |name| name == seen);
+        assert_eq!(written("", 0), ["x", "y"]);
+        assert_eq!(written("y", 1), ["x"]);
+        assert!(written("", WRITTEN.as_secs()).is_empty());
+    }
+}
