@@ -89,10 +89,15 @@ impl WorkList {
             let Some(alike) = member.alike else { continue };
             let constraints: Box<[u32]> = member.agreed.iter().map(|(constraint, _)| *constraint).collect();
             let groups = &mut lanes_alike[alike];
-            let position = *positions.entry((alike, constraints.clone())).or_insert_with(|| {
-                groups.push(LaneGroup { constraints, lanes: HashMap::new() });
-                groups.len() - 1
-            });
+            let key = (alike, constraints);
+            let position = match positions.get(&key) {
+                Some(position) => *position,
+                None => {
+                    groups.push(LaneGroup { constraints: key.1.clone(), lanes: HashMap::new() });
+                    positions.insert(key, groups.len() - 1);
+                    groups.len() - 1
+                }
+            };
             let values = member.agreed.iter().map(|(_, value)| *value).collect();
             groups[position].lanes.entry(values).or_default().push(lane);
         }

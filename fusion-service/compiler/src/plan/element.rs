@@ -322,7 +322,11 @@ impl<'t> Variables<'t> {
             for &(name, value) in self.of(operator.logical, &primitive.environment, pace)? {
                 pace.step()?;
                 let (known, by) = environment.entry(name).or_insert((value, &operator.name));
-                if *known != value && !problems.is_full() {
+                if *known != value {
+                    if problems.is_full() {
+                        // Whatever else they ask for, the application is refused, and for the same reasons.
+                        return Ok(BTreeMap::new());
+                    }
                     let message = format!(
                         "PE {}: operators {} and {} ask for different values of the environment variable {}",
                         elements.id(pe),
