@@ -75,9 +75,9 @@ impl Limits {
     }
 
     /// Steps from all output ports, in all channels, to what they reach: one for each connection, splitter and Export,
-    /// and one for each merger and broadcast on the way. Steps need no memory of their own, but 371,200,000 of them
-    /// take seconds. Applications need hardly more than there are connections: between two regions of 10,000 and 2,000
-    /// channels, 20,020,000 for 20,000,000 connections.
+    /// and one for each merger and broadcast on the way. A connection of the ADL that leads to nothing at all is one.
+    /// Steps need no memory of their own, but 371,200,000 of them take seconds. Applications need hardly more than
+    /// there are connections: between two regions of 10,000 and 2,000 channels, 20,020,000 for 20,000,000 connections.
     pub fn steps(&self) -> u64 {
         self.connections.saturating_add(self.ports()).saturating_mul(16)
     }

@@ -64,7 +64,8 @@ impl ReachedPorts {
                     ports.connections = ports.connections.saturating_add(reach.connections.saturating_mul(copies));
                     splitters = splitters.saturating_add(reach.nested_splitters.saturating_mul(copies));
                     channels = channels.saturating_add(reach.channels.saturating_mul(copies));
-                    steps = steps.saturating_add(reach.steps.saturating_mul(copies));
+                    // Each channel looks also at a connection behind which there is nothing.
+                    steps = steps.saturating_add(reach.steps.max(1).saturating_mul(copies));
                 }
                 ports.outputs[id].push(reached);
             }

@@ -119,7 +119,8 @@ pub(super) fn find(
         problems: Problems::default(),
     };
     check_entries(shape, &search.declarations, &mut search.problems);
-    let starts = search.starts(order);
+    let mut pace = budget.pace();
+    let starts = search.starts(order, &mut pace)?;
     let mut region_of: SecondaryMap<Node, Option<usize>> = SecondaryMap::new();
     for (id, channel, region) in &starts {
         if let Some(node) = copies.node(*id, *channel) {
@@ -134,7 +135,6 @@ pub(super) fn find(
     }
     let mut followed: SecondaryMap<Node, bool> = SecondaryMap::new();
     let mut between = PassedEnds::new(&budget.limits);
-    let mut pace = budget.pace();
     for (id, channel, region) in starts {
         let mut stack: Vec<Node> = copies.node(id, channel).into_iter().collect();
         while let Some(node) = stack.pop() {
@@ -157,7 +157,7 @@ pub(super) fn find(
             }
         }
     }
-    search.check_triggers();
+    search.check_triggers(&mut pace)?;
     let regions = search.describe(numbered, &region_of, texts, &mut pace)?;
     search.problems.into_result().map(|()| regions)
 }
@@ -186,15 +186,16 @@ impl PassedEnds {
         Self { ranges: BTreeMap::new(), added: 0, most_added, steps: 0, most_steps }
     }
 
-    /// Counts the steps of a look at ends, before it.
+    /// Counts the steps of a look at ends, before it. It is one step to find that there are none.
     fn look_at(&mut self, ends: &[End], pace: &mut Pace<'_>) -> Result<(), Error> {
-        self.steps = self.steps.saturating_add(ends.len() as u64);
+        let steps = ends.len().max(1);
+        self.steps = self.steps.saturating_add(steps as u64);
         if self.steps > self.most_steps {
             let most = self.most_steps;
             let message = format!("the search for consistent regions takes more than {most} steps at these widths");
             return Err(Problem::new(Stage::Topology, message).into());
         }
-        pace.steps(u32::try_from(ends.len()).unwrap_or(u32::MAX))
+        pace.steps(u32::try_from(steps).unwrap_or(u32::MAX))
     }
 
     /// A region passes a splitter or merger in these channels. Adds those that nothing has passed before to `new`, and
@@ -299,21 +300,20 @@ fn check_entries(shape: &Shape<'_>, declarations: &[Declaration<'_>], problems: 
     }
 }
 
-impl<'a> RegionSearch<'_, 'a> {
+impl<'r, 'a> RegionSearch<'r, 'a> {
     fn declaration(&self, index: u64) -> Option<usize> {
         find_declaration(&self.declarations, index)
     }
 
     /// Start operators in the order of the walk, with their regions: (operator, global channel, region).
-    fn starts(&mut self, order: &Order) -> Vec<(OperatorId, u32, usize)> {
+    fn starts(&mut self, order: &Order, pace: &mut Pace<'_>) -> Result<Vec<(OperatorId, u32, usize)>, Error> {
         let shape = self.shape;
         let mut starts = Vec::new();
         for id in shape.application.operators.keys() {
             if let Some(entry) = entry(shape, id).filter(|entry| entry.is_start) {
-                let channels = 0..shape.scopes[shape.scope_of[id]].channels;
-                starts.extend(
-                    channels.map(|channel| (order.walk_position(shape, id, channel), id, channel, entry.region)),
-                );
+                for channel in 0..shape.scopes[shape.scope_of[id]].channels {
+                    starts.push((order.walk_position(shape, id, channel, pace)?, id, channel, entry.region));
+                }
             }
         }
         starts.sort_unstable();
@@ -339,7 +339,7 @@ impl<'a> RegionSearch<'_, 'a> {
             self.found[at].starts.insert(id);
             found.push((id, channel, at));
         }
-        found
+        Ok(found)
     }
 
     /// Puts an operator into a region. If it is in another one already, merges the two.
@@ -441,12 +441,15 @@ impl<'a> RegionSearch<'_, 'a> {
     }
 
     /// An operator-driven region may have one logical start operator, in any number of channels (rule expansion-30).
-    fn check_triggers(&mut self) {
-        let is_driven = |declaration| self.value(declaration, "trigger").is_some_and(|text| text == "operatorDriven");
+    fn check_triggers(&mut self, pace: &mut Pace<'_>) -> Result<(), Error> {
         // Once for each declaration: channels are many, and so may be the values of its annotation.
-        let driven: Vec<bool> = (0..self.declarations.len()).map(is_driven).collect();
+        let mut driven = Vec::with_capacity(self.declarations.len());
+        for declaration in 0..self.declarations.len() {
+            driven.push(self.value(declaration, "trigger", pace)? == Some("operatorDriven"));
+        }
         let mut starts: BTreeMap<(bool, u64), (BTreeSet<OperatorId>, bool, usize)> = BTreeMap::new();
         for at in 0..self.found.len() {
+            pace.steps(1 + u32::try_from(self.found[at].starts.len()).unwrap_or(u32::MAX / 2))?;
             let root = self.root(at);
             let declaration = self.found[at].declaration;
             // Counts the start operators of all merged regions, and those of all channels of the same declaration.
@@ -472,13 +475,15 @@ impl<'a> RegionSearch<'_, 'a> {
             let problem = Problem::new(Stage::Topology, message).code(code::SEVERAL_STARTS);
             self.problems.push(problem.at(declaration.annotation.place));
         }
+        Ok(())
     }
 
-    /// A value of a declaration, if it has one.
-    fn value(&self, declaration: usize, key: &str) -> Option<String> {
+    /// A value of a declaration, if it has one. Many declarations may refer to one long submission-time value.
+    fn value(&self, declaration: usize, key: &str, pace: &mut Pace<'_>) -> Result<Option<&'r str>, Error> {
         let annotation = self.declarations[declaration].annotation;
-        let (_, text) = annotation.values.iter().rev().find(|(other, _)| other == key)?;
-        resolve(&self.parameters.bindings, text, annotation).ok().map(str::to_owned)
+        pace.steps(1 + u32::try_from(annotation.values.len()).unwrap_or(u32::MAX / 2))?;
+        let text = annotation.values.iter().rev().find(|(other, _)| other == key);
+        Ok(text.and_then(|(_, text)| resolve(&self.parameters.bindings, text, annotation).ok()))
     }
 
     fn describe(
@@ -503,7 +508,7 @@ impl<'a> RegionSearch<'_, 'a> {
                     let timeouts = match timeouts.get(&declaration) {
                         Some(timeouts) => Option::clone(timeouts),
                         None => {
-                            let read = self.timeouts(declaration);
+                            let read = self.timeouts(declaration, pace)?;
                             timeouts.insert(declaration, read.clone());
                             read
                         }
@@ -531,20 +536,21 @@ impl<'a> RegionSearch<'_, 'a> {
     }
 
     /// `drainTimeout` and `resetTimeout` as Java writes 32-bit floats. They may be submission-time values.
-    fn timeouts(&mut self, declaration: usize) -> Option<[String; 2]> {
-        let mut read = |key: &str| {
-            let text = self.value(declaration, key);
-            let number = text.as_deref().and_then(|text| text.trim().parse::<f32>().ok());
+    fn timeouts(&mut self, declaration: usize, pace: &mut Pace<'_>) -> Result<Option<[String; 2]>, Error> {
+        let mut read = |key: &str| -> Result<Option<String>, Error> {
+            let text = self.value(declaration, key, pace)?;
+            pace.steps(text.map_or(0, |text| u32::try_from(text.len() >> 5).unwrap_or(u32::MAX)))?;
+            let number = text.and_then(|text| text.trim().parse::<f32>().ok());
             if number.is_none() {
                 let Declaration { index, annotation, .. } = &self.declarations[declaration];
                 let what = if text.is_some() { "is no number" } else { "is missing" };
                 let message = format!("consistent region {index}: its {key} {what}");
                 self.problems.push(Problem::new(Stage::Topology, message).at(annotation.place));
             }
-            number.map(java_float)
+            Ok(number.map(java_float))
         };
-        let (drain, reset) = (read("drainTimeout"), read("resetTimeout"));
-        Some([drain?, reset?])
+        let (drain, reset) = (read("drainTimeout")?, read("resetTimeout")?);
+        Ok(drain.zip(reset).map(|(drain, reset)| [drain, reset]))
     }
 
     /// The annotation of an operator in a region (rule expansion-31).

@@ -16,7 +16,7 @@ use super::consistent::{self, ConsistentRegions};
 use super::copies::Copies;
 use super::imports::{self, ImportsOfPorts};
 use super::links::Links;
-use super::locations::{HostPools, may_replicate};
+use super::locations::{HostPools, copied_bytes, may_replicate};
 use super::operators::ResolvedPrimitives;
 use super::order::{Numbered, Order};
 use super::relabel::{Numbering, relabel};
@@ -25,9 +25,9 @@ use super::shape::{ScopeId, Shape};
 use super::texts::TextBudget;
 use super::widths::Overrides;
 use super::{ChannelCount, Connection, Node, Parameters, PhysicalOperator, Region, Topology, WidthIndependent};
-use crate::budget::{Budget, Limits};
+use crate::budget::{Budget, Limits, Pace};
 use crate::error::{Error, Problem, Problems, Stage};
-use crate::logical::{Application, HostPool, OperatorId, OperatorKind, Primitive, Resources};
+use crate::logical::{Application, HostPool, OperatorId, OperatorKind, Primitive};
 use crate::shared::Shared;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::sync::Arc;
@@ -102,7 +102,9 @@ fn make(
     };
     let copied = counted.copy(imported, running.as_mut(), &mut texts, &mut problems, budget)?;
     let CopiedOperators { mut operators, connections, taken_over } = copied;
-    let host_pools = replicate_host_pools(&shape, &order, &taken_over, &mut operators, &mut texts, &mut problems)?;
+    let pace = budget.pace();
+    let host_pools =
+        replicate_host_pools((&shape, &order), &taken_over, &mut operators, &mut texts, &mut problems, pace)?;
     if !problems.is_empty() {
         consistent::check(&shape, &mut problems);
         return Err(Error::Rejected(problems.into_vec()));
@@ -347,12 +349,12 @@ fn regions_in_force(
 
 /// Gives operators the copies of host pools that their channels need, in the order of the walk (rule expansion-24).
 fn replicate_host_pools(
-    shape: &Shape<'_>,
-    order: &Order,
+    (shape, order): (&Shape<'_>, &Order),
     taken_over: &PrimaryMap<Node, bool>,
     operators: &mut PrimaryMap<Node, Shared<PhysicalOperator>>,
     texts: &mut TextBudget,
     problems: &mut Problems,
+    mut pace: Pace<'_>,
 ) -> Result<Vec<HostPool>, Error> {
     let mut pools = HostPools::new(&shape.application.host_pools);
     let mut walk = Vec::new();
@@ -360,17 +362,24 @@ fn replicate_host_pools(
     for (node, operator) in operators.iter().filter(|(node, _)| !taken_over[*node]) {
         if may_replicate(shape, operator.logical, &operator.resources) {
             let channel = operator.channels.first().map_or(0, |channel| channel.global);
-            walk.push((order.walk_position(shape, operator.logical, channel), node));
+            walk.push((order.walk_position(shape, operator.logical, channel, &mut pace)?, node));
         }
     }
     walk.sort_unstable();
     for (_, node) in walk {
         let operator = &mut operators[node];
+        pace.steps(1 + u32::try_from(operator.channels.len()).unwrap_or(u32::MAX / 2))?;
         let Some(location) = operator.resources.pool else { continue };
         let replicated = pools.replicate(shape, operator.logical, location, &operator.channels, texts, problems)?;
         if replicated != location {
-            let resources = Resources { pool: Some(replicated), ..(*operator.resources).clone() };
-            operator.to_mut().resources = Arc::new(resources);
+            let resources = &mut operator.to_mut().resources;
+            if Arc::get_mut(resources).is_none() {
+                // Channels shared the texts until now.
+                let bytes = copied_bytes(resources);
+                texts.charge(bytes)?;
+                pace.steps(u32::try_from(bytes >> 10).unwrap_or(u32::MAX))?;
+            }
+            Arc::make_mut(resources).pool = Some(replicated);
         }
     }
     Ok(pools.pools)

@@ -54,15 +54,17 @@ pub(super) fn imports(
 ) -> Result<ImportsOfPorts, Error> {
     let mut written: SecondaryMap<OperatorId, Option<ParsedImport<'_>>> = SecondaryMap::new();
     let mut walk = Vec::new();
+    let mut pace = budget.pace();
     for (id, operator) in shape.application.operators.iter() {
         let OperatorKind::Import(import) = &operator.kind else { continue };
         written[id] = ParsedImport::of(shape, id, import, links, budget, problems)?;
         let channels = 0..shape.scopes[shape.scope_of[id]].channels;
-        walk.extend(channels.map(|channel| (order.walk_position(shape, id, channel), id, channel)));
+        for channel in channels {
+            walk.push((order.walk_position(shape, id, channel, &mut pace)?, id, channel));
+        }
     }
     walk.sort_unstable();
     let mut imported: std::collections::BTreeMap<(Node, u32), EvaluatedImports> = std::collections::BTreeMap::new();
-    let mut pace = budget.pace();
     let mut failed: SecondaryMap<OperatorId, bool> = SecondaryMap::new();
     for (_, id, channel) in walk {
         pace.step()?;

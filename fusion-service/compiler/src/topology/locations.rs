@@ -180,6 +180,12 @@ impl<'a> HostPools<'a> {
     }
 }
 
+/// What a copy of resources is charged for.
+pub(super) fn copied_bytes(resources: &Resources) -> usize {
+    let texts = resources.host.iter().chain(&resources.co_locations).chain(&resources.ex_locations);
+    texts.map(|text| text.len() + TextBudget::PER_TEXT).sum()
+}
+
 /// Whether an operator asks for a pool in a region that has replicated tags. Only there does the expansion report an
 /// unknown pool; elsewhere fusion reports it.
 pub(super) fn may_replicate(shape: &Shape<'_>, id: OperatorId, resources: &Resources) -> bool {

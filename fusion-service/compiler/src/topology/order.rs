@@ -6,7 +6,7 @@
 //! expanded application (rule expansion-24).
 
 use super::shape::{ScopeId, Shape};
-use crate::budget::Limits;
+use crate::budget::{Limits, Pace};
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical::{OperatorId, OperatorKind};
 use cranelift_entity::SecondaryMap;
@@ -165,9 +165,17 @@ impl Order {
 
     /// The place of a copy of a leaf in the walk over the expanded application: nested composites first, then
     /// primitives, in the order of the lists (rule expansion-24).
-    pub(super) fn walk_position(&self, shape: &Shape<'_>, id: OperatorId, global_channel: u32) -> u64 {
+    pub(super) fn walk_position(
+        &self,
+        shape: &Shape<'_>,
+        id: OperatorId,
+        global_channel: u32,
+        pace: &mut Pace<'_>,
+    ) -> Result<u64, Error> {
         let (mut position, mut rest, mut at) = (0, global_channel, Some(id));
         while let Some(id) = at {
+            // Composites within each other are bounded by nothing but the bytes of their names.
+            pace.step()?;
             let operator = &shape.application.operators[id];
             if operator.owner.is_some() {
                 let width = shape.copies(id);
@@ -177,7 +185,7 @@ impl Order {
             }
             at = operator.owner;
         }
-        position
+        Ok(position)
     }
 }
 

@@ -8,11 +8,11 @@ use super::copies::Copies;
 use super::order::Numbered;
 use super::splitter_numbers::{SplitterEnd, ends_of, renumber_splitters};
 use super::{Channel, Identity, Node, PhysicalOperator, Topology};
-use crate::logical::{self, OperatorId};
+use crate::logical::{self, OperatorId, PoolLocation, Resources};
 use crate::shared::Shared;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// The numbers of a generation, as plain data that a layout can store.
@@ -278,12 +278,17 @@ pub(super) fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)])
         pool.index = map.get(&pool.index).copied().unwrap_or(pool.index);
     }
     fresh.host_pools.sort_unstable_by_key(|pool| pool.index);
+    // By address of what operators had: what they have now. So operators share afterwards what they shared before. An
+    // address cannot come to mean something else: what is made here is at no operator that is still to come.
+    let mut renumbered: HashMap<*const Resources, Arc<Resources>> = HashMap::new();
     for operator in fresh.operators.values_mut() {
         let Some(location) = operator.resources.pool else { continue };
         if let Some(&pool) = map.get(&location.pool) {
-            let mut resources = (*operator.resources).clone();
-            resources.pool = Some(crate::logical::PoolLocation { pool, ..location });
-            operator.to_mut().resources = Arc::new(resources);
+            let resources = &mut operator.to_mut().resources;
+            let known = renumbered.entry(Arc::as_ptr(resources)).or_insert_with(|| {
+                Arc::new(Resources { pool: Some(PoolLocation { pool, ..location }), ..(**resources).clone() })
+            });
+            *resources = Arc::clone(known);
         }
     }
 }

@@ -104,6 +104,62 @@ fn walks_over_ends_that_become_nothing_ask_their_budget() {
 }
 
 #[test]
+fn connections_that_lead_to_nothing_at_all_ask_the_budget() {
+    let sketch = |times: usize| {
+        let sketch = Sketch::new().declare(0, "periodic").composite("P", 0, 0).composite("P.N", 1, 0);
+        let sketch = sketch.op("P.O", 0, 1).consistent(0, "isStartOfRegion").parallel("P", 1_000);
+        (0..times).fold(sketch, |sketch, _| sketch.connect("P.O:0", "P.N:0"))
+    };
+    // Once where connections are made, and once in the search for consistent regions.
+    let more = looks(&sketch(1_000)) - looks(&sketch(1));
+    assert!(more >= 220, "{more}");
+}
+
+#[test]
+fn positions_of_deep_imports_are_found_within_the_budget() {
+    let sketch = |depth: usize| {
+        let names: Vec<String> = (1..=depth).map(|depth| vec!["C"; depth].join(".")).collect();
+        let sketch = names.iter().fold(Sketch::new(), |sketch, name| sketch.composite(name, 0, 0));
+        let import = format!("{}.Imp", names[depth - 1]);
+        sketch.parallel("C", 1_000).import(&import, "<nameBasedImport applicationName='a' streamName='s'/>", "")
+    };
+    let more = looks(&sketch(200)) - looks(&sketch(1));
+    assert!(more >= 20, "{more}");
+}
+
+/// How much more often a sketch asks its budget if there are consistent regions in it.
+fn looks_for_regions(sketch: &Sketch, starts: u64) -> usize {
+    let add = |sketch, number| Sketch::op(sketch, &format!("A{number}"), 0, 0);
+    let enter = |sketch, number| add(sketch, number).consistent(number, "isStartOfRegion");
+    let with = looks(&(0..starts).fold(sketch.clone(), enter));
+    with - looks(&(0..starts).fold(sketch.clone(), add))
+}
+
+#[test]
+fn declarations_are_read_within_the_budget() {
+    let many = value("k", "v").repeat(500);
+    let declare = |number| value("index", &format!("{number}")) + &many;
+    let timeouts = value("drainTimeout", "1") + &value("resetTimeout", "1");
+    let declarations = (0..200).map(|number| annotation("consistentRegion", &(declare(number) + &timeouts)));
+    let more = looks_for_regions(&Sketch::new().main(&declarations.collect::<String>()), 1);
+    assert!(more >= 10, "{more}");
+}
+
+#[test]
+fn long_timeouts_are_read_within_the_budget() {
+    let long = |digits: usize| {
+        let timeout = |key: &str| format!("<value key='{key}' type='' submissionTimeValueIndex='4'/>");
+        let timeouts = timeout("drainTimeout") + &timeout("resetTimeout");
+        let declare = |number| annotation("consistentRegion", &(value("index", &format!("{number}")) + &timeouts));
+        let digits = format!("defaultValue='\"0.{}\"'", "1".repeat(digits));
+        let sketch = Sketch::new().value(4, "v", &digits).main(&(0..20).map(declare).collect::<String>());
+        looks_for_regions(&sketch, 20)
+    };
+    let more = long(500_000) - long(1);
+    assert!(more >= 20, "{more}");
+}
+
+#[test]
 fn links_are_read_within_the_budget() {
     let adl = Sketch::row(&["A", "B"]).adl();
     let start = adl.find("<connection ").unwrap();
@@ -222,6 +278,11 @@ fn all_texts_of_channels_are_counted() {
         let ids = "<coLocation colocId=''/>".repeat(count) + "<coLocation colocId='getChannel()'/>";
         inside().op("C.P", 0, 0).resources(&ids)
     };
+    let pool = |id: &str| {
+        let resources = format!("<poolLocation poolIndex='1'/><exLocation exlocId='{id}'/>");
+        let sketch = Sketch::new().pool(1, "Pool", &["t"]).op("P", 0, 0).resources(&resources);
+        sketch.parallel_by("P", "<constantWidth>100</constantWidth>", "Hash", "<replicateHostTag name='t'/>")
+    };
     let consistent = |text: &str| {
         let entry = value("index", "0") + &value("isStartOfRegion", "true") + &value("x", text);
         inside().declare(0, "periodic").op("C.P", 0, 0).with(&annotation("consistentRegionEntry", &entry))
@@ -231,6 +292,8 @@ fn all_texts_of_channels_are_counted() {
         ("name of a property", export("name='x' type='t'"), export(&format!("name='{long}' type='t'"))),
         ("type of a property", export("name='x' type='t'"), export(&format!("name='x' type='{long}'"))),
         ("places", locations(1), locations(1000)),
+        // What each channel has of its own anyway is not copied again.
+        ("places beside copies of a pool", pool(&("x".repeat(4_000) + "getChannel()")), pool(&long)),
         // Once in the region, once for the document: each is less than there is room for.
         ("annotations of consistent regions", consistent(&short), consistent(&"x".repeat(3_500))),
     ] {

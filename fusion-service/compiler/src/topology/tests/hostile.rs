@@ -101,6 +101,9 @@ fn steps_to_ends_that_become_nothing() {
     let message = "50101 steps from output ports to what they reach";
     bounded("broadcast", &broadcast(sketch.clone(), "P", 100), limits(1_100), message, limits(2_000));
     bounded("splitter", &sketch.parallel("P", 100), limits(1_100), message, limits(2_000));
+    // Not even an end is behind the port of a composite in which nothing is connected.
+    let nothing = Sketch::new().composite("P", 0, 0).op("P.O", 0, 1).composite("P.N", 1, 0).parallel("P", 100);
+    bounded("composite", &repeat(nothing, 500, "P.O:0", "P.N:0"), limits(1_100), "50000 steps", limits(2_000));
     // An Export is made once, however often a port leads to it.
     let exports = Sketch::new().composite("P", 0, 0).op("P.O", 0, 1).export("P.E", "", "").parallel("P", 100);
     let exports = repeat(exports, 500, "P.O:0", "P.E:0");

@@ -2,6 +2,7 @@
 
 use super::sketch::Expand;
 use crate::topology::{Numbering, Topology, relabel, verify};
+use std::sync::Arc;
 use streams_test_support::application::Sketch;
 
 /// Names of operators by index.
@@ -54,6 +55,18 @@ fn nested_regions_multiply_and_nest_their_splitters() {
     assert_eq!(connections(&topology), expected);
     let streams: Vec<&str> = topology.operators.values().skip(2).map(|o| o.outputs[0].stream_name.as_str()).collect();
     assert_eq!(streams, ["C[0][0]", "C[0][1]", "C[1][0]", "C[1][1]"]);
+}
+
+#[test]
+fn channels_share_their_resources_also_if_their_pool_has_another_number() {
+    let resources = "<poolLocation poolIndex='1'/><exLocation exlocId='x'/>";
+    let topology = expand(&Sketch::new().pool(1, "Pool", &[]).op("P", 0, 0).resources(resources).parallel("P", 3));
+    let mut before = Numbering::of(&topology);
+    before.host_pools = vec![("Pool".to_owned(), 7)];
+    let topology = relabel(topology, &before);
+    let resources: Vec<_> = topology.operators.values().map(|operator| &operator.resources).collect();
+    assert!(resources.iter().all(|one| one.pool.is_some_and(|pool| pool.pool == 7)), "{resources:?}");
+    assert!(resources.iter().all(|one| Arc::ptr_eq(one, resources[0])));
 }
 
 /// A broadcast leaves no trace but connections (rule expansion-14).
