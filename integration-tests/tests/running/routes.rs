@@ -46,7 +46,7 @@ async fn request(it: &Fixture, from: Pe<'_>, about: Pe<'_>, what: (Method, &str)
 }
 
 /// A request that the pod of one PE sends about another one, or itself. `path` goes on where that of the PE's
-/// subscriptions ends.
+/// subscriptions ends. It asks again if the frontend answers that it cannot for now: the API server may be slow.
 async fn request_of(
     it: &Fixture,
     from: Pe<'_>,
@@ -58,8 +58,13 @@ async fn request_of(
     let pod = statuses.get(&from.1).context("the PE does not run")?.address;
     let client = reqwest::Client::builder().no_proxy().local_address(pod).timeout(ANSWERS_WITHIN).build()?;
     let url = format!("http://{}/api/subscriptions/job/{job}/pe/{pe}{path}", it.system.frontend()?.pe_api());
-    let request = client.request(method, url).header("content-type", kind).body(body.to_owned());
-    Ok(request.send().await?.status())
+    eventually("the frontend has time for a request", WITHIN, || async {
+        let request = client.request(method.clone(), &url).header("content-type", kind).body(body.to_owned());
+        let status = request.send().await?.status();
+        ensure!(status != StatusCode::SERVICE_UNAVAILABLE, "{status}");
+        Ok(status)
+    })
+    .await
 }
 
 /// Waits until so many routes lead from the exports of one job to another, and each carries tuples.
