@@ -19,6 +19,7 @@ use crate::system::job::ObservedJob;
 use crate::system::rights::FrontendRights;
 use crate::system::{Programs, SHORT_LEASE, System, SystemOptions};
 use anyhow::{Context as _, Result, bail, ensure};
+use futures::future::try_join_all;
 use kube::api::{Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
@@ -38,6 +39,8 @@ use streams_test_support::application::Sketch;
 const WITHIN: Duration = Duration::from_secs(180);
 /// How often a region is looked at while a phase is waited for.
 const LOOK: Duration = Duration::from_millis(3);
+/// A region that takes longer to take a checkpoint again is told of by its name.
+const SLOW: Duration = Duration::from_secs(25);
 /// Longest wait for a phase. Some are over in a moment.
 const PHASE_WITHIN: Duration = Duration::from_secs(20);
 /// Channels of a job.
@@ -140,9 +143,12 @@ pub struct RegionOutcome {
     took: Duration,
     /// How often who was killed in which phase.
     kills: BTreeMap<(Phase, Victims), u64>,
-    /// From the kill to the end of a checkpoint that began later: without a frontend among the killed, with one that
-    /// came back at once, and with one that another took over from.
-    recovered: [Durations; 3],
+    /// From the kill to the end of a checkpoint that began later, for regions of the job that was struck and for those
+    /// of the other jobs: without a frontend among the killed, with one that came back at once, and with one that
+    /// another took over from.
+    recovered: [[Durations; 3]; 2],
+    /// Each region that took longer than [`SLOW`], with its round.
+    slow: Vec<(Duration, String, String)>,
     /// Per region: tuples at the sink, checkpoints, resets of all PEs, and checkpoints kept by a PE, at most.
     regions: Vec<(String, SinkStatus, u64, u64, usize)>,
 }
@@ -236,7 +242,7 @@ impl Run {
             let Some((phase, victims)) = self.random.choice(missing) else { break };
             let title = format!("round {}: {}, {}", rounds + 1, phase.name(), victims.name());
             let progress = Progress::begin(title.clone());
-            self.round(&lanes, phase, victims).await.context(title)?;
+            self.round(&lanes, phase, victims, &title).await.context(title)?;
             progress.done();
             rounds += 1;
         }
@@ -271,7 +277,7 @@ impl Run {
         Ok(lane)
     }
 
-    async fn round(&mut self, lanes: &[Lane; 4], phase: Phase, victims: Victims) -> Result<()> {
+    async fn round(&mut self, lanes: &[Lane; 4], phase: Phase, victims: Victims, title: &str) -> Result<()> {
         let may_be = lanes.iter().filter(|lane| phase != Phase::CheckpointPending || lane.is_in_steps);
         let may_be: Vec<&Lane> = may_be.collect();
         let Some(Lane { job, .. }) = self.random.choice(may_be) else { return Ok(()) };
@@ -301,16 +307,29 @@ impl Run {
             self.start_again().await?;
         }
         // A checkpoint that was under way may be completed; the one after it began later.
-        until_checkpoint(job, 0, seen.last_completed_checkpoint.unwrap_or_default() + 1).await?;
+        let struck = seen.last_completed_checkpoint.unwrap_or_default();
+        let regions = lanes.iter().flat_map(|lane| (0..lane.regions).map(move |index| (&lane.job, index)));
+        let recovered = try_join_all(regions.map(|(of, index)| async move {
+            let is_struck = std::ptr::eq(of, job);
+            let last = match index {
+                0 if is_struck => struck,
+                _ => region(of, index).await?.last_completed_checkpoint.unwrap_or_default(),
+            };
+            until_checkpoint(of, index, last + 1).await?;
+            anyhow::Ok((is_struck, names::consistent_region(of.name(), index), since.elapsed()))
+        }))
+        .await?;
         let kind = usize::from(victims.has_leader()) + usize::from(is_replaced);
-        self.outcome.recovered[kind].add(since.elapsed());
+        for (is_struck, region, took) in recovered {
+            self.outcome.recovered[usize::from(!is_struck)][kind].add(took);
+            if took > SLOW {
+                let what = if is_replaced { format!("{title}, which was replaced") } else { title.to_owned() };
+                self.outcome.slow.push((took, region, format!("{what}, of {}", job.name())));
+            }
+        }
         self.start_again().await?;
         for (lane, before) in before {
             let name = lane.job.name();
-            for index in 0..lane.regions {
-                let now = region(&lane.job, index).await?.last_completed_checkpoint.unwrap_or_default();
-                until_checkpoint(&lane.job, index, now).await?;
-            }
             // A reset goes back behind what had arrived before; what comes again takes its time.
             eventually("more has arrived than before", WITHIN, || async {
                 let after = self.arrived(lane).await?;
@@ -424,6 +443,10 @@ async fn until_checkpoint(job: &ObservedJob, index: u64, after: u64) -> Result<(
     .await
 }
 
+fn seconds(duration: Duration) -> String {
+    format!("{:.1}", duration.as_secs_f64())
+}
+
 fn page(options: &RegionOptions, outcome: &RegionOutcome, failure: Option<&str>) -> Result<String> {
     let mut page = String::from("# Soak: consistent regions\n\n");
     page.push_str(
@@ -452,13 +475,25 @@ fn page(options: &RegionOptions, outcome: &RegionOutcome, failure: Option<&str>)
     });
     report::table(&mut page, header, rows.into_iter())?;
     page.push_str("\n## From the kill to the end of a checkpoint that began later\n\n");
-    let names = ["PEs", "the frontend, which came back at once", "the frontend, and another one took over"];
-    let rows = names.iter().zip(&outcome.recovered).map(|(name, durations)| {
-        let shown = durations.percentiles([50, 90, 100]);
-        let text = |index: usize| shown.map_or_else(String::new, |shown| format!("{:.1}", shown[index].as_secs_f64()));
-        [(*name).to_owned(), durations.count().to_string(), text(0), text(1), text(2)]
+    let killed = ["PEs", "the frontend, which came back at once", "the frontend, and another one took over"];
+    let rows = ["of the same job", "of the other jobs"].iter().zip(&outcome.recovered).flat_map(|(whose, kinds)| {
+        killed.iter().zip(kinds).map(move |(name, durations)| {
+            let shown = durations.percentiles([50, 90, 100]);
+            let text = |index: usize| shown.map_or_else(String::new, |shown| seconds(shown[index]));
+            let count = durations.count().to_string();
+            [(*name).to_owned(), (*whose).to_owned(), count, text(0), text(1), text(2)]
+        })
     });
-    report::table(&mut page, ["killed", "times", "median (s)", "90 % (s)", "longest (s)"], rows)?;
+    report::table(&mut page, ["killed", "regions", "times", "median (s)", "90 % (s)", "longest (s)"], rows)?;
+    page.push_str(
+        "\nWho takes over takes no step for 40 s, because PEs report to the leader before until names are looked up \
+         again (rule consistent-region-14).\n",
+    );
+    if !outcome.slow.is_empty() {
+        writeln!(page, "\nThese took longer than {} s:\n", SLOW.as_secs())?;
+        let rows = outcome.slow.iter().map(|(took, region, round)| [region.clone(), round.clone(), seconds(*took)]);
+        report::table(&mut page, ["region", "round", "took (s)"], rows)?;
+    }
     page.push_str("\n## The regions at the end\n\n");
     let rows = outcome.regions.iter().map(|(region, sink, checkpoint, resets, kept)| {
         let (lost, doubled) = (sink.lost.to_string(), sink.doubled.to_string());
