@@ -8,6 +8,9 @@ use streams_api::resize::KEY_MAX;
 use streams_api::{ResizePhase, ResizePolicy};
 use streams_proto::elasticity::v1::resize_request::Policy as WirePolicy;
 
+/// What can be waited for: more than a year.
+const LONGEST: SignedDuration = SignedDuration::from_hours(10_000);
+
 const EXAMPLES: &str = "\
 Examples:
     kubectl streams status sensors
@@ -252,6 +255,9 @@ fn key(text: &str) -> Result<String, String> {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let duration: SignedDuration = text.parse().map_err(|error| format!("a duration is needed, e.g. 90s: {error}"))?;
+    if duration > LONGEST {
+        return Err(format!("'{text}' is longer than {} hours", LONGEST.as_hours()));
+    }
     duration.try_into().map_err(|_| format!("'{text}' is over before it begins"))
 }
 
@@ -305,7 +311,10 @@ mod tests {
         }
         let seconds = |text| duration(text).map(|duration| duration.as_secs());
         assert_eq!((seconds("90s"), seconds("10m"), seconds("1h")), (Ok(90), Ok(600), Ok(3600)));
-        for wrong in ["", "s", "10", "1d", "99999999999999999999s", "18446744073709551615h", "-1s"] {
+        assert_eq!(seconds("10000h"), Ok(36_000_000));
+        let too_long = ["10000h1s", "100000000h", "9223372036854775807s"];
+        let wrong = ["", "s", "10", "1d", "99999999999999999999s", "18446744073709551615h", "-1s"];
+        for wrong in wrong.into_iter().chain(too_long) {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
     }

@@ -6,8 +6,10 @@ use super::words;
 use anyhow::{Context as _, anyhow, bail};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{Api, ObjectMeta, PartialObjectMetaExt as _, Patch, PatchParams, PostParams};
-use kube::runtime::watcher::watch_object;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, watch_object};
 use kube::{Client, ResourceExt as _};
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 use streams_api::resize::{name_of_key, new_name};
@@ -16,6 +18,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long a frontend may say nothing of a request before that is told.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Words about watches that fail: some of them have times, or numbers of versions.
+const FAILURES_TOLD: usize = 20;
 
 /// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +107,9 @@ async fn follow(
     name: &str,
     phase: ResizePhase,
 ) -> anyhow::Result<Ending> {
-    let mut requests = pin!(watch_object(requests, name).fuse());
-    let mut jobs = pin!(watch_object(jobs, job).fuse());
+    let mut requests = pin!(watch_object(requests, name).default_backoff().fuse());
+    let mut jobs = pin!(watch_object(jobs, job).default_backoff().fuse());
+    let mut failures = Failures::default();
     let (mut patience, mut is_patient) = (pin!(sleep(PATIENCE)), true);
     let (mut request, mut job_now, mut told) = (None::<Resize>, None::<Job>, String::new());
     loop {
@@ -114,12 +120,12 @@ async fn follow(
                 Ok(Some(None)) if request.is_none() => {}
                 Ok(Some(None)) => bail!("the request was deleted: it is kept for a while after its end only"),
                 Ok(None) => bail!("the watch of the request ended"),
-                Err(error) => eprintln!("watching again: {}", words::of_error(&error)),
+                Err(error) => failures.tell(&error),
             },
             changed = jobs.try_next() => match changed {
                 Ok(Some(changed)) => job_now = changed,
                 Ok(None) => bail!("the watch of the job ended"),
-                Err(error) => eprintln!("watching again: {}", words::of_error(&error)),
+                Err(error) => failures.tell(&error),
             },
             () = &mut patience, if is_patient => is_patient = false,
         }
@@ -193,15 +199,36 @@ fn is_deleted(request: &Resize) -> bool {
 
 /// Waits until a request is committed, or has ended.
 async fn until_decided(requests: Api<Resize>, name: &str) -> anyhow::Result<Resize> {
-    let mut requests = pin!(watch_object(requests, name));
+    let mut requests = pin!(watch_object(requests, name).default_backoff());
+    let mut failures = Failures::default();
     loop {
         match requests.try_next().await {
             Ok(Some(Some(request))) if request.phase() >= ResizePhase::Written => return Ok(request),
             Ok(Some(Some(request))) if !is_deleted(&request) => {}
             Ok(Some(_)) => bail!("the request was deleted"),
             Ok(None) => bail!("the watch of the request ended"),
-            Err(error) => eprintln!("watching again: {}", words::of_error(&error)),
+            Err(error) => failures.tell(&error),
         }
+    }
+}
+
+/// What was said of watches that fail, and are tried again and again.
+#[derive(Default)]
+struct Failures {
+    told: BTreeSet<String>,
+}
+
+impl Failures {
+    /// Says why a watch fails, once.
+    fn tell(&mut self, error: &watcher::Error) {
+        let why = words::of_error(error);
+        if self.is_new(&why) {
+            eprintln!("watching again: {why}");
+        }
+    }
+
+    fn is_new(&mut self, why: &str) -> bool {
+        self.told.len() < FAILURES_TOLD && self.told.insert(why.to_owned())
     }
 }
 
@@ -225,6 +252,15 @@ mod tests {
         let with_key = ["--key", "k"];
         assert_eq!(name(&with_key), name_of_key(&job, "k"));
         assert!(name(&[]) != name(&[]) && name(&[]).starts_with("flow-"));
+    }
+
+    #[test]
+    fn what_goes_on_failing_is_told_once() {
+        let mut failures = Failures::default();
+        let told = ["refused", "refused", "forbidden", "refused"].map(|why| failures.is_new(why));
+        assert_eq!(told, [true, false, true, false]);
+        let more = (0..100).filter(|number| failures.is_new(&number.to_string())).count();
+        assert_eq!(more, FAILURES_TOLD - 2);
     }
 
     #[test]

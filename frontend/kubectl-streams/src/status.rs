@@ -96,7 +96,7 @@ fn text(seen: &Seen) -> String {
             let widths: Vec<_> =
                 request.spec.regions.iter().map(|region| format!("{}={}", region.name, region.width)).collect();
             let far = one_line(&tell(request, Some(job)));
-            line(format!("{}\t{}\t{far}", request.name_any(), widths.join(",")));
+            line(format!("{}\t{}\t{far}", request.name_any(), one_line(&widths.join(","))));
         }
         if requests.len() > MOST_SHOWN {
             line(format!("and {} more", requests.len() - MOST_SHOWN));
@@ -116,7 +116,7 @@ fn of_region(job: &Job, region: &ParallelRegion) -> String {
         (None, Some(reason)) => reason,
         (None, None) => "-".to_owned(),
     };
-    format!("{name}\t{}\t{applied}\t{state}", region.spec.width)
+    format!("{}\t{}\t{applied}\t{state}", one_line(name), region.spec.width)
 }
 
 /// What the PE does.
@@ -214,6 +214,27 @@ mod tests {
             "sensors-x\tClean=4,Score=2\trefused: at most 5",
         ];
         assert_eq!(text(&seen).lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn names_of_regions_move_no_cursor_and_end_no_column() {
+        let name = "R\u{1b}]0;x\u{7}\n\tS";
+        let asked = json!({"jobName": "sensors", "regions": [{"name": name, "width": 4}]});
+        let seen = Seen {
+            job: object("Job", "sensors", json!({"bundle": {"file": "f"}}), Value::Null),
+            regions: vec![object(
+                "ParallelRegion",
+                "r",
+                json!({"jobName": "sensors", "name": name, "index": 0, "width": 3}),
+                Value::Null,
+            )],
+            pes: Vec::new(),
+            requests: vec![object("Resize", "sensors-x", asked, json!({"phase": "Refused", "message": "no"}))],
+        };
+        let text = text(&seen);
+        for expected in ["\nR ]0;x   S\t3\t-\t-\n", "\nsensors-x\tR ]0;x   S=4\trefused: no\n"] {
+            assert!(text.contains(expected), "{text:?}");
+        }
     }
 
     #[test]
