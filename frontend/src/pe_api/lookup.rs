@@ -6,10 +6,10 @@ use super::PeApi;
 use super::caller::Caller;
 use super::left_behind::is_left_behind;
 use super::refusal::Refusal;
-use crate::mirrors::ByOwner;
 use std::sync::Arc;
 use streams_api::{Export, Import, Job, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Key;
+use streams_kubernetes::ownership::is_controlled_by;
 
 impl PeApi {
     /// The job of this name.
@@ -79,15 +79,15 @@ impl PeApi {
         found.map(|import| (key, import)).ok_or_else(absent)
     }
 
-    /// A parallel region of a job, by its name.
+    /// A parallel region of a job, by its name. It is found by an index, since a job may have thousands; another object
+    /// that says that it is this region has no effect.
     ///
     /// # Errors
     /// There is no such job or region.
     pub(super) fn region(&self, caller: &Caller, job: &str, name: &str) -> Result<Arc<ParallelRegion>, Refusal> {
-        self.job(caller, job)?;
-        let key = Key::new(&caller.namespace, job);
-        let mut regions = self.mirrors.parallel_regions.of_job(&key);
+        let owner = self.job(caller, job)?;
+        let mut regions = self.mirrors.regions_named(&Key::new(&caller.namespace, job), name);
         let absent = || Refusal::Absent(format!("job {job} has no parallel region {name}"));
-        regions.find(|region| region.spec.name == name && region.spec.job_name == job).ok_or_else(absent)
+        regions.find(|region| is_controlled_by(&region.metadata, &*owner)).ok_or_else(absent)
     }
 }

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use streams_api::{
     Connectivity, Export, Import, Job, JobPhase, ParallelRegion, PePhase, ProcessingElement, ReportedConnectivity,
-    Termination, UserEndpoint,
+    Termination, UserEndpoint, names,
 };
 use streams_kubernetes::Key;
 use streams_kubernetes::leadership::Term;
@@ -795,6 +795,29 @@ async fn a_width_that_is_so_already_is_not_written_and_one_that_only_an_old_mirr
     cluster.server.edit::<ParallelRegion>(&key, |region| region.spec.width = 3);
     cluster.expect(send(Method::PUT, path, "2"), 204, "").await;
     assert_eq!(cluster.server.get::<ParallelRegion>(&key).unwrap().spec.width, 2);
+}
+
+/// Whoever may make one could have PEs change that, and resize nothing.
+#[tokio::test]
+async fn a_region_that_only_says_that_it_is_of_a_job_is_not_that_of_the_job() {
+    let mut cluster = Cluster::with(|server| {
+        jobs(server);
+        region(server);
+        let made: ParallelRegion = serde_json::from_value(json!({
+            "apiVersion": "streams.ibm.com/v1", "kind": "ParallelRegion",
+            "metadata": {"name": "a", "namespace": "n", "labels": names::job_labels("srcjob")},
+            "spec": {"jobName": "srcjob", "index": 0, "name": "R", "width": 9},
+        }))
+        .unwrap();
+        server.create(&made);
+    });
+    let path = "/api/state/job/srcjob/pr/R/width";
+    cluster.expect(get(path), 200, "2").await;
+    cluster.expect(send(Method::PUT, path, "3"), 204, "").await;
+    let widths = ["srcjob-0", "a"]
+        .map(|name| cluster.server.get::<ParallelRegion>(&Key::new("n", name)).unwrap().spec.width);
+    assert_eq!(widths, [3, 9]);
+    cluster.expect(get("/api/state/job/srcjob/pr/S/width"), 404, "no parallel region S").await;
 }
 
 #[tokio::test]
