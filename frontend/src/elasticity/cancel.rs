@@ -112,8 +112,12 @@ impl<V: ClusterView> Elasticity<V> {
                 }
                 _ if is_gone => return Err(errors::resize_not_found(&namespace, &name)),
                 // Nobody looks at its requests any more.
-                _ if is_going => return Err(errors::job_goes(&namespace, &request.spec.job_name)),
+                _ if is_going => return Err(errors::job_goes(&namespace, &request.spec.job_name, &name)),
                 ResizePhase::Unspecified | ResizePhase::Pending | ResizePhase::Planned => {}
+            }
+            // Without a job nobody looks at it for a while, and it stays withdrawn.
+            if is_seen && request.is_withdrawn() && self.view.job(&namespace, &request.spec.job_name).is_none() {
+                return Err(errors::job_not_found(&namespace, &request.spec.job_name, &name));
             }
             if !request.is_withdrawn() {
                 let asked = async {
@@ -126,18 +130,18 @@ impl<V: ClusterView> Elasticity<V> {
                 latest = tokio::select! {
                     biased;
                     asked = asked => asked?,
-                    () = self.stopping.cancelled() => return Err(errors::shutting_down_while(waiting_for)),
-                    () = tokio::time::sleep_until(deadline) => return Err(errors::still_waiting_to(waiting_for)),
+                    () = self.stopping.cancelled() => return Err(errors::shutting_down_while(&name, waiting_for)),
+                    () = tokio::time::sleep_until(deadline) => return Err(errors::still_waiting_to(&name, waiting_for)),
                 };
                 continue;
             }
             tokio::select! {
                 biased;
-                () = self.stopping.cancelled() => return Err(errors::shutting_down_while(waiting_for)),
+                () = self.stopping.cancelled() => return Err(errors::shutting_down_while(&name, waiting_for)),
                 changed = timeout_at(deadline, changes.changed()) => match changed {
                     Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Err(errors::shutting_down_while(waiting_for)),
-                    Err(_) => return Err(errors::still_waiting_to(waiting_for)),
+                    Ok(Err(_)) => return Err(errors::shutting_down_while(&name, waiting_for)),
+                    Err(_) => return Err(errors::still_waiting_to(&name, waiting_for)),
                 },
             }
         }
@@ -163,7 +167,7 @@ impl<V: ClusterView> Elasticity<V> {
                 found.map(Arc::new).ok_or_else(|| errors::resize_not_found(&namespace, &name))
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Err(errors::resize_not_found(&namespace, &name)),
-            Err(error) => Err(requests::from_kubernetes(error)),
+            Err(error) => Err(requests::from_kubernetes(error, "name")),
             Ok(asked) => Ok(Arc::new(asked)),
         }
     }

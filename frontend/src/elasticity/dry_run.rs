@@ -42,10 +42,10 @@ impl<V: ClusterView> Elasticity<V> {
         let what = "the dry run";
         let foreseen = tokio::select! {
             biased;
-            () = self.stopping.cancelled() => return Err(errors::shutting_down_while(what)),
+            () = self.stopping.cancelled() => return Err(errors::shutting_down_while("", what)),
             foreseen = timeout_at(deadline, self.dry_runs.foresee(job, wanted.clone())) => foreseen,
         };
-        let foreseen = foreseen.map_err(|_| errors::still_waiting_to(what))?;
+        let foreseen = foreseen.map_err(|_| errors::still_waiting_to("", what))?;
         let regions = self.regions_of(job, &wanted);
         match foreseen {
             Err(Unforeseen::Busy(full)) => {

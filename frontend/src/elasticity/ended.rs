@@ -26,17 +26,19 @@ pub(super) fn why(job: &Key, request: &Resize, known: &[&str]) -> Status {
         (ResizePhase::Cancelled, _) => errors::aborted("CANCELLED", name, message, &[]),
         (ResizePhase::Refused, "WidthMismatch") => errors::mismatch("WIDTH_MISMATCH", name, message),
         (ResizePhase::Refused, "GenerationMismatch") => errors::mismatch("GENERATION_MISMATCH", name, message),
-        (ResizePhase::Refused, "TooManyRequests") => errors::too_many_requests(&job.name, RESIZES_MAX, RESIZES_KEPT),
+        (ResizePhase::Refused, "TooManyRequests") => {
+            errors::too_many_requests(&job.name, RESIZES_MAX, RESIZES_KEPT, name)
+        }
         (ResizePhase::Refused, "RegionNotFound") => match gone() {
-            Some(gone) => not_found(job, known, &gone.name),
-            None => errors::region_missed(&job.namespace, &job.name, message),
+            Some(gone) => not_found(job, known, &gone.name, name),
+            None => errors::region_missed(&job.namespace, &job.name, name, message),
         },
         (ResizePhase::Superseded, _) => {
             let by = status.superseded_by.clone().unwrap_or_default();
             let is_known = status.superseded_by.is_some();
             match by.width {
-                None if is_known && is_gone(&by.region) => not_found(job, known, &by.region),
-                None if is_known => errors::region_missed(&job.namespace, &job.name, message),
+                None if is_known && is_gone(&by.region) => not_found(job, known, &by.region, name),
+                None if is_known => errors::region_missed(&job.namespace, &job.name, name, message),
                 _ => errors::aborted("SUPERSEDED", name, message, &by_whom(reason, by)),
             }
         }
@@ -54,13 +56,13 @@ pub(super) fn known_regions(job: Option<&JobStatus>) -> Vec<&str> {
     applied.map(|applied| applied.region.as_str()).collect()
 }
 
-/// The job has no region of this name, but these.
-pub(super) fn not_found(job: &Key, known: &[&str], name: &str) -> Status {
+/// The job has no region of this name, but these, as a request wants; empty: there is no object of it.
+pub(super) fn not_found(job: &Key, known: &[&str], name: &str, request: &str) -> Status {
     let mut known: Vec<&str> = known.to_vec();
     known.sort_unstable();
     known.dedup();
     known.truncate(NAMED);
-    errors::region_not_found(&job.namespace, &job.name, name, &known)
+    errors::region_not_found(&job.namespace, &job.name, name, &known, request)
 }
 
 /// Who asked for something else, as far as the request says it: one that ended under an older frontend does not.
@@ -137,7 +139,8 @@ mod tests {
                 "REJECTED",
                 vec![("request", "r"), ("cause", "OutOfBounds")],
             ),
-            (request(Refused, "TooManyRequests"), Code::ResourceExhausted, "TOO_MANY_REQUESTS", vec![]),
+            (request(Refused, "TooManyRequests"), Code::ResourceExhausted, "TOO_MANY_REQUESTS", vec![("request", "r")]),
+            (request(Refused, "RegionNotFound"), Code::NotFound, "REGION_NOT_FOUND", vec![("request", "r")]),
             (request(Cancelled, "Withdrawn"), Code::Aborted, "CANCELLED", vec![("request", "r")]),
             (
                 superseded("NewerRequest", Some(9), Some("newer"), None),
@@ -164,7 +167,7 @@ mod tests {
                 "SUPERSEDED",
                 vec![("request", "r"), ("cause", "NewerRequest")],
             ),
-            (superseded("RegionEdited", None, None, None), Code::NotFound, "REGION_NOT_FOUND", vec![]),
+            (superseded("RegionEdited", None, None, None), Code::NotFound, "REGION_NOT_FOUND", vec![("request", "r")]),
         ];
         let job = Key::new("n", "flow");
         for (request, code, expected, metadata) in table {
@@ -172,10 +175,8 @@ mod tests {
             let details = status.get_error_details();
             let info = details.error_info().unwrap();
             assert_eq!((status.code(), info.reason.as_str()), (code, expected), "{request:?}");
-            if !metadata.is_empty() {
-                let told: Vec<_> = info.metadata.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-                assert_eq!(BTreeMap::from_iter(told), BTreeMap::from_iter(metadata), "{request:?}");
-            }
+            let told: Vec<_> = info.metadata.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            assert_eq!(BTreeMap::from_iter(told), BTreeMap::from_iter(metadata), "{request:?}");
             assert_eq!(details.retry_info().is_some(), code == Code::ResourceExhausted, "{request:?}");
         }
     }

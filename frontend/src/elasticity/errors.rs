@@ -1,4 +1,5 @@
-//! Statuses of the elasticity API with `google.rpc` details (rule elasticity-13).
+//! Statuses of the elasticity API with `google.rpc` details (rule elasticity-13). Where there is no object of the
+//! request, or it is not known whether there is one, the name of the request is empty.
 
 use crate::grpc;
 use crate::grpc::places::Full;
@@ -11,7 +12,7 @@ use tonic_types::ErrorDetails;
 /// When a caller may come back if somebody has to make room.
 const A_WHILE: Duration = Duration::from_secs(30);
 
-/// The reason of an error, and what else is known. Of a request that is not stored there is no name.
+/// The reason of an error, and what else is known.
 fn details(reason: &str, metadata: &[(&str, &str)]) -> ErrorDetails {
     grpc::status::details(ERROR_DOMAIN, reason, metadata)
 }
@@ -38,36 +39,36 @@ fn invalid(reason: &str, field: &str, message: &str) -> Status {
 }
 
 /// No such job.
-pub fn job_not_found(namespace: &str, job: &str) -> Status {
-    job_missing(namespace, job, &format!("there is no job {job} in namespace {namespace}"))
+pub fn job_not_found(namespace: &str, job: &str, request: &str) -> Status {
+    job_missing(namespace, job, request, &format!("there is no job {job} in namespace {namespace}"))
 }
 
 /// The job is being deleted: to who wants something of it, it is not there any more.
-pub fn job_goes(namespace: &str, job: &str) -> Status {
-    job_missing(namespace, job, &format!("job {job} in namespace {namespace} is being deleted"))
+pub fn job_goes(namespace: &str, job: &str, request: &str) -> Status {
+    job_missing(namespace, job, request, &format!("job {job} in namespace {namespace} is being deleted"))
 }
 
-fn job_missing(namespace: &str, job: &str, message: &str) -> Status {
-    let mut details = details("JOB_NOT_FOUND", &[]);
+fn job_missing(namespace: &str, job: &str, request: &str, message: &str) -> Status {
+    let mut details = details("JOB_NOT_FOUND", &[("request", request)]);
     details.set_resource_info("streams.ibm.com/v1, Kind=Job", format!("{namespace}/{job}"), "", bounded(message));
     status(Code::NotFound, message, details)
 }
 
 /// No such region in the job; `known` are those there are.
-pub fn region_not_found(namespace: &str, job: &str, region: &str, known: &[&str]) -> Status {
+pub fn region_not_found(namespace: &str, job: &str, region: &str, known: &[&str], request: &str) -> Status {
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     let message = format!("job {job} has no parallel region {region}; it has: {known}");
-    region_missing(&format!("{namespace}/{job}/{region}"), &message)
+    region_missing(&format!("{namespace}/{job}/{region}"), request, &message)
 }
 
 /// A region was not in the job when a request for it was looked at, as `message` says; it may be there by now.
-pub fn region_missed(namespace: &str, job: &str, message: &str) -> Status {
-    region_missing(&format!("{namespace}/{job}"), message)
+pub fn region_missed(namespace: &str, job: &str, request: &str, message: &str) -> Status {
+    region_missing(&format!("{namespace}/{job}"), request, message)
 }
 
-fn region_missing(resource: &str, message: &str) -> Status {
-    let mut details = details("REGION_NOT_FOUND", &[]);
-    details.set_resource_info("streams.ibm.com/v1, Kind=ParallelRegion", resource, "", bounded(message));
+fn region_missing(resource: &str, request: &str, message: &str) -> Status {
+    let mut details = details("REGION_NOT_FOUND", &[("request", request)]);
+    details.set_resource_info("streams.ibm.com/v1, Kind=ParallelRegion", bounded(resource), "", bounded(message));
     status(Code::NotFound, message, details)
 }
 
@@ -127,8 +128,8 @@ pub fn already_ended(request: &str, phase: &str, why: &str) -> Status {
 }
 
 /// The job has as many requests as are kept.
-pub fn too_many_requests(job: &str, most: usize, again: Duration) -> Status {
-    let mut details = details("TOO_MANY_REQUESTS", &[]);
+pub fn too_many_requests(job: &str, most: usize, again: Duration, request: &str) -> Status {
+    let mut details = details("TOO_MANY_REQUESTS", &[("request", request)]);
     details.set_retry_info(Some(again));
     let message = format!("job {job} has {most} requests, no more are kept; nothing is resized");
     status(Code::ResourceExhausted, &message, details)
@@ -140,29 +141,34 @@ pub fn request_gone(request: &str) -> Status {
     status(Code::Aborted, &message, details("CANCELLED", &[("request", request)]))
 }
 
+/// What is waited for, with which request.
+fn waiting<'a>(request: &'a str, what: &'a str) -> [(&'static str, &'a str); 2] {
+    [("request", request), ("waiting_for", what)]
+}
+
 /// The time of the caller, or the longest that the API waits, is over.
-pub fn still_waiting(what: &str) -> Status {
+pub fn still_waiting(request: &str, what: &str) -> Status {
     let message = format!("still waiting for {what}; the widths stay desired");
-    status(Code::DeadlineExceeded, &message, details("STILL_WAITING", &[("waiting_for", what)]))
+    status(Code::DeadlineExceeded, &message, details("STILL_WAITING", &waiting(request, what)))
 }
 
 /// The same for a call that changes no width.
-pub fn still_waiting_to(what: &str) -> Status {
+pub fn still_waiting_to(request: &str, what: &str) -> Status {
     let message = format!("still waiting for {what}");
-    status(Code::DeadlineExceeded, &message, details("STILL_WAITING", &[("waiting_for", what)]))
+    status(Code::DeadlineExceeded, &message, details("STILL_WAITING", &waiting(request, what)))
 }
 
 /// This frontend ends; another one knows the same.
-pub fn shutting_down(what: &str) -> Status {
-    let mut details = details("SHUTTING_DOWN", &[("waiting_for", what)]);
+pub fn shutting_down(request: &str, what: &str) -> Status {
+    let mut details = details("SHUTTING_DOWN", &waiting(request, what));
     details.set_retry_info(Some(Duration::ZERO));
     let message = format!("this frontend is shutting down while it waits for {what}; the widths stay desired");
     status(Code::Unavailable, &message, details)
 }
 
 /// The same for a call that changes no width.
-pub fn shutting_down_while(what: &str) -> Status {
-    let mut details = details("SHUTTING_DOWN", &[("waiting_for", what)]);
+pub fn shutting_down_while(request: &str, what: &str) -> Status {
+    let mut details = details("SHUTTING_DOWN", &waiting(request, what));
     details.set_retry_info(Some(Duration::ZERO));
     let message = format!("this frontend is shutting down while it waits for {what}");
     status(Code::Unavailable, &message, details)
@@ -258,8 +264,9 @@ mod tests {
         let statuses = [
             invalid_request(&long, &long),
             invalid_width(&long, &long),
-            job_not_found("n", &long[..200]),
-            region_not_found("n", "j", &long[..200], &known),
+            job_not_found("n", &long[..200], &long[..200]),
+            region_not_found("n", "j", &long, &known, &long[..200]),
+            region_missed("n", &long[..200], &long[..200], &long),
             rejected("flow-1", &long, &[("stage", Some("topology")), ("code", Some("CDISR1164E"))]),
             aborted("SUPERSEDED", &long[..200], &long, &[("by", "r".to_owned()), ("region", long[..200].to_owned())]),
             mismatch("WIDTH_MISMATCH", &long[..200], &long),
@@ -269,8 +276,9 @@ mod tests {
             already_ended(&long[..200], "Refused", &long),
             not_foreseen(&long),
             not_submitted("j", &long),
-            still_waiting(&long),
-            shutting_down(&long),
+            still_waiting(&long[..200], &long),
+            shutting_down(&long[..200], &long),
+            too_many_requests(&long[..200], 1_000, LATER, &long[..200]),
             namespace_goes(&long),
             over_quota(&long),
             not_permitted(&long),

@@ -1,4 +1,4 @@
-//! Which rights the methods of the elasticity API take (rule elasticity-29).
+//! Which rights the methods of the elasticity API take (rule elasticity-29), and what its requests take in memory.
 //!
 //! Whoever changes a width has to have the right that an autoscaler has to have, and whoever looks the one that
 //! `kubectl get` takes. A right may be one for single objects: then these are found first, and if one of them is not
@@ -12,8 +12,10 @@ use super::view::ClusterView;
 use crate::grpc::access::caller_of;
 use crate::grpc::access::guarded::{Guarded, of_all};
 use crate::grpc::access::reviewer::Right;
+use crate::grpc::message::{RequestMessage, of_list, without_lists};
 use crate::grpc::places::CallerName;
 use kube::ResourceExt as _;
+use prost::Message as _;
 use std::collections::BTreeSet;
 use streams_api::resize::name_of_key;
 use streams_api::{ParallelRegion, Resize};
@@ -24,6 +26,22 @@ use streams_proto::elasticity::v1::{
     WatchRegionsRequest, WatchResizeRequest,
 };
 use tonic::{Code, Request, Response, Status};
+
+impl RequestMessage for ResizeRequest {
+    fn in_memory(&self) -> usize {
+        self.encoded_len() + of_list(&self.regions, 1)
+    }
+}
+
+without_lists! {
+    GetRegionRequest: "namespace",
+    ListRegionsRequest: "namespace",
+    WatchRegionsRequest: "namespace",
+    ListResizesRequest: "namespace",
+    GetResizeRequest: "name.namespace",
+    WatchResizeRequest: "name.namespace",
+    CancelRequest: "name.namespace",
+}
 
 /// To change widths in this namespace.
 fn to_scale(namespace: &str) -> Right {
@@ -59,10 +77,10 @@ impl<V: ClusterView> Elasticity<V> {
         }
         let (namespace, job) = (namespace.to_owned(), job.to_owned());
         let look = move |service: &Self| {
-            let objects = service.view.regions(&namespace, Some(&job));
-            let is_meant = |object: &&std::sync::Arc<ParallelRegion>| regions.contains(&object.spec.name);
-            let names: BTreeSet<String> = objects.iter().filter(is_meant).map(|object| object.name_any()).collect();
-            if names.len() == regions.len() { names.into_iter().collect() } else { Vec::new() }
+            let object = |region: &String| service.view.region(&namespace, &job, region);
+            let names: Option<Vec<String>> =
+                regions.iter().map(|region| object(region).map(|object| object.name_any())).collect();
+            names.unwrap_or_default()
         };
         self.look_for(caller.as_ref(), look).await
     }

@@ -55,7 +55,7 @@ impl Sight {
 /// Where a request is in a list: newer ones first. Those of one second go by their numbers; one that has none yet is
 /// the newest, and may be listed again when it has got one.
 #[derive(Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-struct Place {
+pub(super) struct Place {
     created: Reverse<Option<Timestamp>>,
     number: Reverse<u64>,
     name: String,
@@ -70,6 +70,24 @@ impl Place {
             name: request.name_any(),
         }
     }
+}
+
+/// Where a region is in a list: name of the job, of the region, of the object, since several objects may say that they
+/// are of one region. A token of an earlier release has no object.
+#[derive(Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub(super) struct RegionPlace(String, String, #[serde(default)] String);
+
+impl RegionPlace {
+    fn of(region: &ParallelRegion) -> Self {
+        Self(region.spec.job_name.clone(), region.spec.name.clone(), region.name_any())
+    }
+}
+
+/// A page of the list of a job, or of all jobs of a namespace.
+pub(super) struct Asked<K> {
+    pub(super) namespace: String,
+    pub(super) job: Option<String>,
+    page: Page<K>,
 }
 
 impl<V: ClusterView> Elasticity<V> {
@@ -157,32 +175,50 @@ impl<V: ClusterView> Elasticity<V> {
         Ok(Some(job))
     }
 
-    /// A page of regions.
-    pub(super) fn regions_in_pages(&self, request: ListRegionsRequest) -> Result<ListRegionsResponse, Status> {
+    /// Which page of regions is asked for.
+    ///
+    /// # Errors
+    /// There is no such job, a name is none, or the token is of another list.
+    pub(super) fn page_of_regions(&self, request: ListRegionsRequest) -> Result<Asked<RegionPlace>, Status> {
         let ListRegionsRequest { namespace, job, page_size, page_token } = request;
         let job = self.scope(&namespace, job)?;
         let list = format!("regions of {namespace}/{}", job.as_deref().unwrap_or_default());
         let page = Page::of(list, page_size, &page_token, None).map_err(errors::bad_token)?;
+        Ok(Asked { namespace, job, page })
+    }
+
+    /// This page of regions. It takes a while ([`Elasticity::look_off_thread`]).
+    pub(super) fn regions_in(&self, asked: Asked<RegionPlace>) -> ListRegionsResponse {
+        let Asked { namespace, job, page } = asked;
         let objects = self.view.regions(&namespace, job.as_deref());
-        let place = |object: &ParallelRegion| (object.spec.job_name.clone(), object.spec.name.clone());
-        let (by_job, all) = (by_job(&objects), objects.iter().map(|object| (place(object), Arc::clone(object))));
+        let all = objects.iter().map(|object| (RegionPlace::of(object), Arc::clone(object)));
+        let (by_job, all) = (by_job(&objects), all.collect());
         let mut sight: Option<Sight> = None;
-        let (regions, next_page_token) = page.cut(all.collect(), |object| {
+        let (regions, next_page_token) = page.cut(all, |object| {
             // The regions of a job follow each other.
             let name = &object.spec.job_name;
             let known = sight.take().filter(|sight| sight.name == *name);
             let look = || self.sight(&namespace, name, by_job.get(name.as_str()).map_or(&[], Vec::as_slice));
             sight.insert(known.unwrap_or_else(look)).region(&object)
         });
-        Ok(ListRegionsResponse { regions, next_page_token })
+        ListRegionsResponse { regions, next_page_token }
     }
 
-    /// A page of requests.
-    pub(super) fn resizes_in_pages(&self, request: ListResizesRequest) -> Result<ListResizesResponse, Status> {
+    /// Which page of requests is asked for.
+    ///
+    /// # Errors
+    /// There is no such job, a name is none, or the token is of another list.
+    pub(super) fn page_of_requests(&self, request: ListResizesRequest) -> Result<Asked<Place>, Status> {
         let ListResizesRequest { namespace, job, page_size, page_token } = request;
         let job = self.scope(&namespace, job)?;
         let list = format!("requests of {namespace}/{}", job.as_deref().unwrap_or_default());
         let page = page_of_resizes(list, page_size, &page_token).map_err(errors::bad_token)?;
+        Ok(Asked { namespace, job, page })
+    }
+
+    /// This page of requests. It takes a while ([`Elasticity::look_off_thread`]).
+    pub(super) fn requests_in(&self, asked: Asked<Place>) -> ListResizesResponse {
+        let Asked { namespace, job, page } = asked;
         let requests = match &job {
             Some(job) => self.view.resizes(&namespace, job),
             None => self.view.resizes_of_namespace(&namespace),
@@ -190,7 +226,7 @@ impl<V: ClusterView> Elasticity<V> {
         let all = requests.into_iter().map(|request| (Place::of(&request), request));
         let (resizes, next_page_token) =
             page.cut(all.collect(), |request| state(&request, self.job_around(&request).as_deref()));
-        Ok(ListResizesResponse { resizes, next_page_token })
+        ListResizesResponse { resizes, next_page_token }
     }
 }
 

@@ -4,22 +4,23 @@
 //! of a second. A thread of the runtime that did so would serve nobody else meanwhile.
 //!
 //! ```text
-//!  calls ───────────────────────────────────────────┐
+//!  calls ──► places ────────────────────────────────┐
 //!  streams of one scope ──► one look for all, rest ──┴─► turn of the namespace ──► thread that serves nobody else
 //! ```
 //!
-//! Knows: namespaces, scopes, how long a look took. Must not know: what is looked for.
+//! Knows: namespaces, scopes, callers, how long a look took. Must not know: what is looked for.
 //!
 //! Invariants: few looks go on at the same time, and of a namespace one; besides one that finds the objects which a
-//! caller with rights for single objects means. Streams of one scope share looks, and between two looks of a scope
-//! there is a rest that grows with what a look takes. A look that streams share has everything that the number of the
-//! scope stands for.
+//! caller with rights for single objects means. Callers of a namespace that are known take turns, and so do all of its
+//! streams with them. Whoever waits for a turn hears when its time is over, and when this frontend is to stop. Streams
+//! of one scope share looks, and between two looks of a scope there is a rest that grows with what a look takes. A look
+//! that streams share has everything that the number of the scope stands for.
 
-use super::Elasticity;
 use super::ready::ReadyWidths;
 use super::view::ClusterView;
+use super::{Elasticity, errors};
 use crate::fair_semaphore::{FairPermit, FairSemaphore};
-use crate::grpc::places::CallerName;
+use crate::grpc::places::{CallerName, NOTHING, Places};
 use moka::Expiry;
 use moka::sync::Cache;
 use prost::Message as _;
@@ -28,16 +29,20 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use streams_kubernetes::Key;
+use streams_kubernetes::queue::Owner;
 use streams_proto::elasticity::v1::{Region, RegionName};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::Status;
 
 /// Looks at the same time: there are two processors where the frontend usually runs.
 const LOOKS_MAX: usize = 2;
 /// Looks of one namespace: the other one is for others.
 const LOOKS_OF_ONE_MAX: usize = 1;
+/// Calls that wait for a look or have one, of one namespace a quarter at most; further ones are refused.
+const WAITING_MAX: usize = 4_096;
+pub(super) const WAITING_OF_ONE_MAX: usize = 1_024;
 /// How long a scope rests between two looks at least: changes in between are told together.
 pub(super) const PAUSE: Duration = Duration::from_millis(200);
 /// How many times as long as a look took: so a scope takes a fifth of a thread at most.
@@ -52,10 +57,13 @@ const READY_FOR: Duration = Duration::from_millis(150);
 /// At most.
 const READY_FOR_MAX: Duration = Duration::from_secs(5);
 
+const WHAT: &str = "other reads of the namespace to be done";
+
 /// Whose turn it is, and what is shared. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(super) struct Looks {
     turns: FairSemaphore,
+    pub(super) waiting: Places,
     /// Of callers whose rights are for single objects, by their names.
     of_callers: FairSemaphore,
     scopes: Arc<Mutex<HashMap<(String, Option<String>), Weak<RegionsScope>>>>,
@@ -65,22 +73,52 @@ impl Looks {
     /// Nobody looks.
     pub(super) fn new() -> Self {
         let (turns, of_callers) = (FairSemaphore::new(LOOKS_MAX, LOOKS_OF_ONE_MAX), FairSemaphore::new(1, 1));
-        Self { turns, of_callers, scopes: Arc::default() }
+        Self { turns, waiting: Places::new(WAITING_MAX, WAITING_OF_ONE_MAX), of_callers, scopes: Arc::default() }
     }
 }
 
 impl<V: ClusterView> Elasticity<V> {
-    /// What `look` makes of many objects of this namespace. It goes on if the caller leaves.
+    /// What `look` makes of many objects of this namespace, for a caller that waits until `deadline`. It goes on if the
+    /// caller leaves.
     ///
     /// # Errors
-    /// It panicked, or this frontend ends.
+    /// Too many wait, this one has waited for too long, or this frontend is to stop; or the look panicked.
     pub(super) async fn look_off_thread<T: Send + 'static>(
+        &self,
+        namespace: &str,
+        caller: Option<&CallerName>,
+        deadline: Instant,
+        look: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let place = self.place_among(&self.looks.waiting, namespace, None, caller);
+        let _place = place.map_err(|full| errors::too_many_waiting(&full))?;
+        let of_caller = caller.map(|CallerName(name)| Arc::clone(name)).unwrap_or_default();
+        let turn = tokio::select! {
+            biased;
+            turn = timeout_at(deadline, self.turn(namespace, of_caller)) => turn,
+            () = self.stopping.cancelled() => return Err(errors::shutting_down_while("", WHAT)),
+        };
+        let late = |_| errors::still_waiting_to("", WHAT);
+        let looked = timeout_at(deadline, self.look_in(turn.map_err(late)?, look)).await;
+        looked.map_err(late)?
+    }
+
+    /// The same for all streams that share what comes of it, each of which waits for as long as it likes.
+    ///
+    /// # Errors
+    /// The look panicked, or this frontend ends.
+    async fn look_shared<T: Send + 'static>(
         &self,
         namespace: &str,
         look: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Status> {
-        let turn = self.looks.turns.acquire(namespace).await;
-        self.look_in(turn, look).await
+        self.look_in(self.turn(namespace, Arc::default()).await, look).await
+    }
+
+    /// Waits for a turn of this caller of a namespace. All namespaces that have no jobs are one.
+    async fn turn(&self, namespace: &str, caller: Arc<str>) -> FairPermit {
+        let group = if self.view.has_jobs(namespace) { namespace } else { NOTHING };
+        self.looks.turns.acquire_for(Owner { namespace: group.into(), object: caller }).await
     }
 
     /// The same for somebody who perhaps has no right in the namespace (rule elasticity-29): that takes nobody's turn
@@ -184,7 +222,7 @@ impl RegionsScope {
         let (namespace, job) = (self.namespace.clone(), self.job.clone());
         let before = latest.as_ref().map(|latest| Arc::clone(&latest.look.digests)).unwrap_or_default();
         let (regions, took) = service
-            .look_off_thread(&self.namespace, move |service| {
+            .look_shared(&self.namespace, move |service| {
                 let begun = std::time::Instant::now();
                 let regions = service.regions_now(&namespace, job.as_deref());
                 (RegionsLook { digests: Arc::new(RegionDigests::of(&regions, &before)), regions }, begun.elapsed())

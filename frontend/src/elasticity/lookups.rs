@@ -74,14 +74,17 @@ impl<V: ClusterView> Elasticity<V> {
         };
         let until = deadline.min(Instant::now() + LONGEST);
         let late = |_| {
-            let why =
-                if until < deadline { errors::not_taken("it takes too long") } else { errors::still_waiting_to(WHAT) };
+            let why = if until < deadline {
+                errors::not_taken("it takes too long")
+            } else {
+                errors::still_waiting_to("", WHAT)
+            };
             Err(why)
         };
         tokio::select! {
             biased;
             found = timeout_at(until, found) => found.unwrap_or_else(late),
-            () = self.stopping.cancelled() => Err(errors::shutting_down_while(WHAT)),
+            () = self.stopping.cancelled() => Err(errors::shutting_down_while("", WHAT)),
         }
     }
 }

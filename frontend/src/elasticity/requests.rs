@@ -1,57 +1,97 @@
 //! Requests as objects (rule elasticity-10): makes a `Resize`, or finds the one that an earlier call with the same key
-//! has made. One call of the API server. The object outlives the call, the caller and this process.
+//! has made. The object outlives the call, the caller and this process.
 //!
-//! Invariant: the name of an object is known before its creation is tried first, so that a creation that is tried
-//! again makes no second one (rule call-10).
+//! Invariants: the name of an object is known before its creation is tried first, so that a creation that is tried
+//! again makes no second one (rule call-10). A key that names an object which the mirror shows costs no call of the API
+//! server, and another one that makes no object a turn (rule elasticity-30).
 
-use super::{errors, outcome};
+use super::view::ClusterView;
+use super::{Elasticity, ended, errors, outcome};
+use crate::grpc::places::CallerName;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
-use streams_api::resize::{KEY_MAX, name_of_key, new_name};
+use streams_api::resize::{KEY_MAX, RESIZES_MAX, name_of_key, new_name};
 use streams_api::{DesiredWidth, Job, JobStatus, Resize, ResizePolicy, ResizeSpec, names};
-use streams_kubernetes::Error;
 use streams_kubernetes::delivered::Delivered;
 use streams_kubernetes::error::{with_causes, written};
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
+use streams_kubernetes::{Error, Key};
 use streams_process::telemetry::{self, TraceContext};
 use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::resize_request::Policy;
+use tokio::time::Instant;
 use tonic::Status;
 
-/// Makes the object for a request to resize this job, or finds it.
-pub(super) async fn make(client: &Client, job: &Job, request: &ResizeRequest) -> Result<Resize, Status> {
-    let api: Api<Resize> = Api::namespaced(client.clone(), &job.namespace().unwrap_or_default());
-    let wanted = object(job, request);
-    let parameters = PostParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PostParams::default() };
-    match api.create(&parameters, &wanted).await {
-        // Its key names it, or the first try has made it, and nobody heard of that.
-        Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            let found = find_object(client, job, &wanted).await?;
-            found.ok_or_else(|| errors::not_taken("the request of this name was deleted just now"))
+impl<V: ClusterView> Elasticity<V> {
+    /// The object of this request to resize a job: a new one, or the one that its key names. The controller refuses
+    /// what is too many, but that leaves an object behind, too; so only what is there already is found once there are
+    /// as many as are kept.
+    ///
+    /// # Errors
+    /// There is none, or it is not known now whether there is one.
+    pub(super) async fn requested(
+        &self,
+        key: &Key,
+        job: &Job,
+        request: &ResizeRequest,
+        caller: Option<&CallerName>,
+        deadline: Instant,
+    ) -> Result<Resize, Status> {
+        let (wanted, has_key) = (object(job, request), !request.idempotency_key.is_empty());
+        let (namespace, name) = (&*key.namespace, wanted.name_any());
+        let shown = if has_key { self.view.resize(namespace, &name) } else { None };
+        // It only goes on from there.
+        let found = shown.as_ref().and_then(|shown| judged(job, &wanted, Resize::clone(shown)).ok());
+        if let Some(found) = found {
+            return Ok(found);
         }
-        made => made.map_err(from_kubernetes),
+        let is_full = self.view.count_resizes(namespace, &key.name) >= RESIZES_MAX;
+        // What is shown may be gone, and what is not shown may be there.
+        if shown.is_some() || (is_full && has_key) {
+            let found = self.look_up(namespace, &name, caller, deadline).await?;
+            if let Some(found) = found {
+                return judged(job, &wanted, found);
+            }
+        }
+        if is_full {
+            let again = ended::room_after(&self.view.resizes(namespace, &key.name), Timestamp::now());
+            return Err(errors::too_many_requests(&key.name, RESIZES_MAX, again, ""));
+        }
+        if let Some(made) = made(&self.client, namespace, &wanted).await? {
+            return Ok(made);
+        }
+        // Its key names it, or the first try has made it, and nobody heard of that.
+        let found = if has_key {
+            self.look_up(namespace, &name, caller, deadline).await?
+        } else {
+            get(&self.client, namespace, &name).await?
+        };
+        let found = found.ok_or_else(|| errors::not_taken("the request of this name was deleted just now"))?;
+        judged(job, &wanted, found)
     }
 }
 
-/// The object that the key of a request names, if there is one.
-pub(super) async fn find(client: &Client, job: &Job, request: &ResizeRequest) -> Result<Option<Resize>, Status> {
-    if request.idempotency_key.is_empty() {
-        return Ok(None);
+/// Makes this object, unless there is one of its name.
+async fn made(client: &Client, namespace: &str, wanted: &Resize) -> Result<Option<Resize>, Status> {
+    let api: Api<Resize> = Api::namespaced(client.clone(), namespace);
+    let parameters = PostParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PostParams::default() };
+    match api.create(&parameters, wanted).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
+        made => made.map(Some).map_err(|error| from_kubernetes(error, "regions")),
     }
-    find_object(client, job, &object(job, request)).await
 }
 
-/// The object under the name of a wanted one, if there is one.
-async fn find_object(client: &Client, job: &Job, wanted: &Resize) -> Result<Option<Resize>, Status> {
+/// What was found under the name of a wanted request, if it is the same one.
+fn judged(job: &Job, wanted: &Resize, found: Resize) -> Result<Resize, Status> {
     let name = wanted.name_any();
-    let Some(found) = get(client, &job.namespace().unwrap_or_default(), &name).await? else { return Ok(None) };
     let found = same(job, wanted, found).ok_or_else(|| errors::key_reused(&name))?;
     let none = JobStatus::default();
     if outcome::is_deleted_uncommitted(&found, job.status.as_ref().unwrap_or(&none)) {
         // Its name is free once its finalizers are gone.
         return Err(errors::not_taken(&format!("the request of this name, {name}, is being deleted")));
     }
-    Ok(Some(found))
+    Ok(found)
 }
 
 /// The request that was found under the name of a wanted one, if it is the same request of the job. One that nobody
@@ -82,8 +122,8 @@ pub(super) fn object(job: &Job, request: &ResizeRequest) -> Resize {
 /// The request of this name, as the API server has it.
 pub(super) async fn get(client: &Client, namespace: &str, name: &str) -> Result<Option<Resize>, Status> {
     let api: Api<Delivered<Resize>> = Api::namespaced(client.clone(), namespace);
-    let found = api.get_opt(name).await.map_err(from_kubernetes)?;
-    found.map(Delivered::readable).transpose().map_err(from_kubernetes)
+    let found = api.get_opt(name).await.and_then(|found| found.map(Delivered::readable).transpose());
+    found.map_err(|error| from_kubernetes(error, "name"))
 }
 
 /// Refuses a key that is too long.
@@ -111,8 +151,9 @@ fn spec(job: &Job, request: &ResizeRequest) -> ResizeSpec {
     }
 }
 
-/// What an answer of the API server to a call about a request is to the caller (rule elasticity-13).
-pub(super) fn from_kubernetes(error: kube::Error) -> Status {
+/// What an answer of the API server to a call about a request is to the caller (rule elasticity-13), who has said what
+/// may be refused in this field.
+pub(super) fn from_kubernetes(error: kube::Error, field: &str) -> Status {
     let request = Resize::new("", ResizeSpec::default());
     let error = written(&request, error);
     let message = match &error {
@@ -122,7 +163,7 @@ pub(super) fn from_kubernetes(error: kube::Error) -> Status {
     };
     match &error {
         Error::NamespaceTerminating { .. } => errors::namespace_goes(&message),
-        Error::Refused { .. } => errors::invalid_request("regions", &message),
+        Error::Refused { .. } => errors::invalid_request(field, &message),
         _ if error.is_of_quota() => errors::over_quota(&message),
         _ if error.is_forbidden() => errors::not_permitted(&message),
         // Of calls that name no object that could be missing: the namespace is gone.
@@ -135,13 +176,15 @@ pub(super) fn from_kubernetes(error: kube::Error) -> Status {
 mod tests {
     use super::*;
     use crate::controllers::traces::carried_by;
+    use crate::elasticity::tests::service_with;
+    use crate::mirrors::Mirrors;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
-    use k8s_openapi::jiff::Timestamp;
     use kube::Config;
     use kube::client::Body;
     use serde_json::json;
     use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
     use streams_api::{BundleReference, CommittedResizes, JobSpec, ResizePhase, ResizeStatus};
     use streams_kubernetes::client::{self, CallOptions, Transport};
     use streams_kubernetes::metrics::Metrics;
@@ -156,6 +199,7 @@ mod tests {
     struct Forgetful {
         requests: BTreeMap<String, Resize>,
         creations: usize,
+        reads: usize,
         unheard: usize,
     }
 
@@ -165,6 +209,7 @@ mod tests {
                 (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "message": "", "code": code}))
             };
             if !is_creation {
+                self.reads += 1;
                 let name = path.rsplit('/').next().unwrap_or_default();
                 let found = self.requests.get(name);
                 return found.map_or_else(|| status(404, "NotFound"), |found| (200, json!(found)));
@@ -204,6 +249,20 @@ mod tests {
         }
     }
 
+    /// What becomes of a request for a job, of which the mirror shows these requests.
+    async fn requested(
+        client: &Client,
+        shown: &[Resize],
+        job: &Job,
+        request: &ResizeRequest,
+    ) -> Result<Resize, Status> {
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        shown.iter().for_each(|shown| mirrors.resizes.insert(shown.clone()));
+        let service = service_with(client.clone(), mirrors);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        service.requested(&Key::new("n", "flow"), job, request, None, deadline).await
+    }
+
     /// What the caller expects would be judged against its own width.
     #[tokio::test(start_paused = true)]
     async fn a_creation_whose_answer_is_lost_makes_one_request_with_and_without_a_key() {
@@ -214,7 +273,7 @@ mod tests {
                 let regions = wanted(expected_width);
                 let request = ResizeRequest { idempotency_key: key.into(), regions, ..ResizeRequest::default() };
                 let (server, client) = Forgetful { unheard: 1, ..Forgetful::default() }.client();
-                let made = make(&client, &job(), &request).await.unwrap();
+                let made = requested(&client, &[], &job(), &request).await.unwrap();
                 let server = server.lock().unwrap();
                 assert_eq!(server.creations, 2, "{key} {expected_width:?}");
                 let there: Vec<_> = server.requests.values().map(|request| &request.metadata.uid).collect();
@@ -240,17 +299,79 @@ mod tests {
             found.metadata.deletion_timestamp = is_deleted.then_some(Time(Timestamp::UNIX_EPOCH));
             let (number, generation) = (Some(3), Some(4));
             found.status = Some(ResizeStatus { phase: Some(phase), number, generation, ..ResizeStatus::default() });
-            let (_, client) =
-                Forgetful { requests: [(found.name_any(), found)].into(), ..Forgetful::default() }.client();
+            found.metadata.namespace = Some("n".to_owned());
+            let requests = [(found.name_any(), found.clone())].into();
+            let (_, client) = Forgetful { requests, ..Forgetful::default() }.client();
             let mut job = job();
             let resizes = is_committed.then_some(3).into_iter().collect();
             let committed = CommittedResizes { generation: 4, resizes, ..CommittedResizes::default() };
             job.status = Some(JobStatus { committed_resizes: vec![committed], ..JobStatus::default() });
-            for found in [make(&client, &job, &request).await.map(Some), find(&client, &job, &request).await] {
-                let said = found.as_ref().map_err(|status| status.code()).map(Option::is_some);
-                let expected = if is_found { Ok(true) } else { Err(Code::Unavailable) };
-                assert_eq!(said, expected, "{is_deleted} {phase:?} {is_committed}");
+            // The mirror is behind, or not.
+            for shown in [&[], std::slice::from_ref(&found)] {
+                let said = requested(&client, shown, &job, &request).await;
+                let said = said.as_ref().map_err(Status::code).map(|found| found.name_any());
+                let expected = if is_found { Ok(found.name_any()) } else { Err(Code::Unavailable) };
+                assert_eq!(said, expected, "{is_deleted} {phase:?} {is_committed} {}", shown.len());
             }
+        }
+    }
+
+    /// Each call with a key that is known would ask twice otherwise, and there may be thousands.
+    #[tokio::test(start_paused = true)]
+    async fn what_the_mirror_shows_of_a_key_is_not_asked_for() {
+        let request = |width| {
+            let regions = vec![resize_request::DesiredWidth { region: "R".into(), width, expected_width: None }];
+            ResizeRequest { idempotency_key: "k".into(), regions, ..ResizeRequest::default() }
+        };
+        let mut there = object(&job(), &request(5));
+        there.metadata.namespace = Some("n".to_owned());
+        let shown = std::slice::from_ref(&there);
+        // what the mirror shows, whether it is there, the width -> the code, creations, reads
+        let table: [(&[Resize], bool, u32, Result<(), Code>, (usize, usize)); 6] = [
+            (shown, true, 5, Ok(()), (0, 0)),
+            (&[], true, 5, Ok(()), (1, 1)),
+            (&[], false, 5, Ok(()), (1, 0)),
+            (shown, true, 6, Err(Code::AlreadyExists), (0, 1)),
+            (&[], true, 6, Err(Code::AlreadyExists), (1, 1)),
+            // It is not there any more.
+            (shown, false, 6, Ok(()), (1, 1)),
+        ];
+        for (shown, is_there, width, expected, calls) in table {
+            let requests = is_there.then(|| (there.name_any(), there.clone())).into_iter().collect();
+            let (server, client) = Forgetful { requests, ..Forgetful::default() }.client();
+            let said = requested(&client, shown, &job(), &request(width)).await;
+            assert_eq!(said.map(drop).map_err(|status| status.code()), expected, "{} {is_there} {width}", shown.len());
+            let server = server.lock().unwrap();
+            assert_eq!((server.creations, server.reads), calls, "{} {is_there} {width}", shown.len());
+        }
+    }
+
+    /// A job with as many requests as are kept has another answer for those that are there, and no call for others but
+    /// one that takes its turn.
+    #[tokio::test(start_paused = true)]
+    async fn of_a_job_with_as_many_requests_as_are_kept_those_that_are_there_are_found() {
+        let request = |key: &str| ResizeRequest { idempotency_key: key.to_owned(), ..ResizeRequest::default() };
+        let of_key = |key: &str| {
+            let mut made = object(&job(), &request(key));
+            made.metadata.namespace = Some("n".to_owned());
+            made
+        };
+        let shown: Vec<_> = (0..RESIZES_MAX).map(|number| of_key(&number.to_string())).collect();
+        let other = of_key("other");
+        // key -> the code, reads
+        let table = [
+            ("7", Ok(()), 0),
+            ("other", Ok(()), 1),
+            ("new", Err(Code::ResourceExhausted), 1),
+            ("", Err(Code::ResourceExhausted), 0),
+        ];
+        for (key, expected, reads) in table {
+            let requests = [(other.name_any(), other.clone())].into();
+            let (server, client) = Forgetful { requests, ..Forgetful::default() }.client();
+            let said = requested(&client, &shown, &job(), &request(key)).await;
+            assert_eq!(said.map(drop).map_err(|status| status.code()), expected, "{key}");
+            let server = server.lock().unwrap();
+            assert_eq!((server.creations, server.reads), (0, reads), "{key}");
         }
     }
 
@@ -341,7 +462,7 @@ mod tests {
             (kube::Error::LinesCodecMaxLineLengthExceeded, Code::Unavailable, "NOT_TAKEN", true),
         ];
         for (error, code, reason, again) in table {
-            let status = from_kubernetes(error);
+            let status = from_kubernetes(error, "regions");
             let details = status.get_error_details();
             let said = details.error_info().map(|info| info.reason.as_str());
             assert_eq!((status.code(), said), (code, Some(reason)), "{status:?}");

@@ -11,14 +11,12 @@ use crate::grpc::places::CallerName;
 use crate::grpc::transport::hold;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::parallel_region::WIDTH_MAX;
-use streams_api::resize::RESIZES_MAX;
-use streams_api::{Job, JobStatus, ParallelRegion, Resize};
+use streams_api::{Job, JobStatus, Resize};
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::{Key, object_names, wait};
 use streams_process::telemetry;
@@ -30,7 +28,7 @@ use streams_proto::elasticity::v1::{
     WatchRegionsRequest, WatchRegionsResponse, WatchResizeRequest, WatchResizeResponse,
 };
 use tokio::time::{Instant, timeout_at};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tracing::Instrument;
 
 /// Regions in one request.
@@ -40,10 +38,10 @@ const REGION_NAME_MAX: usize = 1024;
 
 impl<V: ClusterView> Elasticity<V> {
     pub(super) fn job(&self, namespace: &str, name: &str) -> Result<Arc<Job>, Status> {
-        let job = self.view.job(namespace, name).ok_or_else(|| errors::job_not_found(namespace, name))?;
+        let job = self.view.job(namespace, name).ok_or_else(|| errors::job_not_found(namespace, name, ""))?;
         match job.metadata.deletion_timestamp {
             None => Ok(job),
-            Some(_) => Err(errors::job_goes(namespace, name)),
+            Some(_) => Err(errors::job_goes(namespace, name, "")),
         }
     }
 
@@ -65,7 +63,7 @@ impl<V: ClusterView> Elasticity<V> {
         let known: BTreeSet<&str> = ended::known_regions(Some(status)).into_iter().collect();
         if let Some(unknown) = request.regions.iter().find(|wanted| !known.contains(wanted.region.as_str())) {
             let known: Vec<&str> = known.into_iter().collect();
-            return Err(ended::not_found(key, &known, &unknown.region));
+            return Err(ended::not_found(key, &known, &unknown.region, ""));
         }
         Ok(job)
     }
@@ -89,31 +87,24 @@ impl<V: ClusterView> Elasticity<V> {
         let place = self.backlog.enter(&key, Instant::now()).map_err(errors::behind)?;
         let made = tokio::select! {
             biased;
-            made = self.request(&key, &job, &request) => made?,
-            () = tokio::time::sleep_until(deadline) => return Err(errors::still_waiting("the request to be stored")),
+            made = self.requested(&key, &job, &request, caller.as_ref(), deadline) => made,
+            () = tokio::time::sleep_until(deadline) => Err(errors::still_waiting("", "the request to be stored")),
         };
-        // It may be large, and change often, while its request is waited for.
-        drop(job);
+        let made = match made {
+            Ok(made) => made,
+            Err(status) => {
+                // Whoever hears no answer has not had its turn.
+                if !matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded) {
+                    place.serve(None);
+                }
+                return Err(status);
+            }
+        };
+        // They may be large, and the job change often, while the request is waited for.
+        drop((job, request));
         let caller = caller.as_ref().map(|CallerName(name)| &**name);
         tracing::info!(request = made.name_any(), caller, "widths desired");
         self.wait(&key, &made, place, wait_for, deadline).await.map(Response::new)
-    }
-
-    /// The object of this request: a new one, or the one that its key names. The controller refuses what is too many,
-    /// but that leaves an object behind, too; so only what is there already is found once there are as many as are
-    /// kept.
-    async fn request(&self, key: &Key, job: &Job, request: &ResizeRequest) -> Result<Resize, Status> {
-        if self.view.count_resizes(&key.namespace, &key.name) < RESIZES_MAX {
-            return requests::make(&self.client, job, request).await;
-        }
-        match requests::find(&self.client, job, request).await? {
-            Some(found) => Ok(found),
-            None => {
-                let requests = self.view.resizes(&key.namespace, &key.name);
-                let again = ended::room_after(&requests, Timestamp::now());
-                Err(errors::too_many_requests(&key.name, RESIZES_MAX, again))
-            }
-        }
     }
 
     /// Waits until what the caller waits for has become of a request of this job.
@@ -126,14 +117,14 @@ impl<V: ClusterView> Elasticity<V> {
         deadline: Instant,
     ) -> Result<ResizeResponse, Status> {
         let mut place = Some(place);
-        let (namespace, name) = (&*key.namespace, &*key.name);
+        let (namespace, name, of_request) = (&*key.namespace, &*key.name, made.name_any());
         let mut changes = self.view.changes(namespace, name);
         let mut seen: Option<Arc<Resize>> = None;
         let mut is_first_look = true;
         let mut unadmitted_since = Some(Instant::now());
         loop {
             changes.mark_unchanged();
-            let shown = self.view.resize(namespace, &made.name_any());
+            let shown = self.view.resize(namespace, &of_request);
             let shown = shown.filter(|shown| shown.metadata.uid == made.metadata.uid);
             let is_gone = shown.is_none() && seen.is_some();
             seen = shown.or(seen);
@@ -143,17 +134,17 @@ impl<V: ClusterView> Elasticity<V> {
                 unadmitted_since.take().into_iter().for_each(show_wait);
             }
             let job = self.view.job(namespace, name).filter(|job| is_controlled_by(&made.metadata, &**job));
-            let Some(job) = job else { return Err(errors::job_not_found(namespace, name)) };
+            let Some(job) = job else { return Err(errors::job_not_found(namespace, name, &of_request)) };
             if job.metadata.deletion_timestamp.is_some() {
                 // Nobody looks at its requests any more.
-                return Err(errors::job_goes(namespace, name));
+                return Err(errors::job_goes(namespace, name, &of_request));
             }
             let none = JobStatus::default();
             let status = job.status.as_ref().unwrap_or(&none);
             // What is committed goes on without the object, which is not kept for ever (rule elasticity-18).
             let is_gone = is_gone && outcome::committed(request, status).is_none();
             if is_gone || outcome::is_deleted_uncommitted(request, status) {
-                return Err(errors::request_gone(&made.name_any()));
+                return Err(errors::request_gone(&of_request));
             }
             let outcome = outcome::assess(request, wait_for, status);
             if std::mem::take(&mut is_first_look) && !matches!(outcome, ResizeOutcome::Waiting(_)) {
@@ -176,11 +167,11 @@ impl<V: ClusterView> Elasticity<V> {
                     drop(job);
                     tokio::select! {
                         biased;
-                        () = self.stopping.cancelled() => return Err(errors::shutting_down(&what)),
+                        () = self.stopping.cancelled() => return Err(errors::shutting_down(&of_request, &what)),
                         changed = timeout_at(deadline, changes.changed()) => match changed {
                             Ok(Ok(())) => {}
-                            Ok(Err(_)) => return Err(errors::shutting_down(&what)),
-                            Err(_) => return Err(errors::still_waiting(&what)),
+                            Ok(Err(_)) => return Err(errors::shutting_down(&of_request, &what)),
+                            Err(_) => return Err(errors::still_waiting(&of_request, &what)),
                         },
                     }
                 }
@@ -194,6 +185,19 @@ impl<V: ClusterView> Elasticity<V> {
                 }
             }
         }
+    }
+
+    /// The region of a job with this name. No others are read, but for the one that may have a request of an earlier
+    /// release (rule elasticity-5). It takes a while ([`Elasticity::look_off_thread`]).
+    fn region_now(&self, key: &Key, name: &str) -> Result<Region, Status> {
+        let Some(object) = self.view.region(&key.namespace, &key.name, name) else {
+            let job = self.view.job(&key.namespace, &key.name);
+            let known = ended::known_regions(job.as_ref().and_then(|job| job.status.as_ref()));
+            return Err(ended::not_found(key, &known, name, ""));
+        };
+        let home = self.view.first_region(&key.namespace, &key.name);
+        let objects: Vec<_> = [Arc::clone(&object)].into_iter().chain(home).collect();
+        Ok(self.sight(&key.namespace, &key.name, &objects).region(&object))
     }
 
     /// The regions that a request names. No others are read.
@@ -212,13 +216,6 @@ fn show_wait(since: Instant) {
     if let Some(took_ns) = wait::nanoseconds(since.elapsed()) {
         drop(tracing::debug_span!("wait for admission", took_ns));
     }
-}
-
-/// The region of a job with this name.
-fn find<'a>(job: &Key, regions: &'a [Arc<ParallelRegion>], name: &str) -> Result<&'a ParallelRegion, Status> {
-    let found = regions.iter().find(|region| region.spec.name == name);
-    let known = || regions.iter().map(|region| region.spec.name.as_str()).collect::<Vec<_>>();
-    found.map(|region| &**region).ok_or_else(|| ended::not_found(job, &known(), name))
 }
 
 /// Checks what can be checked without looking at the cluster (rule elasticity-9).
@@ -245,6 +242,9 @@ fn check(request: &ResizeRequest) -> Result<WaitFor, Status> {
         }
     }
     requests::check_key("idempotency_key", &request.idempotency_key)?;
+    if request.expected_generation.is_some_and(|generation| i64::try_from(generation).is_err()) {
+        return Err(errors::invalid_request("expected_generation", "no generation is ever that high"));
+    }
     if Policy::try_from(request.policy).is_err() {
         return Err(errors::invalid_request("policy", "unknown value"));
     }
@@ -280,14 +280,17 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
 
     async fn resize(&self, request: Request<ResizeRequest>) -> Result<Response<ResizeResponse>, Status> {
         let ResizeRequest { namespace, job, .. } = request.get_ref();
+        // The request is looked at within the span, which outlives the call: it has no text that is no name.
+        let namespace = Some(namespace.as_str()).filter(|name| object_names::check_namespace(name).is_ok());
+        let job = Some(job.as_str()).filter(|name| object_names::check_object(name).is_ok());
         let span = tracing::info_span!(
             "resize",
             otel.kind = "server",
             rpc.system = "grpc",
             rpc.service = "streams.elasticity.v1.ElasticityService",
             rpc.method = "Resize",
-            %namespace,
-            %job,
+            namespace,
+            job,
             trace_id = tracing::field::Empty,
         );
         telemetry::continue_request(&span, request.metadata().as_ref());
@@ -296,34 +299,33 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
     }
 
     async fn get_region(&self, request: Request<GetRegionRequest>) -> Result<Response<Region>, Status> {
+        let (caller, deadline) = (caller_of(&request), self.deadline(deadline::wait_of(&request)));
         let GetRegionRequest { namespace, job, region } = request.into_inner();
         check_namespace("namespace", &namespace)?;
         check_name("job", &job)?;
         check_region("region", &region)?;
         self.job(&namespace, &job)?;
         let key = Key::new(&namespace, &job);
-        let look = move |service: &Self| {
-            let regions = service.view.regions(&key.namespace, Some(&key.name));
-            let object = find(&key, &regions, &region)?;
-            Ok(service.sight(&key.namespace, &key.name, &regions).region(object))
-        };
-        self.look_off_thread(&namespace, look).await?.map(Response::new)
+        let look = move |service: &Self| service.region_now(&key, &region);
+        self.look_off_thread(&namespace, caller.as_ref(), deadline, look).await?.map(Response::new)
     }
 
     async fn list_regions(
         &self,
         request: Request<ListRegionsRequest>,
     ) -> Result<Response<ListRegionsResponse>, Status> {
-        let (caller, request) = (caller_of(&request), request.into_inner());
+        let (caller, deadline) = (caller_of(&request), self.deadline(deadline::wait_of(&request)));
+        let request = request.into_inner();
         // A page is bounded by itself.
         let is_whole = request.page_size == 0;
-        let job = (!request.job.is_empty()).then_some(request.job.as_str());
-        let place = || self.place_among(&self.lists, &request.namespace, job, caller.as_ref());
+        // Nothing of the request waits that is not known to be short.
+        let asked = self.page_of_regions(request)?;
+        let place = || self.place_among(&self.lists, &asked.namespace, asked.job.as_deref(), caller.as_ref());
         let place = is_whole.then(place).transpose();
         let place = place.map_err(|full| errors::too_many_lists(&full))?;
-        let namespace = request.namespace.clone();
-        let list = self.look_off_thread(&namespace, move |service| service.regions_in_pages(request)).await?;
-        let mut answer = Response::new(list?);
+        let namespace = asked.namespace.clone();
+        let look = move |service: &Self| service.regions_in(asked);
+        let mut answer = Response::new(self.look_off_thread(&namespace, caller.as_ref(), deadline, look).await?);
         hold(&mut answer, place);
         Ok(answer)
     }
@@ -338,10 +340,11 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
         &self,
         request: Request<ListResizesRequest>,
     ) -> Result<Response<ListResizesResponse>, Status> {
-        let request = request.into_inner();
-        let namespace = request.namespace.clone();
-        let list = self.look_off_thread(&namespace, move |service| service.resizes_in_pages(request)).await?;
-        list.map(Response::new)
+        let (caller, deadline) = (caller_of(&request), self.deadline(deadline::wait_of(&request)));
+        let asked = self.page_of_requests(request.into_inner())?;
+        let namespace = asked.namespace.clone();
+        let look = move |service: &Self| service.requests_in(asked);
+        self.look_off_thread(&namespace, caller.as_ref(), deadline, look).await.map(Response::new)
     }
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
@@ -398,10 +401,12 @@ mod tests {
         };
         let long_key = ResizeRequest { idempotency_key: "k".repeat(257), ..request(&[("R", 1)]) };
         let odd_policy = ResizeRequest { policy: 9, ..request(&[("R", 1)]) };
+        let late = ResizeRequest { expected_generation: Some(1 << 63), ..request(&[("R", 1)]) };
         let odd_wait = ResizeRequest { wait_for: 9, ..request(&[("R", 1)]) };
         let table = [
             (long_key, "INVALID_REQUEST", "idempotency_key"),
             (odd_policy, "INVALID_REQUEST", "policy"),
+            (late, "INVALID_REQUEST", "expected_generation"),
             (odd_wait, "INVALID_REQUEST", "wait_for"),
             (request(&[("R", 0)]), "INVALID_WIDTH", "regions[0].width"),
             (request(&[("R", 1), ("S", 10_001)]), "INVALID_WIDTH", "regions[1].width"),

@@ -28,6 +28,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
+use streams_api::names::ANNOTATION_CANCEL_REQUESTED;
 use streams_api::{
     BundleReference, CommittedResizes, DesiredWidth, Job, JobSpec, JobStatus, ParallelRegion, ParallelRegionSpec,
     ProcessingElement, ProposedPlan, RegionWidth, Resize, ResizeChanges, ResizePhase as Recorded, ResizeSpec,
@@ -36,11 +37,13 @@ use streams_api::{
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::Server;
+use streams_process::telemetry::testing;
 use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService as _;
 use streams_proto::elasticity::v1::{
-    CancelRequest, GetRegionRequest, GetResizeRequest, ListRegionsRequest, ResizeName, ResizePhase, ResizeRequest,
-    WatchRegionsRequest, WatchRegionsResponse, WatchResizeRequest, WatchResizeResponse, resize_request,
+    CancelRequest, GetRegionRequest, GetResizeRequest, ListRegionsRequest, ListRegionsResponse, ResizeName,
+    ResizePhase, ResizeRequest, WatchRegionsRequest, WatchRegionsResponse, WatchResizeRequest, WatchResizeResponse,
+    resize_request,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -67,7 +70,7 @@ fn service_over<V: ClusterView>(view: V) -> Elasticity<V> {
     service_with(Client::new(nobody, "default"), view)
 }
 
-fn service_with<V: ClusterView>(client: Client, view: V) -> Elasticity<V> {
+pub(super) fn service_with<V: ClusterView>(client: Client, view: V) -> Elasticity<V> {
     Elasticity::new(client, Arc::new(view), Arc::new(Blind), Duration::from_secs(600))
 }
 
@@ -376,6 +379,7 @@ async fn a_stream_ends_with_the_time_of_its_reader_with_this_frontend_and_with_w
     let mut regions = pin!(service.follow_regions("n".to_owned(), None, None, deadline()).unwrap());
     assert!(next(&mut resize).await.unwrap().is_ok() && next(&mut regions).await.unwrap().is_ok());
     let ends = [next(&mut resize).await.unwrap().err().unwrap(), next(&mut regions).await.unwrap().err().unwrap()];
+    assert_eq!(ends.each_ref().map(of_request), [Some("flow-x".to_owned()), None]);
     for end in ends {
         assert_eq!((end.code(), reason(&end).as_str()), (Code::DeadlineExceeded, "STILL_WAITING"));
     }
@@ -388,6 +392,7 @@ async fn a_stream_ends_with_the_time_of_its_reader_with_this_frontend_and_with_w
     assert!(next(&mut resize).await.unwrap().is_ok() && next(&mut regions).await.unwrap().is_ok());
     service.stopping.cancel();
     let ends = [next(&mut resize).await.unwrap().err().unwrap(), next(&mut regions).await.unwrap().err().unwrap()];
+    assert_eq!(ends.each_ref().map(of_request), [Some("flow-x".to_owned()), None]);
     for end in ends {
         assert_eq!((end.code(), reason(&end).as_str()), (Code::Unavailable, "SHUTTING_DOWN"));
         assert!(end.get_error_details().retry_info().is_some());
@@ -400,6 +405,60 @@ async fn a_stream_ends_with_the_time_of_its_reader_with_this_frontend_and_with_w
     mirrors.deliver_all();
     let end = next(&mut resize).await.unwrap().err().unwrap();
     assert_eq!((end.code(), reason(&end).as_str()), (Code::Aborted, "CANCELLED"));
+}
+
+/// The name of the request that an error has.
+fn of_request(status: &Status) -> Option<String> {
+    status.get_error_details().error_info().unwrap().metadata.get("request").cloned()
+}
+
+/// Whoever has no key finds it by nothing else.
+#[tokio::test(start_paused = true)]
+async fn whatever_keeps_a_caller_from_hearing_more_of_its_request_has_the_name_of_it() {
+    for (is_stopped, is_without_job, expected) in
+        [(false, false, "STILL_WAITING"), (true, false, "SHUTTING_DOWN"), (false, true, "JOB_NOT_FOUND")]
+    {
+        let server = server(1);
+        server.edit::<Resize>(&key("flow-x"), |request| {
+            let cancel = (ANNOTATION_CANCEL_REQUESTED.to_owned(), "somebody".to_owned());
+            request.metadata.annotations = Some([cancel].into());
+        });
+        let mut mirrors = LateMirrors::of(&server);
+        let service = service(&mirrors);
+        let request = mirrors.mirrors.resizes.get(&key("flow-x")).unwrap();
+        if is_stopped {
+            service.stopping.cancel();
+        }
+        if is_without_job {
+            server.remove::<Job>(&key("flow"));
+            mirrors.deliver_all();
+        }
+        let job = key("flow");
+        let place = service.backlog.enter(&job, Instant::now()).unwrap();
+        let waits = service.wait(&job, &request, place, resize_request::WaitFor::Committed, deadline()).await;
+        let withdrawn = service.withdraw(Arc::clone(&request), None, deadline()).await;
+        for status in [waits.unwrap_err(), withdrawn.unwrap_err()] {
+            assert_eq!((why(&status).as_str(), of_request(&status).as_deref()), (expected, Some("flow-x")));
+        }
+    }
+}
+
+/// It may be deleted alone, and nobody looks at its requests then.
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_with_a_job_that_is_gone_and_not_because_it_is_not_there_yet() {
+    let server = server(1);
+    let mut mirrors = LateMirrors::of(&server);
+    let service = service(&mirrors);
+    let request = mirrors.mirrors.resizes.get(&key("flow-x")).unwrap();
+    let mut stream = pin!(service.follow_resize(Arc::clone(&request), None, deadline()).unwrap());
+    assert!(next(&mut stream).await.unwrap().is_ok());
+    server.remove::<Job>(&key("flow"));
+    mirrors.deliver_all();
+    let end = next(&mut stream).await.unwrap().unwrap_err();
+    assert_eq!((why(&end).as_str(), of_request(&end).as_deref()), ("JOB_NOT_FOUND", Some("flow-x")));
+    let mut later = pin!(service.follow_resize(request, None, deadline()).unwrap());
+    assert!(next(&mut later).await.unwrap().is_ok());
+    is_silent(&mut later).await;
 }
 
 /// A request is not kept for ever, and what it has come to does not end with it.
@@ -568,6 +627,25 @@ async fn a_job_leaves_waits_and_lists_to_others() {
     assert_eq!(service.lists.taken(), 0);
 }
 
+/// A namespace over its quota would be told to come later, by a backlog in which nobody waits.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_a_turn() {
+    let forbidden = tower::service_fn(|_: http::Request<Body>| async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let status = br#"{"kind": "Status", "status": "Failure", "message": "exceeded quota: q", "code": 403}"#;
+        Ok::<_, std::io::Error>(http::Response::builder().status(403).body(Body::from(status.to_vec())).unwrap())
+    });
+    let service = service_with(Client::new(forbidden, "default"), LateMirrors::of(&server(1)).mirrors.clone());
+    let regions = vec![resize_request::DesiredWidth { region: "R0".into(), width: 3, expected_width: None }];
+    let request = ResizeRequest { namespace: "n".into(), job: "flow".into(), regions, ..ResizeRequest::default() };
+    for _ in 0..20 {
+        assert_eq!(why(&service.resize(Request::new(request.clone())).await.unwrap_err()), "QUOTA_EXCEEDED");
+    }
+    let places: Vec<_> =
+        (0..5).map_while(|job| service.backlog.enter(&key(&format!("job-{job}")), Instant::now()).ok()).collect();
+    assert_eq!(places.len(), 5);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_is_known_leaves_waits_lists_and_streams_of_its_job_to_others() {
     let mirrors = LateMirrors::of(&server(1));
@@ -598,6 +676,21 @@ async fn a_caller_that_is_known_leaves_waits_lists_and_streams_of_its_job_to_oth
         let heard = heard.map(|status| status.as_ref().map_or("OK".to_owned(), why));
         assert_eq!(heard, expected, "{caller:?}");
     }
+}
+
+/// A span is kept for as long as the collector is slow.
+#[tokio::test(start_paused = true)]
+async fn a_span_has_no_text_that_is_no_name() {
+    let collected = testing::collect(&[]);
+    let service = service(&LateMirrors::of(&server(1)));
+    for (namespace, job) in [("n", "flow"), ("n", &*"a".repeat(100_000)), ("a b", "flow")] {
+        let request = ResizeRequest { namespace: namespace.into(), job: job.into(), ..ResizeRequest::default() };
+        assert_eq!(why(&service.resize(Request::new(request)).await.unwrap_err()), "INVALID_REQUEST");
+    }
+    let spans = collected.spans();
+    let said: Vec<_> =
+        spans.iter().map(|span| ["namespace", "job"].map(|name| span.attribute(name).unwrap_or_default())).collect();
+    assert_eq!(said, [["n", "flow"], ["n", ""], ["", "flow"]]);
 }
 
 /// A call of this caller.
@@ -811,6 +904,10 @@ impl ClusterView for Watched {
         self.mirrors.region(namespace, job, name)
     }
 
+    fn first_region(&self, namespace: &str, job: &str) -> Option<Arc<ParallelRegion>> {
+        self.mirrors.first_region(namespace, job)
+    }
+
     fn resize(&self, namespace: &str, name: &str) -> Option<Arc<Resize>> {
         self.mirrors.resize(namespace, name)
     }
@@ -915,7 +1012,7 @@ async fn who_asks_for_region_after_region_looks_at_the_pes_of_the_job_once() {
         let request = GetRegionRequest { region: region.to_owned(), ..region_of("n") };
         service.get_region(Request::new(request)).await.unwrap();
     }
-    assert_eq!(reads.counts(), [3, 3, 0]);
+    assert_eq!(reads.counts(), [0, 3, 0]);
 }
 
 #[tokio::test]
@@ -936,9 +1033,88 @@ async fn a_namespace_whose_objects_take_long_to_read_holds_up_no_other() {
     // The runtime of this test has one thread.
     let region = service.get_region(Request::new(region_of("n"))).await.unwrap().into_inner();
     assert_eq!(region.desired_width, 2);
-    assert_eq!(reads.counts()[0], 2, "one of the namespace, and this one");
+    assert_eq!(reads.counts()[0], 1, "one of the namespace");
     held.iter().for_each(|_| release.send(()).unwrap());
     for list in held {
         assert!(list.await.unwrap().unwrap().into_inner().regions.is_empty());
     }
+}
+
+#[tokio::test]
+async fn reads_that_wait_take_turns_and_hear_when_their_time_or_that_of_this_frontend_is_over() {
+    let mirrors = LateMirrors::of(&server(1));
+    let (view, reads, release) = Watched::new(&mirrors);
+    let service = service_over(view);
+    let list = |caller, time: Option<&str>| {
+        let request = ListRegionsRequest { namespace: "held".to_owned(), ..ListRegionsRequest::default() };
+        let (mut call, service) = (called_by(Some(caller), request), service.clone());
+        if let Some(time) = time {
+            call.metadata_mut().insert("grpc-timeout", time.parse().unwrap());
+        }
+        async move { service.list_regions(call).await.map_or_else(|status| why(&status), |_| "OK".to_owned()) }
+    };
+    let (waiting, has) = (service.looks.waiting.clone(), async |count: usize| {
+        while service.looks.waiting.taken() != count {
+            tokio::task::yield_now().await;
+        }
+    });
+    let first = tokio::spawn(list("me", None));
+    while reads.counts()[0] == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(list("me", Some("100m")).await, "STILL_WAITING");
+    has(1).await;
+    let mine: Vec<_> = (0..3).map(|_| tokio::spawn(list("me", None))).collect();
+    has(4).await;
+    let yours = tokio::spawn(list("you", None));
+    has(5).await;
+    // The first one, the next one of the same caller, and that of the other one.
+    (0..3).for_each(|_| release.send(()).unwrap());
+    assert_eq!([first.await.unwrap(), yours.await.unwrap()], ["OK"; 2]);
+    has(2).await;
+    while reads.counts()[0] != 4 {
+        tokio::task::yield_now().await;
+    }
+    // One of them has its turn.
+    service.stopping.cancel();
+    has(1).await;
+    release.send(()).unwrap();
+    let mut heard = join_all(mine).await.into_iter().map(Result::unwrap).collect::<Vec<_>>();
+    heard.sort_unstable();
+    assert_eq!(heard, ["OK", "OK", "SHUTTING_DOWN"]);
+    // As many wait as may.
+    let me = CallerName("me".into());
+    let _taken: Vec<_> = std::iter::from_fn(|| waiting.take("n", None, Some(&me)).ok()).collect();
+    for (caller, expected) in [("me", Some("TOO_MANY_WAITING")), ("you", None)] {
+        let heard = service.get_region(called_by(Some(caller), region_of("n"))).await;
+        assert_eq!(heard.err().as_ref().map(why).as_deref(), expected, "{caller}");
+    }
+}
+
+/// Somebody else may have made another one.
+#[tokio::test]
+async fn each_of_two_objects_of_one_region_is_on_a_page() {
+    let server = server(2);
+    let mut other = server.get::<ParallelRegion>(&key("flow-0")).unwrap();
+    other.metadata.name = Some("other".to_owned());
+    (other.metadata.uid, other.metadata.resource_version) = (None, None);
+    server.create(&other);
+    let service = service(&LateMirrors::of(&server));
+    let page = async |page_token: String| {
+        let namespace = "n".to_owned();
+        let request = ListRegionsRequest { namespace, page_size: 1, page_token, ..ListRegionsRequest::default() };
+        let ListRegionsResponse { regions, next_page_token } =
+            service.list_regions(Request::new(request)).await.unwrap().into_inner();
+        (regions.into_iter().map(|region| region.object_name).collect::<Vec<_>>().join(" "), next_page_token)
+    };
+    let (mut seen, mut token) = (Vec::new(), String::new());
+    while seen.is_empty() || !token.is_empty() {
+        let (objects, next) = page(token).await;
+        seen.push(objects);
+        token = next;
+    }
+    assert_eq!(seen, ["flow-0", "other", "flow-1"]);
+    // A token of an earlier release.
+    let token = json!({"list": "regions of n/", "after": ["flow", "R0"]}).to_string();
+    assert_eq!(page(hex::encode(token)).await.0, "flow-0");
 }

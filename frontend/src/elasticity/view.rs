@@ -3,7 +3,7 @@
 use crate::mirrors::{ByOwner as _, Mirrors};
 use kube::Resource as _;
 use std::sync::Arc;
-use streams_api::{Job, ParallelRegion, ProcessingElement, Resize};
+use streams_api::{Job, ParallelRegion, ProcessingElement, Resize, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::controller;
 use tokio::sync::watch;
@@ -21,6 +21,9 @@ pub trait ClusterView: Send + Sync + 'static {
 
     /// The region of this name in the application of a job.
     fn region(&self, namespace: &str, job: &str, name: &str) -> Option<Arc<ParallelRegion>>;
+
+    /// The region that the application of a job has first.
+    fn first_region(&self, namespace: &str, job: &str) -> Option<Arc<ParallelRegion>>;
 
     /// The request of this name.
     fn resize(&self, namespace: &str, name: &str) -> Option<Arc<Resize>>;
@@ -77,6 +80,11 @@ impl ClusterView for Mirrors {
 
     fn region(&self, namespace: &str, job: &str, name: &str) -> Option<Arc<ParallelRegion>> {
         self.regions_named(&Key::new(namespace, job), name).find(|region| is_of(region, Some(job)))
+    }
+
+    fn first_region(&self, namespace: &str, job: &str) -> Option<Arc<ParallelRegion>> {
+        let first = self.parallel_regions.get(&Key::new(namespace, &names::parallel_region(job, 0)));
+        first.filter(|region| is_of(region, Some(job)))
     }
 
     fn resize(&self, namespace: &str, name: &str) -> Option<Arc<Resize>> {

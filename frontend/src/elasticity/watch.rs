@@ -33,6 +33,8 @@ const REGIONS_MAX: usize = 256;
 
 /// What a stream waits for between two looks.
 struct Waits {
+    /// The name of the request, if one is followed.
+    request: String,
     changes: watch::Receiver<u64>,
     deadline: Instant,
     stopping: CancellationToken,
@@ -47,11 +49,11 @@ impl Waits {
     async fn change(&mut self, what: &str) -> Result<(), Status> {
         tokio::select! {
             biased;
-            () = self.stopping.cancelled() => Err(errors::shutting_down_while(what)),
+            () = self.stopping.cancelled() => Err(errors::shutting_down_while(&self.request, what)),
             changed = timeout_at(self.deadline, self.changes.changed()) => match changed {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(_)) => Err(errors::shutting_down_while(what)),
-                Err(_) => Err(errors::still_waiting_to(what)),
+                Ok(Err(_)) => Err(errors::shutting_down_while(&self.request, what)),
+                Err(_) => Err(errors::still_waiting_to(&self.request, what)),
             },
         }
     }
@@ -63,8 +65,8 @@ impl Waits {
     async fn until<T>(&self, end: impl Future<Output = T>, what: &str) -> Result<T, Status> {
         tokio::select! {
             biased;
-            () = self.stopping.cancelled() => Err(errors::shutting_down_while(what)),
-            () = tokio::time::sleep_until(self.deadline) => Err(errors::still_waiting_to(what)),
+            () = self.stopping.cancelled() => Err(errors::shutting_down_while(&self.request, what)),
+            () = tokio::time::sleep_until(self.deadline) => Err(errors::still_waiting_to(&self.request, what)),
             done = end => Ok(done),
         }
     }
@@ -78,6 +80,8 @@ struct ResizeStream<V> {
     request: Arc<Resize>,
     /// The mirror has shown it.
     is_seen: bool,
+    /// Its job was there.
+    has_had_job: bool,
     told: Option<WatchResizeResponse>,
 }
 
@@ -118,8 +122,9 @@ impl<V: ClusterView> Elasticity<V> {
     ) -> Result<impl Stream<Item = Result<WatchResizeResponse, Status>> + Send + use<V>, Status> {
         let (namespace, job) = (request.namespace().unwrap_or_default(), request.spec.job_name.clone());
         let place = self.watches(&namespace, Some(&job), caller)?;
-        let waits = self.waits(place, deadline, self.view.changes(&namespace, &job));
-        let following = ResizeStream { service: self.clone(), waits, request, is_seen: false, told: None };
+        let waits = self.waits(request.name_any(), place, deadline, self.view.changes(&namespace, &job));
+        let (service, is_seen, has_had_job) = (self.clone(), false, false);
+        let following = ResizeStream { service, waits, request, is_seen, has_had_job, told: None };
         Ok(stream::unfold(Some(following), |following| async {
             let mut following = following?;
             match following.next().await {
@@ -145,7 +150,7 @@ impl<V: ClusterView> Elasticity<V> {
     ) -> Result<impl Stream<Item = Result<WatchRegionsResponse, Status>> + Send + use<V>, Status> {
         let place = self.watches(&namespace, job.as_deref(), caller)?;
         let scope = self.regions_scope(&namespace, job.as_deref());
-        let waits = self.waits(place, deadline, scope.changes());
+        let waits = self.waits(String::new(), place, deadline, scope.changes());
         let following =
             RegionsStream { service: self.clone(), waits, scope, told: Arc::default(), stage: Stage::Begin };
         Ok(stream::unfold(Some(following), |following| async {
@@ -162,8 +167,8 @@ impl<V: ClusterView> Elasticity<V> {
         self.place_among(&self.watching, namespace, job, caller).map_err(|full| errors::too_many_watching(&full))
     }
 
-    fn waits(&self, place: Place, deadline: Instant, changes: watch::Receiver<u64>) -> Waits {
-        Waits { changes, deadline, stopping: self.stopping.clone(), _place: place }
+    fn waits(&self, request: String, place: Place, deadline: Instant, changes: watch::Receiver<u64>) -> Waits {
+        Waits { request, changes, deadline, stopping: self.stopping.clone(), _place: place }
     }
 }
 
@@ -200,9 +205,17 @@ impl<V: ClusterView> ResizeStream<V> {
             return Err(errors::request_gone(&name));
         }
         let is_over = message.resize.as_ref().is_some_and(|resize| is_end(resize.phase()));
-        if !is_over && job.is_some_and(|job| job.metadata.deletion_timestamp.is_some()) {
+        let of_job = &self.request.spec.job_name;
+        match job {
             // Nobody looks at its requests any more.
-            return Err(errors::job_goes(&namespace, &self.request.spec.job_name));
+            Some(job) if !is_over && job.metadata.deletion_timestamp.is_some() => {
+                return Err(errors::job_goes(&namespace, of_job, &name));
+            }
+            // That of a request which was made before its job may still come.
+            None if !is_over && self.has_had_job && self.service.view.job(&namespace, of_job).is_none() => {
+                return Err(errors::job_not_found(&namespace, of_job, &name));
+            }
+            job => self.has_had_job |= job.is_some(),
         }
         Ok(message)
     }

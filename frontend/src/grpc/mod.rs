@@ -2,11 +2,13 @@
 //!
 //! | Module | What it does |
 //! |---|---|
-//! | [`server`] | one listener for all of them: health, reflection, shutdown |
+//! | [`server`] | one listener for all of them: reflection, shutdown |
+//! | [`health`] | who hears of health, and how long |
 //! | [`access`] | who calls, and whether they may |
 //! | [`transport`] | connections and streams, and their bounds |
 //! | [`arrival`] | when and from where a call has arrived |
 //! | [`deadline`] | how long a caller waits |
+//! | [`message`] | what a request takes in memory |
 //! | [`pages`] | lists in pages |
 //! | [`places`] | how much may go on at the same time, in all, of one namespace or job, and for one caller |
 //! | [`status`] | statuses with `google.rpc` details that fit into trailers |
@@ -16,6 +18,8 @@
 pub(crate) mod access;
 pub(crate) mod arrival;
 pub(crate) mod deadline;
+mod health;
+pub(crate) mod message;
 pub(crate) mod pages;
 pub(crate) mod places;
 pub(crate) mod server;

@@ -1,4 +1,4 @@
-//! One listener for the gRPC services of the frontend: health, reflection, shutdown (rule elasticity-8).
+//! One listener for the gRPC services of the frontend: reflection, shutdown, what health says (rule elasticity-8).
 //!
 //! Knows: which services there are, by their names. Must not know: what they do.
 //!
@@ -7,6 +7,7 @@
 
 use super::access::Access;
 use super::access::layer::Authenticated;
+use super::health;
 use super::transport::{self, Bounds};
 use crate::call_figures::ServedCalls;
 use axum::response::IntoResponse;
@@ -73,9 +74,9 @@ pub(crate) async fn serve(
     shutdown: impl Future<Output = ()> + Send,
     grace: Duration,
 ) -> anyhow::Result<()> {
-    let (health, health_service) = tonic_health::server::health_reporter();
+    let reporter = HealthReporter::new();
     let Services { figures, routes, names, .. } = services;
-    let watched = report_health(health.clone(), names.clone(), too_old);
+    let watched = report_health(reporter.clone(), names.clone(), too_old);
     let reflection = || {
         let builder = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
@@ -86,7 +87,7 @@ pub(crate) async fn serve(
         names.iter().fold(builder, |builder, name| builder.with_service_name(*name))
     };
     let routes = routes
-        .add_service(health_service)
+        .add_service(health::server(&reporter, stopping.clone()))
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
@@ -95,7 +96,7 @@ pub(crate) async fn serve(
             () = shutdown => {}
             never = watched => match never {},
         }
-        set(&health, &names, ServingStatus::NotServing).await;
+        set(&reporter, &names, ServingStatus::NotServing).await;
         stopping.cancel();
         let _ = stop.send(true);
     });

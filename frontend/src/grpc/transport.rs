@@ -8,21 +8,22 @@
 //! Knows: addresses, how long a caller waits. Must not know: services. Each call is counted as it ends for its caller.
 //!
 //! Invariants: an address leaves connections, calls and memory to others, for what has arrived of requests, their heads
-//! as well, and for what is sent. What an answer holds is given back when it was sent, when its caller has gone, or
-//! when the clock of its stream says so.
+//! as well, and for what is sent. A request is counted as long as its call lasts, wherever it is: at first by its
+//! bytes, and once it is a message by what that takes ([`count`]). What an answer holds is given back when it was sent,
+//! when its caller has gone, or when the clock of its stream says so.
 
 use super::arrival::Arrival;
 use super::deadline;
 use super::status::{self, LATER};
 use crate::call_figures::ServedCalls;
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{Extensions, HeaderMap, Request, Response};
 use http_body::{Frame, SizeHint};
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use streams_places::{Full, Place, Places};
@@ -47,6 +48,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const LATE: Duration = Duration::from_secs(2);
 /// Bytes for which a message takes a place, and for each of its further ones; so does the head of a call.
 const BLOCK: usize = 16 << 10;
+/// How often a message is there at most while a call lasts: as it was decoded, as what is made of it for the API
+/// server, and as the text of that.
+const COPIES: usize = 3;
 /// Longest head of a call, as HTTP/2 counts it: a token may have 8 KiB, and there is what callers, proxies and traces
 /// add.
 const HEAD_MAX: u32 = 16 << 10;
@@ -125,6 +129,16 @@ pub(crate) async fn serve(
     server.serve(incoming, admit, stop).await;
 }
 
+/// Counts the message of the call with these extensions as it lies in memory, in so many bytes, instead of what has
+/// arrived of it. Whoever decodes it says so before anything is waited for.
+///
+/// # Errors
+/// There is no room for it.
+pub(crate) fn count(call: &Extensions, bytes: usize) -> Result<(), Status> {
+    // Calls that have not come by the listener have no room, and none is taken from others.
+    call.get::<Arc<Room>>().map_or(Ok(()), |room| room.set(bytes.saturating_mul(COPIES)))
+}
+
 /// Lets an answer hold something until it was sent, or nobody reads it any more.
 pub(crate) fn hold<T>(answer: &mut tonic::Response<T>, held: impl Send + Sync + 'static) {
     http2::hold(answer.extensions_mut(), held);
@@ -143,8 +157,11 @@ async fn answer(
     request.extensions_mut().insert(arrival);
     let within = deadline::time_of(request.headers());
     Clock::current().set_end(within.and_then(|within| Instant::now().checked_add(within + LATE)));
-    let of = Arc::clone(&caller);
-    let answered = routes.call(request.map(|body| Body::new(Received { body, bytes: 0, blocks: Vec::new(), of })));
+    // Held here as well: whoever waits with the message has nothing of the request any more.
+    let room = Arc::new(Room { of: Arc::clone(&caller), blocks: Mutex::default() });
+    request.extensions_mut().insert(Arc::clone(&room));
+    let of_body = Arc::clone(&room);
+    let answered = routes.call(request.map(|body| Body::new(Received { body, bytes: 0, room: of_body })));
     let answered = match within {
         Some(within) => timeout(within, answered).await,
         None => Ok(answered.await),
@@ -152,6 +169,7 @@ async fn answer(
     // Services that wait end their waits before, and say what is missing.
     let late = |_| Ok(Status::deadline_exceeded("the time of the call is over").into_http());
     let mut answer = answered.unwrap_or_else(late)?;
+    drop(room);
     http2::hold(answer.extensions_mut(), call);
     Ok(answer.map(|body| Body::new(Sent { body, of: caller })))
 }
@@ -179,7 +197,7 @@ impl Caller {
     fn blocks(&self, blocks: usize) -> Result<Vec<Taken>, Status> {
         let block = |_| self.blocks.take(&self.address, &());
         let taken: Result<_, _> = (0..blocks).map(block).collect();
-        taken.map_err(|full| refused("blocks of 16 KiB are not read yet", full))
+        taken.map_err(|full| refused("blocks of 16 KiB are taken", full))
     }
 }
 
@@ -198,13 +216,31 @@ fn refused(what: &str, full: Full) -> Status {
     status::status(Code::ResourceExhausted, &message, ErrorDetails::with_retry_info(Some(LATER)))
 }
 
+/// What the request of a call takes in memory, as long as anybody has it.
+struct Room {
+    of: Arc<Caller>,
+    blocks: Mutex<Vec<Taken>>,
+}
+
+impl Room {
+    /// It takes so many bytes from now on.
+    fn set(&self, bytes: usize) -> Result<(), Status> {
+        // Nothing that panics runs under the lock.
+        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = bytes.div_ceil(BLOCK);
+        blocks.truncate(wanted);
+        let more = self.of.blocks(wanted - blocks.len())?;
+        blocks.extend(more);
+        Ok(())
+    }
+}
+
 /// The body of a request. Nobody has much of it before all is there, but many together may. No service has use for
 /// trailers, so that nobody keeps them.
 struct Received {
     body: Body,
     bytes: usize,
-    blocks: Vec<Taken>,
-    of: Arc<Caller>,
+    room: Arc<Room>,
 }
 
 impl http_body::Body for Received {
@@ -218,11 +254,7 @@ impl http_body::Body for Received {
         };
         let Ok(data) = frame.into_data() else { return Poll::Ready(None) };
         self.bytes += data.len();
-        match self.of.blocks(self.bytes.div_ceil(BLOCK) - self.blocks.len()) {
-            Ok(more) => self.blocks.extend(more),
-            Err(full) => return Poll::Ready(Some(Err(full))),
-        }
-        Poll::Ready(Some(Ok(Frame::data(data))))
+        Poll::Ready(Some(self.room.set(self.bytes).map(|()| Frame::data(data))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -281,6 +313,7 @@ impl http_body::Body for Sent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt as _;
     use std::net::{Ipv4Addr, SocketAddr};
     use streams_kubernetes::metrics::Metrics;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -367,6 +400,10 @@ mod tests {
         })
     }
 
+    fn room(caller: &Arc<Caller>) -> Arc<Room> {
+        Arc::new(Room { of: Arc::clone(caller), blocks: Mutex::default() })
+    }
+
     /// All at once, in parts.
     struct Parts(Vec<Vec<u8>>);
 
@@ -412,8 +449,7 @@ mod tests {
         let request = |parts: Vec<usize>| Received {
             body: Body::new(Parts(parts.iter().map(|bytes| vec![7; *bytes]).collect())),
             bytes: 0,
-            blocks: Vec::new(),
-            of: Arc::clone(&caller),
+            room: room(&caller),
         };
         let mut first = request(vec![1, BLOCK - 1, 1]);
         for taken in [1, 1, 2] {
@@ -425,6 +461,34 @@ mod tests {
         assert_eq!(next(&mut second).await.unwrap_err(), Code::ResourceExhausted);
         drop((first, second));
         assert_eq!(caller.blocks.taken(), 0);
+    }
+
+    /// What has arrived of a message is gone once that is decoded, and the message is there instead.
+    #[tokio::test]
+    async fn a_message_is_counted_as_long_as_its_call_lasts() {
+        // A quarter of it.
+        let caller = caller(100, 40);
+        let routes = Routes::from(axum::Router::new().fallback(|request: axum::extract::Request| async move {
+            let (head, body) = request.into_parts();
+            axum::body::to_bytes(body, usize::MAX).await.unwrap();
+            let status = count(&head.extensions, 2 * BLOCK).err();
+            drop(head);
+            // Somebody waits with the message.
+            tokio::task::yield_now().await;
+            status.map(Status::into_http::<axum::body::Body>).unwrap_or_default()
+        }));
+        let ask = || {
+            let request = Request::post("/any").body(Body::new(Parts(vec![vec![7; BLOCK + 1]]))).unwrap();
+            Box::pin(answer(routes.clone(), Arc::clone(&caller), request))
+        };
+        let mut first = ask();
+        assert!((&mut first).now_or_never().is_none());
+        assert_eq!(caller.blocks.taken(), 2 * COPIES);
+        let refused = Status::from_header_map(ask().await.unwrap().headers()).unwrap();
+        assert_eq!((refused.code(), caller.blocks.taken()), (Code::ResourceExhausted, 2 * COPIES));
+        assert!(Status::from_header_map(first.await.unwrap().headers()).is_none());
+        assert_eq!(caller.blocks.taken(), 0);
+        assert!(Status::from_header_map(ask().await.unwrap().headers()).is_none());
     }
 
     #[tokio::test]
@@ -439,7 +503,7 @@ mod tests {
             }
         }
         let body = Body::new(Trailers(Some(head(400, 1))));
-        let mut request = Received { body, bytes: 0, blocks: Vec::new(), of: caller(100, 12) };
+        let mut request = Received { body, bytes: 0, room: room(&caller(100, 12)) };
         let read = std::future::poll_fn(|context| http_body::Body::poll_frame(Pin::new(&mut request), context));
         assert!(read.await.is_none());
     }

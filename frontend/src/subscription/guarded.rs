@@ -1,21 +1,60 @@
 //! Which rights the methods of the subscription API take (rule elasticity-29): those that `kubectl get` and `kubectl
-//! patch --subresource=status` take.
+//! patch --subresource=status` take; and what its requests take in memory.
 //!
 //! Knows: which objects a call is about. Must not know: how it is known who calls.
 
 use super::SubscriptionApi;
 use crate::grpc::access::guarded::{Guarded, of_all};
 use crate::grpc::access::reviewer::Right;
+use crate::grpc::message::{RequestMessage, of_list, without_lists};
+use prost::Message as _;
 use std::future::{Ready, ready};
 use streams_api::{Export, Import};
 use streams_kubernetes::cluster::Cluster;
 use streams_proto::subscription::v1::subscription_service_server::SubscriptionService;
+use streams_proto::subscription::v1::update_export_request::Change as OfExport;
+use streams_proto::subscription::v1::update_import_request::Change as OfImport;
 use streams_proto::subscription::v1::{
-    GetExportRequest, GetExportResponse, GetImportRequest, GetImportResponse, ListExportsRequest, ListExportsResponse,
-    ListImportsRequest, ListImportsResponse, UpdateExportRequest, UpdateExportResponse, UpdateImportRequest,
-    UpdateImportResponse,
+    EditProperties, GetExportRequest, GetExportResponse, GetImportRequest, GetImportResponse, ListExportsRequest,
+    ListExportsResponse, ListImportsRequest, ListImportsResponse, Property, UpdateExportRequest, UpdateExportResponse,
+    UpdateImportRequest, UpdateImportResponse,
 };
 use tonic::{Request, Response, Status};
+
+impl RequestMessage for UpdateExportRequest {
+    fn in_memory(&self) -> usize {
+        let of_lists = match &self.change {
+            None | Some(OfExport::Reset(_)) => 0,
+            Some(OfExport::Set(set)) => of_properties(&set.properties),
+            Some(OfExport::Edit(EditProperties { add, replace, remove })) => {
+                of_properties(add) + of_properties(replace) + of_list(remove, 1)
+            }
+        };
+        self.encoded_len() + of_lists
+    }
+}
+
+impl RequestMessage for UpdateImportRequest {
+    fn in_memory(&self) -> usize {
+        let of_lists = match &self.change {
+            None | Some(OfImport::Reset(_) | OfImport::Edit(_)) => 0,
+            Some(OfImport::Set(set)) => of_list(&set.named_streams, 4),
+        };
+        self.encoded_len() + of_lists
+    }
+}
+
+/// Bytes that properties take in memory beside their texts.
+fn of_properties(properties: &Vec<Property>) -> usize {
+    of_list(properties, 2) + properties.iter().map(|property| of_list(&property.values, 1)).sum::<usize>()
+}
+
+without_lists! {
+    GetExportRequest: "namespace",
+    ListExportsRequest: "namespace",
+    GetImportRequest: "namespace",
+    ListImportsRequest: "namespace",
+}
 
 /// The object that a call names, whether it is there or not.
 fn one<S>(name: &str) -> impl FnOnce(&S) -> Ready<Result<Vec<String>, Status>> + use<S> {

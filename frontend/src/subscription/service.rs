@@ -203,8 +203,11 @@ pub(super) fn check_namespace(field: &str, value: &str) -> Result<(), Status> {
     object_names::check_namespace(value).map_err(|why| errors::invalid_request(field, why))
 }
 
-/// The span of a change.
+/// The span of a change. It outlives the call, and is there before the request is looked at: it has no text that is no
+/// name.
 fn span(caller: &MetadataMap, method: &'static str, namespace: &str, name: &str) -> Span {
+    let namespace = Some(namespace).filter(|name| object_names::check_namespace(name).is_ok());
+    let name = Some(name).filter(|name| object_names::check_object(name).is_ok());
     let span = tracing::info_span!(
         "update",
         otel.kind = "server",

@@ -40,9 +40,9 @@ pub(super) fn access_denied(domain: &str, subject: &Subject, right: &Right) -> S
     status(Code::PermissionDenied, &message, details(domain, "ACCESS_DENIED", &metadata))
 }
 
-/// A request without a namespace: there is nothing that somebody could have a right to.
-pub(super) fn no_namespace(domain: &str) -> Status {
-    let (field, message) = ("namespace", "a name is needed");
+/// A request without a namespace in this field: there is nothing that somebody could have a right to.
+pub(super) fn no_namespace(domain: &str, field: &str) -> Status {
+    let message = "a name is needed";
     let mut details = details(domain, "INVALID_REQUEST", &[]);
     details.add_bad_request_violation(field, message);
     status(Code::InvalidArgument, &format!("{field}: {message}"), details)

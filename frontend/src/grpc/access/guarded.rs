@@ -2,7 +2,8 @@
 
 use super::reviewer::{Right, Subject};
 use super::{Access, Patience, Reviews, errors, token};
-use crate::grpc::deadline;
+use crate::grpc::message::RequestMessage;
+use crate::grpc::{deadline, transport};
 use std::future::{Ready, ready};
 use std::sync::Arc;
 use tonic::{Request, Status};
@@ -31,11 +32,12 @@ impl<S: Sync> Guarded<S> {
     /// The service, for a call whose caller has this right: for all objects of the namespace, or for each of those that
     /// the call is about, whose names `named` finds; it finds none if not all of them are there.
     ///
-    /// All that has to be found out for it together takes no longer than the call may wait.
+    /// All that has to be found out for it together takes no longer than the call may wait. The message is counted
+    /// before.
     ///
     /// # Errors
-    /// The caller has not, or that is not known now.
-    pub(crate) async fn admit<'a, T: Sync, F>(
+    /// The caller has not, or that is not known now; or there is no room for the message.
+    pub(crate) async fn admit<'a, T: RequestMessage, F>(
         &'a self,
         call: &Request<T>,
         right: Right,
@@ -44,10 +46,11 @@ impl<S: Sync> Guarded<S> {
     where
         F: Future<Output = Result<Vec<String>, Status>> + Send,
     {
+        transport::count(call.extensions(), call.get_ref().in_memory())?;
         let Access::Reviewed(reviews) = &self.access else { return Ok(&self.service) };
         // Without one, rights would be those in the whole cluster.
         if right.namespace.is_empty() || right.namespace.len() > NAME_MAX {
-            return Err(errors::no_namespace(self.domain));
+            return Err(errors::no_namespace(self.domain, T::NAMESPACE));
         }
         let unknown = || errors::unauthenticated(self.domain, token::Unusable::Missing, reviews.reviewer.audiences());
         let subject = call.extensions().get::<Arc<Subject>>().ok_or_else(unknown)?;

@@ -1,7 +1,10 @@
-//! Goes around a service: what a call says is decoded only if it is known who calls.
+//! Goes around a service: what a call says is decoded only if it is known who calls, and all of it is there.
 //!
 //! While that is being found out, the bytes of the request are taken from the connection. There nobody would count
 //! them, and they would be in front of the caller's other calls.
+//!
+//! Decoded, a message may take many times what it had as bytes. Since nothing has to be waited for any more, it is
+//! counted before anything else is done ([`Guarded`](super::guarded::Guarded)).
 
 use super::Access;
 use crate::grpc::transport::REQUEST_MAX;
@@ -20,6 +23,9 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tower::Service;
+
+/// Bytes of the longest body: a message, behind what gRPC says of it.
+const LONGEST: usize = REQUEST_MAX + 5;
 
 /// A service whose callers are known; its calls carry their [`Subject`](super::reviewer::Subject).
 #[derive(Clone)]
@@ -54,28 +60,31 @@ where
         self.service.poll_ready(context)
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
         // The one that was asked whether it is ready.
         let waiting = self.service.clone();
         let mut service = std::mem::replace(&mut self.service, waiting);
         let (access, domain) = (self.access.clone(), self.domain);
         Box::pin(async move {
+            let (mut parts, body) = request.into_parts();
+            let mut body = ReadAhead::of(body);
             if let Access::Reviewed(reviews) = access {
-                let (parts, body) = request.into_parts();
-                let mut body = ReadAhead::of(body);
                 let subject = tokio::select! {
                     biased;
                     subject = reviews.subject(&parts.headers, &parts.extensions, domain) => subject,
-                    broken = body.read() => Err(broken),
+                    broken = body.read_meanwhile() => Err(broken),
                 };
-                request = Request::from_parts(parts, Body::new(body));
                 match subject {
-                    Ok(subject) => request.extensions_mut().insert(subject),
+                    Ok(subject) => parts.extensions.insert(subject),
                     Err(status) => return Ok(status.into_http::<axum::body::Body>()),
                 };
             }
+            if let Err(status) = body.read_all().await {
+                return Ok(status.into_http::<axum::body::Body>());
+            }
             // Nothing behind has use for it.
-            request.headers_mut().remove(AUTHORIZATION);
+            parts.headers.remove(AUTHORIZATION);
+            let request = Request::from_parts(parts, Body::new(body));
             service.call(request).await.map(IntoResponse::into_response)
         })
     }
@@ -94,19 +103,42 @@ impl ReadAhead {
         Self { parts: VecDeque::new(), bytes: 0, is_over: body.is_end_stream(), rest: body }
     }
 
-    /// Reads what comes, and no more than what is too long for a request. It never ends unless that fails; then why.
-    async fn read(&mut self) -> Status {
-        while self.bytes <= REQUEST_MAX {
+    /// Reads what comes, and no more than what is too long for a request.
+    ///
+    /// # Errors
+    /// It does not come.
+    async fn read(&mut self) -> Result<(), Status> {
+        while self.bytes <= LONGEST {
             match poll_fn(|context| self.poll_rest(context)).await {
                 Some(Ok(part)) => {
                     self.bytes += part.len();
                     self.parts.push_back(part);
                 }
-                Some(Err(why)) => return why,
+                Some(Err(why)) => return Err(why),
                 None => break,
             }
         }
-        std::future::pending().await
+        Ok(())
+    }
+
+    /// The same as long as something else is waited for. It never ends unless that fails; then why.
+    async fn read_meanwhile(&mut self) -> Status {
+        match self.read().await {
+            Ok(()) => std::future::pending().await,
+            Err(why) => why,
+        }
+    }
+
+    /// Reads the rest.
+    ///
+    /// # Errors
+    /// It does not come, or is too long.
+    async fn read_all(&mut self) -> Result<(), Status> {
+        self.read().await?;
+        if self.bytes > LONGEST {
+            return Err(Status::out_of_range(format!("the request is longer than {REQUEST_MAX} bytes")));
+        }
+        Ok(())
     }
 
     /// The next part from the connection. Whatever else there may be of a request is not for services.

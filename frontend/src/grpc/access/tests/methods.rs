@@ -1,13 +1,17 @@
 //! No method of any service is carried out for whoever has no token, or no right: all that the contract has are tried.
 
-use super::{Fake, reason};
+use super::{Fake, How, reason};
+use crate::call_figures::ServedCalls;
 use crate::elasticity::tests::a_service;
 use crate::grpc::access::Access;
 use crate::grpc::access::guarded::Guarded;
 use crate::grpc::access::reviewer::Subject;
 use crate::grpc::server::{self, Services};
+use crate::grpc::transport::{self, Bounds, REQUEST_MAX};
 use crate::subscription::tests::an_api;
 use axum::body::Body as AnyBody;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use prost::Message as _;
@@ -17,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
+use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService;
 use streams_proto::elasticity::v1::resize_request::DesiredWidth;
 use streams_proto::elasticity::v1::{
@@ -27,6 +32,7 @@ use streams_proto::{DESCRIPTOR_SET, elasticity, subscription};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
+use tonic::codec::CompressionEncoding;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
@@ -199,10 +205,45 @@ async fn health_and_reflection_are_for_everybody() {
     let request = ServerReflectionRequest::default();
     let asked = tokio_stream::iter([request]);
     ServerReflectionClient::new(channel.clone()).server_reflection_info(asked).await.unwrap();
-    let mut client = elasticity::v1::elasticity_service_client::ElasticityServiceClient::new(channel);
+    let mut client = ElasticityServiceClient::new(channel);
     let region = GetRegionRequest { namespace: "n".to_owned(), ..GetRegionRequest::default() };
     assert_eq!(client.get_region(region).await.unwrap_err().code(), Code::Unauthenticated);
     assert!(fake.asked().is_empty());
+}
+
+/// Some bytes are enough for a message of a MiB, and for lists that take many times that.
+#[tokio::test]
+async fn a_request_is_counted_as_it_is_in_memory_while_its_call_waits() {
+    let fake = Fake::new(&[]);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // An address has 8 MiB.
+    let (routes, bounds) = (services(&fake.access()).routes, Bounds { blocks: 2_048, ..Bounds::default() });
+    tokio::spawn(transport::serve(listener, routes, bounds, ServedCalls::default(), std::future::pending()));
+    let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+    let client = ElasticityServiceClient::new(channel).send_compressed(CompressionEncoding::Gzip);
+    let resize = |request: &ResizeRequest| {
+        let mut call = Request::new(request.clone());
+        call.metadata_mut().insert("authorization", "Bearer me".parse().unwrap());
+        let mut client = client.clone();
+        async move { client.resize(call).await.unwrap_err().code() }
+    };
+    let long = |namespace: &str| {
+        let job = "a".repeat(REQUEST_MAX - 100);
+        ResizeRequest { namespace: namespace.to_owned(), job, ..ResizeRequest::default() }
+    };
+    // It is known then who calls.
+    assert_eq!(resize(&long("n")).await, Code::PermissionDenied);
+    fake.how.send_replace(How::NotAtAll);
+    let mut calls: FuturesUnordered<_> = (0..3).map(|_| resize(&long("m"))).collect();
+    assert_eq!(calls.next().await, Some(Code::ResourceExhausted));
+    fake.how.send_replace(How::AtOnce);
+    assert_eq!(calls.collect::<Vec<_>>().await, [Code::PermissionDenied; 2]);
+    assert_eq!(resize(&long("m")).await, Code::PermissionDenied);
+    let many = ResizeRequest { regions: vec![DesiredWidth::default(); 100_000], ..long("m") };
+    let many = ResizeRequest { job: String::new(), ..many };
+    assert!(many.encoded_len() < REQUEST_MAX / 4);
+    assert_eq!(resize(&many).await, Code::ResourceExhausted);
 }
 
 /// The job `flow` has the regions R0, R1 and R2, which are the objects flow-0, flow-1 and flow-2, and a request for R0,
