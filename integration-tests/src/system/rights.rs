@@ -17,6 +17,7 @@ use streams_control_plane::ControlPlane;
 
 /// What the project deploys.
 const NAMESPACE: &str = include_str!("../../../deploy/base/namespace.yaml");
+const ACCOUNTS: &str = include_str!("../../../deploy/base/service-accounts.yaml");
 const MANIFEST: &str = include_str!("../../../deploy/base/rbac.yaml");
 /// Where the manifests put what names no namespace.
 const SYSTEM: &str = "streams-system";
@@ -37,14 +38,15 @@ pub struct FrontendRights {
 }
 
 impl FrontendRights {
-    /// Applies the manifest, and makes a kubeconfig for the service account of the frontend.
+    /// Applies the manifest and what it is about, and makes a kubeconfig for the service account of the frontend.
     ///
     /// # Errors
     /// When the API server refuses something, or an object of the manifest has a kind that is not known here.
     pub async fn give(control_plane: &ControlPlane) -> Result<Self> {
         let client = control_plane.client().await?;
         let manifest = objects(MANIFEST)?;
-        for object in objects(NAMESPACE)?.iter().chain(&manifest) {
+        let subjects = [objects(NAMESPACE)?, objects(ACCOUNTS)?].concat();
+        for object in subjects.iter().chain(&manifest) {
             apply(&client, object, SYSTEM).await?;
         }
         let kubeconfig = control_plane.service_account_kubeconfig(SYSTEM, FRONTEND).await?;

@@ -137,6 +137,25 @@ async fn each_overlay_makes_of_the_base_what_it_is_for() -> Result<()> {
     Ok(())
 }
 
+/// A node that no replica may run on, such as that of a control plane, has none. If it counted, no other could have more
+/// than one, and a roll-out, which starts pods before it ends others, would wait for ever.
+#[tokio::test]
+async fn replicas_that_have_to_be_apart_wait_for_no_node_that_takes_none() -> Result<()> {
+    let objects = built("overlays/high-availability").await?;
+    for name in ["streams-frontend", "fusion-service"] {
+        let constraints = deployment(&objects, name)?.pointer("/spec/template/spec/topologySpreadConstraints");
+        let constraints = constraints.and_then(Value::as_array).with_context(|| format!("{name} is not spread"))?;
+        let strict: Vec<&Value> =
+            constraints.iter().filter(|constraint| constraint["whenUnsatisfiable"] == "DoNotSchedule").collect();
+        ensure!(strict.len() == 1, "{name}: {constraints:?}");
+        for constraint in strict {
+            ensure!(constraint["nodeTaintsPolicy"] == "Honor", "{name}: {constraint}");
+            ensure!(constraint["matchLabelKeys"] == json!(["pod-template-hash"]), "{name}: {constraint}");
+        }
+    }
+    Ok(())
+}
+
 #[tokio::test]
 #[ignore = "builds Helm, which takes minutes: see the head of the file"]
 async fn with_default_values_the_chart_makes_what_the_base_has() -> Result<()> {
@@ -190,7 +209,7 @@ async fn whatever_the_values_the_api_server_takes_the_objects() -> Result<()> {
                 {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"},
             ],
             "priorityClassName": "system-cluster-critical",
-            "podDisruptionBudget": {"minAvailable": "50%"},
+            "podDisruptionBudget": {"maxUnavailable": "50%"},
         },
         "fusionService": {"options": {"workers": null}, "podDisruptionBudget": {"enabled": false}},
         "networkPolicies": {"metrics": [{"namespaceSelector": {}}]},
@@ -242,11 +261,64 @@ async fn values_that_there_are_not_are_refused() -> Result<()> {
         (json!({"frontend": {"options": {"namespace": "a"}}}), "namespace"),
         (json!({"fusionService": {"options": {"worker": 1}}}), "worker"),
         (json!({"crds": {"keep": "yes"}}), "keep"),
-        (json!({"frontend": {"podDisruptionBudget": {"minAvailable": "some"}}}), "minAvailable"),
+        (json!({"frontend": {"podDisruptionBudget": {"maxUnavailable": "some"}}}), "maxUnavailable"),
+        // A policy without labels would let in everybody.
+        (json!({"networkPolicies": {"callers": {"streams.ibm.com/elasticity": null}}}), "callers"),
+        (json!({"networkPolicies": {"callers": null}}), "callers"),
     ] {
         let error = rendered(SYSTEM, &values).await.err().with_context(|| format!("{values} is taken"))?;
         ensure!(format!("{error:#}").contains(word), "{values}: {error:#}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "builds Helm, which takes minutes: see the head of the file"]
+async fn names_that_look_like_numbers_are_names() -> Result<()> {
+    let values = json!({
+        "watchNamespaces": ["456"],
+        "tls": {"enabled": true, "fusionService": {"secretName": "1"}, "frontend": {"secretName": "2"}},
+        "frontend": {"bundles": {"claim": "3"}, "bundleStore": {"claim": "4"}, "priorityClassName": "5"},
+        "monitoring": {"podMonitor": {"enabled": true}, "prometheusRule": {"enabled": true}},
+    });
+    let objects = rendered("123", &values).await?;
+    // An object whose namespace is no text is among those that have none.
+    let of_cluster = ["CustomResourceDefinition/", "ClusterRole/", "ClusterRoleBinding/"];
+    let lost = objects.keys().filter(|key| key.contains("//") && !of_cluster.iter().any(|kind| key.starts_with(kind)));
+    let lost: Vec<&String> = lost.collect();
+    ensure!(lost.is_empty(), "{lost:?}");
+    let binding = &objects["RoleBinding/456/streams-frontend"];
+    ensure!(binding["subjects"][0]["namespace"] == "123", "{binding:#}");
+    for (name, priority, expected) in
+        [("streams-frontend", json!("5"), &["3", "4", "2"][..]), ("fusion-service", Value::Null, &["1"][..])]
+    {
+        let pod = &objects[&format!("Deployment/123/{name}")]["spec"]["template"]["spec"];
+        ensure!(pod["priorityClassName"] == priority, "{pod:#}");
+        let volumes = pod["volumes"].as_array().context("no volumes")?.iter();
+        let names = volumes.filter_map(|volume| {
+            let claim = volume.pointer("/persistentVolumeClaim/claimName");
+            claim.or_else(|| volume.pointer("/secret/secretName"))
+        });
+        ensure!(names.eq(expected), "{pod:#}");
+    }
+    Ok(())
+}
+
+/// Maps are merged with the defaults, so what these have goes by `null`, and so may be all of a map.
+#[tokio::test]
+#[ignore = "builds Helm, which takes minutes: see the head of the file"]
+async fn what_maps_have_by_default_can_be_taken_away() -> Result<()> {
+    let values = json!({
+        "networkPolicies": {"callers": {"streams.ibm.com/elasticity": null, "team": "streams"}},
+        "podSecurityContext": null,
+        "frontend": {"options": null, "bundleStore": {"claim": "store"}},
+    });
+    let objects = rendered(SYSTEM, &values).await?;
+    let policy = &objects[&format!("NetworkPolicy/{SYSTEM}/streams-frontend")];
+    let callers = &policy["spec"]["ingress"][0]["from"][0]["namespaceSelector"]["matchLabels"];
+    ensure!(*callers == json!({"team": "streams"}), "{policy:#}");
+    let context = &deployment(&objects, "streams-frontend")?["spec"]["template"]["spec"]["securityContext"];
+    ensure!(*context == json!({"fsGroup": 65_532}), "{context}");
     Ok(())
 }
 
@@ -286,6 +358,12 @@ async fn a_release_is_installed_updated_and_removed() -> Result<()> {
     ensure!(short_name()? == r#"["stpr"]"#, "{}", short_name()?);
     let replicas = ["get", "deployment/streams-frontend", "-n", SYSTEM, "-o", "jsonpath={.status.readyReplicas}"];
     ensure!(kubectl(&replicas)? == "3");
+
+    // To an earlier chart without its definitions: those that there are stay, and the next upgrade has them again.
+    helm(&["upgrade", RELEASE, older, "--set", "crds.enabled=false", "--wait", "--timeout", "3m"])?;
+    ensure!(short_name()? == r#"["stpr"]"#, "{}", short_name()?);
+    ensure!(kubectl(&["get", "streamsjobs", "-A", "-o", "name"])?.lines().count() == 1);
+    helm(&["upgrade", RELEASE, CHART, "--set", "frontend.replicas=2", "--wait", "--timeout", "3m"])?;
 
     helm(&["uninstall", RELEASE, "--wait"])?;
     ensure!(kubectl(&["get", "deployments", "-n", SYSTEM, "-o", "name"])?.is_empty());

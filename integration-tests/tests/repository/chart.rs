@@ -90,7 +90,7 @@ fn what_the_base_says_the_chart_says_too() {
         r"^namespace: streams-system$|^name: streams-frontend(-cluster|-reviews|-bundle-secrets|-transport-secrets)?$",
         r"|^name: streams-(edit|view)$|^metadata: \{name: ",
         // Images, and what is made of values.
-        r"|^image: |^replicas: 2$|^minAvailable: 1$|^terminationGracePeriodSeconds: |^sizeLimit: |^value: json$",
+        r"|^image: |^replicas: 2$|^maxUnavailable: 1$|^terminationGracePeriodSeconds: |^sizeLimit: |^value: json$",
         r"|^- name: (bundles|served-bundles)$|^name: streams-bundles$|^labelSelector:$|^- --",
         r"|^streams.ibm.com/elasticity: allowed$",
     ))
@@ -102,7 +102,8 @@ fn what_the_base_says_the_chart_says_too() {
         .chain(lines(&helpers))
         .collect();
     let mut problems = Vec::new();
-    for name in ["frontend.yaml", "fusion-service.yaml", "network-policies.yaml", "rbac.yaml"] {
+    let names = ["frontend.yaml", "fusion-service.yaml", "network-policies.yaml", "rbac.yaml", "service-accounts.yaml"];
+    for name in names {
         let base = file(&format!("deploy/base/{name}"));
         let missing = lines(&base.text).filter(|line| !of_chart.contains(line) && !said_otherwise.is_match(line));
         problems.extend(missing.map(|line| format!("{}: {line}", base.path)));

@@ -94,6 +94,28 @@ fn a_kustomization_lists_all_that_is_in_its_folder() {
     assert_none("kustomizations", problems);
 }
 
+/// The file can be applied by somebody else than the accounts, which are part of every release of the chart.
+#[test]
+fn rights_stand_alone() {
+    for manifest in manifests(file("deploy/base/rbac.yaml")) {
+        assert_eq!(manifest["apiVersion"], "rbac.authorization.k8s.io/v1", "{}", manifest["kind"]);
+    }
+}
+
+/// A replica that has to stay may be the only one, and then its node could not be drained.
+#[test]
+fn budgets_let_a_single_replica_go() {
+    let of_base = ["frontend", "fusion-service"].map(|name| manifests(file(&format!("deploy/base/{name}.yaml"))));
+    let budgets = of_base.iter().flatten().filter(|manifest| manifest["kind"] == "PodDisruptionBudget");
+    let budgets: Vec<&Value> = budgets.map(|budget| &budget["spec"]).collect();
+    assert_eq!(budgets.len(), 2);
+    for budget in budgets {
+        assert_eq!((&budget["maxUnavailable"], &budget["minAvailable"]), (&1.into(), &Value::Null));
+    }
+    let others = read().iter().filter(|file| file.path.starts_with("deploy/") && file.text.contains("minAvailable"));
+    assert_none("budgets of another kind", others.map(|file| file.path.clone()).collect());
+}
+
 #[test]
 fn documents_name_what_the_manifests_have() {
     let (objects, images) = (objects(), images());

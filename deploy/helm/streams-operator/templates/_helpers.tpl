@@ -67,7 +67,7 @@ affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end }}
 
@@ -92,11 +92,11 @@ apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
   name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels:
     {{- include "streams-operator.labels" .root | nindent 4 }}
 spec:
-  minAvailable: {{ .values.podDisruptionBudget.minAvailable }}
+  maxUnavailable: {{ .values.podDisruptionBudget.maxUnavailable }}
   selector:
     matchLabels:
       app.kubernetes.io/name: {{ .name }}
