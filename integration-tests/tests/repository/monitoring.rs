@@ -256,6 +256,63 @@ fn alerts_are_about_figures_that_there_are_and_are_explained() {
     assert_none("alerts", problems);
 }
 
+/// Why the alert of an expression would end, begin anew or tell something else only because another replica leads.
+///
+/// A figure that goes up and down is of one replica, unless it is put together at once. Of a region only the one that
+/// leads has figures, and those of the next one are read some time after the last ones of that before. `absent` is 1
+/// where there is nothing, which is no figure that a description could tell.
+fn unsteady(expression: &str) -> Vec<String> {
+    static FIGURE: LazyLock<Regex> = LazyLock::new(|| {
+        let around = r"(?:(?:by \([a-z_, ]*\) |absent)\()?(?:last_over_time\()?";
+        Regex::new(&format!(r"{around}\b(?:streams_frontend|fusion)_[a-z_]+")).unwrap()
+    });
+    let grows = ["_total", "_bucket", "_sum", "_count"];
+    let mut problems = Vec::new();
+    for found in FIGURE.find_iter(expression).map(|found| found.as_str()) {
+        if grows.iter().any(|ending| found.ends_with(ending)) {
+            continue;
+        }
+        if !found.starts_with("by (") && !found.starts_with("absent(") {
+            problems.push(format!("{found} is of one replica"));
+        }
+        if found.contains("_consistent_region_") && !found.contains("(last_over_time(") {
+            problems.push(format!("{found} is not there for a while"));
+        }
+    }
+    if expression.matches("absent(").count() > expression.matches("0 * absent(").count() {
+        problems.push("absent is 1".to_owned());
+    }
+    problems
+}
+
+#[test]
+fn alerts_go_on_when_another_replica_leads() {
+    let mut problems = Vec::new();
+    for alert in alerts() {
+        let wrong = unsteady(alert["expr"].as_str().unwrap());
+        problems.extend(wrong.into_iter().map(|problem| format!("{}: {problem}", alert["alert"])));
+    }
+    assert_none("alerts", problems);
+}
+
+#[test]
+fn what_is_unsteady() {
+    let table = [
+        ("max by (class) (fusion_queue_depth) == 5", ""),
+        ("sum by (class) (rate(fusion_refused_calls_total[5m])) > 0", ""),
+        ("(sum by (pod) (fusion_queue_depth) or 0 * absent(fusion_queue_depth)) != 1", ""),
+        ("fusion_queue_depth == 5", "fusion_queue_depth is of one replica"),
+        ("sum(rate(fusion_defects_total[5m])) > fusion_queue_depth", "fusion_queue_depth is of one replica"),
+        ("sum by (pod) (fusion_queue_depth) != 1 or absent(fusion_queue_depth)", "absent is 1"),
+        ("max by (namespace) (last_over_time(streams_frontend_consistent_region_state[5m])) == 5", ""),
+        ("max by (pod) (streams_frontend_consistent_region_state) == 5", "state is not there for a while"),
+    ];
+    for (expression, expected) in table {
+        let problems = unsteady(expression).join("\n");
+        assert!(problems.contains(expected) && problems.is_empty() == expected.is_empty(), "{expression}: {problems}");
+    }
+}
+
 #[test]
 fn the_rule_of_the_component_has_the_alerts() {
     let groups = file(ALERTS).text.split_once("\ngroups:\n").unwrap().1;

@@ -3,7 +3,7 @@
 //! The HPA is run as well (`autoscaler` of the integration tests). KEDA is not: its ScaledObject is checked against the
 //! fields that its definition has (keda.sh/v1alpha1), those that this project has no use for left out.
 
-use crate::files::read;
+use crate::deployment::{file, manifests};
 use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscaler, HorizontalPodAutoscalerBehavior};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde::Deserialize;
@@ -14,8 +14,7 @@ use streams_api::names;
 
 /// The first manifest in a file.
 fn manifest(path: &str) -> Value {
-    let file = read().iter().find(|file| file.path == path).unwrap();
-    serde_saphyr::from_str(file.text.split("\n---\n").next().unwrap()).unwrap()
+    manifests(file(path)).remove(0)
 }
 
 fn sample(name: &str) -> Value {
@@ -193,4 +192,21 @@ fn a_closed_namespace_with_the_policy_lets_pes_work() {
         {"to": [{"podSelector": {}}], "ports": [tcp(&json!(6_379))]},
     ]);
     assert_eq!(policy["spec"]["egress"], egress);
+}
+
+/// Where all pods of the namespace are closed, too: the policy for PEs lets these out, and somebody has to let them in.
+#[test]
+fn pes_reach_the_redis_servers_in_a_closed_namespace() {
+    let of_sample = manifests(file("deploy/samples/redis-checkpoints.yaml"));
+    let of_kind = |kind: &str| of_sample.iter().find(|manifest| manifest["kind"] == kind).unwrap();
+    let (policy, servers) = (of_kind("NetworkPolicy"), &of_kind("StatefulSet")["spec"]);
+    assert_eq!(&serde_json::to_value(parse::<NetworkPolicy>(policy).unwrap()).unwrap(), policy);
+    let port = &servers["template"]["spec"]["containers"][0]["ports"][0]["containerPort"];
+    let pes = json!({"podSelector": {"matchLabels": {(names::LABEL_APP): names::APP}}});
+    let expected = json!({
+        "podSelector": servers["selector"],
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [pes], "ports": [{"protocol": "TCP", "port": port}]}],
+    });
+    assert_eq!(policy["spec"], expected);
 }
