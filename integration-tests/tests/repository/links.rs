@@ -1,7 +1,7 @@
 //! Links between documents lead somewhere.
 
-use crate::files::{assert_none, read, root};
-use crate::markdown::{Link, anchors, links};
+use crate::files::{assert_none, line_at, read, root};
+use crate::markdown::{Link, anchors, headings, links};
 use regex::Regex;
 use std::path::{Component, Path, PathBuf};
 use std::sync::LazyLock;
@@ -63,6 +63,25 @@ fn links_between_documents_lead_somewhere() {
     }
     assert!(count > 100, "only {count} links");
     assert_none("links that lead nowhere", problems);
+}
+
+/// As comments name it, which cannot have links: (deploy/README.md, "Helm").
+#[test]
+fn comments_name_headings_that_there_are() {
+    let place = Regex::new(r#"\b([A-Za-z/-]+\.md), "([^"]+)""#).unwrap();
+    let (mut problems, mut count) = (Vec::new(), 0);
+    for file in read().iter().filter(|file| file.ending() == "yaml") {
+        for found in place.captures_iter(&file.text) {
+            count += 1;
+            let text = std::fs::read_to_string(root().join(&found[1])).unwrap_or_default();
+            if !headings(&text).iter().any(|heading| heading.text == found[2]) {
+                let line = line_at(&file.text, found.get(0).unwrap().start());
+                problems.push(format!("{}: {}", file.place(line), &found[0]));
+            }
+        }
+    }
+    assert!(count > 5, "only {count} headings");
+    assert_none("headings that there are not", problems);
 }
 
 #[test]
