@@ -27,10 +27,12 @@ use crate::pe_api::{self, Callers, PeApi};
 use crate::service_endpoints;
 use crate::subscription::SubscriptionApi;
 use anyhow::{Context as _, anyhow};
+use futures::FutureExt as _;
 use kube::{Client, Config};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,6 +152,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let (stop, seen) = (asked_to_stop.clone(), mirrors.clone());
     let are_led_away = Arc::new(move || stop.is_cancelled() || seen.too_old().is_some());
     let pe_api = PeApi::new(own, shared, boards.clone(), callers, regions.clone(), are_led_away, &metrics);
+    tasks.background.spawn(pe_api.task_ended());
     let (served, stop) = (pe_api.clone(), asked_to_stop.clone());
     let figures = HttpRequests::among(&metrics);
     tasks.servers.spawn(async move {
@@ -333,7 +336,8 @@ async fn without_lease(metrics: &Metrics, work: impl Future<Output = anyhow::Res
     result
 }
 
-/// Does the work of the leader until it ends by itself, then releases the Lease.
+/// Does the work of the leader until it ends by itself, then releases the Lease: also if it has failed, so that nobody
+/// waits for its end.
 ///
 /// # Errors
 /// The work failed, or leadership was lost; then the work is dropped where it is.
@@ -348,9 +352,9 @@ async fn while_leading(leader: Leader, work: impl Future<Output = anyhow::Result
     let work = async {
         let result = work.await;
         release.cancel();
-        result
+        Ok::<_, anyhow::Error>(result)
     };
-    tokio::try_join!(hold, work).map(|((), ())| ())
+    tokio::try_join!(hold, work).and_then(|((), result)| result)
 }
 
 /// Whether all mirrors can be relied on, and which cannot (rule call-18).
@@ -418,15 +422,24 @@ fn report(result: anyhow::Result<()>) {
 
 /// The controllers; they end when they are asked to stop and what they are at is finished. No call that is under way
 /// takes longer than `finish`.
+///
+/// # Errors
+/// A part of them has panicked.
 async fn work(dependencies: Dependencies, stop: CancellationToken, finish: Duration) -> anyhow::Result<()> {
-    controllers::run(dependencies, stop, finish).await;
-    Ok(())
+    unless_panicked(controllers::run(dependencies, stop, finish)).await
+}
+
+/// Does the work of the controllers. What has panicked is told already, and nothing of it is used any more.
+///
+/// # Errors
+/// It has panicked.
+async fn unless_panicked(controllers: impl Future<Output = ()>) -> anyhow::Result<()> {
+    AssertUnwindSafe(controllers).catch_unwind().await.map_err(|_| anyhow!("the controllers have panicked"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::FutureExt as _;
     use http::{Method, Request, Response};
     use k8s_openapi::api::coordination::v1::Lease;
     use kube::client::Body;
@@ -520,11 +533,13 @@ mod tests {
         assert!(says(0));
     }
 
-    #[tokio::test]
-    async fn the_lease_is_given_up_when_a_mirror_panics() {
-        let lease = Arc::default();
-        let client = api_server_with_lease(&lease);
-        let holder = || lease.lock().unwrap().as_ref().and_then(|lease: &Lease| lease.spec.clone()?.holder_identity);
+    fn holder(lease: &Mutex<Option<Lease>>) -> Option<String> {
+        lease.lock().unwrap().as_ref().and_then(|lease| lease.spec.clone()?.holder_identity)
+    }
+
+    /// Who has got this Lease.
+    async fn leader(lease: &Arc<Mutex<Option<Lease>>>) -> Leader {
+        let client = api_server_with_lease(lease);
         let options = LeaseOptions {
             namespace: "n".to_owned(),
             name: "l".to_owned(),
@@ -535,12 +550,27 @@ mod tests {
         };
         let (stop, metrics) = (CancellationToken::new(), Metrics::new("test"));
         let leader = leadership::acquire(client, options, Term::default(), &metrics, &stop).await.unwrap();
-        assert_eq!(holder().as_deref(), Some("me"));
+        assert_eq!(holder(lease).as_deref(), Some("me"));
+        leader
+    }
+
+    #[tokio::test]
+    async fn the_lease_is_given_up_when_controllers_panic() {
+        let lease = Arc::default();
+        let work = unless_panicked(async { panic!("on purpose") });
+        let why = while_leading(leader(&lease).await, work).await.unwrap_err();
+        assert_eq!((why.to_string().as_str(), holder(&lease)), ("the controllers have panicked", None));
+    }
+
+    #[tokio::test]
+    async fn the_lease_is_given_up_when_a_mirror_panics() {
+        let (lease, stop) = (Arc::default(), CancellationToken::new());
+        let leader = leader(&lease).await;
         let mut tasks = Tasks::default();
         tasks.background.spawn(async { panic!("on purpose") });
         let work = stop.clone().cancelled_owned().map(Ok);
         let unasked = tasks.unasked_end_beside(while_leading(leader, work), &stop, PATIENCE).await.unwrap();
         assert!(unasked.is_some());
-        assert_eq!(holder(), None);
+        assert_eq!(holder(&lease), None);
     }
 }

@@ -162,7 +162,7 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let Dependencies { events, metrics, gate, fusion, bundles, jobs, pods, last_seen, .. } = dependencies;
     let mirrors = regions.mirrors.clone();
     let workers = usize::from(jobs.workers);
-    let cluster = ApiServer::new(client.clone(), events, gate);
+    let cluster = ApiServer::new(client.clone(), events, gate).while_leading(regions.term.clone());
     let known_launches = KnownLaunches::of(&mirrors.processing_elements, regions.term.clone());
     let processing_elements = processing_element::controller::PeController::new(
         cluster.clone(),

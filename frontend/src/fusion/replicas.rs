@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use streams_process::tls::Connector;
 use tokio::sync::{Notify, watch as latest};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::{self, Channel};
 use tower::service_fn;
@@ -56,8 +57,8 @@ pub(super) struct Replicas {
     told: Option<Endpoints>,
     tls: Option<Connector>,
     replicas: Mutex<BTreeMap<SocketAddr, Arc<Replica>>>,
-    /// Somebody resolves the names again and again.
-    is_followed: AtomicBool,
+    /// Resolves the names again and again.
+    following: Mutex<Option<JoinHandle<()>>>,
     /// The addresses may be out of date.
     doubt: Notify,
 }
@@ -198,7 +199,7 @@ impl Replicas {
             .map(|a| a.trim_start_matches("http://").trim_end_matches('/').to_owned())
             .filter(|a| !a.is_empty())
             .collect();
-        Self { names, told, tls, replicas: Mutex::default(), is_followed: AtomicBool::new(false), doubt: Notify::new() }
+        Self { names, told, tls, replicas: Mutex::default(), following: Mutex::default(), doubt: Notify::new() }
     }
 
     /// Chooses a replica for a call about this application, one that was not tried if possible.
@@ -244,15 +245,17 @@ impl Replicas {
         self.doubt.notify_one();
     }
 
-    /// Takes over what was told. Without it, resolves the names now if nobody has, and from now on again and again, as
+    /// Takes over what was told. Without it, resolves the names now if nobody does, and from now on again and again, as
     /// long as somebody uses the replicas.
     async fn follow(self: &Arc<Self>) -> Result<(), String> {
-        if self.take_over()? || self.is_followed.load(Ordering::Acquire) {
+        let goes_on = |following: &JoinHandle<()>| !following.is_finished();
+        if self.take_over()? || lock(&self.following).as_ref().is_some_and(goes_on) {
             return Ok(());
         }
         self.resolve().await?;
-        if !self.is_followed.swap(true, Ordering::AcqRel) {
-            tokio::spawn(keep_resolved(Arc::downgrade(self)));
+        let mut following = lock(&self.following);
+        if !following.as_ref().is_some_and(goes_on) {
+            *following = Some(tokio::spawn(keep_resolved(Arc::downgrade(self))));
         }
         Ok(())
     }
@@ -382,6 +385,20 @@ mod tests {
         spare.failed();
         drop(spare);
         assert!(replicas.spare(b"a", Lane::Resizes, &asked).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_are_followed_again_when_what_follows_them_has_ended() {
+        let (replicas, none) = (two(), BTreeSet::new());
+        let goes_on = || lock(&replicas.following).as_ref().is_some_and(|following| !following.is_finished());
+        ask(&replicas, &none).await;
+        assert!(goes_on());
+        lock(&replicas.following).as_ref().unwrap().abort();
+        while goes_on() {
+            tokio::task::yield_now().await;
+        }
+        ask(&replicas, &none).await;
+        assert!(goes_on());
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@
 
 use super::PeApi;
 use super::refusal::Refusal;
+use super::workers::Workers;
 use super::write::refusal_of;
 use crate::bundles::BundleError;
 use crate::bundles::repository::Pods;
@@ -22,6 +23,7 @@ use crate::owner::owner_of_child;
 use crate::status_changes::StatusChanges;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::HashMap;
+use std::future::Future;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,7 +35,6 @@ use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Outcome, Queue, Sharing};
 use streams_kubernetes::watch::Watch;
 use tokio::time::{Instant, timeout};
-use tokio_util::task::AbortOnDropHandle;
 
 /// Answers that are written at the same time, and those of one namespace.
 const AT_A_TIME: usize = 4;
@@ -52,7 +53,7 @@ pub(super) struct BundleWaits {
     known: Arc<Mutex<HashMap<Key, Known>>>,
     mirror: Watch<ProcessingElement>,
     queue: Queue<Key>,
-    _workers: Arc<AbortOnDropHandle<()>>,
+    workers: Workers,
 }
 
 /// What is known of a PE.
@@ -109,7 +110,7 @@ impl BundleWaits {
             let work = Arc::clone(&work);
             async move { work.write(&key).await }
         });
-        Self { known, mirror, queue, _workers: Arc::new(AbortOnDropHandle::new(tokio::spawn(workers))) }
+        Self { known, mirror, queue, workers: Workers::begin(workers) }
     }
 
     /// A pod of this launch of the PE was told that its bundle cannot be had, or was given it.
@@ -128,6 +129,11 @@ impl BundleWaits {
             }
         }
         self.queue.add(pe);
+    }
+
+    /// Waits until nothing is written any more.
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.workers.ended()
     }
 
     /// PEs of which something is known.

@@ -22,6 +22,7 @@
 //! | [`write`] | changes a status so that the next read sees it |
 //! | [`reports`] | what PEs tell of their connections, until it is written |
 //! | [`bundle_waits`] | which PEs have not got their bundles, until it is written |
+//! | [`workers`] | the tasks that write both, and whether they go on |
 //! | [`state`] | names of jobs, connectivity, widths |
 //! | [`endpoints`] | ports that operators open under a name |
 //! | [`endpoint_names`] | which PE has an endpoint of a name |
@@ -64,6 +65,7 @@ mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod unsettled;
+mod workers;
 mod write;
 
 use self::bundle_waits::BundleWaits;
@@ -84,6 +86,7 @@ use crate::status_changes::{Basis, StatusChanges, Turns};
 use axum::Router;
 use axum::response::Json;
 use axum::routing::get;
+use std::future::Future;
 use std::sync::Arc;
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::gate::Priority;
@@ -169,6 +172,18 @@ impl PeApi {
             captures,
             route_documents: RouteDocuments::default(),
             memory: arriving::memory(),
+        }
+    }
+
+    /// Waits until one of its tasks has ended, because it has panicked or nobody has the API any more. Whoever waits
+    /// does not have it.
+    pub(crate) fn task_ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (reports, bundle_waits) = (self.reports.ended(), self.bundle_waits.ended());
+        async move {
+            tokio::select! {
+                () = reports => {}
+                () = bundle_waits => {}
+            }
         }
     }
 

@@ -16,11 +16,13 @@
 //! are led to another replica: they may have told that one something else. Nothing is kept of PEs that are gone.
 
 use super::refusal::Refusal;
+use super::workers::Workers;
 use super::write::{WITHIN, refusal_of, too_long};
 use crate::owner::owner_of_child;
 use crate::status_changes::StatusChanges;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use streams_api::{ProcessingElement, ReportedConnectivity};
@@ -32,7 +34,6 @@ use streams_kubernetes::queue::{self, BackOff, Outcome, Queue, Sharing};
 use streams_kubernetes::watch::Watch;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
-use tokio_util::task::AbortOnDropHandle;
 
 /// Reports that are written at the same time, and those of one namespace. Other writes of PEs go on beside them.
 pub(super) const AT_A_TIME: usize = 6;
@@ -57,7 +58,7 @@ pub(crate) type LedAway = Arc<dyn Fn() -> bool + Send + Sync>;
 pub(super) struct Reports {
     inner: Arc<Mutex<Inner>>,
     queue: Queue<Key>,
-    _workers: Arc<AbortOnDropHandle<()>>,
+    workers: Workers,
 }
 
 #[derive(Default)]
@@ -128,7 +129,7 @@ impl Reports {
             let work = Arc::clone(&work);
             async move { work.write(&key).await }
         });
-        Self { inner, queue, _workers: Arc::new(AbortOnDropHandle::new(tokio::spawn(workers))) }
+        Self { inner, queue, workers: Workers::begin(workers) }
     }
 
     /// Waits until what the PE has told is stored and the mirror shows it, or the PE tells something else. Who stops
@@ -144,6 +145,11 @@ impl Reports {
             // The worker has ended, or does not come to it.
             Ok(Err(_)) | Err(_) => Err(too_long()),
         }
+    }
+
+    /// Waits until nothing is written any more.
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.workers.ended()
     }
 
     /// The report is the last word of the PE. Returns where the answer comes from; nothing, if a later pod of the PE

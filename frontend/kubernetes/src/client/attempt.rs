@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use tower::{BoxError, Layer, Service};
 use tracing::{Span, field};
 
-/// Largest answer that is read; lists are paged, an object has 1.5 MiB at most.
+/// Largest answer that is read: more than a page ([`PAGE`](super::PAGE)) of objects has that are as large as can be.
 const ANSWER_MAX: usize = 512 << 20;
 
 /// Makes [`Attempt`]s.

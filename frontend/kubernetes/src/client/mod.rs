@@ -58,6 +58,10 @@ fn is_tried_once() -> bool {
     TRIED_ONCE.try_with(|()| ()).is_ok()
 }
 
+/// Objects of a page of a list. An object has up to 1.5 MiB, and its author may make as many as etcd takes: a page of
+/// the largest is read within the time and the bytes that one call has (rule call-1).
+pub(crate) const PAGE: u32 = 100;
+
 /// Calls that wait for the connection pool.
 const BUFFERED_CALLS: usize = 1024;
 

@@ -3,10 +3,12 @@
 
 use super::{Cluster, Conflicts, Manager, Object};
 use crate::Key;
+use crate::client::PAGE;
 use crate::delivered::Delivered;
 use crate::error::{absent, with_causes};
 use crate::events::{Events, Notice};
 use crate::gate::Gate;
+use crate::leadership::Term;
 use crate::object_names::{check_namespace, check_object};
 use http::HeaderValue;
 use http::header::ACCEPT;
@@ -15,11 +17,10 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ClusterResourceScope, NamespaceResourceScope, ObjectMeta, PartialObjectMeta, Request};
 use kube::{Api, Client, Resource, ResourceExt};
 use std::fmt;
+use std::future::Future;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// Objects per page of a list.
-const PAGE: u32 = 500;
 /// The form of an answer that has the metadata of an object only.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
@@ -29,7 +30,14 @@ pub struct ApiServer {
     client: Client,
     events: Events,
     gate: Gate,
+    /// Nothing is written once it has ended.
+    term: Term,
 }
+
+/// A write was not sent.
+#[derive(Debug, thiserror::Error)]
+#[error("this process does not lead any more")]
+struct Deposed;
 
 impl fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,7 +48,20 @@ impl fmt::Debug for ApiServer {
 impl ApiServer {
     /// The cluster of this client. Its calls pass this gate.
     pub fn new(client: Client, events: Events, gate: Gate) -> Self {
-        Self { client, events, gate }
+        Self { client, events, gate, term: Term::endless() }
+    }
+
+    /// The same for who writes only while this process leads: once the term has ended no write is begun, nor one that
+    /// was begun tried again (rule call-12).
+    #[must_use]
+    pub fn while_leading(self, term: Term) -> Self {
+        Self { term, ..self }
+    }
+
+    /// Writes something of this namespace, as soon as a call may be made.
+    async fn write<T>(&self, namespace: &str, call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+        let written = self.gate.call(namespace, self.term.bound(call)).await;
+        written.unwrap_or_else(|| Err(kube::Error::Service(Deposed.into())))
     }
 
     fn api<K: Object>(&self, namespace: Option<&str>) -> Api<Delivered<K>> {
@@ -60,7 +81,7 @@ impl ApiServer {
         let resource = Request::new(self.api::<K>(Some(namespace)).resource_url());
         let mut request = make(resource, body).map_err(kube::Error::BuildRequest)?;
         request.extensions_mut().insert(made_as);
-        self.gate.call(namespace, self.client.request::<Delivered<K>>(request)).await?.readable()
+        self.write(namespace, self.client.request::<Delivered<K>>(request)).await?.readable()
     }
 }
 
@@ -175,7 +196,7 @@ impl Cluster for ApiServer {
         let resource = Request::new(self.api::<K>(Some(namespace)).resource_url());
         let mut request = resource.create(&by(manager), body).map_err(kube::Error::BuildRequest)?;
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static(METADATA_ONLY));
-        self.gate.call(namespace, self.client.request_text(request)).await.map(|_| ())
+        self.write(namespace, self.client.request_text(request)).await.map(|_| ())
     }
 
     async fn replace<K: Object>(&self, manager: Manager, object: &K) -> kube::Result<K> {
@@ -198,12 +219,12 @@ impl Cluster for ApiServer {
     ) -> kube::Result<K> {
         let parameters = PatchParams { force: conflicts == Conflicts::Force, ..patch_by(manager) };
         let (api, name) = (self.api::<K>(Some(namespace)), desired.name_any());
-        self.gate.call(namespace, api.patch(&name, &parameters, &Patch::Apply(desired))).await?.readable()
+        self.write(namespace, api.patch(&name, &parameters, &Patch::Apply(desired))).await?.readable()
     }
 
     async fn merge<K: Object>(&self, manager: Manager, key: &Key, patch: &serde_json::Value) -> kube::Result<K> {
         let api = self.api::<K>(Some(&key.namespace));
-        self.gate.call(&key.namespace, api.patch(&key.name, &patch_by(manager), &Patch::Merge(patch))).await?.readable()
+        self.write(&key.namespace, api.patch(&key.name, &patch_by(manager), &Patch::Merge(patch))).await?.readable()
     }
 
     async fn delete<K: Object>(&self, key: &Key, parameters: &DeleteParams) -> kube::Result<()> {
@@ -211,7 +232,7 @@ impl Cluster for ApiServer {
         let mut request = resource.delete(&key.name, parameters).map_err(kube::Error::BuildRequest)?;
         request.extensions_mut().insert("delete");
         // The answer has the object, or how the deletion went. Nobody reads it.
-        self.gate.call(&key.namespace, self.client.request_text(request)).await.map(|_| ())
+        self.write(&key.namespace, self.client.request_text(request)).await.map(|_| ())
     }
 
     fn announce<K: Object>(&self, about: &K, notice: &Notice) {
@@ -226,7 +247,7 @@ mod tests {
     use crate::gate::Limits;
     use crate::metrics::Metrics;
     use axum::body::Body;
-    use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::api::core::v1::{ConfigMap, Pod};
     use std::sync::{Arc, Mutex};
 
     /// A method, a URL, and the form of the answer that is asked for.
@@ -254,6 +275,41 @@ mod tests {
         cluster.create_unread("a", Manager("m"), &ConfigMap::default()).await.unwrap();
         let url = "/api/v1/namespaces/a/configmaps?&fieldManager=m".to_owned();
         assert_eq!(*asked.lock().unwrap(), [("POST".to_owned(), url, Some(METADATA_ONLY.to_owned()))]);
+    }
+
+    #[tokio::test]
+    async fn who_does_not_lead_any_more_reads_and_writes_nothing() {
+        let (cluster, asked) = cluster(200, r#"{"metadata": {"name": "a"}}"#);
+        let term = Term::endless();
+        let cluster = cluster.while_leading(term.clone());
+        let (key, manager) = (Key::new("n", "a"), Manager("m"));
+        let map = ConfigMap {
+            metadata: ObjectMeta { namespace: Some("n".into()), name: Some("a".into()), ..ObjectMeta::default() },
+            ..ConfigMap::default()
+        };
+        let pod = Pod { metadata: map.metadata.clone(), ..Pod::default() };
+        for leads in [true, false] {
+            if !leads {
+                term.over();
+            }
+            for written in [
+                cluster.create("n", manager, &map).await.map(|_| ()),
+                cluster.create_unread("n", manager, &map).await,
+                cluster.replace(manager, &map).await.map(|_| ()),
+                cluster.replace_status(manager, &pod).await.map(|_| ()),
+                cluster.apply("n", manager, &map, Conflicts::Force).await.map(|_| ()),
+                cluster.merge::<ConfigMap>(manager, &key, &serde_json::json!({})).await.map(|_| ()),
+                cluster.delete::<ConfigMap>(&key, &DeleteParams::default()).await,
+            ] {
+                assert_eq!(written.is_ok(), leads, "{written:?}");
+            }
+            assert!(cluster.get::<ConfigMap>(&key).await.unwrap().is_some());
+            let methods = std::mem::take(&mut *asked.lock().unwrap());
+            let methods: Vec<_> = methods.iter().map(|(method, ..)| method.as_str()).collect();
+            let expected: &[_] =
+                if leads { &["POST", "POST", "PUT", "PUT", "PATCH", "PATCH", "DELETE", "GET"] } else { &["GET"] };
+            assert_eq!(methods, expected);
+        }
     }
 
     #[tokio::test]

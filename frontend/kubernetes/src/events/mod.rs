@@ -183,7 +183,7 @@ fn event(
     let name = format!("{}.{}", cut(object, NAME_MAX), cut(&digest, 16));
     Event {
         metadata: ObjectMeta { namespace: regarding.namespace.clone(), name: Some(name), ..ObjectMeta::default() },
-        // The note, the version of the object and the time do not belong to the identity of what happened.
+        // The version of the object and the time do not belong to the identity of what happened.
         regarding: Some(ObjectReference { resource_version: None, ..regarding }),
         type_: Some(kind.to_owned()),
         reason: Some(reason.to_owned()),

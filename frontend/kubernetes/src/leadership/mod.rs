@@ -4,25 +4,28 @@
 //! that has not changed for its duration *since this replica saw it last*: clocks of other machines play no part. Every
 //! write is a compare-and-swap on `resourceVersion`.
 //!
-//! Being leader is a hint, not a lock: whoever could not renew stops writing before another one starts, but a write
-//! that is under way may arrive later. What must not happen twice is therefore a compare-and-swap of its own (a
-//! generation, a launch count, a job id).
+//! Being leader is a hint, not a lock: whoever could not renew begins no write any more before another one starts
+//! ([`Term::bound`]), but one that was sent may arrive later. What must not happen twice is therefore a
+//! compare-and-swap of its own (a generation, a launch count, a job id).
 //!
 //! A process that has lost its Lease must end (rule call-13): [`Leader::hold`] returns.
 
 mod lease;
 
 use self::lease::{Claim, SeenLease};
-use super::error::{absent, is_already_exists, is_conflict, with_causes};
+use super::error::{absent, is_already_exists, is_conflict, is_not_found, with_causes};
 use crate::metrics::Metrics;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 /// How leadership is agreed on.
@@ -99,6 +102,14 @@ impl Term {
         }
     }
 
+    /// Makes a call as long as the term lasts. `None` once it does not: whatever was not sent by then is not sent.
+    pub(crate) async fn bound<F: Future>(&self, call: F) -> Option<F::Output> {
+        let mut call = pin!(call);
+        // Asked whenever the call could go on, and not by a timer: in a process that was frozen the call may be woken
+        // before any timer is.
+        poll_fn(|context| if self.lasts() { call.as_mut().poll(context).map(Some) } else { Poll::Ready(None) }).await
+    }
+
     fn renewed(&self, until: Instant) {
         *self.lock() = Some(TermEnd::At(until));
     }
@@ -134,16 +145,27 @@ pub async fn acquire(
     stop: &CancellationToken,
 ) -> Option<Leader> {
     let api = Api::namespaced(client, &options.namespace);
-    let mut candidate =
-        Candidate { api, options, last_state: SeenLease::default(), holder: String::new(), asked_at: Instant::now() };
+    let mut candidate = Candidate { api, options, last_state: SeenLease::default(), holder: String::new() };
+    let mut is_taken_again = false;
     loop {
         match candidate.look().await {
-            Ok(Some(lease)) => {
+            // Little time is left for the first renewal, and whoever is late with that must end. It is this replica's
+            // now, which may take it again; once: others may be faster.
+            Ok(Some((_, sent_at)))
+                if sent_at.elapsed() * 2 > candidate.options.renew_deadline
+                    && !is_taken_again
+                    && !stop.is_cancelled() =>
+            {
+                tracing::info!(took = ?sent_at.elapsed(), "taking the lease took long; will take it again");
+                is_taken_again = true;
+                continue;
+            }
+            Ok(Some((lease, renewed_at))) => {
                 tracing::info!(identity = candidate.options.identity, lease = candidate.options.name, "leading");
                 metrics.set_leader(true);
-                let Candidate { api, options, asked_at, .. } = candidate;
-                term.renewed(asked_at + options.renew_deadline);
-                return Some(Leader { api, options, lease, term, renewed_at: asked_at, metrics: metrics.clone() });
+                let Candidate { api, options, .. } = candidate;
+                term.renewed(renewed_at + options.renew_deadline);
+                return Some(Leader { api, options, lease, term, renewed_at, metrics: metrics.clone() });
             }
             Ok(None) => {}
             Err(error) => {
@@ -163,18 +185,17 @@ struct Candidate {
     last_state: SeenLease,
     /// Who was seen to lead last, for the log.
     holder: String,
-    /// When the last look began.
-    asked_at: Instant,
 }
 
 impl Candidate {
-    /// Looks at the Lease and takes it if it may. The Lease, if this replica holds it now.
-    async fn look(&mut self) -> kube::Result<Option<Lease>> {
-        self.asked_at = Instant::now();
+    /// Looks at the Lease and takes it if it may. The Lease, if this replica holds it now, and when it was asked for:
+    /// others wait from then, or later. The look before that may have taken long, and is of no concern to them.
+    async fn look(&mut self) -> kube::Result<Option<(Lease, Instant)>> {
         let current = absent(self.api.get(&self.options.name).await)?;
         let spec = current.as_ref().and_then(|lease| lease.spec.as_ref());
         let now = Timestamp::now();
-        let claim = self.last_state.claim(spec, &self.options, Instant::now());
+        let sent_at = Instant::now();
+        let claim = self.last_state.claim(spec, &self.options, sent_at);
         let taken = match (claim, current) {
             (Claim::Wait { holder }, _) => {
                 if holder != self.holder {
@@ -196,7 +217,7 @@ impl Candidate {
             }
         };
         match taken {
-            Ok(lease) => Ok(Some(lease)),
+            Ok(lease) => Ok(Some((lease, sent_at))),
             // Somebody else was faster.
             Err(error) if is_conflict(&error) || is_already_exists(&error) => Ok(None),
             Err(error) => Err(error),
@@ -222,8 +243,9 @@ impl Leader {
     /// The Lease is lost: end the process.
     pub async fn hold(mut self, stop: &CancellationToken) -> Result<(), Lost> {
         let result = loop {
+            // From when the last one was sent: where answers take long, waiting after them as well would be too late.
             tokio::select! {
-                () = sleep(self.options.renew_interval) => {}
+                () = sleep_until(self.renewed_at + self.options.renew_interval) => {}
                 () = stop.cancelled() => break Ok(()),
             }
             if let Err(lost) = self.renew_in_time().await {
@@ -260,9 +282,10 @@ impl Leader {
                     self.term.renewed(sent_at + self.options.renew_deadline);
                     return Ok(());
                 }
-                // Somebody wrote it: perhaps this replica, in a try whose answer was lost. If what was read just now is
-                // no good, either, it is not the version that is in the way.
-                Err(error) if is_conflict(&error) => {
+                // Somebody wrote it: perhaps this replica, in a try whose answer was lost. Or it was deleted, and then
+                // others take it at once. If what was read just now is no good, either, it is not the version that is
+                // in the way.
+                Err(error) if is_conflict(&error) || is_not_found(&error) => {
                     if std::mem::replace(&mut has_conflicted, true) {
                         tracing::warn!(error = with_causes(&error), "the lease was not renewed; will try again");
                         sleep(self.options.renew_interval).await;
@@ -318,6 +341,7 @@ mod tests {
     use axum::body::Body;
     use http::{Method, Request, Response};
     use kube::client::Body as Sent;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use tower::service_fn;
 
     fn options() -> LeaseOptions {
@@ -331,26 +355,28 @@ mod tests {
         }
     }
 
-    /// How long a Lease is held, and with how many calls, by a leader each of whose first writes conflicts, so many in
-    /// a row; for half a minute at most.
-    async fn held_with(conflicts: usize) -> (Duration, usize) {
-        let calls = Arc::new(Mutex::new((0, conflicts)));
+    const CONFLICT: (u16, &str) =
+        (409, r#"{"kind":"Status","status":"Failure","reason":"Conflict","message":"m","code":409}"#);
+    const NOT_FOUND: (u16, &str) =
+        (404, r#"{"kind":"Status","status":"Failure","reason":"NotFound","message":"m","code":404}"#);
+
+    /// How long a Lease is held, and with how many calls, by a leader whose first writes, so many, are answered with
+    /// this; for half a minute at most. Reads are as well, if there is no Lease.
+    async fn held_with(answer: (u16, &'static str), writes: usize, is_gone: bool) -> (Duration, usize) {
+        let calls = Arc::new(Mutex::new((0, writes)));
         let counted = Arc::clone(&calls);
         let server = service_fn(move |request: Request<Sent>| {
-            let conflicts = {
+            let fails = {
                 let (count, left) = &mut *counted.lock().unwrap();
                 *count += 1;
-                let conflicts = request.method() == Method::PUT && *left > 0;
-                *left -= usize::from(conflicts);
-                conflicts
+                let fails = request.method() == Method::PUT && *left > 0;
+                *left -= usize::from(fails);
+                fails || is_gone
             };
             async move {
                 sleep(Duration::from_millis(1)).await;
-                let (code, text) = if conflicts {
-                    (409, r#"{"kind":"Status","status":"Failure","reason":"Conflict","message":"m","code":409}"#)
-                } else {
-                    (200, r#"{"metadata":{"name":"l","namespace":"n"},"spec":{"holderIdentity":"me"}}"#)
-                };
+                let there = (200, r#"{"metadata":{"name":"l","namespace":"n"},"spec":{"holderIdentity":"me"}}"#);
+                let (code, text) = if fails { answer } else { there };
                 Ok::<_, tower::BoxError>(Response::builder().status(code).body(Body::from(text)).unwrap())
             }
         });
@@ -368,10 +394,85 @@ mod tests {
         // writes that conflict -> seconds until the Lease is lost or the test ends, calls
         let table = [(0, 30, 14), (1, 30, 16), (2, 30, 17), (usize::MAX, 10, 9)];
         for (conflicts, seconds, calls) in table {
-            let (held, count) = held_with(conflicts).await;
+            let (held, count) = held_with(CONFLICT, conflicts, false).await;
             assert_eq!(held.as_secs(), seconds, "{conflicts}");
             assert!((calls - 1..=calls + 1).contains(&count), "{conflicts}: {count}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_gone_is_lost_at_once_and_one_that_is_there_after_all_is_not() {
+        // whether it is gone -> seconds until the Lease is lost or the test ends
+        for (is_gone, seconds) in [(true, 2), (false, 30)] {
+            let (held, _) = held_with(NOT_FOUND, 1, is_gone).await;
+            assert_eq!(held.as_secs(), seconds, "{is_gone}");
+        }
+    }
+
+    /// An API server with one Lease, which somebody holds who is not there any more. It answers after so many
+    /// milliseconds: the first write, and everything else.
+    fn slow_server(first_write: u64, others: u64) -> Client {
+        let spec = LeaseSpec { holder_identity: Some("other".to_owned()), ..LeaseSpec::default() };
+        let metadata = ObjectMeta { name: Some("l".to_owned()), ..ObjectMeta::default() };
+        let stored = Arc::new(Mutex::new(Lease { metadata, spec: Some(spec) }));
+        let was_written = Arc::new(AtomicBool::new(false));
+        let server = service_fn(move |request: Request<Sent>| {
+            let stored = Arc::clone(&stored);
+            let is_write = request.method() == Method::PUT;
+            let is_first = is_write && !was_written.swap(true, Ordering::SeqCst);
+            let milliseconds = if is_first { first_write } else { others };
+            async move {
+                let sent = request.into_body().collect_bytes().await.unwrap();
+                sleep(Duration::from_millis(milliseconds)).await;
+                let mut stored = stored.lock().unwrap();
+                if is_write {
+                    *stored = serde_json::from_slice(&sent).unwrap();
+                }
+                Ok::<_, tower::BoxError>(Response::new(Body::from(serde_json::to_vec(&*stored).unwrap())))
+            }
+        });
+        Client::new(server, "n")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_api_server_lets_a_candidate_lead_as_long_as_it_lets_a_leader_go_on() {
+        // milliseconds that the answer to the first write takes, and all others -> the Lease is held for a minute
+        let table = [
+            (1, 1, true),
+            (2_000, 2_000, true),
+            (3_000, 3_000, true),
+            (4_900, 4_900, true),
+            // It is taken again: there was no time left to renew it.
+            (9_500, 1_000, true),
+            (1, 10_100, false),
+        ];
+        for (first_write, others, expected) in table {
+            let (term, stop, metrics) = (Term::default(), CancellationToken::new(), Metrics::new("test"));
+            let server = slow_server(first_write, others);
+            let leader = acquire(server, options(), term.clone(), &metrics, &stop).await.unwrap();
+            let held = tokio::time::timeout(Duration::from_secs(60), leader.hold(&stop)).await;
+            assert_eq!((held.is_err(), term.lasts()), (expected, expected), "{first_write} {others}: {held:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_of_a_call_is_done_once_the_term_has_ended() {
+        // seconds that the term lasts, if it ends; seconds after which a call goes on -> it does
+        let table = [(None, 20, true), (Some(10), 9, true), (Some(10), 11, false), (Some(0), 0, false)];
+        for (lasts, goes_on_after, expected) in table {
+            let term = Term::endless();
+            if let Some(seconds) = lasts {
+                term.renewed(Instant::now() + Duration::from_secs(seconds));
+            }
+            let mut goes_on = false;
+            let call = async {
+                sleep(Duration::from_secs(goes_on_after)).await;
+                goes_on = true;
+            };
+            let made = term.bound(call).await.is_some();
+            assert_eq!((made, goes_on), (expected, expected), "{lasts:?} {goes_on_after}");
+        }
+        assert_eq!(Term::default().bound(async {}).await, None);
     }
 
     #[test]

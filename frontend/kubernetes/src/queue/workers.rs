@@ -7,7 +7,7 @@ use crate::wait::{self, Wait};
 use futures::FutureExt;
 use std::fmt;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -38,6 +38,9 @@ pub enum Outcome {
 ///
 /// A failure is logged and the key comes back after a delay that grows with every failure in a row; so it is with a
 /// panic.
+///
+/// # Panics
+/// A worker has panicked outside of the work: the queue would not be worked on as it must (rule call-13).
 pub async fn run<K, H, F, E>(queue: Queue<K>, workers: usize, handle: H)
 where
     K: QueueKey,
@@ -56,7 +59,13 @@ where
             }
         })));
     }
-    while tasks.join_next().await.is_some() {}
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended
+            && let Ok(panic) = error.try_into_panic()
+        {
+            resume_unwind(panic);
+        }
+    }
 }
 
 async fn work<K, H, F, E>(queue: &Queue<K>, key: &K, handle: &H)
@@ -158,6 +167,16 @@ mod tests {
         seen.sort();
         assert_eq!(seen, ["again", "again", "conflicts", "conflicts", "done", "fails", "fails", "panics", "panics"]);
         assert_eq!(queue.failures(&"fails".to_owned()), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_panics_outside_of_the_work_is_not_missed_in_silence() {
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"))
+            .with_troubles(|_| panic!("on purpose"));
+        queue.add("a");
+        let work = run(queue, 2, |_| async { Ok::<_, String>(Outcome::Done) });
+        let ended = tokio::time::timeout(Duration::from_secs(10), tokio::spawn(work)).await;
+        assert!(ended.unwrap().unwrap_err().is_panic());
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,7 +6,8 @@
 //!
 //! Knows: versions of objects. Must not know: who leads.
 
-use super::{Key, Mirrored, PAGE, Scope, Watch};
+use super::{Key, Mirrored, Scope, Watch};
+use crate::client::PAGE;
 use crate::delivered::Delivered;
 use kube::api::ListParams;
 use kube::core::{ObjectMeta, PartialObjectMeta};

@@ -36,11 +36,12 @@ use self::store::{Arrival, Replacement, Store};
 pub use self::trimmed::ConfigMapMeta;
 use self::unreadable::UnreadableObjects;
 use super::Key;
+use super::client::PAGE;
 use super::delivered::{Delivered, Unreadable};
 use super::error::with_causes;
 use super::queue::{Queue, QueueKey};
 use crate::metrics::{Metrics, WatchLabels};
-use futures::{Stream, StreamExt, future};
+use futures::{Stream, StreamExt, future, stream};
 use kube::core::NamespaceResourceScope;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::ResetTimerBackoff;
@@ -51,12 +52,11 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 use tokio::sync::watch as latest;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Objects of a page when all are listed. An object has up to 1.5 MiB, and its author may make as many as etcd takes:
-/// a page of the largest is read within the time and the bytes that one call has (rule call-1).
-const PAGE: u32 = 100;
+/// The longest pause before a failed watch is tried again, and that before a mirror is filled anew.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Which namespaces are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -306,7 +306,7 @@ impl<K: Mirrored> Watch<K> {
     ///
     /// Failures are counted and tried again after 0.2 s doubling to 2 s, or later if the API server says so; the first
     /// of several in a row is logged. A call that the API server ended, that has fallen silent, or whose version is too
-    /// old, is made again without losing anything.
+    /// old, is made again without losing anything; so it is after a part of an answer that is no JSON.
     pub async fn run(
         &self,
         client: Client,
@@ -330,14 +330,7 @@ impl<K: Mirrored> Watch<K> {
                 Some(namespace) => Api::namespaced(client, namespace),
                 None => Api::all(client),
             };
-            let back_off = backon::ExponentialBuilder::default()
-                .with_min_delay(Duration::from_millis(200))
-                .with_max_delay(Duration::from_secs(2))
-                .with_jitter()
-                .without_max_times();
-            let back_off = ResetTimerBackoff::new(ExponentialBackoff::from(back_off), Duration::from_secs(60));
-            let events = watcher(api, config.clone()).backoff(back_off);
-            self.follow(*part, events, trim, &filled, parts.len())
+            self.follow(*part, events(api, config.clone()), trim, &filled, parts.len())
         });
         tokio::select! {
             _ = future::join_all(watches) => {}
@@ -536,6 +529,41 @@ impl<K: Mirrored> Watch<K> {
     pub fn remove(&self, key: &Key) {
         self.publish(|store| store.delete(key), Departure::Deleted, None);
     }
+}
+
+/// What a watch tells, for ever. It begins with a list, and with another one after a part that is no JSON: what it said
+/// is lost, and a watch that goes on from the next part would never tell it again.
+fn events<K: Mirrored>(
+    api: Api<Delivered<K>>,
+    config: watcher::Config,
+) -> impl Stream<Item = watcher::Result<Event<Delivered<K>>>> + Send {
+    let begin = move || {
+        let back_off = backon::ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(200))
+            .with_max_delay(LONGEST_PAUSE)
+            .with_jitter()
+            .without_max_times();
+        let back_off = ResetTimerBackoff::new(ExponentialBackoff::from(back_off), Duration::from_secs(60));
+        watcher(api.clone(), config.clone()).backoff(back_off).boxed()
+    };
+    let first = begin();
+    stream::unfold((Some(first), begin), |(events, begin)| async move {
+        let mut events = match events {
+            Some(events) => events,
+            None => {
+                sleep(LONGEST_PAUSE).await;
+                begin()
+            }
+        };
+        let event = events.next().await?;
+        let goes_on = !event.as_ref().is_err_and(is_garbled);
+        Some((event, (goes_on.then_some(events), begin)))
+    })
+}
+
+/// A part of a watch is no JSON. The API server does not do that, but something in between may.
+fn is_garbled(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchFailed(kube::Error::SerdeError(_)))
 }
 
 fn is_expired(error: &watcher::Error) -> bool {

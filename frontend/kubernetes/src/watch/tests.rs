@@ -422,6 +422,52 @@ async fn an_object_of_another_form_keeps_no_other_one_from_being_read() {
     tokio::time::timeout(Duration::from_secs(1), watch.catch_up(&client, &Scope::All)).await.unwrap().unwrap();
 }
 
+/// An API server that tells of a change and a deletion, which something in between garbles; and what there is, if it is
+/// asked again.
+#[tokio::test(start_paused = true)]
+async fn what_a_garbled_part_of_a_watch_has_said_is_seen_nevertheless() {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&lists);
+    let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let is_watch = crate::client::is_watch(&request);
+        let listed = count.fetch_add(usize::from(!is_watch), Ordering::SeqCst);
+        async move {
+            let before = r#"{"apiVersion":"v1","kind":"ServiceList","metadata":{"resourceVersion":"9"},"items":[
+                {"metadata":{"namespace":"n","name":"a","resourceVersion":"1"}},
+                {"metadata":{"namespace":"n","name":"b","resourceVersion":"2"}}]}"#;
+            let after = r#"{"apiVersion":"v1","kind":"ServiceList","metadata":{"resourceVersion":"12"},"items":[
+                {"metadata":{"namespace":"n","name":"b","resourceVersion":"10"}},
+                {"metadata":{"namespace":"n","name":"c","resourceVersion":"12"}}]}"#;
+            let garbled = concat!(
+                r#"{"type":"MODIFIED","object":{"metadata":{"namespace":"n","name":"b","#,
+                r#""resourceVersion":"10"}<html>"#,
+                "\n",
+                r#"{"type":"DELETED","object":{"metadata":{"namespace":"n","#,
+                r#""name":"a","resourceVersion":"11"}<html>"#,
+                "\n",
+                r#"{"type":"ADDED","object":{"metadata":{"namespace":"n","name":"c","resourceVersion":"12"}}}"#,
+                "\n"
+            );
+            let told = if listed < 2 { garbled } else { "" };
+            let changes = stream::once(async move { Ok::<_, BoxError>(told) }).chain(stream::pending());
+            let list = if listed == 0 { before } else { after };
+            let body = if is_watch { AnyBody::from_stream(changes) } else { AnyBody::from(list) };
+            Ok::<_, BoxError>(http::Response::new(body))
+        }
+    });
+    let metrics = Metrics::new("test");
+    let watch: Watch<Service> = Watch::new(&metrics, &INDEXES);
+    let (timings, stop) = (Timings::default(), CancellationToken::new());
+    let running = watch.run(Client::new(server, "n"), Scope::All, None, trimmed::service, timings, stop);
+    let _ = tokio::time::timeout(Duration::from_secs(20), running).await;
+    let seen = watch.list().map(|seen| (seen.metadata.name.clone(), seen.metadata.resource_version.clone()));
+    let expected = [("b", "10"), ("c", "12")].map(|(name, version)| (Some(name.to_owned()), Some(version.to_owned())));
+    assert_eq!(seen.collect::<Vec<_>>(), expected);
+    // It was seen once, and nothing was listed for any other reason.
+    assert_eq!(metrics.watch_errors.get_or_create(&watch.shared.label).get(), 1);
+    assert_eq!(lists.load(Ordering::SeqCst), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_mirror_whose_list_fails_says_so_whatever_is_heard() {
     let does_fail = Arc::new(std::sync::atomic::AtomicBool::new(false));

@@ -4,7 +4,7 @@
 //! To find it, all nodes are read, and perhaps all pods. Compilations that want it at about the same time share one
 //! reading, also one that fails: each of them holds a place of long work, and they do not fail one after the other.
 //!
-//! Knows: how long a finding counts. Must not know: what it is, how it is found.
+//! Knows: how long a finding counts, and for how long there was none. Must not know: what it is, how it is found.
 
 use super::memory::elapsed;
 use k8s_openapi::jiff::Timestamp;
@@ -18,12 +18,22 @@ use tokio::sync::Mutex;
 /// How long a finding counts.
 const COUNTS_FOR: Duration = Duration::from_secs(10);
 
+/// Failures are in a row only if no more time than this is between two of them.
+const IN_A_ROW: Duration = Duration::from_secs(300);
+
 /// The last finding.
 #[derive(Debug)]
 pub(crate) struct SharedLook<T> {
     /// How often somebody began to find it.
     begun: AtomicU64,
-    last: Mutex<Last<T>>,
+    seen: Mutex<Seen<T>>,
+}
+
+#[derive(Debug)]
+struct Seen<T> {
+    last: Last<T>,
+    /// The first and the last of the failures since something was found.
+    failing: Option<(Timestamp, Timestamp)>,
 }
 
 /// What came of finding it.
@@ -37,12 +47,25 @@ enum Last<T> {
 
 /// It cannot be read.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Unreadable(Arc<str>);
+#[error("{why}")]
+pub(crate) struct Unreadable {
+    why: Arc<str>,
+    /// For how long nobody could who tried.
+    pub(crate) lasts: Duration,
+}
 
 impl<T> Default for SharedLook<T> {
     fn default() -> Self {
-        Self { begun: AtomicU64::new(0), last: Mutex::new(Last::Unknown) }
+        Self { begun: AtomicU64::new(0), seen: Mutex::new(Seen { last: Last::Unknown, failing: None }) }
+    }
+}
+
+impl<T> Seen<T> {
+    /// A look that was asked for at this time has failed. Returns for how long all have.
+    fn failed(&mut self, now: Timestamp) -> Duration {
+        let before = self.failing.filter(|(_, last)| elapsed(*last, now) <= IN_A_ROW);
+        let (first, _) = *self.failing.insert((before.map_or(now, |(first, _)| first), now));
+        elapsed(first, now)
     }
 }
 
@@ -57,23 +80,23 @@ impl<T: Clone> SharedLook<T> {
         find: impl Future<Output = Result<T, E>> + Send,
     ) -> Result<T, Unreadable> {
         let before = self.begun.load(Ordering::Relaxed);
-        let mut last = stopwatch::aside(self.last.lock()).await;
-        match &*last {
+        let mut seen = stopwatch::aside(self.seen.lock()).await;
+        match &seen.last {
             Last::Found(at, found) if elapsed(*at, now) < COUNTS_FOR => return Ok(found.clone()),
             Last::Failed(why) if self.begun.load(Ordering::Relaxed) > before => return Err(why.clone()),
             Last::Unknown | Last::Found(..) | Last::Failed(_) => {}
         }
         self.begun.fetch_add(1, Ordering::Relaxed);
         // This caller may be given up.
-        *last = Last::Unknown;
+        seen.last = Last::Unknown;
         match find.await {
             Ok(found) => {
-                *last = Last::Found(now, found.clone());
+                *seen = Seen { last: Last::Found(now, found.clone()), failing: None };
                 Ok(found)
             }
             Err(error) => {
-                let why = Unreadable(error.to_string().into());
-                *last = Last::Failed(why.clone());
+                let why = Unreadable { why: error.to_string().into(), lasts: seen.failed(now) };
+                seen.last = Last::Failed(why.clone());
                 Err(why)
             }
         }
@@ -113,6 +136,27 @@ mod tests {
             }
             assert!(begun.elapsed().as_secs() <= seconds, "{:?}, {second}", begun.elapsed());
             assert!(tries.load(Ordering::Relaxed) <= looks, "{tries:?}, {second}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failure_says_for_how_long_nothing_was_found() {
+        let look = SharedLook::default();
+        // time, whether it is found -> for how long it was not
+        let table = [
+            (0, false, Some(0)),
+            (5, false, Some(5)),
+            (305, false, Some(305)),
+            // What was long before says nothing of now.
+            (606, false, Some(0)),
+            (616, false, Some(10)),
+            (620, true, None),
+            (631, false, Some(0)),
+        ];
+        for (second, is_found, expected) in table {
+            let found = if is_found { Ok(5) } else { Err("it is down") };
+            let got = look.get(Timestamp::from_second(second).unwrap(), async { found }).await;
+            assert_eq!(got.err().map(|why| why.lasts.as_secs()), expected, "{second}");
         }
     }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 use streams_api::resize::{RESIZES_KEPT, RESIZES_LOOKED_AT};
 use streams_api::{AdmittedRegion, Job, Resize, ResizePhase, ResizeStatus, condition, names};
 use streams_kubernetes::cluster::{Cluster, Manager};
-use streams_kubernetes::error::written;
+use streams_kubernetes::error::{is_not_found, written};
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes::queue::{Outcome, Queue};
@@ -184,8 +184,9 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
                 let is_flood = self.mirrors.has_as_many_open_resizes_as_it_may(&job);
                 let priority = if is_flood { Priority::Normal } else { Priority::Urgent };
                 match priority.of(self.cluster.merge::<Resize>(MANAGER, key, &patch)).await {
-                    // It is gone.
-                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    // Most likely it is gone. Where it is not, nothing else would wake this controller, and somebody
+                    // waits for the request.
+                    Err(error) if is_not_found(&error) => return Ok(Next::Rest(Outcome::Conflict)),
                     Err(error) => return Err(written(&*request, error)),
                     Ok(_) => {}
                 }

@@ -91,6 +91,20 @@ fn a_conflict_that_no_watch_tells_of_is_decided_again() {
 }
 
 #[test]
+fn a_request_that_is_said_to_be_gone_and_is_not_is_looked_at_again() {
+    let server = Server::new();
+    request(&server);
+    let job = job(&server);
+    server.refuse(|call| {
+        (call.verb == Verb::Merge).then(|| *Status::failure("nothing here", "NotFound").with_code(404).boxed())
+    });
+    assert_eq!(look(&server), Outcome::Conflict);
+    server.refuse(|_| None);
+    assert_eq!(look(&server), Outcome::Done);
+    assert_eq!(present(&server).unwrap().metadata.owner_references, Some(vec![controlled_by(&job)]));
+}
+
+#[test]
 fn a_request_whose_job_never_comes_is_refused_and_goes() {
     let server = Server::new();
     request(&server);

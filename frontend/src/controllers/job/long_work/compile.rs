@@ -173,15 +173,7 @@ async fn submit<C: Cluster>(assignment: &Assignment<'_, C>, adl: Bytes) -> Resul
     let job_id = job.status.as_ref().and_then(|status| status.job_id);
     let job_id = job_id.ok_or_else(|| WorkError::transient("Outdated", "the job has no number yet"))?;
     let wants_free = job.spec.fusion.clone().unwrap_or_default().mode() == FusionMode::Automatic;
-    let free = if wants_free {
-        let cluster = &reconciler.cluster;
-        let free = reconciler.free_cpu.get(cluster.now(), hosts::cpu_free(cluster)).await;
-        free.map_err(|error| {
-            WorkError::transient("ApiServer", format!("free CPU of the cluster cannot be found: {error}"))
-        })?
-    } else {
-        None
-    };
+    let free = if wants_free { hosts::cpu_free(&reconciler.cluster, &reconciler.free_cpu).await? } else { None };
     // Thousandths of a number between 0 and 1.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
     let share = (reconciler.settings.cpu_share.clamp(0.0, 1.0) * 1000.0).round() as u32;

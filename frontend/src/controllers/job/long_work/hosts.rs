@@ -20,6 +20,10 @@ use tokio::time::timeout;
 /// How long a resize waits for the names of the nodes: nothing but warnings depends on them.
 const NAMES_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long submissions wait for the free CPU of the cluster, tries included. The number of PEs that comes of it stays,
+/// so it is not left to a moment.
+const WANTED_FOR: Duration = Duration::from_secs(30);
+
 /// Names and addresses of the nodes.
 #[derive(Clone, Debug, Default)]
 struct Nodes {
@@ -148,8 +152,28 @@ impl Nodes {
 }
 
 /// Free CPU of the cluster in milli-cores (rule job-23): allocatable minus requested, over all nodes that pods may be
-/// put on. `None` if the frontend may not see it.
-pub(super) async fn cpu_free<C: Cluster>(cluster: &C) -> Result<Option<u64>, Error> {
+/// put on. `None` if it is not known: the frontend may not see it, or could not for [`WANTED_FOR`]. It is only advice,
+/// and whoever makes pods that are too large to be listed must not keep others from submitting jobs.
+///
+/// # Errors
+/// It cannot be found for now.
+pub(super) async fn cpu_free<C: Cluster>(
+    cluster: &C,
+    last: &SharedLook<Option<u64>>,
+) -> Result<Option<u64>, WorkError> {
+    match last.get(cluster.now(), find_cpu_free(cluster)).await {
+        Ok(free) => Ok(free),
+        Err(error) if error.lasts >= WANTED_FOR => {
+            tracing::warn!(%error, "free CPU of the cluster cannot be found: automatic fusion does without");
+            Ok(None)
+        }
+        Err(error) => {
+            Err(WorkError::transient("ApiServer", format!("free CPU of the cluster cannot be found: {error}")))
+        }
+    }
+}
+
+async fn find_cpu_free<C: Cluster>(cluster: &C) -> Result<Option<u64>, Error> {
     let mut free = Free::default();
     let found = async {
         cluster
@@ -350,6 +374,37 @@ mod tests {
             if let Some(found) = found {
                 assert_eq!(found.unwrap(), (BTreeMap::new(), vec![missing_nodes::unseen("node-c")]));
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_submission_waits_for_free_cpu_and_does_without_if_that_lasts() {
+        let server = Server::new();
+        let mut node = node("node-a", &[]);
+        let allocatable = json!({"allocatable": {"cpu": "4"}});
+        node.status = serde_json::from_value(allocatable).unwrap();
+        server.create(&node);
+        let (cluster, last) = (server.connect(), SharedLook::default());
+        // seconds since the row before, what answers whoever lists pods if they are not listed -> what is known, or
+        // nothing yet
+        let table = [
+            (0, None, Some(Some(4000))),
+            (10, Some(500), None),
+            (29, Some(500), None),
+            (1, Some(500), Some(None)),
+            (1, Some(500), Some(None)),
+            (1, None, Some(Some(4000))),
+            (10, Some(500), None),
+            (0, Some(403), Some(None)),
+        ];
+        for (row, (seconds, refusal, expected)) in table.into_iter().enumerate() {
+            server.advance(Duration::from_secs(seconds));
+            server.refuse(move |call| {
+                let code = refusal.filter(|_| call.verb == Verb::List && call.kind == "Pod")?;
+                Some(*Status::failure("not now", "Refused").with_code(code).boxed())
+            });
+            let found = cpu_free(&cluster, &last).await.map_err(|error| assert!(error.retry, "{error:?}"));
+            assert_eq!(found.ok(), expected, "row {row}");
         }
     }
 
