@@ -52,7 +52,7 @@ impl Limits {
         self.share_of_aadl(32)
     }
 
-    /// Bytes of the parts of documents that are kept because several documents have them.
+    /// Bytes of the parts of documents that are kept because several documents have them, of all kinds together.
     pub fn fragment_bytes(&self) -> u64 {
         self.share_of_aadl(8)
     }
@@ -72,6 +72,13 @@ impl Limits {
     /// differ. That is 560 MB at 200,000 operators. Applications have a few ids per operator.
     pub fn locations(&self) -> u64 {
         self.operators.saturating_mul(8)
+    }
+
+    /// Hosts in sets that fusion chooses from: of each host pool, and what pools of operators that share a host have in
+    /// common. Each takes at most 80 bytes. A host of the document has more than 16 bytes there, so pools alone never
+    /// have too many. Applications have a handful of pools.
+    pub fn hosts_in_sets(&self) -> u64 {
+        share(self.adl_bytes, 16, 1 << 20)
     }
 
     /// Steps from all output ports, in all channels, to what they reach: one for each connection, splitter and Export,

@@ -36,7 +36,8 @@ pub(super) struct ChannelFragments {
 }
 
 impl ChannelFragments {
-    /// Makes the fragments. An operator that is the same as in the generation `before` keeps its fragments.
+    /// Makes the fragments, and adds them to those of the job so far. An operator that is the same as in the generation
+    /// `before` keeps its fragments.
     ///
     /// # Errors
     ///
@@ -44,11 +45,11 @@ impl ChannelFragments {
     pub(super) fn new(
         topology: &Topology,
         before: Option<(&Self, &Generations<'_>)>,
+        size: &mut FragmentSize,
         budget: &Budget,
     ) -> Result<Self, Error> {
         let before = before.filter(|_| !names_distant_operators(&topology.application));
         let mut pieces: Vec<Shared<Fragment>> = Vec::new();
-        let mut size = FragmentSize::new(&budget.limits);
         let copies = OperatorIndexes::new(topology);
         let mut of = PrimaryMap::with_capacity(topology.operators.len());
         // By fragment of the generation before: its position in this one, if it was taken over.
@@ -69,7 +70,7 @@ impl ChannelFragments {
                         pieces.len() as u32 - 1
                     })
                 }));
-                size.add(more)?;
+                size.add(more as u64)?;
                 continue;
             }
             let mut own = [0; 3];
@@ -92,7 +93,7 @@ impl ChannelFragments {
                             let piece = piece.map_err(|illegal| {
                                 unwritable(&format!("operator {}", excerpt(&operator.name)), illegal)
                             })?;
-                            size.add(piece.len())?;
+                            size.add(piece.len() as u64)?;
                             pieces.push(Shared::new(piece));
                             let number = pieces.len() as u32 - 1;
                             numbers.insert(address, number);

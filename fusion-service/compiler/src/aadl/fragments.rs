@@ -57,6 +57,8 @@ pub(crate) struct JobFragments {
     /// What the channels of an operator share.
     #[get_size(size_fn = primary_map)]
     operators: PrimaryMap<logical::OperatorId, Option<Box<OperatorFragments>>>,
+    /// What they count for among all fragments of a generation.
+    counted: u64,
 }
 
 impl Fragments {
@@ -72,13 +74,18 @@ impl Fragments {
         before: Option<(&Self, &Generations<'_>)>,
         budget: &Budget,
     ) -> Result<Self, Error> {
+        let mut size = FragmentSize::new(&budget.limits);
         let job = match before.filter(|(_, generations)| generations.share_repeated_parts()) {
-            Some((before, _)) => before.job.clone(),
-            None => Shared::new(JobFragments::new(topology, job_name, job_id, budget)?),
+            Some((before, _)) => {
+                size.add(before.job.counted)?;
+                before.job.clone()
+            }
+            None => Shared::new(JobFragments::new(topology, job_name, job_id, &mut size, budget)?),
         };
         let before = before.map(|(before, generations)| (&before.channels, generations));
         let ignored_counts = IgnoredCounts::new(&topology.regions);
-        Ok(Self { job, channels: ChannelFragments::new(topology, before, budget)?, ignored_counts })
+        let channels = ChannelFragments::new(topology, before, &mut size, budget)?;
+        Ok(Self { job, channels, ignored_counts })
     }
 
     /// Numbers of channels that are not observed (rule aadl-22).
@@ -101,10 +108,17 @@ impl Deref for Fragments {
 }
 
 impl JobFragments {
-    fn new(topology: &Topology, job_name: &str, job_id: u64, budget: &Budget) -> Result<Self, Error> {
+    /// Makes the fragments, which are the first to be added to `size`.
+    fn new(
+        topology: &Topology,
+        job_name: &str,
+        job_id: u64,
+        size: &mut FragmentSize,
+        budget: &Budget,
+    ) -> Result<Self, Error> {
         let application = &*topology.application;
         let whole = |what: &'static str| move |illegal| unwritable(what, illegal);
-        let mut tables = Tables { size: FragmentSize::new(&budget.limits), pace: budget.pace() };
+        let mut tables = Tables { size, pace: budget.pace() };
         // Each is here, in the head, and in what ports have.
         let tuple_contents = tables.entries(&application.tuple_types, 3, |t| {
             tuple_type::content(t).map_err(|c| unwritable(&format!("tuple type {}", t.index), c))
@@ -122,19 +136,15 @@ impl JobFragments {
             })
             .collect::<Result<Vec<_>, _>>()
             .map_err(whole("a tuple type"))?;
-        let mut pace = budget.pace();
         let mut operators = PrimaryMap::with_capacity(application.operators.len());
-        let mut size = FragmentSize::new(&budget.limits);
         for operator in application.operators.values() {
-            pace.steps(16)?;
+            tables.pace.steps(16)?;
             let pieces = match &operator.kind {
                 OperatorKind::Primitive(primitive) => OperatorFragments::new(application, operator, primitive)
                     .map_err(|c| unwritable(&format!("operator {}", excerpt(&operator.logical_name)), c))?,
                 _ => None,
             };
-            let bytes = pieces.as_ref().map_or(0, OperatorFragments::len);
-            pace.steps(u32::try_from(bytes / 1024).unwrap_or(u32::MAX))?;
-            size.add(bytes)?;
+            tables.add(pieces.as_ref().map_or(0, OperatorFragments::len))?;
             operators.push(pieces.map(Box::new));
         }
         Ok(Self {
@@ -149,6 +159,7 @@ impl JobFragments {
             metrics: tables
                 .entries(&application.custom_metrics, 1, |one| metric(one).map_err(whole("a custom metric")))?,
             operators,
+            counted: tables.size.bytes(),
         })
     }
 
@@ -165,12 +176,12 @@ impl JobFragments {
 
 /// Counts the fragments of tables while they are made: nothing else bounds how many entries a document has, nor how
 /// long they become when they are escaped.
-struct Tables<'b> {
-    size: FragmentSize,
+struct Tables<'s, 'b> {
+    size: &'s mut FragmentSize,
     pace: Pace<'b>,
 }
 
-impl Tables<'_> {
+impl Tables<'_, '_> {
     /// Makes the fragments of a table. Each is kept so many times.
     fn entries<T>(
         &mut self,
@@ -188,7 +199,7 @@ impl Tables<'_> {
 
     fn add(&mut self, bytes: usize) -> Result<(), Error> {
         self.pace.steps(1 + u32::try_from(bytes / 1024).unwrap_or(u32::MAX / 2))?;
-        Ok(self.size.add(bytes)?)
+        Ok(self.size.add(bytes as u64)?)
     }
 }
 
@@ -223,7 +234,7 @@ fn root(topology: &Topology, job_name: &str, job_id: u64) -> Result<Fragment, ch
 }
 
 /// Children of the root that come first and are the same everywhere (rule aadl-6).
-fn head(topology: &Topology, tuple_contents: &[Fragment], tables: &mut Tables<'_>) -> Result<Fragment, Error> {
+fn head(topology: &Topology, tuple_contents: &[Fragment], tables: &mut Tables<'_, '_>) -> Result<Fragment, Error> {
     let mut counted = Ok(());
     let head = Fragment::new(|w| {
         w.fixed(Libraries);

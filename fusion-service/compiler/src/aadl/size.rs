@@ -11,15 +11,21 @@ pub(super) fn too_much_text() -> Problem {
     )
 }
 
-/// The fragments of one kind so far: of operators, of channels, of tables. Operators may share a text that each of
-/// their fragments has, and escaping makes texts longer, so fragments may be far larger than the ADL.
+/// The fragments of a job so far: of operators, of channels, of tables. Operators may share a text that each of their
+/// fragments has, and escaping makes texts longer, so fragments may be far larger than the ADL.
 pub(super) struct FragmentSize {
+    most: u64,
     left: u64,
 }
 
 impl FragmentSize {
     pub(super) fn new(limits: &Limits) -> Self {
-        Self { left: limits.fragment_bytes() }
+        Self { most: limits.fragment_bytes(), left: limits.fragment_bytes() }
+    }
+
+    /// Bytes of all fragments so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.most - self.left
     }
 
     /// Adds fragments of this many bytes together.
@@ -27,8 +33,8 @@ impl FragmentSize {
     /// # Errors
     ///
     /// All fragments so far are too large.
-    pub(super) fn add(&mut self, bytes: usize) -> Result<(), Problem> {
-        self.left = self.left.checked_sub(bytes as u64).ok_or_else(too_much_text)?;
+    pub(super) fn add(&mut self, bytes: u64) -> Result<(), Problem> {
+        self.left = self.left.checked_sub(bytes).ok_or_else(too_much_text)?;
         Ok(())
     }
 }

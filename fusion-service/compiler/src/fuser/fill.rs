@@ -77,7 +77,7 @@ struct ContainerState {
     free: bool,
     /// Its saved frontier while it is not the current container. `None`: not known, and collected when needed.
     saved_frontier: Option<Vec<Neighbour>>,
-    /// Lanes that it has not refused yet. `None`: no lane was tried yet.
+    /// Lanes that it has not refused yet. `None`: no lane was tried yet, or they are not remembered.
     lanes: Option<Vec<Lane>>,
 }
 
@@ -107,8 +107,15 @@ struct Fill<'a> {
     /// Available containers whose priority is [`Priority::Free`], and the operators in them.
     free: u64,
     free_operators: u64,
+    /// Room for lanes in what all containers remember.
+    remembered: usize,
+    most_remembered: usize,
     pace: Pace<'a>,
 }
+
+/// Lanes that containers may remember together: 64 MB. There may be as many lanes as units, and as many containers.
+/// What is not remembered is found again, and is the same: a refusal is final, and no unit enters a lane.
+const MOST_REMEMBERED: usize = 16_000_000;
 
 /// Which containers begin a chain first; of containers with the same priority, the smallest does (rule fusion-25).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,6 +131,17 @@ pub(super) fn fill(
     host_bindings: HostBindings,
     count: u32,
     seeds: Vec<Seed>,
+    budget: &Budget,
+) -> Result<FilledContainers, Error> {
+    fill_remembering(composition, host_bindings, count, (seeds, MOST_REMEMBERED), budget)
+}
+
+/// As [`fill`], for containers that remember at most so many lanes together.
+pub(super) fn fill_remembering(
+    composition: &Composition,
+    host_bindings: HostBindings,
+    count: u32,
+    (seeds, most_remembered): (Vec<Seed>, usize),
     budget: &Budget,
 ) -> Result<FilledContainers, Error> {
     let (graph, units, rules) = (composition.graph, &composition.units, &composition.rules);
@@ -156,15 +174,17 @@ pub(super) fn fill(
         most_if_free: 0,
         free: 0,
         free_operators: 0,
+        remembered: 0,
+        most_remembered,
         pace: budget.pace(),
     };
     let seeded = seeds.iter().any(|seed| !seed.closed);
     for seed in seeds {
-        fill.add_seed(seed);
+        fill.add_seed(seed)?;
     }
     for unit in alone {
         let container = fill.add(false);
-        fill.put(unit, container);
+        fill.put(unit, container)?;
     }
     let count = (count as usize).min(graph.operators().len());
     while fill.containers.len() < count {
@@ -175,6 +195,7 @@ pub(super) fn fill(
         fill.prefer_free();
     }
     fill.run()?;
+    debug_assert!(fill.remembered <= most_remembered);
     let containers = fill.containers.len();
     let unplaced = Container::new(containers);
     let container_of = fill.home.values().map(|home| home.expand().unwrap_or(unplaced)).collect();
@@ -193,7 +214,7 @@ impl Fill<'_> {
             let begins = current.is_none();
             let container = current.unwrap_or_else(|| self.smallest());
             self.retarget(container);
-            let pick = if begins { self.first_for(container)? } else { self.next_for(container) };
+            let pick = if begins { self.first_for(container) } else { self.next_for(container) }?;
             current = match pick {
                 Some(unit) => {
                     self.place(unit, container)?;
@@ -233,10 +254,10 @@ impl Fill<'_> {
     }
 
     /// A container that exists from the beginning; it takes nothing more if it is closed or holds a unit that is alone.
-    fn add_seed(&mut self, Seed { units, profile, restarts, closed, last: _ }: Seed) {
+    fn add_seed(&mut self, Seed { units, profile, restarts, closed, last: _ }: Seed) -> Result<(), Error> {
         let (mut operators, mut alone) = (0, false);
         for &unit in &units {
-            self.host_bindings.bind(units[0], unit);
+            self.host_bindings.bind(units[0], unit, &mut self.pace)?;
             operators += self.composition.units.size(unit);
             alone |= self.composition.rules.alone[unit];
         }
@@ -246,6 +267,7 @@ impl Fill<'_> {
         if !alone && !closed {
             self.offer(container);
         }
+        Ok(())
     }
 
     /// Makes a container available.
@@ -276,15 +298,16 @@ impl Fill<'_> {
     }
 
     /// Puts a unit into a container without checking the rules.
-    fn put(&mut self, unit: Unit, container: Container) {
+    fn put(&mut self, unit: Unit, container: Container) -> Result<(), Error> {
         let state = &mut self.containers[container];
         if let Some(&first) = state.units.first() {
-            self.host_bindings.bind(first, unit);
+            self.host_bindings.bind(first, unit, &mut self.pace)?;
         }
         state.units.push(unit);
         state.operators += self.composition.units.size(unit);
         state.profile.add(self.composition.rules.unit_traits(unit));
         self.home[unit] = container.into();
+        Ok(())
     }
 
     fn priority(&self, container: Container) -> Priority {
@@ -348,7 +371,7 @@ impl Fill<'_> {
         self.leave(container);
         self.count_open(container, false);
         self.waiting.remove(unit, size);
-        self.put(unit, container);
+        self.put(unit, container)?;
         self.containers[container].free = true;
         self.count_open(container, true);
         self.enter(container);
@@ -368,8 +391,27 @@ impl Fill<'_> {
         self.leave(container);
         self.count_open(container, false);
         self.frontier_of = None;
-        let state = &mut self.containers[container];
-        (state.saved_frontier, state.lanes) = (None, None);
+        self.containers[container].saved_frontier = None;
+        self.take_lanes(container);
+    }
+
+    /// Takes the lanes that a container remembers away from it.
+    fn take_lanes(&mut self, container: Container) -> Option<Vec<Lane>> {
+        let lanes = self.containers[container].lanes.take()?;
+        self.remembered -= lanes.capacity();
+        Some(lanes)
+    }
+
+    /// Lets a container remember its lanes if there is room for them.
+    fn remember_lanes(&mut self, container: Container, mut lanes: Vec<Lane>) {
+        // Most lanes are refused when they are first looked at.
+        if lanes.len() < lanes.capacity() / 4 {
+            lanes.shrink_to_fit();
+        }
+        if lanes.capacity() <= self.most_remembered - self.remembered {
+            self.remembered += lanes.capacity();
+            self.containers[container].lanes = Some(lanes);
+        }
     }
 
     /// The unit that begins a chain, after the sort of such a step.
@@ -380,10 +422,11 @@ impl Fill<'_> {
         if self.containers[container].units.is_empty() {
             return Ok(self.waiting.first());
         }
+        let known = self.take_lanes(container);
         let (rules, waiting, host_bindings) = (&self.composition.rules, &self.waiting, &mut self.host_bindings);
-        let state = &mut self.containers[container];
+        let state = &self.containers[container];
         let Some(&member) = state.units.first() else { return Ok(None) };
-        let mut lanes = state.lanes.take().unwrap_or_else(|| waiting.lanes(&state.profile));
+        let mut lanes = known.unwrap_or_else(|| waiting.lanes(&state.profile));
         self.pace.steps(u32::try_from(lanes.len()).unwrap_or(u32::MAX))?;
         lanes.retain(|&lane| {
             let (_, kind) = waiting.lane(lane);
@@ -397,7 +440,7 @@ impl Fill<'_> {
                     if pick.is_some_and(|best| waiting.position(best) < waiting.position(unit)) {
                         break;
                     }
-                    if host_bindings.bindable(member, unit) {
+                    if host_bindings.bindable(member, unit, &mut self.pace)? {
                         pick = Some(unit);
                         break;
                     }
@@ -407,19 +450,20 @@ impl Fill<'_> {
                 break;
             }
         }
-        state.lanes = Some(lanes);
+        self.remember_lanes(container, lanes);
         Ok(pick)
     }
 
     /// The unit that continues the chain, after the sort of such a step.
-    fn next_for(&mut self, container: Container) -> Option<Unit> {
+    fn next_for(&mut self, container: Container) -> Result<Option<Unit>, Error> {
         let home = &self.home;
         self.frontier.sort(&self.waiting, |unit| home[unit].is_none());
-        let (rules, host_bindings) = (&self.composition.rules, &mut self.host_bindings);
+        let (rules, host_bindings, pace) = (&self.composition.rules, &mut self.host_bindings, &mut self.pace);
         let state = &self.containers[container];
-        let member = *state.units.first()?;
-        self.frontier
-            .take_first(|unit| state.profile.accepts(rules.unit_traits(unit)) && host_bindings.bindable(member, unit))
+        let Some(&member) = state.units.first() else { return Ok(None) };
+        self.frontier.take_first(|unit| {
+            Ok(state.profile.accepts(rules.unit_traits(unit)) && host_bindings.bindable(member, unit, pace)?)
+        })
     }
 
     /// Ends the chain of the container before and makes `frontier` that of this one.

@@ -133,17 +133,21 @@ impl Frontier {
     }
 
     /// Takes the first unit that joins the PE. Units that do not join are not tried again in this chain.
-    pub(super) fn take_first(&mut self, mut joins: impl FnMut(Unit) -> bool) -> Option<Unit> {
+    ///
+    /// # Errors
+    ///
+    /// `joins` has failed.
+    pub(super) fn take_first<E>(&mut self, mut joins: impl FnMut(Unit) -> Result<bool, E>) -> Result<Option<Unit>, E> {
         while let Some(Reverse((rank, unit))) = self.candidates.pop() {
             if self.ranks[unit] != Some(rank) {
                 continue;
             }
-            if joins(unit) {
-                return Some(unit);
+            if joins(unit)? {
+                return Ok(Some(unit));
             }
             self.is_refused[unit] = true;
         }
-        None
+        Ok(None)
     }
 
     /// Ends the chain and moves its units to the front of the work list, in its order.

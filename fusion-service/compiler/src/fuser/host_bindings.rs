@@ -4,15 +4,16 @@
 //! the bound units as sets in a union-find, and for each set what its units demand of their host.
 
 use super::graph::Graph;
+use super::host_sets::{HostSet, HostSets};
 use super::hosts::{HostGroups, steps};
 use super::operators::Traits;
 use super::rules::Rules;
 use super::symbols::Symbol;
 use super::units::{Unit, Units};
-use crate::budget::Budget;
+use crate::budget::{Budget, Pace};
 use crate::error::Error;
 use cranelift_entity::PrimaryMap;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 
 /// The sets of units that are bound to one host. If no operator demands anything of its host, all maps are empty, and
 /// any two units may be bound.
@@ -33,7 +34,7 @@ struct Demands<'a> {
     /// Host ex-location id -> name of the operator that has it.
     ex_locations: BTreeMap<Symbol, &'a str>,
     /// Hosts that suit all.
-    declared: Option<u32>,
+    declared: Option<HostSet>,
     /// Pool -> place in it.
     places: BTreeMap<u64, u64>,
 }
@@ -47,16 +48,14 @@ impl<'a> HostBindings<'a> {
         budget: &Budget,
     ) -> Result<Self, Error> {
         let Rules { specifications, specification_of, .. } = rules;
-        let mut sets = HostSets::default();
-        let set_of: Vec<Option<u32>> = specifications
-            .iter()
-            .map(|specification| specification.declared.as_ref().map(|hosts| sets.intern(hosts.clone())))
-            .collect();
+        let set_of: Vec<Option<HostSet>> = specifications.iter().map(|specification| specification.declared).collect();
         let place = |traits: &Traits| traits.pool.and_then(|location| Some((location.pool, location.in_pool?)));
         let asks = |traits: &Traits| !traits.host_ex_locations.is_empty() || place(traits).is_some();
         if set_of.iter().all(Option::is_none) && !graph.all_traits().values().any(asks) {
-            return Ok(Self { parents: PrimaryMap::new(), sizes: PrimaryMap::new(), demands: PrimaryMap::new(), sets });
+            let (parents, sizes, sets) = (PrimaryMap::new(), PrimaryMap::new(), HostSets::new(&budget.limits));
+            return Ok(Self { parents, sizes, demands: PrimaryMap::new(), sets });
         }
+        let sets = specifications.host_sets().clone();
         let mut pace = budget.pace();
         let declared = units.keys().map(|unit| {
             let declared = set_of[specification_of[unit] as usize]?;
@@ -81,7 +80,7 @@ impl<'a> HostBindings<'a> {
             if let Some((&first, rest)) = members.split_first() {
                 for &node in rest {
                     pace.step()?;
-                    host_bindings.bind(units.of(first), units.of(node));
+                    host_bindings.bind(units.of(first), units.of(node), &mut pace)?;
                 }
             }
         }
@@ -89,54 +88,62 @@ impl<'a> HostBindings<'a> {
     }
 
     /// Whether the demands of `a` and `b` on their hosts let them share a PE (rule fusion-16).
-    pub(super) fn bindable(&mut self, a: Unit, b: Unit) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// Stage `compose`: the hosts that suit units are too many. Or the budget ends.
+    pub(super) fn bindable(&mut self, a: Unit, b: Unit, pace: &mut Pace<'_>) -> Result<bool, Error> {
         if self.demands.is_empty() {
-            return true;
+            return Ok(true);
         }
         let (a, b) = (self.find(a), self.find(b));
         let (mine, theirs) = (&self.demands[a], &self.demands[b]);
         if [mine, theirs].into_iter().flatten().any(|demands| demands.conflict) {
-            return false;
+            return Ok(false);
         }
-        let (Some(mine), Some(theirs)) = (mine, theirs) else { return true };
+        let (Some(mine), Some(theirs)) = (mine, theirs) else { return Ok(true) };
         if a == b {
-            return true;
+            return Ok(true);
         }
-        let declared = match (mine.declared, theirs.declared) {
-            (Some(mine), Some(theirs)) => {
-                let common = self.sets.intersection(mine, theirs);
-                !self.sets.is_empty(common)
+        if let (Some(mine), Some(theirs)) = (mine.declared, theirs.declared) {
+            let common = self.sets.intersection(mine, theirs, pace)?;
+            if self.sets.is_empty(common) {
+                return Ok(false);
             }
-            _ => true,
-        };
-        declared && agree(&mine.ex_locations, &theirs.ex_locations) && agree(&mine.places, &theirs.places)
+        }
+        Ok(agree(&mine.ex_locations, &theirs.ex_locations) && agree(&mine.places, &theirs.places))
     }
 
     /// Records that `a` and `b` share a host.
-    pub(super) fn bind(&mut self, a: Unit, b: Unit) {
+    ///
+    /// # Errors
+    ///
+    /// As for [`HostBindings::bindable`].
+    pub(super) fn bind(&mut self, a: Unit, b: Unit, pace: &mut Pace<'_>) -> Result<(), Error> {
         if self.demands.is_empty() {
-            return;
+            return Ok(());
         }
         let (a, b) = (self.find(a), self.find(b));
         if a == b {
-            return;
+            return Ok(());
         }
         let (large, small) = if self.sizes[a] >= self.sizes[b] { (a, b) } else { (b, a) };
         self.parents[small] = large;
         self.sizes[large] += self.sizes[small];
-        let Some(other) = self.demands[small].take() else { return };
+        let Some(other) = self.demands[small].take() else { return Ok(()) };
         let Some(merged) = &mut self.demands[large] else {
             self.demands[large] = Some(other);
-            return;
+            return Ok(());
         };
         merged.conflict |= other.conflict;
         merged.declared = match (merged.declared, other.declared) {
-            (Some(mine), Some(theirs)) => Some(self.sets.intersection(mine, theirs)),
+            (Some(mine), Some(theirs)) => Some(self.sets.intersection(mine, theirs, pace)?),
             (mine, theirs) => mine.or(theirs),
         };
         merged.conflict |= merged.declared.is_some_and(|set| self.sets.is_empty(set));
         merged.conflict |= absorb(&mut merged.ex_locations, other.ex_locations);
         merged.conflict |= absorb(&mut merged.places, other.places);
+        Ok(())
     }
 
     fn find(&mut self, mut unit: Unit) -> Unit {
@@ -168,42 +175,4 @@ fn absorb<K: Ord, V: PartialEq + Copy>(mine: &mut BTreeMap<K, V>, mut theirs: BT
         disagree |= differs(mine.insert(key, value), value);
     }
     disagree
-}
-
-/// Sets of hosts, numbered, with their intersections remembered.
-#[derive(Default)]
-struct HostSets {
-    numbers: HashMap<BTreeSet<Symbol>, u32>,
-    list: Vec<BTreeSet<Symbol>>,
-    intersections: HashMap<(u32, u32), u32>,
-}
-
-impl HostSets {
-    fn intern(&mut self, set: BTreeSet<Symbol>) -> u32 {
-        if let Some(&number) = self.numbers.get(&set) {
-            return number;
-        }
-        let number = self.list.len() as u32;
-        self.list.push(set.clone());
-        self.numbers.insert(set, number);
-        number
-    }
-
-    fn is_empty(&self, set: u32) -> bool {
-        self.list[set as usize].is_empty()
-    }
-
-    fn intersection(&mut self, a: u32, b: u32) -> u32 {
-        let (a, b) = (a.min(b), a.max(b));
-        if a == b {
-            return a;
-        }
-        if let Some(&known) = self.intersections.get(&(a, b)) {
-            return known;
-        }
-        let common = self.list[a as usize].intersection(&self.list[b as usize]).copied().collect();
-        let number = self.intern(common);
-        self.intersections.insert((a, b), number);
-        number
-    }
 }

@@ -5,12 +5,14 @@
 //! whatever shares a PE with one of them is bound to the same host; [`super::host_bindings`] follows these bindings.
 
 use super::graph::Graph;
+use super::host_sets::{HostSet, HostSets};
 use super::operators::Traits;
 use super::symbols::Symbol;
-use crate::budget::Budget;
+use crate::budget::{Budget, Limits, Pace};
 use crate::error::{Error, Problem, Problems, Stage};
 use crate::logical::PoolLocation;
 use crate::topology::Node;
+use indexmap::IndexSet;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Why operators share a host.
@@ -107,7 +109,7 @@ fn place(graph: &Graph, traits: &Traits) -> Result<PoolPlace, String> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HostSpecification {
     /// Hosts that all operators accept; `None` = any.
-    pub(super) declared: Option<BTreeSet<Symbol>>,
+    pub(super) declared: Option<HostSet>,
     /// Places in pools without declared hosts; `None` = no operator has one.
     indexed: Option<BTreeSet<(u64, u64)>>,
     /// Pools; they decide the tags as well.
@@ -115,34 +117,41 @@ pub(super) struct HostSpecification {
 }
 
 impl HostSpecification {
-    fn of(graph: &Graph, host: Option<Symbol>, location: Option<PoolLocation>) -> Self {
+    fn of(
+        graph: &Graph,
+        (host, location): Location,
+        host_sets: &mut HostSets,
+        pace: &mut Pace<'_>,
+    ) -> Result<Self, Error> {
         let pool = location.and_then(|location| graph.pool(location.pool));
         let in_pool = location.and_then(|location| Some((location.pool, location.in_pool?)));
         let hosts = pool.map_or(&[][..], |pool| &pool.hosts);
         let declared = match (host, hosts, in_pool) {
-            (Some(host), ..) => Some(BTreeSet::from([host])),
+            (Some(host), ..) => Some(vec![host]),
             (None, [], _) => None,
             (None, hosts, Some((_, place))) => {
                 Some(usize::try_from(place).ok().and_then(|place| hosts.get(place)).copied().into_iter().collect())
             }
-            (None, hosts, None) => Some(hosts.iter().copied().collect()),
+            (None, hosts, None) => Some(hosts.to_vec()),
         };
-        Self {
+        let declared = declared.map(|hosts| host_sets.intern(hosts, pace)).transpose()?;
+        Ok(Self {
             indexed: in_pool.filter(|_| declared.is_none()).map(|place| BTreeSet::from([place])),
             declared,
             pools: location.iter().map(|location| location.pool).collect(),
-        }
+        })
     }
 
-    fn merge(&mut self, other: &Self) {
-        self.declared = match (self.declared.take(), &other.declared) {
-            (Some(mine), Some(theirs)) => Some(mine.intersection(theirs).copied().collect()),
-            (mine, theirs) => mine.or_else(|| theirs.clone()),
+    fn merge(&mut self, other: &Self, host_sets: &mut HostSets, pace: &mut Pace<'_>) -> Result<(), Error> {
+        self.declared = match (self.declared, other.declared) {
+            (Some(mine), Some(theirs)) => Some(host_sets.intersection(mine, theirs, pace)?),
+            (mine, theirs) => mine.or(theirs),
         };
         if let Some(places) = &other.indexed {
             self.indexed.get_or_insert_default().extend(places);
         }
         self.pools.extend(&other.pools);
+        Ok(())
     }
 }
 
@@ -150,33 +159,44 @@ impl HostSpecification {
 type Location = (Option<Symbol>, Option<PoolLocation>);
 
 /// Distinct host specifications, numbered.
-#[derive(Default)]
 pub(super) struct HostSpecifications {
     by_location: HashMap<Location, u32>,
     /// The location that was looked up last. Most operators have the same one.
     last: Option<(Location, u32)>,
-    numbers: HashMap<HostSpecification, u32>,
-    list: Vec<HostSpecification>,
+    list: IndexSet<HostSpecification>,
+    host_sets: HostSets,
 }
 
 impl HostSpecifications {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self { by_location: HashMap::new(), last: None, list: IndexSet::new(), host_sets: HostSets::new(limits) }
+    }
+
     /// The number of a unit's specification.
-    pub(super) fn number(&mut self, graph: &Graph, unit: &[Node]) -> u32 {
+    ///
+    /// # Errors
+    ///
+    /// Stage `compose`: the sets of hosts have too many. Or the budget ends.
+    pub(super) fn number(&mut self, graph: &Graph, unit: &[Node], pace: &mut Pace<'_>) -> Result<u32, Error> {
         let mut locations = unit.iter().map(|&node| {
             let traits = graph.traits(node);
             (traits.host, traits.pool)
         });
-        let first = self.single(graph, locations.next().unwrap_or_default());
-        let others: BTreeSet<u32> =
-            locations.map(|location| self.single(graph, location)).filter(|&number| number != first).collect();
+        let first = self.single(graph, locations.next().unwrap_or_default(), pace)?;
+        let mut others: BTreeSet<u32> = BTreeSet::new();
+        for location in locations {
+            let number = self.single(graph, location, pace)?;
+            if number != first {
+                others.insert(number);
+            }
+        }
         if others.is_empty() {
-            return first;
+            return Ok(first);
         }
-        let mut merged = self.list[first as usize].clone();
-        for number in others {
-            merged.merge(&self.list[number as usize]);
-        }
-        self.intern(merged)
+        let mut all = others.into_iter().filter_map(|number| self.list.get_index(number as usize));
+        let Some(mut merged) = self.list.get_index(first as usize).cloned() else { return Ok(first) };
+        all.try_for_each(|other| merged.merge(other, &mut self.host_sets, pace))?;
+        Ok(self.intern(merged))
     }
 
     /// The specifications, by number.
@@ -184,27 +204,29 @@ impl HostSpecifications {
         self.list.iter()
     }
 
-    fn single(&mut self, graph: &Graph, location: Location) -> u32 {
+    /// The sets of hosts that the specifications name.
+    pub(super) fn host_sets(&self) -> &HostSets {
+        &self.host_sets
+    }
+
+    fn single(&mut self, graph: &Graph, location: Location, pace: &mut Pace<'_>) -> Result<u32, Error> {
         if let Some((_, number)) = self.last.filter(|(last, _)| *last == location) {
-            return number;
+            return Ok(number);
         }
         let number = match self.by_location.get(&location) {
             Some(&number) => number,
-            None => self.intern(HostSpecification::of(graph, location.0, location.1)),
+            None => {
+                let specification = HostSpecification::of(graph, location, &mut self.host_sets, pace)?;
+                self.intern(specification)
+            }
         };
         self.by_location.insert(location, number);
         self.last = Some((location, number));
-        number
+        Ok(number)
     }
 
     fn intern(&mut self, specification: HostSpecification) -> u32 {
-        if let Some(&number) = self.numbers.get(&specification) {
-            return number;
-        }
-        let number = self.list.len() as u32;
-        self.list.push(specification.clone());
-        self.numbers.insert(specification, number);
-        number
+        self.list.insert_full(specification).0 as u32
     }
 }
 

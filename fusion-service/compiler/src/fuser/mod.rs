@@ -21,7 +21,7 @@
 //! * `units` groups operators that must be together, and `rules` finds units that are alone or that no PE can hold
 //!   (rules fusion-5 to fusion-9);
 //! * `rules` decides from the list whether a unit may join a PE (rules fusion-10 to fusion-17); `host_bindings` records
-//!   which units are bound to one host;
+//!   which units are bound to one host, and `host_sets` has the hosts that suit them;
 //! * `composition` bundles the above for one application.
 //!
 //! How PEs are filled in manual mode (rules fusion-18 to fusion-21):
@@ -51,6 +51,7 @@ mod frontier;
 mod graph;
 mod hash_order;
 mod host_bindings;
+mod host_sets;
 mod hosts;
 mod ids;
 mod operators;

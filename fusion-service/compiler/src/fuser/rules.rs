@@ -73,7 +73,7 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// Stage `compose`: no PE can hold a unit (rule fusion-9).
+    /// Stage `compose`: no PE can hold a unit (rule fusion-9), or operators may choose from too many hosts.
     pub(super) fn new(
         graph: &Graph,
         units: &Units,
@@ -108,7 +108,7 @@ impl Rules {
 
         let mut grouped: PrimaryMap<Unit, bool> = units.keys().map(|_| false).collect();
         hosts.iter().flat_map(|(_, nodes)| nodes).for_each(|&node| grouped[units.of(node)] = true);
-        let mut specifications = HostSpecifications::default();
+        let mut specifications = HostSpecifications::new(&budget.limits);
         let mut specification_of = PrimaryMap::with_capacity(units.len());
         let mut alone = PrimaryMap::with_capacity(units.len());
         let mut kind_of = PrimaryMap::with_capacity(units.len());
@@ -131,7 +131,7 @@ impl Rules {
                 continue;
             }
             let mut properties = properties.unwrap_or_default();
-            let specification = specifications.number(graph, nodes);
+            let specification = specifications.number(graph, nodes, &mut pace)?;
             specification_of.push(specification);
             alone.push(properties.alone);
             properties.apart.dedup();

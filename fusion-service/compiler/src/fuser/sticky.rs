@@ -176,6 +176,7 @@ fn staying(
     let seed = |id| Seed::empty(running.restarting.contains(id), running.closed.contains(id));
     let mut seeds: PrimaryMap<Pe, Seed> = running.ids.values().map(seed).collect();
     let mut alone = Vec::new();
+    let mut pace = budget.pace();
     for (unit, home) in homes {
         let Some(home) = home.expand() else { continue };
         if rules.alone[unit] {
@@ -184,10 +185,10 @@ fn staying(
         }
         let seed = &mut seeds[home];
         if let Some(&first) = seed.units.first() {
-            if !seed.accepts(unit, rules) || !host_bindings.bindable(first, unit) {
+            if !seed.accepts(unit, rules) || !host_bindings.bindable(first, unit, &mut pace)? {
                 continue;
             }
-            host_bindings.bind(first, unit);
+            host_bindings.bind(first, unit, &mut pace)?;
         }
         seed.add(unit, rules);
     }

@@ -2,7 +2,7 @@
 
 use super::manual;
 use super::sample::Sample;
-use crate::budget::Budget;
+use crate::budget::{Budget, Limits};
 use crate::error::{Error, Problems, Stage, code};
 use crate::fuser::composition::Composition;
 use crate::fuser::{
@@ -89,6 +89,29 @@ fn ids_of_locations_are_gone_through_within_the_budget() {
     assert_eq!((constraints(&endless), constraints(&cancelled)), (Ok(()), Err(Error::Cancelled)));
     let composition = Composition::new(&graph, FusionType::NoChannelInfluence, &endless).unwrap();
     assert_eq!(composition.host_bindings(&cancelled).map(|_| ()), Err(Error::Cancelled));
+}
+
+#[test]
+fn hosts_that_pools_have_in_common_are_counted() {
+    let sample = Sample::chain(2)
+        .with_pools(&[(0, false, &["a", "b", "c"]), (1, false, &["b", "c", "d"])])
+        .with([1], |o| o.pool = Some((1, None)));
+    let bound = sample.clone().with([0, 1], |o| o.host_co_locations = vec!["g".into()]);
+    let together = sample.with([0, 1], |o| o.co_locations = vec!["g".into()]);
+    for (sample, fusion, hosts) in [(&bound, Fusion::Legacy, 6), (&bound, manual(1), 8), (&together, Fusion::Legacy, 8)]
+    {
+        let graph = sample.graph();
+        let fused = |hosts| {
+            // Where the limit is small, all of it.
+            let limits = Limits { adl_bytes: hosts, ..Limits::default() };
+            fuse(&graph, &fusion, &Budget::with_limits(limits))
+        };
+        assert!(fused(hosts).is_ok());
+        let error = fused(hosts - 1).unwrap_err();
+        let problem = &error.problems()[0];
+        assert_eq!(problem.stage, Stage::Compose);
+        assert!(problem.message.ends_with(&format!("have more than {} hosts", hosts - 1)), "{error}");
+    }
 }
 
 #[test]

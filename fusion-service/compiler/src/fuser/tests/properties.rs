@@ -4,6 +4,8 @@ use super::reference;
 use super::sample::{Sample, SampleOperator, channel};
 use crate::budget::Budget;
 use crate::error::{Error, code};
+use crate::fuser::composition::Composition;
+use crate::fuser::fill::fill_remembering;
 use crate::fuser::verify::violations;
 use crate::fuser::{Fusion, FusionType, InputPortTraits, OutputPortTraits, Partition, fuse};
 use cranelift_entity::EntityRef;
@@ -120,6 +122,20 @@ proptest! {
         let got = fuse(&graph, &fusion, &Budget::default()).unwrap();
         prop_assert_eq!(Some(positions(&got)), reference::manual(&graph, count, FusionType::NoChannelInfluence));
         prop_assert_eq!(got.len(), count.min(sample.operators.len()));
+    }
+
+    #[test]
+    fn remembering_decides_nothing(sample in application(24, constrained), count in 1..12_u32, kind in fusion_type()) {
+        let (graph, budget) = (sample.graph(), Budget::default());
+        let Ok(composition) = Composition::new(&graph, kind, &budget) else { return Ok(()) };
+        let filled = |most| {
+            let host_bindings = composition.host_bindings(&budget).unwrap();
+            fill_remembering(&composition, host_bindings, count, (Vec::new(), most), &budget).unwrap().container_of
+        };
+        let all = filled(usize::MAX);
+        for most in [0, 5] {
+            prop_assert_eq!(&filled(most), &all);
+        }
     }
 
     #[test]

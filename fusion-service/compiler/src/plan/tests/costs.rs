@@ -175,6 +175,34 @@ fn tables_of_documents_have_a_limit() {
     }
 }
 
+#[test]
+fn fragments_of_all_kinds_have_a_limit_together() {
+    // An eighth of that are 8 MiB.
+    let budget = Budget::with_limits(Limits { aadl_bytes: 64 << 20, ..Limits::default() });
+    let long = "x".repeat(1_000_000);
+    let adl = |capabilities: usize, constants: usize| {
+        let constant = |number| format!("<runtimeConstant name='c{number}' value='{long}'/>");
+        let constants: String = (0..constants).map(constant).collect();
+        let constants = format!("<runtimeConstants>{constants}</runtimeConstants>");
+        let attributes = "index='1' kind='k2' runtimeType='SPL_CPlusPlus' toolkitIndex='0'";
+        let capabilities = format!("<capability>{long}</capability>").repeat(capabilities);
+        let end = "</primitiveOperDefinitions>";
+        let definition = format!("<primitiveOperDefinition {attributes}>{capabilities}</primitiveOperDefinition>{end}");
+        let row = Sketch::row(&["S", "P", "T"]).parallel("P", 2).adl();
+        row.replacen("<runtimeConstants/>", &constants, 1).replace(end, &definition)
+    };
+    for (capabilities, constants, fit) in [(5, 1, true), (1, 5, true), (5, 4, false)] {
+        let adl = adl(capabilities, constants);
+        let source = Source::parse(adl.as_bytes(), &Budget::default()).unwrap();
+        let submitted = |budget| submit(&source, &request(FusionOption::Legacy), budget);
+        assert_eq!(submitted(&budget).is_ok(), fit, "{capabilities} and {constants}");
+        // What is taken over from the generation before counts, too.
+        let (job, widths) = (submitted(&Budget::default()).unwrap(), [("P".to_owned(), 3)]);
+        let resized = resize(&job, &widths, Policy::Sticky, &JobState::default(), &budget);
+        assert_eq!(resized.is_ok(), fit, "{capabilities} and {constants}, resized");
+    }
+}
+
 /// A cache of jobs is bounded by what they say.
 #[test]
 fn a_job_weighs_what_its_caller_has_given() {
