@@ -52,7 +52,7 @@ pub const COMPARED: u64 = 256 << 20;
 /// The budget ends. Other errors would be defects, because a compiled job has passed all stages.
 pub fn explain(now: &Compiled, prior: Option<&Compiled>, budget: &Budget) -> Result<Account, Error> {
     let topology = now.topology();
-    let graph = Graph::from_topology(topology)?;
+    let graph = Graph::from_topology(topology, budget)?;
     let fusion = now.fusion(&graph)?;
     let decisions = decisions(&graph, &fusion, now.elements().partition(), budget)?;
     let names = causes::CauseNames { topology, graph: &graph, fusion };

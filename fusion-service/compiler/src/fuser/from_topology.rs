@@ -2,14 +2,16 @@
 //!
 //! The channels of one logical operator differ in little that fusion reads. The expansion resolved the rest once, and
 //! the channels share it. So comparing a few references shows whether two channels have the same traits, and most
-//! traits are made once.
+//! traits are made once. Where they are not, because every channel is in another consistent region, for example, texts
+//! that channels share are still looked at once: they may be long.
 
 use super::graph::{FusionHostPool, Graph};
 use super::operators::{
     FusionOperator, InputPortTraits, Label, Operators, OutputPortTraits, Threading, Traits, TraitsId,
 };
 use super::symbols::{Symbol, Symbols};
-use crate::error::Problem;
+use crate::budget::{Budget, Pace};
+use crate::error::Error;
 use crate::logical::{Application, OperatorId};
 use crate::topology::{self, AnnotationValue, ResolvedAnnotation, Topology};
 use cranelift_entity::packed_option::PackedOption;
@@ -22,34 +24,54 @@ impl<'a> Graph<'a> {
     ///
     /// # Errors
     ///
-    /// Stage `compose`: the topology breaks its own invariants.
-    pub fn from_topology(topology: &'a Topology) -> Result<Self, Problem> {
+    /// Stage `compose`: the topology breaks its own invariants. Or the budget ends.
+    pub fn from_topology(topology: &'a Topology, budget: &Budget) -> Result<Self, Error> {
         let mut reader = TraitsReader::new(&topology.application);
         let mut operators = Operators::with_capacity(topology.operators.len());
         // The traits made last for each logical operator, and the channel that they were made for.
         let mut latest: SecondaryMap<OperatorId, PackedOption<TraitsId>> = SecondaryMap::new();
         let mut made_for: PrimaryMap<TraitsId, &topology::PhysicalOperator> = PrimaryMap::new();
+        let mut pace = budget.pace();
         for physical in topology.operators.values() {
+            pace.step()?;
             let physical: &topology::PhysicalOperator = physical;
             let latest = &mut latest[physical.logical];
             let known = latest.expand().filter(|&id| have_same_traits(made_for[id], physical));
-            let traits = known.unwrap_or_else(|| {
-                made_for.push(physical);
-                operators.add_traits(reader.traits(physical))
-            });
+            let traits = match known {
+                Some(known) => known,
+                None => {
+                    let before = latest.expand().map(|id| (made_for[id], &operators.all_traits()[id]));
+                    let traits = reader.traits(physical, before, &mut pace)?;
+                    made_for.push(physical);
+                    operators.add_traits(traits)
+                }
+            };
             *latest = traits.into();
             let operator = FusionOperator { index: physical.index, name: &physical.name, channels: &physical.channels };
             operators.push(operator, traits);
         }
         let mut symbols = reader.symbols;
-        let pools = topology.host_pools.iter().map(|pool| FusionHostPool {
-            index: pool.index,
-            exclusive: pool.exclusive,
-            hosts: pool.hosts.iter().map(|host| symbols.intern(host)).collect(),
+        let pools = topology.host_pools.iter().map(|pool| {
+            let hosts = intern_all(&pool.hosts, &mut symbols, &mut pace)?;
+            Ok(FusionHostPool { index: pool.index, exclusive: pool.exclusive, hosts })
         });
-        let pools = pools.collect();
-        Self::new(operators, pools, symbols, Cow::Borrowed(&topology.connections))
+        let pools = pools.collect::<Result<_, Error>>()?;
+        Ok(Self::new(operators, pools, symbols, Cow::Borrowed(&topology.connections))?)
     }
+}
+
+/// The symbols of texts, which may be long.
+fn intern_all<S: FromIterator<Symbol>>(
+    texts: &[String],
+    symbols: &mut Symbols,
+    pace: &mut Pace<'_>,
+) -> Result<S, Error> {
+    const BYTES_A_STEP: usize = 256;
+    let symbol = |text: &String| {
+        pace.steps(u32::try_from(1 + text.len() / BYTES_A_STEP).unwrap_or(u32::MAX))?;
+        Ok(symbols.intern(text))
+    };
+    texts.iter().map(symbol).collect()
 }
 
 /// Whether two channels of one logical operator certainly have the same traits. If not, they may still be equal.
@@ -91,7 +113,13 @@ impl<'a> TraitsReader<'a> {
         Self { application, symbols, jvm_arguments, consistent_region, jvm_arguments_of: SecondaryMap::new() }
     }
 
-    fn traits(&mut self, physical: &topology::PhysicalOperator) -> Traits {
+    /// The traits of an operator. Those of a channel `before` have the symbols of the texts that both share.
+    fn traits(
+        &mut self,
+        physical: &topology::PhysicalOperator,
+        before: Option<(&topology::PhysicalOperator, &Traits)>,
+        pace: &mut Pace<'_>,
+    ) -> Result<Traits, Error> {
         let symbols = &mut self.symbols;
         let written = physical.primitive(self.application);
         let input = |port: usize| written.and_then(|written| written.inputs.get(port));
@@ -111,9 +139,22 @@ impl<'a> TraitsReader<'a> {
         let mut threading = Threading::default();
         physical.threading_model.iter().for_each(|model| threading.add(model));
         own_models(&physical.annotations).for_each(|model| threading.add(model));
-        let mut ids = |texts: &[String]| -> Box<[Symbol]> { texts.iter().map(|text| symbols.intern(text)).collect() };
         let (partition, resources) = (&physical.partition, &physical.resources);
-        Traits {
+        let mut ids = |texts: &[String]| intern_all::<Box<[Symbol]>>(texts, symbols, pace);
+        let same_partition = before.filter(|(other, _)| Arc::ptr_eq(&other.partition, partition));
+        let [co_locations, ex_locations] = match same_partition {
+            Some((_, same)) => [same.co_locations.clone(), same.ex_locations.clone()],
+            None => [ids(&partition.co_locations)?, ids(&partition.ex_locations)?],
+        };
+        let same_resources = before.filter(|(other, _)| Arc::ptr_eq(&other.resources, resources));
+        let (host, host_co_locations, host_ex_locations) = match same_resources {
+            Some((_, same)) => (same.host, same.host_co_locations.clone(), same.host_ex_locations.clone()),
+            None => {
+                let host = ids(resources.host.as_slice())?.first().copied();
+                (host, ids(&resources.co_locations)?, ids(&resources.ex_locations)?)
+            }
+        };
+        Ok(Traits {
             inputs: (physical.inputs.iter().enumerate())
                 .map(|(position, port)| InputPortTraits {
                     threaded: input(position).is_some_and(|input| input.threaded.is_some()),
@@ -121,8 +162,8 @@ impl<'a> TraitsReader<'a> {
                 })
                 .collect(),
             outputs: physical.outputs.iter().map(|port| OutputPortTraits { exported: port.export.is_some() }).collect(),
-            co_locations: ids(&partition.co_locations),
-            ex_locations: ids(&partition.ex_locations),
+            co_locations,
+            ex_locations,
             isolated: partition.isolation,
             provisional: arguments.into_iter().collect(),
             soft_segregated: region.into_iter().collect(),
@@ -130,13 +171,13 @@ impl<'a> TraitsReader<'a> {
             relocatable: written.is_none_or(|written| written.relocatable),
             single_threaded_on_outputs: written.is_none_or(|written| written.single_threaded_on_outputs),
             threading,
-            host_co_locations: ids(&resources.co_locations),
-            host_ex_locations: ids(&resources.ex_locations),
-            host: resources.host.as_ref().map(|host| symbols.intern(host)),
+            host_co_locations,
+            host_ex_locations,
+            host,
             pool: resources.pool,
             host_isolated: resources.isolation,
             place: self.application.operators.get(physical.logical).map(|written| written.place),
-        }
+        })
     }
 }
 
@@ -157,7 +198,6 @@ fn own_models(annotations: &[ResolvedAnnotation]) -> impl Iterator<Item = &str> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Budget;
     use crate::logical::submission::bind;
     use crate::logical::{PartitionConstraints, PoolLocation, Resources};
     use crate::topology::{EvaluatedImports, EvaluatedNameImport, Node, Parameters, expand};
@@ -200,10 +240,12 @@ mod tests {
     fn share_traits(change: impl Fn(&mut topology::PhysicalOperator)) -> bool {
         let (mut topology, [first, second]) = telemetry();
         change(topology.operators[second].to_mut());
-        let graph = Graph::from_topology(&topology).unwrap();
+        let budget = Budget::default();
+        let graph = Graph::from_topology(&topology, &budget).unwrap();
         let mut reader = TraitsReader::new(&topology.application);
         for (node, physical) in &topology.operators {
-            assert_eq!(*graph.traits(node), reader.traits(physical), "{}", physical.name);
+            let traits = reader.traits(physical, None, &mut budget.pace()).unwrap();
+            assert_eq!(*graph.traits(node), traits, "{}", physical.name);
         }
         graph.traits_id(first) == graph.traits_id(second)
     }
@@ -254,6 +296,32 @@ mod tests {
         ];
         for (what, change) in unseen {
             assert!(share_traits(change), "{what}");
+        }
+    }
+
+    #[test]
+    fn long_texts_are_read_within_the_budget_and_once_if_channels_share_them() {
+        // More than half of the steps between two looks at the budget.
+        let long = || "x".repeat(1_200_000);
+        type Give = fn(&mut topology::PhysicalOperator, String);
+        let places: [(&str, Give); 2] = [
+            ("PE", |o, id| {
+                o.partition = Arc::new(PartitionConstraints { ex_locations: vec![id], ..Default::default() });
+            }),
+            ("host", |o, host| o.resources = Arc::new(Resources { host: Some(host), ..Default::default() })),
+        ];
+        for (what, give) in places {
+            let (mut topology, [first, second]) = telemetry();
+            give(topology.operators[first].to_mut(), long());
+            let one = topology.operators[first].clone();
+            let other = topology.operators[second].to_mut();
+            (other.partition, other.resources) = (one.partition.clone(), one.resources.clone());
+            other.consistent_region = Some(3);
+            let cancelled = Budget::cancelled();
+            let read = |topology: &Topology| Graph::from_topology(topology, &cancelled).map(|_| ());
+            assert_eq!(read(&topology), Ok(()), "{what}");
+            give(topology.operators[second].to_mut(), long());
+            assert_eq!(read(&topology), Err(Error::Cancelled), "{what}");
         }
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn from_scratch(
     budget: &Budget,
 ) -> Result<Assembled<'static>, Error> {
     let topology = Arc::new(topology);
-    let graph = Graph::from_topology(&topology)?;
+    let graph = Graph::from_topology(&topology, budget)?;
     let ResolvedFusion { fusion, automatic_count, automatic } = fusion.resolve(&graph)?;
     let partition = fuser::fuse(&graph, &fusion, budget)?;
     let ids = partition.pes().map(|pe| pe.index() as u64).collect();

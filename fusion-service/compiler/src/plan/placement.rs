@@ -9,7 +9,7 @@ use crate::logical::{HostPool, OperatorKind, PoolLocation, Resources};
 use crate::topology::PhysicalOperator;
 use get_size2::GetSize;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// The SPL compiler puts operators without a host pool into this one.
@@ -49,13 +49,23 @@ pub(super) fn placements(
     let mut reported = BTreeSet::new();
     let placements = pes.iter().map(|&pe| {
         let operators = || elements.members(pe).iter().map(|&node| &*topology.operators[node]);
-        let host = agreed(operators().map(|o| (o, o.resources.host.as_deref().filter(|host| !host.is_empty()))))
-            .unwrap_or_else(|(a, b)| {
-                if reported.insert((Stage::HostPlacement, a.logical, b.logical)) {
-                    hosts.push(disagreement(Stage::HostPlacement, elements, pe, a, b, "hosts"));
-                }
-                None
+        // Channels mostly share their resources. Each is looked at once: a host may be a long text.
+        let (mut looked_at, mut bytes) = (HashSet::new(), 0);
+        let asked = operators().map(|operator| {
+            let host = operator.resources.host.as_deref().filter(|host| !host.is_empty());
+            let host = host.filter(|host| {
+                let is_first = looked_at.insert(Arc::as_ptr(&operator.resources));
+                bytes += if is_first { host.len() } else { 0 };
+                is_first
             });
+            (operator, host)
+        });
+        let host = agreed(asked).unwrap_or_else(|(a, b)| {
+            if reported.insert((Stage::HostPlacement, a.logical, b.logical)) {
+                hosts.push(disagreement(Stage::HostPlacement, elements, pe, a, b, "hosts"));
+            }
+            None
+        });
         let pool = agreed(operators().map(|o| (o, o.resources.pool.filter(|l| !is_default(&topology.host_pools, *l)))))
             .unwrap_or_else(|(a, b)| {
                 if reported.insert((Stage::HostPoolLocation, a.logical, b.logical)) {
@@ -67,7 +77,7 @@ pub(super) fn placements(
         let mut resources: Vec<&Arc<Resources>> = operators().map(|operator| &operator.resources).collect();
         resources.sort_unstable_by_key(|resources| Arc::as_ptr(resources));
         resources.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        pace.steps(u32::try_from(elements.members(pe).len()).unwrap_or(u32::MAX))?;
+        pace.steps(u32::try_from(elements.members(pe).len() + bytes / 256).unwrap_or(u32::MAX))?;
         let (mut co_locations, mut ex_locations) = (BTreeSet::<&str>::new(), BTreeSet::<&str>::new());
         for resources in resources {
             if !resources.co_locations.is_empty() || !resources.ex_locations.is_empty() {

@@ -57,7 +57,7 @@ pub fn resize(
     budget.check()?;
     let generations = Generations::new(before, &topology);
     let changes = topology::changes(&generations);
-    let graph = Graph::from_topology(&topology)?;
+    let graph = Graph::from_topology(&topology, budget)?;
     let ResolvedFusion { fusion, automatic_count, automatic } = fusion.resolve(&graph)?;
     let pe = |node| prior.elements.pe(node);
     let pe_of = topology.operators.keys().map(|node| generations.earlier(node).map(pe).into()).collect();
@@ -115,7 +115,7 @@ pub fn replay(source: &Source, request: &Arc<Request>, replay: &Replay, budget: 
     let topology = Arc::new(relabel(fresh, &Numbering::of(&before)));
     let difference = topology::difference(&before, &topology);
     drop(before);
-    let graph = Graph::from_topology(&topology)?;
+    let graph = Graph::from_topology(&topology, budget)?;
     let ResolvedFusion { fusion, automatic_count, automatic } = fusion.resolve(&graph)?;
     let partition = fuser::fuse(&graph, &fusion, budget)?;
     let previous = replay.previous_elements.iter().map(|(id, names)| (*id, names.iter().map(String::as_str)));

@@ -10,7 +10,6 @@ use super::request::{BoundRequest, Request, Source};
 use crate::aadl::{Measure, Writer};
 use crate::budget::Budget;
 use crate::elements::PriorPorts;
-use crate::error::Error;
 use crate::fuser::{Graph, Partition, PeId, PeInput, PeOutput};
 use crate::logical::Application;
 use crate::shared::Shared;
@@ -55,7 +54,7 @@ pub fn restore(
     }
     let topology = Arc::new(numbered(fresh, &layout)?);
     let (partition, ids) = grouping(&topology, &layout)?;
-    let graph = Graph::from_topology(&topology).map_err(Error::from)?;
+    let graph = Graph::from_topology(&topology, budget)?;
     let grouping = Grouping { partition, ids, automatic: None, automatic_count: layout.automatic_count };
     let ports = LayoutPorts { layout: &layout, topology: &topology };
     let assembled = grouping.assemble(bound, &topology, &graph, Prior::None, Some(&ports), budget)?;

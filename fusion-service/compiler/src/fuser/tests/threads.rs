@@ -243,7 +243,7 @@ fn the_older_dialect_leaves_models_at_operators() {
         let configuration = Configuration { threading_model, ..Configuration::default() };
         let parameters = Parameters { configuration, ..Parameters::default() };
         let topology = expand(&application, &parameters, &Budget::default()).unwrap();
-        let graph = Graph::from_topology(&topology).unwrap();
+        let graph = Graph::from_topology(&topology, &Budget::default()).unwrap();
         let models = |name: &str| {
             let (node, _) = graph.operators().iter().find(|(_, operator)| operator.name == name).unwrap();
             let threading = graph.traits(node).threading;
