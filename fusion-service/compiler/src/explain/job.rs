@@ -141,7 +141,7 @@ pub(super) fn regions(now: &Compiled, prior: Option<&Compiled>, budget: &Budget)
         }
     }
     let name = |index: u64| in_force(topology, index).map(|region| excerpt(&region.name));
-    let sources = WidthSources::new(&now.request().widths, now.bindings());
+    let mut sources = WidthSources::new(&now.request().widths, now.bindings());
     let mut pace = budget.pace();
     let region = |planned: &crate::plan::PlannedRegion| {
         let region = &planned.region;
@@ -154,7 +154,7 @@ pub(super) fn regions(now: &Compiled, prior: Option<&Compiled>, budget: &Budget)
             width: region.width,
             width_before: before.map(|before| before.width),
             channels: region.global_max,
-            origin: origin(now, written, region, &sources, &mut pace)?,
+            origin: origin(now, written, region, &mut sources, &mut pace)?,
             splitters: written.map_or_else(Vec::new, |written| written.splitters.iter().map(splitter).collect()),
             channels_have_own_pes: planned.channels_have_own_pes,
             touches_consistent_region: planned.touches_consistent_region,
@@ -174,7 +174,7 @@ fn origin(
     now: &Compiled,
     written: Option<&logical::ParallelRegion>,
     region: &Region,
-    sources: &WidthSources<'_>,
+    sources: &mut WidthSources<'_>,
     pace: &mut Pace<'_>,
 ) -> Result<WidthOrigin, Error> {
     let application = &now.topology().application;

@@ -8,12 +8,13 @@
 //! like what it makes. What is still to be walked over is a range of channels, however many these are.
 
 use super::copies::Copies;
+use super::count::Count;
 use super::links::{End, Links, Reach};
 use super::shape::Shape;
 use super::wiring::SplitterId;
 use super::{Connection, Merger, Node, Splitter, Via};
 use crate::budget::{Budget, Pace};
-use crate::error::{Error, Problem, Problems, Stage};
+use crate::error::{Error, Problems};
 use crate::logical::{OperatorId, OperatorKind, SplitterKind};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, SecondaryMap};
@@ -51,7 +52,7 @@ impl ReachedPorts {
             drop_window_punctuation: SecondaryMap::new(),
             connections: 0,
         };
-        let (mut splitters, mut channels, mut steps) = (0_u64, 0_u64, 0_u64);
+        let [mut connections, mut splitters, mut channels, mut steps] = [Count::default(); 4];
         let mut pace = budget.pace();
         for (id, operator) in shape.application.operators.iter() {
             pace.step()?;
@@ -60,28 +61,24 @@ impl ReachedPorts {
             for position in 0..primitive.outputs.len() {
                 pace.step()?;
                 let reached = problems.keep(links.follow_output(id, position, budget))?.unwrap_or_default();
-                for reach in &reached {
-                    ports.connections = ports.connections.saturating_add(reach.connections.saturating_mul(copies));
-                    splitters = splitters.saturating_add(reach.nested_splitters.saturating_mul(copies));
-                    channels = channels.saturating_add(reach.channels.saturating_mul(copies));
-                    // Each channel looks also at a connection behind which there is nothing.
-                    steps = steps.saturating_add(reach.steps.max(1).saturating_mul(copies));
-                }
+                let sum = |of: fn(&Reach) -> u64| reached.iter().map(of).fold(0, u64::saturating_add);
+                connections.add(id, sum(|reach| reach.connections), copies);
+                splitters.add(id, sum(|reach| reach.nested_splitters), copies);
+                channels.add(id, sum(|reach| reach.channels), copies);
+                // Each channel looks also at a connection behind which there is nothing.
+                steps.add(id, sum(|reach| reach.steps.max(1)), copies);
                 ports.outputs[id].push(reached);
             }
         }
+        ports.connections = connections.total();
         let limits = &budget.limits;
         for (count, what, most) in [
-            (ports.connections, "connections", limits.connections),
+            (connections, "connections", limits.connections),
             (splitters, "splitters, with those that they are under,", limits.splitters()),
             (channels, "channels of splitters", limits.channels()),
             (steps, "steps from output ports to what they reach", limits.steps()),
         ] {
-            if count > most {
-                let message =
-                    format!("the application has {count} {what} at these widths; at most {most} are supported");
-                problems.push(Problem::new(Stage::Topology, message));
-            }
+            problems.keep(count.check(shape.application, what, most))?;
         }
         if !problems.is_empty() {
             // Following links upstream would only find the same problems again.
@@ -109,6 +106,10 @@ impl ReachedPorts {
     }
 }
 
+/// A port with fewer connections is sorted once. Any number of connections may lead to the same few ports, so of a port
+/// with more those that others overwrite are dropped while it is connected.
+const SORT_FROM: usize = 1 << 16;
+
 /// Makes the connections of output ports, one port after the other.
 pub(super) struct Connector<'r, 's, 'a> {
     shape: &'s Shape<'a>,
@@ -119,6 +120,10 @@ pub(super) struct Connector<'r, 's, 'a> {
     pub(super) connections: Vec<Connection>,
     /// The port that is being connected.
     source: (Node, u32),
+    /// Where its connections begin.
+    start: usize,
+    /// How many connections there are when they are next sorted before the port is done.
+    sort_at: usize,
     /// Splitters of that port, in pre-order, with the splitter and channel that each is nested in.
     splitters: Vec<(Splitter, Option<(usize, u32)>)>,
     work: Vec<PendingWork<'r>>,
@@ -193,6 +198,8 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
             copies,
             connections: Vec::with_capacity(usize::try_from(ports.connections).unwrap_or_default()),
             source: (Node::new(0), 0),
+            start: 0,
+            sort_at: SORT_FROM,
             splitters: Vec::new(),
             work: Vec::new(),
         }
@@ -207,7 +214,8 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
         pace: &mut Pace<'_>,
     ) -> Result<Connected, Error> {
         let ports = self.ports;
-        let start = self.connections.len();
+        self.start = self.connections.len();
+        self.sort_at = self.start + SORT_FROM;
         self.source = (source, u32::try_from(position).unwrap_or(u32::MAX));
         self.splitters.clear();
         let mut export = None;
@@ -223,7 +231,7 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
                 self.split(pace)?;
             }
         }
-        self.finish_port(start);
+        self.sort_port(pace)?;
         Ok(Connected { splitters: self.assemble(), export })
     }
 
@@ -251,6 +259,7 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
                 End::Port(id, port) => {
                     let target = self.copies.node(id, channel);
                     self.connections.extend(target.map(|target| Connection::new(self.source, (target, port), via)));
+                    self.sort_if_grown(pace)?;
                     continue;
                 }
                 End::Export(id) => {
@@ -339,6 +348,7 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
                 Some(Connection::new(self.source, (target.expand()?, *port), Some(via)))
             };
             self.connections.extend(targets.filter_map(connection));
+            self.sort_if_grown(pace)?;
             return pace.steps(width);
         }
         for local in next..width {
@@ -370,18 +380,45 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
         }
     }
 
-    /// Sorts the connections of the current port, which are those from `start` on. Of several between the same ports,
-    /// keeps the last one.
-    fn finish_port(&mut self, start: usize) {
-        let target = |connection: &Connection| (connection.target, connection.target_port);
-        let sorted = self.connections.get(start..).unwrap_or_default().is_sorted_by(|a, b| target(a) < target(b));
-        if !sorted {
-            let mut port = self.connections.split_off(start);
-            port.reverse();
-            port.sort_by_key(target);
-            port.dedup_by_key(|connection| target(connection));
-            self.connections.append(&mut port);
+    /// Sorts the connections of the current port when there are twice as many as after the last time.
+    fn sort_if_grown(&mut self, pace: &mut Pace<'_>) -> Result<(), Error> {
+        if self.connections.len() >= self.sort_at {
+            self.sort_port(pace)?;
+            let left = self.connections.len() - self.start;
+            self.sort_at = self.start + (2 * left).max(SORT_FROM);
         }
+        Ok(())
+    }
+
+    /// Sorts the connections of the current port. Of several between the same ports, keeps the last one.
+    fn sort_port(&mut self, pace: &mut Pace<'_>) -> Result<(), Error> {
+        let target = |connection: &Connection| (connection.target, connection.target_port);
+        let port = self.connections.get_mut(self.start..).unwrap_or_default();
+        if port.is_sorted_by(|a, b| target(a) < target(b)) {
+            return Ok(());
+        }
+        pace.steps(u32::try_from(port.len()).unwrap_or(u32::MAX))?;
+        port.reverse();
+        port.sort_by_key(target);
+        let mut kept = 0;
+        for position in 0..port.len() {
+            if kept == 0 || target(&port[kept - 1]) != target(&port[position]) {
+                port[kept] = port[position];
+                kept += 1;
+            }
+        }
+        self.connections.truncate(self.start + kept);
+        Ok(())
+    }
+
+    /// All connections that were made.
+    pub(super) fn into_connections(self) -> Vec<Connection> {
+        let mut connections = self.connections;
+        // There was room for those that others have overwritten.
+        if connections.len() < connections.capacity() / 2 {
+            connections.shrink_to_fit();
+        }
+        connections
     }
 
     /// Nests the splitters of a port.

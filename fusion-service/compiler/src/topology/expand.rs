@@ -14,6 +14,7 @@ use super::annotations::AnnotationCache;
 use super::connect::{Connector, ReachedPorts};
 use super::consistent::{self, ConsistentRegions};
 use super::copies::Copies;
+use super::count::Count;
 use super::imports::{self, ImportsOfPorts};
 use super::links::Links;
 use super::locations::{HostPools, copied_bytes, may_replicate};
@@ -211,7 +212,7 @@ impl<'s, 'a> CheckedApplication<'_, 's, 'a> {
             }
             operators.push(Shared::new(operator));
         }
-        Ok(CopiedOperators { operators, connections: connector.connections, taken_over })
+        Ok(CopiedOperators { operators, connections: connector.into_connections(), taken_over })
     }
 
     /// Gives operators their annotations and consistent regions. Operators of `complete` have theirs already.
@@ -270,8 +271,7 @@ fn check_counts(shape: &Shape<'_>, limits: &Limits) -> Result<(), Problem> {
     for (id, scope) in shape.scopes.iter().filter(|(_, scope)| scope.region.is_some()) {
         depths[id] = depths[scope.parent] + 1;
     }
-    let (mut ports, mut around, mut in_names, mut locations) = (0_u64, 0_u64, 0_u64, 0_u64);
-    let add = |sum: &mut u64, each: u64, times: u64| *sum = sum.saturating_add(each.saturating_mul(times));
+    let [mut ports, mut around, mut in_names, mut locations] = [Count::default(); 4];
     for (id, operator) in shape.application.operators.iter() {
         let (inputs, outputs, ids) = match &operator.kind {
             OperatorKind::Primitive(primitive) => {
@@ -281,22 +281,20 @@ fn check_counts(shape: &Shape<'_>, limits: &Limits) -> Result<(), Problem> {
             OperatorKind::Composite(_) => continue,
         };
         let (depth, copies) = (depths[shape.scope_of[id]], u64::from(shape.scopes[shape.scope_of[id]].channels));
-        add(&mut ports, inputs as u64 + outputs as u64, copies);
+        ports.add(id, inputs as u64 + outputs as u64, copies);
         // Channels share the ids as written, but fusion has each of them in each channel.
-        add(&mut locations, ids as u64, copies);
-        add(&mut around, depth, copies);
+        locations.add(id, ids as u64, copies);
+        around.add(id, depth, copies);
         // A name is kept once for all copies, with a place for the channel of each region.
-        add(&mut in_names, depth, outputs as u64 + 1);
+        in_names.add(id, depth, outputs as u64 + 1);
     }
+    let around = if in_names.total() > around.total() { in_names } else { around };
     for (count, most, what) in [
         (ports, limits.ports(), "ports of operators"),
-        (around.max(in_names), limits.regions_around_operators(), "parallel regions around operators"),
+        (around, limits.regions_around_operators(), "parallel regions around operators"),
         (locations, limits.locations(), "ids of locations of operators"),
     ] {
-        if count > most {
-            let message = format!("the application has {count} {what} at these widths; at most {most} are supported");
-            return Err(Problem::new(Stage::Topology, message));
-        }
+        count.check(shape.application, what, most)?;
     }
     Ok(())
 }
@@ -382,5 +380,8 @@ fn replicate_host_pools(
             Arc::make_mut(resources).pool = Some(replicated);
         }
     }
-    Ok(pools.pools)
+    let mut pools = pools.pools;
+    // The document need not number its pools without gaps, and then copies have numbers below some of them.
+    pools.sort_unstable_by_key(|pool| pool.index);
+    Ok(pools)
 }

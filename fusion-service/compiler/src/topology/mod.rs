@@ -47,6 +47,7 @@ mod channel_counts;
 mod connect;
 mod consistent;
 mod copies;
+mod count;
 mod difference;
 mod display;
 mod expand;

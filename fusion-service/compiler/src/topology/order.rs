@@ -5,6 +5,7 @@
 //! as written. A copy's number is therefore a sum of offsets along its path. So is its position in the walk over the
 //! expanded application (rule expansion-24).
 
+use super::count::Count;
 use super::shape::{ScopeId, Shape};
 use crate::budget::{Limits, Pace};
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
@@ -71,16 +72,14 @@ impl Order {
                 }
             }
         }
-        let main = shape.application.main;
-        let (real, all) = (order.physical[main].size, order.walk[main].size);
-        for (count, what) in [(real, "operators"), (all.saturating_sub(real), "imports and exports")] {
-            if count > limits.operators {
-                let most = limits.operators;
-                let message =
-                    format!("the application has {count} {what} at these widths; at most {most} are supported");
-                return Err(Problem::new(Stage::Topology, message).into());
-            }
+        let (mut real, mut others) = (Count::default(), Count::default());
+        for (id, _) in operators.iter().filter(|(_, operator)| operator.owner == Some(shape.application.main)) {
+            let (copies, physical) = (u64::from(shape.copies(id)), order.physical[id].size);
+            real.add(id, physical, copies);
+            others.add(id, order.walk[id].size.saturating_sub(physical), copies);
         }
+        real.check(shape.application, "operators", limits.operators)?;
+        others.check(shape.application, "imports and exports", limits.operators)?;
         for (id, operator) in operators.iter() {
             if let OperatorKind::Composite(_) = operator.kind {
                 for sizes in [&mut order.physical, &mut order.walk] {

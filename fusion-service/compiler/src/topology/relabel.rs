@@ -246,20 +246,27 @@ fn sort_by_index(topology: Topology) -> Topology {
     Topology { operators, connections, consistent_regions, ..topology }
 }
 
-/// A pool keeps the number that a pool of its name had. No pool is added or removed (rule expansion-25).
+/// A pool of the document keeps its number, and a copy the one that a copy of its name had. No pool is added or removed
+/// (rule expansion-25).
 pub(super) fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)]) {
     let mut map: BTreeMap<u64, u64> = BTreeMap::new();
     let largest = prior.iter().map(|(_, index)| *index).chain(fresh.host_pools.iter().map(|p| p.index)).max();
     let mut next = largest.map_or(0, |largest| largest.saturating_add(1));
-    // Names of pools are unique, unless the ADL repeats one or a copy is called like another pool. Of those of one name
-    // the first keeps the first number, and so on: then pools may exchange numbers (rule expansion-25).
+    // Operators that were taken over from the generation before are in pools of the document only. So their numbers are
+    // right already, as long as no such number is given to a copy.
+    let declared = &fresh.application.host_pools;
+    let is_declared = |index: u64| declared.binary_search_by_key(&index, |pool| pool.index).is_ok();
+    // Names of copies are unique, unless one is called like another. Of those of one name the first keeps the first
+    // number, and so on: then copies may exchange numbers (rule expansion-25).
     let mut by_name: BTreeMap<&str, VecDeque<u64>> = BTreeMap::new();
     let mut by_index: BTreeMap<u64, &str> = BTreeMap::new();
     for (name, index) in prior {
-        by_name.entry(name).or_default().push_back(*index);
-        by_index.insert(*index, name);
+        if !is_declared(*index) {
+            by_name.entry(name).or_default().push_back(*index);
+            by_index.insert(*index, name);
+        }
     }
-    for pool in &fresh.host_pools {
+    for pool in fresh.host_pools.iter().filter(|pool| !is_declared(pool.index)) {
         let known = by_name.get_mut(pool.name.as_str()).and_then(VecDeque::pop_front);
         let in_the_way = by_index.get(&pool.index).is_some_and(|name| *name != pool.name);
         // The new number stays used even if the name turns out to have had one, as in the reference implementation.

@@ -10,7 +10,7 @@
 //! of links agree.
 
 use super::Channel;
-use super::widths::{self, Overrides};
+use super::widths::{self, Integers, Overrides};
 use super::wiring::{ListId, Side, Wiring};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
@@ -82,13 +82,14 @@ impl<'a> Shape<'a> {
         // Problems that the walk finds are reported before those of links (rule expansion-32).
         let mut found = Problems::default();
         let mut resolved: Vec<Option<u32>> = vec![None; application.regions.len()];
-        let mut pace = budget.pace();
+        let (mut pace, mut integers) = (budget.pace(), Integers::new(bindings));
         let mut resolve = |id: OperatorId, position: usize, problems: &mut Problems| -> Result<(), Error> {
             let (region, name) = (&application.regions[position], &application.operators[id].logical_name);
             let said = overrides.of(name, &mut pace)?;
-            match widths::resolve(region, name, application, said, bindings, &budget.limits) {
-                Ok(width) => resolved[position] = Some(width),
-                Err(problem) => problems.push(problem),
+            let (integers, pace) = (&mut integers, &mut pace);
+            let width = widths::resolve(region, name, application, said, integers, &budget.limits, pace);
+            if let Some(width) = problems.keep(width)? {
+                resolved[position] = Some(width);
             }
             Ok(())
         };

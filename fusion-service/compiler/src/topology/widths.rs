@@ -151,7 +151,7 @@ pub struct WidthSources<'a> {
     widths: &'a [(String, i128)],
     /// Nothing if a submission would fail.
     overrides: Option<Overrides<i128>>,
-    bindings: &'a Bindings,
+    integers: Integers<'a>,
 }
 
 impl<'a> WidthSources<'a> {
@@ -159,7 +159,7 @@ impl<'a> WidthSources<'a> {
     pub fn new(widths: &'a [(String, i128)], bindings: &'a Bindings) -> Self {
         let mut problems = Problems::default();
         let overrides = Overrides::parse(widths, &mut problems);
-        Self { widths, overrides: problems.is_empty().then_some(overrides), bindings }
+        Self { widths, overrides: problems.is_empty().then_some(overrides), integers: Integers::new(bindings) }
     }
 
     /// Where the width of a region comes from, and the width. Nothing if a submission would fail.
@@ -168,7 +168,7 @@ impl<'a> WidthSources<'a> {
     ///
     /// The budget ends.
     pub fn of(
-        &self,
+        &mut self,
         region: &ParallelRegion,
         name: &str,
         pace: &mut Pace<'_>,
@@ -181,59 +181,92 @@ impl<'a> WidthSources<'a> {
             Width::Absent => None,
             Width::Constant(width) => Some((WidthSource::Constant, i128::from(width))),
             Width::SubmissionValue(index) => {
-                let width = self.bindings.literal(index).unquoted().and_then(integer);
+                let width = self.integers.of(index, pace)?;
                 width.map(|width| (WidthSource::SubmissionValue(index), width))
             }
         })
     }
 }
 
+/// Submission-time values as integers. Each is read once: it may be long, and many regions may refer to it.
+pub(super) struct Integers<'a> {
+    bindings: &'a Bindings,
+    known: HashMap<u64, Option<i128>>,
+}
+
+impl<'a> Integers<'a> {
+    pub(super) fn new(bindings: &'a Bindings) -> Self {
+        Self { bindings, known: HashMap::new() }
+    }
+
+    /// The value of this ADL index. Nothing if there is none, or it is no integer.
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    fn of(&mut self, index: u64, pace: &mut Pace<'_>) -> Result<Option<i128>, Error> {
+        pace.step()?;
+        if let Some(known) = self.known.get(&index) {
+            return Ok(*known);
+        }
+        let text = self.bindings.literal(index).unquoted();
+        // Each digit takes some nanoseconds.
+        pace.steps(text.map_or(0, |text| u32::try_from(text.len() / 8).unwrap_or(u32::MAX)))?;
+        let integer = text.and_then(integer);
+        self.known.insert(index, integer);
+        Ok(integer)
+    }
+}
+
 /// The width in force: `said` by the job, else submission-time value, else constant.
+///
+/// # Errors
+///
+/// Stage `topology`: the region has no width, or one that is not allowed. Or the budget ends.
 pub(super) fn resolve(
     region: &ParallelRegion,
     name: &str,
     application: &Application,
     said: Option<i128>,
-    bindings: &Bindings,
+    integers: &mut Integers<'_>,
     limits: &Limits,
-) -> Result<u32, Problem> {
+    pace: &mut Pace<'_>,
+) -> Result<u32, Error> {
+    pace.step()?;
     let problem = |message: String| {
         Problem::new(Stage::Topology, format!("parallel region {}: {message}", excerpt(name))).at(region.place)
     };
     if let Some(character) = name.chars().find(|character| !is_name_character(*character)) {
-        return Err(problem(format!("its name has the character {character:?}")));
+        return Err(problem(format!("its name has the character {character:?}")).into());
     }
     let width = match (said, &region.width) {
         (Some(width), _) => width,
         (None, Width::Constant(width)) => i128::from(*width),
-        (None, Width::Absent) => return Err(problem("it has no width".to_owned())),
+        (None, Width::Absent) => return Err(problem("it has no width".to_owned()).into()),
         (None, Width::SubmissionValue(index)) => {
-            let literal = bindings.literal(*index);
             let declared = application.submission_value(*index);
-            match (literal, declared) {
+            match (integers.bindings.literal(*index), declared) {
                 (Literal::Undeclared, _) | (_, None) => {
-                    return Err(problem(format!("its width is the unknown submission-time value {index}")));
+                    return Err(problem(format!("its width is the unknown submission-time value {index}")).into());
                 }
                 (Literal::Absent, Some(value)) => {
                     let name = excerpt(&value.name);
-                    return Err(problem(format!("its width, the submission-time value {name}, has no value")));
+                    return Err(problem(format!("its width, the submission-time value {name}, has no value")).into());
                 }
-                (Literal::Text(_), Some(value)) => {
-                    integer(literal.unquoted().unwrap_or_default()).ok_or_else(|| {
-                        let name = excerpt(&value.name);
-                        problem(format!("its width, the submission-time value {name}, is no integer"))
-                            .code(code::SUBMISSION_PARAMETERS)
-                    })?
-                }
+                (Literal::Text(_), Some(value)) => integers.of(*index, pace)?.ok_or_else(|| {
+                    let name = excerpt(&value.name);
+                    problem(format!("its width, the submission-time value {name}, is no integer"))
+                        .code(code::SUBMISSION_PARAMETERS)
+                })?,
             }
         }
     };
     if width < 1 {
-        return Err(problem(format!("{width} is not a valid width")).code(code::WIDTH));
+        return Err(problem(format!("{width} is not a valid width")).code(code::WIDTH).into());
     }
     match u32::try_from(width) {
         Ok(narrow) if u64::from(narrow) <= limits.width => Ok(narrow),
-        _ => Err(problem(format!("the width {width} is above the limit of {}", limits.width))),
+        _ => Err(problem(format!("the width {width} is above the limit of {}", limits.width)).into()),
     }
 }
 
@@ -312,7 +345,7 @@ mod tests {
             replicate_tags: Vec::new(),
             place: crate::error::Place { line: 1, column: 1 },
         };
-        let sources = WidthSources::new(&widths, &bindings);
+        let mut sources = WidthSources::new(&widths, &bindings);
         assert_eq!(sources.of(&region, "P", &mut cancelled.pace()), Err(Error::Cancelled));
         assert_eq!(sources.of(&region, "P", &mut Budget::default().pace()), Ok(Some((WidthSource::Constant, 1))));
         let regions = regions(10_000);

@@ -1,6 +1,6 @@
 //! Placement, environment and other properties that a PE takes from its operators.
 
-use super::super::{FusionOption, JobState, Policy, resize, submit};
+use super::super::{Compiled, FusionOption, JobState, Policy, resize, submit};
 use super::{request, source, submitted};
 use crate::budget::{Budget, Limits};
 use crate::error::Stage;
@@ -134,6 +134,20 @@ fn placement_of_an_element() {
     assert_eq!(placement.co_locations, ["c1", "c2"]);
     assert_eq!(placement.ex_locations, ["e"]);
     assert_eq!(placement.pool, None);
+}
+
+#[test]
+fn pools_may_be_numbered_with_gaps() {
+    let sketch = Sketch::new().pool(5, "Pool", &["t"]).op("P", 0, 0).resources("<poolLocation poolIndex='5'/>");
+    let sketch = sketch.parallel_by("P", "<constantWidth>2</constantWidth>", "Hash", "<replicateHostTag name='t'/>");
+    let pools = |job: &Compiled| -> Vec<u64> {
+        job.plan().elements.iter().filter_map(|element| Some(element.placement.pool?.pool)).collect()
+    };
+    let job = submitted(&sketch, FusionOption::Legacy);
+    assert_eq!(pools(&job), [2, 3]);
+    let widths = [("P".to_owned(), 4)];
+    let wider = resize(&job, &widths, Policy::Sticky, &JobState::default(), &Budget::default()).unwrap();
+    assert_eq!(pools(&wider), [2, 3, 4, 6]);
 }
 
 #[test]

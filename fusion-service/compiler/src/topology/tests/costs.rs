@@ -12,7 +12,7 @@ use crate::topology::shape::Shape;
 use crate::topology::texts::TextBudget;
 use crate::topology::widths::Overrides;
 use crate::topology::wiring::Wiring;
-use crate::topology::{Configuration, Parameters};
+use crate::topology::{Configuration, Connection, Parameters};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_test_support::application::Sketch;
@@ -103,6 +103,25 @@ fn walks_over_ends_that_become_nothing_ask_their_budget() {
     }
 }
 
+/// Two ports of a region, the ends of the second one counting: so many connections lead from each to the same operator.
+fn overwritten(width: u32, times: [usize; 2]) -> Sketch {
+    let sketch = Sketch::new().op("O", 0, 1).composite("P", 2, 0).op("P.S", 1, 0).parallel("P", width);
+    let sketch = sketch.connect("O:0", "P:0").connect("O:0", "P:1");
+    let inside = |port: usize| (0..times[port]).map(move |_| format!("P:{port}"));
+    inside(0).chain(inside(1)).fold(sketch, |sketch, port| sketch.connect(&port, "P.S:0"))
+}
+
+#[test]
+fn connections_that_others_overwrite_are_dropped() {
+    for times in [[1, 1], [300, 1], [1, 300], [300, 300]] {
+        let connections = overwritten(1_000, times).expand().unwrap().connections;
+        assert!((1_000..=2_000).contains(&connections.capacity()), "{times:?}: {}", connections.capacity());
+        // The last one counts, also if it was sorted when others came.
+        let is_second = |connection: &Connection| connection.via().is_some_and(|via| via.splitter == 1);
+        assert!(connections.len() == 1_000 && connections.iter().all(is_second), "{times:?}");
+    }
+}
+
 #[test]
 fn connections_that_lead_to_nothing_at_all_ask_the_budget() {
     let sketch = |times: usize| {
@@ -157,6 +176,21 @@ fn long_timeouts_are_read_within_the_budget() {
     };
     let more = long(500_000) - long(1);
     assert!(more >= 20, "{more}");
+}
+
+#[test]
+fn widths_are_read_within_the_budget_and_each_value_once() {
+    let looks = |digits: usize, regions: usize| {
+        let value = format!("defaultValue='\"{}1\"'", "0".repeat(digits));
+        let region = |sketch: Sketch, number: usize| {
+            let name = format!("P{number}");
+            let width = "<submissionTimeParameterIndexForWidth>4</submissionTimeParameterIndexForWidth>";
+            sketch.op(&name, 0, 0).parallel_by(&name, width, "RoundRobin", "")
+        };
+        looks(&(0..regions).fold(Sketch::new().value(4, "v", &value), region))
+    };
+    let (short, once, often) = (looks(1, 1), looks(500_000, 1), looks(500_000, 20));
+    assert!(once > short && often < once + 5, "{short}, {once}, {often}");
 }
 
 #[test]

@@ -61,6 +61,22 @@ fn splitters_to_nowhere() -> Sketch {
 }
 
 #[test]
+fn whoever_has_most_is_named() {
+    let row = || Sketch::row(&["S", "P", "T"]).parallel("P", 4);
+    let operators = |operators| Limits { operators, ..Limits::default() };
+    let connections = Limits { connections: 7, ..Limits::default() };
+    for (what, sketch, limits, expected) in [
+        ("operators", row(), operators(5), "6 operators at these widths, 4 of them of P; at most 5 are"),
+        ("ports", row().op("Q", 0, 199), operators(7), "209 ports of operators at these widths, 199 of them of Q;"),
+        ("connections", row(), connections, "8 connections at these widths, 4 of them of S; at most 7 are supported"),
+    ] {
+        let error = sketch.expand_within(&Budget::with_limits(limits)).unwrap_err();
+        let problem = &error.problems()[0];
+        assert!(problem.message.contains(expected) && problem.place.is_some(), "{what}: {error}");
+    }
+}
+
+#[test]
 fn channels_without_connections() {
     let connections = |connections| Limits { connections, ..Limits::default() };
     bounded("channels", &splitters_to_nowhere(), connections(499), "1000 channels of splitters", connections(500));

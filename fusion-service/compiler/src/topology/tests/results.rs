@@ -58,14 +58,14 @@ fn nested_regions_multiply_and_nest_their_splitters() {
 }
 
 #[test]
-fn channels_share_their_resources_also_if_their_pool_has_another_number() {
+fn a_pool_of_the_document_keeps_its_number() {
     let resources = "<poolLocation poolIndex='1'/><exLocation exlocId='x'/>";
     let topology = expand(&Sketch::new().pool(1, "Pool", &[]).op("P", 0, 0).resources(resources).parallel("P", 3));
     let mut before = Numbering::of(&topology);
     before.host_pools = vec![("Pool".to_owned(), 7)];
     let topology = relabel(topology, &before);
     let resources: Vec<_> = topology.operators.values().map(|operator| &operator.resources).collect();
-    assert!(resources.iter().all(|one| one.pool.is_some_and(|pool| pool.pool == 7)), "{resources:?}");
+    assert!(resources.iter().all(|one| one.pool.is_some_and(|pool| pool.pool == 1)), "{resources:?}");
     assert!(resources.iter().all(|one| Arc::ptr_eq(one, resources[0])));
 }
 
@@ -141,6 +141,15 @@ fn channels_get_copies_of_pools_with_replicated_tags() {
     );
     let used: Vec<u64> = topology.operators.values().map(|o| o.resources.pool.unwrap().pool).collect();
     assert_eq!(used, [2, 3]);
+}
+
+#[test]
+fn copies_of_pools_may_have_numbers_below_those_of_the_document() {
+    let sketch = Sketch::new().pool(5, "Pool", &["t"]).op("P", 0, 0).resources("<poolLocation poolIndex='5'/>");
+    let sketch = sketch.parallel_by("P", "<constantWidth>2</constantWidth>", "Hash", "<replicateHostTag name='t'/>");
+    let topology = expand(&sketch);
+    let pools: Vec<_> = topology.host_pools.iter().map(|pool| (pool.index, pool.name.as_str())).collect();
+    assert_eq!(pools, [(0, "$default"), (2, "Pool_0_0"), (3, "Pool_0_1"), (5, "Pool")]);
 }
 
 #[test]

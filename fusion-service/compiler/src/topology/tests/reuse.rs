@@ -156,6 +156,15 @@ fn pools() -> Sketch {
     by(sketch, "R", "")
 }
 
+/// A pool of the document has the name of a copy, and a number above all copies.
+fn pools_with_gaps() -> Sketch {
+    let place = |index: u64| format!("<poolLocation poolIndex='{index}'/>");
+    let sketch = Sketch::new().pool(1, "A", &["t"]).pool(100, "A_0_1", &[]).op("P", 0, 0).resources(&place(1));
+    let sketch = sketch.op("D", 0, 0).resources(&place(100)).op("R", 0, 0);
+    let tag = "<replicateHostTag name='t'/>";
+    sketch.parallel_by("P", "<constantWidth>2</constantWidth>", "Hash", tag).parallel("R", 2)
+}
+
 fn placeholders() -> Sketch {
     let host = "<hostLocation hostname='h_getChannel()_getMaxChannels()'/><coLocation colocId='byChannel(x, 0)'/>";
     Sketch::new().op("A", 0, 0).resources(host).op("B", 0, 0).parallel("A", 2).parallel("B", 2)
@@ -222,9 +231,10 @@ fn dead_ends() -> Sketch {
 
 #[test]
 fn whatever_an_operator_has() {
-    let sketches =
-        [row(), fan(), deep(), dead_ends(), imports(), exports(), pools(), placeholders(), consistent(), views()];
-    for (number, sketch) in sketches.iter().enumerate() {
+    let sketches = [row(), fan(), deep(), dead_ends(), imports(), exports(), pools(), pools_with_gaps()];
+    let sketches = sketches.into_iter().chain([placeholders(), consistent(), views()]);
+    for (number, sketch) in sketches.enumerate() {
+        let sketch = &sketch;
         let regions = sketch.expand().unwrap().regions.len();
         assert!(regions > 1, "{number}");
         for first in 0..regions {
@@ -233,6 +243,21 @@ fn whatever_an_operator_has() {
                 compare(sketch, &steps).unwrap_or_else(|error| panic!("{number}, {steps:?}: {error}"));
             }
         }
+    }
+}
+
+#[test]
+fn operators_stay_in_pools_of_the_document() {
+    let mut sketch = pools_with_gaps();
+    let mut topology = sketch.expand().unwrap();
+    for width in [3, 2, 1, 2] {
+        sketch = sketch.override_width("P", width);
+        topology = sketch.expand_again(&topology).unwrap();
+        let pool_of = |name: &str| {
+            let operator = topology.operators.values().find(|operator| operator.name == name).unwrap();
+            operator.resources.pool.unwrap().pool
+        };
+        assert_eq!((pool_of("D"), pool_of("P[0]")), (100, 3), "{topology}");
     }
 }
 
