@@ -432,7 +432,8 @@ pub enum PePhase {
 /// Who deleted a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletedBy {
-    /// The PE controller, because of `deleteFailedPod`, or because a user suspended the job or stopped the PE.
+    /// The PE controller, because of `deleteFailedPod`, because other containers of the pod would run on, or because a
+    /// user suspended the job or stopped the PE.
     Controller,
     /// Somebody else.
     Other,
@@ -456,6 +457,9 @@ pub struct Termination {
     /// Exit code of the container that ended the pod, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// Its node refused it before any container of it had started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub never_started: bool,
     /// Why, as one word: of what disrupted the pod, else of the pod, else of the container.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1_024))]
@@ -478,7 +482,7 @@ pub enum TerminationOutcome {
     Failed,
     /// By itself with exit code 0.
     Completed,
-    /// A user deleted it.
+    /// A user deleted it before it ended, and it did not fail on that.
     Deleted,
     /// It is gone, and nobody saw how: no frontend ran, or was connected, when it went. It counts as failed.
     Lost,

@@ -3,7 +3,8 @@
 use super::answers::{Answers, status};
 use super::decide::{Deletion, FIRST, PeAction, PeDecision, PeStatusChange};
 use super::facts::OUTDATED;
-use super::observed::{self, AbsentPod, OwnerJob, PeObservation};
+use super::memory::DELETION_COUNTS;
+use super::observed::{self, AbsentPod, OwnerJob, PeObservation, after};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
 use crate::controllers::reconciler::Next;
@@ -28,6 +29,9 @@ use tracing::{Instrument, field};
 const SOON: Duration = Duration::from_secs(1);
 /// Nothing is left to do.
 const DONE: Next = Next::Rest(Outcome::Done);
+/// The API server says that the PE is gone. If that is so, the next look finds none; else nothing but this look would
+/// wake the controller.
+const GONE: Next = Next::Rest(Outcome::Conflict);
 
 /// The result of writing a status.
 enum StatusWrite {
@@ -39,6 +43,7 @@ enum StatusWrite {
 }
 
 impl<C: Cluster> PeReconciler<C> {
+    /// A pod that cannot be deleted holds up nothing but what waits for its end.
     pub(super) async fn carry_out(
         &self,
         key: &Key,
@@ -46,7 +51,23 @@ impl<C: Cluster> PeReconciler<C> {
         observed: &PeObservation,
         decision: PeDecision,
     ) -> Result<Next, Error> {
-        Priority::Freeing.of(self.delete(key, answers, &decision.deletions)).await?;
+        Priority::Freeing.of(self.delete(key, answers, &decision.deletions)).await;
+        let next = self.take_action(key, answers, observed, decision).await?;
+        if let Next::Rest(_) = next
+            && let Some((_, error)) = answers.undeleted.pop_first()
+        {
+            return Err(error);
+        }
+        Ok(next)
+    }
+
+    async fn take_action(
+        &self,
+        key: &Key,
+        answers: &mut Answers,
+        observed: &PeObservation,
+        decision: PeDecision,
+    ) -> Result<Next, Error> {
         let Some(pe) = answers.pe.clone() else { return Ok(DONE) };
         match decision.action {
             PeAction::Describe => {
@@ -57,7 +78,7 @@ impl<C: Cluster> PeReconciler<C> {
                     match self.write(key, answers, pe.clone(), &decision).await? {
                         StatusWrite::Yes => {}
                         StatusWrite::Outrun => return Ok(Next::Observe),
-                        StatusWrite::Gone => return Ok(DONE),
+                        StatusWrite::Gone => return Ok(GONE),
                     }
                 }
                 match answers.refused.take() {
@@ -76,7 +97,7 @@ impl<C: Cluster> PeReconciler<C> {
                     Ok(Next::Observe)
                 }
                 StatusWrite::Outrun => Ok(Next::Observe),
-                StatusWrite::Gone => Ok(DONE),
+                StatusWrite::Gone => Ok(GONE),
             },
             PeAction::Look => {
                 self.look(key, answers, &pe).await?;
@@ -92,7 +113,7 @@ impl<C: Cluster> PeReconciler<C> {
                         answers.read(pe);
                         Ok(Next::Observe)
                     }
-                    None => Ok(DONE),
+                    None => Ok(GONE),
                 }
             }
             PeAction::Create if self.is_previous_blocking(key, answers, &pe).await? => Ok(Next::Observe),
@@ -371,13 +392,29 @@ impl<C: Cluster> PeReconciler<C> {
         }
     }
 
-    async fn delete(&self, key: &Key, answers: &Answers, deletions: &[Deletion]) -> Result<(), Error> {
-        let pe = answers.pe.as_ref().and_then(|pe| pe.uid()).unwrap_or_default();
-        for Deletion { name, uid } in self.deleted_pods.not_going(key, &pe, deletions, self.cluster.now()) {
-            self.writer(key).delete::<Pod>(name, Some(uid), PropagationPolicy::Background).await?;
-            self.deleted_pods.note(key, &pe, uid, self.cluster.now());
+    /// Deletes these pods. What cannot be deleted is noted in the answers, and people are told of what is refused.
+    async fn delete(&self, key: &Key, answers: &mut Answers, deletions: &[Deletion]) {
+        let Some(pe) = answers.pe.clone() else { return };
+        let of_pe = pe.uid().unwrap_or_default();
+        for Deletion { name, uid } in self.deleted_pods.not_going(key, &of_pe, deletions, self.cluster.now()) {
+            if answers.undeleted.contains_key(uid) {
+                continue;
+            }
+            if !answers.undeleted.values().all(is_answer) {
+                // Nobody answers: to ask for each of them takes long.
+                return;
+            }
+            match self.writer(key).delete::<Pod>(name, Some(uid), PropagationPolicy::Background).await {
+                Ok(()) => self.deleted_pods.note(key, &of_pe, uid, self.cluster.now()),
+                Err(error) => {
+                    if is_answer(&error) && !is_busy(&error) {
+                        let note = format!("pod {name} cannot be deleted: {error}");
+                        self.cluster.announce(&pe, &Notice::warning("PodNotDeleted", note));
+                    }
+                    answers.undeleted.insert(uid.clone(), error);
+                }
+            }
         }
-        Ok(())
     }
 
     fn count(&self, fact: PeStatusChange, status: &ProcessingElementStatus) {
@@ -429,10 +466,27 @@ fn is_refusal(error: &Error) -> bool {
     error.is_permanent() || forbidden
 }
 
+/// Whether the API server has answered, if only with a refusal.
+fn is_answer(error: &Error) -> bool {
+    !matches!(error, Error::Call(failure) if !matches!(failure, kube::Error::Api(_)))
+}
+
+/// Whether the API server has too much to do. That passes, and is not about what was asked for.
+fn is_busy(error: &Error) -> bool {
+    matches!(error, Error::Call(kube::Error::Api(status)) if matches!(status.code, 429 | 503 | 504))
+}
+
+/// When to look again. A deletion that was answered and that the mirror does not show is to be repeated by then
+/// (rule pe-11): if it had no effect, nothing else would wake the controller.
 fn later(decision: &PeDecision, now: Timestamp) -> Outcome {
-    let Some(at) = decision.wake_at else { return Outcome::Done };
+    let repeated_at = (!decision.deletions.is_empty()).then(|| after(now, DELETION_COUNTS));
+    let Some(at) = decision.wake_at.into_iter().chain(repeated_at).min() else { return Outcome::Done };
     let delay = Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(10));
-    if decision.wakes_to_tell { Outcome::Patiently(delay) } else { Outcome::Again(delay) }
+    if decision.wakes_to_tell && decision.wake_at == Some(at) {
+        Outcome::Patiently(delay)
+    } else {
+        Outcome::Again(delay)
+    }
 }
 
 #[cfg(test)]
@@ -457,6 +511,29 @@ mod tests {
         for (launch_count, expected) in [(0, Priority::Launching), (1, Priority::Normal), (2, Priority::Normal)] {
             let status = ProcessingElementStatus { launch_count, ..ProcessingElementStatus::default() };
             assert_eq!(priority_of(&decision(PeAction::Create, status)), expected, "{launch_count}");
+        }
+    }
+
+    #[test]
+    fn a_deletion_that_the_mirror_does_not_show_is_looked_at_again() {
+        let now = Timestamp::UNIX_EPOCH;
+        let pod = || vec![Deletion { name: "flow-3-x".to_owned(), uid: "u".to_owned() }];
+        let seconds = Duration::from_secs;
+        // deletions, when to look again, only to tell something -> when it is
+        let table = [
+            (Vec::new(), None, false, Outcome::Done),
+            (Vec::new(), Some(40), false, Outcome::Again(seconds(40))),
+            (Vec::new(), Some(40), true, Outcome::Patiently(seconds(40))),
+            (pod(), None, false, Outcome::Again(seconds(30))),
+            (pod(), Some(40), true, Outcome::Again(seconds(30))),
+            (pod(), Some(20), true, Outcome::Patiently(seconds(20))),
+        ];
+        for (deletions, wake_at, wakes_to_tell, expected) in table {
+            let mut decision = decision(PeAction::Describe, ProcessingElementStatus::default());
+            decision.deletions = deletions;
+            decision.wake_at = wake_at.map(|second| after(now, seconds(second)));
+            decision.wakes_to_tell = wakes_to_tell;
+            assert_eq!(later(&decision, now), expected, "{decision:?}");
         }
     }
 

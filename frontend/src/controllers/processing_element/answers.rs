@@ -2,6 +2,7 @@
 
 use super::observed::{AbsentPod, ObservedPod, OwnerJob};
 use kube::ResourceExt as _;
+use std::collections::BTreeMap;
 use streams_api::{ProcessingElement, ProcessingElementStatus};
 use streams_kubernetes::Error;
 
@@ -22,6 +23,8 @@ pub(crate) struct Answers {
     pub(super) job: Option<OwnerJob>,
     /// Why the API server has refused the pod.
     pub(super) refused: Option<Error>,
+    /// Why pods could not be deleted, by their uids.
+    pub(super) undeleted: BTreeMap<String, Error>,
     /// The launch count before, once the API server was asked for its pod; 0 for pods of an earlier PE object.
     pub(super) previous: Option<u64>,
 }

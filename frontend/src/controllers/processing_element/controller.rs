@@ -3,6 +3,7 @@
 use super::counters::Counters;
 use super::memory::LastSeen;
 use super::observe::redis_configuration;
+use super::pod_status;
 use super::reconciler::PeReconciler;
 use super::submissions::{Submissions, Woken};
 use crate::controllers::known_launches::KnownLaunches;
@@ -154,10 +155,11 @@ fn pe_with_text(pes: &Watch<ProcessingElement>, text: &ConfigMapMeta) -> Option<
     refers_to_it.then_some(pe)
 }
 
-/// A pod that has not ended and is to stay: nothing else is to be done than to tell how far it is.
+/// A pod whose PE has not ended and that is to stay: nothing else is to be done than to tell how far it is.
 fn goes_on(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    pod.metadata.deletion_timestamp.is_none() && matches!(phase, None | Some("Pending" | "Running"))
+    let is_under_way = matches!(phase, None | Some("Pending" | "Running")) && !pod_status::has_ended(pod);
+    pod.metadata.deletion_timestamp.is_none() && is_under_way
 }
 
 /// The part of a job that its PEs depend on.
@@ -227,13 +229,26 @@ mod tests {
         server.edit(&key, |pod: &mut Pod| pod.status.get_or_insert_default().phase = Some(phase.to_owned()));
     }
 
+    /// The PE ends, and another container of its pod runs on.
+    fn end_beside_others(server: &Server, pe: &str) {
+        let container = |name: &str, state: &str| {
+            let state = json!({state: {"exitCode": 1}});
+            json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state})
+        };
+        let containers = json!([container("pe", "terminated"), container("mesh", "running")]);
+        server.edit(&Key::new("n", &format!("{pe}-1")), |pod: &mut Pod| {
+            pod.status.get_or_insert_default().container_statuses = serde_json::from_value(containers).unwrap();
+        });
+    }
+
     #[test]
     fn a_pod_that_goes_on_asks_for_a_patient_look_and_one_that_ends_or_goes_for_a_usual_one() {
         type Change = fn(&Server);
         // what becomes of the pod of a-0, after that of b-0 runs -> the order of looks
-        let table: [(&str, Change, [&str; 2]); 4] = [
+        let table: [(&str, Change, [&str; 2]); 5] = [
             ("it runs", |server| become_of(server, "a-0", "Running"), ["b-0", "a-0"]),
             ("it fails", |server| become_of(server, "a-0", "Failed"), ["a-0", "b-0"]),
+            ("it ends beside others", |server| end_beside_others(server, "a-0"), ["a-0", "b-0"]),
             (
                 "it goes",
                 |server| {

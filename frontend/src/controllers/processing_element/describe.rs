@@ -5,7 +5,7 @@
 
 use super::facts::{
     LeftBehind, STOPPED, SUSPENDED, blocking, current, how_it_ended, is_restart_permitted, lacks_bundle, obstacle,
-    recorded, was_created,
+    put_off_until, recorded, was_created,
 };
 use super::observed::{Explanation, ObservedPod, Obstacle, PeObservation, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -201,9 +201,9 @@ fn after_the_end(observed: &PeObservation, status: &ProcessingElementStatus) -> 
             TerminationOutcome::Lost => doing(PePhase::Failed, "PodEndUnknown", how),
         };
     }
-    match (&status.next_restart_time, obstacle(observed)) {
+    match (put_off_until(observed.now, status), obstacle(observed)) {
         (_, Some(obstacle)) if obstacle.reason == SUSPENDED => waiting(obstacle),
-        (Some(Time(at)), _) if *at > observed.now => {
+        (Some(at), _) if at > observed.now => {
             doing(PePhase::BackOff, "BackOff", format!("{how}; the next pod is created at {at}"))
         }
         (_, Some(obstacle)) => waiting(obstacle),

@@ -3,7 +3,9 @@
 //!
 //! Knows: names, hashes, states. Must not know: actions.
 
-use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObservation, Policies};
+use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObservation, Policies, after};
+use k8s_openapi::jiff::Timestamp;
+use std::time::Duration;
 use streams_api::{DeletedBy, ProcessingElementStatus, Termination, TerminationOutcome, UnavailableBundle, condition};
 
 /// Why no pod may run while the job is suspended.
@@ -14,6 +16,9 @@ pub(super) const STOPPED: &str = "StopRequested";
 
 /// Why a PE has no pod yet whose newest text is about to be written.
 pub(super) const OUTDATED: &str = "TextOutdated";
+
+/// Longest delay of a restart (rule pe-10).
+pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(300);
 
 /// Whether a user wants the PE to be stopped (rule pe-21), with this status.
 pub(super) fn is_stopped(observed: &PeObservation) -> bool {
@@ -153,11 +158,22 @@ pub(super) fn is_restart_permitted(policies: Policies, last: &Termination) -> bo
     let by_outcome = match last.outcome {
         TerminationOutcome::Failed | TerminationOutcome::Lost => policies.restart_failed,
         TerminationOutcome::Completed => policies.restart_completed,
-        TerminationOutcome::Deleted => policies.restart_deleted,
+        // If its PE has completed on that, it would have been replaced without the deletion as well.
+        TerminationOutcome::Deleted => {
+            policies.restart_deleted || (policies.restart_completed && last.exit_code == Some(0))
+        }
         // It is up to the job and its users, not to the policies (rules pe-19 and pe-21).
         TerminationOutcome::Suspended | TerminationOutcome::Stopped => false,
     };
-    by_outcome || (policies.restart_deleted && last.deleted_by == Some(DeletedBy::Other))
+    // Nothing is done again by a pod whose node has refused the one before.
+    by_outcome || last.never_started || (policies.restart_deleted && last.deleted_by == Some(DeletedBy::Other))
+}
+
+/// Until when the next pod is put off. A time that no delay reaches was told by a clock that is not ours, and does not
+/// count.
+pub(super) fn put_off_until(now: Timestamp, status: &ProcessingElementStatus) -> Option<Timestamp> {
+    let until = status.next_restart_time.as_ref()?.0;
+    (until <= after(now, LONGEST_DELAY)).then_some(until)
 }
 
 /// How a pod ended, in words.
@@ -166,7 +182,10 @@ pub(super) fn how_it_ended(termination: &Termination) -> String {
     let code = exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
     match outcome {
         TerminationOutcome::Completed => format!("pod {pod_name} completed{code}"),
-        TerminationOutcome::Deleted => format!("pod {pod_name} was deleted"),
+        TerminationOutcome::Deleted => {
+            let code = exit_code.map(|code| format!(", and ended with exit code {code}")).unwrap_or_default();
+            format!("pod {pod_name} was deleted{code}")
+        }
         TerminationOutcome::Suspended => format!("pod {pod_name} was deleted because the job was suspended"),
         TerminationOutcome::Stopped => format!("pod {pod_name} was deleted because a user stopped the PE"),
         TerminationOutcome::Lost => format!("pod {pod_name} is gone, and nobody saw how it ended"),
@@ -202,6 +221,7 @@ mod tests {
         let table = [
             (termination(Completed, Some(0), "Completed", ""), "pod p completed with exit code 0"),
             (termination(Deleted, None, "Deleted", "x"), "pod p was deleted"),
+            (termination(Deleted, Some(0), "Deleted", "x"), "pod p was deleted, and ended with exit code 0"),
             (termination(Lost, None, "PodEndUnknown", "x"), "pod p is gone, and nobody saw how it ended"),
             (termination(Failed, None, "", ""), "pod p failed"),
             (termination(Failed, Some(137), "OOMKilled", ""), "pod p failed with exit code 137 (OOMKilled)"),

@@ -24,7 +24,7 @@ const UNCLAIMED_BYTES: usize = 16 << 20;
 const UID_MAX: usize = 128;
 /// How long a deletion counts while the mirror shows that the pod stays. One that takes longer is deleted once more
 /// when its PE is looked at.
-const DELETION_COUNTS: Duration = Duration::from_secs(30);
+pub(super) const DELETION_COUNTS: Duration = Duration::from_secs(30);
 /// How long a refusal counts as told, whatever its words.
 const TOLD_FOR: SignedDuration = SignedDuration::from_secs(60);
 
@@ -115,6 +115,8 @@ struct LastState {
     launch_count: u64,
     /// See [`SeenPod::deletion_seen`].
     deletion_seen: bool,
+    /// See [`ObservedPod::was_going`].
+    was_going: bool,
     state: State,
 }
 
@@ -137,7 +139,7 @@ enum State {
 impl LastState {
     fn new(pod: &Pod, launch_count: u64, deletion_seen: bool, state: State) -> Self {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default().into();
-        Self { uid, launch_count, deletion_seen, state }
+        Self { uid, launch_count, deletion_seen, was_going: pod_status::is_going(pod), state }
     }
 
     /// A state that the mirror does not show: few are kept at a time, and of each only what is read of it.
@@ -158,7 +160,8 @@ impl LastState {
             State::Mirrored(pod) => SeenPod::of(&*pod.read()?, self.launch_count, false),
             State::Read(seen) => SeenPod::clone(seen),
         };
-        Some(SeenPod { deletion_seen: self.deletion_seen, ..seen })
+        let pod = ObservedPod { was_going: self.was_going, ..seen.pod };
+        Some(SeenPod { pod, deletion_seen: self.deletion_seen, ..seen })
     }
 }
 
@@ -198,7 +201,8 @@ impl LastSeen {
     pub(crate) fn note_found(&self, pe: &Key, uid: &str, launch_count: u64, pod: &Pod) {
         self.by_pe.find(&object(pe, uid), uid, |seen| {
             if Some(&*seen.uid) == pod.metadata.uid.as_deref() {
-                *seen = LastState::read(pod, launch_count, false);
+                let found = LastState::read(pod, launch_count, false);
+                *seen = LastState { was_going: found.was_going || seen.was_going, ..found };
             }
         });
     }
@@ -264,8 +268,10 @@ impl LastSeen {
             if seen.launch_count > now.launch_count {
                 return;
             }
-            let deletion_seen = deleted || (seen.deletion_seen && seen.uid == now.uid);
-            *seen = LastState { deletion_seen, ..now.clone() };
+            let is_same = seen.uid == now.uid;
+            let deletion_seen = deleted || (seen.deletion_seen && is_same);
+            let was_going = now.was_going || (seen.was_going && is_same);
+            *seen = LastState { deletion_seen, was_going, ..now.clone() };
         });
     }
 
@@ -521,6 +527,38 @@ mod tests {
         }
         seen.forget(&key);
         assert_eq!(seen.absent_since(&key, "p", 5, at(20)), at(20));
+    }
+
+    #[test]
+    fn that_a_pod_was_going_before_its_pe_ended_is_kept_while_it_is_there_and_afterwards() {
+        // states of the pod as they are told: it is being deleted, its phase -> it was going before its end
+        let table: [(&[(bool, &str)], bool); 4] = [
+            (&[(false, "Running"), (true, "Running"), (true, "Succeeded")], true),
+            (&[(false, "Running"), (false, "Succeeded"), (true, "Succeeded")], false),
+            (&[(true, "Succeeded")], false),
+            (&[(true, "Running")], true),
+        ];
+        for (states, expected) in table {
+            let (seen, key) = (LastSeen::default(), Key::new("n", "flow-3"));
+            let told: Vec<Pod> = states
+                .iter()
+                .map(|(going, phase)| {
+                    let mut told = pod(4, phase);
+                    told.metadata.deletion_timestamp = going.then_some(Time(Timestamp::UNIX_EPOCH));
+                    told
+                })
+                .collect();
+            told.iter().for_each(|pod| note(&seen, pod, false));
+            let was_going = || seen.pod(&key, "p", 4, Some("u")).unwrap().pod.was_going;
+            assert_eq!(was_going(), expected, "{states:?}");
+            note(&seen, told.last().unwrap(), true);
+            assert_eq!(was_going(), expected, "{states:?}");
+            // Another one of the name and the launch.
+            let mut other = pod(4, "Succeeded");
+            other.metadata.uid = Some("other".to_owned());
+            note(&seen, &other, false);
+            assert!(!seen.pod(&key, "p", 4, Some("other")).unwrap().pod.was_going);
+        }
     }
 
     /// Pods of made-up PEs, with whatever somebody puts into them, come and go.

@@ -47,6 +47,10 @@ impl<C: Cluster> PeReconciler<C> {
         let unrecorded = (status.launch_count == 0 && pods.is_empty()).then(|| self.first_seen(key, pe)).flatten();
         let first_was_deleted = unrecorded.as_ref().is_some_and(|seen| seen.deletion_seen);
         pods.extend(unrecorded.map(|seen| seen.pod));
+        for pod in pods.iter_mut().filter(|pod| pod.is_deleting() && pod.end().is_some()) {
+            let seen = self.last_seen.pod(key, &pe.uid().unwrap_or_default(), pod.launch_count, Some(&pod.uid));
+            pod.was_going |= seen.is_some_and(|seen| seen.pod.was_going);
+        }
         let now = whole_seconds(self.cluster.now());
         let (is_crowd, is_unsaid) = (self.cluster.was_crowded(&key.namespace), status.launch_count == 0);
         let told = self.told_of_restorations(key, pe.uid().as_deref().unwrap_or_default(), now);

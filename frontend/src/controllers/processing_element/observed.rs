@@ -194,6 +194,10 @@ pub(crate) struct ObservedPod {
     pub(crate) created_at: Option<Timestamp>,
     /// The end of its grace period, if it is being deleted.
     pub(crate) gone_by: Option<Timestamp>,
+    /// When that was asked for, as the API server says.
+    pub(crate) asked_to_go_at: Option<Timestamp>,
+    /// It was seen to be deleted before its PE was seen to end.
+    pub(crate) was_going: bool,
     /// Why it is disrupted (`DisruptionTarget`), if it is.
     pub(crate) disruption: Option<Explanation>,
     /// Nothing controls it: the PE was deleted without it (rule pe-22).
@@ -213,7 +217,7 @@ pub(crate) enum Stage {
     Running(Option<Timestamp>),
     /// Its node does not answer.
     Unknown,
-    /// Its containers have ended and will not start again.
+    /// The container of the PE has ended and will not start again.
     Ended(PodEnd),
 }
 
@@ -239,12 +243,16 @@ pub(crate) struct PodEnd {
     pub(crate) failed: bool,
     /// Exit code of the container that ended it.
     pub(crate) exit_code: Option<i32>,
+    /// The pod says why it failed, and no container of it has started.
+    pub(crate) never_started: bool,
     /// Reason and message of the pod, else of that container.
     pub(crate) why: Explanation,
     /// When the container started.
     pub(crate) started_at: Option<Timestamp>,
     /// When it ended.
     pub(crate) finished_at: Option<Timestamp>,
+    /// Containers beside that of the PE go on, and nothing ends them but the end of the pod.
+    pub(crate) others_run: bool,
 }
 
 impl PeObservation {
@@ -286,9 +294,22 @@ impl ObservedPod {
         self.end().is_some_and(|end| end.failed)
     }
 
+    /// Its PE has ended, and other containers keep it (rule pe-26).
+    pub(crate) fn lingers(&self) -> bool {
+        self.end().is_some_and(|end| end.others_run)
+    }
+
     /// Somebody deleted it.
     pub(crate) fn is_deleting(&self) -> bool {
         self.gone_by.is_some()
+    }
+
+    /// Its PE ended because somebody deleted it: after that was asked for. Its node says when the one was, the API
+    /// server when the other, and their clocks may differ; who has followed the pod needs neither.
+    pub(crate) fn ended_by_deletion(&self) -> bool {
+        let Some(end) = self.end() else { return false };
+        let is_after = matches!((end.finished_at, self.asked_to_go_at), (Some(ended), Some(asked)) if ended >= asked);
+        is_after || self.was_going
     }
 
     /// The PE controls it.

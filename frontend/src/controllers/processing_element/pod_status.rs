@@ -7,6 +7,8 @@ use super::metadata;
 use super::observed::{self, Explanation, PodEnd, Stage};
 use super::pod::{self, CONTAINER};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::core::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use streams_api::{ProcessingElement, condition, names};
 use streams_kubernetes::ownership::{controller, is_controlled_by, owner_for_people};
@@ -37,6 +39,8 @@ pub(crate) fn read(pod: &Pod, launch_count: u64) -> observed::ObservedPod {
         stage: pod.status.as_ref().map(stage).unwrap_or_default(),
         created_at: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
         gone_by: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+        asked_to_go_at: asked_to_go_at(&pod.metadata),
+        was_going: is_going(pod),
         disruption: pod.status.as_ref().and_then(disruption),
         left_behind: controller(&pod.metadata).is_none(),
         other_controller: None,
@@ -110,16 +114,44 @@ pub(crate) fn is_of_predecessor(pod: &Pod, pe: &ProcessingElement) -> bool {
         && Some(&owner.uid) != pe.meta().uid.as_ref()
 }
 
+/// Whether its PE has ended.
+pub(super) fn has_ended(pod: &Pod) -> bool {
+    pod.status.as_ref().is_some_and(has_come_to_end)
+}
+
+/// It is being deleted, and its PE has not ended.
+pub(super) fn is_going(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some() && !has_ended(pod)
+}
+
+/// When its deletion was asked for. The timestamp of a deletion is the end of the grace period.
+fn asked_to_go_at(meta: &ObjectMeta) -> Option<Timestamp> {
+    let gone_by = meta.deletion_timestamp.as_ref()?.0;
+    let grace = SignedDuration::from_secs(meta.deletion_grace_period_seconds.unwrap_or(0));
+    Some(gone_by.checked_sub(grace).unwrap_or(gone_by))
+}
+
 fn stage(status: &PodStatus) -> Stage {
+    if has_come_to_end(status) {
+        return Stage::Ended(end(status));
+    }
     match status.phase.as_deref() {
         Some("Running") => {
             let running = container(status).and_then(|container| container.state.as_ref()?.running.as_ref());
             Stage::Running(running.and_then(|running| running.started_at.as_ref()).map(|time| time.0))
         }
-        Some("Succeeded") => Stage::Ended(end(status, false)),
-        Some("Failed") => Stage::Ended(end(status, true)),
         Some("Unknown") => Stage::Unknown,
         _ => Stage::Pending(waits_for(status)),
+    }
+}
+
+/// Whether the PE has ended. The phase says so only once all containers have, and somebody may have added others to the
+/// pod (rule pe-26). None is started again (rule pod-3).
+fn has_come_to_end(status: &PodStatus) -> bool {
+    match status.phase.as_deref() {
+        Some("Succeeded" | "Failed") => true,
+        Some("Unknown") => false,
+        _ => container(status).and_then(terminated).is_some(),
     }
 }
 
@@ -131,22 +163,38 @@ fn terminated(container: &ContainerStatus) -> Option<&ContainerStateTerminated> 
     container.state.as_ref()?.terminated.as_ref()
 }
 
-/// How the container of the PE ended; or the init container that failed before it (rule pe-8).
-fn end(status: &PodStatus, failed: bool) -> PodEnd {
-    let prepared = status.init_container_statuses.iter().flatten();
-    let unprepared = prepared.filter_map(terminated).find(|terminated| terminated.exit_code != 0);
-    let terminated = unprepared.or_else(|| container(status).and_then(terminated));
-    let of_container = terminated.map_or_else(Explanation::default, |ended| why(&ended.reason, &ended.message));
+fn has_begun(container: &ContainerStatus) -> bool {
+    container.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+}
+
+/// How the container of the PE ended; or the init container that failed before it (rule pe-8). An init container that
+/// goes on beside the PE ends after it, and its end is not that of the PE.
+fn end(status: &PodStatus) -> PodEnd {
+    let unprepared = || {
+        let prepared = status.init_container_statuses.iter().flatten();
+        prepared.filter_map(terminated).find(|terminated| terminated.exit_code != 0)
+    };
+    let ended = container(status).and_then(terminated).or_else(unprepared);
+    let of_container = ended.map_or_else(Explanation::default, |ended| why(&ended.reason, &ended.message));
     let of_pod = why(&status.reason, &status.message);
+    let phase = status.phase.as_deref();
+    // Of a pod that gives no reason of its own, any container may be the one that has failed.
+    let has_failed = phase == Some("Failed");
+    let failed = (has_failed && !of_pod.reason.is_empty()) || ended.map_or(has_failed, |ended| ended.exit_code != 0);
+    let mut containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let mut others = status.container_statuses.iter().flatten().filter(|other| other.name != CONTAINER);
+    let is_over = matches!(phase, Some("Succeeded" | "Failed"));
     PodEnd {
         failed,
-        exit_code: terminated.map(|terminated| terminated.exit_code),
+        exit_code: ended.map(|ended| ended.exit_code),
+        never_started: has_failed && !of_pod.reason.is_empty() && !containers.any(has_begun),
         why: Explanation {
             reason: if of_pod.reason.is_empty() { of_container.reason } else { of_pod.reason },
             message: if of_container.message.is_empty() { of_pod.message } else { of_container.message },
         },
-        started_at: terminated.and_then(|terminated| terminated.started_at.as_ref()).map(|time| time.0),
-        finished_at: terminated.and_then(|terminated| terminated.finished_at.as_ref()).map(|time| time.0),
+        started_at: ended.and_then(|ended| ended.started_at.as_ref()).map(|time| time.0),
+        finished_at: ended.and_then(|ended| ended.finished_at.as_ref()).map(|time| time.0),
+        others_run: !is_over && others.any(|other| terminated(other).is_none()),
     }
 }
 
@@ -283,6 +331,154 @@ mod tests {
         ];
         for (status, expected) in table {
             assert_eq!(read(&pod(status.clone()), 4).stage, expected, "{status}");
+        }
+    }
+
+    /// The phase of a pod is that of all of its containers, and a webhook may have added some.
+    #[test]
+    fn a_pe_has_ended_when_its_container_has_whatever_others_do() {
+        let container = |name: &str, state: Value| {
+            json!({
+                "name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+            })
+        };
+        let ended = |code: i32, reason: &str| json!({"terminated": {"exitCode": code, "reason": reason}});
+        let (runs, waits) = (|| json!({"running": {}}), || json!({"waiting": {"reason": "ImagePullBackOff"}}));
+        let pe = |state: Value| container("pe", state);
+        let of_pe = |failed, exit_code, reason: &str, others_run| {
+            let (why, exit_code) = (why(reason, ""), Some(exit_code));
+            Ended(PodEnd { failed, exit_code, why, others_run, ..PodEnd::default() })
+        };
+        // phase, reason of the pod, init containers, containers -> what the PE does
+        let table = [
+            ("Running", "", vec![], vec![pe(runs()), container("mesh", ended(1, "Error"))], Running(None)),
+            (
+                "Running",
+                "",
+                vec![],
+                vec![container("mesh", runs()), pe(ended(1, "Error"))],
+                of_pe(true, 1, "Error", true),
+            ),
+            (
+                "Running",
+                "",
+                vec![],
+                vec![pe(ended(0, "Completed")), container("log", runs())],
+                of_pe(false, 0, "Completed", true),
+            ),
+            // Nobody gets the image of the other one.
+            (
+                "Pending",
+                "",
+                vec![],
+                vec![pe(ended(1, "Error")), container("log", waits())],
+                of_pe(true, 1, "Error", true),
+            ),
+            (
+                "Running",
+                "",
+                vec![],
+                vec![
+                    pe(ended(1, "Error")),
+                    container("log", ended(0, "Completed")),
+                    container("mesh", ended(0, "Completed")),
+                ],
+                of_pe(true, 1, "Error", false),
+            ),
+            // Their node ends them after the PE.
+            (
+                "Running",
+                "",
+                vec![container("mesh", runs())],
+                vec![pe(ended(0, "Completed"))],
+                of_pe(false, 0, "Completed", false),
+            ),
+            (
+                "Failed",
+                "",
+                vec![container("unpack", ended(0, "Completed")), container("mesh", ended(137, "Error"))],
+                vec![pe(ended(3, "Error"))],
+                of_pe(true, 3, "Error", false),
+            ),
+            (
+                "Succeeded",
+                "",
+                vec![container("mesh", ended(143, "Error"))],
+                vec![pe(ended(0, "Completed"))],
+                of_pe(false, 0, "Completed", false),
+            ),
+            // The other one has failed, or the pod.
+            (
+                "Failed",
+                "",
+                vec![],
+                vec![pe(ended(0, "Completed")), container("log", ended(1, "Error"))],
+                of_pe(false, 0, "Completed", false),
+            ),
+            (
+                "Failed",
+                "Evicted",
+                vec![],
+                vec![pe(ended(0, "Completed")), container("log", ended(1, "Error"))],
+                of_pe(true, 0, "Evicted", false),
+            ),
+        ];
+        for (phase, reason, init_containers, containers, expected) in table {
+            let status = json!({
+                "phase": phase, "reason": reason, "initContainerStatuses": init_containers,
+                "containerStatuses": containers,
+            });
+            let pod = pod(status.clone());
+            assert_eq!(read(&pod, 4).stage, expected, "{status}");
+            assert_eq!(has_ended(&pod), matches!(expected, Ended(_)), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_its_node_has_refused_has_never_started() {
+        let container = |state: Value| {
+            let name = "pe";
+            json!([{"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state}])
+        };
+        let ended = container(json!({"terminated": {"exitCode": 1}}));
+        let waits = container(json!({"waiting": {"reason": "PodInitializing"}}));
+        let table = [
+            (json!({"phase": "Failed", "reason": "OutOfcpu"}), true),
+            (json!({"phase": "Failed", "reason": "NodeAffinity", "containerStatuses": waits}), true),
+            (json!({"phase": "Failed", "reason": "Evicted", "containerStatuses": ended}), false),
+            (json!({"phase": "Failed", "reason": "OutOfcpu", "initContainerStatuses": ended}), false),
+            (json!({"phase": "Failed"}), false),
+            (json!({"phase": "Succeeded", "reason": "x"}), false),
+        ];
+        for (status, expected) in table {
+            let read = read(&pod(status.clone()), 4);
+            assert_eq!(read.end().unwrap().never_started, expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_pod_has_ended_by_its_deletion_if_that_was_asked_for_before() {
+        // the end of the grace period, its length, when the PE ended -> it ended by the deletion
+        let table = [
+            (Some("00:01:30"), Some(30), Some("00:01:01"), true),
+            (Some("00:01:30"), Some(30), Some("00:01:00"), true),
+            (Some("00:01:30"), Some(30), Some("00:00:59"), false),
+            // Its node has let it go.
+            (Some("00:01:00"), Some(0), Some("00:01:01"), true),
+            (Some("00:01:30"), None, Some("00:01:31"), true),
+            (Some("00:01:30"), Some(30), None, false),
+            (None, None, Some("00:01:01"), false),
+        ];
+        let at = |time: Option<&str>| time.map(|time| format!("2026-01-02T{time}Z"));
+        for (gone_by, grace, ended, expected) in table {
+            let state = json!({"terminated": {"exitCode": 0, "finishedAt": at(ended)}});
+            let status = json!([{
+                "name": "pe", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+            }]);
+            let mut pod = pod(json!({"phase": "Succeeded", "containerStatuses": status}));
+            pod.metadata.deletion_timestamp = serde_json::from_value(json!(at(gone_by))).unwrap();
+            pod.metadata.deletion_grace_period_seconds = grace;
+            assert_eq!(read(&pod, 4).ended_by_deletion(), expected, "{gone_by:?} {grace:?} {ended:?}");
         }
     }
 

@@ -18,8 +18,9 @@ pub(crate) struct Deletion {
 }
 
 /// The pods to delete, by what the status records:
-/// * the failed pod of the launch count, once the status says that it is to be deleted; so, too, one that may run while
-///   the job is suspended (rule pe-19), or was stopped (rule pe-21);
+/// * the failed pod of the launch count, once the status says that it is to be deleted; so, too, one that other
+///   containers keep (rule pe-26), and one that may run while the job is suspended (rule pe-19), or was stopped (rule
+///   pe-21);
 /// * older pods, unless they are among the newest failed ones that are kept. Those that may still run are spared while
 ///   their successor cannot be created (`blocked`);
 /// * what an earlier PE object of the name has left behind (rule pe-22), unless it is spared like that.
@@ -28,9 +29,10 @@ pub(super) fn deletions(observed: &PeObservation, blocked: bool) -> Vec<Deletion
     let condemned = recorded(status).is_some_and(|last| last.deleted_by == Some(DeletedBy::Controller));
     let told = [TerminationOutcome::Suspended, TerminationOutcome::Stopped];
     let is_told_to_go = recorded(status).is_some_and(|last| told.contains(&last.outcome));
-    let goes =
-        |pod: &ObservedPod| pod.launch_count == status.launch_count && condemned && (is_told_to_go || pod.has_failed());
-    let mut failed: Vec<&ObservedPod> = observed.pods.iter().filter(|pod| pod.has_failed() && !goes(pod)).collect();
+    let is_of_no_use = |pod: &ObservedPod| is_told_to_go || pod.has_failed() || pod.lingers();
+    let goes = |pod: &ObservedPod| pod.launch_count == status.launch_count && condemned && is_of_no_use(pod);
+    let is_left = |pod: &&ObservedPod| pod.has_failed() && !pod.lingers() && !goes(pod);
+    let mut failed: Vec<&ObservedPod> = observed.pods.iter().filter(is_left).collect();
     failed.sort_by_key(|pod| Reverse(pod.launch_count));
     let kept = if observed.wanted.policies.delete_failed { 0 } else { KEPT };
     let kept: Vec<&str> = failed.iter().take(kept).map(|pod| pod.uid.as_str()).collect();

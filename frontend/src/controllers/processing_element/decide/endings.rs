@@ -1,6 +1,8 @@
 //! Records how pods end, and applies the restart policies (rules pe-7 and pe-8).
 
-use super::super::facts::{STOPPED, SUSPENDED, how_it_ended, is_restart_permitted, recorded, was_created};
+use super::super::facts::{
+    LONGEST_DELAY, STOPPED, SUSPENDED, how_it_ended, is_restart_permitted, put_off_until, recorded, was_created,
+};
 use super::super::observed::{AbsentPod, Explanation, ObservedPod, PodEnd, Stage, after};
 use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -9,12 +11,12 @@ use streams_api::{DeletedBy, Termination, TerminationOutcome, condition};
 
 /// Delay of the second restart in a row; doubled for each further one.
 const FIRST_DELAY: Duration = Duration::from_secs(10);
-/// Longest delay.
-const LONGEST_DELAY: Duration = Duration::from_secs(300);
 /// A pod that ran this long starts with a clean record.
 const LONG_RUN: Duration = Duration::from_secs(600);
 /// By then the watch has told how a pod went of which the API server says that it is gone.
 const TELLING: Duration = Duration::from_secs(5);
+/// How a pod ended that somebody deleted.
+const DELETED: &str = "the pod was deleted while it ran";
 /// Longest texts of a termination (schema).
 const REASON_MAX: usize = 1024;
 const MESSAGE_MAX: usize = 4096;
@@ -38,11 +40,10 @@ impl DecisionBuilder<'_> {
             }
             Presence::There(pod) => {
                 let (outcome, end) = self.of_pod(pod)?;
-                let failed = outcome == TerminationOutcome::Failed;
                 let deleted_by = if pod.is_deleting() {
                     Some(DeletedBy::Other)
                 } else {
-                    (failed && self.observed.wanted.policies.delete_failed).then_some(DeletedBy::Controller)
+                    self.is_to_be_deleted(pod, outcome).then_some(DeletedBy::Controller)
                 };
                 (outcome, end, deleted_by)
             }
@@ -63,6 +64,12 @@ impl DecisionBuilder<'_> {
         Some(last_words(pod, "NotTerminated", "the pod was deleted, and its node does not answer"))
     }
 
+    /// Whether the controller is to delete a pod that ended like this (rules pe-11 and pe-26).
+    fn is_to_be_deleted(&self, pod: &ObservedPod, outcome: TerminationOutcome) -> bool {
+        let failed = outcome == TerminationOutcome::Failed;
+        (failed && self.observed.wanted.policies.delete_failed) || pod.lingers()
+    }
+
     fn record(&mut self, outcome: TerminationOutcome, end: PodEnd, deleted_by: Option<DeletedBy>) {
         let now = self.observed.now;
         let status = &mut self.status;
@@ -78,6 +85,7 @@ impl DecisionBuilder<'_> {
             outcome,
             deleted_by,
             exit_code: end.exit_code,
+            never_started: end.never_started && started_at.is_none(),
             reason: condition::cut(&end.why.reason, REASON_MAX).to_owned(),
             message: condition::cut(&end.why.message, MESSAGE_MAX).to_owned(),
             finished_at: Some(Time(finished_at)),
@@ -92,7 +100,10 @@ impl DecisionBuilder<'_> {
             TerminationOutcome::Lost => (true, "PodEndUnknown"),
             TerminationOutcome::Suspended | TerminationOutcome::Stopped => (false, "PodDeleted"),
         };
-        let what = how_it_ended(&termination);
+        let mut what = how_it_ended(&termination);
+        if end.others_run && deleted_by == Some(DeletedBy::Controller) {
+            what.push_str("; other containers of it would run on, so it is deleted");
+        }
         status.last_termination = Some(termination);
         self.notice(warning, reason, what);
         if permitted && !delay.is_zero() {
@@ -161,6 +172,7 @@ impl DecisionBuilder<'_> {
             outcome,
             deleted_by: Some(DeletedBy::Controller),
             exit_code: None,
+            never_started: false,
             reason: reason.to_owned(),
             message: message.to_owned(),
             finished_at: Some(Time(self.observed.now)),
@@ -171,12 +183,12 @@ impl DecisionBuilder<'_> {
     /// Records that what is left of the ended pod is deleted by somebody, or is to be deleted now.
     pub(super) fn note_removal(&mut self) -> Option<PeAction> {
         let last = recorded(&self.status).filter(|last| last.deleted_by.is_none())?;
-        let failed = last.outcome == TerminationOutcome::Failed;
+        let outcome = last.outcome;
         let by = match self.presence() {
             Presence::Unknown => return Some(PeAction::Look),
             Presence::Gone(_) => DeletedBy::Other,
             Presence::There(pod) if pod.is_deleting() => DeletedBy::Other,
-            Presence::There(_) if failed && self.observed.wanted.policies.delete_failed => DeletedBy::Controller,
+            Presence::There(pod) if self.is_to_be_deleted(pod, outcome) => DeletedBy::Controller,
             Presence::There(_) => return None,
         };
         if let Some(last) = &mut self.status.last_termination {
@@ -187,29 +199,22 @@ impl DecisionBuilder<'_> {
 
     /// Puts off a restart that was not permitted when the pod ended.
     pub(super) fn put_off(&mut self) -> Option<PeAction> {
+        let now = self.observed.now;
         let permitted = self.is_restart_permitted();
-        match &self.status.next_restart_time {
-            _ if !permitted => {
-                self.status.next_restart_time = None;
-                None
+        if let Some(at) = put_off_until(now, &self.status).filter(|_| permitted) {
+            if at > now {
+                self.wake(at);
             }
-            Some(Time(at)) => {
-                let at = *at;
-                if at > self.observed.now {
-                    self.wake(at);
-                }
-                None
-            }
-            None => {
-                let delay = delay(self.status.consecutive_restarts);
-                if delay.is_zero() {
-                    return None;
-                }
-                self.status.next_restart_time = Some(Time(after(self.observed.now, delay)));
-                self.notice_back_off(delay);
-                Some(PeAction::Record(PeStatusChange::PutOff))
-            }
+            return None;
         }
+        self.status.next_restart_time = None;
+        let delay = delay(self.status.consecutive_restarts);
+        if !permitted || delay.is_zero() {
+            return None;
+        }
+        self.status.next_restart_time = Some(Time(after(now, delay)));
+        self.notice_back_off(delay);
+        Some(PeAction::Record(PeStatusChange::PutOff))
     }
 
     fn notice_back_off(&mut self, delay: Duration) {
@@ -218,8 +223,8 @@ impl DecisionBuilder<'_> {
 
     /// A restart is permitted and its time has come.
     pub(super) fn is_restart_due(&self) -> bool {
-        let due = match &self.status.next_restart_time {
-            Some(Time(at)) => *at <= self.observed.now,
+        let due = match put_off_until(self.observed.now, &self.status) {
+            Some(at) => at <= self.observed.now,
             None => delay(self.status.consecutive_restarts).is_zero(),
         };
         due && self.is_restart_permitted()
@@ -239,14 +244,13 @@ fn after_vanishing(vanished: &AbsentPod) -> (TerminationOutcome, PodEnd) {
     match &vanished.last_seen {
         Some(pod) if pod.end().is_some() || pod.disruption.is_some() => last_words(pod, "", ""),
         _ if vanished.node_gone => because(TerminationOutcome::Failed, "NodeGone", "the pod went with its node"),
-        Some(pod) if pod.is_deleting() || vanished.deletion_seen => {
-            last_words(pod, "Deleted", "the pod was deleted while it ran")
-        }
+        Some(pod) if pod.is_deleting() || vanished.deletion_seen => last_words(pod, "Deleted", DELETED),
         _ => because(TerminationOutcome::Lost, "PodEndUnknown", "the pod is gone, and nobody saw how it ended"),
     }
 }
 
 /// How a pod ended by what it says; one that had not ended was lost to a disruption, or deleted (`reason`, `message`).
+/// One that only ended because somebody deleted it has not completed, whatever its exit code.
 fn last_words(pod: &ObservedPod, reason: &str, message: &str) -> (TerminationOutcome, PodEnd) {
     let mut end = match &pod.stage {
         Stage::Ended(end) => end.clone(),
@@ -255,6 +259,7 @@ fn last_words(pod: &ObservedPod, reason: &str, message: &str) -> (TerminationOut
     };
     let outcome = match (&pod.disruption, &pod.stage) {
         (Some(why), _) => {
+            end.never_started = false;
             end.why = Explanation {
                 reason: why.reason.clone(),
                 message: if end.why.message.is_empty() { why.message.clone() } else { end.why.message },
@@ -262,6 +267,10 @@ fn last_words(pod: &ObservedPod, reason: &str, message: &str) -> (TerminationOut
             TerminationOutcome::Failed
         }
         (None, Stage::Ended(PodEnd { failed: true, .. })) => TerminationOutcome::Failed,
+        (None, Stage::Ended(_)) if pod.ended_by_deletion() => {
+            end.why = Explanation { reason: "Deleted".to_owned(), message: DELETED.to_owned() };
+            TerminationOutcome::Deleted
+        }
         (None, Stage::Ended(_)) => TerminationOutcome::Completed,
         (None, _) => {
             end.why = Explanation { reason: reason.to_owned(), message: message.to_owned() };

@@ -57,6 +57,7 @@ fn event() -> impl Strategy<Value = ClusterEvent> {
     prop_oneof![
         6 => Just(ClusterEvent::Run),
         4 => code.clone().prop_map(|code| ClusterEvent::End { code }),
+        1 => code.clone().prop_map(|code| ClusterEvent::EndBesideOthers { code }),
         3 => (any::<bool>(), code).prop_map(|(said, code)| ClusterEvent::Finish { said, code }),
         2 => any::<bool>().prop_map(|newest| ClusterEvent::Delete { newest }),
         1 => Just(ClusterEvent::Drain),
@@ -74,6 +75,7 @@ fn event() -> impl Strategy<Value = ClusterEvent> {
         2 => Just(ClusterEvent::Commit),
         1 => any::<bool>().prop_map(ClusterEvent::TextThere),
         1 => any::<bool>().prop_map(ClusterEvent::Refuse),
+        1 => Just(ClusterEvent::RefuseDeletions),
         1 => Just(ClusterEvent::MakeAgain),
         1 => Just(ClusterEvent::Collect),
         2 => prop::option::of(0..3_u64).prop_map(ClusterEvent::Older),

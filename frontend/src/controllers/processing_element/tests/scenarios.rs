@@ -3,6 +3,7 @@
 use super::simulation::{ClusterEvent, PeSimulation};
 use std::borrow::Cow;
 use streams_api::{PePhase, names};
+use streams_kubernetes::queue::Outcome;
 
 /// Until nothing changes, with no crash.
 pub(super) fn settle(simulation: &mut PeSimulation) {
@@ -22,7 +23,7 @@ struct Scenario {
     expected: (u64, u64, Option<PePhase>),
 }
 
-const SCENARIOS: [Scenario; 22] = [
+const SCENARIOS: [Scenario; 27] = [
     Scenario { events: &[], expected: (1, 0, Some(PePhase::Running)) },
     Scenario { events: &[ClusterEvent::End { code: 1 }], expected: (2, 1, Some(PePhase::Running)) },
     Scenario { events: &[ClusterEvent::End { code: 0 }], expected: (1, 0, Some(PePhase::Completed)) },
@@ -63,11 +64,29 @@ const SCENARIOS: [Scenario; 22] = [
         ],
         expected: (1, 0, Some(PePhase::Stopped)),
     },
-    // Somebody else ended the pod, and it had done what it was to do.
+    // Somebody else ended the pod: it would have gone on.
     Scenario {
         events: &[ClusterEvent::Stop(Some(1)), ClusterEvent::Delete { newest: true }],
-        expected: (1, 0, Some(PePhase::Completed)),
+        expected: (1, 0, Some(PePhase::Stopped)),
     },
+    Scenario { events: &[ClusterEvent::Delete { newest: true }], expected: (1, 0, Some(PePhase::Stopped)) },
+    Scenario {
+        events: &[
+            ClusterEvent::Delete { newest: true },
+            ClusterEvent::Finish { said: true, code: 0 },
+            ClusterEvent::Text { generation: true },
+            ClusterEvent::Commit,
+        ],
+        expected: (2, 0, Some(PePhase::Running)),
+    },
+    // Its operators are restartable.
+    Scenario {
+        events: &[ClusterEvent::Delete { newest: true }, ClusterEvent::Finish { said: true, code: 1 }],
+        expected: (2, 1, Some(PePhase::Running)),
+    },
+    // Somebody has added a container to the pod.
+    Scenario { events: &[ClusterEvent::EndBesideOthers { code: 1 }], expected: (2, 1, Some(PePhase::Running)) },
+    Scenario { events: &[ClusterEvent::EndBesideOthers { code: 0 }], expected: (1, 0, Some(PePhase::Completed)) },
     Scenario {
         events: &[ClusterEvent::Policies(31), ClusterEvent::End { code: 1 }, ClusterEvent::Stop(Some(1))],
         expected: (1, 0, Some(PePhase::Stopped)),
@@ -574,6 +593,74 @@ fn a_refusal_whose_words_change_is_told_once_in_a_while_and_tried_again_when_the
     simulation.wait(60);
     assert_eq!(simulation.reconcile(), None);
     assert_ne!(simulation.pe().status.unwrap().conditions[0].message, first);
+}
+
+#[test]
+fn a_pod_that_completed_before_somebody_deleted_it_stays_completed() {
+    // The frontend has recorded its end by then, or has been away.
+    for is_recorded in [false, true] {
+        let mut simulation = PeSimulation::new();
+        settle(&mut simulation);
+        simulation.happen(ClusterEvent::End { code: 0 });
+        if is_recorded {
+            settle(&mut simulation);
+        }
+        simulation.wait(1);
+        simulation.happen(ClusterEvent::Delete { newest: true });
+        settle(&mut simulation);
+        assert!(simulation.pods().is_empty());
+        assert_eq!(launches(&simulation), (1, 0, Some(PePhase::Completed)), "{is_recorded}");
+    }
+}
+
+#[test]
+fn the_successor_of_a_pod_that_other_containers_keep_does_not_wait_for_their_end() {
+    let mut simulation = PeSimulation::new();
+    settle(&mut simulation);
+    simulation.happen(ClusterEvent::EndBesideOthers { code: 1 });
+    work(&mut simulation);
+    let going = simulation.pods().iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()).count();
+    assert_eq!((launches(&simulation).0, simulation.pods().len(), going), (2, 2, 1));
+    settle(&mut simulation);
+    assert_eq!((launches(&simulation).0, simulation.pods().len()), (2, 1));
+}
+
+#[test]
+fn a_pod_that_may_not_be_deleted_holds_up_nothing_and_people_hear_of_it() {
+    // what happens -> launch and phase, pods that are left
+    let table = [
+        (ClusterEvent::End { code: 1 }, (2, Some(PePhase::Running)), 2),
+        (ClusterEvent::Stop(Some(1)), (1, Some(PePhase::Stopped)), 1),
+        // The pod that runs is waited for.
+        (ClusterEvent::Text { generation: false }, (2, Some(PePhase::Replacing)), 1),
+    ];
+    for (event, expected, left) in table {
+        let mut simulation = PeSimulation::new();
+        settle(&mut simulation);
+        simulation.notices();
+        simulation.happen(ClusterEvent::RefuseDeletions);
+        simulation.happen(event);
+        for _ in 0..6 {
+            simulation.deliver_all();
+            assert_eq!(simulation.reconcile(), None, "it is tried again");
+            simulation.happen(ClusterEvent::Run);
+        }
+        let (launch, _, phase) = launches(&simulation);
+        assert_eq!(((launch, phase), simulation.pods().len()), (expected, left), "{event:?}");
+        let told: Vec<_> = simulation.notices();
+        assert!(told.iter().any(|notice| notice.warning && notice.reason == "PodNotDeleted"), "{told:?}");
+        settle(&mut simulation);
+        assert!(simulation.pods().len() <= 1, "{event:?}");
+    }
+}
+
+#[test]
+fn a_pe_that_the_api_server_calls_gone_is_looked_at_again() {
+    let mut simulation = PeSimulation::new();
+    simulation.meanwhile(0, ClusterEvent::Remove);
+    assert_eq!(simulation.reconcile(), Some(Outcome::Conflict));
+    simulation.deliver_all();
+    assert_eq!(simulation.reconcile(), Some(Outcome::Done));
 }
 
 #[test]

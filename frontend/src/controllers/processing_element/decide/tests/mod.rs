@@ -45,6 +45,8 @@ fn pod(launch_count: u64) -> ObservedPod {
         stage: Stage::Running(Some(at(0))),
         created_at: Some(at(0)),
         gone_by: None,
+        asked_to_go_at: None,
+        was_going: false,
         disruption: None,
         left_behind: false,
         other_controller: None,
@@ -54,7 +56,8 @@ fn pod(launch_count: u64) -> ObservedPod {
 
 fn ended(failed: bool, exit_code: i32, reason: &str) -> Stage {
     let (started_at, finished_at) = (Some(at(0)), Some(at(50)));
-    Stage::Ended(PodEnd { failed, exit_code: Some(exit_code), why: why(reason), started_at, finished_at })
+    let exit_code = Some(exit_code);
+    Stage::Ended(PodEnd { failed, exit_code, why: why(reason), started_at, finished_at, ..PodEnd::default() })
 }
 
 /// A pod that failed.

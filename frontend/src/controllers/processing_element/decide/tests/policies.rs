@@ -24,11 +24,19 @@ fn rows() -> Vec<Row> {
         outcome,
         restarted,
     };
-    let deleting = |pod: ObservedPod| ObservedPod { gone_by: Some(at(120)), ..pod };
+    let deleting = |pod: ObservedPod| ObservedPod { gone_by: Some(at(120)), asked_to_go_at: Some(at(90)), ..pod };
+    // They end at second 50.
+    let deleted_before = |pod: ObservedPod| ObservedPod { gone_by: Some(at(70)), asked_to_go_at: Some(at(40)), ..pod };
+    let seen_to_go = |pod: ObservedPod| ObservedPod { was_going: true, ..deleting(pod) };
     let lost = |pod: ObservedPod| ObservedPod { gone_by: Some(at(60)), ..pod };
     let disrupted = |reason: &str, pod: ObservedPod| ObservedPod { disruption: Some(why(reason)), ..pod };
     let completed = || ObservedPod { stage: ended(false, 0, "Completed"), ..pod(2) };
     let pending = || ObservedPod { stage: Stage::Pending(Explanation::default()), ..pod(2) };
+    let refused = || {
+        let why = why("OutOfcpu");
+        let end = PodEnd { failed: true, never_started: true, why, ..PodEnd::default() };
+        ObservedPod { stage: Stage::Ended(end), node: None, ..pod(2) }
+    };
     vec![
         row("exit code 1", Some(failed(2)), Failed, |f, _, _| f),
         row(
@@ -39,12 +47,23 @@ fn rows() -> Vec<Row> {
         ),
         row("evicted by its node", Some(disrupted("TerminationByKubelet", failed(2))), Failed, |f, _, _| f),
         row("exit code 0", Some(completed()), Completed, |_, c, _| c),
-        row("deleted, then exit code 0", Some(deleting(completed())), Completed, |_, c, d| c || d),
-        row("deleted, then exit code 1", Some(deleting(failed(2))), Failed, |f, _, d| f || d),
+        row("exit code 1, and other containers run on", Some(beside_others(failed(2))), Failed, |f, _, _| f),
+        row("exit code 0, and other containers run on", Some(beside_others(completed())), Completed, |_, c, _| c),
+        row("exit code 0, then deleted", Some(deleting(completed())), Completed, |_, c, d| c || d),
+        row("deleted, then exit code 0", Some(deleted_before(completed())), Deleted, |_, c, d| c || d),
+        row("deleted, then exit code 0, by another clock", Some(seen_to_go(completed())), Deleted, |_, c, d| c || d),
+        row("deleted, then exit code 1", Some(deleted_before(failed(2))), Failed, |f, _, d| f || d),
+        row(
+            "deleted, then exit code 0, and other containers run on",
+            Some(beside_others(deleted_before(completed()))),
+            Deleted,
+            |_, c, d| c || d,
+        ),
         row("deleted, node does not answer", Some(lost(pod(2))), Deleted, |_, _, d| d),
+        row("refused by its node", Some(refused()), Failed, |_, _, _| true),
         row(
             "drained, exit code 0",
-            Some(deleting(disrupted("EvictionByEvictionAPI", completed()))),
+            Some(deleted_before(disrupted("EvictionByEvictionAPI", completed()))),
             Failed,
             |f, _, d| f || d,
         ),
@@ -70,8 +89,19 @@ fn rows() -> Vec<Row> {
         gone("preempted", Some(deleting(disrupted("PreemptionByScheduler", pod(2)))), false, Failed, |f, _, d| f || d),
         gone("failed, then gone", Some(failed(2)), false, Failed, |f, _, d| f || d),
         gone("completed, then gone", Some(completed()), false, Completed, |_, c, d| c || d),
+        gone("deleted, then exit code 0, then gone", Some(deleted_before(completed())), false, Deleted, |_, c, d| {
+            c || d
+        }),
         gone("completed, then gone with its node", Some(completed()), true, Completed, |_, c, d| c || d),
     ]
+}
+
+/// Its PE has ended, and the pod goes on.
+fn beside_others(mut pod: ObservedPod) -> ObservedPod {
+    if let Stage::Ended(end) = &mut pod.stage {
+        end.others_run = true;
+    }
+    pod
 }
 
 fn combinations() -> impl Iterator<Item = (bool, bool, bool, bool)> {
@@ -86,6 +116,9 @@ fn the_truth_table() {
             let mut observed = running();
             observed.wanted.policies = Policies { restart_failed, restart_completed, restart_deleted, delete_failed };
             observed.pods = row.pod.iter().cloned().collect();
+            if row.pod.as_ref().and_then(ObservedPod::end).is_some_and(|end| end.never_started) {
+                observed.status.running_since = None;
+            }
             let settled = settle(observed, row.gone.clone());
             let case = format!("{}, {restart_failed} {restart_completed} {restart_deleted} {delete_failed}", row.what);
             let status = &settled.observed.status;
@@ -108,8 +141,88 @@ fn the_truth_table() {
                 TerminationOutcome::Failed => delete_failed,
                 _ => restarted,
             };
-            assert_eq!(!settled.deletions.is_empty(), there && goes, "{case}");
+            // So do those that other containers would keep.
+            let lingers = row.pod.as_ref().is_some_and(ObservedPod::lingers);
+            assert_eq!(!settled.deletions.is_empty(), there && (goes || lingers), "{case}");
         }
+    }
+}
+
+#[test]
+fn a_pod_that_other_containers_keep_is_deleted_and_its_successor_does_not_wait_for_it() {
+    // the pod -> phase once its end is recorded, if the policies permit no other
+    let completed = ObservedPod { stage: ended(false, 0, "Completed"), ..pod(2) };
+    for (ended, phase) in [(failed(2), PePhase::Failed), (completed, PePhase::Completed)] {
+        let mut observed = PeObservation { pods: vec![beside_others(ended)], ..running() };
+        observed.wanted.policies = Policies::default();
+        let first = decide(&observed);
+        assert_eq!((first.action, first.deletions.len()), (PeAction::Record(PeStatusChange::Ended), 0));
+        assert!(first.notices[0].note.ends_with("so it is deleted"), "{:?}", first.notices);
+        let last = first.status.last_termination.clone().unwrap();
+        assert_eq!((first.status.phase, last.deleted_by), (Some(phase), Some(DeletedBy::Controller)));
+        let mut observed = PeObservation { status: first.status, ..observed };
+        let second = decide(&observed);
+        assert_eq!((second.action, second.deletions.len()), (PeAction::Describe, 1));
+        observed.wanted.restart_requested = Some("now".to_owned());
+        let third = decide(&observed);
+        assert_eq!(third.action, PeAction::Record(PeStatusChange::Launch(LaunchReason::Requested)));
+        observed.status = third.status;
+        assert_eq!(decide(&observed).action, PeAction::Create);
+        // Kept are those of which nothing runs.
+        observed.pods = vec![beside_others(failed(1)), failed(2)];
+        let deleted: Vec<_> = decide(&observed).deletions.into_iter().map(|deletion| deletion.name).collect();
+        assert_eq!(deleted, [pod(1).name]);
+    }
+}
+
+#[test]
+fn a_pe_whose_pod_was_deleted_and_ended_with_exit_code_0_is_down_until_a_new_text() {
+    let completed = ObservedPod { stage: ended(false, 0, "Completed"), ..pod(2) };
+    let deleted = ObservedPod { gone_by: Some(at(70)), asked_to_go_at: Some(at(40)), ..completed };
+    let mut observed = PeObservation { pods: vec![deleted], ..running() };
+    observed.wanted.policies.restart_failed = true;
+    let first = decide(&observed);
+    assert_eq!((first.action, first.status.phase), (PeAction::Record(PeStatusChange::Ended), Some(PePhase::Stopped)));
+    assert_eq!(first.notices.iter().map(|notice| &*notice.reason).collect::<Vec<_>>(), ["PodDeleted", "NotRestarted"]);
+    let last = first.status.last_termination.clone().unwrap();
+    assert_eq!((last.exit_code, last.deleted_by), (Some(0), Some(DeletedBy::Other)));
+    observed.status = first.status;
+    assert_eq!(decide(&observed).action, PeAction::Describe);
+    observed.wanted.runtime_id = "r1".to_owned();
+    assert_eq!(decide(&observed).action, PeAction::Record(PeStatusChange::Launch(LaunchReason::TextChanged)));
+}
+
+#[test]
+fn a_pod_that_ran_was_not_refused_by_its_node() {
+    let why = why("NodeAffinity");
+    let end = PodEnd { failed: true, never_started: true, why, ..PodEnd::default() };
+    let observed = PeObservation { pods: vec![ObservedPod { stage: Stage::Ended(end), ..pod(2) }], ..running() };
+    // since when it ran, as the PE knows -> its node refused it
+    for (since, expected) in [(None, true), (time(0), false)] {
+        let status = ProcessingElementStatus { running_since: since, ..observed.status.clone() };
+        let last = decide(&PeObservation { status, ..observed.clone() }).status.last_termination.unwrap();
+        assert_eq!(last.never_started, expected);
+    }
+}
+
+#[test]
+fn a_time_that_no_delay_reaches_is_that_of_another_clock() {
+    // restarts in a row, when the next pod was to be created -> when it is
+    let table = [(1, 3600, 110), (9, 401, 400), (9, 400, 400), (0, 3600, 100)];
+    for (consecutive, written, expected) in table {
+        let mut observed = PeObservation { pods: vec![failed(2)], ..running() };
+        observed.status.consecutive_restarts = consecutive;
+        observed.status = decide(&observed).status;
+        observed.status.next_restart_time = time(written);
+        let settled = settle(observed, unseen());
+        if expected == 100 {
+            assert_eq!(settled.observed.status.launch_count, 3, "{consecutive} {written}");
+            continue;
+        }
+        let status = &settled.observed.status;
+        assert_eq!((status.launch_count, status.phase), (2, Some(PePhase::BackOff)), "{consecutive} {written}");
+        assert_eq!(status.next_restart_time, time(expected), "{consecutive} {written}");
+        assert_eq!(settled.last.wake_at, Some(at(expected)), "{consecutive} {written}");
     }
 }
 

@@ -16,7 +16,7 @@ use streams_api::{
 };
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::controlled_by;
-use streams_kubernetes_fake::Server;
+use streams_kubernetes_fake::{Server, Verb};
 
 /// Something that happens without the controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,6 +25,8 @@ pub(in super::super) enum ClusterEvent {
     Run,
     /// The newest pod that runs ends.
     End { code: i32 },
+    /// The PE in the newest pod that runs ends, and another container of the pod goes on.
+    EndBesideOthers { code: i32 },
     /// A kubelet ends a pod that is being deleted; it says so before the pod is gone, or not.
     Finish { said: bool, code: i32 },
     /// A user deletes a pod, the oldest or the newest.
@@ -71,10 +73,14 @@ pub(in super::super) enum ClusterEvent {
     Refuse(bool),
     /// It does so in other words each time.
     RefuseInOtherWords,
+    /// It refuses to delete pods.
+    RefuseDeletions,
     /// A user suspends the job, or resumes it.
     Suspend(bool),
     /// A user deletes the PE object, and the job controller creates it again.
     MakeAgain,
+    /// A user deletes the PE object.
+    Remove,
     /// The job has a newer text for the PE since this generation, which its next pod should have, or none.
     Older(Option<u64>),
     /// The PE refers to the newest text, or to an older one.
@@ -104,6 +110,7 @@ enum Refuses {
     No,
     InTheSameWords,
     InOtherWords(u32),
+    Deletions,
 }
 
 impl Surroundings {
@@ -118,6 +125,8 @@ impl Surroundings {
             let words = match &mut *refuses {
                 _ if call.kind != "Pod" || !call.verb.is_write() => return None,
                 Refuses::No => return None,
+                Refuses::Deletions if call.verb != Verb::Delete => return None,
+                Refuses::Deletions => "the policy of the namespace".to_owned(),
                 Refuses::InTheSameWords => "exceeded quota".to_owned(),
                 Refuses::InOtherWords(number) => {
                     *number += 1;
@@ -154,6 +163,21 @@ impl Surroundings {
             ClusterEvent::End { code } => {
                 let Some(pod) = self.newest(|pod| pod.node.is_some() && pod.end().is_none()) else { return false };
                 self.end(&pod, code);
+                true
+            }
+            ClusterEvent::EndBesideOthers { code } => {
+                let Some(pod) = self.newest(|pod| pod.node.is_some() && pod.end().is_none()) else { return false };
+                self.end(&pod, code);
+                let other = serde_json::json!({
+                    "name": "other", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                    "state": {"running": {}},
+                });
+                self.server.edit::<Pod>(&Key::of(&pod), |pod| {
+                    let status = pod.status.get_or_insert_default();
+                    status.phase = Some("Running".to_owned());
+                    let containers = status.container_statuses.get_or_insert_default();
+                    containers.push(serde_json::from_value(other).unwrap());
+                });
                 true
             }
             ClusterEvent::Finish { said, code } => {
@@ -317,6 +341,10 @@ impl Surroundings {
                 *self.refuses_pods.lock().unwrap() = if refused { Refuses::InTheSameWords } else { Refuses::No };
                 true
             }
+            ClusterEvent::RefuseDeletions => {
+                *self.refuses_pods.lock().unwrap() = Refuses::Deletions;
+                true
+            }
             ClusterEvent::RefuseInOtherWords => {
                 *self.refuses_pods.lock().unwrap() = Refuses::InOtherWords(0);
                 true
@@ -333,6 +361,10 @@ impl Surroundings {
                 again.metadata.owner_references.clone_from(&pe.metadata.owner_references);
                 self.server.create(&again);
                 self.truths().made_again(pe);
+                true
+            }
+            ClusterEvent::Remove => {
+                self.server.remove::<ProcessingElement>(&key(PE));
                 true
             }
             ClusterEvent::Collect => self.server.collect_garbage(),

@@ -12,7 +12,7 @@ use super::super::counters::Counters;
 use super::super::facts::is_restart_permitted;
 use super::super::memory::LastSeen;
 use super::super::metadata;
-use super::super::observed::{self, Policies};
+use super::super::observed::{ObservedPod, Policies};
 use super::super::reconciler::PeReconciler;
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::placement_hash::placement_hash;
@@ -374,7 +374,7 @@ impl PeSimulation {
         let pe = self.pe();
         let status = pe.status.clone().unwrap();
         let objects = self.surroundings.server.list::<Pod>();
-        let pods: Vec<observed::ObservedPod> = objects.iter().map(read).collect();
+        let pods: Vec<ObservedPod> = objects.iter().map(read).collect();
         let stop = pe.annotations().get(names::ANNOTATION_STOP_REQUESTED);
         assert_eq!(stop, status.stop_requested.as_ref(), "a request to stop, or to go on, is met");
         if status.stopped {
@@ -407,6 +407,7 @@ impl PeSimulation {
                 assert_eq!(host(pod), of_pool.or(pe.spec.placement.host), "it runs where it should");
             }
         }
+        assert!(!pods.iter().any(ObservedPod::lingers), "a pod whose PE has ended keeps its place: {pods:?}");
         let failed = pods.iter().filter(|pod| pod.has_failed()).count();
         let kept = if pe.spec.options.delete_failed_pod { 0 } else { 3 };
         assert!(failed <= kept, "{failed} failed pods are kept");
