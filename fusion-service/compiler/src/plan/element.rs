@@ -324,7 +324,7 @@ impl<'t> Variables<'t> {
                 let (known, by) = environment.entry(name).or_insert((value, &operator.name));
                 if *known != value {
                     if problems.is_full() {
-                        // Whatever else they ask for, the application is refused, and there is no room for another reason.
+                        // Whatever else they ask for, the application is refused, with no room for another reason.
                         return Ok(BTreeMap::new());
                     }
                     let message = format!(
