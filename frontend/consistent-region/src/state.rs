@@ -172,6 +172,11 @@ pub(crate) fn unheard_attempt(now: Time) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX).min(u32::MAX / 4)
 }
 
+/// A sequence id that no PE has been told: regions complete fewer than a checkpoint in a millisecond.
+pub(crate) fn unheard_sequence(now: Time) -> u64 {
+    now.0.clamp(1, SEQUENCE_MAX)
+}
+
 impl Default for State {
     fn default() -> Self {
         Self::new()
@@ -202,7 +207,7 @@ impl State {
     /// consistent-region-13).
     #[must_use]
     pub fn of_driven_before(now: Time) -> Self {
-        Self::after_lost(now.0.clamp(1, SEQUENCE_MAX), unheard_attempt(now))
+        Self::after_lost(unheard_sequence(now), unheard_attempt(now))
     }
 
     /// The same, with these numbers.

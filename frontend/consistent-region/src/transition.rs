@@ -4,7 +4,7 @@ use crate::event::{Event, Ignored, Member, Progress};
 use crate::health::{Health, Launches};
 use crate::message::Message;
 use crate::settings::{Settings, Trigger};
-use crate::state::{Phase, Reports, SEQUENCE_MAX, State, Told, unheard_attempt};
+use crate::state::{Phase, Reports, SEQUENCE_MAX, State, Told, unheard_attempt, unheard_sequence};
 use crate::time::Time;
 use std::collections::BTreeSet;
 
@@ -58,6 +58,9 @@ fn not_after(state: &mut State, now: Time) {
         }
     }
 }
+
+/// Between two sequence ids that are made of the time, in milliseconds.
+const SEQUENCE_PAUSE: u64 = 1_000;
 
 /// The launch of a PE is the one that the region is driven with.
 fn is_member(launches: &Launches, member: Member) -> Result<(), Ignored> {
@@ -381,23 +384,35 @@ impl Transition<'_> {
 
     /// A PE has drained with a sequence id of a state that is lost. Nobody would tell it to go on, and it would take
     /// what it is told under smaller numbers for something else (rule consistent-region-9).
+    ///
+    /// Once the reset is noted, another number is no news but for that. Forged ones, each higher than the last, would be
+    /// stored one by one: so it goes up to one that is above all that PEs were told, and not again for a while.
     fn drained_under_lost_state(&mut self, by: Member, sequence: u64) -> Result<(), Ignored> {
-        let launches = match &mut self.state.phase {
+        let (launches, noted) = match &mut self.state.phase {
             Phase::Started { must_reset } => {
-                *must_reset = true;
-                None
+                let was_noted = std::mem::replace(must_reset, true);
+                (None, was_noted.then_some(Ignored::ResetsWhenHealthy))
             }
             Phase::Processing { launches, .. }
             | Phase::Draining { launches, .. }
             | Phase::CheckpointPending { launches, .. } => {
                 is_member(launches, by)?;
-                Some(launches.clone())
+                (Some(launches.clone()), self.state.is_reset_wanted.then_some(Ignored::IsBeingReset))
             }
             Phase::Unhealthy {} | Phase::Resetting { .. } | Phase::MaximumResetAttemptsReached { .. } => {
                 return Err(Ignored::NotExpected);
             }
         };
-        self.state.sequence = sequence;
+        self.state.sequence = match noted {
+            None => sequence,
+            Some(ignored) => {
+                let unheard = unheard_sequence(self.now);
+                if unheard < self.state.sequence.saturating_add(SEQUENCE_PAUSE) {
+                    return Err(ignored);
+                }
+                unheard.max(sequence)
+            }
+        };
         self.state.attempts_told = self.state.attempts_told.max(unheard_attempt(self.now));
         if let Some(launches) = launches {
             self.reset_soon(launches);

@@ -361,6 +361,29 @@ fn a_pe_that_drains_under_a_number_of_a_lost_state_is_told_to_go_on() {
 }
 
 #[test]
+fn forged_numbers_of_lost_states_are_not_stored_one_by_one() {
+    let (now, begun) = (1_790_000_000_u64, State::new());
+    let mut processing = Driven::from(&State::new(), periodic());
+    processing.takes(now, &healthy());
+    processing.takes(now, &reset());
+    processing.takes(now, &went_back(0, 0, 0));
+    processing.takes(now, &went_back(1, 0, 0));
+    for mut region in [Driven::from(&begun, periodic()), Driven::from(&begun, operator_driven()), processing] {
+        let changes = (57..1_057).filter(|sequence| region.at(now, &done(0, *sequence)).has_changed).count();
+        assert_eq!(changes, 2, "{:?}", region.state());
+        assert!(region.state().sequence() >= now * 1_000, "above what any PE was told");
+        let forged = (1..1_000).map(|more| region.state().sequence() + more).collect::<Vec<_>>();
+        assert!(forged.iter().all(|sequence| !region.at(now, &done(0, *sequence)).has_changed));
+    }
+    // Two PEs of which one was told the next number already.
+    let mut region = Driven::from(&begun, operator_driven());
+    region.takes(now, &done(0, 57));
+    region.takes(now, &done(1, 58));
+    assert!(region.state().sequence() > 58);
+    assert!(region.takes(now, &healthy()).is_some_and(|told| told.starts_with("seqId=0;resetAttempt=")));
+}
+
+#[test]
 fn settings_hold_from_the_next_step_on() {
     let mut region = Driven::new();
     region.takes(0, &healthy());
