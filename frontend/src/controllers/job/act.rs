@@ -6,6 +6,7 @@
 //! Knows: the API server. Must not know: the reasons of a decision.
 
 use super::chunks::{Document, digest};
+use super::created_region::CreatedRegion;
 use super::decide::{
     Child, JobAction, JobDecision, JobStatusChange, Owned, Propagation, Report, Step, StoredDocument, WhichGeneration,
 };
@@ -548,8 +549,15 @@ impl<C: Cluster> Actor<'_, C> {
                     let restored = self.writer().restore::<ParallelRegion>(owner, fields, &existing.metadata).await?;
                     return self.note_kept(child, &desired, &restored);
                 }
-                let same = |existing: &ParallelRegion| existing.spec.name == desired.spec.name;
-                let created = self.writer().create_or_match(&desired, same).await?;
+                let created = self.writer().create_or_match(&desired, |_| true).await?;
+                // After the commit it has whatever width users write.
+                let is_committed = self.observed.status.generation == Some(generation.number);
+                let width = if is_committed { created.spec.width } else { desired.spec.width };
+                if !CreatedRegion::of(&created).fits(&desired.spec.name, Some(width)) {
+                    // An earlier attempt has created it. It is deleted as soon as the mirror shows it.
+                    let (kind, name) = (ParallelRegion::kind(&()).into_owned(), desired.name_any());
+                    return Err(Error::Conflict { kind, name });
+                }
                 self.note_write(child, None, &desired, &Applied::Written(Box::new(created)))
             }
             Child::HostPool(index) => {

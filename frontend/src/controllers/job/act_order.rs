@@ -172,7 +172,9 @@ impl<C: Cluster> Actor<'_, C> {
         let before = actions.len();
         actions.retain(|action| match action {
             JobAction::Apply(Child::Service(pe), _) if self.observed.children.user_ports.changed.contains(pe) => true,
-            JobAction::Apply(child, _) if self.observed.children.has_undrifted(&Owned::Child(*child)) => {
+            JobAction::Apply(child, WhichGeneration::Committed)
+                if self.observed.children.has_undrifted(&Owned::Child(*child)) =>
+            {
                 self.reconciler.rewrites.take(now)
             }
             _ => true,

@@ -1,8 +1,11 @@
 //! Compares the objects of a job with what was applied last (rules job-26 and call-19).
 //!
-//! What was applied is not kept. An object says by a hash which desired state was applied to it last; this state is
-//! made again, from the generation that wants it, and the object must have it. An object with another hash than any
-//! generation wants is applied anyway and not compared.
+//! What was applied is not kept, but for its hash. An object has an annotation with the hash of the desired state that
+//! was applied to it last; this state is made again, from the generation that wants it, and the object must have it.
+//!
+//! Others can change that annotation as well. So if it names no state that a generation wants, what was applied last is
+//! what this process knows of the object. If a generation wants that, somebody has changed the annotation, like any
+//! other field. If none does, or nothing is known, the object is behind: it is applied anyway, and not compared.
 //!
 //! Knows: objects as they should be, objects as mirrors show them. Must not know: what follows from a difference.
 
@@ -12,14 +15,14 @@ use super::children::{COMPRESSED_ABOVE, ChildBuilder, StoredText, TextVersion};
 use super::chunks::{Document, shape};
 use super::generation::{Generation, Origin};
 use super::mirrored::{MirroredChildren, Shown};
-use super::observed::{DesiredGeneration, DesiredPe, TextReference};
+use super::observed::{DesiredGeneration, DesiredPe, ObservedRegion, TextReference};
 use super::owned::Owned;
 use super::snapshot::JobSnapshot;
 use super::user_ports::UserPorts;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use serde_json::{Value, json};
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Error;
@@ -28,15 +31,34 @@ use streams_kubernetes::drift;
 use streams_kubernetes::watch::{ConfigMapMeta, Mirrored};
 use streams_proto::fusion::v1::{ParallelRegion as PlannedRegion, Plan, ProcessingElement as Planned};
 
-/// Objects that agreed when they were compared last, each as the number that stands for its uid, version and hash
-/// ([`Shown::fingerprint`]). So an object is compared once for each of its versions.
-pub(crate) type Agreed = HashSet<u64>;
+/// What is known of the objects that there were when they were compared last, by the numbers that stand for them
+/// ([`Shown::number`]).
+pub(crate) type Compared = HashMap<u64, Known>;
+
+/// What is known of an object.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    /// Stands for the version in which it agreed ([`Shown::fingerprint`]). So an object is compared once for each of
+    /// its versions.
+    agreed: Option<u64>,
+    /// Hash of what was applied to it last, as this process has seen it or done it.
+    applied: Option<Arc<str>>,
+}
+
+impl Known {
+    /// The object agreed, in this version.
+    pub(crate) fn has_agreed(&self, fingerprint: u64) -> bool {
+        self.agreed == Some(fingerprint)
+    }
+}
 
 /// A difference between an object and what was applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
     pub(super) field: String,
     pub(super) of_content: bool,
+    /// Hash of what was applied, if the object says another one, or none.
+    pub(super) applied: Option<Arc<str>>,
 }
 
 /// What the objects are compared with.
@@ -51,17 +73,19 @@ pub(super) struct Wanted {
     pub(super) user_ports: UserPorts,
 }
 
-/// The differences, and which objects agree.
+/// The differences, and what is known of the objects from now on. `before`: what was known; `written`: the hashes of
+/// what was applied to objects since.
 ///
 /// # Errors
 /// An object cannot be written as JSON, which is not possible for these types.
 pub(super) fn differences(
     wanted: &Wanted,
     objects: &MirroredChildren,
-    agreed: &Agreed,
-) -> Result<(BTreeMap<Owned, Difference>, Agreed), Error> {
-    let (parts, agree, found) = (OnceCell::new(), Agreed::new(), BTreeMap::new());
-    let mut comparison = Comparison { wanted, parts, agreed, agree, found };
+    before: &Compared,
+    written: &BTreeMap<Owned, Arc<str>>,
+) -> Result<(BTreeMap<Owned, Difference>, Compared), Error> {
+    let (parts, known, found) = (OnceCell::new(), Compared::with_capacity(before.len()), BTreeMap::new());
+    let mut comparison = Comparison { wanted, parts, before, written, known, found };
     for (id, pe) in &objects.processing_elements {
         comparison
             .compare(Owned::Child(Child::ProcessingElement(*id)), pe, |it, hash| it.processing_element(*id, hash))?;
@@ -97,14 +121,15 @@ pub(super) fn differences(
     for (name, (_, map)) in &objects.config_maps {
         comparison.content(name, map)?;
     }
-    Ok((comparison.found, comparison.agree))
+    Ok((comparison.found, comparison.known))
 }
 
 struct Comparison<'a> {
     wanted: &'a Wanted,
     parts: OnceCell<Parts>,
-    agreed: &'a Agreed,
-    agree: Agreed,
+    before: &'a Compared,
+    written: &'a BTreeMap<Owned, Arc<str>>,
+    known: Compared,
     found: BTreeMap<Owned, Difference>,
 }
 
@@ -114,60 +139,75 @@ impl Comparison<'_> {
         &mut self,
         owned: Owned,
         existing: &Shown<M, O>,
-        desired: impl FnOnce(&Wanted, &str) -> Option<K>,
+        desired: impl Fn(&Wanted, &str) -> Option<K>,
     ) -> Result<(), Error> {
-        let field = match &existing.applied {
-            _ if self.agreed.contains(&existing.fingerprint) => None,
-            None => Some(format!("metadata.annotations.{}", names::ANNOTATION_APPLIED_HASH)),
-            Some(hash) => match desired(self.wanted, hash).zip(existing.object.read()) {
-                Some((desired, existing)) => drift::difference(MANAGER, &desired, &*existing)?,
-                None => return Ok(()),
-            },
-        };
-        self.note(owned, existing.fingerprint, field);
+        if self.is_known_to_agree(existing) {
+            return Ok(());
+        }
+        let said = existing.applied.as_ref();
+        if let Some((hash, state)) = said.and_then(|hash| Some((hash, desired(self.wanted, hash)?))) {
+            let Some(mirrored) = existing.object.read() else { return Ok(()) };
+            let field = drift::difference(MANAGER, &state, &*mirrored)?;
+            self.note(owned, existing, Some(hash), field);
+            return Ok(());
+        }
+        let before = self.before.get(&existing.number).and_then(|known| known.applied.as_ref());
+        let Some(applied) = self.written.get(&owned).or(before).cloned() else { return Ok(()) };
+        let is_wanted = desired(self.wanted, &applied).is_some();
+        self.known.insert(existing.number, Known { agreed: None, applied: Some(Arc::clone(&applied)) });
+        // One that is behind is that for what it was made for, whoever has changed it since.
+        if is_wanted {
+            let field = format!("metadata.annotations.{}", names::ANNOTATION_APPLIED_HASH);
+            self.found.insert(owned, Difference { field, applied: Some(applied), ..Difference::default() });
+        }
         Ok(())
     }
 
+    /// Whether it agreed in this version. Then all that is known of it stays so.
+    fn is_known_to_agree<M, O>(&mut self, existing: &Shown<M, O>) -> bool {
+        let known = self.before.get(&existing.number).filter(|known| known.has_agreed(existing.fingerprint));
+        self.known.extend(known.map(|known| (existing.number, known.clone())));
+        known.is_some()
+    }
+
     /// A region is created, not applied, and its width belongs to users.
-    fn region(&mut self, index: u64, existing: &Shown<ParallelRegion>) -> Result<(), Error> {
-        let owned = Owned::Child(Child::Region(index));
-        let mut field = None;
-        if !self.agreed.contains(&existing.fingerprint) {
-            let Some((plan, region)) = self.wanted.region(index) else { return Ok(()) };
-            let Some(mirrored) = existing.object.read() else { return Ok(()) };
-            let fields = region_fields(&self.wanted.snapshot.builder(), plan, region, true);
-            field = drift::difference_of_fields::<ParallelRegion, _>(&fields, &*mirrored)?;
+    fn region(&mut self, index: u64, existing: &Shown<ParallelRegion, ObservedRegion>) -> Result<(), Error> {
+        if self.is_known_to_agree(existing) {
+            return Ok(());
         }
-        self.note(owned, existing.fingerprint, field);
+        let Some((plan, region)) = self.wanted.region(index) else { return Ok(()) };
+        let Some(mirrored) = existing.object.read() else { return Ok(()) };
+        let fields = region_fields(&self.wanted.snapshot.builder(), plan, region, true);
+        let field = drift::difference_of_fields::<ParallelRegion, _>(&fields, &*mirrored)?;
+        self.note(Owned::Child(Child::Region(index)), existing, None, field);
         Ok(())
     }
 
     /// A ConfigMap that is named after its content is created, not applied.
     fn content(&mut self, name: &str, existing: &Shown<ConfigMapMeta>) -> Result<(), Error> {
-        let owned = Owned::ConfigMap(name.to_owned());
-        let mut field = None;
-        if !self.agreed.contains(&existing.fingerprint) {
-            let parts = self.parts.get_or_init(|| {
-                let generations = self.wanted.generations().map(|(generation, _)| generation);
-                Parts::of(&self.wanted.snapshot, generations)
-            });
-            let Some(desired) = parts.config_map(&self.wanted.snapshot, name) else { return Ok(()) };
-            let Some(mirrored) = existing.object.read() else { return Ok(()) };
-            field = drift::difference(MANAGER, &desired, &*mirrored)?;
+        if self.is_known_to_agree(existing) {
+            return Ok(());
         }
-        self.note(owned, existing.fingerprint, field);
+        let parts = self.parts.get_or_init(|| {
+            let generations = self.wanted.generations().map(|(generation, _)| generation);
+            Parts::of(&self.wanted.snapshot, generations)
+        });
+        let Some(desired) = parts.config_map(&self.wanted.snapshot, name) else { return Ok(()) };
+        let Some(mirrored) = existing.object.read() else { return Ok(()) };
+        let field = drift::difference(MANAGER, &desired, &*mirrored)?;
+        self.note(Owned::ConfigMap(name.to_owned()), existing, None, field);
         Ok(())
     }
 
-    fn note(&mut self, owned: Owned, fingerprint: u64, field: Option<String>) {
-        match field {
-            None => {
-                self.agree.insert(fingerprint);
-            }
-            Some(field) => {
-                let of_content = matches!(owned, Owned::ConfigMap(_)) && !field.starts_with("metadata.");
-                self.found.insert(owned, Difference { field, of_content });
-            }
+    /// The object was compared, with the state that has this hash if it has one.
+    fn note<M, O>(&mut self, owned: Owned, existing: &Shown<M, O>, hash: Option<&Arc<str>>, field: Option<String>) {
+        let agreed = field.is_none().then_some(existing.fingerprint);
+        if agreed.is_some() || hash.is_some() {
+            self.known.insert(existing.number, Known { agreed, applied: hash.cloned() });
+        }
+        if let Some(field) = field {
+            let of_content = matches!(owned, Owned::ConfigMap(_)) && !field.starts_with("metadata.");
+            self.found.insert(owned, Difference { field, of_content, applied: None });
         }
     }
 }

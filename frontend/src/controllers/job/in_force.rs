@@ -19,11 +19,13 @@ pub(crate) fn in_force(spec: &JobSpec, running: Option<&PeOptions>, settled: &Se
     let defaults = PeOptions::default();
     let running = running.unwrap_or(&defaults);
     options.transport_security_type = settled.transport;
-    // A PE that has redis itself waits and says why: to start it without its checkpoints would lose them.
     let is_new = |wanted: &RedisCheckpoints| settled.redis.is_empty() || !is_list_of(&settled.redis, wanted);
-    let is_new_redis = redis_of(&options).is_some_and(is_new) && redis_of(running).is_none();
+    // A PE that has redis itself although no servers were found waits and says why: to start it without its checkpoints
+    // would lose them.
+    let is_waited_for = settled.redis.is_empty() && redis_of(running).is_some();
+    let is_refused = !is_waited_for && redis_of(&options).is_some_and(is_new);
     // Likewise one that has the place itself: as long as the other volume is not set, it runs.
-    if is_new_redis || place_of(&options).and_then(mounts::taken).is_some() {
+    if is_refused || place_of(&options).and_then(mounts::taken).is_some() {
         options.checkpoint_repository = running.checkpoint_repository().cloned();
         options.checkpoint_data_store = None;
     }
@@ -143,6 +145,29 @@ mod tests {
             let of = in_force(&serde_json::from_value(of).unwrap(), Some(&options(running)), &Settled::default());
             assert_eq!(serde_json::to_value(&of.resources).unwrap(), resources, "{spec}");
             assert_eq!(of.pe_options(), options(expected), "{spec}");
+        }
+    }
+
+    #[test]
+    fn pes_that_have_redis_keep_theirs_if_others_are_wanted() {
+        let redis = |service: &str| json!({"redis": {"service": service, "replicaCount": 1, "shardCount": 1}});
+        let group = json!({"servers": ["r:6379"], "description": "r#0"});
+        let list = json!({"replicas": 1, "shards": 1, "replicaGroups": [group]}).to_string();
+        // servers that were found at the submission, what the PEs have -> the service whose servers they have
+        let none = json!({});
+        let with = json!({"checkpointRepository": redis("r")});
+        let table = [
+            (list.as_str(), &with, Some("r")),
+            (list.as_str(), &none, None),
+            ("", &with, Some("s")),
+            ("", &none, None),
+        ];
+        for (found, running, expected) in table {
+            let spec = json!({"bundle": {"file": "a.sab"}, "processingElement": {"checkpointDataStore": redis("s")}});
+            let spec: JobSpec = serde_json::from_value(spec).unwrap();
+            let settled = Settled { redis: found.to_owned(), ..Settled::default() };
+            let options = in_force(&spec, Some(&options(running.clone())), &settled).pe_options();
+            assert_eq!(redis_of(&options).map(|redis| redis.service.as_str()), expected, "{found} {running}");
         }
     }
 

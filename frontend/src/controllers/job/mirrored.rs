@@ -7,7 +7,8 @@
 //! Knows: mirrors, names of objects. Must not know: what a job wants of them, how long a look is kept.
 
 use super::child::{Child, Port};
-use super::observed::{Children, NextPod, ObservedObject, ObservedPe, PodState, must_move, placed};
+use super::created_region::CreatedRegion;
+use super::observed::{Children, NextPod, ObservedObject, ObservedPe, ObservedRegion, PodState, must_move, placed};
 use super::owned::Owned;
 use super::user_ports::{Endpoints, UserPorts};
 use super::waits::{Words, needs_correction};
@@ -37,7 +38,9 @@ pub(super) struct Shown<K, O = ObservedObject> {
     /// The object.
     pub(super) object: Kept<K>,
     /// Hash of what was applied to it last, if it says so.
-    pub(super) applied: Option<String>,
+    pub(super) applied: Option<Arc<str>>,
+    /// Stands for the object, whatever its version.
+    pub(super) number: u64,
     /// Stands for the object, its version and that hash.
     pub(super) fingerprint: u64,
     /// What is known of it.
@@ -65,7 +68,7 @@ pub(super) struct MirroredChildren {
     /// What operators have opened under a name, by PE; only of PEs with such operators.
     pub(super) endpoints: Endpoints,
     pub(super) services: Objects<u64, Service>,
-    pub(super) regions: Objects<u64, ParallelRegion>,
+    pub(super) regions: Objects<u64, ParallelRegion, ObservedRegion>,
     pub(super) host_pools: Objects<u64, HostPool>,
     pub(super) exports: Objects<Port, Export>,
     pub(super) imports: Objects<Port, Import>,
@@ -91,9 +94,9 @@ impl<K, O> Shown<K, O> {
     }
 
     fn new(object: Kept<K>, meta: &ObjectMeta, observed: O) -> Arc<Self> {
-        let applied = applied(meta).cloned();
-        let fingerprint = fingerprint(meta, applied.as_deref());
-        Arc::new(Self { object, applied, fingerprint, observed, version: version(meta) })
+        let applied = applied(meta).map(|hash| Arc::from(hash.as_str()));
+        let (number, fingerprint) = (number(&meta.uid), fingerprint(meta, applied.as_deref()));
+        Arc::new(Self { object, applied, number, fingerprint, observed, version: version(meta) })
     }
 }
 
@@ -151,7 +154,7 @@ impl MirroredChildren {
             taken,
             endpoints,
             services: of.shown(&mirrors.services, |name| of.number(name), &before.services),
-            regions: of.shown(&mirrors.parallel_regions, |name| of.number(name), &before.regions),
+            regions: of.regions(mirrors, &before.regions),
             host_pools: of.shown(&mirrors.host_pools, |name| of.number(name), &before.host_pools),
             exports: of.shown(&mirrors.exports, |name| of.port(name), &before.exports),
             imports: of.shown(&mirrors.imports, |name| of.port(name), &before.imports),
@@ -177,8 +180,11 @@ impl MirroredChildren {
         Some((id, &**unless_changed(self.processing_elements.get(&id), object)?))
     }
 
-    /// What stands for each of the objects, its version and what was applied to it.
-    pub(super) fn fingerprints(&self) -> impl Iterator<Item = u64> + '_ {
+    /// What stands for each of the objects, and what for it with its version and what was applied to it.
+    pub(super) fn fingerprints(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        fn of<K, O>(shown: &Arc<Shown<K, O>>) -> (u64, u64) {
+            (shown.number, shown.fingerprint)
+        }
         let Self {
             processing_elements,
             taken: _,
@@ -193,16 +199,11 @@ impl MirroredChildren {
             job_config_map,
             config_maps,
         } = self;
-        let pes = processing_elements.values().map(|shown| shown.fingerprint);
-        let others = services.values().map(|shown| shown.fingerprint);
-        let others = others.chain(regions.values().map(|shown| shown.fingerprint));
-        let others = others.chain(host_pools.values().map(|shown| shown.fingerprint));
-        let others = others.chain(exports.values().map(|shown| shown.fingerprint));
-        let others = others.chain(imports.values().map(|shown| shown.fingerprint));
-        let others = others.chain(consistent_regions.values().map(|shown| shown.fingerprint));
-        let others = others.chain(consistent_region_service.iter().map(|shown| shown.fingerprint));
-        let maps = job_config_map.iter().map(|shown| shown.fingerprint);
-        let maps = maps.chain(config_maps.values().map(|(_, shown)| shown.fingerprint));
+        let pes = processing_elements.values().map(of);
+        let others = services.values().map(of).chain(regions.values().map(of)).chain(host_pools.values().map(of));
+        let others = others.chain(exports.values().map(of)).chain(imports.values().map(of));
+        let others = others.chain(consistent_regions.values().map(of)).chain(consistent_region_service.iter().map(of));
+        let maps = job_config_map.iter().map(of).chain(config_maps.values().map(|(_, shown)| of(shown)));
         pes.chain(others).chain(maps)
     }
 
@@ -318,6 +319,25 @@ impl Selection<'_> {
         shown.collect()
     }
 
+    /// The regions, by index.
+    fn regions(
+        self,
+        mirrors: &Mirrors,
+        before: &Objects<u64, ParallelRegion, ObservedRegion>,
+    ) -> Objects<u64, ParallelRegion, ObservedRegion> {
+        let shown = mirrors.parallel_regions.kept_of_job(self.key).into_iter().filter_map(|(name, object)| {
+            let index = self.number(&name)?;
+            if let Some(same) = unless_changed(before.get(&index), &object) {
+                return Some((index, Arc::clone(same)));
+            }
+            let region = object.read().filter(|region| is_controlled_by(&region.metadata, self.job))?;
+            let created = Some(CreatedRegion::of(&region));
+            let observed = ObservedRegion { object: observed(&region.metadata), created };
+            Some((index, Shown::new(object, &region.metadata, observed)))
+        });
+        shown.collect()
+    }
+
     fn number(self, name: &Key) -> Option<u64> {
         suffix(self.key, name)?.parse().ok()
     }
@@ -343,6 +363,13 @@ fn part(meta: &ObjectMeta) -> Part {
 
 fn known<N: Ord + Copy, K, O: Clone>(objects: &Objects<N, K, O>) -> BTreeMap<N, O> {
     objects.iter().map(|(number, object)| (*number, object.observed.clone())).collect()
+}
+
+/// Stands for an object.
+fn number(uid: &Option<String>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Stands for an object, its version and what was applied to it.

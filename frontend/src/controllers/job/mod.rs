@@ -25,10 +25,10 @@
 //! | [`drift`] | pure: what others changed of the objects |
 //! | [`outdated`], [`pause`] | pure: fields that the API server does not keep; how long nothing is tried |
 //! | [`compilation`] | pure: what of the spec is compiled |
-//! | [`in_force`] | pure: options of a running job of which some are refused |
+//! | [`in_force`], [`running_options`] | pure: options of a running job of which some are refused; those of its PEs |
 //! | [`widths`], [`cool_down`] | pure: desired and refused widths; until when a width stays |
 //! | [`requests`] | requests to resize: who wants what, what comes next, what becomes of it |
-//! | [`regions`] | pure: what the status says of regions |
+//! | [`regions`], [`created_region`] | pure: what the status says of regions; what one was created as |
 //! | [`resources`] | pure: shares of job-wide resources |
 //! | [`port_labels`] | pure: the file of port labels |
 //! | [`chunks`] | pure: documents cut into ConfigMaps |
@@ -90,6 +90,7 @@ pub(crate) mod chunks;
 pub(crate) mod compilation;
 pub(crate) mod controller;
 pub(crate) mod cool_down;
+mod created_region;
 pub(crate) mod decide;
 pub(crate) mod describe;
 pub(crate) mod desired;
@@ -126,6 +127,7 @@ pub(crate) mod regions;
 pub(crate) mod requests;
 pub(crate) mod resources;
 mod rewrites;
+mod running_options;
 pub(crate) mod services;
 mod shared_look;
 pub(crate) mod snapshot;

@@ -5,7 +5,7 @@ use super::children::ChildBuilder;
 use super::compilation;
 use super::desired::desired_generation;
 use super::drift::{self, Difference, Wanted};
-use super::generation::{Generation, Settled, next_generation};
+use super::generation::{Generation, next_generation};
 use super::in_force::in_force;
 use super::mirrored::MirroredChildren;
 use super::observe_transport::look;
@@ -20,6 +20,7 @@ use super::requests::amount;
 use super::requests::observe::look as look_at_wishes;
 use super::requests::standing::Circumstances;
 use super::requests::without_generation::without_generation;
+use super::running_options::running_options;
 use super::snapshot::JobSnapshot;
 use super::strangers::{in_the_way, taken};
 use super::tasks::{Failure, Slot};
@@ -70,13 +71,13 @@ pub(super) async fn observe<C: Cluster>(
     let committed = read(reconciler, &snapshot, status.plan.as_ref()).await?;
     let proposal = status.proposal.as_ref().map(|proposal| &proposal.plan);
     let proposed = read(reconciler, &snapshot, proposal).await?;
-    let settled = committed.as_ref().or(proposed.as_ref()).and_then(|read| read.as_ref().ok());
-    let settled = settled.map(|generation| generation.settled.clone());
-    let running = settled.as_ref().filter(|_| status.generation.is_some());
-    let refusal = compilation::refusal(&job.spec, running);
-    if refusal.is_some() && status.generation.is_some() {
-        let settled = settled.clone().unwrap_or_default();
-        snapshot.in_force = Some(options_in_force(reconciler, key, &job, &settled));
+    let read_first = committed.as_ref().or(proposed.as_ref()).and_then(|read| read.as_ref().ok()).cloned();
+    let settled = read_first.as_ref().map(|generation| generation.settled.clone());
+    let running = read_first.as_ref().filter(|_| status.generation.is_some());
+    let refusal = compilation::refusal(&job.spec, running.map(|generation| &generation.settled));
+    // While the plan is lost nothing is written, and it is not known what was settled.
+    if let Some(running) = running.filter(|_| refusal.is_some()) {
+        snapshot.in_force = Some(options_in_force(reconciler, &snapshot, running));
     }
     let committed = load(reconciler, &snapshot, status.plan.as_ref(), committed).await?;
     let proposed = load(reconciler, &snapshot, proposal, proposed).await?;
@@ -117,7 +118,7 @@ pub(super) async fn observe<C: Cluster>(
     {
         let applied = if is_good { GOOD } else { "" }.to_owned();
         if seen.is_only_immutable(*days, now) {
-            let difference = Difference { field: "immutable".to_owned(), of_content: false };
+            let difference = Difference { field: "immutable".to_owned(), ..Difference::default() };
             differences.insert(Owned::Child(Child::TransportSecret), difference);
         }
         let secret = ObservedObject { applied, deleting: seen.deleting, ..ObservedObject::default() };
@@ -156,12 +157,15 @@ pub(super) async fn observe<C: Cluster>(
         children.held_back = entry.held_back(now);
         for (owned, difference) in differences {
             let not_before = entry.restorations.get(&owned).and_then(Restorations::not_before);
-            let Difference { field, of_content } = difference;
+            let Difference { field, of_content, applied } = difference;
             // What was written since is not shown yet.
             if !entry.own_writes.has(&owned)
                 && let Some(object) = children.object(&owned)
             {
                 object.drift = Some(ObservedDrift { field, not_before, of_content });
+                if let Some(applied) = applied {
+                    object.applied = applied.to_string();
+                }
             }
         }
         let inherited = entry.inherited.get_or_insert_with(|| is_settled.then(|| state.clone()));
@@ -341,21 +345,21 @@ async fn wishes<C>(
 }
 
 /// The spec with the options in force, computed once for each spec: PEs are changed after it.
-fn options_in_force<C>(reconciler: &JobReconciler<C>, key: &Key, job: &Job, settled: &Settled) -> Arc<JobSpec> {
+fn options_in_force<C>(reconciler: &JobReconciler<C>, snapshot: &JobSnapshot, generation: &Generation) -> Arc<JobSpec> {
+    let JobSnapshot { key, job, .. } = snapshot;
     let spec_generation = job.metadata.generation.unwrap_or_default();
-    let uid = job.metadata.uid.as_deref().unwrap_or_default();
-    let known = reconciler.memory.with(key, uid, |entry| {
+    let known = reconciler.memory.with(key, snapshot.uid(), |entry| {
         entry.in_force.as_ref().filter(|(of, _)| *of == spec_generation).map(|(_, spec)| Arc::clone(spec))
     });
     if let Some(known) = known {
         return known;
     }
-    let pes = reconciler.mirrors.processing_elements.of_job(key);
-    let ours = pes.filter(|pe| is_controlled_by(&pe.metadata, job));
-    let running = ours.min_by_key(|pe| pe.spec.id);
-    let running = running.as_ref().map(|pe| &pe.spec.options);
-    let computed = Arc::new(in_force(&job.spec, running, settled));
-    reconciler.memory.with(key, uid, |entry| entry.in_force = Some((spec_generation, Arc::clone(&computed))));
+    let pes: Vec<_> = reconciler.mirrors.processing_elements.of_job(key).collect();
+    let ours = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, &**job)).map(|pe| &**pe);
+    let running = running_options(snapshot.builder(), generation, ours);
+    let computed = Arc::new(in_force(&job.spec, running, &generation.settled));
+    let kept = (spec_generation, Arc::clone(&computed));
+    reconciler.memory.with(key, snapshot.uid(), |entry| entry.in_force = Some(kept));
     computed
 }
 
@@ -402,7 +406,8 @@ async fn entry_warnings<C>(
     Ok(found)
 }
 
-/// Hash of the job's ConfigMap as it should be, computed once for each pair of plans.
+/// Hash of the job's ConfigMap as it should be, computed once for each pair of plans. While one of them is lost, which
+/// may be found again, that is not how it should be.
 fn job_config_map<C>(reconciler: &JobReconciler<C>, snapshot: &JobSnapshot, digests: &[&str]) -> Result<String, Error> {
     let known = reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| {
         entry.job_config_map.as_ref().filter(|(of, _)| of == digests).map(|(_, hash)| hash.clone())
@@ -411,10 +416,12 @@ fn job_config_map<C>(reconciler: &JobReconciler<C>, snapshot: &JobSnapshot, dige
         return Ok(known);
     }
     let computed = hash(&snapshot.config_map())?;
-    let digests: Vec<String> = digests.iter().map(|digest| (*digest).to_owned()).collect();
-    reconciler
-        .memory
-        .with(&snapshot.key, snapshot.uid(), |entry| entry.job_config_map = Some((digests, computed.clone())));
+    let read = [&snapshot.committed, &snapshot.proposed].into_iter().flatten().count();
+    if read == digests.len() {
+        let of = digests.iter().map(|digest| (*digest).to_owned()).collect();
+        let kept = Some((of, computed.clone()));
+        reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| entry.job_config_map = kept);
+    }
     Ok(computed)
 }
 
@@ -524,12 +531,16 @@ async fn differences<C>(
     mirrored: &Arc<MirroredChildren>,
 ) -> Result<BTreeMap<Owned, Difference>, Error> {
     let (key, uid) = (wanted.snapshot.key.clone(), wanted.snapshot.uid().to_owned());
-    let agreed = reconciler.memory.with(&key, &uid, |entry| std::mem::take(&mut entry.agreed));
+    let (before, written) = reconciler.memory.with(&key, &uid, |entry| {
+        let written = entry.own_writes.applied(|owned| mirrored.version(owned));
+        (std::mem::take(&mut entry.compared), written)
+    });
     let mirrored = Arc::clone(mirrored);
-    let known = if agreed.is_empty() { 0 } else { mirrored.fingerprints().filter(|of| agreed.contains(of)).count() };
+    let agrees = |(number, fingerprint): &(u64, u64)| before.get(number).is_some_and(|it| it.has_agreed(*fingerprint));
+    let known = if before.is_empty() { 0 } else { mirrored.fingerprints().filter(agrees).count() };
     let amount = mirrored.len().saturating_add(mirrored.len().saturating_sub(known).saturating_mul(OF_AN_OBJECT));
-    let compared = off_thread_if_many(amount, move || drift::differences(&wanted, &mirrored, &agreed)).await;
-    let (found, agreed) = compared.map_err(|error| Error::Call(kube::Error::Service(error.into())))??;
-    reconciler.memory.with(&key, &uid, |entry| entry.agreed = agreed);
+    let compared = off_thread_if_many(amount, move || drift::differences(&wanted, &mirrored, &before, &written)).await;
+    let (found, compared) = compared.map_err(|error| Error::Call(kube::Error::Service(error.into())))??;
+    reconciler.memory.with(&key, &uid, |entry| entry.compared = compared);
     Ok(found)
 }

@@ -4,6 +4,7 @@
 
 use super::child::Child;
 use super::children::TextVersion;
+use super::created_region::CreatedRegion;
 use super::generation::{Settled, Target};
 use super::held_up::HoldUp;
 use super::outdated::UndeclaredField;
@@ -267,7 +268,7 @@ pub(crate) struct Children {
     /// Services by PE id.
     pub(crate) services: BTreeMap<u64, ObservedObject>,
     /// Regions by index.
-    pub(crate) regions: BTreeMap<u64, ObservedObject>,
+    pub(crate) regions: BTreeMap<u64, ObservedRegion>,
     /// Host pools by index.
     pub(crate) host_pools: BTreeMap<u64, ObservedObject>,
     /// Exports, imports, consistent regions and their Service, and the Secret for transport security.
@@ -330,7 +331,7 @@ impl Children {
         match owned {
             Owned::Child(Child::ProcessingElement(id)) => self.processing_elements.get(id).map(|pe| &pe.object),
             Owned::Child(Child::Service(id)) => self.services.get(id),
-            Owned::Child(Child::Region(index)) => self.regions.get(index),
+            Owned::Child(Child::Region(index)) => self.regions.get(index).map(|region| &region.object),
             Owned::Child(Child::HostPool(index)) => self.host_pools.get(index),
             Owned::Child(Child::JobConfigMap) => self.job_config_map.as_ref(),
             Owned::Child(child) => self.interfaces.get(child),
@@ -343,7 +344,7 @@ impl Children {
         match owned {
             Owned::Child(Child::ProcessingElement(id)) => self.processing_elements.get_mut(id).map(|pe| &mut pe.object),
             Owned::Child(Child::Service(id)) => self.services.get_mut(id),
-            Owned::Child(Child::Region(index)) => self.regions.get_mut(index),
+            Owned::Child(Child::Region(index)) => self.regions.get_mut(index).map(|region| &mut region.object),
             Owned::Child(Child::HostPool(index)) => self.host_pools.get_mut(index),
             Owned::Child(Child::JobConfigMap) => self.job_config_map.as_mut(),
             Owned::Child(child) => self.interfaces.get_mut(child),
@@ -369,7 +370,8 @@ impl Children {
 /// An object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObservedObject {
-    /// Hash of the desired state that was applied last.
+    /// Hash of the desired state that was applied last: by what the object says, or if somebody has changed that, by
+    /// what is known of it.
     pub(crate) applied: String,
     /// Somebody is deleting it.
     pub(crate) deleting: bool,
@@ -390,6 +392,15 @@ pub(crate) struct ObservedDrift {
     pub(crate) not_before: Option<Timestamp>,
     /// It concerns the content of a ConfigMap, which long work writes again.
     pub(crate) of_content: bool,
+}
+
+/// A region.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ObservedRegion {
+    /// The object.
+    pub(crate) object: ObservedObject,
+    /// What it was created as; `None` if it was just created as it is wanted, and is not shown yet.
+    pub(crate) created: Option<CreatedRegion>,
 }
 
 /// A PE object.

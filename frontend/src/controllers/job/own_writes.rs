@@ -7,10 +7,11 @@
 //! it leaves the mirror, and after 30 s: a mirror that takes longer may have missed that the object came and went.
 
 use super::child::Child;
-use super::observed::{Children, ObservedObject, ObservedPe, PodState, must_move};
+use super::observed::{Children, ObservedObject, ObservedPe, ObservedRegion, PodState, must_move};
 use super::owned::Owned;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use streams_api::ProcessingElementSpec;
 
 /// How long a write or a deletion counts while the mirror does not show it.
@@ -98,6 +99,16 @@ impl OwnWrites {
         self.writes.contains_key(owned)
     }
 
+    /// Hashes of what was applied to objects, of those that the mirror shows as they became, or as others have made
+    /// them since. `mirrored` is the version that it shows of an object. They are only known until
+    /// [`OwnWrites::add_to`] is told the same.
+    pub(crate) fn applied(&self, mirrored: impl Fn(&Owned) -> Option<u64>) -> BTreeMap<Owned, Arc<str>> {
+        let is_shown =
+            |owned: &Owned, write: &OwnWrite| mirrored(owned).is_some_and(|version| version >= write.version);
+        let shown = self.writes.iter().filter(|(owned, write)| is_shown(owned, write));
+        shown.map(|(owned, write)| (owned.clone(), Arc::from(write.applied.as_str()))).collect()
+    }
+
     /// PEs that were written and are not shown yet.
     pub(crate) fn processing_elements(&self) -> impl Iterator<Item = u64> {
         self.writes.keys().filter_map(|owned| match owned {
@@ -182,7 +193,9 @@ fn insert(children: &mut Children, owned: &Owned, object: ObservedObject, write:
             children.processing_elements.insert(*id, pe);
         }
         Owned::Child(Child::Service(id)) => drop(children.services.insert(*id, object)),
-        Owned::Child(Child::Region(index)) => drop(children.regions.insert(*index, object)),
+        Owned::Child(Child::Region(index)) => {
+            children.regions.insert(*index, ObservedRegion { object, created: None });
+        }
         Owned::Child(Child::HostPool(index)) => drop(children.host_pools.insert(*index, object)),
         Owned::Child(Child::JobConfigMap) => children.job_config_map = Some(object),
         Owned::Child(

@@ -4,6 +4,7 @@
 use super::generation::Generation;
 use std::collections::{BTreeMap, BTreeSet};
 use streams_api::{InitialWidth, JobSpec, ParallelRegion, RequestedWidths};
+use streams_proto::fusion::v1::{ParallelRegion as PlannedRegion, Plan};
 use streams_region_names::{Pattern, Patterns};
 
 /// Desired and refused widths.
@@ -110,16 +111,17 @@ pub(crate) fn refuse_within(
         let message = format!("{name} cannot be resized while the job runs: a consistent region is in or next to it");
         return refused(CONSISTENT_REGION, message);
     }
-    let bounds = bounds();
-    match (bounds.min_width, bounds.max_width) {
-        (Some(least), _) if width < least => {
-            refused(OUT_OF_BOUNDS, format!("width {width} of {name} is less than its minWidth {least}"))
-        }
-        (_, Some(most)) if width > most => {
-            refused(OUT_OF_BOUNDS, format!("width {width} of {name} is greater than its maxWidth {most}"))
-        }
-        _ => None,
-    }
+    bounds().excluded(name, width).and_then(|message| refused(OUT_OF_BOUNDS, message))
+}
+
+/// Why a job must not be submitted with these widths: one that an entry gives to a region is out of the bounds that
+/// count for it (rule job-31). Those of the same entry the API server has checked.
+pub(crate) fn out_of_bounds(spec: &JobSpec, plan: &Plan) -> Option<String> {
+    let (widths, bounds) = (Entries::with(spec, |entry| entry.width.is_some()), Entries::with(spec, has_bounds));
+    plan.parallel_regions.iter().find_map(|PlannedRegion { name, .. }| {
+        let width = widths.find(spec, name)?.width?;
+        bounds.find(spec, name).map(Bounds::of)?.excluded(name, width)
+    })
 }
 
 /// What users should know of bounds that count for no region of the generation. Of entries with a width or a
@@ -198,6 +200,19 @@ impl Bounds {
     fn of(entry: &InitialWidth) -> Self {
         Self { min_width: entry.min_width, max_width: entry.max_width }
     }
+
+    /// Why a region may not have this width, in words.
+    fn excluded(self, name: &str, width: u32) -> Option<String> {
+        match (self.min_width, self.max_width) {
+            (Some(least), _) if width < least => {
+                Some(format!("width {width} of {name} is less than its minWidth {least}"))
+            }
+            (_, Some(most)) if width > most => {
+                Some(format!("width {width} of {name} is greater than its maxWidth {most}"))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The entries of a job that say something, by the names of regions. One that does not say it goes before none that
@@ -256,7 +271,7 @@ mod tests {
     use crate::controllers::job::generation::{GenerationDetails, Target};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use streams_api::{BundleReference, ParallelRegionSpec, RequestedWidth, names};
-    use streams_proto::fusion::v1::{Compilation, ParallelRegion as Planned, Plan};
+    use streams_proto::fusion::v1::{Compilation, ParallelRegion as Planned};
 
     #[test]
     fn bounds_are_found_as_the_compiler_finds_widths() {
@@ -280,6 +295,33 @@ mod tests {
             spec.parallel_regions = entries.collect();
             let least = expected.map(|position| u32::try_from(position + 1).unwrap());
             assert_eq!(bounds(&spec, region).min_width, least, "{names:?} {region}");
+        }
+    }
+
+    #[test]
+    fn a_job_is_not_submitted_with_a_width_that_bounds_of_another_entry_exclude() {
+        let wide = |name: &str, width| InitialWidth {
+            name: Some(name.to_owned()),
+            width: Some(width),
+            ..InitialWidth::default()
+        };
+        // entries; A.R has width 8, be it of the application -> whether it is refused
+        let table = [
+            (vec![wide("A.R", 8), bounded("*", None, Some(4))], true),
+            (vec![wide("A.R", 8), bounded("*", Some(9), None)], true),
+            (vec![wide("*", 8), bounded("A.R", None, Some(4))], true),
+            (vec![wide("A.R", 8), bounded("*", None, Some(4)), bounded("A.R", None, Some(8))], false),
+            (vec![wide("A.R", 8), bounded("A.S", None, Some(4))], false),
+            // What the application says is no contradiction.
+            (vec![bounded("*", None, Some(4))], false),
+            (vec![wide("A.S", 8), bounded("*", None, Some(4))], false),
+        ];
+        for (entries, expected) in table {
+            let mut spec = JobSpec::of(BundleReference::default());
+            spec.parallel_regions = entries.clone();
+            let region = Planned { name: "A.R".to_owned(), width: 8, ..Planned::default() };
+            let plan = Plan { parallel_regions: vec![region], ..Plan::default() };
+            assert_eq!(out_of_bounds(&spec, &plan).is_some(), expected, "{entries:?}");
         }
     }
 

@@ -60,9 +60,9 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
             draft.delete(Owned::Child(Child::HostPool(*index)), object);
         }
     }
-    for (index, object) in &children.regions {
+    for (index, region) in &children.regions {
         if !generations.iter().flatten().any(|wanted| wanted.regions.contains_key(index)) {
-            draft.delete(Owned::Child(Child::Region(*index)), object);
+            draft.delete(Owned::Child(Child::Region(*index)), &region.object);
         }
     }
 }

@@ -39,7 +39,7 @@ mod waves;
 use super::generation::next_generation;
 use super::held_up::Blocked;
 use super::observed::{Children, DesiredGeneration, DesiredPe, JobObservation, Loaded, ObservedDrift, ObservedObject};
-use super::refusals::NAME_TAKEN;
+use super::refusals::{self, NAME_TAKEN};
 use super::tasks::{Failure, Progress, Remedy, Task};
 use super::waits::{Waits, Words};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -306,7 +306,8 @@ impl Draft {
                 }
                 true
             }
-            Some(Current { at_once: false, .. }) if observed.rewrites.is_some() => {
+            // What a proposal needs is new: the commit waits for it.
+            Some(Current { at_once: false, .. }) if observed.rewrites.is_some() && of == WhichGeneration::Committed => {
                 self.rewrite(observed, child, of);
                 true
             }
@@ -388,9 +389,9 @@ struct Current<'a> {
 }
 
 impl<'a> Current<'a> {
-    /// Of an object that should have been applied with this hash. One that has lost the hash was changed by somebody.
+    /// Of an object that should have been applied with this hash.
     fn of(object: &'a ObservedObject, wanted: &str) -> Self {
-        let as_wanted = object.applied == wanted || (object.applied.is_empty() && object.drift.is_some());
+        let as_wanted = object.applied == wanted;
         Self { as_wanted, deleting: object.deleting, drift: object.drift.as_ref(), at_once: false }
     }
 
@@ -420,7 +421,10 @@ pub(crate) fn decide(observed: &JobObservation) -> (JobDecision, Report) {
     if let Some(end) = observed.written_until {
         draft.wake(end);
     }
-    if let Some(next) = observed.transport.as_ref().and_then(|transport| transport.next(observed.now)) {
+    // Of a submission that has failed for good the Secret only has to go.
+    let is_over = refusals::is_final(&observed.status);
+    let transport = observed.transport.as_ref().filter(|transport| !is_over || transport.has_secret());
+    if let Some(next) = transport.and_then(|transport| transport.next(observed.now)) {
         draft.wake(next);
     }
     for contention in &observed.contended {

@@ -216,7 +216,7 @@ fn delete_all_children(observed: &JobObservation, draft: &mut Draft) {
     let pes = children.processing_elements.iter().map(|(id, pe)| (Child::ProcessingElement(*id), &pe.object));
     let applied = pes
         .chain(children.services.iter().map(|(id, object)| (Child::Service(*id), object)))
-        .chain(children.regions.iter().map(|(index, object)| (Child::Region(*index), object)))
+        .chain(children.regions.iter().map(|(index, region)| (Child::Region(*index), &region.object)))
         .chain(children.host_pools.iter().map(|(index, object)| (Child::HostPool(*index), object)))
         .chain(children.interfaces.iter().map(|(child, object)| (*child, object)))
         .chain(children.job_config_map.iter().map(|object| (Child::JobConfigMap, object)));
@@ -321,10 +321,22 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
         let current = children.host_pools.get(index).map(|object| Current::of(object, hash));
         complete &= draft.ensure(observed, Child::HostPool(*index), of, current);
     }
-    let is_new = |index: &&u64| running.is_none_or(|wanted| !wanted.regions.contains_key(index));
-    for index in proposal.regions.keys().filter(is_new) {
-        complete &=
-            draft.ensure(observed, Child::Region(*index), of, children.regions.get(index).map(Current::existing));
+    let is_new = |index: &u64| running.is_none_or(|wanted| !wanted.regions.contains_key(index));
+    for (index, name) in proposal.regions.iter().filter(|(index, _)| is_new(index)) {
+        let current = children.regions.get(index);
+        // One of an earlier attempt, by a write that had its effect late. After the commit its width would count as the
+        // wish of a user.
+        let is_of_another = current.and_then(|current| current.created.as_ref()).is_some_and(|created| {
+            let width = proposal.widths.get(name).copied();
+            !created.fits(name, width)
+        });
+        if let Some(current) = current.filter(|current| is_of_another && !current.object.deleting) {
+            draft.delete(Owned::Child(Child::Region(*index)), &current.object);
+            complete = false;
+            continue;
+        }
+        let current = current.map(|current| Current::existing(&current.object));
+        complete &= draft.ensure(observed, Child::Region(*index), of, current);
     }
     let is_new = |child: &Child| running.is_none_or(|wanted| !wanted.interfaces.contains_key(child));
     for (child, hash) in proposal.interfaces.iter().filter(|(child, _)| is_new(child)) {

@@ -63,7 +63,7 @@ pub(super) fn roll_out(observed: &JobObservation, draft: &mut Draft) {
         draft.ensure(observed, Child::HostPool(*index), of, current);
     }
     for index in wanted.regions.keys() {
-        let current = children.regions.get(index).map(Current::existing);
+        let current = children.regions.get(index).map(|region| Current::existing(&region.object));
         if current.is_some() || !is_about_to_change(observed, wanted, *index) {
             draft.ensure(observed, Child::Region(*index), of, current);
         }

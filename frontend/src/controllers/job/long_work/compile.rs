@@ -9,6 +9,7 @@ use crate::controllers::job::documents::{self, WriteError};
 use crate::controllers::job::generation::{Generation, GenerationDetails, Settled, Target};
 use crate::controllers::job::in_force::redis_of;
 use crate::controllers::job::tasks::{BeingStored, CompileRequest, Compiled, Slot, TaskKind, Tasks};
+use crate::controllers::job::widths::{OUT_OF_BOUNDS, out_of_bounds};
 use crate::controllers::traces;
 use crate::fusion::RenderedText;
 use bytes::Bytes;
@@ -116,6 +117,9 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
     let name = job.metadata.name.as_deref().unwrap_or_default();
     let before = previous.as_deref();
     warnings.extend(check::check(name, &plan, &reconciler.settings, before.map(|before| &before.plan))?);
+    if let Some(message) = out_of_bounds(&job.spec, &plan).filter(|_| before.is_none()) {
+        return Err(WorkError::permanent(OUT_OF_BOUNDS, message));
+    }
     let (nodes, about) = hosts::find(&reconciler.cluster, &reconciler.node_names, &plan, before).await?;
     warnings.extend(about);
     let trace_parent = telemetry::trace_parent().unwrap_or_default();

@@ -23,7 +23,7 @@ mod results;
 mod writes;
 
 use self::failures::Failures;
-use super::drift::Agreed;
+use super::drift::Compared;
 use super::held_up::HeldUp;
 use super::in_vain::InVain;
 use super::outdated::OutdatedDefinitions;
@@ -105,8 +105,8 @@ pub(crate) struct Entry {
     pub(crate) user_ports: Known,
     /// Objects that were written or deleted and that the mirrors do not show like that yet.
     pub(crate) own_writes: OwnWrites,
-    /// Objects that have what was applied; only of the job's objects that there are.
-    pub(crate) agreed: Agreed,
+    /// What is known of the job's objects since they were compared; only of those that there are.
+    pub(crate) compared: Compared,
     /// Objects that were restored not long ago.
     pub(crate) restorations: BTreeMap<Owned, Restorations>,
     /// Fields that the API server does not keep.
@@ -169,7 +169,7 @@ impl Entry {
             pause: None,
             user_ports: Known::default(),
             own_writes: OwnWrites::default(),
-            agreed: Agreed::new(),
+            compared: Compared::new(),
             restorations: BTreeMap::new(),
             outdated: OutdatedDefinitions::default(),
             requests: BTreeMap::new(),

@@ -1,19 +1,27 @@
 //! A write of a deposed leader arrives after the next leader has finished; a leader that sees requests later than jobs.
 
-use super::simulation::{JobSimulation, Snapshot, key, wait_for};
+use super::simulation::{JOB, JobSimulation, NAMESPACE, Snapshot, key, wait_for};
 use futures::FutureExt;
 use kube::api::DeleteParams;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use streams_api::{CommittedResizes, Job, Resize, ResizePhase};
+use streams_api::{
+    CommittedResizes, InitialWidth, Job, ParallelRegion, ParallelRegionSpec, Resize, ResizePhase, names,
+};
+use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::{Fault, Verb};
 
 /// Rounds that a leader gets until its write must have come.
 const ROUNDS: usize = 40;
 
 /// Lets a leader go on with `action` until the write after so many. While that write is on its way another one takes
-/// over and finishes; then the write arrives, and nothing later. `None`: there is no such write.
-fn with_a_late_write(start: &Snapshot, action: fn(&JobSimulation), after: usize) -> Option<JobSimulation> {
+/// over and does `then`; then the write arrives, and nothing later. `None`: there is no such write.
+fn with_a_late_write(
+    start: &Snapshot,
+    action: fn(&JobSimulation),
+    then: fn(&mut JobSimulation),
+    after: usize,
+) -> Option<JobSimulation> {
     let mut simulation = JobSimulation::resume(start);
     action(&simulation);
     let mut deposed = simulation.new_leader();
@@ -27,7 +35,7 @@ fn with_a_late_write(start: &Snapshot, action: fn(&JobSimulation), after: usize)
             if call.verb.is_write() {
                 if *writes == after {
                     let mut simulation = simulation.lock().unwrap();
-                    simulation.settle();
+                    then(&mut simulation);
                     simulation.set_late(true);
                     connection.fail(Fault { after: 0, of_writes: true, has_effect: true, is_last: true });
                 }
@@ -73,7 +81,7 @@ fn a_write_of_a_deposed_leader_arrives_late() {
         action(&end);
         end.settle();
         let mut writes = 0;
-        while let Some(mut simulation) = with_a_late_write(&start, action, writes) {
+        while let Some(mut simulation) = with_a_late_write(&start, action, JobSimulation::settle, writes) {
             simulation.settle();
             simulation.check_at_rest();
             assert_eq!(simulation.shape(), end.shape(), "{name}: the write after {writes}");
@@ -81,6 +89,72 @@ fn a_write_of_a_deposed_leader_arrives_late() {
         }
         assert!(writes > 10, "{name}");
         println!("{name}: {writes} writes of a deposed leader that arrive late, one end");
+    }
+}
+
+/// The user wants another width of a region of a job that is not committed yet. The leader goes on until it has
+/// recorded a plan with that.
+fn propose_another_width(simulation: &mut JobSimulation) {
+    if simulation.status().generation.is_some() {
+        return simulation.settle();
+    }
+    simulation.change_spec(|spec| {
+        let name = Some("R".to_owned());
+        spec.parallel_regions = vec![InitialWidth { name, width: Some(3), ..InitialWidth::default() }];
+    });
+    let edited = simulation.server.get::<Job>(&key()).and_then(|job| job.metadata.generation);
+    for _ in 0..100 {
+        let proposal = simulation.status().proposal;
+        if proposal.is_some_and(|proposal| Some(proposal.spec_generation) == edited) {
+            return;
+        }
+        simulation.round();
+        simulation.work();
+        simulation.collect();
+    }
+    panic!("it is never proposed");
+}
+
+#[test]
+fn a_write_for_an_earlier_spec_arrives_while_the_next_plan_is_written() {
+    let start = JobSimulation::new().snapshot();
+    let mut writes = 0;
+    while let Some(mut simulation) = with_a_late_write(&start, |_| {}, propose_another_width, writes) {
+        simulation.settle();
+        simulation.check_at_rest();
+        let is_edited = !simulation.server.get::<Job>(&key()).unwrap().spec.parallel_regions.is_empty();
+        let expected = if is_edited { 3 } else { 2 };
+        let region = simulation.region(0).unwrap();
+        let seen = (simulation.status().generation, region.spec.width);
+        assert_eq!(seen, (Some(0), expected), "the write after {writes}");
+        writes += 1;
+    }
+    assert!(writes > 10, "{writes}");
+}
+
+/// The mirror shows it only after it was to be created.
+#[test]
+fn a_region_of_an_earlier_plan_is_made_again_before_the_commit() {
+    for (name, is_late) in [("R", false), ("R", true), ("T", false), ("T", true)] {
+        let mut simulation = JobSimulation::new();
+        while simulation.status().proposal.is_none() {
+            simulation.round();
+            simulation.work();
+        }
+        let (job_name, name) = (JOB.to_owned(), name.to_owned());
+        let object = names::parallel_region(JOB, 0);
+        let mut region = ParallelRegion::new(&object, ParallelRegionSpec { job_name, index: 0, name, width: 7 });
+        region.metadata.namespace = Some(NAMESPACE.to_owned());
+        region.metadata.labels = Some(names::job_labels(JOB));
+        region.metadata.owner_references = Some(vec![controlled_by(&simulation.server.get::<Job>(&key()).unwrap())]);
+        simulation.server.create(&region);
+        if is_late {
+            let _ = wait_for(simulation.leader.round());
+        }
+        simulation.settle();
+        simulation.check_at_rest();
+        let made = simulation.region(0).unwrap().spec;
+        assert_eq!((simulation.status().generation, made.name.as_str(), made.width), (Some(0), "R", 2), "{is_late}");
     }
 }
 

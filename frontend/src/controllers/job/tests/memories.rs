@@ -100,7 +100,7 @@ fn what_agreed_when_it_was_compared_is_known_of_every_object() {
     let reconciler = &simulation.leader.reconciler;
     let uid = reconciler.mirrors.jobs.get(&key()).and_then(|job| job.metadata.uid.clone()).unwrap();
     let look = reconciler.last_look(&key(), &uid).unwrap();
-    let agreed = reconciler.memory.find(&key(), &uid, |entry| entry.agreed.clone()).unwrap();
-    assert_eq!(look.fingerprints().count(), look.len());
-    assert!(look.fingerprints().all(|of| agreed.contains(&of)));
+    let compared = reconciler.memory.find(&key(), &uid, |entry| entry.compared.clone()).unwrap();
+    assert_eq!((look.fingerprints().count(), compared.len()), (look.len(), look.len()));
+    assert!(look.fingerprints().all(|(number, fingerprint)| compared[&number].has_agreed(fingerprint)));
 }

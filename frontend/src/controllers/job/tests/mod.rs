@@ -10,7 +10,9 @@
 //! * [`scenarios`] — a crash before and after every write of whole scenarios;
 //! * [`early_texts`] — texts that are written while their plan is stored;
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
-//! * [`drift`] — what others change of objects; [`spoilt_texts`]: of texts and chunks, again and again;
+//! * [`drift`] — what others change of objects; [`applied_hashes`]: of the annotation that says what was applied;
+//!   [`spoilt_texts`]: of texts and chunks, again and again;
+//! * [`refused_options`] — options that are refused while the job runs;
 //! * [`counts`] — what Events count; [`warnings`]: PEs that could get no other pod;
 //! * [`connectivity`] — what PEs tell of their connections; [`missing_bundles`]: that they wait for their bundles;
 //! * [`user_ports`] — ports that operators open under a name;
@@ -21,6 +23,7 @@
 //! * [`removals`] — what goes while newer generations are committed; [`turns`]: what one turn has;
 //! * [`interleavings`] — random orders of everything that can happen.
 
+mod applied_hashes;
 mod behaviour;
 mod connectivity;
 mod counts;
@@ -34,6 +37,7 @@ mod missing_bundles;
 mod newest_texts;
 mod orphans;
 mod outdated;
+mod refused_options;
 mod removals;
 mod requests;
 mod scenarios;

@@ -175,6 +175,16 @@ fn no_status_event_or_annotation_has_a_part_of_a_key() {
 }
 
 #[test]
+fn a_submission_that_has_failed_for_good_is_not_looked_at_again() {
+    let mut simulation = JobSimulation::new();
+    simulation.services.change(|services| services.refuses = true);
+    simulation.secure(true);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.reconcile(), Some(Outcome::Done));
+}
+
+#[test]
 fn another_choice_before_the_first_generation_leaves_nothing_behind() {
     let mut simulation = JobSimulation::new();
     simulation.no_step_after("Secret");

@@ -41,6 +41,11 @@ impl Transport {
     pub(crate) fn next(&self, now: Timestamp) -> Option<Timestamp> {
         self.sighting.as_ref().map(|sighting| sighting.next(self.days, now))
     }
+
+    /// There is a Secret, or it is not known that there is none.
+    pub(crate) fn has_secret(&self) -> bool {
+        self.sighting.as_ref().is_none_or(|sighting| sighting.secret.is_some())
+    }
 }
 
 /// What was seen of the Secret.
