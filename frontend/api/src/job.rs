@@ -31,6 +31,8 @@ use std::time::Duration;
     doc = "A Streams job: an application that runs as one pod per processing element.",
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= 56")
         .message("the name of a job must be a DNS label of at most 56 characters that starts with a letter: Services are named after it"),
+    validation = Rule::new("self.metadata.name != 'streams-job-ids'")
+        .message("no job can be called streams-job-ids: the ConfigMap of this name counts the jobs of its namespace"),
     validation = Rule::new(unchanged("bundle")).message(pinned("bundle")).reason(Reason::FieldValueForbidden).field_path(".spec.bundle"),
     validation = Rule::new(unchanged("fusion")).message(pinned("fusion")).reason(Reason::FieldValueForbidden).field_path(".spec.fusion"),
     validation = Rule::new(unchanged("threadingModel")).message(pinned("threadingModel")).reason(Reason::FieldValueForbidden).field_path(".spec.threadingModel"),
