@@ -1,10 +1,11 @@
-//! Random sequences: fields, widths, requests to PEs and losses in any order, one after the other or at once. The same
-//! seed and number give the same sequence.
+//! Random sequences: fields, widths, requests to PEs, losses and spoils in any order, one after the other or at once.
+//! The same seed and number give the same sequence.
 
 use super::children::Child;
 use super::fields::{self, Field};
 use super::propagation::Propagation;
 use super::sequence::{End, Sequence, Step, base, base_for, base_of_all_kinds, create, set, spoil};
+use super::spoils;
 use super::values::{self, EXISTING, REDIS, Values};
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -45,6 +46,9 @@ struct Maker<'a> {
     random: Rng,
     free: Vec<(&'a Field, Values)>,
     regions: &'static [&'static str],
+    /// How many objects are changed by somebody who should not: if one was changed more often, its restoration would
+    /// wait.
+    spoils: usize,
 }
 
 /// The random sequence of this number.
@@ -67,7 +71,7 @@ pub(super) fn random(seed: u64, number: u64, fields: &[Field]) -> Sequence {
     let tried = fields.iter().filter(is_tried).map(|field| (field, values::of(field)));
     let free: Vec<_> =
         tried.filter(|(_, values)| fields::merged(&spec, &values.context) == spec && !values.good.is_empty()).collect();
-    let mut maker = Maker { random, free, regions };
+    let mut maker = Maker { random, free, regions, spoils: 2 };
     for _ in 0..maker.random.usize(0..4) {
         if let Some((field, value)) = maker.good() {
             spec = fields::merged(&spec, &fields::patch(&field.at, &value));
@@ -129,6 +133,24 @@ impl Maker<'_> {
         [mistake].into_iter().chain(meanwhile).chain([correction]).collect()
     }
 
+    /// Somebody changes an annotation by which the operator tells what it has written, perhaps beside an edit of what
+    /// pods have only when they start.
+    fn change_of_others(&mut self) -> Vec<Step> {
+        let kinds = [Child::Service, Child::ConfigMap, Child::JobConfigMap, Child::ProcessingElement];
+        let child = self.random.choice(kinds).unwrap_or(Child::Service);
+        let Some((at, values)) = self.random.choice(spoils::annotations(child)) else { return Vec::new() };
+        if self.spoils == 0 {
+            return Vec::new();
+        }
+        self.spoils -= 1;
+        let spoil = Step::Spoil { child, number: self.random.usize(0..3), at, values };
+        let is_option = |step: &Step| matches!(step, Step::Set { at, .. } if at[0] == "processingElement");
+        match self.set().filter(is_option) {
+            Some(edit) => vec![Step::Together(vec![spoil, edit])],
+            None => vec![spoil],
+        }
+    }
+
     /// Steps that may come at once with others.
     fn hurried(&mut self) -> Vec<Step> {
         let number = self.random.usize(2..5);
@@ -157,7 +179,8 @@ impl Maker<'_> {
                 let meanwhile = if self.random.bool() { self.set() } else { None };
                 [Step::Stop(pe)].into_iter().chain(meanwhile).chain([Step::Go(pe)]).collect()
             }
-            85..93 => {
+            85..89 => self.change_of_others(),
+            89..95 => {
                 let kinds =
                     [Child::Service, Child::ConfigMap, Child::JobConfigMap, Child::Region, Child::ProcessingElement];
                 let child = self.random.choice(kinds).unwrap_or(Child::Service);

@@ -1,4 +1,5 @@
 //! Each field of the objects of a job, changed by somebody who should not. The fields come from the schemas.
+//! Annotations by which the operator tells what it has written are changed beside an edit, too.
 
 use super::children::Child;
 use super::fields::{Field, of_spec};
@@ -32,6 +33,7 @@ pub(super) fn all() -> Result<Vec<Sequence>> {
     let mut sequences = Vec::new();
     for (child, kind, spec, count) in kinds {
         let mut changes = metadata(child);
+        changes.extend(annotations(child));
         if let Some(kind) = kind {
             changes.extend(of_spec(kind)?.iter().map(change));
         }
@@ -48,11 +50,43 @@ pub(super) fn all() -> Result<Vec<Sequence>> {
                 end: End::Job(Propagation::Background),
             });
         }
+        for (number, changes) in annotations(child).chunks(count * AT_ONCE).enumerate() {
+            let steps = changes.iter().enumerate().map(|(number, (at, values))| {
+                let (at, values) = (at.clone(), values.clone());
+                Step::Together(vec![Step::Spoil { child, number: number % count, at, values }, traced(number)])
+            });
+            sequences.push(Sequence {
+                name: format!("children/{child:?} spoilt beside an edit, {number}"),
+                steps: [create(spec.clone())].into_iter().chain(steps).collect(),
+                end: End::Job(Propagation::Background),
+            });
+        }
     }
     Ok(sequences)
 }
 
-type Change = (Vec<String>, Vec<Value>);
+/// An edit that all PEs are written for, and no pod is replaced for.
+fn traced(number: usize) -> Step {
+    let level = if number.is_multiple_of(2) { "DEBUG" } else { "TRACE" };
+    let at = at(&["processingElement", "runtimeTraceLevel"]);
+    Step::Set { at, value: json!(level), words: Vec::new(), refused: false }
+}
+
+pub(super) type Change = (Vec<String>, Vec<Value>);
+
+/// Annotations by which the operator tells what it has written: changed, and removed.
+pub(super) fn annotations(child: Child) -> Vec<Change> {
+    let named: &[&str] = match child {
+        Child::ProcessingElement | Child::HostPool | Child::ConsistentRegion => {
+            &[names::ANNOTATION_APPLIED_HASH, names::ANNOTATION_START_HASH]
+        }
+        Child::Service | Child::JobConfigMap | Child::Export | Child::Import => &[names::ANNOTATION_APPLIED_HASH],
+        Child::ConfigMap => &[names::ANNOTATION_CONTENT_ID],
+        Child::Region | Child::Secret | Child::Pod | Child::PeApiService => &[],
+    };
+    let both = named.iter().flat_map(|name| [json!("0".repeat(64)), Value::Null].map(|value| (*name, value)));
+    both.map(|(name, value)| (at(&["metadata", "annotations", name]), vec![value])).collect()
+}
 
 fn at(path: &[&str]) -> Vec<String> {
     path.iter().map(|key| (*key).to_owned()).collect()
@@ -137,8 +171,12 @@ mod tests {
     fn no_object_is_changed_so_often_that_its_restoration_waits() {
         for sequence in all().unwrap() {
             for number in 0..3 {
+                let all = sequence.steps.iter().flat_map(|step| match step {
+                    Step::Together(steps) => steps.as_slice(),
+                    step => std::slice::from_ref(step),
+                });
                 let is_it = |step: &&Step| matches!(step, Step::Spoil { number: of, .. } if *of == number);
-                let often = sequence.steps.iter().filter(is_it).count();
+                let often = all.filter(is_it).count();
                 assert!(often <= AT_ONCE, "{}: {number} is changed {often} times", sequence.name);
             }
         }
