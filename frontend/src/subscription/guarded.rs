@@ -104,3 +104,33 @@ impl<C: Cluster> SubscriptionService for Guarded<SubscriptionApi<C>> {
         self.admit(&call, right, one(name)).await?.update_import(call).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use streams_proto::subscription::v1::{ImportedStreams, NamedStream, Properties};
+
+    /// Each has two bytes where it is sent.
+    #[test]
+    fn entries_of_lists_count_though_they_say_nothing() {
+        const ENTRIES: usize = 10_000;
+        let values = vec![Property { values: vec![String::new(); ENTRIES], ..Property::default() }];
+        let many = vec![Property::default(); ENTRIES];
+        let edit = |add, replace, remove| OfExport::Edit(EditProperties { add, replace, remove });
+        let table = [
+            (OfExport::Set(Properties { properties: values.clone() }), size_of::<String>()),
+            (OfExport::Set(Properties { properties: many.clone() }), size_of::<Property>()),
+            (edit(values, Vec::new(), Vec::new()), size_of::<String>()),
+            (edit(Vec::new(), many, Vec::new()), size_of::<Property>()),
+            (edit(Vec::new(), Vec::new(), vec![String::new(); ENTRIES]), size_of::<String>()),
+        ];
+        for (change, entry) in table {
+            let request = UpdateExportRequest { change: Some(change), ..UpdateExportRequest::default() };
+            assert!(request.encoded_len() < 3 * ENTRIES && request.in_memory() >= ENTRIES * entry);
+        }
+        let named_streams = vec![NamedStream::default(); ENTRIES];
+        let set = OfImport::Set(ImportedStreams { named_streams, ..ImportedStreams::default() });
+        let request = UpdateImportRequest { change: Some(set), ..UpdateImportRequest::default() };
+        assert!(request.encoded_len() < 3 * ENTRIES && request.in_memory() >= ENTRIES * size_of::<NamedStream>());
+    }
+}

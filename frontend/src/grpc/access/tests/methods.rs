@@ -63,6 +63,9 @@ const RIGHTS: [(&str, &str, &str); 14] = [
     ("streams.subscription.v1.SubscriptionService/UpdateImport", "patch", "streamsimports/status"),
 ];
 
+/// Methods whose requests name another request, and their namespace with it.
+const NAMING: [&str; 3] = ["Cancel", "GetResize", "WatchResize"];
+
 /// The services of the frontend over a job and what it exports, for callers that this reviewer knows.
 fn services(access: &Access) -> Services {
     Services::new(access.clone())
@@ -163,6 +166,11 @@ async fn no_method_is_for_whoever_has_no_token_or_not_the_right() {
             }
             if token.is_none() {
                 assert_eq!(info.metadata["audience"], "us");
+            }
+            if code == Code::InvalidArgument {
+                let is_naming = NAMING.iter().any(|method| path.ends_with(&format!("/{method}")));
+                let field = if is_naming { "name.namespace" } else { "namespace" };
+                assert_eq!(details.bad_request().unwrap().field_violations[0].field, field, "{path}");
             }
         }
         let status = call(&services, path, Some("me"), message).await;
