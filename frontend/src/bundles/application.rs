@@ -9,7 +9,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::io::Cursor;
 use streams_api::BundleReference;
-use streams_bundle::{Bundle, Limits, ReadOptions};
+use streams_bundle::{BuildIdPolicy, Bundle, Limits, ReadOptions};
 
 /// What a job needs of its bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,8 @@ fn extract(title: &str, bytes: &[u8], max_adl_bytes: u64) -> Result<Bytes, Bundl
         error => BundleError::permanent("BundleInvalid", format!("{title} is not a usable bundle: {error}")),
     };
     let limits = Limits { adl: max_adl_bytes, ..Limits::default() };
-    let options = ReadOptions { limits, ..ReadOptions::default() };
+    // One bundle is unpacked at a time, so what is behind the ADL, which may be a hundred times as much, is not read.
+    let options = ReadOptions { limits, build_id: BuildIdPolicy::Skip };
     let bundle = Bundle::read(Cursor::new(bytes), &options).map_err(invalid)?;
     let adl = bundle.adl_for_submission().map_err(invalid)?;
     if adl.len() as u64 > max_adl_bytes {
@@ -64,4 +65,30 @@ fn extract(title: &str, bytes: &[u8], max_adl_bytes: u64) -> Result<Bytes, Bundl
         ));
     }
     Ok(adl.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_behind_the_adl_is_not_read() {
+        let namespace = "http://www.ibm.com/xmlns/prod/streams/application/v4200";
+        let application = streams_bundle::Application {
+            name: "demo.App".to_owned(),
+            output_directory: "demo".to_owned(),
+            toolkit: "demo".to_owned(),
+            toolkit_version: "1.0.0".to_owned(),
+            adl: format!("<applicationSet xmlns='{namespace}'><splApplication name='App'/></applicationSet>"),
+        };
+        // Noise, which is not compressed.
+        let noise = std::iter::successors(Some(1_u32), |number| Some(number.wrapping_mul(1_664_525).wrapping_add(7)));
+        let noise = noise.map(|number| number.to_be_bytes()[0]).take(1 << 20).collect();
+        let mut sab = streams_bundle::Builder::new(application).file("java/noise", noise).build().unwrap();
+        let middle = sab.len() / 2;
+        sab[middle] ^= 0x10;
+        assert!(Bundle::read(Cursor::new(&sab), &ReadOptions::default()).is_err(), "it is damaged");
+        let adl = extract("App.sab", &sab, 1 << 20).unwrap();
+        assert!(std::str::from_utf8(&adl).unwrap().contains("name='App'"));
+    }
 }

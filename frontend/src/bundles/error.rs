@@ -2,6 +2,7 @@
 //!
 //! Knows: reasons and sentences. Must not know: when something is tried again.
 
+use streams_api::condition;
 use tokio::task::JoinError;
 
 /// Why a bundle could not be had.
@@ -32,11 +33,11 @@ const UNAVAILABLE: &str = "BundleUnavailable";
 
 impl BundleError {
     pub(super) fn permanent(reason: &'static str, message: impl Into<String>) -> Self {
-        Self::Permanent { reason, message: message.into() }
+        Self::Permanent { reason, message: short(message.into()) }
     }
 
     pub(crate) fn transient(reason: &'static str, message: impl Into<String>) -> Self {
-        Self::Transient { reason, message: message.into() }
+        Self::Transient { reason, message: short(message.into()) }
     }
 
     /// A thread ended before it had read a bundle.
@@ -63,6 +64,11 @@ impl BundleError {
         matches!(self, Self::Transient { .. })
     }
 
+    /// Whether the bundle is not where it was looked for.
+    pub(super) fn is_not_found(&self) -> bool {
+        self.reason() == NOT_FOUND
+    }
+
     /// Whether it is up to whoever serves the bundle, who is asked less and less often.
     pub fn is_of_server(&self) -> bool {
         [NOT_FOUND, UNAVAILABLE].contains(&self.reason())
@@ -73,5 +79,27 @@ impl BundleError {
         match self {
             Self::Permanent { reason, .. } | Self::Transient { reason, .. } => reason,
         }
+    }
+}
+
+/// A message that a condition has room for. It is logged and kept as well, and what it repeats of a bundle may be long.
+fn short(message: String) -> String {
+    match condition::cut(&message, condition::MESSAGE_MAX) {
+        beginning if beginning.len() < message.len() => beginning.to_owned(),
+        _ => message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_short_whoever_has_written_it() {
+        let long = "ö".repeat(condition::MESSAGE_MAX);
+        for error in [BundleError::permanent("BundleInvalid", &long), BundleError::unavailable(&long)] {
+            assert_eq!(error.to_string().len(), condition::MESSAGE_MAX);
+        }
+        assert_eq!(BundleError::unavailable("short").to_string(), "short");
     }
 }

@@ -4,7 +4,7 @@
 //! declaration and entities other than the five of XML.
 
 use crate::Error;
-use crate::name::normalized;
+use crate::name::{beginning, normalized, shown};
 use quick_xml::events::attributes::Attribute;
 use quick_xml::events::{BytesDecl, BytesStart, Event};
 use quick_xml::{Reader, Writer, XmlVersion};
@@ -150,7 +150,7 @@ fn write_files(element: quick_xml::writer::ElementWriter<'_, Vec<u8>>, files: &[
 }
 
 fn malformed(reader: &Reader<&[u8]>, error: quick_xml::Error) -> Error {
-    Error::Info(format!("not well-formed at offset {}: {error}", reader.error_position()))
+    Error::Info(format!("not well-formed at offset {}: {}", reader.error_position(), beginning(error)))
 }
 
 /// Takes in the element at the end of a path.
@@ -173,6 +173,7 @@ fn element(path: &[String], start: &BytesStart<'_>, info: &mut Option<BundleInfo
             info.output_files.push(name);
         }
         ([name], _) => {
+            let name = shown(name.as_bytes());
             return Err(Error::Info(format!("the element {name} is not bundleInfoModel, or one of several")));
         }
         _ => {}
@@ -192,14 +193,14 @@ fn root(start: &BytesStart<'_>) -> Result<BundleInfo, Error> {
     ];
     let [bundle_version, build_id, build_date, application_directory, output_directory, adl_file, mode] =
         attributes(start, names)?;
-    let build_date = build_date.parse().map_err(|_| {
-        Error::Info(format!("buildDate {:?} is no number of seconds", crate::name::shown(build_date.as_bytes())))
-    })?;
+    let build_date = build_date
+        .parse()
+        .map_err(|_| Error::Info(format!("buildDate {:?} is no number of seconds", shown(build_date.as_bytes()))))?;
     let execution_mode = match mode.as_str() {
         "distributed" => ExecutionMode::Distributed,
         "standalone" => ExecutionMode::Standalone,
         _ => {
-            let mode = crate::name::shown(mode.as_bytes());
+            let mode = shown(mode.as_bytes());
             return Err(Error::Info(format!("executionMode {mode:?} is neither distributed nor standalone")));
         }
     };
@@ -221,25 +222,26 @@ fn root(start: &BytesStart<'_>) -> Result<BundleInfo, Error> {
 
 /// A path that stays within the bundle.
 fn relative(attribute: &str, path: &str) -> Result<String, Error> {
-    normalized(path.as_bytes()).ok().and_then(|path| String::from_utf8(path).ok()).ok_or_else(|| {
-        Error::Info(format!("{attribute} {:?} leads out of the bundle", crate::name::shown(path.as_bytes())))
-    })
+    normalized(path.as_bytes())
+        .ok()
+        .and_then(|path| String::from_utf8(path).ok())
+        .ok_or_else(|| Error::Info(format!("{attribute} {:?} leads out of the bundle", shown(path.as_bytes()))))
 }
 
 /// The values of the attributes of these names, all of which have to be there.
 fn attributes<const COUNT: usize>(start: &BytesStart<'_>, names: [&str; COUNT]) -> Result<[String; COUNT], Error> {
     let mut values = [const { None }; COUNT];
     for attribute in start.attributes() {
-        let attribute: Attribute<'_> = attribute.map_err(|error| Error::Info(error.to_string()))?;
+        let attribute: Attribute<'_> = attribute.map_err(|error| Error::Info(beginning(error)))?;
         if let Some(index) = names.iter().position(|name| *name == attribute.key.as_ref()) {
             let value =
-                attribute.normalized_value(XmlVersion::Implicit1_0).map_err(|error| Error::Info(error.to_string()))?;
+                attribute.normalized_value(XmlVersion::Implicit1_0).map_err(|error| Error::Info(beginning(error)))?;
             values[index] = Some(value.into_owned());
         }
     }
     if let Some(missing) = values.iter().position(Option::is_none) {
-        let element = start.local_name();
-        return Err(Error::Info(format!("the element {} has no attribute {}", element.as_ref(), names[missing])));
+        let element = shown(start.local_name().as_ref().as_bytes());
+        return Err(Error::Info(format!("the element {element} has no attribute {}", names[missing])));
     }
     Ok(values.map(Option::unwrap_or_default))
 }
@@ -330,6 +332,12 @@ mod tests {
         for (from, to, message) in table {
             let error = BundleInfo::parse(WHOLE.replace(from, to).as_bytes()).unwrap_err().to_string();
             assert!(error.contains(message), "{from} as {to}: {error}");
+        }
+        let long = "x".repeat(1 << 20);
+        for description in [format!("<{long}/>"), format!("<a></{long}>"), WHOLE.replace("4300", &format!("&{long};"))]
+        {
+            let error = BundleInfo::parse(description.as_bytes()).unwrap_err().to_string();
+            assert!(error.len() < 500, "{error}");
         }
         assert!(BundleInfo::parse(b"").unwrap_err().to_string().contains("there is no element bundleInfoModel"));
         assert!(BundleInfo::parse(b"\xff").unwrap_err().to_string().contains("it is not UTF-8"));

@@ -148,7 +148,7 @@ impl Bundle {
             None => BuildId::Unchecked,
             Some(actual) if actual == info.build_id => BuildId::Verified,
             Some(actual) if options.build_id == BuildIdPolicy::Require => {
-                return Err(Error::BuildId { declared: info.build_id, actual });
+                return Err(Error::BuildId { declared: name::shown(info.build_id.as_bytes()), actual });
             }
             Some(actual) => BuildId::Differs { actual },
         };
@@ -178,7 +178,8 @@ impl Bundle {
     ///
     /// # Errors
     ///
-    /// When the ADL has no application element, is not well-formed before it, or has a document type declaration.
+    /// When the ADL has no application element, is not well-formed before it, or has a document type declaration, and
+    /// when a tag up to the application's exceeds its limit.
     pub fn adl_for_submission(&self) -> Result<String, Error> {
         submission::rewrite(&self.adl, &self.info.build_id)
     }

@@ -1,5 +1,7 @@
 //! Names of entries: relative, and within the archive (rule bundle-5).
 
+use std::fmt::{self, Display, Write};
+
 /// A name that leads out of its archive; the beginning of it, for a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unsafe(pub(crate) String);
@@ -31,6 +33,31 @@ pub(crate) fn shown(name: &[u8]) -> String {
     }
 }
 
+/// The beginning of what a parser says, for a message: it repeats names, which may be as long as the document. What is
+/// left out is not even written into memory.
+pub(crate) fn beginning(words: impl Display) -> String {
+    let mut beginning = Beginning(String::new());
+    // Fails where it has enough.
+    let _ = write!(beginning, "{words}");
+    beginning.0
+}
+
+struct Beginning(String);
+
+impl Write for Beginning {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        const MOST: usize = 300;
+        let left = MOST.saturating_sub(self.0.len());
+        if text.len() <= left {
+            self.0.push_str(text);
+            return Ok(());
+        }
+        self.0.push_str(&text[..text.floor_char_boundary(left)]);
+        self.0.push_str("...");
+        Err(fmt::Error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +79,12 @@ mod tests {
             assert_eq!(normalized(name.as_bytes()).ok().as_deref(), expected.map(str::as_bytes), "{name:?}");
         }
         assert!(normalized(&[b'/'; 1_000]).unwrap_err().0.len() < 200);
+    }
+
+    #[test]
+    fn words() {
+        assert_eq!(beginning(format_args!("{}, {}", "x".repeat(297), 1)), format!("{}, 1", "x".repeat(297)));
+        assert_eq!(beginning("ö".repeat(151)), format!("{}...", "ö".repeat(150)));
+        assert_eq!(beginning(format_args!("x{}{}", "ö".repeat(150), 1)), format!("x{}...", "ö".repeat(149)));
     }
 }

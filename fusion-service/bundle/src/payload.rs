@@ -57,6 +57,8 @@ fn search(archive: &mut Archive<Hashing<'_>>, info: &BundleInfo, limits: &Limits
             continue;
         }
         if name == wanted {
+            // Two of them are not in memory at the same time.
+            drop(fallback.take());
             return content(&mut entry, &name, limits).map(Some);
         }
         if fallback.is_none() && (name.ends_with(&suffix) || name == suffix[1..]) {
@@ -76,7 +78,8 @@ fn content<R: Read>(entry: &mut Entry<'_, R>, name: &[u8], limits: &Limits) -> R
 /// All octets of an entry, whose size was checked.
 fn whole<R: Read>(entry: &mut Entry<'_, R>, name: &[u8]) -> Result<Vec<u8>, Error> {
     let size = entry.size();
-    let mut octets = Vec::new();
+    // Its size is known, so it is not moved while it grows, which takes more memory.
+    let mut octets = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
     entry.read_to_end(&mut octets).map_err(|error| payload_error(&error))?;
     if octets.len() as u64 != size {
         return Err(Error::damaged(&shown(name), format_args!("{} of {size} octets", octets.len())));

@@ -4,6 +4,7 @@
 //! with the name and namespace of either dialect, whatever its prefix.
 
 use crate::Error;
+use crate::name::beginning;
 use quick_xml::NsReader;
 use quick_xml::escape::escape;
 use quick_xml::events::{BytesStart, Event};
@@ -18,11 +19,17 @@ const APPLICATIONS: [(&str, &str); 2] = [
 /// Where a pod unpacks the bundle.
 const ASSETS: &str = "/tmp/assets/";
 const MAXIMUM_DEPTH: usize = 256;
+/// Octets of a start tag, up to that of the application (rule bundle-6). What is in a tag is kept several times over,
+/// and what of it is written into the ADL is up to twelve times as long there.
+const MAXIMUM_TAG: usize = 64 << 10;
 
 /// The ADL with the attributes of its application element set.
 pub(crate) fn rewrite(adl: &str, build_id: &str) -> Result<String, Error> {
     // The parser counts offsets from behind a byte order mark.
     let (mark, adl) = adl.split_at(if adl.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 });
+    if build_id.len() > MAXIMUM_TAG {
+        return Err(Error::limit("the build id of the bundle", MAXIMUM_TAG as u64, "octets"));
+    }
     let tag = application_tag(adl)?;
     let output = tag.value("outputDirectory");
     let application = tag.value("applicationDirectory");
@@ -32,7 +39,7 @@ pub(crate) fn rewrite(adl: &str, build_id: &str) -> Result<String, Error> {
         ("outputDirectory", format!("{ASSETS}{}", requoted(output))),
         ("applicationDirectory", format!("{ASSETS}{}/{}", requoted(output), requoted(application))),
     ];
-    Ok(format!("{mark}{}", tag.edited(adl, &edits)))
+    Ok(tag.edited(mark, adl, &edits))
 }
 
 /// A written value for use in double quotes.
@@ -61,8 +68,9 @@ impl Tag<'_> {
         self.attributes.iter().find(|attribute| attribute.name == name).map_or("", |attribute| attribute.value)
     }
 
-    /// The text with other values of these attributes; those that are not there come behind the name of the element.
-    fn edited(&self, text: &str, edits: &[(&str, String)]) -> String {
+    /// The text behind a mark, with other values of these attributes; those that are not there come behind the name of
+    /// the element. It is written once, into as much memory as it needs: it may be large.
+    fn edited(&self, mark: &str, text: &str, edits: &[(&str, String)]) -> String {
         let mut pieces: Vec<(Range<usize>, String)> = edits
             .iter()
             .map(|(name, value)| match self.attributes.iter().find(|attribute| attribute.name == *name) {
@@ -71,7 +79,9 @@ impl Tag<'_> {
             })
             .collect();
         pieces.sort_by_key(|(place, _)| place.start);
-        let mut edited = String::with_capacity(text.len() + 256);
+        let written: usize = pieces.iter().map(|(_, piece)| piece.len()).sum();
+        let mut edited = String::with_capacity(mark.len() + text.len() + written);
+        edited.push_str(mark);
         let mut position = 0;
         for (place, piece) in pieces {
             edited.push_str(&text[position..place.start]);
@@ -87,10 +97,13 @@ fn application_tag(adl: &str) -> Result<Tag<'_>, Error> {
     let mut reader = NsReader::from_str(adl);
     let mut depth = 0usize;
     loop {
-        let event = reader
-            .read_event()
-            .map_err(|error| Error::Adl(format!("not well-formed at offset {}: {error}", reader.error_position())))?;
+        let event = reader.read_event().map_err(|error| {
+            Error::Adl(format!("not well-formed at offset {}: {}", reader.error_position(), beginning(error)))
+        })?;
         match event {
+            Event::Start(start) | Event::Empty(start) if start.len() > MAXIMUM_TAG => {
+                return Err(Error::limit("a tag in the ADL of the bundle", MAXIMUM_TAG as u64, "octets"));
+            }
             Event::Start(start) | Event::Empty(start) if depth == 1 && is_application(&reader, &start) => {
                 return tag(adl, reader.buffer_position() as usize, &start);
             }
@@ -125,7 +138,8 @@ fn tag<'t>(adl: &'t str, end: usize, start: &BytesStart<'_>) -> Result<Tag<'t>, 
     let mut attributes = Vec::new();
     let mut position = name_end;
     for attribute in start.attributes() {
-        let attribute = attribute.map_err(|error| Error::Adl(format!("the tag of the application: {error}")))?;
+        let attribute =
+            attribute.map_err(|error| Error::Adl(format!("the tag of the application: {}", beginning(error))))?;
         let after = |position: usize, text: &str| {
             let rest = adl.get(position..content_end)?;
             let trimmed = rest.trim_start();
@@ -193,6 +207,35 @@ mod tests {
         for (adl, expected) in table {
             assert_eq!(rewrite(&adl, "8640<&\"\n").unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn tags_up_to_that_of_the_application_have_a_limit() {
+        let adl = |tag: &str| format!("<applicationSet xmlns=\"{V4200}\"><{tag}/></applicationSet>");
+        let long = "x".repeat(MAXIMUM_TAG + 1);
+        let exact = format!("splApplication outputDirectory='{}'", "\"".repeat(MAXIMUM_TAG - 33));
+        assert_eq!(exact.len(), MAXIMUM_TAG);
+        assert!(rewrite(&adl(&exact), "").unwrap().len() > 12 * (MAXIMUM_TAG - 33));
+        let table = [
+            adl(&format!("{exact} ")),
+            adl(&format!("splApplication{}", " a=''".repeat(MAXIMUM_TAG))),
+            adl(&format!("{long}></{long}")),
+            format!("<{long}>{}", adl("x")),
+        ];
+        for adl in table {
+            let error = rewrite(&adl, "").unwrap_err();
+            assert_eq!(error.to_string(), "a tag in the ADL of the bundle exceeds the limit of 65536 octets");
+        }
+        let error = rewrite(&adl("splApplication"), &"&".repeat(MAXIMUM_TAG + 1)).unwrap_err();
+        assert_eq!(error.to_string(), "the build id of the bundle exceeds the limit of 65536 octets");
+        // Behind it there is none.
+        assert!(rewrite(&adl(&format!("splApplication/><{long}")), "").is_ok());
+    }
+
+    #[test]
+    fn a_message_repeats_the_beginning_of_a_name_only() {
+        let error = rewrite(&format!("<a></{}>", "b".repeat(1 << 20)), "").unwrap_err().to_string();
+        assert!(error.contains("not well-formed at offset") && error.len() < 500, "{error}");
     }
 
     #[test]
