@@ -10,11 +10,13 @@ use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Blocks that nobody may make the frontend connect to: this host, this link, and metadata services of clouds.
-const REFUSED: [(IpAddr, u8); 8] = [
+const REFUSED: [(IpAddr, u8); 10] = [
     (v4(0, 0, 0, 0), 8),
     (v4(127, 0, 0, 0), 8),
     (v4(169, 254, 0, 0), 16),
     (v4(100, 100, 100, 200), 32),
+    (v4(168, 63, 129, 16), 32),
+    (v4(192, 0, 0, 192), 32),
     (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 128),
     (IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
     (IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), 10),
@@ -117,6 +119,9 @@ mod tests {
             ("169.255.0.0", true),
             ("100.100.100.200", false),
             ("100.100.100.201", true),
+            ("168.63.129.16", false),
+            ("192.0.0.192", false),
+            ("192.0.0.193", true),
             ("10.0.0.1", true),
             ("8.8.8.8", true),
             ("::", false),

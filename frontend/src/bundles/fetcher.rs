@@ -5,8 +5,9 @@
 //!
 //! Invariants: a job gets a bundle from memory or from the store only if its own namespace, with its own Secret, has
 //! shown within ten minutes that the server gives it (rule fetch-7), or if it is the very bundle that the job was
-//! submitted with (rule fetch-14). What is fetched for a job that was submitted is kept only if it is that bundle. A
-//! namespace whose servers are slow leaves places to others (rules fetch-6 and repository-9).
+//! submitted with (rule fetch-14). What is fetched for a job that was submitted is kept only if it is that bundle, and
+//! for a submission only if it is a bundle: what is none would take room that nobody gives back. A namespace whose
+//! servers are slow leaves places to others (rules fetch-6 and repository-9).
 
 use super::application::Application;
 use super::contents::{Content, Contents};
@@ -46,6 +47,23 @@ pub(super) struct Held {
     /// The bundle.
     pub(super) content: Content,
     _turn: FetchTurn,
+}
+
+/// A bundle that a job may have.
+struct Obtained {
+    content: Content,
+    source: Source,
+}
+
+/// Where it is from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// It is kept already.
+    Kept,
+    /// The bundle directory.
+    File,
+    /// A server.
+    Server,
 }
 
 /// The turn of a bundle that is fetched again, with a place in memory.
@@ -112,13 +130,32 @@ impl Fetcher {
     ) -> Result<Application, BundleError> {
         let place = self.places.acquire(namespace).await;
         let demand = Demand { bundle, namespace, wanted: &Wanted::Any, place: &place };
-        let content = self.obtain(&demand, kubernetes).await?;
-        let sha256 = content.sha256.clone();
-        let unpacked = self.unpack(bundle, content, &place).await;
+        let obtained = self.obtain(&demand, kubernetes).await?;
+        let unpacked = self.unpack(bundle, obtained.content.clone(), &place).await;
         if unpacked.as_ref().is_err_and(|error| !error.is_transient()) {
-            self.note_unusable(namespace, &sha256);
+            self.note_unusable(namespace, &obtained.content.sha256);
         }
-        unpacked
+        let application = unpacked?;
+        if self.options.store.is_none() || obtained.source == Source::Kept {
+            self.keep(&obtained).await?;
+            return Ok(application);
+        }
+        // A volume may take its time, and the place has no room for the ADL as well (rule fetch-6).
+        drop(application);
+        self.keep(&obtained).await?;
+        self.unpack(bundle, obtained.content, &place).await
+    }
+
+    /// Keeps a bundle that a job uses.
+    ///
+    /// # Errors
+    /// When it cannot be stored; that may pass.
+    async fn keep(&self, Obtained { content, source }: &Obtained) -> Result<(), BundleError> {
+        match source {
+            Source::Kept => Ok(()),
+            Source::File => self.contents.store(content).await,
+            Source::Server => self.contents.keep(content).await,
+        }
     }
 
     /// A submission in `namespace` failed because of the bundle with this digest. Whoever corrects it, perhaps at the
@@ -154,19 +191,28 @@ impl Fetcher {
         };
         let content = match kept {
             Some(content) => content,
-            None => self.obtain(&Demand { bundle, namespace, wanted, place: &turn.0 }, kubernetes).await?,
+            None => {
+                let demand = Demand { bundle, namespace, wanted, place: &turn.0 };
+                let obtained = self.obtain(&demand, kubernetes).await?;
+                self.keep(&obtained).await?;
+                obtained.content
+            }
         };
         Ok(Held { content, _turn: turn })
     }
 
     /// The bundle from where the job says.
-    async fn obtain(&self, demand: &Demand<'_>, kubernetes: &kube::Client) -> Result<Content, BundleError> {
+    async fn obtain(&self, demand: &Demand<'_>, kubernetes: &kube::Client) -> Result<Obtained, BundleError> {
         let Demand { bundle, namespace, .. } = demand;
         match source(bundle, &self.options)? {
             BundleLocation::File(file) => self.read(&file, demand).await,
             BundleLocation::Named(file, url) => match self.read(&file, demand).await {
-                Ok(content) => Ok(content),
-                Err(_) => self.download(&url, true, None, demand).await,
+                Err(of_file) if self.may_be_elsewhere(&of_file, demand) => {
+                    let elsewhere = self.download(&url, true, None, demand).await;
+                    // What the file lacks is not told by what the server says.
+                    elsewhere.map_err(|error| if self.has_no_file(&of_file) { error } else { of_file })
+                }
+                read => read,
             },
             BundleLocation::Web(url) => {
                 let secret = match &bundle.secret {
@@ -176,6 +222,18 @@ impl Fetcher {
                 self.download(&url, false, secret.as_ref(), demand).await
             }
         }
+    }
+
+    /// Whether a bundle that has only a name is looked for at the base URL after this of its file. One that is submitted
+    /// is not because its volume fails for now: it would be another one, and the job would be pinned to that. One that
+    /// is pinned may be anywhere, and it does not matter where.
+    fn may_be_elsewhere(&self, of_file: &BundleError, demand: &Demand<'_>) -> bool {
+        self.has_no_file(of_file) || *demand.wanted != Wanted::Any
+    }
+
+    /// Whether this is said of a file that is not there.
+    fn has_no_file(&self, of_file: &BundleError) -> bool {
+        self.options.directory.is_none() || of_file.is_not_found()
     }
 
     /// Whether this is what is wanted.
@@ -231,13 +289,13 @@ impl Fetcher {
         Ok(self.unpack(demand.bundle, content.clone(), demand.place).await?.adl_sha256)
     }
 
-    async fn read(&self, file: &Path, demand: &Demand<'_>) -> Result<Content, BundleError> {
+    /// What a file of the bundle directory has.
+    async fn read(&self, file: &Path, demand: &Demand<'_>) -> Result<Obtained, BundleError> {
         let FetchOptions { directory, max_bytes, .. } = &*self.options;
         let bytes = directory::read(&self.directory, directory.as_deref(), file, *max_bytes).await?;
         let content = Content::of(bytes.into(), demand.place).await?;
         self.check(&content, demand).await?;
-        self.contents.store(&content).await?;
-        Ok(content)
+        Ok(Obtained { content, source: Source::File })
     }
 
     /// The Secret of a job, if its token may go to this URL.
@@ -268,7 +326,7 @@ impl Fetcher {
         is_own: bool,
         secret: Option<&BundleSecret>,
         demand: &Demand<'_>,
-    ) -> Result<Content, BundleError> {
+    ) -> Result<Obtained, BundleError> {
         let key = ProofKey::new(demand.namespace, secret.map(|secret| &secret.identity), url);
         let proof = self.proofs.get(&key);
         if let Some(proof) = proof.as_ref().filter(|proof| proof.counts(self.proven))
@@ -277,7 +335,7 @@ impl Fetcher {
             && !self.proofs.is_unusable(demand.namespace, &proof.sha256)
             && let Some(content) = self.contents.get(&proof.sha256, demand.place).await
         {
-            return Ok(content);
+            return Ok(Obtained { content, source: Source::Kept });
         }
         let token = secret.map(|secret| (secret.token.as_str(), &secret.hosts));
         // Only what this very namespace was given with this very Secret: a 304 for it is worth as much as the bytes.
@@ -294,7 +352,7 @@ impl Fetcher {
                     let Some(content) = self.contents.get(&proof.sha256, demand.place).await else { continue };
                     self.check(&content, demand).await?;
                     self.proofs.put(key, Proof::new(proof.sha256, proof.validator));
-                    return Ok(content);
+                    return Ok(Obtained { content, source: Source::Kept });
                 }
                 (Ok(Answer::Same), None) => {
                     return Err(BundleError::unavailable(format!("{} was not sent", shown(url))));
@@ -302,9 +360,8 @@ impl Fetcher {
                 (Ok(Answer::New(bytes, validator)), _) => {
                     let content = Content::of(bytes, demand.place).await?;
                     self.check(&content, demand).await?;
-                    self.contents.keep(&content).await?;
                     self.proofs.put(key, Proof::new(content.sha256.clone(), validator));
-                    return Ok(content);
+                    return Ok(Obtained { content, source: Source::Server });
                 }
                 (Err(error), _) => {
                     if error.reason() != "BundleUnavailable" {

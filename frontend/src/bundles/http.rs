@@ -13,7 +13,7 @@ use super::hosts::Hosts;
 use super::options::FetchOptions;
 use super::proofs::Validator;
 use super::reference::{check_scheme, shown, without_user};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::StreamExt;
 use reqwest::header::{ACCEPT, AUTHORIZATION, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION};
 use reqwest::{Certificate, Client, Proxy, Response, StatusCode};
@@ -28,6 +28,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_REDIRECTS: usize = 5;
 /// Media type that makes the GitHub contents API send the file itself.
 const MEDIA_TYPE: &str = "application/vnd.github.v3.raw";
+/// Bodies of at most this size are copied if they have taken much more room than they need.
+const COPIED: usize = 8 << 20;
 
 /// What to ask for.
 pub(super) struct Query<'a> {
@@ -177,7 +179,8 @@ impl Http {
         if status == StatusCode::NOT_MODIFIED && conditional {
             return Ok(Answer::Same);
         }
-        if !status.is_success() {
+        // Other answers of success, like that it is being made, come without the bundle.
+        if ![StatusCode::OK, StatusCode::NON_AUTHORITATIVE_INFORMATION].contains(&status) {
             let message = format!("{} cannot be fetched: the server answers {status}", shown(asked));
             let temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
             return Err(match status {
@@ -195,7 +198,7 @@ impl Http {
         let validator = etag.and_then(|etag| Validator::new(url, etag));
         // Never moved while it grows, which would take twice the memory. What is not written takes none.
         let capacity = announced.and_then(|length| usize::try_from(length).ok()).unwrap_or(max_bytes);
-        let mut body = BytesMut::with_capacity(capacity);
+        let mut body = Vec::with_capacity(capacity);
         let mut chunks = response.bytes_stream();
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk.map_err(|error| self.trouble(asked, error))?;
@@ -204,7 +207,7 @@ impl Http {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Answer::New(body.freeze(), validator))
+        Ok(Answer::New(fitting(body), validator))
     }
 
     /// Why there is no answer. What is at an address is said as little as possible: people can make the frontend ask
@@ -233,6 +236,21 @@ impl Http {
             }
         }
     }
+}
+
+/// A body in as much room as it needs. It may be kept for long, and where a server does not announce the length, room
+/// was taken for the largest one: pages of that stay with a small body, and all of it counts where memory is not
+/// overcommitted.
+fn fitting(mut body: Vec<u8>) -> Bytes {
+    if body.capacity() <= body.len() + body.len() / 8 {
+        return body.into();
+    }
+    if body.len() <= COPIED {
+        return Bytes::copy_from_slice(&body);
+    }
+    // The room of a large one gets smaller where it is.
+    body.shrink_to_fit();
+    body.into()
 }
 
 /// What an error comes from, and what that comes from.
@@ -278,4 +296,27 @@ fn redirect(response: &Response) -> Option<String> {
     ];
     let location = response.headers().get(LOCATION).filter(|_| follows.contains(&response.status()))?;
     location.to_str().ok().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_that_is_kept_has_no_room_that_it_does_not_need() {
+        // length, room -> room afterwards
+        for (length, room, expected) in [
+            (3, COPIED, 3),
+            (0, COPIED, 0),
+            (COPIED, COPIED, COPIED),
+            (COPIED + 1, 2 * COPIED, COPIED + 1),
+            (COPIED, COPIED + COPIED / 8, COPIED + COPIED / 8),
+        ] {
+            let mut body = Vec::with_capacity(room);
+            body.resize(length, 7);
+            let body = fitting(body);
+            assert!(body.len() == length && body.iter().all(|byte| *byte == 7), "{length} of {room}");
+            assert_eq!(bytes::BytesMut::from(body).capacity(), expected, "{length} of {room}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ mod site;
 use self::site::{GIT, METADATA, OTHER, Seen, Site, content, loopback, options, redirect, status};
 use super::addresses::AddressRules;
 use super::error::BundleError;
-use super::fetcher::Fetcher;
+use super::fetcher::{Fetcher, Wanted};
 use super::guard::{Guard, tests::Names};
 use super::hosts::Hosts;
 use super::options::FetchOptions;
@@ -323,6 +323,78 @@ async fn the_base_url_may_have_any_address_but_not_what_it_redirects_to() {
 }
 
 #[tokio::test]
+async fn a_name_means_the_file_as_long_as_nobody_says_that_there_is_none() {
+    let site = Site::start(|seen| match seen.path.as_str() {
+        "/app.sab" => content(sab("Url"), None),
+        _ => status(StatusCode::NOT_FOUND),
+    })
+    .await;
+    let parent = tempfile::tempdir().unwrap();
+    let files = parent.path().join("files");
+    let options = |directory: Option<&std::path::Path>| FetchOptions {
+        base_url: Some(Url::parse(&site.http("127.0.0.1", "/")).unwrap()),
+        directory: directory.map(std::path::Path::to_owned),
+        max_bytes: 1 << 20,
+        ..options()
+    };
+    let named = |name: &str| BundleReference { name: Some(name.to_owned()), ..BundleReference::default() };
+    let app = named("app.sab");
+    let of_url = fetch(&site.fetcher_with(options(None), PROVEN), &app).await.unwrap();
+    assert_eq!(site.requests(), 1, "there is no directory");
+
+    let fetcher = site.fetcher_with(options(Some(&files)), PROVEN);
+    let (reason, transient, message) = fails(&fetcher, &app).await;
+    assert_eq!((reason, transient, site.requests()), ("BundleUnreadable", true, 0), "{message}");
+    std::fs::create_dir(&files).unwrap();
+    assert_eq!(fetch(&fetcher, &app).await.unwrap(), of_url, "there is no such file");
+    assert_eq!(site.requests(), 1);
+    std::fs::write(files.join("app.sab"), vec![0; (1 << 20) + 1]).unwrap();
+    assert_eq!((fails(&fetcher, &app).await.0, site.requests()), ("BundleTooLarge", 0));
+    std::fs::write(files.join("app.sab"), sab("File")).unwrap();
+    assert_ne!(fetch(&fetcher, &app).await.unwrap(), of_url);
+    assert_eq!(site.requests(), 0);
+
+    // A job that was submitted with that of the URL still gets it, and no other one.
+    let again = async |bundle: &BundleReference| {
+        let fetcher = site.fetcher_with(options(Some(&files)), PROVEN);
+        let (turn, wanted) = (fetcher.turn("a").await.unwrap(), Wanted::Digest(of_url.bundle_sha256.clone()));
+        fetcher.again(turn, bundle, "a", &kubernetes(&[]), &wanted).await.map(|held| held.content.sha256)
+    };
+    assert_eq!(again(&app).await, Ok(of_url.bundle_sha256.clone()));
+    std::fs::write(files.join("other.sab"), sab("File")).unwrap();
+    let error = again(&named("other.sab")).await.unwrap_err();
+    assert!(error.to_string().starts_with("other.sab was replaced"), "{error}");
+    let error = again(&named("none.sab")).await.unwrap_err();
+    assert!(error.reason() == "BundleNotFound" && error.to_string().contains("the server answers 404"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_no_bundle_is_not_stored() {
+    let site = Site::start(|seen| match seen.path.as_str() {
+        "/app.sab" => content(sab("App"), None),
+        _ => content(b"noise".to_vec(), Some("\"noise\"")),
+    })
+    .await;
+    let (store, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(files.path().join("file.sab"), "noise").unwrap();
+    let options = FetchOptions {
+        store: Some(store.path().to_owned()),
+        directory: Some(files.path().to_owned()),
+        allowed: loopback(),
+        ..options()
+    };
+    let fetcher = site.fetcher_with(options, PROVEN);
+    let stored = || std::fs::read_dir(store.path()).unwrap().count();
+    let file = BundleReference { file: Some("file.sab".to_owned()), ..BundleReference::default() };
+    for bundle in [url(&site.http(GIT, "/noise.sab")), file] {
+        assert_eq!((fails(&fetcher, &bundle).await.0, stored()), ("BundleInvalid", 0));
+    }
+    let application = fetch(&fetcher, &url(&site.http(GIT, "/app.sab"))).await.unwrap();
+    assert!(std::str::from_utf8(&application.adl).unwrap().contains("name='App'"));
+    assert_eq!(stored(), 1);
+}
+
+#[tokio::test]
 async fn a_server_is_asked_again_conditionally_and_only_for_what_it_gave_to_the_same_namespace() {
     let version = Arc::new(Mutex::new("\"v1\""));
     let current = Arc::clone(&version);
@@ -391,10 +463,10 @@ async fn a_bundle_that_failed_and_was_corrected_at_its_url_is_seen_at_once() {
     assert_eq!(fails(&fetcher, &address).await.0, "BundleInvalid");
     assert_eq!(asked(), [None]);
     assert_eq!(fails(&fetcher, &address).await.0, "BundleInvalid");
-    assert_eq!(asked(), [tagged("\"broken\"")], "nobody has corrected it yet");
+    assert_eq!(asked(), [None], "what is no bundle is not kept");
     *bundle.lock().unwrap() = ("\"refused\"", sab("One"));
     let refused = fetch(&fetcher, &address).await.unwrap();
-    assert_eq!(asked(), [tagged("\"broken\"")]);
+    assert_eq!(asked(), [None]);
     assert_eq!(fetch(&fetcher, &address).await.unwrap(), refused);
     assert!(asked().is_empty(), "it is proven");
 
@@ -477,6 +549,9 @@ async fn answers_of_a_server_are_told_apart_and_none_shows_a_secret() {
         "/forbidden" => status(StatusCode::FORBIDDEN),
         "/gone" => status(StatusCode::GONE),
         "/text" => content(b"no bundle".to_vec(), None),
+        "/made" => status(StatusCode::ACCEPTED),
+        "/nothing" => status(StatusCode::NO_CONTENT),
+        "/part" => status(StatusCode::PARTIAL_CONTENT),
         _ => status(StatusCode::NOT_FOUND),
     })
     .await;
@@ -494,6 +569,9 @@ async fn answers_of_a_server_are_told_apart_and_none_shows_a_secret() {
         ("/gone", "BundleNotFound", true),
         ("/missing", "BundleNotFound", true),
         ("/text", "BundleInvalid", false),
+        ("/made", "BundleUnavailable", true),
+        ("/nothing", "BundleUnavailable", true),
+        ("/part", "BundleUnavailable", true),
     ] {
         let address = site.http("user:hidden@git.example.com", &format!("{path}?token=hidden#hidden"));
         let (was, again, message) = fails(&fetcher, &url(&address)).await;
