@@ -33,8 +33,9 @@ pub(super) struct Flights<K, T>(Arc<Mutex<HashMap<K, Flight<T>>>>);
 
 struct Flight<T> {
     landing: Landing<T>,
-    /// Failures one after the other, and when it may be tried again; `None` while it is under way.
+    /// When what failed may be tried again; `None` while it is under way.
     failed: Option<Instant>,
+    /// Failures one after the other.
     failures: u32,
 }
 

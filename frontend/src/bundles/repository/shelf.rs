@@ -48,10 +48,20 @@ impl Bundles {
         Some(Arc::clone(bundle))
     }
 
-    /// The one that nobody has, and nobody has asked for longest.
-    fn idle(&self) -> Option<String> {
+    /// Those that nobody has, and when they were asked for.
+    fn all_idle(&self) -> impl Iterator<Item = (&String, &StoredBundle, u64)> {
         let idle = self.by_digest.iter().filter(|(_, (bundle, _))| Arc::strong_count(bundle) == 1);
-        idle.min_by_key(|(_, (_, asked))| asked).map(|(sha256, _)| sha256.clone())
+        idle.map(|(sha256, (bundle, asked))| (sha256, &**bundle, *asked))
+    }
+
+    /// The one of them that nobody has asked for longest.
+    fn idle(&self) -> Option<String> {
+        self.all_idle().min_by_key(|(_, _, asked)| *asked).map(|(sha256, _, _)| sha256.clone())
+    }
+
+    /// Bytes of all of them.
+    fn idle_bytes(&self) -> u64 {
+        self.all_idle().map(|(_, bundle, _)| bundle.length()).sum()
     }
 }
 
@@ -111,16 +121,21 @@ impl Shelf {
         Ok(bundle)
     }
 
-    /// Takes space, of bundles that nobody reads if need be.
+    /// Takes space, of bundles that nobody reads if need be. They stay if they would not be enough.
     fn take(&self, bytes: u64) -> Result<Space, BundleError> {
+        let max_bytes = self.max_bytes;
+        let in_use = || {
+            let message = format!("all {max_bytes} bytes for bundles that are served are in use");
+            BundleError::transient("BundleNotStored", message)
+        };
         let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only here more is taken, one after the other; elsewhere it gets less.
-        while self.taken.load(Ordering::Acquire).saturating_add(bytes) > self.max_bytes {
-            let idle = bundles.idle().ok_or_else(|| {
-                let max_bytes = self.max_bytes;
-                let message = format!("all {max_bytes} bytes for bundles that are served are in use");
-                BundleError::transient("BundleNotStored", message)
-            })?;
+        // Only here more is taken, and given to somebody to read, one after the other; elsewhere it gets less.
+        let taken = self.taken.load(Ordering::Acquire);
+        if taken.saturating_sub(bundles.idle_bytes()).saturating_add(bytes) > max_bytes {
+            return Err(in_use());
+        }
+        while self.taken.load(Ordering::Acquire).saturating_add(bytes) > max_bytes {
+            let idle = bundles.idle().ok_or_else(in_use)?;
             bundles.by_digest.remove(&idle);
         }
         self.taken.fetch_add(bytes, Ordering::AcqRel);
@@ -203,9 +218,16 @@ mod tests {
         drop(reader);
         assert_eq!(bytes(shelf.put(&b).await.unwrap()).await, b.bytes);
         assert!(shelf.get(&c.sha256).is_none());
+        let still_read = Arc::clone(&first);
         assert_eq!(bytes(first).await, a.bytes);
         assert_eq!(shelf.taken.load(Ordering::Acquire), 200_000);
-        assert!(shelf.put(&content(4, 250_001).await).await.is_err(), "larger than everything");
+        for (length, why) in [(250_001, "larger than everything"), (150_001, "larger than what is not read")] {
+            assert!(shelf.put(&content(4, length).await).await.is_err(), "{why}");
+            assert!(shelf.get(&b.sha256).is_some(), "{why}: what nobody reads stays if it is not enough");
+        }
+        assert_eq!(bytes(shelf.put(&content(4, 150_000).await).await.unwrap()).await.len(), 150_000);
+        assert!(shelf.get(&b.sha256).is_none());
+        assert_eq!(bytes(still_read).await, a.bytes);
     }
 
     #[tokio::test]

@@ -144,9 +144,13 @@ impl Steps<'_> {
         self.state = next.state;
         match (next.ignored, by) {
             (Some(Ignored::TooSoon { until }), _) => self.wait = Some(until),
-            (Some(reason), Some(pe)) => self.ignored.push(format!("{event:?} of PE {pe}: {reason}")),
+            (Some(reason), Some(pe)) => self.ignore(event, pe, &reason),
             _ => {}
         }
+    }
+
+    fn ignore(&mut self, event: &Event, pe: u64, reason: &Ignored) {
+        self.ignored.push(format!("{event:?} of PE {pe}: {reason}"));
     }
 }
 
@@ -176,8 +180,14 @@ fn all_steps<'a>(observed: &Observation, settings: &'a Settings, before: &State,
     if is_to_be_taken_over(observed) {
         steps.take(&Event::TakenOver, None);
     }
+    let pes: BTreeSet<u64> = observed.region.spec.pe_ids.iter().copied().collect();
     for report in &observed.reports {
-        steps.take(&report.event, Some(report.pe));
+        // As long as a region is not healthy, its state does not know who is in it.
+        if pes.contains(&report.pe) {
+            steps.take(&report.event, Some(report.pe));
+        } else {
+            steps.ignore(&report.event, report.pe, &Ignored::NotAMember);
+        }
     }
     if is_reset {
         steps.take(&Event::Reset { by: None, is_forced: true }, None);

@@ -317,6 +317,22 @@ async fn a_checkpoint_is_taken_when_the_period_has_passed() {
 }
 
 #[tokio::test]
+async fn what_a_pe_reports_of_a_region_that_it_is_not_in_counts_for_nothing() {
+    let fixture = Fixture::new(json!({}));
+    fixture.settle().await;
+    let before = fixture.region().status;
+    let reports = fixture.regions.reports.clone();
+    let event = Event::Report(Member { pe: 7, launch: 1 }, Progress::CheckpointDone { sequence: 57 });
+    let reported = tokio::spawn(async move { reports.report(&key(), 7, event).await });
+    while fixture.regions.reports.waiting(&key()) == 0 {
+        tokio::task::yield_now().await;
+    }
+    fixture.settle().await;
+    reported.await.unwrap().unwrap();
+    assert_eq!(fixture.region().status, before);
+}
+
+#[tokio::test]
 async fn what_others_make_of_the_label_of_a_running_pod_concerns_no_region() {
     let fixture = Fixture::processing().await;
     let pod = Key::new("n", "flow-1-1");
