@@ -237,7 +237,7 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let of_routes = each(
         routes_queue,
         workers,
-        RoutesReconciler::new(mirrors.clone(), boards, until_settled, Datagrams::open(messenger::ROUTES).await),
+        RoutesReconciler::new(mirrors.clone(), boards, until_settled, Datagrams::to(messenger::ROUTES)),
     );
     let following = pe_api_service::follow(mirrors.clone(), pe_api.clone(), service_queue.clone());
     let services = each(service_queue, workers, PeApiServiceReconciler::new(cluster, mirrors, pe_api));
@@ -283,7 +283,7 @@ fn consistent_regions(
     let (cluster, workers, figures) = (cluster.clone(), usize::from(jobs.workers), RegionFigures::among(metrics));
     let leading = ConsistentRegionServiceReconciler::new(cluster.clone(), regions.mirrors.clone(), address);
     async move {
-        let messenger = Datagrams::open(messenger::CONSISTENT_REGIONS).await;
+        let messenger = Datagrams::to(messenger::CONSISTENT_REGIONS);
         let driving = ConsistentRegionReconciler::new(cluster, regions, messenger, figures);
         tokio::join!(close, resync, each(queue, workers, driving), each(services, workers, leading));
     }
