@@ -332,6 +332,7 @@ impl RunOptions {
             resize_deadline: self.time_outs.resize_call_seconds,
             hedge_after: self.time_outs.resize_hedge_seconds,
             render_deadline: self.time_outs.render_call_seconds,
+            max_plan: usize::try_from(self.jobs.max_plan_mib << 20).unwrap_or(usize::MAX),
             ..fusion::ClientOptions::new(self.fusion_services.clone())
         })
     }
@@ -402,6 +403,11 @@ mod tests {
         let error = run(&ca).fusion().unwrap_err();
         assert!(format!("{error:#}").contains("/nowhere/ca"), "{error:#}");
         assert!(run(&[]).fusion().unwrap().tls.is_none());
+    }
+
+    #[test]
+    fn the_fusion_service_may_answer_with_plans_as_large_as_they_may_be() {
+        assert_eq!(run(&["--max-plan-mib", "3"]).fusion().unwrap().max_plan, 3 << 20);
     }
 
     #[test]
@@ -485,8 +491,12 @@ mod tests {
         let bundles = &defaults.bundles;
         let fetched = u64::from(defaults.jobs.download_workers) * bundles.max_bundle_mib + 2 * bundles.max_adl_mib;
         let kept = bundles.bundle_cache_mib + defaults.jobs.adl_cache_mib + defaults.jobs.plan_cache_mib;
-        // A worker has a plan as it came and as it is stored, or texts.
-        let worked_on = u64::from(defaults.jobs.long_workers) * (2 * defaults.jobs.max_plan_mib + (KEPT >> 20) as u64);
+        // A worker has a plan, which takes twice as much unpacked, as it came or is stored; or it has texts, three of
+        // them whole, with the plan that they are of.
+        let unpacked = 2 * defaults.jobs.max_plan_mib;
+        let texts = ((3 * fusion::MAX_TEXT + KEPT) >> 20) as u64;
+        let of_worker = unpacked + defaults.jobs.max_plan_mib.max(texts);
+        let worked_on = u64::from(defaults.jobs.long_workers) * of_worker;
         let limit = container["resources"]["limits"]["memory"].as_str().unwrap();
         let limit: u64 = limit.strip_suffix("Gi").unwrap().parse::<u64>().unwrap() << 10;
         assert!((fetched + kept + worked_on) * 4 <= limit * 3);

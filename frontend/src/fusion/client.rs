@@ -21,7 +21,14 @@ use tonic::{Request, Response};
 
 /// Content up to this size is sent at once; above it, only when a replica asks.
 const INLINE: usize = 16 << 10;
-/// How long calls may take, all attempts together.
+/// The longest AADL text that is accepted. A rendering has three in memory: the one that comes, one that waits, and the
+/// one that is compressed (rule job-8).
+pub(crate) const MAX_TEXT: usize = 16 << 20;
+/// What an answer may have beside a plan: texts that came with it (rule call-16), and what users should know. A plan is
+/// stored together with the latter and with more, so what is longer could not be stored either.
+const BESIDE_PLAN: usize = (64 << 10) + (1 << 20);
+
+/// How long calls may take, all attempts together, and how large answers may be.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// `host:port` of replicas; a name may stand for several.
@@ -38,6 +45,8 @@ pub struct ClientOptions {
     pub hedge_after: Duration,
     /// Rendering of one call's PEs.
     pub render_deadline: Duration,
+    /// The largest plan that is accepted, in bytes.
+    pub max_plan: usize,
     /// The largest AADL text that is accepted, in bytes.
     pub max_text: usize,
     /// Where calls are counted.
@@ -55,9 +64,15 @@ impl ClientOptions {
             resize_deadline: Duration::from_secs(30),
             hedge_after: Duration::from_secs(1),
             render_deadline: Duration::from_secs(120),
-            max_text: 256 << 20,
+            max_plan: 64 << 20,
+            max_text: MAX_TEXT,
             figures: MadeCalls::default(),
         }
+    }
+
+    /// The longest answer that is read.
+    pub(super) fn max_answer(&self) -> usize {
+        self.max_plan.saturating_add(BESIDE_PLAN)
     }
 }
 
@@ -91,6 +106,7 @@ impl Client {
             deadline: Instant::now() + self.options.submit_deadline,
             hedge_after: None,
             is_stream: false,
+            max_answer: self.options.max_answer(),
         };
         // Replicas that do not answer, and those that have others to serve first, are waited for.
         let pause = stopwatch::pause();
@@ -126,6 +142,7 @@ impl Client {
             deadline: Instant::now() + self.options.resize_deadline,
             hedge_after: Some(self.options.hedge_after),
             is_stream: false,
+            max_answer: self.options.max_answer(),
         };
         answer_of(&self.replicas, &call, |mut client, full, until| {
             let request = traced(if full { request.clone() } else { lean.clone() }, until);
@@ -158,6 +175,7 @@ impl Client {
             deadline: Instant::now() + self.options.resize_deadline,
             hedge_after: None,
             is_stream: false,
+            max_answer: self.options.max_answer(),
         };
         answer_of(&self.replicas, &call, |mut client, full, until| {
             let request = traced(if full { request.clone() } else { lean.clone() }, until);

@@ -36,6 +36,8 @@ pub enum FusionError {
     OtherCompiler(String),
     /// Content is needed that the caller did not have.
     InputMissing(String),
+    /// The answer is larger than any that is taken, or the request is. It will be next time.
+    TooLarge(String),
     /// No replica could answer now.
     Unavailable(String),
     /// Replicas ended while they worked on it, perhaps because of it.
@@ -64,6 +66,7 @@ impl fmt::Display for FusionError {
             Self::LayoutRejected(m) => write!(f, "the layout of the running generation was refused: {m}"),
             Self::OtherCompiler(m) => write!(f, "the plan was made by another compiler: {m}"),
             Self::InputMissing(m) => write!(f, "the fusion service asks for content that is not known: {m}"),
+            Self::TooLarge(m) => f.write_str(m),
             Self::Unavailable(m) => write!(f, "the fusion service is not available: {m}"),
             Self::ReplicasLost(m) => write!(f, "the fusion service may not survive this request: {m}"),
             Self::DeadlineExceeded(m) => write!(f, "the fusion service did not answer in time: {m}"),
@@ -74,6 +77,9 @@ impl fmt::Display for FusionError {
 
 impl Error for FusionError {}
 
+/// How the transport says that an answer is larger than it may be after decompression.
+const TOO_LARGE_UNPACKED: &str = "Error decompressing: size limit";
+
 /// What to do about a failed attempt.
 #[derive(Debug)]
 pub(super) enum Verdict {
@@ -81,9 +87,13 @@ pub(super) enum Verdict {
     Final(FusionError),
     /// The replica lacks inputs: send them.
     SendContent(FusionError),
+    /// The replica has another compiler: it did well, and asking it again is of no use.
+    OtherCompiler(FusionError),
+    /// The replica failed inside: it, or the request, has a defect.
+    Defect(FusionError),
     /// The replica has enough to do, and says for how long: ask another one.
     Overloaded(FusionError, Option<Duration>),
-    /// Nothing was sent: there is no connection.
+    /// There is no connection, so nothing was sent; or the replica took back what it was about to say.
     Unreachable(FusionError),
     /// The connection broke, or nothing came through it any more, after the request was sent.
     Lost(FusionError),
@@ -97,16 +107,20 @@ impl Verdict {
         match self {
             Self::Final(_) => "refused",
             Self::SendContent(_) => "content missing",
+            Self::OtherCompiler(_) => "other compiler",
             Self::Overloaded(..) => "overloaded",
             Self::Unreachable(_) => "unreachable",
             Self::Lost(_) => "lost",
-            Self::Elsewhere(_) => "failed",
+            Self::Defect(_) | Self::Elsewhere(_) => "failed",
         }
     }
 
     /// The replica did not do what a replica does.
     pub(super) fn is_failure(&self) -> bool {
-        matches!(self, Self::Overloaded(..) | Self::Unreachable(_) | Self::Lost(_) | Self::Elsewhere(_))
+        match self {
+            Self::Final(_) | Self::SendContent(_) | Self::OtherCompiler(_) => false,
+            Self::Defect(_) | Self::Overloaded(..) | Self::Unreachable(_) | Self::Lost(_) | Self::Elsewhere(_) => true,
+        }
     }
 
     /// A replica did not answer in the time that a try has.
@@ -125,7 +139,7 @@ pub(super) fn verdict(status: &Status) -> Verdict {
     let message = status.message().to_owned();
     match (status.code(), reason) {
         (_, "INPUT_MISSING") => Verdict::SendContent(FusionError::InputMissing(message)),
-        (_, "OTHER_COMPILER") => Verdict::Elsewhere(FusionError::OtherCompiler(message)),
+        (_, "OTHER_COMPILER") => Verdict::OtherCompiler(FusionError::OtherCompiler(message)),
         (Code::InvalidArgument, "LAYOUT_REJECTED") => Verdict::Final(FusionError::LayoutRejected(message)),
         (Code::InvalidArgument, _) => {
             let metadata = |key: &str| details.error_info().and_then(|info| info.metadata.get(key).cloned());
@@ -138,6 +152,9 @@ pub(super) fn verdict(status: &Status) -> Verdict {
             let stage = metadata("stage").unwrap_or_default();
             Verdict::Final(FusionError::Rejected { stage, code: metadata("code"), message, problems })
         }
+        // The client's bound of an answer, or a replica's of a request, which all replicas have.
+        (Code::OutOfRange, _) => too_large(&message),
+        (Code::ResourceExhausted, _) if message.starts_with(TOO_LARGE_UNPACKED) => too_large(&message),
         (Code::ResourceExhausted, _) => {
             let delay = details.retry_info().and_then(|info| info.retry_delay);
             Verdict::Overloaded(FusionError::Unavailable(message), delay)
@@ -148,8 +165,18 @@ pub(super) fn verdict(status: &Status) -> Verdict {
         }
         // Of the try; there may be time for another one.
         (Code::DeadlineExceeded, _) => Verdict::Elsewhere(FusionError::DeadlineExceeded(message)),
+        (Code::Internal | Code::DataLoss, _) => Verdict::Defect(FusionError::Internal(message)),
         _ => Verdict::Elsewhere(FusionError::Internal(message)),
     }
+}
+
+/// It would be as large everywhere.
+fn too_large(message: &str) -> Verdict {
+    let message = format!(
+        "what the fusion service would say of the job, or be asked, is more than a message may have; use fewer PEs \
+         ({message})"
+    );
+    Verdict::Final(FusionError::TooLarge(message))
 }
 
 /// Reads a status that no replica has sent: the transport made it, from this error.
@@ -204,12 +231,17 @@ mod tests {
         let with = |code, reason| Status::with_error_details(code, "m", info(reason, &[]));
         for (status, expected) in [
             (with(Code::FailedPrecondition, "INPUT_MISSING"), "send content"),
-            (with(Code::FailedPrecondition, "OTHER_COMPILER"), "elsewhere"),
+            (with(Code::FailedPrecondition, "OTHER_COMPILER"), "other compiler"),
             (with(Code::InvalidArgument, "LAYOUT_REJECTED"), "final"),
             (with(Code::ResourceExhausted, "OVERLOADED"), "overloaded"),
             (Status::unavailable("m"), "elsewhere"),
             (Status::unknown("transport error"), "elsewhere"),
-            (Status::internal("m"), "elsewhere"),
+            (Status::resource_exhausted("m"), "overloaded"),
+            (Status::resource_exhausted("Error decompressing: size limit, of 9 bytes, exceeded"), "final"),
+            (Status::out_of_range("m"), "final"),
+            (Status::internal("m"), "defect"),
+            (Status::data_loss("m"), "defect"),
+            (Status::unimplemented("m"), "elsewhere"),
             (Status::deadline_exceeded("m"), "elsewhere"),
             (Status::from_error(ConnectError("refused".into()).into()), "unreachable"),
             (Status::from_error(TimeoutExpired(()).into()), "elsewhere"),
@@ -218,6 +250,8 @@ mod tests {
             let verdict = match verdict(&status) {
                 Verdict::Final(_) => "final",
                 Verdict::SendContent(_) => "send content",
+                Verdict::OtherCompiler(_) => "other compiler",
+                Verdict::Defect(_) => "defect",
                 Verdict::Overloaded(..) => "overloaded",
                 Verdict::Unreachable(_) => "unreachable",
                 Verdict::Lost(_) => "lost",

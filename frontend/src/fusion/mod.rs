@@ -23,6 +23,7 @@ mod tests;
 mod trace;
 mod tries;
 
+pub(crate) use client::MAX_TEXT;
 pub use client::{Client, ClientOptions};
 pub use error::{FusionError, Problem};
 pub use render::RenderedText;

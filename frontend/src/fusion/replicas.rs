@@ -30,6 +30,10 @@ pub(super) const REST: Duration = Duration::from_secs(2);
 const LONGEST_REST: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// What a replica may send ahead of who reads, of one answer and of all. Texts are read as slowly as they are written:
+/// many such answers must leave room for others on the same connection.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 16 << 20;
 
 /// What a connection is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +83,10 @@ pub(super) struct Replica {
 struct Rest {
     /// How often it has failed since it answered last.
     failures: u32,
-    until: Option<Instant>,
+    /// Until when it is left alone because it failed. An answer ends that.
+    failed_until: Option<Instant>,
+    /// Until when it has enough to do, by what it said. It goes on answering what it has taken before.
+    has_enough_until: Option<Instant>,
 }
 
 /// A replica that was chosen for a call; counts as busy until dropped.
@@ -105,7 +112,8 @@ impl Chosen {
 
     /// Says that the replica answered.
     pub(super) fn answered(&self) {
-        *lock(&self.replica.rest) = Rest::default();
+        let mut rest = lock(&self.replica.rest);
+        (rest.failures, rest.failed_until) = (0, None);
     }
 
     /// Says that the replica failed.
@@ -120,7 +128,7 @@ impl Chosen {
 
     /// Says that the replica has enough to do for so long.
     pub(super) fn has_enough(&self, length: Duration) {
-        lock(&self.replica.rest).until = Some(Instant::now() + length.min(LONGEST_REST));
+        lock(&self.replica.rest).has_enough_until = Some(Instant::now() + length.min(LONGEST_REST));
     }
 }
 
@@ -138,7 +146,7 @@ impl Replica {
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_while_idle(true)
             .tcp_nodelay(true);
-        let connection = || match tls {
+        let connection = |endpoint: &transport::Endpoint| match tls {
             None => endpoint.connect_lazy(),
             Some(tls) => {
                 let tls = tls.clone();
@@ -148,7 +156,10 @@ impl Replica {
                 }))
             }
         };
-        let (resizes, others) = (connection(), connection());
+        let resizes = connection(&endpoint);
+        let windows = (STREAM_WINDOW, CONNECTION_WINDOW);
+        let others =
+            connection(&endpoint.initial_stream_window_size(windows.0).initial_connection_window_size(windows.1));
         Ok(Self {
             address,
             resizes,
@@ -168,15 +179,16 @@ impl Replica {
     pub(super) fn failed(&self) {
         let mut rest = lock(&self.rest);
         let length = REST.saturating_mul(1 << rest.failures.min(8)).min(LONGEST_REST);
-        *rest = Rest { failures: rest.failures.saturating_add(1), until: Some(Instant::now() + length) };
+        (rest.failures, rest.failed_until) = (rest.failures.saturating_add(1), Some(Instant::now() + length));
     }
 
     fn candidate(&self, now: Instant, tried: &BTreeSet<SocketAddr>) -> Candidate {
+        let Rest { failed_until, has_enough_until, .. } = *lock(&self.rest);
         Candidate {
             address: self.address,
             in_flight: self.in_flight.load(Ordering::Relaxed),
             is_tried: tried.contains(&self.address),
-            is_resting: lock(&self.rest).until.is_some_and(|until| until > now),
+            is_resting: failed_until.max(has_enough_until).is_some_and(|until| until > now),
             is_terminating: self.is_terminating.load(Ordering::Relaxed),
         }
     }
@@ -373,6 +385,25 @@ mod tests {
         assert_ne!(ask(&replicas, &none).await.address(), first);
         let tried = BTreeSet::from([ask(&replicas, &none).await.address()]);
         assert_eq!(ask(&replicas, &tried).await.address(), first, "one that was not tried goes first");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_that_has_enough_is_left_alone_while_it_answers_what_it_has_taken() {
+        let (replicas, none) = (two(), BTreeSet::new());
+        let (first, taken_before) = (ask(&replicas, &none).await, ask(&replicas, &none).await);
+        let full = first.address();
+        assert_eq!(taken_before.address(), full);
+        let other = ask(&replicas, &[full].into()).await.address();
+        first.has_enough(Duration::from_secs(10));
+        taken_before.answered();
+        drop((first, taken_before));
+        assert_eq!(ask(&replicas, &none).await.address(), other);
+        // Nor does a failure that is over end it.
+        ask(&replicas, &[other].into()).await.failed();
+        tokio::time::advance(REST).await;
+        assert_eq!(ask(&replicas, &none).await.address(), other);
+        tokio::time::advance(Duration::from_secs(8)).await;
+        assert_eq!(ask(&replicas, &none).await.address(), full);
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,7 +4,9 @@
 //! that lacks contents gets them, and no other does. A resize that takes long is asked of a second replica as well, as
 //! soon as one has room, and the first answer counts; a replica that was asked long before the one that answers counts
 //! as failed. A request during which replicas were lost twice is not sent to another one: perhaps it is what ends them.
-//! Whoever works on it already may still answer.
+//! Whoever works on it already may still answer. Nor is one at which replicas failed inside twice; a replica that did
+//! so counts as failed only once another one has answered the same request. Who has another compiler is not asked
+//! again.
 //!
 //! Knows: replicas, verdicts. Must not know: what is called.
 
@@ -28,12 +30,12 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tracing::Instrument;
 
-/// A plan of the largest job allowed, with room.
-const MAX_RESPONSE: usize = 512 << 20;
 /// The largest request allowed by the contract, with room.
 const MAX_REQUEST: usize = 192 << 20;
 /// How often replicas are lost during one request before nobody else is asked.
 const MOST_LOST: usize = 2;
+/// How often replicas fail inside during one request before nobody else is asked.
+const MOST_DEFECTS: usize = 2;
 /// The pauses after rounds through all replicas.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -58,6 +60,8 @@ pub(super) struct Call {
     pub(super) hedge_after: Option<Duration>,
     /// It answers in parts, and sees itself whether they stop: a try may take all the time that is left.
     pub(super) is_stream: bool,
+    /// The longest message that is read, in bytes. A longer one would be so everywhere.
+    pub(super) max_answer: usize,
 }
 
 /// A try that is over.
@@ -87,8 +91,13 @@ struct Tries {
     delay: Option<Duration>,
     /// Who was lost while it worked on the call, first to last.
     lost: Vec<SocketAddr>,
-    /// What is said of the last loss.
-    last_loss: String,
+    /// Who failed inside, first to last.
+    defective: Vec<Arc<Replica>>,
+    /// Who has another compiler than is asked for, and what the last of them said.
+    other_compilers: BTreeSet<SocketAddr>,
+    of_other_compiler: Option<FusionError>,
+    /// Why nobody else is asked.
+    end: Option<FusionError>,
     last: Option<FusionError>,
 }
 
@@ -141,7 +150,7 @@ where
         number += 1;
         let asked = Asked::new(call.method, chosen.address(), number, ask);
         // What is sent says which span it comes from.
-        let answer = asked.span().in_scope(|| attempt(connect(chosen.channel()), is_full, until));
+        let answer = asked.span().in_scope(|| attempt(connect(chosen.channel(), call.max_answer), is_full, until));
         let counted = call.figures.begin(call.method);
         async move {
             let answered = timeout_at(until, answer).instrument(asked.span().clone()).await;
@@ -184,6 +193,7 @@ where
                 let verdict = match result {
                     Ok(answer) => {
                         chosen.answered();
+                        tries.were_refuted(&chosen);
                         under_way.were_overtaken(replicas, call, since);
                         return Ok(answer);
                     }
@@ -284,12 +294,29 @@ impl Tries {
             .with_jitter()
             .without_max_times()
             .build();
-        Self { tried: BTreeSet::new(), pauses, delay: None, lost: Vec::new(), last_loss: String::new(), last: None }
+        Self {
+            tried: BTreeSet::new(),
+            pauses,
+            delay: None,
+            lost: Vec::new(),
+            defective: Vec::new(),
+            other_compilers: BTreeSet::new(),
+            of_other_compiler: None,
+            end: None,
+            last: None,
+        }
     }
 
     /// Whether other replicas may be asked.
     fn may_go_on(&self) -> bool {
-        self.lost.len() < MOST_LOST
+        self.end.is_none()
+    }
+
+    /// This replica has answered the request: those that failed inside did so by themselves.
+    fn were_refuted(&mut self, by: &Chosen) {
+        for replica in self.defective.drain(..).filter(|replica| replica.address() != by.address()) {
+            replica.failed();
+        }
     }
 
     /// What follows a try that failed like this.
@@ -298,6 +325,7 @@ impl Tries {
         match verdict {
             Verdict::Final(error) => {
                 chosen.answered();
+                self.were_refuted(&chosen);
                 return Next::GiveUp(error);
             }
             Verdict::SendContent(error) => {
@@ -319,7 +347,26 @@ impl Tries {
                 replicas.doubt();
                 chosen.failed();
                 self.lost.push(chosen.address());
-                self.last_loss = error.to_string();
+                let times = self.lost.len();
+                if times >= MOST_LOST {
+                    let message =
+                        format!("replicas were lost {times} times while they worked on it, the last: {error}");
+                    self.end = Some(FusionError::ReplicasLost(message));
+                }
+                self.last = Some(error);
+            }
+            Verdict::Defect(error) => {
+                chosen.answered();
+                self.defective.push(chosen.replica());
+                if self.defective.len() >= MOST_DEFECTS && self.end.is_none() {
+                    self.end = Some(error.clone());
+                }
+                self.last = Some(error);
+            }
+            Verdict::OtherCompiler(error) => {
+                chosen.answered();
+                self.other_compilers.insert(chosen.address());
+                self.of_other_compiler = Some(error.clone());
                 self.last = Some(error);
             }
             Verdict::Elsewhere(error) => {
@@ -327,10 +374,11 @@ impl Tries {
                 self.last = Some(error);
             }
         }
-        if is_alone && !self.may_go_on() {
-            let (times, last) = (self.lost.len(), &self.last_loss);
-            let message = format!("replicas were lost {times} times while they worked on it, the last: {last}");
-            return Next::GiveUp(FusionError::ReplicasLost(message));
+        // Nobody is left who could have the compiler: a version that went does not come back.
+        let all_have_another = || !replicas.has_others(&self.other_compilers);
+        let end = self.end.as_ref().or_else(|| self.of_other_compiler.as_ref().filter(|_| all_have_another()));
+        if let Some(error) = end.filter(|_| is_alone) {
+            return Next::GiveUp(error.clone());
         }
         if let Some(error) = &self.last {
             tracing::debug!(replica = %chosen.address(), %error, "asking another replica");
@@ -340,7 +388,7 @@ impl Tries {
             return Next::Elsewhere(Duration::ZERO);
         }
         // A round through all of them is over.
-        self.tried.clear();
+        self.tried.clone_from(&self.other_compilers);
         let pause = self.pauses.next().unwrap_or(LONGEST_PAUSE);
         Next::Elsewhere(self.delay.take().map_or(pause, |delay| delay.max(pause).min(LONGEST_PAUSE)))
     }
@@ -356,10 +404,10 @@ fn half_of_what_is_left(deadline: Instant) -> Instant {
     now + deadline.saturating_duration_since(now) / 2
 }
 
-fn connect(channel: Channel) -> FusionServiceClient<Channel> {
+fn connect(channel: Channel, max_answer: usize) -> FusionServiceClient<Channel> {
     FusionServiceClient::new(channel)
         .send_compressed(CompressionEncoding::Zstd)
         .accept_compressed(CompressionEncoding::Zstd)
-        .max_decoding_message_size(MAX_RESPONSE)
+        .max_decoding_message_size(max_answer)
         .max_encoding_message_size(MAX_REQUEST)
 }

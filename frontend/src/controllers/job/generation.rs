@@ -12,7 +12,8 @@
 
 use super::added_ports::{AddedPort, AddedPorts};
 use super::places::{groups, host_pool, members, place, tokens};
-use prost::Message;
+use bytes::Bytes;
+use prost::{Message, encode_length_delimiter, length_delimiter_len};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use streams_api::{JobStatus, ResizeChanges, TransportSecurity};
@@ -20,6 +21,8 @@ use streams_proto::fusion::v1::{ChannelCount, Compilation, Fate, HostPool, Plan,
 
 /// Version of the stored form.
 const FORMAT: u32 = 1;
+/// What is before the plan in the stored form: the number of its field, and that its length follows.
+const PLAN_KEY: usize = (4 << 3) | 2;
 /// Why a PE restarts whose text stays, for people.
 const MOVED: &str = "it must run somewhere else";
 
@@ -147,6 +150,11 @@ impl Generation {
         circumstances: GenerationDetails,
     ) -> Self {
         let GenerationDetails { nodes, warnings, trace_parent, settled } = circumstances;
+        // Pods are kept apart by what they want themselves. Each PE has the labels of all others: in memory they would
+        // take more than all the rest.
+        for placement in plan.processing_elements.iter_mut().filter_map(|pe| pe.placement.as_mut()) {
+            placement.isolation_labels = Vec::new();
+        }
         if let Some(previous) = previous {
             restart(&mut plan, |plan, pe| {
                 let Some((before, _)) = previous.member(pe.id) else { return false };
@@ -185,6 +193,10 @@ impl Generation {
         let added_ports = added_ports.unwrap_or_default();
         if let Some(adl) = &mut compilation.adl {
             adl.content = None;
+        }
+        // Copies: a part of an answer keeps all of it.
+        for part in [&mut plan.layout, &mut plan.adl_sha256] {
+            *part = Bytes::copy_from_slice(part);
         }
         Self {
             number,
@@ -262,6 +274,30 @@ impl Generation {
 
     /// The stored form. The same generation gives the same bytes, and one that was read those that it was read from.
     pub(crate) fn encode(&self) -> Vec<u8> {
+        let (before, after) = self.stored_beside_plan();
+        let mut bytes = Vec::with_capacity(self.size_with(&before, &after));
+        // A vector has room for any message.
+        bytes.extend(before.encode_to_vec());
+        encode_length_delimiter(PLAN_KEY, &mut bytes).unwrap_or_default();
+        self.plan.encode_length_delimited(&mut bytes).unwrap_or_default();
+        bytes.extend(after.encode_to_vec());
+        bytes
+    }
+
+    /// How many bytes the stored form has.
+    pub(crate) fn encoded_len(&self) -> usize {
+        let (before, after) = self.stored_beside_plan();
+        self.size_with(&before, &after)
+    }
+
+    fn size_with(&self, before: &StoredGeneration, after: &StoredGeneration) -> usize {
+        let plan = self.plan.encoded_len();
+        let plan = length_delimiter_len(PLAN_KEY) + length_delimiter_len(plan) + plan;
+        before.encoded_len() + plan + after.encoded_len()
+    }
+
+    /// What is stored before the plan, and what after it: the plan is too large to be copied.
+    fn stored_beside_plan(&self) -> (StoredGeneration, StoredGeneration) {
         let (inputs, widths, rebalances) = match &self.target {
             Target::Submission { inputs } => (Some(inputs.clone()), BTreeMap::new(), false),
             Target::Resize { widths, rebalances } => (None, widths.clone(), *rebalances),
@@ -270,11 +306,13 @@ impl Generation {
         if self.stores_no_groups {
             origins.iter_mut().for_each(|origin| origin.group.clear());
         }
-        let stored = StoredGeneration {
+        let before = StoredGeneration {
             format: FORMAT,
             number: self.number,
             compilation: Some(self.compilation.clone()),
-            plan: Some(self.plan.clone()),
+            ..StoredGeneration::default()
+        };
+        let after = StoredGeneration {
             inputs,
             widths,
             rebalances,
@@ -285,8 +323,9 @@ impl Generation {
             redis: self.settled.redis.clone(),
             transport: self.settled.transport != TransportSecurity::None,
             added_ports: self.added_ports.stored(),
+            ..StoredGeneration::default()
         };
-        stored.encode_to_vec()
+        (before, after)
     }
 
     /// Reads the stored form and checks it.
@@ -597,6 +636,38 @@ mod tests {
         assert_eq!(wanted(&second), ("r1".to_owned(), label.clone(), 1));
         let third = generation(Some(&second), &[(Restarted, "r0", &["x"]), one, two, (Kept, "r", &["x", "y"])]);
         assert_eq!(wanted(&third), ("r0".to_owned(), label, 1));
+    }
+
+    #[test]
+    fn the_stored_form_is_one_message_though_the_plan_is_not_copied_for_it() {
+        let mut generation = following(None, (0..300).map(|id| pe(id, Fate::Added, "a", "r")).collect());
+        generation.warnings.push(Warning { reason: "r".to_owned(), message: "m".to_owned() });
+        generation.nodes.insert("10.0.0.1".to_owned(), "n".to_owned());
+        let (before, after) = generation.stored_beside_plan();
+        let StoredGeneration { format, number, compilation, .. } = before;
+        let whole = StoredGeneration { format, number, compilation, plan: Some(generation.plan.clone()), ..after };
+        assert_eq!(generation.encode(), whole.encode_to_vec());
+        assert_eq!(generation.encoded_len(), whole.encoded_len());
+    }
+
+    #[test]
+    fn what_each_pe_has_of_all_others_is_not_kept() {
+        let isolation_labels = vec!["o".to_owned(); 100];
+        let placement = Placement { isolation: Some("p".to_owned()), isolation_labels, ..Placement::default() };
+        let placed = ProcessingElement { placement: Some(placement), ..pe(0, Fate::Added, "a", "r") };
+        let generation = following(None, vec![placed, pe(1, Fate::Added, "a", "r")]);
+        let kept = Placement { isolation: Some("p".to_owned()), ..Placement::default() };
+        assert_eq!(generation.plan.processing_elements[0].placement, Some(kept));
+    }
+
+    #[test]
+    fn a_plan_does_not_keep_the_answer_that_it_came_with() {
+        let answer = Bytes::from(vec![7; 1 << 20]);
+        let plan = Plan { layout: answer.slice(..10), adl_sha256: answer.slice(10..42), ..Plan::default() };
+        let (target, compilation) = (Target::Submission { inputs: String::new() }, Compilation::default());
+        let generation = Generation::following(None, target, compilation, plan, GenerationDetails::default());
+        assert_eq!((&generation.plan.layout[..], &generation.plan.adl_sha256[..]), (&[7; 10][..], &[7; 32][..]));
+        assert!(answer.is_unique(), "something else has a part of it");
     }
 
     #[test]

@@ -53,6 +53,14 @@ enum Behaviour {
     FailsLate,
     /// Is lost as soon as it has a request.
     Dies,
+    /// Fails inside.
+    Defect,
+    /// Has another compiler than is asked for.
+    OtherCompiler,
+    /// Answers with more than the client takes.
+    Huge,
+    /// The same, in a few bytes while it is compressed.
+    HugeUnpacked,
     /// Ends the stream of texts in the middle of the second one.
     BreaksOff,
     /// Sends another text than announced.
@@ -83,6 +91,8 @@ impl ScriptedReplica {
         match self.behaviour {
             Behaviour::Forgetful if content.is_none() => Err(status(Code::FailedPrecondition, "INPUT_MISSING")),
             Behaviour::Unavailable => Err(Status::unavailable("going away")),
+            Behaviour::Defect => Err(Status::internal("a panic")),
+            Behaviour::OtherCompiler => Err(status(Code::FailedPrecondition, "OTHER_COMPILER")),
             Behaviour::Overloaded => Err(overloaded(Duration::from_secs(20))),
             Behaviour::Busy if is_first => Err(overloaded(Duration::from_millis(100))),
             Behaviour::Rejecting => {
@@ -120,7 +130,16 @@ fn text_of(pe_id: u64) -> Vec<u8> {
 impl FusionService for ScriptedReplica {
     async fn submit(&self, request: Request<SubmitRequest>) -> Result<Response<SubmitResponse>, Status> {
         self.common(request.get_ref().compilation.as_ref()).await?;
-        Ok(Response::new(SubmitResponse { plan: Some(Plan::default()), warnings: vec![] }))
+        // Bytes that cannot be compressed, from a generator of random numbers.
+        let random =
+            std::iter::successors(Some(1_u32), |n| Some(n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223)));
+        let layout: Vec<u8> = match self.behaviour {
+            Behaviour::Huge => random.map(|n| n.to_be_bytes()[0]).take(3 * MAX_PLAN).collect(),
+            Behaviour::HugeUnpacked => vec![0; 3 * MAX_PLAN],
+            _ => Vec::new(),
+        };
+        let plan = Plan { layout: layout.into(), ..Plan::default() };
+        Ok(Response::new(SubmitResponse { plan: Some(plan), warnings: vec![] }))
     }
 
     async fn resize(&self, request: Request<ResizeRequest>) -> Result<Response<ResizeResponse>, Status> {
@@ -166,6 +185,9 @@ impl FusionService for ScriptedReplica {
 
 /// Longer than anything should take, even on a machine that does much else.
 const LONG: Duration = Duration::from_secs(60);
+
+/// The largest plan that clients take: more comes with it, 1 MiB or so.
+const MAX_PLAN: usize = 1 << 20;
 
 /// After this time a resize is asked of a second replica.
 const HEDGE: Duration = Duration::from_millis(50);
@@ -219,6 +241,7 @@ async fn client_that_hedges(
     options.resize_deadline = deadline;
     options.hedge_after = hedge_after;
     options.render_deadline = deadline;
+    options.max_plan = MAX_PLAN;
     let candidate = |&address: &SocketAddr| Candidate {
         address,
         in_flight: 0,
@@ -397,6 +420,80 @@ async fn a_request_that_ends_replicas_is_not_sent_to_all_of_them() {
 }
 
 #[tokio::test]
+async fn a_request_at_which_replicas_fail_inside_is_not_sent_to_all_and_they_go_on_with_others() {
+    let (client, calls) = client_of(&[Behaviour::Defect; 4]).await;
+    let error = client.submit(submission()).await.unwrap_err();
+    assert!(matches!(error, FusionError::Internal(_)) && error.is_transient(), "{error:?}");
+    assert_eq!(calls.iter().map(|calls| calls.load(Ordering::SeqCst)).sum::<usize>(), 2);
+    let (client, calls) = client_of(&[Behaviour::Defect]).await;
+    client.submit(submission()).await.unwrap_err();
+    assert_eq!(calls[0].load(Ordering::SeqCst), 2, "it is tried once more where there is only one");
+
+    // None of them is left alone.
+    let (client, calls, application) = client_of_first(&[Behaviour::Defect; 3], LONG).await;
+    for round in 1..=2 {
+        client.submit(SubmitRequest { compilation: compilation_of(application) }).await.unwrap_err();
+        let calls: Vec<_> = calls.iter().map(|calls| calls.load(Ordering::SeqCst)).collect();
+        assert_eq!(calls, [round, round, 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_fails_inside_where_another_one_answers_is_left_alone() {
+    // the second replica, whether it takes the application
+    for (second, is_good) in [(Behaviour::Good, true), (Behaviour::Rejecting, false)] {
+        loop {
+            let (client, calls, application) = client_of_first(&[Behaviour::Defect, second], LONG).await;
+            let begun = Instant::now();
+            for _ in 0..2 {
+                let answer = client.submit(SubmitRequest { compilation: compilation_of(application) }).await;
+                assert_eq!(answer.is_ok(), is_good);
+            }
+            if begun.elapsed() < REST {
+                let calls: Vec<_> = calls.iter().map(|calls| calls.load(Ordering::SeqCst)).collect();
+                assert_eq!(calls, [1, 2]);
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_compiler_that_no_replica_has_is_not_looked_for_again_and_again() {
+    use Behaviour::{Good, OtherCompiler, Unavailable};
+    let (client, calls, application) = client_of_first(&[OtherCompiler, OtherCompiler], LONG).await;
+    let begun = Instant::now();
+    for round in 1..=2 {
+        let error = texts_of(&client, application, vec![0]).await.unwrap_err();
+        assert!(matches!(error, FusionError::OtherCompiler(_)), "{error:?}");
+        let calls: Vec<_> = calls.iter().map(|calls| calls.load(Ordering::SeqCst)).collect();
+        assert_eq!(calls, [round, round], "nobody is left alone");
+    }
+    assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
+    // Somebody has it, or may have it.
+    let (client, calls, application) = client_of_first(&[OtherCompiler, Good], LONG).await;
+    texts_of(&client, application, vec![0]).await.unwrap();
+    assert_eq!(calls[0].load(Ordering::SeqCst), 1);
+    let (client, calls, application) = client_of_first(&[OtherCompiler, Unavailable], Duration::from_millis(500)).await;
+    let error = texts_of(&client, application, vec![0]).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+    assert_eq!(calls[0].load(Ordering::SeqCst), 1);
+    assert!(calls[1].load(Ordering::SeqCst) > 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_larger_than_any_plan_may_be_is_final() {
+    for huge in [Behaviour::Huge, Behaviour::HugeUnpacked] {
+        let (client, calls, application) = client_of_first(&[huge, huge], LONG).await;
+        let error = client.submit(SubmitRequest { compilation: compilation_of(application) }).await.unwrap_err();
+        assert!(matches!(error, FusionError::TooLarge(_)) && !error.is_transient(), "{error:?}");
+        assert!(error.to_string().contains("use fewer PEs"), "{error}");
+        let calls: Vec<_> = calls.iter().map(|calls| calls.load(Ordering::SeqCst)).collect();
+        assert_eq!(calls, [1, 0]);
+    }
+}
+
+#[tokio::test]
 async fn a_rejection_is_final() {
     let (client, calls) = client_of(&[Behaviour::Rejecting, Behaviour::Rejecting]).await;
     let error = client.submit(submission()).await.unwrap_err();
@@ -441,6 +538,28 @@ async fn a_text_that_is_not_the_announced_one_is_refused() {
     let (client, _) = client_of(&[Behaviour::Corrupt]).await;
     let error = texts(&client, vec![0]).await.unwrap_err();
     assert!(matches!(error, FusionError::Internal(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn time_in_which_texts_are_not_taken_does_not_count() {
+    let deadline = Duration::from_secs(2);
+    let (client, calls) = client_within(&[Behaviour::Good], deadline).await;
+    let request = RenderRequest { compilation: compilation(), pe_ids: (0..12).collect(), ..RenderRequest::default() };
+    let (begun, mut texts, mut found) = (Instant::now(), client.render(request), Vec::new());
+    while let Some(text) = texts.next().await {
+        found.push(text.unwrap().pe_id);
+        tokio::time::sleep(deadline / 8).await;
+    }
+    assert_eq!(found, (0..12).collect::<Vec<_>>());
+    assert!(begun.elapsed() > deadline && calls[0].load(Ordering::SeqCst) > 1, "no call waited for the reader");
+}
+
+#[tokio::test]
+async fn a_text_that_is_larger_than_any_may_be_is_final() {
+    let (client, _) = client_of(&[Behaviour::Good]).await;
+    let client = Client::new(ClientOptions { max_text: text_of(0).len() - 1, ..client.options().clone() });
+    let error = texts(&client, vec![0]).await.unwrap_err();
+    assert!(matches!(error, FusionError::TooLarge(_)) && !error.is_transient(), "{error:?}");
 }
 
 #[tokio::test]

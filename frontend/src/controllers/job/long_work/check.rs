@@ -6,6 +6,7 @@ use super::error::WorkError;
 use crate::controllers::job::children::{OBJECT_BYTES, PORT_ID_MAX};
 use crate::controllers::job::oversized::oversized;
 use crate::controllers::job::{missing_nodes, port_labels};
+use crate::fusion::MAX_TEXT;
 use crate::settings::JobSettings;
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -84,8 +85,14 @@ pub(super) fn check(
     if let Some(message) = oversized(plan, previous) {
         return Err(WorkError::permanent("TooLarge", message));
     }
+    // Texts that are there already need not be rendered.
+    if let Some(pe) = plan.processing_elements.iter().filter(is_new).find(|pe| pe.size > MAX_TEXT as u64) {
+        let (id, size) = (pe.id, pe.size);
+        let message = format!("the AADL of PE {id} has {size} bytes, more than {} MiB; use more PEs", MAX_TEXT >> 20);
+        return Err(WorkError::permanent("TooLarge", message));
+    }
     let max_generation_mib = settings.max_generation_mib;
-    let bytes: u64 = live().map(|pe| pe.size).sum();
+    let bytes = live().map(|pe| pe.size).fold(0, u64::saturating_add);
     if bytes > max_generation_mib.saturating_mul(1 << 20) {
         let message = format!("the job has {bytes} bytes of AADL, more than {max_generation_mib} MiB; use more PEs");
         return Err(WorkError::permanent("TooLarge", message));
@@ -110,7 +117,6 @@ pub(super) fn check(
 /// What a dry run says of texts of which only rendering shows whether they fit, because they are compressed then
 /// (rule elasticity-24). Texts of PEs that keep theirs are there already.
 pub(super) fn unmeasured(plan: &Plan) -> Option<Warning> {
-    let is_new = |pe: &&ProcessingElement| matches!(pe.fate(), Fate::Added | Fate::Restarted);
     let is_large = |pe: &&ProcessingElement| pe.size > OBJECT_BYTES as u64;
     let large: Vec<_> = plan.processing_elements.iter().filter(is_new).filter(is_large).collect();
     let largest = large.iter().max_by_key(|pe| (pe.size, Reverse(pe.id)))?;
@@ -122,6 +128,11 @@ pub(super) fn unmeasured(plan: &Plan) -> Option<Warning> {
         large.len()
     );
     Some(Warning { reason: "TextMayNotFit".to_owned(), message })
+}
+
+/// Whether the PE needs a text that there was not.
+fn is_new(pe: &&ProcessingElement) -> bool {
+    matches!(pe.fate(), Fate::Added | Fate::Restarted)
 }
 
 /// Refuses a plan that nobody could read again (rule job-8). `bytes` is its size before compression.
@@ -178,6 +189,28 @@ mod tests {
             let said = unmeasured(&Plan { processing_elements: pes.to_vec(), ..Plan::default() });
             assert_eq!(said.is_some(), expected.is_some(), "{pes:?}");
             assert!(said.is_none_or(|said| said.message.contains(expected.unwrap())));
+        }
+    }
+
+    #[test]
+    fn a_new_text_that_nobody_would_render_is_refused() {
+        let most = MAX_TEXT as u64;
+        // size of the AADL, what becomes of the PE -> part of the refusal
+        let table = [
+            (most, Fate::Added, None),
+            (most + 1, Fate::Added, Some("the AADL of PE 7 has 16777217 bytes, more than 16 MiB; use more PEs")),
+            (most + 1, Fate::Restarted, Some("more than 16 MiB")),
+            (most + 1, Fate::Kept, None),
+            (most + 1, Fate::KeptUnobservable, None),
+            (u64::MAX, Fate::Kept, Some("of AADL, more than 4096 MiB")),
+        ];
+        for (size, fate, expected) in table {
+            let pe = |id, size| ProcessingElement { id, fate: fate.into(), size, ..planned_pe() };
+            let plan = Plan { processing_elements: vec![pe(3, 1), pe(7, size)], ..Plan::default() };
+            let said = check("j", &plan, &JobSettings::default(), None).err();
+            assert_eq!(said.is_some(), expected.is_some(), "{size} {fate:?}: {said:?}");
+            let is_right = |said: &WorkError| !said.retry && said.reason == "TooLarge";
+            assert!(said.is_none_or(|said| is_right(&said) && said.message.contains(expected.unwrap())), "{size}");
         }
     }
 

@@ -165,7 +165,7 @@ impl<C: Cluster> DryRuns<C> {
         let details = GenerationDetails { nodes: previous.nodes.clone(), ..GenerationDetails::default() };
         let generation = Generation::following(Some(&*previous), target, repeated(&previous), plan, details);
         let (generation, size) = off_thread(move || {
-            let size = generation.encode().len();
+            let size = generation.encoded_len();
             (generation, size)
         })
         .await

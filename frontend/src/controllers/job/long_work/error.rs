@@ -122,9 +122,10 @@ impl From<fusion::FusionError> for WorkError {
             },
             fusion::FusionError::LayoutRejected(_) => Self::permanent("LayoutRejected", message),
             fusion::FusionError::OtherCompiler(_) => Self::recompile(message),
-            fusion::FusionError::InputMissing(_) | fusion::FusionError::Internal(_) => {
-                Self::transient("FusionFailed", message)
-            }
+            fusion::FusionError::TooLarge(_) => Self::permanent("TooLarge", message),
+            fusion::FusionError::InputMissing(_) => Self::transient("FusionFailed", message),
+            // Most often the request has a defect come out, and each try takes the time of several replicas.
+            fusion::FusionError::Internal(_) => Self { is_costly: true, ..Self::transient("FusionFailed", message) },
             // Each try may cost a replica.
             fusion::FusionError::ReplicasLost(_) => Self { is_costly: true, ..Self::transient(REPLICAS_LOST, message) },
             fusion::FusionError::Unavailable(_) => Self::transient("FusionUnavailable", message),

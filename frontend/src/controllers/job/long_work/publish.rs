@@ -1,7 +1,8 @@
 //! Publishes texts: renders the AADL of PEs, and writes each into a ConfigMap (rule job-11).
 //!
-//! Texts are streamed: few are in memory at a time. A text that may not fit an object is rendered and measured before
-//! any is written, so that a generation which cannot be stored leaves nothing.
+//! Texts are streamed: three of [`MAX_TEXT`](crate::fusion::MAX_TEXT) are in memory at a time, and what is written. A
+//! text that may not fit an object is rendered and measured before any is written, so that a generation which cannot be
+//! stored leaves nothing.
 
 use super::compile::is_repair;
 use super::{Assignment, LongWork, WorkError, fetch, thread_for};

@@ -43,6 +43,18 @@ fn all_at_once_the_one_at_fault_is_found_and_the_others_are_one_generation() {
 }
 
 #[test]
+fn a_width_whose_plan_nobody_can_read_is_refused_alone_and_not_tried_again() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.too_large_above = 9);
+    simulation.request("good", &[("R", 4)]);
+    simulation.request("large", &[("S", 10)]);
+    simulation.settle();
+    assert_eq!(end(&simulation, "large"), is(ResizePhase::Refused, "TooLarge"));
+    assert_eq!((end(&simulation, "good"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(4, 2)));
+    simulation.check_at_rest();
+}
+
+#[test]
 fn a_request_whose_compilation_comes_to_no_end_costs_nobody_else_anything_and_is_tried_again() {
     let mut simulation = JobSimulation::running();
     simulation.services.change(|services| services.endless_above = 9);

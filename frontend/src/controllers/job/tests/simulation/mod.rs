@@ -74,6 +74,7 @@ impl JobSimulation {
             refuses: false,
             widest: u32::MAX,
             endless_above: u32::MAX,
+            too_large_above: u32::MAX,
             is_down: false,
             ignores: false,
             renders: true,

@@ -46,6 +46,8 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) widest: u32,
     /// The greatest width whose compilation ends.
     pub(in super::super) endless_above: u32,
+    /// The greatest width with which the answer is not longer than the frontend reads.
+    pub(in super::super) too_large_above: u32,
     /// Nothing answers.
     pub(in super::super) is_down: bool,
     /// Some replica has the compiler of the plan.
@@ -146,6 +148,9 @@ impl Services {
         }
         if widths.values().any(|width| *width > state.endless_above) {
             return Err(fusion::FusionError::DeadlineExceeded("it takes too long".to_owned()));
+        }
+        if widths.values().any(|width| *width > state.too_large_above) {
+            return Err(fusion::FusionError::TooLarge("use fewer PEs".to_owned()));
         }
         let too_wide = widths.values().find(|width| **width > widest);
         if refuses || too_wide.is_some() {
