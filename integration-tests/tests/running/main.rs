@@ -8,6 +8,7 @@ mod bundles;
 mod exchanges;
 mod fixture;
 mod namespaces;
+mod pods;
 mod regions;
 mod resizes;
 mod routes;
