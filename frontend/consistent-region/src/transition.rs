@@ -385,8 +385,8 @@ impl Transition<'_> {
     /// A PE has drained with a sequence id of a state that is lost. Nobody would tell it to go on, and it would take
     /// what it is told under smaller numbers for something else (rule consistent-region-9).
     ///
-    /// Once the reset is noted, another number is no news but for that. Forged ones, each higher than the last, would be
-    /// stored one by one: so it goes up to one that is above all that PEs were told, and not again for a while.
+    /// Once the reset is noted, another number is no news but for that. Forged ones, each higher than the last, would
+    /// be stored one by one: so it goes up to one that is above all that PEs were told, and not again for a while.
     fn drained_under_lost_state(&mut self, by: Member, sequence: u64) -> Result<(), Ignored> {
         let (launches, noted) = match &mut self.state.phase {
             Phase::Started { must_reset } => {

@@ -47,7 +47,8 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// With this many bytes in memory, those included that it takes to keep a bundle, and in this directory of the volume if there is one.
+    /// With this many bytes in memory, those included that it takes to keep a bundle, and in this directory of the
+    /// volume if there is one.
     pub(super) fn new(memory_bytes: u64, store: Option<PathBuf>, volume: Volume, max_bytes: usize) -> Self {
         let memory = Cache::builder()
             .weigher(|_: &String, bundle: &Bytes| u32::try_from(bundle.len()).unwrap_or(u32::MAX).saturating_add(ENTRY))

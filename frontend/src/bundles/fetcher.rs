@@ -224,9 +224,9 @@ impl Fetcher {
         }
     }
 
-    /// Whether a bundle that has only a name is looked for at the base URL after this of its file. One that is submitted
-    /// is not because its volume fails for now: it would be another one, and the job would be pinned to that. One that
-    /// is pinned may be anywhere, and it does not matter where.
+    /// Whether a bundle that has only a name is looked for at the base URL after this of its file. One that is
+    /// submitted is not because its volume fails for now: it would be another one, and the job would be pinned to that.
+    /// One that is pinned may be anywhere, and it does not matter where.
     fn may_be_elsewhere(&self, of_file: &BundleError, demand: &Demand<'_>) -> bool {
         self.has_no_file(of_file) || *demand.wanted != Wanted::Any
     }

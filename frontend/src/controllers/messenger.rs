@@ -25,8 +25,8 @@ pub(crate) trait Messenger: Send + Sync + 'static {
 
 /// Sockets of both families, where the host has them.
 ///
-/// Each is opened when it is needed, and tried again as long as that fails: the process may have been short of files for
-/// a moment.
+/// Each is opened when it is needed, and tried again as long as that fails: the process may have been short of files
+/// for a moment.
 pub(crate) struct Datagrams {
     port: u16,
     v4: OnceCell<UdpSocket>,

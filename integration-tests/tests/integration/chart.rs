@@ -137,8 +137,8 @@ async fn each_overlay_makes_of_the_base_what_it_is_for() -> Result<()> {
     Ok(())
 }
 
-/// A node that no replica may run on, such as that of a control plane, has none. If it counted, no other could have more
-/// than one, and a roll-out, which starts pods before it ends others, would wait for ever.
+/// A node that no replica may run on, such as that of a control plane, has none. If it counted, no other could have
+/// more than one, and a roll-out, which starts pods before it ends others, would wait for ever.
 #[tokio::test]
 async fn replicas_that_have_to_be_apart_wait_for_no_node_that_takes_none() -> Result<()> {
     let objects = built("overlays/high-availability").await?;

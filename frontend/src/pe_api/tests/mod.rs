@@ -814,8 +814,8 @@ async fn a_region_that_only_says_that_it_is_of_a_job_is_not_that_of_the_job() {
     let path = "/api/state/job/srcjob/pr/R/width";
     cluster.expect(get(path), 200, "2").await;
     cluster.expect(send(Method::PUT, path, "3"), 204, "").await;
-    let widths = ["srcjob-0", "a"]
-        .map(|name| cluster.server.get::<ParallelRegion>(&Key::new("n", name)).unwrap().spec.width);
+    let widths =
+        ["srcjob-0", "a"].map(|name| cluster.server.get::<ParallelRegion>(&Key::new("n", name)).unwrap().spec.width);
     assert_eq!(widths, [3, 9]);
     cluster.expect(get("/api/state/job/srcjob/pr/S/width"), 404, "no parallel region S").await;
 }
