@@ -7,6 +7,7 @@
 use crate::expression::{Expression, Kind, Node, NodeId};
 use crate::operation::Binary;
 use crate::value::{Properties, Value};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// An expression with more alternatives than these has none that are worth looking up.
@@ -59,19 +60,49 @@ pub enum Needs {
     OneOf(Vec<Need>),
 }
 
-impl Needs {
+/// What a part of an expression needs. Every operator around the part has it again: nothing is copied until the end, or
+/// long lists in long expressions would take time that nobody has given.
+#[derive(Clone)]
+enum Sought {
+    /// See [`Needs::Nothing`].
+    Nothing,
+    /// See [`Needs::OneOf`].
+    OneOf(Rc<Alternatives>),
+}
+
+/// Alternatives, at most [`ALTERNATIVES_MAX`].
+struct Alternatives {
+    /// How many of them are names without a value, and how many there are.
+    breadth: (usize, usize),
+    parts: Parts,
+}
+
+enum Parts {
+    None,
+    One(Need),
+    /// Neither has none. So they are nested less deep than there are alternatives.
+    Two(Rc<Alternatives>, Rc<Alternatives>),
+}
+
+impl Sought {
+    fn none() -> Self {
+        Self::OneOf(Rc::new(Alternatives { breadth: (0, 0), parts: Parts::None }))
+    }
+
     fn one(need: Need) -> Self {
-        Self::OneOf(vec![need])
+        let breadth = (usize::from(matches!(need, Need::Property(_))), 1);
+        Self::OneOf(Rc::new(Alternatives { breadth, parts: Parts::One(need) }))
     }
 
     /// One of these or of those.
     fn either(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::OneOf(mut these), Self::OneOf(those)) if these.len() + those.len() <= ALTERNATIVES_MAX => {
-                these.extend(those);
-                Self::OneOf(these)
-            }
-            _ => Self::Nothing,
+        let (Self::OneOf(these), Self::OneOf(those)) = (self, other) else { return Self::Nothing };
+        let (names, all) = (these.breadth.0 + those.breadth.0, these.breadth.1 + those.breadth.1);
+        match (these.breadth.1, those.breadth.1) {
+            _ if all > ALTERNATIVES_MAX => Self::Nothing,
+            (0, _) => Self::OneOf(those),
+            (_, 0) => Self::OneOf(these),
+            _ => Self::OneOf(Rc::new(Alternatives { breadth: (names, all), parts: Parts::Two(these, those) })),
         }
     }
 
@@ -83,23 +114,36 @@ impl Needs {
     /// The larger, the more properties are expected to meet them.
     fn breadth(&self) -> (usize, usize) {
         match self {
-            Self::OneOf(needs) => (needs.iter().filter(|need| matches!(need, Need::Property(_))).count(), needs.len()),
+            Self::OneOf(alternatives) => alternatives.breadth,
             Self::Nothing => (usize::MAX, usize::MAX),
         }
+    }
+
+    fn listed(&self) -> Needs {
+        let Self::OneOf(all) = self else { return Needs::Nothing };
+        let mut needs = Vec::with_capacity(all.breadth.1);
+        let mut left = vec![all];
+        while let Some(alternatives) = left.pop() {
+            match &alternatives.parts {
+                Parts::None => {}
+                Parts::One(need) => needs.push(need.clone()),
+                Parts::Two(these, those) => left.extend([those, these]),
+            }
+        }
+        Needs::OneOf(needs)
     }
 }
 
 /// What a tree needs.
-#[derive(Clone)]
 struct Tree {
     /// To have a value.
-    known: Needs,
+    known: Sought,
     /// To be true.
-    holds: Needs,
+    holds: Sought,
 }
 
 impl Tree {
-    fn known(needs: Needs) -> Self {
+    fn known(needs: Sought) -> Self {
         Self { known: needs.clone(), holds: needs }
     }
 }
@@ -112,26 +156,26 @@ impl Expression {
         for node in &self.nodes {
             let tree = match &node.kind {
                 Kind::Word(range) => match self.word(range) {
-                    "true" => Tree::known(Needs::Nothing),
-                    "false" => Tree { known: Needs::Nothing, holds: Needs::OneOf(Vec::new()) },
-                    name => Tree::known(Needs::one(Need::Property(name.into()))),
+                    "true" => Tree::known(Sought::Nothing),
+                    "false" => Tree { known: Sought::Nothing, holds: Sought::none() },
+                    name => Tree::known(Sought::one(Need::Property(name.into()))),
                 },
                 // It is put in before; then nobody knows it.
-                Kind::Intrinsic(_) => Tree::known(Needs::OneOf(Vec::new())),
-                Kind::Literal(_) => Tree::known(Needs::Nothing),
-                Kind::Group(_) => trees.pop().unwrap_or_else(|| Tree::known(Needs::Nothing)),
+                Kind::Intrinsic(_) => Tree::known(Sought::none()),
+                Kind::Literal(_) => Tree::known(Sought::Nothing),
+                Kind::Group(_) => trees.pop().unwrap_or_else(|| Tree::known(Sought::Nothing)),
                 Kind::Hash(_) | Kind::Prefix { .. } | Kind::Cast { .. } => {
-                    Tree::known(trees.pop().map_or(Needs::Nothing, |operand| operand.known))
+                    Tree::known(trees.pop().map_or(Sought::Nothing, |operand| operand.known))
                 }
                 Kind::Subscript { .. } | Kind::Binary { .. } => {
-                    let right = trees.pop().unwrap_or_else(|| Tree::known(Needs::Nothing));
-                    let left = trees.pop().unwrap_or_else(|| Tree::known(Needs::Nothing));
+                    let right = trees.pop().unwrap_or_else(|| Tree::known(Sought::Nothing));
+                    let left = trees.pop().unwrap_or_else(|| Tree::known(Sought::Nothing));
                     self.two(node, left, right)
                 }
             };
             trees.push(tree);
         }
-        trees.pop().map_or(Needs::Nothing, |root| root.holds)
+        trees.pop().map_or(Needs::Nothing, |root| root.holds.listed())
     }
 
     fn two(&self, node: &Node, left: Tree, right: Tree) -> Tree {
@@ -146,7 +190,7 @@ impl Expression {
                 let value = self.value_of(*left_id, *right_id);
                 let value = value.or_else(|| self.value_of(*right_id, *left_id).filter(|_| *operator == Binary::Equal));
                 let known = left.known.both(right.known);
-                Tree { holds: value.map_or_else(|| known.clone(), Needs::one), known }
+                Tree { holds: value.map_or_else(|| known.clone(), Sought::one), known }
             }
             _ => Tree::known(left.known.both(right.known)),
         }
@@ -207,6 +251,7 @@ mod tests {
     use super::*;
     use crate::Limits;
     use crate::value::List;
+    use std::time::Instant;
 
     fn described(needs: &Needs) -> String {
         let Needs::OneOf(needs) = needs else { return "nothing".to_owned() };
@@ -253,11 +298,31 @@ mod tests {
             ("getChannel() == 1", ""),
             ("(a == 1 || b == 2) && c", "a=1 or b=2"),
             (&many, "nothing"),
+            ("a == 1 || getChannel() == 1 || b", "a=1 or b"),
+            ("!(a == 1 || getChannel() == 1)", "a"),
+            ("(a || b || c) && (d || e) || f", "d or e or f"),
         ];
         for (text, expected) in table {
             let expression = Expression::parse(text, &Limits::default()).unwrap();
             assert_eq!(described(&expression.needs()), expected, "{text}");
         }
+    }
+
+    /// Each operator around a list of alternatives has it again.
+    #[test]
+    fn what_many_operators_need_takes_no_longer_when_it_is_much() {
+        let (sums, alternatives) = ("+1".repeat(31_000), vec!["\"\"in a"; ALTERNATIVES_MAX].join("||"));
+        let took = |first: &str| {
+            let expression = Expression::parse(&format!("({first}){sums}"), &Limits::default()).unwrap();
+            let tries = (0..3).map(|_| {
+                let begun = Instant::now();
+                assert!(matches!(expression.needs(), Needs::OneOf(_)));
+                begun.elapsed()
+            });
+            tries.min().unwrap()
+        };
+        let (few, many) = (took("\"\"in a"), took(&alternatives));
+        assert!(many < few * 8, "{few:?} {many:?}");
     }
 
     #[test]
@@ -274,7 +339,7 @@ mod tests {
         ]
         .into_iter()
         .collect();
-        let met = properties.met().map(|need| described(&Needs::one(need))).collect::<Vec<_>>();
+        let met = properties.met().map(|need| described(&Needs::OneOf(vec![need]))).collect::<Vec<_>>();
         assert_eq!(met, ["b", "b=true", "f", "f=0", "l", "l='x'", "l='y'", "n", "n=2", "nan", "none"]);
     }
 }
