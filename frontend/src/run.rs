@@ -220,12 +220,13 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         tracing::info!("the mirrors are filled");
         let (client, scope, stop) = (client.clone(), options.scope(), asked_to_stop.clone());
         let has_predecessor = lease.is_some();
-        let controllers = async {
+        // On the heap: it is large, and whatever is put around it would need room on the stack for it.
+        let controllers = Box::pin(async {
             if has_predecessor && !catch_up(&mirrors, &client, &scope, &stop).await {
                 return Ok(());
             }
             work(dependencies, stop.clone(), options.calls().deadline).await
-        };
+        });
         match lease {
             None => without_lease(&metrics, controllers).await,
             Some(lease) => match leadership::acquire(client.clone(), lease, term, &metrics, &asked_to_stop).await {
@@ -426,7 +427,7 @@ fn report(result: anyhow::Result<()>) {
 /// # Errors
 /// A part of them has panicked.
 async fn work(dependencies: Dependencies, stop: CancellationToken, finish: Duration) -> anyhow::Result<()> {
-    unless_panicked(controllers::run(dependencies, stop, finish)).await
+    unless_panicked(Box::pin(controllers::run(dependencies, stop, finish))).await
 }
 
 /// Does the work of the controllers. What has panicked is told already, and nothing of it is used any more.

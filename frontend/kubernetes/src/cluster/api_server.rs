@@ -10,6 +10,7 @@ use crate::events::{Events, Notice};
 use crate::gate::Gate;
 use crate::leadership::Term;
 use crate::object_names::{check_namespace, check_object};
+use futures::FutureExt as _;
 use http::HeaderValue;
 use http::header::ACCEPT;
 use k8s_openapi::jiff::Timestamp;
@@ -58,10 +59,18 @@ impl ApiServer {
         Self { term, ..self }
     }
 
-    /// Writes something of this namespace, as soon as a call may be made.
-    async fn write<T>(&self, namespace: &str, call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-        let written = self.gate.call(namespace, self.term.bound(call)).await;
-        written.unwrap_or_else(|| Err(kube::Error::Service(Deposed.into())))
+    /// Writes something of this namespace, as soon as a call may be made. The call is on the heap: whatever waits for a
+    /// write would have room for it several times, and so would everything that waits for that.
+    fn write<'a, T: 'a>(
+        &'a self,
+        namespace: &'a str,
+        call: impl Future<Output = kube::Result<T>> + Send + 'a,
+    ) -> impl Future<Output = kube::Result<T>> + Send + 'a {
+        let call = self.term.bound(call).boxed();
+        async move {
+            let written = self.gate.call(namespace, call).await;
+            written.unwrap_or_else(|| Err(kube::Error::Service(Deposed.into())))
+        }
     }
 
     fn api<K: Object>(&self, namespace: Option<&str>) -> Api<Delivered<K>> {

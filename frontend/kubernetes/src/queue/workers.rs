@@ -52,12 +52,14 @@ where
     let mut tasks = JoinSet::new();
     for _ in 0..workers.max(1) {
         let (queue, handle) = (queue.clone(), Arc::clone(&handle));
-        tasks.spawn(making_way::worker(wait::worker(async move {
+        // On the heap from the beginning: what it does may be large, and each step to a task would copy it.
+        let worker = Box::pin(async move {
             while let Some(taken) = queue.next().await {
                 Wait::before(Wait::in_queue(queue.name(), taken.waited()));
                 work(&queue, taken.key(), &*handle).await;
             }
-        })));
+        });
+        tasks.spawn(making_way::worker(wait::worker(worker)));
     }
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended
