@@ -474,7 +474,8 @@ async fn a_compiler_that_no_replica_has_is_not_looked_for_again_and_again() {
     let (client, calls, application) = client_of_first(&[OtherCompiler, Good], LONG).await;
     texts_of(&client, application, vec![0]).await.unwrap();
     assert_eq!(calls[0].load(Ordering::SeqCst), 1);
-    let (client, calls, application) = client_of_first(&[OtherCompiler, Unavailable], Duration::from_millis(500)).await;
+    // On a busy machine the first one has to be reached within half of it.
+    let (client, calls, application) = client_of_first(&[OtherCompiler, Unavailable], Duration::from_secs(4)).await;
     let error = texts_of(&client, application, vec![0]).await.unwrap_err();
     assert!(error.is_transient(), "{error:?}");
     assert_eq!(calls[0].load(Ordering::SeqCst), 1);
