@@ -2,7 +2,7 @@
 
 use super::super::chunks::Document;
 use super::super::observed::{DesiredGeneration, JobObservation};
-use super::super::tasks::Slot;
+use super::super::tasks::{Slot, Task};
 use super::prepare::wanted_target;
 use super::removals::{Removable, Removals, is_removed};
 use super::waves::stalls;
@@ -111,6 +111,10 @@ fn clean_up_texts(
         // It is about to be recorded, and its texts are there or are being written.
         return;
     }
+    if draft.starts(|task| matches!(task, Task::Compile(_))) {
+        // What is compiled may have texts that are there, and finds them before their deletions arrive.
+        return;
+    }
     let pes = generations.iter().flatten().flat_map(|wanted| wanted.processing_elements.values());
     let mut used: BTreeSet<&str> = pes
         .flat_map(|pe| [Some(&pe.text), pe.carried.as_ref()])
@@ -126,12 +130,15 @@ fn clean_up_texts(
     }
 }
 
-/// Deletes chunks that the status does not name, unless long work is writing some. A status may name more than is seen
-/// of it.
+/// Deletes chunks that the status does not name, unless long work is writing some, or begins to beside the deletions:
+/// it may find a chunk whose deletion is on its way. A status may name more than is seen of it.
 fn clean_up_chunks(observed: &JobObservation, draft: &mut Draft) {
     let status = &observed.status;
     let tasks = &observed.tasks;
     if tasks.fetch.running().is_some() || tasks.compile.running().is_some() {
+        return;
+    }
+    if draft.starts(|task| matches!(task, Task::Fetch(_) | Task::Compile(_))) {
         return;
     }
     let mut adls: Vec<&StoredAdl> = status.adl.iter().collect();

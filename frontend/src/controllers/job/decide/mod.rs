@@ -272,6 +272,11 @@ impl Draft {
         self.actions.push(action);
     }
 
+    /// Whether work is started that is like this. It goes on beside the other actions.
+    fn starts(&self, is_like: impl Fn(&Task) -> bool) -> bool {
+        self.actions.iter().any(|action| matches!(action, JobAction::Start(task) if is_like(task)))
+    }
+
     /// Deletes an object at once, unless it is being deleted.
     fn delete(&mut self, object: Owned, state: &ObservedObject) {
         self.delete_with(Propagation::Background, object, state);

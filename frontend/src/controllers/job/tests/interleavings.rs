@@ -272,6 +272,20 @@ fn pes_begin_to_run_between_two_looks() {
     run(&events);
 }
 
+/// A leader that has just begun compiles what the one before had compiled: the chunk is there, and nothing names it.
+#[test]
+fn a_chunk_stays_that_is_stored_again() {
+    let stored: Vec<_> = (0..2).flat_map(|_| [Disturbance::Reconcile, Disturbance::Race(vec![0])]).collect();
+    for polls_of_work in 0..12 {
+        let mut order = vec![0];
+        order.extend(vec![1; polls_of_work]);
+        let mut events = stored.clone();
+        events.extend([Disturbance::Crash, Disturbance::Race(order)]);
+        events.push(Disturbance::ReconcileBehind([0, 0, 0, 0, 4, 0]));
+        run(&events);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
