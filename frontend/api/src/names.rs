@@ -80,6 +80,8 @@ pub const ANNOTATION_REQUESTED_WIDTHS: &str = "streams.ibm.com/requested-widths"
 pub const ANNOTATION_WIDTH_OF_RESIZE: &str = "streams.ibm.com/width-of-resize";
 /// Annotation of requests to resize, by users: any value withdraws the request.
 pub const ANNOTATION_CANCEL_REQUESTED: &str = "streams.ibm.com/cancel-requested";
+/// Annotation of requests to resize: stands for the caller of the elasticity API who has asked, if that is known.
+pub const ANNOTATION_REQUESTED_BY: &str = "streams.ibm.com/requested-by";
 
 /// Annotation of pods: hash of where the pod was to run.
 pub const ANNOTATION_PLACEMENT_HASH: &str = "streams.ibm.com/placement-hash";

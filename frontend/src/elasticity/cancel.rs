@@ -7,15 +7,17 @@
 use super::outcome;
 use super::state::{phase, state};
 use super::view::ClusterView;
+use super::writes::{Unanswered, Write};
 use super::{Elasticity, errors, requests};
 use crate::grpc::places::CallerName;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::resize::name_of_key;
 use streams_api::{Resize, names};
+use streams_kubernetes::Key;
 use streams_kubernetes::delivered::Delivered;
 use streams_kubernetes::watch::version;
 use streams_proto::elasticity::v1::{ResizeName, ResizePhase, ResizeState};
@@ -24,6 +26,9 @@ use tonic::Status;
 
 /// How long to wait after a request was written between a look at it and the write that asks to cancel it.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// What somebody waits for who withdraws a request.
+const WAITING_FOR: &str = "the request to be cancelled";
 
 impl<V: ClusterView> Elasticity<V> {
     /// The request of this name or key: what the mirror shows; if it shows none, what the API server has, for which
@@ -80,10 +85,8 @@ impl<V: ClusterView> Elasticity<V> {
         deadline: Instant,
     ) -> Result<ResizeState, Status> {
         let (namespace, name) = (found.namespace().unwrap_or_default(), found.name_any());
-        let waiting_for = "the request to be cancelled";
         let mut changes = self.view.changes(&namespace, &found.spec.job_name);
-        let place = self.waiting.take(&namespace, Some(&found.spec.job_name), caller);
-        let _place = place.map_err(|full| errors::too_many_waiting(&full))?;
+        let mut place = None;
         let mut latest = found;
         let mut is_seen = false;
         loop {
@@ -119,9 +122,13 @@ impl<V: ClusterView> Elasticity<V> {
             if is_seen && request.is_withdrawn() && self.view.job(&namespace, &request.spec.job_name).is_none() {
                 return Err(errors::job_not_found(&namespace, &request.spec.job_name, &name));
             }
+            if place.is_none() {
+                let taken = self.withdrawing.take(&namespace, Some(&request.spec.job_name), caller);
+                place = Some(taken.map_err(|full| errors::too_many_waiting("withdrawals", &full))?);
+            }
             if !request.is_withdrawn() {
                 let asked = async {
-                    let asked = self.ask_to_cancel(&request).await;
+                    let asked = self.ask_to_cancel(&request, caller, deadline).await;
                     if asked.as_ref().is_ok_and(|asked| !asked.is_withdrawn()) {
                         tokio::time::sleep(PAUSE).await;
                     }
@@ -130,45 +137,64 @@ impl<V: ClusterView> Elasticity<V> {
                 latest = tokio::select! {
                     biased;
                     asked = asked => asked?,
-                    () = self.stopping.cancelled() => return Err(errors::shutting_down_while(&name, waiting_for)),
-                    () = tokio::time::sleep_until(deadline) => return Err(errors::still_waiting_to(&name, waiting_for)),
+                    () = self.stopping.cancelled() => return Err(errors::shutting_down_while(&name, WAITING_FOR)),
+                    () = tokio::time::sleep_until(deadline) => return Err(errors::still_waiting_to(&name, WAITING_FOR)),
                 };
                 continue;
             }
             tokio::select! {
                 biased;
-                () = self.stopping.cancelled() => return Err(errors::shutting_down_while(&name, waiting_for)),
+                () = self.stopping.cancelled() => return Err(errors::shutting_down_while(&name, WAITING_FOR)),
                 changed = timeout_at(deadline, changes.changed()) => match changed {
                     Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Err(errors::shutting_down_while(&name, waiting_for)),
-                    Err(_) => return Err(errors::still_waiting_to(&name, waiting_for)),
+                    Ok(Err(_)) => return Err(errors::shutting_down_while(&name, WAITING_FOR)),
+                    Err(_) => return Err(errors::still_waiting_to(&name, WAITING_FOR)),
                 },
             }
         }
     }
 
-    /// Asks the controller to cancel a request, unless somebody has written the request since it was seen; then what
-    /// is there now.
-    async fn ask_to_cancel(&self, request: &Resize) -> Result<Arc<Resize>, Status> {
-        let (namespace, name) = (request.namespace().unwrap_or_default(), request.name_any());
-        let api: Api<Delivered<Resize>> = Api::namespaced(self.client.clone(), &namespace);
-        let patch = json!({"metadata": {
-            "uid": request.uid(),
-            "resourceVersion": request.resource_version(),
-            "annotations": {names::ANNOTATION_CANCEL_REQUESTED: names::ELASTICITY_MANAGER},
-        }});
-        let parameters =
-            PatchParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PatchParams::default() };
-        let asked = api.patch(&name, &parameters, &Patch::Merge(&patch)).await;
-        match asked.and_then(Delivered::readable) {
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                let found = requests::get(&self.client, &namespace, &name).await?;
-                let found = found.filter(|found| found.uid() == request.uid());
-                found.map(Arc::new).ok_or_else(|| errors::resize_not_found(&namespace, &name))
-            }
-            Err(kube::Error::Api(status)) if status.code == 404 => Err(errors::resize_not_found(&namespace, &name)),
-            Err(error) => Err(requests::from_kubernetes(error, "name")),
-            Ok(asked) => Ok(Arc::new(asked)),
+    /// What there is of a request after [`asked_to_cancel`], once it was the turn of the caller.
+    async fn ask_to_cancel(
+        &self,
+        request: &Arc<Resize>,
+        caller: Option<&CallerName>,
+        deadline: Instant,
+    ) -> Result<Arc<Resize>, Status> {
+        let (name, job) = (request.name_any(), Key::of(&**request).sibling(&request.spec.job_name));
+        let asked = asked_to_cancel(self.client.clone(), Arc::clone(request));
+        self.write(Write::Withdraw, &job, caller, deadline, asked).await.unwrap_or_else(|unanswered| {
+            Err(match unanswered {
+                Unanswered::NotSent => errors::still_waiting_unwritten(&name, WAITING_FOR),
+                Unanswered::Stopping => errors::shutting_down_unwritten(&name, WAITING_FOR),
+                Unanswered::Late => errors::still_waiting_to(&name, WAITING_FOR),
+                Unanswered::Lost => errors::shutting_down_while(&name, WAITING_FOR),
+            })
+        })
+    }
+}
+
+/// Asks the controller to cancel a request, unless somebody has written the request since it was seen; then what is
+/// there now.
+async fn asked_to_cancel(client: Client, request: Arc<Resize>) -> Result<Arc<Resize>, Status> {
+    let (namespace, name) = (request.namespace().unwrap_or_default(), request.name_any());
+    let api: Api<Delivered<Resize>> = Api::namespaced(client.clone(), &namespace);
+    let patch = json!({"metadata": {
+        "uid": request.uid(),
+        "resourceVersion": request.resource_version(),
+        "annotations": {names::ANNOTATION_CANCEL_REQUESTED: names::ELASTICITY_MANAGER},
+    }});
+    let parameters =
+        PatchParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PatchParams::default() };
+    let asked = api.patch(&name, &parameters, &Patch::Merge(&patch)).await;
+    match asked.and_then(Delivered::readable) {
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let found = requests::get(&client, &namespace, &name).await?;
+            let found = found.filter(|found| found.uid() == request.uid());
+            found.map(Arc::new).ok_or_else(|| errors::resize_not_found(&namespace, &name))
         }
+        Err(kube::Error::Api(status)) if status.code == 404 => Err(errors::resize_not_found(&namespace, &name)),
+        Err(error) => Err(requests::from_kubernetes(error, "name")),
+        Ok(asked) => Ok(Arc::new(asked)),
     }
 }

@@ -1,11 +1,12 @@
 //! Dry runs of `Resize` (rule elasticity-24): the answer that the real call would come to, as far as it is known
 //! before.
 
+use super::service::{READING, region_names};
 use super::view::ClusterView;
 use super::{Elasticity, ended, errors, outcome, requests};
 use crate::controllers::job::cool_down::CoolDown;
 use crate::controllers::job::long_work::dry_run::{Foreseen, Foresight, Unforeseen};
-use crate::grpc::places::Full;
+use crate::grpc::places::{CallerName, Full};
 use k8s_openapi::jiff::Timestamp;
 use streams_api::Job;
 use streams_kubernetes::Key;
@@ -25,7 +26,7 @@ const TEXT: usize = 256;
 const WARNINGS: usize = 100;
 
 impl<V: ClusterView> Elasticity<V> {
-    /// What a request for widths would come to.
+    /// What a request for widths would come to. Callers of a namespace share what it may have of dry runs.
     ///
     /// # Errors
     /// Those of the real call; or it is not known now.
@@ -34,31 +35,33 @@ impl<V: ClusterView> Elasticity<V> {
         key: &Key,
         job: &Job,
         request: &ResizeRequest,
+        caller: Option<&CallerName>,
         deadline: Instant,
     ) -> Result<ResizeResponse, Status> {
+        let place = self.foreseeing.take(&key.namespace, None, caller);
+        let _place = place.map_err(|full| errors::too_many_dry_runs(&full))?;
         let mut wanted = requests::object(job, request);
         // There is no object of it.
         (wanted.metadata.namespace, wanted.metadata.name) = (Some(key.namespace.to_string()), None);
-        let what = "the dry run";
+        let (what, names) = ("the dry run", region_names(&wanted));
         let foreseen = tokio::select! {
             biased;
             () = self.stopping.cancelled() => return Err(errors::shutting_down_while("", what)),
-            foreseen = timeout_at(deadline, self.dry_runs.foresee(job, wanted.clone())) => foreseen,
+            foreseen = timeout_at(deadline, self.dry_runs.foresee(job, wanted)) => foreseen,
         };
         let foreseen = foreseen.map_err(|_| errors::still_waiting_to("", what))?;
-        let regions = self.regions_of(job, &wanted);
-        match foreseen {
+        let mut answer = match foreseen {
             Err(Unforeseen::Busy(full)) => {
                 let full = Full::new(full, &key.namespace, || format!("of job {}", key.name), None);
-                Err(errors::too_many_dry_runs(&full))
+                return Err(errors::too_many_dry_runs(&full));
             }
-            Err(Unforeseen::Later(why)) => Err(errors::not_foreseen(&why)),
+            Err(Unforeseen::Later(why)) => return Err(errors::not_foreseen(&why)),
             Ok(Foreseen::Refused(refused)) => {
-                Err(ended::why(key, &refused, &ended::known_regions(job.status.as_ref())))
+                return Err(ended::why(key, &refused, &ended::known_regions(job.status.as_ref())));
             }
             Ok(Foreseen::InForce(generation)) => {
                 let dry_run = Some(DryRun::default());
-                Ok(ResizeResponse { regions, generation: Some(generation), dry_run, ..ResizeResponse::default() })
+                ResizeResponse { generation: Some(generation), dry_run, ..ResizeResponse::default() }
             }
             Ok(Foreseen::Planned(Foresight { generation, changes, changed, warnings })) => {
                 let unlisted = changed.len().saturating_sub(LISTED);
@@ -70,15 +73,18 @@ impl<V: ClusterView> Elasticity<V> {
                     unlisted: u32::try_from(unlisted).unwrap_or(u32::MAX),
                     warnings: texts.collect(),
                 };
-                Ok(ResizeResponse {
-                    regions,
+                ResizeResponse {
                     generation: Some(generation),
                     changes: Some(outcome::of_pes(changes)),
                     dry_run: Some(dry_run),
                     ..ResizeResponse::default()
-                })
+                }
             }
-        }
+        };
+        // Not before: whoever is refused waits for nobody's reads, and costs none.
+        let regions = timeout_at(deadline, self.regions_of(key, names)).await;
+        answer.regions = regions.map_err(|_| errors::still_waiting_to("", READING))??;
+        Ok(answer)
     }
 }
 

@@ -2,10 +2,7 @@
 //! request, as a status that a program can act on.
 
 use super::errors;
-use k8s_openapi::jiff::Timestamp;
-use std::sync::Arc;
-use std::time::Duration;
-use streams_api::resize::{RESIZES_KEPT, RESIZES_LOOKED_AT, RESIZES_MAX};
+use streams_api::resize::RESIZES_MAX;
 use streams_api::{JobStatus, Resize, ResizePhase, SupersededBy};
 use streams_kubernetes::Key;
 use tonic::Status;
@@ -26,9 +23,7 @@ pub(super) fn why(job: &Key, request: &Resize, known: &[&str]) -> Status {
         (ResizePhase::Cancelled, _) => errors::aborted("CANCELLED", name, message, &[]),
         (ResizePhase::Refused, "WidthMismatch") => errors::mismatch("WIDTH_MISMATCH", name, message),
         (ResizePhase::Refused, "GenerationMismatch") => errors::mismatch("GENERATION_MISMATCH", name, message),
-        (ResizePhase::Refused, "TooManyRequests") => {
-            errors::too_many_requests(&job.name, RESIZES_MAX, RESIZES_KEPT, name)
-        }
+        (ResizePhase::Refused, "TooManyRequests") => errors::too_many_requests(&job.name, RESIZES_MAX, name),
         (ResizePhase::Refused, "RegionNotFound") => match gone() {
             Some(gone) => not_found(job, known, &gone.name, name),
             None => errors::region_missed(&job.namespace, &job.name, name, message),
@@ -76,26 +71,9 @@ fn by_whom(reason: &str, by: SupersededBy) -> Vec<(&'static str, String)> {
     [("cause", reason.to_owned())].into_iter().chain(known).collect()
 }
 
-/// When somebody may come back whose job has as many requests as are kept: when the first of them goes.
-pub(super) fn room_after(requests: &[Arc<Resize>], now: Timestamp) -> Duration {
-    let left = |since: Timestamp| {
-        RESIZES_KEPT.saturating_sub(Duration::try_from(now.duration_since(since)).unwrap_or_default())
-    };
-    let goes = |request: &Arc<Resize>| {
-        let status = request.status.as_ref()?;
-        let ended = status.finished_at.as_ref().map(|at| left(at.0));
-        // One that is written goes once nobody waits for its roll-out, which is looked at now and then.
-        let written = status.written_at.as_ref().filter(|_| request.phase() == ResizePhase::Written);
-        let written = written.map(|at| left(at.0));
-        ended.or(written.map(|left| if left.is_zero() { RESIZES_LOOKED_AT } else { left }))
-    };
-    requests.iter().filter_map(goes).min().unwrap_or(RESIZES_KEPT).max(Duration::from_secs(1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use std::collections::BTreeMap;
     use streams_api::{DesiredWidth, ResizeSpec, ResizeStatus};
     use tonic::Code;
@@ -195,26 +173,5 @@ mod tests {
                 assert_eq!((status.code(), status.message()), (Code::NotFound, expected), "{known:?} {request:?}");
             }
         }
-    }
-
-    #[test]
-    fn a_caller_comes_back_when_the_first_request_goes() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let ended = |second| {
-            let mut request = request(ResizePhase::RolledOut, "");
-            request.status.as_mut().unwrap().finished_at = Some(Time(at(second)));
-            Arc::new(request)
-        };
-        let open = Arc::new(request(ResizePhase::Pending, ""));
-        assert_eq!(room_after(&[ended(400), ended(300), Arc::clone(&open)], at(500)), Duration::from_secs(400));
-        assert_eq!(room_after(&[ended(1)], at(5_000)), Duration::from_secs(1));
-        let written = |second| {
-            let mut request = request(ResizePhase::Written, "");
-            request.status.as_mut().unwrap().written_at = Some(Time(at(second)));
-            Arc::new(request)
-        };
-        assert_eq!(room_after(&[ended(400), written(300), Arc::clone(&open)], at(500)), Duration::from_secs(400));
-        assert_eq!(room_after(&[written(300)], at(5_000)), RESIZES_LOOKED_AT);
-        assert_eq!(room_after(&[open], at(5_000)), RESIZES_KEPT);
     }
 }

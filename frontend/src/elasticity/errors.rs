@@ -1,5 +1,6 @@
 //! Statuses of the elasticity API with `google.rpc` details (rule elasticity-13). Where there is no object of the
-//! request, or it is not known whether there is one, the name of the request is empty.
+//! request, the name of the request is empty; where it is not known whether there is one, it is the name that the
+//! object would have.
 
 use crate::grpc;
 use crate::grpc::places::Full;
@@ -11,6 +12,9 @@ use tonic_types::ErrorDetails;
 
 /// When a caller may come back if somebody has to make room.
 const A_WHILE: Duration = Duration::from_secs(30);
+
+/// What a call says that has come to nothing.
+const NOTHING_WRITTEN: &str = "; nothing was written";
 
 /// The reason of an error, and what else is known.
 fn details(reason: &str, metadata: &[(&str, &str)]) -> ErrorDetails {
@@ -127,12 +131,20 @@ pub fn already_ended(request: &str, phase: &str, why: &str) -> Status {
     status(Code::FailedPrecondition, &message, details("ALREADY_ENDED", &[("request", request), ("cause", phase)]))
 }
 
-/// The job has as many requests as are kept.
-pub fn too_many_requests(job: &str, most: usize, again: Duration, request: &str) -> Status {
+/// The job has as many requests as are kept: one after the other goes.
+pub fn too_many_requests(job: &str, most: usize, request: &str) -> Status {
     let mut details = details("TOO_MANY_REQUESTS", &[("request", request)]);
-    details.set_retry_info(Some(again));
+    details.set_retry_info(Some(A_WHILE));
     let message = format!("job {job} has {most} requests, no more are kept; nothing is resized");
     status(Code::ResourceExhausted, &message, details)
+}
+
+/// The caller has as many requests of the job as it may have: others get the rest.
+pub fn too_many_requests_by(caller: &str, job: &str, most: usize) -> Status {
+    let mut details = details("TOO_MANY_REQUESTS", &[]);
+    details.set_retry_info(Some(A_WHILE));
+    let message = format!("caller {caller} has {most} requests of job {job}, the others are kept for others");
+    status(Code::ResourceExhausted, &format!("{message}; nothing is resized"), details)
 }
 
 /// Somebody has deleted the request while it was waited for.
@@ -148,29 +160,48 @@ fn waiting<'a>(request: &'a str, what: &'a str) -> [(&'static str, &'a str); 2] 
 
 /// The time of the caller, or the longest that the API waits, is over.
 pub fn still_waiting(request: &str, what: &str) -> Status {
-    let message = format!("still waiting for {what}; the widths stay desired");
-    status(Code::DeadlineExceeded, &message, details("STILL_WAITING", &waiting(request, what)))
+    late(request, what, "; the widths stay desired")
 }
 
 /// The same for a call that changes no width.
 pub fn still_waiting_to(request: &str, what: &str) -> Status {
-    let message = format!("still waiting for {what}");
+    late(request, what, "")
+}
+
+/// The same for a call of which nothing was written.
+pub fn still_waiting_unwritten(request: &str, what: &str) -> Status {
+    late(request, what, NOTHING_WRITTEN)
+}
+
+/// The same for a call whose request may be stored.
+pub fn still_waiting_unheard(request: &str, what: &str) -> Status {
+    late(request, what, "; it may be stored, its widths are desired then")
+}
+
+fn late(request: &str, what: &str, besides: &str) -> Status {
+    let message = format!("still waiting for {what}{besides}");
     status(Code::DeadlineExceeded, &message, details("STILL_WAITING", &waiting(request, what)))
 }
 
 /// This frontend ends; another one knows the same.
 pub fn shutting_down(request: &str, what: &str) -> Status {
-    let mut details = details("SHUTTING_DOWN", &waiting(request, what));
-    details.set_retry_info(Some(Duration::ZERO));
-    let message = format!("this frontend is shutting down while it waits for {what}; the widths stay desired");
-    status(Code::Unavailable, &message, details)
+    stopping(request, what, "; the widths stay desired")
 }
 
 /// The same for a call that changes no width.
 pub fn shutting_down_while(request: &str, what: &str) -> Status {
+    stopping(request, what, "")
+}
+
+/// The same for a call of which nothing was written.
+pub fn shutting_down_unwritten(request: &str, what: &str) -> Status {
+    stopping(request, what, NOTHING_WRITTEN)
+}
+
+fn stopping(request: &str, what: &str, besides: &str) -> Status {
     let mut details = details("SHUTTING_DOWN", &waiting(request, what));
     details.set_retry_info(Some(Duration::ZERO));
-    let message = format!("this frontend is shutting down while it waits for {what}");
+    let message = format!("this frontend is shutting down while it waits for {what}{besides}");
     status(Code::Unavailable, &message, details)
 }
 
@@ -231,16 +262,25 @@ pub fn not_permitted(why: &str) -> Status {
 
 /// The API server did not take the request now.
 pub fn not_taken(why: &str) -> Status {
-    let mut details = details("NOT_TAKEN", &[]);
-    details.set_retry_info(Some(LATER));
-    status(Code::Unavailable, &format!("the Kubernetes API did not take the request: {why}"), details)
+    taken_or_not("", &format!("the Kubernetes API did not take the request: {why}"))
 }
 
-/// As many requests wait as may.
-pub(crate) fn too_many_waiting(full: &Full) -> Status {
+/// It is not known whether the API server has taken the request, which would have this name.
+pub fn perhaps_taken(request: &str, why: &str) -> Status {
+    taken_or_not(request, &format!("it is not known whether the Kubernetes API took the request {request}: {why}"))
+}
+
+fn taken_or_not(request: &str, message: &str) -> Status {
+    let mut details = details("NOT_TAKEN", &[("request", request)]);
+    details.set_retry_info(Some(LATER));
+    status(Code::Unavailable, message, details)
+}
+
+/// As many requests, or whatever it is, wait as may.
+pub(crate) fn too_many_waiting(what: &str, full: &Full) -> Status {
     let mut details = details("TOO_MANY_WAITING", &[]);
     details.set_retry_info(Some(LATER));
-    let message = format!("{} requests {} wait already; nothing was written", full.most, full.of);
+    let message = format!("{} {what} {} wait already{NOTHING_WRITTEN}", full.most, full.of);
     status(Code::ResourceExhausted, &message, details)
 }
 
@@ -278,11 +318,13 @@ mod tests {
             not_submitted("j", &long),
             still_waiting(&long[..200], &long),
             shutting_down(&long[..200], &long),
-            too_many_requests(&long[..200], 1_000, LATER, &long[..200]),
+            too_many_requests(&long[..200], 1_000, &long[..200]),
+            too_many_requests_by(&long, &long[..200], 500),
             namespace_goes(&long),
             over_quota(&long),
             not_permitted(&long),
             not_taken(&long),
+            perhaps_taken(&long[..200], &long),
         ];
         for status in statuses {
             let size = grpc::status::size_in_trailers(&status);

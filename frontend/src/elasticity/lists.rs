@@ -102,11 +102,13 @@ impl<V: ClusterView> Elasticity<V> {
         self.sight_with(namespace, name, regions, job, ready)
     }
 
-    /// The same without looking at its PEs, for answers that nobody must wait longer for than needed.
-    pub(super) fn sight_at_once(&self, namespace: &str, name: &str, regions: &[Arc<ParallelRegion>]) -> Sight {
+    /// What is seen of a job, without looking at its PEs, for answers that nobody must wait longer for than needed. The
+    /// requests that have not ended are read for it.
+    pub(super) fn sight_at_once(&self, Key { namespace, name }: &Key) -> Sight {
         let job = self.view.job(namespace, name);
         let ready = job.as_deref().and_then(ReadyWidths::by_job).unwrap_or_default();
-        self.sight_with(namespace, name, regions, job, Arc::new(ready))
+        let home = self.view.first_region(namespace, name);
+        self.sight_with(namespace, name, home.as_slice(), job, Arc::new(ready))
     }
 
     /// Who is ready, by the PEs of a generation, is found out once for all who ask within a moment.

@@ -91,7 +91,7 @@ impl<V: ClusterView> Elasticity<V> {
         look: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Status> {
         let place = self.place_among(&self.looks.waiting, namespace, None, caller);
-        let _place = place.map_err(|full| errors::too_many_waiting(&full))?;
+        let _place = place.map_err(|full| errors::too_many_waiting("reads", &full))?;
         let of_caller = caller.map(|CallerName(name)| Arc::clone(name)).unwrap_or_default();
         let turn = tokio::select! {
             biased;

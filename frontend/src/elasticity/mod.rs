@@ -16,7 +16,8 @@
 //! * [`view`] — the shared mirrors of jobs, regions and requests, as the API reads them.
 //! * `guarded` — which rights its methods take.
 //! * [`service`] — the gRPC service: checks requests, waits for outcomes.
-//! * `requests` — makes the objects.
+//! * `requests` — makes the objects; `writes`: a few at a time.
+//! * `answers` — the regions that answers show, read once for many.
 //! * `ended` — the errors for requests that ended without their widths.
 //! * `backlog` — whether a caller would wait for too long.
 //! * [`errors`] — statuses with `google.rpc` details, as `proto/streams/elasticity/v1` documents them.
@@ -24,6 +25,7 @@
 //! Knows: Jobs, ParallelRegions and Resizes. Must not know: how a resize is carried out, how a
 //! service is listened for, how it is known who calls and what they may ([`access`](crate::grpc::access)).
 
+mod answers;
 mod backlog;
 mod cancel;
 mod dry_run;
@@ -44,11 +46,14 @@ pub(crate) mod tests;
 mod times;
 pub mod view;
 mod watch;
+mod writes;
 
+use self::answers::Answers;
 use self::backlog::Backlog;
 use self::looks::{KeptReadyWidths, Looks};
 use self::lookups::Lookups;
 use self::view::ClusterView;
+use self::writes::Writes;
 use crate::controllers::job::long_work::dry_run::Foresee;
 use crate::grpc::access::Access;
 use crate::grpc::access::guarded::Guarded;
@@ -69,6 +74,15 @@ const WAITING_MAX: usize = 4096;
 /// As many as a job has requests.
 const WAITING_OF_ONE_MAX: usize = RESIZES_MAX;
 
+/// Withdrawals that wait at the same time, in all and of one job: whoever withdraws what waits needs no place of those
+/// who wait for it (rule elasticity-22).
+const WITHDRAWING_MAX: usize = 256;
+const WITHDRAWING_OF_ONE_MAX: usize = 64;
+
+/// Dry runs at the same time; a namespace has a quarter of them at most, and callers of it share these (rule
+/// elasticity-24).
+const DRY_RUNS_MAX: usize = 8;
+
 /// Lists of regions as a whole that are being sent at the same time, in all, and of one job or of one namespace as a
 /// whole (rule elasticity-21).
 const LISTS_MAX: usize = 1024;
@@ -84,6 +98,10 @@ pub struct Elasticity<V> {
     view: Arc<V>,
     longest_wait: Duration,
     waiting: Places,
+    withdrawing: Places,
+    foreseeing: Places,
+    writes: Writes,
+    answers: Answers,
     backlog: Backlog,
     watching: Places,
     lists: Places,
@@ -101,6 +119,10 @@ impl<V> Clone for Elasticity<V> {
             view: Arc::clone(&self.view),
             longest_wait: self.longest_wait,
             waiting: self.waiting.clone(),
+            withdrawing: self.withdrawing.clone(),
+            foreseeing: self.foreseeing.clone(),
+            writes: self.writes.clone(),
+            answers: self.answers.clone(),
             backlog: self.backlog.clone(),
             watching: self.watching.clone(),
             lists: self.lists.clone(),
@@ -118,6 +140,9 @@ impl<V: ClusterView> Elasticity<V> {
     /// than `longest_wait`, and none any more once the token of [`Elasticity::stopping`] is cancelled.
     pub(crate) fn new(client: Client, view: Arc<V>, dry_runs: Arc<dyn Foresee>, longest_wait: Duration) -> Self {
         let (waiting, stopping) = (Places::new(WAITING_MAX, WAITING_OF_ONE_MAX), CancellationToken::new());
+        let withdrawing = Places::new(WITHDRAWING_MAX, WITHDRAWING_OF_ONE_MAX);
+        let foreseeing = Places::new(DRY_RUNS_MAX, DRY_RUNS_MAX);
+        let (writes, answers) = (Writes::new(), Answers::new());
         let (looks, ready) = (Looks::new(), KeptReadyWidths::new());
         let (backlog, watching) = (Backlog::default(), Places::new(STREAMS_MAX, STREAMS_OF_ONE_MAX));
         let (lists, lookups) = (Places::new(LISTS_MAX, LISTS_OF_ONE_MAX), Lookups::new());
@@ -126,6 +151,10 @@ impl<V: ClusterView> Elasticity<V> {
             view,
             longest_wait,
             waiting,
+            withdrawing,
+            foreseeing,
+            writes,
+            answers,
             backlog,
             watching,
             lists,

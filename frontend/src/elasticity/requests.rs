@@ -2,15 +2,18 @@
 //! has made. The object outlives the call, the caller and this process.
 //!
 //! Invariants: the name of an object is known before its creation is tried first, so that a creation that is tried
-//! again makes no second one (rule call-10). A key that names an object which the mirror shows costs no call of the API
-//! server, and another one that makes no object a turn (rule elasticity-30).
+//! again makes no second one (rule call-10), and whoever hears nothing of it knows what to look for. A key that names
+//! an object which the mirror shows costs no call of the API server, and another one that makes no object a turn (rule
+//! elasticity-30).
 
 use super::view::ClusterView;
-use super::{Elasticity, ended, errors, outcome};
+use super::writes::{Unanswered, Write};
+use super::{Elasticity, errors, outcome};
 use crate::grpc::places::CallerName;
-use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
+use sha2::{Digest as _, Sha256};
+use std::sync::Arc;
 use streams_api::resize::{KEY_MAX, RESIZES_MAX, name_of_key, new_name};
 use streams_api::{DesiredWidth, Job, JobStatus, Resize, ResizePolicy, ResizeSpec, names};
 use streams_kubernetes::delivered::Delivered;
@@ -23,13 +26,28 @@ use streams_proto::elasticity::v1::resize_request::Policy;
 use tokio::time::Instant;
 use tonic::Status;
 
+/// Hex digits of the digest of its name that stand for a caller.
+const CALLER_DIGITS: usize = 20;
+
+/// What is waited for before a request is sent, and then.
+const TURN: &str = "its turn to be stored";
+const ANSWER: &str = "the request to be stored";
+
+/// What came of storing a request.
+enum Stored {
+    /// It is a new object.
+    Made(Resize),
+    /// There was one of its name; what it is, if that was asked for, and it was still there.
+    There(Option<Resize>),
+}
+
 impl<V: ClusterView> Elasticity<V> {
     /// The object of this request to resize a job: a new one, or the one that its key names. The controller refuses
     /// what is too many, but that leaves an object behind, too; so only what is there already is found once there are
-    /// as many as are kept.
+    /// as many as are kept. It is waited for until `deadline`.
     ///
     /// # Errors
-    /// There is none, or it is not known now whether there is one.
+    /// There is none, or it is not known now whether there is one; then the name that it would have is said.
     pub(super) async fn requested(
         &self,
         key: &Key,
@@ -38,7 +56,10 @@ impl<V: ClusterView> Elasticity<V> {
         caller: Option<&CallerName>,
         deadline: Instant,
     ) -> Result<Resize, Status> {
-        let (wanted, has_key) = (object(job, request), !request.idempotency_key.is_empty());
+        let (mut wanted, has_key) = (object(job, request), !request.idempotency_key.is_empty());
+        if let Some(caller) = caller {
+            wanted.annotations_mut().insert(names::ANNOTATION_REQUESTED_BY.to_owned(), digits_of(caller));
+        }
         let (namespace, name) = (&*key.namespace, wanted.name_any());
         let shown = if has_key { self.view.resize(namespace, &name) } else { None };
         // It only goes on from there.
@@ -46,7 +67,8 @@ impl<V: ClusterView> Elasticity<V> {
         if let Some(found) = found {
             return Ok(found);
         }
-        let is_full = self.view.count_resizes(namespace, &key.name) >= RESIZES_MAX;
+        let too_many = self.too_many(key, caller);
+        let is_full = too_many.is_some();
         // What is shown may be gone, and what is not shown may be there.
         if shown.is_some() || (is_full && has_key) {
             let found = self.look_up(namespace, &name, caller, deadline).await?;
@@ -54,32 +76,58 @@ impl<V: ClusterView> Elasticity<V> {
                 return judged(job, &wanted, found);
             }
         }
-        if is_full {
-            let again = ended::room_after(&self.view.resizes(namespace, &key.name), Timestamp::now());
-            return Err(errors::too_many_requests(&key.name, RESIZES_MAX, again, ""));
+        if let Some(too_many) = too_many {
+            return Err(too_many);
         }
-        if let Some(made) = made(&self.client, namespace, &wanted).await? {
-            return Ok(made);
-        }
-        // Its key names it, or the first try has made it, and nobody heard of that.
-        let found = if has_key {
-            self.look_up(namespace, &name, caller, deadline).await?
-        } else {
-            get(&self.client, namespace, &name).await?
+        let stored = stored(self.client.clone(), Arc::clone(&key.namespace), wanted.clone(), has_key);
+        let found = match self.write(Write::Store, key, caller, deadline, stored).await {
+            Ok(stored) => match stored? {
+                Stored::Made(made) => return Ok(made),
+                Stored::There(Some(found)) => Some(found),
+                Stored::There(None) => self.look_up(namespace, &name, caller, deadline).await?,
+            },
+            Err(Unanswered::NotSent) => return Err(errors::still_waiting_unwritten("", TURN)),
+            Err(Unanswered::Stopping) => return Err(errors::shutting_down_unwritten("", TURN)),
+            Err(Unanswered::Late) => return Err(errors::still_waiting_unheard(&name, ANSWER)),
+            Err(Unanswered::Lost) => return Err(errors::perhaps_taken(&name, "this frontend stops")),
         };
         let found = found.ok_or_else(|| errors::not_taken("the request of this name was deleted just now"))?;
         judged(job, &wanted, found)
     }
+
+    /// Why nobody, or not this caller, may ask for more of a job. When the first of its requests goes is said by these
+    /// themselves, which nobody reads for a refusal.
+    fn too_many(&self, Key { namespace, name }: &Key, caller: Option<&CallerName>) -> Option<Status> {
+        let left = RESIZES_MAX.saturating_sub(self.view.count_resizes(namespace, name));
+        if left == 0 {
+            return Some(errors::too_many_requests(name, RESIZES_MAX, ""));
+        }
+        // A request is kept for long after its end, whatever has become of it.
+        let caller = caller?;
+        let of_caller = self.view.count_resizes_by(namespace, name, &digits_of(caller));
+        (of_caller >= left).then(|| errors::too_many_requests_by(&caller.0, name, of_caller))
+    }
+}
+
+/// Stands for a caller, whose name may be long.
+fn digits_of(CallerName(name): &CallerName) -> String {
+    let mut digits = hex::encode(Sha256::digest(name.as_bytes()));
+    digits.truncate(CALLER_DIGITS);
+    digits
 }
 
 /// Makes this object, unless there is one of its name.
-async fn made(client: &Client, namespace: &str, wanted: &Resize) -> Result<Option<Resize>, Status> {
-    let api: Api<Resize> = Api::namespaced(client.clone(), namespace);
+async fn stored(client: Client, namespace: Arc<str>, wanted: Resize, has_key: bool) -> Result<Stored, Status> {
+    let (api, name): (Api<Resize>, _) = (Api::namespaced(client.clone(), &namespace), wanted.name_any());
     let parameters = PostParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PostParams::default() };
-    match api.create(&parameters, wanted).await {
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
-        made => made.map(Some).map_err(|error| from_kubernetes(error, "regions")),
+    let unheard = |why: &str| errors::perhaps_taken(&name, why);
+    match api.create(&parameters, &wanted).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        made => return made.map(Stored::Made).map_err(|error| from_kubernetes_or(error, "regions", unheard)),
     }
+    // Its key names it, or the first try has made it, and nobody heard of that.
+    let found = if has_key { Ok(None) } else { find(&client, &namespace, &name).await };
+    found.map(Stored::There).map_err(|error| from_kubernetes_or(error, "regions", unheard))
 }
 
 /// What was found under the name of a wanted request, if it is the same one.
@@ -121,9 +169,12 @@ pub(super) fn object(job: &Job, request: &ResizeRequest) -> Resize {
 
 /// The request of this name, as the API server has it.
 pub(super) async fn get(client: &Client, namespace: &str, name: &str) -> Result<Option<Resize>, Status> {
+    find(client, namespace, name).await.map_err(|error| from_kubernetes(error, "name"))
+}
+
+async fn find(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<Resize>> {
     let api: Api<Delivered<Resize>> = Api::namespaced(client.clone(), namespace);
-    let found = api.get_opt(name).await.and_then(|found| found.map(Delivered::readable).transpose());
-    found.map_err(|error| from_kubernetes(error, "name"))
+    api.get_opt(name).await.and_then(|found| found.map(Delivered::readable).transpose())
 }
 
 /// Refuses a key that is too long.
@@ -154,6 +205,11 @@ fn spec(job: &Job, request: &ResizeRequest) -> ResizeSpec {
 /// What an answer of the API server to a call about a request is to the caller (rule elasticity-13), who has said what
 /// may be refused in this field.
 pub(super) fn from_kubernetes(error: kube::Error, field: &str) -> Status {
+    from_kubernetes_or(error, field, errors::not_taken)
+}
+
+/// The same; `unheard` is what it is if the API server does not say what it makes of the call.
+fn from_kubernetes_or(error: kube::Error, field: &str, unheard: impl FnOnce(&str) -> Status) -> Status {
     let request = Resize::new("", ResizeSpec::default());
     let error = written(&request, error);
     let message = match &error {
@@ -168,7 +224,7 @@ pub(super) fn from_kubernetes(error: kube::Error, field: &str) -> Status {
         _ if error.is_forbidden() => errors::not_permitted(&message),
         // Of calls that name no object that could be missing: the namespace is gone.
         Error::Call(kube::Error::Api(status)) if status.code == 404 => errors::namespace_goes(&message),
-        _ => errors::not_taken(&message),
+        _ => unheard(&message),
     }
 }
 
@@ -177,13 +233,14 @@ mod tests {
     use super::*;
     use crate::controllers::traces::carried_by;
     use crate::elasticity::tests::service_with;
-    use crate::mirrors::Mirrors;
+    use crate::mirrors::{Mirrors, trim};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+    use k8s_openapi::jiff::Timestamp;
     use kube::Config;
     use kube::client::Body;
     use serde_json::json;
     use std::collections::BTreeMap;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
     use std::time::Duration;
     use streams_api::{BundleReference, CommittedResizes, JobSpec, ResizePhase, ResizeStatus};
     use streams_kubernetes::client::{self, CallOptions, Transport};
@@ -372,6 +429,47 @@ mod tests {
             assert_eq!(said.map(drop).map_err(|status| status.code()), expected, "{key}");
             let server = server.lock().unwrap();
             assert_eq!((server.creations, server.reads), (0, reads), "{key}");
+        }
+    }
+
+    /// Each is kept for ten minutes after its end, and one caller could take the place of each that goes.
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_is_known_leaves_requests_of_its_job_to_others() {
+        let [me, you] = ["me", "you"].map(|name| CallerName(name.into()));
+        let of = |caller: Option<&CallerName>, number: usize| {
+            let mut made = object(&job(), &ResizeRequest::default());
+            (made.metadata.namespace, made.metadata.name) = (Some("n".to_owned()), Some(format!("r{number}")));
+            if let Some(caller) = caller {
+                made.annotations_mut().insert(names::ANNOTATION_REQUESTED_BY.to_owned(), digits_of(caller));
+            }
+            trim::request(&mut made);
+            made
+        };
+        // requests of me, of others; who asks -> whether it may
+        let table = [
+            (499, 0, Some(&me), true),
+            (500, 0, Some(&me), false),
+            (500, 0, Some(&you), true),
+            (500, 0, None, true),
+            (300, 400, Some(&me), false),
+            (299, 400, Some(&me), true),
+            (0, 999, Some(&me), true),
+            (0, 1_000, Some(&me), false),
+        ];
+        for (mine, others, caller, may) in table {
+            let mirrors = Mirrors::new(&Metrics::new("test"));
+            let requests = (0..mine + others).map(|number| of((number < mine).then_some(&me), number));
+            requests.for_each(|request| mirrors.resizes.insert(request));
+            let (server, client) = Forgetful::default().client();
+            let service = service_with(client, mirrors);
+            let deadline = Instant::now() + Duration::from_secs(60);
+            let (key, request) = (Key::new("n", "flow"), ResizeRequest::default());
+            let made = service.requested(&key, &job(), &request, caller, deadline).await;
+            assert_eq!(made.as_ref().map_err(Status::code).err(), (!may).then_some(Code::ResourceExhausted));
+            let server = server.lock().unwrap();
+            let noted = server.requests.values().map(|made| made.annotations().get(names::ANNOTATION_REQUESTED_BY));
+            let expected = may.then_some(caller.map(digits_of));
+            assert_eq!(noted.map(Option::<&String>::cloned).next(), expected, "{mine} {others} {caller:?}");
         }
     }
 

@@ -18,6 +18,7 @@ use std::time::Duration;
 use streams_api::parallel_region::WIDTH_MAX;
 use streams_api::{Job, JobStatus, Resize};
 use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::watch::Kept;
 use streams_kubernetes::{Key, object_names, wait};
 use streams_process::telemetry;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService;
@@ -33,6 +34,8 @@ use tracing::Instrument;
 
 /// Regions in one request.
 pub(super) const MAX_REGIONS: usize = 256;
+/// What somebody waits for whose answer is known but for its regions.
+pub(super) const READING: &str = "the regions of the request to be read";
 /// Characters of the name of a region (schema).
 const REGION_NAME_MAX: usize = 1024;
 
@@ -80,17 +83,12 @@ impl<V: ClusterView> Elasticity<V> {
         let key = Key::new(&request.namespace, &request.job);
         let job = self.job_for(&key, &request)?;
         if request.dry_run {
-            return self.foresee(&key, &job, &request, deadline).await.map(Response::new);
+            return self.foresee(&key, &job, &request, caller.as_ref(), deadline).await.map(Response::new);
         }
         let waiting = self.waiting.take(&key.namespace, Some(&key.name), caller.as_ref());
-        let _place = waiting.map_err(|full| errors::too_many_waiting(&full))?;
+        let _place = waiting.map_err(|full| errors::too_many_waiting("requests", &full))?;
         let place = self.backlog.enter(&key, Instant::now()).map_err(errors::behind)?;
-        let made = tokio::select! {
-            biased;
-            made = self.requested(&key, &job, &request, caller.as_ref(), deadline) => made,
-            () = tokio::time::sleep_until(deadline) => Err(errors::still_waiting("", "the request to be stored")),
-        };
-        let made = match made {
+        let made = match self.requested(&key, &job, &request, caller.as_ref(), deadline).await {
             Ok(made) => made,
             Err(status) => {
                 // Whoever hears no answer has not had its turn.
@@ -119,17 +117,21 @@ impl<V: ClusterView> Elasticity<V> {
         let mut place = Some(place);
         let (namespace, name, of_request) = (&*key.namespace, &*key.name, made.name_any());
         let mut changes = self.view.changes(namespace, name);
-        let mut seen: Option<Arc<Resize>> = None;
+        let mut seen: Option<(Kept<Resize>, Arc<Resize>)> = None;
         let mut is_first_look = true;
         let mut unadmitted_since = Some(Instant::now());
         loop {
             changes.mark_unchanged();
-            let shown = self.view.resize(namespace, &of_request);
-            let shown = shown.filter(|shown| shown.metadata.uid == made.metadata.uid);
+            // It is read again only if it is another one: each change of its job wakes all who wait for one of it.
+            let shown = self.view.kept_resize(namespace, &of_request).and_then(|kept| match &seen {
+                Some((before, request)) if kept.is_identical(before) => Some((kept, Arc::clone(request))),
+                _ => kept.read().map(|request| (kept, request)),
+            });
+            let shown = shown.filter(|(_, shown)| shown.metadata.uid == made.metadata.uid);
             let is_gone = shown.is_none() && seen.is_some();
             seen = shown.or(seen);
             // The mirror may not show it yet.
-            let request = seen.as_deref().unwrap_or(made);
+            let request = seen.as_ref().map_or(made, |(_, request)| &**request);
             if request.status.as_ref().is_some_and(|status| status.number.is_some()) {
                 unadmitted_since.take().into_iter().for_each(show_wait);
             }
@@ -176,8 +178,10 @@ impl<V: ClusterView> Elasticity<V> {
                     }
                 }
                 ResizeOutcome::Done { generation, changes } => {
-                    let regions = self.regions_of(&job, request);
-                    let request = request.name_any();
+                    let (request, names) = (request.name_any(), region_names(request));
+                    drop((job, seen));
+                    let regions = timeout_at(deadline, self.regions_of(key, names)).await;
+                    let regions = regions.map_err(|_| errors::still_waiting(&request, READING))??;
                     return Ok(ResizeResponse { regions, generation, changes, request, dry_run: None });
                 }
                 ResizeOutcome::Ended(_) => {
@@ -199,16 +203,11 @@ impl<V: ClusterView> Elasticity<V> {
         let objects: Vec<_> = [Arc::clone(&object)].into_iter().chain(home).collect();
         Ok(self.sight(&key.namespace, &key.name, &objects).region(&object))
     }
+}
 
-    /// The regions that a request names. No others are read.
-    pub(super) fn regions_of(&self, job: &Job, request: &Resize) -> Vec<Region> {
-        let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
-        let regions = request.spec.regions.iter();
-        let objects: Vec<_> =
-            regions.filter_map(|desired| self.view.region(&namespace, &name, &desired.name)).collect();
-        let sight = self.sight_at_once(&namespace, &name, &objects);
-        objects.iter().map(|object| sight.region(object)).collect()
-    }
+/// The names of the regions of a request.
+pub(super) fn region_names(request: &Resize) -> Vec<String> {
+    request.spec.regions.iter().map(|desired| desired.name.clone()).collect()
 }
 
 /// Shows in the current trace how long a request waited for its admission, until now.

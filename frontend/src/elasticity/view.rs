@@ -6,6 +6,7 @@ use std::sync::Arc;
 use streams_api::{Job, ParallelRegion, ProcessingElement, Resize, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::controller;
+use streams_kubernetes::watch::Kept;
 use tokio::sync::watch;
 
 /// A mirror of the jobs, regions and requests of the cluster, as fresh as the shared watches.
@@ -25,8 +26,13 @@ pub trait ClusterView: Send + Sync + 'static {
     /// The region that the application of a job has first.
     fn first_region(&self, namespace: &str, job: &str) -> Option<Arc<ParallelRegion>>;
 
+    /// The request of this name, to be read if it is another one than before.
+    fn kept_resize(&self, namespace: &str, name: &str) -> Option<Kept<Resize>>;
+
     /// The request of this name.
-    fn resize(&self, namespace: &str, name: &str) -> Option<Arc<Resize>>;
+    fn resize(&self, namespace: &str, name: &str) -> Option<Arc<Resize>> {
+        self.kept_resize(namespace, name)?.read()
+    }
 
     /// The requests of a job, in any order.
     fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>>;
@@ -37,6 +43,9 @@ pub trait ClusterView: Send + Sync + 'static {
     /// How many requests the job has, with those that become its own as soon as they are looked at. A label alone,
     /// which anybody can write, makes none.
     fn count_resizes(&self, namespace: &str, job: &str) -> usize;
+
+    /// How many of these this caller has asked for.
+    fn count_resizes_by(&self, namespace: &str, job: &str, caller: &str) -> usize;
 
     /// The requests of all jobs of the namespace, in any order.
     fn resizes_of_namespace(&self, namespace: &str) -> Vec<Arc<Resize>>;
@@ -87,8 +96,8 @@ impl ClusterView for Mirrors {
         first.filter(|region| is_of(region, Some(job)))
     }
 
-    fn resize(&self, namespace: &str, name: &str) -> Option<Arc<Resize>> {
-        self.resizes.get(&Key::new(namespace, name))
+    fn kept_resize(&self, namespace: &str, name: &str) -> Option<Kept<Resize>> {
+        self.resizes.kept(&Key::new(namespace, name))
     }
 
     fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>> {
@@ -101,6 +110,10 @@ impl ClusterView for Mirrors {
 
     fn count_resizes(&self, namespace: &str, job: &str) -> usize {
         self.number_of_resizes(&Key::new(namespace, job))
+    }
+
+    fn count_resizes_by(&self, namespace: &str, job: &str, caller: &str) -> usize {
+        self.number_of_resizes_by(&Key::new(namespace, job), caller)
     }
 
     fn resizes_of_namespace(&self, namespace: &str) -> Vec<Arc<Resize>> {

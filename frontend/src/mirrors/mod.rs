@@ -5,7 +5,7 @@
 //! | jobs, host pools, exports, imports, consistent regions | job | annotations that nobody reads |
 //! | regions | job, job and name in the application | the same |
 //! | PEs | job, host pool | the same |
-//! | requests to resize | job, also only those that go on, and only its own; the job that they name | most metadata |
+//! | requests to resize | job, also only open ones, only its own, by caller; the job that they name | most metadata |
 //! | pods with the label `app=streams` | job, PE | most of it |
 //! | Services and ConfigMaps with this label | job | the status of a Service; the data of a ConfigMap |
 //!
@@ -40,6 +40,7 @@ const OF_POOL: &str = "pool";
 const FOR_JOB: &str = "job that is asked for";
 const OPEN: &str = "job, not ended";
 const OWN: &str = "job that it is a request of";
+const OF_CALLER: &str = "job that it is a request of, and who has asked";
 const NAMED: &str = "job and name";
 
 /// The indexes of pods.
@@ -47,11 +48,18 @@ static INDEXES_OF_PODS: [Index<Pod>; 2] = [by_job(), Index { name: OF_PE, group:
 /// The indexes of PEs.
 static INDEXES_OF_PES: [Index<ProcessingElement>; 2] = [by_job(), Index { name: OF_POOL, group: pool_of_pe }];
 /// The indexes of requests.
-static INDEXES_OF_RESIZES: [Index<Resize>; 4] = [
+static INDEXES_OF_RESIZES: [Index<Resize>; 5] = [
     by_job(),
     Index { name: FOR_JOB, group: |request| Some(request.spec.job_name.clone()) },
     Index { name: OPEN, group: |request| job_of_meta(&request.metadata).filter(|_| goes_on(request)) },
     Index { name: OWN, group: job_of_request },
+    Index {
+        name: OF_CALLER,
+        group: |request| {
+            let caller = request.metadata.annotations.as_ref()?.get(names::ANNOTATION_REQUESTED_BY)?;
+            Some(group_of_caller(&job_of_request(request)?, caller))
+        },
+    },
 ];
 /// The indexes of regions.
 static INDEXES_OF_REGIONS: [Index<ParallelRegion>; 2] = [
@@ -140,6 +148,11 @@ fn pool_of_pe(pe: &ProcessingElement) -> Option<String> {
 /// Stands for a region of a job; the name of a job has no slash.
 fn group_of_region(job: &str, region: &str) -> String {
     format!("{job}/{region}")
+}
+
+/// Stands for what somebody has asked of a job.
+fn group_of_caller(job: &str, caller: &str) -> String {
+    format!("{job}/{caller}")
 }
 
 fn pe_of_meta(meta: &ObjectMeta) -> Option<String> {
@@ -293,6 +306,11 @@ impl Mirrors {
     /// How many requests this job has, with those that become its own as soon as they are looked at.
     pub(crate) fn number_of_resizes(&self, job: &Key) -> usize {
         self.resizes.of_group(OWN, job).len()
+    }
+
+    /// How many of them this caller has asked for, as they are annotated with it.
+    pub(crate) fn number_of_resizes_by(&self, job: &Key, caller: &str) -> usize {
+        self.resizes.of_group(OF_CALLER, &job.sibling(&group_of_caller(&job.name, caller))).len()
     }
 
     /// Whether as many requests of this job go on as it may have.
@@ -554,6 +572,7 @@ mod tests {
             });
             let mut metadata = json!({
                 "namespace": "n", "name": "r", "labels": names::job_labels("flow"), "ownerReferences": owners,
+                "annotations": {names::ANNOTATION_REQUESTED_BY: "me"},
             });
             if is_deleted {
                 metadata["deletionTimestamp"] = json!("2026-11-26T00:00:00Z");
@@ -566,8 +585,10 @@ mod tests {
                 }))
                 .unwrap(),
             );
-            let counted = mirrors.number_of_resizes(&Key::new("n", "flow"));
-            assert_eq!(counted, usize::from(expected), "{job} {controller:?} {phase} {is_deleted}");
+            let flow = Key::new("n", "flow");
+            let counted = [mirrors.number_of_resizes(&flow), mirrors.number_of_resizes_by(&flow, "me")];
+            assert_eq!(counted, [usize::from(expected); 2], "{job} {controller:?} {phase} {is_deleted}");
+            assert_eq!(mirrors.number_of_resizes_by(&flow, "you"), 0);
         }
     }
 

@@ -86,7 +86,12 @@ pub(crate) fn request(request: &mut Resize) {
 
 /// The metadata of a request to resize.
 pub(crate) fn request_meta(meta: &mut ObjectMeta) {
-    let read = [names::ANNOTATION_CANCEL_REQUESTED, names::ANNOTATION_TRACE_PARENT, names::ANNOTATION_TRACE_STATE];
+    let read = [
+        names::ANNOTATION_CANCEL_REQUESTED,
+        names::ANNOTATION_REQUESTED_BY,
+        names::ANNOTATION_TRACE_PARENT,
+        names::ANNOTATION_TRACE_STATE,
+    ];
     trimmed::keep(meta, &[names::LABEL_JOB], &read);
 }
 

@@ -1,0 +1,132 @@
+//! Who has requests stored: a few at a time, and whoever hears no answer hears whether anything was sent.
+
+use super::{called_by, go_on, server, service_with, wanted, why};
+use crate::controllers::tests::LateMirrors;
+use crate::elasticity::Elasticity;
+use crate::elasticity::writes::STORED_AT_ONCE_OF_ONE;
+use crate::mirrors::Mirrors;
+use futures::StreamExt as _;
+use futures::future::join;
+use futures::stream::FuturesUnordered;
+use kube::client::Body;
+use kube::{Client, ResourceExt as _};
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+use streams_api::Resize;
+use streams_proto::elasticity::v1::ResizeRequest;
+use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService as _;
+use tokio::sync::Semaphore;
+use tonic::Request;
+use tonic_types::StatusExt as _;
+
+/// An API server that is asked to store requests, and answers as many calls as it is to, with this code.
+struct Storing {
+    asked: Mutex<Vec<Resize>>,
+    answers: Semaphore,
+    code: u16,
+}
+
+impl Storing {
+    fn client(self: &Arc<Self>) -> Client {
+        let it = Arc::clone(self);
+        let server = tower::service_fn(move |request: http::Request<Body>| {
+            let it = Arc::clone(&it);
+            async move {
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let mut made: Resize = serde_json::from_slice(&body).unwrap();
+                it.asked.lock().unwrap().push(made.clone());
+                it.answers.acquire().await.unwrap().forget();
+                made.metadata.uid = Some("made".to_owned());
+                let refused = json!({"kind": "Status", "status": "Failure", "message": "no", "code": it.code});
+                let answer = if it.code == 201 { json!(made) } else { refused };
+                let answer = Body::from(serde_json::to_vec(&answer).unwrap());
+                Ok::<_, std::io::Error>(http::Response::builder().status(it.code).body(answer).unwrap())
+            }
+        });
+        Client::new(server, "default")
+    }
+
+    /// The widths that it was asked to store.
+    fn widths(&self) -> Vec<u32> {
+        self.asked.lock().unwrap().iter().map(|request| request.spec.regions[0].width).collect()
+    }
+}
+
+/// A service over an API server that answers so many calls with this code.
+fn over(answers: usize, code: u16) -> (Arc<Storing>, Elasticity<Mirrors>) {
+    let storing = Arc::new(Storing { asked: Mutex::default(), answers: Semaphore::new(answers), code });
+    let service = service_with(storing.client(), LateMirrors::of(&server(1)).mirrors.clone());
+    (storing, service)
+}
+
+/// A call of this caller for a width, which it waits for so long.
+fn call(caller: Option<&str>, width: u32, time: Option<&str>) -> Request<ResizeRequest> {
+    let mut call = called_by(caller, wanted("R0", width));
+    if let Some(time) = time {
+        call.metadata_mut().insert("grpc-timeout", time.parse().unwrap());
+    }
+    call
+}
+
+/// Each would be a connection of its own to the API server, in front of what the controllers have to do there.
+#[tokio::test(start_paused = true)]
+async fn requests_are_stored_a_few_at_a_time_however_many_callers_ask_at_once() {
+    let (storing, service) = over(0, 201);
+    let mut crowd: FuturesUnordered<_> = (0..20).map(|_| service.resize(call(None, 3, None))).collect();
+    go_on(crowd.next()).await;
+    assert_eq!(storing.widths().len(), STORED_AT_ONCE_OF_ONE);
+    // Who leaves makes room for those that wait, and not for those that are being stored.
+    drop(crowd);
+    let mut crowd: FuturesUnordered<_> = (0..10).map(|_| service.resize(call(None, 3, None))).collect();
+    go_on(crowd.next()).await;
+    assert_eq!(storing.widths().len(), STORED_AT_ONCE_OF_ONE);
+    for answered in 1..=10 {
+        storing.answers.add_permits(1);
+        go_on(crowd.next()).await;
+        assert_eq!(storing.widths().len(), STORED_AT_ONCE_OF_ONE + answered);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_is_known_is_not_behind_all_that_another_one_has_stored() {
+    let (storing, service) = over(0, 201);
+    let mut mine: FuturesUnordered<_> = (0..20).map(|_| service.resize(call(Some("me"), 3, None))).collect();
+    go_on(mine.next()).await;
+    let mut yours = Box::pin(service.resize(call(Some("you"), 4, None)));
+    go_on(&mut yours).await;
+    storing.answers.add_permits(2);
+    go_on(join(mine.next(), &mut yours)).await;
+    assert_eq!(storing.widths()[STORED_AT_ONCE_OF_ONE..].iter().filter(|width| **width == 4).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_hears_no_answer_of_the_api_server_hears_whether_anything_was_sent_and_what_to_look_for() {
+    // others that are being stored, the code of an answer, whether this frontend stops
+    // -> reason, whether the request may be there, a part of the message
+    let table = [
+        (0, None, false, "STILL_WAITING", true, "it may be stored"),
+        (STORED_AT_ONCE_OF_ONE, None, false, "STILL_WAITING", false, "nothing was written"),
+        (STORED_AT_ONCE_OF_ONE, None, true, "SHUTTING_DOWN", false, "nothing was written"),
+        (0, Some(503), false, "NOT_TAKEN", true, "not known whether"),
+        (0, Some(422), false, "INVALID_REQUEST", false, "no"),
+    ];
+    for (others, answer, stops, reason, is_there_perhaps, message) in table {
+        let (storing, service) = over(usize::from(answer.is_some()), answer.unwrap_or(201));
+        let mut others: FuturesUnordered<_> = (0..others).map(|_| service.resize(call(None, 3, None))).collect();
+        if !others.is_empty() {
+            go_on(others.next()).await;
+        }
+        let mut asks = Box::pin(service.resize(call(None, 4, Some("4S"))));
+        if stops {
+            go_on(&mut asks).await;
+            service.stopping.cancel();
+        }
+        let status = asks.await.unwrap_err();
+        assert_eq!((&*why(&status), status.message().contains(message)), (reason, true), "{status:?}");
+        let sent = storing.asked.lock().unwrap().iter().find(|request| request.spec.regions[0].width == 4).cloned();
+        let details = status.get_error_details();
+        let named = details.error_info().unwrap().metadata.get("request").cloned();
+        assert_eq!(named, sent.filter(|_| is_there_perhaps).map(|sent| sent.name_any()), "{status:?}");
+        assert_eq!(named.is_some(), is_there_perhaps, "{status:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Writes for callers (rule elasticity-10): requests are stored, and withdrawn, a few at a time.
+//!
+//! A call of the API server is a connection of its own. A thousand callers who ask at the same moment would open a
+//! thousand of them, and whatever else is to be written, for whatever namespace, would be behind what they ask for.
+//!
+//! Knows: whose a write is. Must not know: what is written.
+//!
+//! Invariants: namespaces take turns, and within one the callers that are known; else the jobs that they ask about do.
+//! What has begun has its turn until it is answered, also if nobody waits for it any more. Whoever hears no answer
+//! hears whether anything was sent.
+
+use super::Elasticity;
+use super::view::ClusterView;
+use crate::fair_semaphore::FairSemaphore;
+use crate::grpc::places::CallerName;
+use std::sync::Arc;
+use streams_kubernetes::Key;
+use streams_kubernetes::queue::Owner;
+use tokio::time::{Instant, timeout_at};
+use tracing::Instrument as _;
+
+/// Requests that are stored at the same time, in all and of one namespace.
+const STORED_AT_ONCE: usize = 8;
+pub(super) const STORED_AT_ONCE_OF_ONE: usize = 4;
+/// Requests that are withdrawn at the same time, in all and of one namespace.
+const WITHDRAWN_AT_ONCE: usize = 4;
+const WITHDRAWN_AT_ONCE_OF_ONE: usize = 2;
+
+/// Whose turn it is. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub(super) struct Writes {
+    storing: FairSemaphore,
+    /// Those who withdraw what waits are not behind those who ask for more.
+    withdrawing: FairSemaphore,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy)]
+pub(super) enum Write {
+    Store,
+    Withdraw,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// The time of the caller was over before it was its turn: nothing was sent.
+    NotSent,
+    /// This frontend is to stop, and nothing was sent.
+    Stopping,
+    /// It was sent, and the time of the caller is over.
+    Late,
+    /// It was sent perhaps, and this frontend ends.
+    Lost,
+}
+
+impl Writes {
+    /// Nothing is written.
+    pub(super) fn new() -> Self {
+        Self {
+            storing: FairSemaphore::new(STORED_AT_ONCE, STORED_AT_ONCE_OF_ONE),
+            withdrawing: FairSemaphore::new(WITHDRAWN_AT_ONCE, WITHDRAWN_AT_ONCE_OF_ONE),
+        }
+    }
+}
+
+impl<V: ClusterView> Elasticity<V> {
+    /// What the API server answers to something that is written about this job, once it is the turn of the caller.
+    ///
+    /// # Errors
+    /// There is no answer before `deadline`, or this frontend is to stop before anything was sent.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        write: Write,
+        job: &Key,
+        caller: Option<&CallerName>,
+        deadline: Instant,
+        written: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        let turns = match write {
+            Write::Store => &self.writes.storing,
+            Write::Withdraw => &self.writes.withdrawing,
+        };
+        let object = caller.map_or_else(|| Arc::clone(&job.name), |CallerName(name)| Arc::clone(name));
+        let owner = Owner { namespace: Arc::clone(&job.namespace), object };
+        let turn = tokio::select! {
+            biased;
+            turn = timeout_at(deadline, turns.acquire_for(owner)) => turn.map_err(|_| Unanswered::NotSent)?,
+            () = self.stopping.cancelled() => return Err(Unanswered::Stopping),
+        };
+        let written = async move {
+            let _held = turn;
+            written.await
+        };
+        match timeout_at(deadline, tokio::spawn(written.in_current_span())).await {
+            Ok(answer) => answer.map_err(|_| Unanswered::Lost),
+            Err(_) => Err(Unanswered::Late),
+        }
+    }
+}
