@@ -75,8 +75,9 @@ impl Limits {
     }
 
     /// Hosts in sets that fusion chooses from: of each host pool, and what pools of operators that share a host have in
-    /// common. Each takes at most 80 bytes. A host of the document has more than 16 bytes there, so pools alone never
-    /// have too many. Applications have a handful of pools.
+    /// common. Each takes some 112 bytes where every set has one host, in both tables of sets that fusion has at once.
+    /// A host of the document has more than 16 bytes there, so pools alone never have too many. Applications have a
+    /// handful of pools.
     pub fn hosts_in_sets(&self) -> u64 {
         share(self.adl_bytes, 16, 1 << 20)
     }

@@ -22,8 +22,8 @@ impl<'a> Composition<'a> {
     ///
     /// # Errors
     ///
-    /// Stage `compose`: an operator names a host pool or host that does not exist, or no PE can hold a unit
-    /// (rule fusion-9).
+    /// Stage `compose`: an operator names a host pool or host that does not exist, no PE can hold a unit (rule
+    /// fusion-9), or operators may choose from too many hosts. Or the budget ends.
     pub(super) fn new(graph: &'a Graph<'a>, kind: FusionType, budget: &Budget) -> Result<Self, Error> {
         budget.check()?;
         let mut problems = Problems::default();
@@ -42,7 +42,7 @@ impl<'a> Composition<'a> {
     ///
     /// # Errors
     ///
-    /// The budget ends.
+    /// Stage `compose`: the hosts that suit units are too many. Or the budget ends.
     pub(super) fn host_bindings(&self, budget: &Budget) -> Result<HostBindings<'a>, Error> {
         HostBindings::new(self.graph, &self.units, Some(&self.hosts), &self.rules, budget)
     }

@@ -107,7 +107,7 @@ struct Fill<'a> {
     /// Available containers whose priority is [`Priority::Free`], and the operators in them.
     free: u64,
     free_operators: u64,
-    /// Room for lanes in what all containers remember.
+    /// Capacity of the lists of lanes that containers remember, together.
     remembered: usize,
     most_remembered: usize,
     pace: Pace<'a>,
@@ -424,23 +424,31 @@ impl Fill<'_> {
         }
         let known = self.take_lanes(container);
         let (rules, waiting, host_bindings) = (&self.composition.rules, &self.waiting, &mut self.host_bindings);
-        let state = &self.containers[container];
+        let (state, pace) = (&self.containers[container], &mut self.pace);
         let Some(&member) = state.units.first() else { return Ok(None) };
-        let mut lanes = known.unwrap_or_else(|| waiting.lanes(&state.profile));
-        self.pace.steps(u32::try_from(lanes.len()).unwrap_or(u32::MAX))?;
+        let mut lanes = match known {
+            Some(lanes) => lanes,
+            None => waiting.lanes(&state.profile, pace)?,
+        };
+        let mut counted = Ok(());
         lanes.retain(|&lane| {
             let (_, kind) = waiting.lane(lane);
-            waiting.units(lane).next().is_some() && state.profile.accepts(&rules.unit_traits[kind])
+            let traits = &rules.unit_traits[kind];
+            if counted.is_ok() {
+                counted = pace.steps(traits.steps());
+            }
+            counted.is_ok() && waiting.units(lane).next().is_some() && state.profile.accepts(traits)
         });
+        counted?;
         let mut pick = None;
         for of_class in lanes.chunk_by(|&a, &b| waiting.lane(a).0 == waiting.lane(b).0) {
             for &lane in of_class {
                 for unit in waiting.units(lane) {
-                    self.pace.step()?;
+                    pace.step()?;
                     if pick.is_some_and(|best| waiting.position(best) < waiting.position(unit)) {
                         break;
                     }
-                    if host_bindings.bindable(member, unit, &mut self.pace)? {
+                    if host_bindings.bindable(member, unit, pace)? {
                         pick = Some(unit);
                         break;
                     }
@@ -462,7 +470,9 @@ impl Fill<'_> {
         let state = &self.containers[container];
         let Some(&member) = state.units.first() else { return Ok(None) };
         self.frontier.take_first(|unit| {
-            Ok(state.profile.accepts(rules.unit_traits(unit)) && host_bindings.bindable(member, unit, pace)?)
+            let traits = rules.unit_traits(unit);
+            pace.steps(traits.steps())?;
+            Ok(state.profile.accepts(traits) && host_bindings.bindable(member, unit, pace)?)
         })
     }
 

@@ -13,6 +13,7 @@ use super::units::{Unit, Units};
 use crate::budget::{Budget, Pace};
 use crate::error::Error;
 use cranelift_entity::PrimaryMap;
+use cranelift_entity::packed_option::PackedOption;
 use std::collections::BTreeMap;
 
 /// The sets of units that are bound to one host. If no operator demands anything of its host, all maps are empty, and
@@ -23,6 +24,9 @@ pub(super) struct HostBindings<'a> {
     sizes: PrimaryMap<Unit, u32>,
     /// `None` if the units demand nothing, which is the usual case.
     demands: PrimaryMap<Unit, Option<Box<Demands<'a>>>>,
+    /// By representative: that of the set that last refused it. A refusal is final, because what a set demands only
+    /// grows. Any number of units may be in one set, and they are tried one after the other.
+    refused_by: PrimaryMap<Unit, PackedOption<Unit>>,
     sets: HostSets,
 }
 
@@ -39,7 +43,22 @@ struct Demands<'a> {
     places: BTreeMap<u64, u64>,
 }
 
+impl Demands<'_> {
+    /// How long it takes to compare ids and places with those of others, or to add the fewer ones to the others, in
+    /// steps of a [`Pace`].
+    fn steps(&self, others: &Self) -> u32 {
+        let ids = self.ex_locations.len().min(others.ex_locations.len());
+        let places = self.places.len().min(others.places.len());
+        u32::try_from(ids + places).unwrap_or(u32::MAX).saturating_add(1)
+    }
+}
+
 impl<'a> HostBindings<'a> {
+    /// The sets that these host groups bind. Any other unit is a set by itself.
+    ///
+    /// # Errors
+    ///
+    /// As for [`HostBindings::bind`].
     pub(super) fn new(
         graph: &Graph<'a>,
         units: &Units,
@@ -53,7 +72,7 @@ impl<'a> HostBindings<'a> {
         let asks = |traits: &Traits| !traits.host_ex_locations.is_empty() || place(traits).is_some();
         if set_of.iter().all(Option::is_none) && !graph.all_traits().values().any(asks) {
             let (parents, sizes, sets) = (PrimaryMap::new(), PrimaryMap::new(), HostSets::new(&budget.limits));
-            return Ok(Self { parents, sizes, demands: PrimaryMap::new(), sets });
+            return Ok(Self { parents, sizes, demands: PrimaryMap::new(), refused_by: PrimaryMap::new(), sets });
         }
         let sets = specifications.host_sets().clone();
         let mut pace = budget.pace();
@@ -75,7 +94,8 @@ impl<'a> HostBindings<'a> {
             }
         }
         let sizes = units.keys().map(|_| 1).collect();
-        let mut host_bindings = Self { parents: units.keys().collect(), sizes, demands, sets };
+        let refused_by: PrimaryMap<Unit, PackedOption<Unit>> = units.keys().map(|_| None.into()).collect();
+        let mut host_bindings = Self { parents: units.keys().collect(), sizes, demands, refused_by, sets };
         for (_, members) in groups.iter().flat_map(|groups| groups.iter()) {
             if let Some((&first, rest)) = members.split_first() {
                 for &node in rest {
@@ -91,7 +111,7 @@ impl<'a> HostBindings<'a> {
     ///
     /// # Errors
     ///
-    /// Stage `compose`: the hosts that suit units are too many. Or the budget ends.
+    /// The budget ends.
     pub(super) fn bindable(&mut self, a: Unit, b: Unit, pace: &mut Pace<'_>) -> Result<bool, Error> {
         if self.demands.is_empty() {
             return Ok(true);
@@ -105,20 +125,27 @@ impl<'a> HostBindings<'a> {
         if a == b {
             return Ok(true);
         }
-        if let (Some(mine), Some(theirs)) = (mine.declared, theirs.declared) {
-            let common = self.sets.intersection(mine, theirs, pace)?;
-            if self.sets.is_empty(common) {
-                return Ok(false);
-            }
+        if self.refused_by[b].expand() == Some(a) {
+            return Ok(false);
         }
-        Ok(agree(&mine.ex_locations, &theirs.ex_locations) && agree(&mine.places, &theirs.places))
+        pace.steps(mine.steps(theirs))?;
+        let bindable = agree(&mine.ex_locations, &theirs.ex_locations)
+            && agree(&mine.places, &theirs.places)
+            && match (mine.declared, theirs.declared) {
+                (Some(mine), Some(theirs)) => self.sets.have_common(mine, theirs, pace)?,
+                _ => true,
+            };
+        if !bindable {
+            self.refused_by[b] = a.into();
+        }
+        Ok(bindable)
     }
 
     /// Records that `a` and `b` share a host.
     ///
     /// # Errors
     ///
-    /// As for [`HostBindings::bindable`].
+    /// Stage `compose`: the hosts that suit units are too many. Or the budget ends.
     pub(super) fn bind(&mut self, a: Unit, b: Unit, pace: &mut Pace<'_>) -> Result<(), Error> {
         if self.demands.is_empty() {
             return Ok(());
@@ -135,6 +162,7 @@ impl<'a> HostBindings<'a> {
             self.demands[large] = Some(other);
             return Ok(());
         };
+        pace.steps(merged.steps(&other))?;
         merged.conflict |= other.conflict;
         merged.declared = match (merged.declared, other.declared) {
             (Some(mine), Some(theirs)) => Some(self.sets.intersection(mine, theirs, pace)?),

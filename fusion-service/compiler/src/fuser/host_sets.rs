@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct HostSet(u32);
 
-/// Distinct sets of hosts, numbered, with their intersections remembered.
+/// Distinct sets of hosts, numbered, with what is known of pairs of them.
 #[derive(Clone)]
 pub(super) struct HostSets {
     /// Each ascending.
@@ -24,16 +24,18 @@ pub(super) struct HostSets {
     left: u64,
     most: u64,
     intersections: HashMap<(HostSet, HostSet), HostSet>,
+    /// Whether two sets have a host in common. Whoever tries many pairs needs no more, and makes no set of each.
+    meet: HashMap<(HostSet, HostSet), bool>,
 }
 
-/// Intersections that are remembered: 30 MB. Two sets are asked for whenever a PE tries a unit, and their intersection
-/// is the same if it is made again.
+/// Pairs of sets of which something is remembered: 30 MB. Two sets are asked for whenever a PE tries a unit, and the
+/// answer is the same if it is found again.
 const MOST_REMEMBERED: usize = 1_000_000;
 
 impl HostSets {
     pub(super) fn new(limits: &Limits) -> Self {
         let most = limits.hosts_in_sets();
-        Self { sets: IndexSet::new(), left: most, most, intersections: HashMap::new() }
+        Self { sets: IndexSet::new(), left: most, most, intersections: HashMap::new(), meet: HashMap::new() }
     }
 
     /// The number of the set of these hosts.
@@ -76,15 +78,47 @@ impl HostSets {
         if let Some(&known) = self.intersections.get(&key) {
             return Ok(known);
         }
-        let (a, b) = (self.hosts(a), self.hosts(b));
-        let (few, many) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+        let (few, many) = self.by_size(a, b);
         pace.steps(steps(few.len()))?;
         let common = few.iter().copied().filter(|host| many.binary_search(host).is_ok()).collect();
         let common = self.intern(common, pace)?;
-        if self.intersections.len() < MOST_REMEMBERED {
+        if self.has_room() {
             self.intersections.insert(key, common);
         }
         Ok(common)
+    }
+
+    /// Whether some host is in both sets. No set is made of such hosts, so they do not count (rule
+    /// service-13).
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    pub(super) fn have_common(&mut self, a: HostSet, b: HostSet, pace: &mut Pace<'_>) -> Result<bool, Error> {
+        let key = (a.min(b), a.max(b));
+        if a == b {
+            return Ok(!self.is_empty(a));
+        }
+        if let Some(&known) = self.meet.get(&key) {
+            return Ok(known);
+        }
+        let (few, many) = self.by_size(a, b);
+        pace.steps(steps(few.len()))?;
+        let meet = few.iter().any(|host| many.binary_search(host).is_ok());
+        if self.has_room() {
+            self.meet.insert(key, meet);
+        }
+        Ok(meet)
+    }
+
+    fn has_room(&self) -> bool {
+        self.intersections.len() + self.meet.len() < MOST_REMEMBERED
+    }
+
+    /// The hosts of two sets, those of the smaller one first.
+    fn by_size(&self, a: HostSet, b: HostSet) -> (&[Symbol], &[Symbol]) {
+        let (a, b) = (self.hosts(a), self.hosts(b));
+        if a.len() <= b.len() { (a, b) } else { (b, a) }
     }
 
     fn hosts(&self, set: HostSet) -> &[Symbol] {
@@ -129,12 +163,29 @@ mod tests {
     }
 
     #[test]
+    fn whether_sets_have_a_host_in_common_is_found_out_without_a_set() {
+        let (budget, mut sets) = (Budget::default(), sets(30));
+        let mut pace = budget.pace();
+        let [a, b, c] = [0..10, 5..15, 15..25].map(|numbers| sets.intern(hosts(numbers), &mut pace).unwrap());
+        let nothing = sets.intern(Vec::new(), &mut pace).unwrap();
+        for (one, other, expected) in
+            [(a, b, true), (b, a, true), (a, c, false), (c, a, false), (a, a, true), (a, nothing, false)]
+        {
+            assert_eq!(sets.have_common(one, other, &mut pace), Ok(expected), "{one:?}, {other:?}");
+        }
+        assert!(!sets.have_common(nothing, nothing, &mut pace).unwrap());
+        // There was no room for a further host.
+        assert!(sets.intersection(a, b, &mut pace).is_err());
+    }
+
+    #[test]
     fn hosts_are_gone_through_within_the_budget() {
         let (endless, cancelled) = (Budget::default(), Budget::cancelled());
         let mut sets = sets(100_000);
         let mut set = |numbers| sets.intern(hosts(numbers), &mut endless.pace()).unwrap();
         let (a, b) = (set(0..10_000), set(1..10_000));
         assert_eq!(sets.intersection(a, b, &mut cancelled.pace()), Err(Error::Cancelled));
+        assert_eq!(sets.have_common(a, b, &mut cancelled.pace()), Err(Error::Cancelled));
         assert_eq!(sets.intern(hosts(0..10_000), &mut cancelled.pace()), Err(Error::Cancelled));
     }
 }

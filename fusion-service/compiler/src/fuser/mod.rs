@@ -157,8 +157,9 @@ impl Fusion {
 ///
 /// # Errors
 ///
-/// Stage `compose`: an operator names an unknown host pool or a place beyond the hosts that its pool declares, or (code
-/// CDISR3200E) co-located operators have different JVM arguments.
+/// Stage `compose`: an operator names an unknown host pool or a place beyond the hosts that its pool declares,
+/// operators may choose from too many hosts, or (code CDISR3200E) co-located operators have different JVM arguments. Or
+/// the budget ends.
 pub fn fuse(graph: &Graph, fusion: &Fusion, budget: &Budget) -> Result<Partition, Error> {
     let composition = Composition::new(graph, fusion.kind(), budget)?;
     let (operators, units) = (graph.operators().len(), &composition.units);

@@ -46,6 +46,13 @@ pub(super) struct UnitTraits {
     host_grouped: bool,
 }
 
+impl UnitTraits {
+    /// How long it takes to find out whether a PE accepts such a unit, in steps of a [`crate::budget::Pace`].
+    pub(super) fn steps(&self) -> u32 {
+        u32::try_from(self.agreed.len() + self.apart.len()).unwrap_or(u32::MAX).saturating_add(1)
+    }
+}
+
 /// The properties of all units of an application. They do not change while PEs are filled.
 pub(super) struct Rules {
     pub(super) unit_traits: PrimaryMap<Kind, UnitTraits>,

@@ -7,7 +7,7 @@
 
 use super::rules::{EqualityClass, Kind, PeProfile, Rules};
 use super::units::Unit;
-use crate::budget::Budget;
+use crate::budget::{Budget, Pace};
 use crate::error::Error;
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
 use std::cmp::Reverse;
@@ -161,17 +161,23 @@ impl WorkList {
     }
 
     /// Lanes that a PE with this profile may take units from, by class. They include all lanes that it accepts.
-    pub(super) fn lanes(&self, profile: &PeProfile) -> Vec<Lane> {
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    pub(super) fn lanes(&self, profile: &PeProfile, pace: &mut Pace<'_>) -> Result<Vec<Lane>, Error> {
         let mut lanes = Vec::new();
         for shape in profile.alike().iter().flat_map(|&alike| &self.lanes_alike[alike]) {
+            pace.steps(u32::try_from(shape.constraints.len()).unwrap_or(u32::MAX).saturating_add(1))?;
             let values: Option<Box<[u32]>> = shape.constraints.iter().map(|&c| profile.agreed(c)).collect();
             match values {
                 Some(values) => lanes.extend(shape.lanes.get(&values).into_iter().flatten()),
                 None => lanes.extend(shape.lanes.values().flatten()),
             }
         }
+        pace.steps(u32::try_from(lanes.len()).unwrap_or(u32::MAX))?;
         lanes.sort_unstable();
-        lanes
+        Ok(lanes)
     }
 
     /// Class, by rank, and kind of a lane's units.

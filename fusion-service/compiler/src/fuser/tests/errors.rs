@@ -1,17 +1,24 @@
 //! Applications that the fuser refuses, and the problems that it reports.
 
 use super::manual;
-use super::sample::Sample;
-use crate::budget::{Budget, Limits};
+use super::sample::{Sample, channel};
+use crate::budget::{Budget, Cancellation, Limits};
 use crate::error::{Error, Problems, Stage, code};
 use crate::fuser::composition::Composition;
+use crate::fuser::fill::fill;
+use crate::fuser::rules::PeProfile;
+use crate::fuser::units::Unit;
+use crate::fuser::work_list::{UnitClass, WorkList};
 use crate::fuser::{
     Cpus, Fusion, FusionHostPool, FusionType, Graph, HostGroups, Symbols, automatic, constraints, fuse, match_ids,
 };
 use crate::topology::{Connection, Node};
 use cranelift_entity::EntityRef;
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
 fn refusals_name_the_thing() {
@@ -89,6 +96,91 @@ fn ids_of_locations_are_gone_through_within_the_budget() {
     assert_eq!((constraints(&endless), constraints(&cancelled)), (Ok(()), Err(Error::Cancelled)));
     let composition = Composition::new(&graph, FusionType::NoChannelInfluence, &endless).unwrap();
     assert_eq!(composition.host_bindings(&cancelled).map(|_| ()), Err(Error::Cancelled));
+}
+
+/// How many PEs the units are put into, if one is wanted. Only the filling has this budget.
+fn filled(sample: &Sample, budget: &Budget) -> Result<usize, Error> {
+    let (graph, endless) = (sample.graph(), Budget::default());
+    let composition = Composition::new(&graph, FusionType::NoChannelInfluence, &endless).unwrap();
+    let host_bindings = composition.host_bindings(&endless).unwrap();
+    fill(&composition, host_bindings, 1, Vec::new(), budget).map(|filled| filled.containers)
+}
+
+/// So many ids, and one more.
+fn ids(prefix: &str, count: usize, last: &str) -> Vec<String> {
+    (0..count).map(|id| format!("{prefix}{id}")).chain([last.to_owned()]).collect()
+}
+
+/// A source that feeds so many operators. They share a host with one that has an ex-location id of the source, and both
+/// have many others.
+fn kept_apart_by_hosts(operators: usize) -> Sample {
+    let mine = 2..operators + 2;
+    let edges = mine.clone().map(|operator| (0, operator)).chain([(2, 1)]);
+    Sample::new(operators as u32 + 2, edges)
+        .with([0], |o| o.host_ex_locations = ids("a", 10_000, "z"))
+        .with([1], |o| o.host_ex_locations = ids("b", 10_000, "z"))
+        .with([1].into_iter().chain(mine), |o| o.host_co_locations = vec!["b".into()])
+}
+
+#[test]
+fn ids_are_compared_within_the_budget() {
+    // One PE takes what may be anywhere, then one of the two that are kept apart.
+    let apart = Sample::new(3, [(1, 2), (2, 1)]).with([1, 2], |o| o.ex_locations = ids("x", 10_000, "z"));
+    for (what, sample) in [("hosts", kept_apart_by_hosts(10)), ("PEs", apart)] {
+        assert_eq!(filled(&sample, &Budget::default()), Ok(2), "{what}");
+        assert_eq!(filled(&sample, &Budget::cancelled()), Err(Error::Cancelled), "{what}");
+    }
+}
+
+/// Counts how often a budget is asked.
+#[derive(Debug, Default)]
+struct Looks(AtomicUsize);
+
+impl Cancellation for Looks {
+    fn is_cancelled(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+}
+
+#[test]
+fn units_that_share_a_host_are_compared_with_another_one_once() {
+    let looks = |operators| {
+        let looks = Arc::new(Looks::default());
+        let budget = Budget { cancellation: Some(Arc::<Looks>::clone(&looks)), ..Budget::default() };
+        assert_eq!(filled(&kept_apart_by_hosts(operators), &budget), Ok(2));
+        looks.0.load(Ordering::Relaxed)
+    };
+    let (few, many) = (looks(1), looks(300));
+    assert!((1..few + 10).contains(&many), "{few}, {many}");
+}
+
+#[test]
+fn values_that_a_pe_has_are_looked_up_within_the_budget() {
+    let sample = Sample::chain(1).with([0], |o| o.channels = (0..10_000).map(|region| channel(region, 0)).collect());
+    let (graph, endless) = (sample.graph(), Budget::default());
+    let composition = Composition::new(&graph, FusionType::ChannelExlocation, &endless).unwrap();
+    let rules = &composition.rules;
+    let units: Vec<Unit> = composition.units.keys().collect();
+    let class = |_| UnitClass { no_source: false, no_sink: false, size: Reverse(1) };
+    let waiting = WorkList::new(&units, rules, class, &endless).unwrap();
+    let mut profile = PeProfile::default();
+    profile.add(rules.unit_traits(units[0]));
+    let lanes = |budget: &Budget| waiting.lanes(&profile, &mut budget.pace()).map(|lanes| lanes.len());
+    assert_eq!((lanes(&endless), lanes(&Budget::cancelled())), (Ok(1), Err(Error::Cancelled)));
+}
+
+#[test]
+fn hosts_of_operators_that_do_not_share_one_are_not_counted() {
+    // Three that differ only in what they share a host with. Two of them never do, because of an ex-location id.
+    let sample = Sample::new(6, [])
+        .with_pools(&[(0, false, &["a", "b"]), (1, false, &["b", "c"]), (2, false, &["c", "a"])])
+        .with(0..3, |o| (o.pool, o.host_ex_locations) = (None, vec!["x".into()]))
+        .with(3..6, |o| o.pool = Some((u64::from(o.index) - 3, None)))
+        .with(0..6, |o| o.host_co_locations = vec![(o.index % 3).to_string()]);
+    let limits = Limits { adl_bytes: 6, ..Limits::default() };
+    let partition = fuse(&sample.graph(), &manual(1), &Budget::with_limits(limits)).unwrap();
+    assert_eq!(partition.len(), 6);
 }
 
 #[test]
