@@ -57,18 +57,20 @@ impl ReachedPorts {
         for (id, operator) in shape.application.operators.iter() {
             pace.step()?;
             let OperatorKind::Primitive(primitive) = &operator.kind else { continue };
-            let copies = u64::from(shape.scopes[shape.scope_of[id]].channels);
             for position in 0..primitive.outputs.len() {
                 pace.step()?;
                 let reached = problems.keep(links.follow_output(id, position, budget))?.unwrap_or_default();
-                let sum = |of: fn(&Reach) -> u64| reached.iter().map(of).fold(0, u64::saturating_add);
-                connections.add(id, sum(|reach| reach.connections), copies);
-                splitters.add(id, sum(|reach| reach.nested_splitters), copies);
-                channels.add(id, sum(|reach| reach.channels), copies);
-                // Each channel looks also at a connection behind which there is nothing.
-                steps.add(id, sum(|reach| reach.steps.max(1)), copies);
                 ports.outputs[id].push(reached);
             }
+            // A share is that of an operator, with all its ports.
+            let copies = u64::from(shape.scopes[shape.scope_of[id]].channels);
+            let outputs = &ports.outputs[id];
+            let sum = |of: fn(&Reach) -> u64| outputs.iter().flatten().map(of).fold(0, u64::saturating_add);
+            connections.add(id, sum(|reach| reach.connections), copies);
+            splitters.add(id, sum(|reach| reach.nested_splitters), copies);
+            channels.add(id, sum(|reach| reach.channels), copies);
+            // Each channel looks also at a connection behind which there is nothing.
+            steps.add(id, sum(|reach| reach.steps.max(1)), copies);
         }
         ports.connections = connections.total();
         let limits = &budget.limits;

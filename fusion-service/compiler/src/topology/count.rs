@@ -13,7 +13,7 @@ pub(super) struct Count {
 }
 
 impl Count {
-    /// Adds a share of an operator: `each` so many `times`.
+    /// Adds the share of an operator, all of it: `each` so many `times`.
     pub(super) fn add(&mut self, id: OperatorId, each: u64, times: u64) {
         let share = each.saturating_mul(times);
         self.total = self.total.saturating_add(share);

@@ -64,11 +64,20 @@ fn splitters_to_nowhere() -> Sketch {
 fn whoever_has_most_is_named() {
     let row = || Sketch::row(&["S", "P", "T"]).parallel("P", 4);
     let operators = |operators| Limits { operators, ..Limits::default() };
-    let connections = Limits { connections: 7, ..Limits::default() };
+    // T has most of one port, S of both of its own.
+    let ports = Sketch::new().op("T", 0, 1).op("Q", 1, 0).op("S", 0, 2).op("P", 2, 0).connect("T:0", "Q:0");
+    let ports = ports.connect("S:0", "P:0").connect("S:1", "P:1").parallel("Q", 5).parallel("P", 3);
+    let connections = |connections| Limits { connections, ..Limits::default() };
     for (what, sketch, limits, expected) in [
         ("operators", row(), operators(5), "6 operators at these widths, 4 of them of P; at most 5 are"),
         ("ports", row().op("Q", 0, 199), operators(7), "209 ports of operators at these widths, 199 of them of Q;"),
-        ("connections", row(), connections, "8 connections at these widths, 4 of them of S; at most 7 are supported"),
+        (
+            "connections",
+            row(),
+            connections(7),
+            "8 connections at these widths, 4 of them of S; at most 7 are supported",
+        ),
+        ("several ports", ports, connections(10), "11 connections at these widths, 6 of them of S;"),
     ] {
         let error = sketch.expand_within(&Budget::with_limits(limits)).unwrap_err();
         let problem = &error.problems()[0];
