@@ -12,7 +12,7 @@ use crate::logical::{self, OperatorId, PoolLocation, Resources};
 use crate::shared::Shared;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// The numbers of a generation, as plain data that a layout can store.
@@ -250,8 +250,12 @@ fn sort_by_index(topology: Topology) -> Topology {
 /// (rule expansion-25).
 pub(super) fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)]) {
     let mut map: BTreeMap<u64, u64> = BTreeMap::new();
-    let largest = prior.iter().map(|(_, index)| *index).chain(fresh.host_pools.iter().map(|p| p.index)).max();
-    let mut next = largest.map_or(0, |largest| largest.saturating_add(1));
+    let used: BTreeSet<u64> =
+        prior.iter().map(|(_, index)| *index).chain(fresh.host_pools.iter().map(|pool| pool.index)).collect();
+    // Above all. A document may have the largest number that there is, and then only those that it leaves out are left.
+    let above = used.last().map_or(Some(0), |last| last.checked_add(1));
+    let below = (0..u64::MAX).filter(|index| !used.contains(index));
+    let mut new_indexes = above.into_iter().flat_map(|first| first..=u64::MAX).chain(below);
     // Operators that were taken over from the generation before are in pools of the document only. So their numbers are
     // right already, as long as no such number is given to a copy.
     let declared = &fresh.application.host_pools;
@@ -270,9 +274,11 @@ pub(super) fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)])
         let known = by_name.get_mut(pool.name.as_str()).and_then(VecDeque::pop_front);
         let in_the_way = by_index.get(&pool.index).is_some_and(|name| *name != pool.name);
         // The new number stays used even if the name turns out to have had one, as in the reference implementation.
-        if in_the_way && known.is_none_or(|index| index > pool.index) {
-            map.insert(pool.index, next);
-            next = next.saturating_add(1);
+        if in_the_way
+            && known.is_none_or(|index| index > pool.index)
+            && let Some(new) = new_indexes.next()
+        {
+            map.insert(pool.index, new);
         }
         if let Some(index) = known.filter(|index| *index != pool.index) {
             map.insert(pool.index, index);

@@ -165,6 +165,16 @@ fn pools_with_gaps() -> Sketch {
     sketch.parallel_by("P", "<constantWidth>2</constantWidth>", "Hash", tag).parallel("R", 2)
 }
 
+/// A pool of the document has the largest number that there is, so copies cannot have numbers above all.
+fn pools_up_to_the_largest_number() -> Sketch {
+    let place = "<poolLocation poolIndex='1'/>";
+    let sketch = Sketch::new().pool(1, "P", &["t"]).pool(u64::MAX, "Z", &[]);
+    let sketch = sketch.op("A", 0, 0).resources(place).op("B", 0, 0).resources(place);
+    let tag = "<replicateHostTag name='t'/>";
+    let width = "<constantWidth>1</constantWidth>";
+    sketch.parallel_by("A", width, "Hash", tag).parallel_by("B", width, "Hash", tag)
+}
+
 fn placeholders() -> Sketch {
     let host = "<hostLocation hostname='h_getChannel()_getMaxChannels()'/><coLocation colocId='byChannel(x, 0)'/>";
     Sketch::new().op("A", 0, 0).resources(host).op("B", 0, 0).parallel("A", 2).parallel("B", 2)
@@ -232,7 +242,8 @@ fn dead_ends() -> Sketch {
 #[test]
 fn whatever_an_operator_has() {
     let sketches = [row(), fan(), deep(), dead_ends(), imports(), exports(), pools(), pools_with_gaps()];
-    let sketches = sketches.into_iter().chain([placeholders(), consistent(), views()]);
+    let sketches =
+        sketches.into_iter().chain([pools_up_to_the_largest_number(), placeholders(), consistent(), views()]);
     for (number, sketch) in sketches.enumerate() {
         let sketch = &sketch;
         let regions = sketch.expand().unwrap().regions.len();
