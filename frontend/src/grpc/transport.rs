@@ -9,8 +9,8 @@
 //!
 //! Invariants: an address leaves connections, calls and memory to others, for what has arrived of requests, their heads
 //! as well, and for what is sent. A request is counted as long as its call lasts, wherever it is: at first by its
-//! bytes, and once it is a message by what that takes ([`count`]). What an answer holds is given back when it was sent,
-//! when its caller has gone, or when the clock of its stream says so.
+//! bytes, which nobody keeps as they came, and once it is a message by what there is room for in it ([`count`]). What
+//! an answer holds is given back when it was sent, when its caller has gone, or when the clock of its stream says so.
 
 use super::arrival::Arrival;
 use super::deadline;
@@ -46,8 +46,9 @@ const CONCURRENCY: u32 = 1024;
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long after its time a caller may still read its answer.
 const LATE: Duration = Duration::from_secs(2);
-/// Bytes for which a message takes a place, and for each of its further ones; so does the head of a call.
-const BLOCK: usize = 16 << 10;
+/// Bytes for which a message takes a place, and for each of its further ones; so does the head of a call. Who keeps
+/// what has arrived of a message keeps it in such pieces.
+pub(crate) const BLOCK: usize = 16 << 10;
 /// How often a message is there at most while a call lasts: as it was decoded, as what is made of it for the API
 /// server, and as the text of that.
 const COPIES: usize = 3;

@@ -1,13 +1,14 @@
 //! Goes around a service: what a call says is decoded only if it is known who calls, and all of it is there.
 //!
 //! While that is being found out, the bytes of the request are taken from the connection. There nobody would count
-//! them, and they would be in front of the caller's other calls.
+//! them, and they would be in front of the caller's other calls. They are copied into blocks: whatever comes from a
+//! connection keeps all of what was read with it, of which its caller may have made it a small part.
 //!
 //! Decoded, a message may take many times what it had as bytes. Since nothing has to be waited for any more, it is
 //! counted before anything else is done ([`Guarded`](super::guarded::Guarded)).
 
 use super::Access;
-use crate::grpc::transport::REQUEST_MAX;
+use crate::grpc::transport::{BLOCK, REQUEST_MAX};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -92,7 +93,8 @@ where
 
 /// The body of a request, of which a part may have been read already.
 struct ReadAhead {
-    parts: VecDeque<Bytes>,
+    /// What was read, in blocks as they are counted. All but the last one are full.
+    blocks: VecDeque<Vec<u8>>,
     bytes: usize,
     rest: Body,
     is_over: bool,
@@ -100,7 +102,7 @@ struct ReadAhead {
 
 impl ReadAhead {
     fn of(body: Body) -> Self {
-        Self { parts: VecDeque::new(), bytes: 0, is_over: body.is_end_stream(), rest: body }
+        Self { blocks: VecDeque::new(), bytes: 0, is_over: body.is_end_stream(), rest: body }
     }
 
     /// Reads what comes, and no more than what is too long for a request.
@@ -112,13 +114,26 @@ impl ReadAhead {
             match poll_fn(|context| self.poll_rest(context)).await {
                 Some(Ok(part)) => {
                     self.bytes += part.len();
-                    self.parts.push_back(part);
+                    self.keep(&part);
                 }
                 Some(Err(why)) => return Err(why),
                 None => break,
             }
         }
         Ok(())
+    }
+
+    fn keep(&mut self, mut part: &[u8]) {
+        while !part.is_empty() {
+            let last = self.blocks.back_mut().filter(|last| last.len() < BLOCK);
+            let Some(last) = last else {
+                self.blocks.push_back(Vec::with_capacity(BLOCK));
+                continue;
+            };
+            let (now, later) = part.split_at(part.len().min(BLOCK - last.len()));
+            last.extend_from_slice(now);
+            part = later;
+        }
     }
 
     /// The same as long as something else is waited for. It never ends unless that fails; then why.
@@ -158,17 +173,64 @@ impl http_body::Body for ReadAhead {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if let Some(part) = self.parts.pop_front() {
-            return Poll::Ready(Some(Ok(Frame::data(part))));
+        if let Some(block) = self.blocks.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(block.into()))));
         }
         self.poll_rest(context).map(|part| part.map(|part| part.map(Frame::data)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.parts.is_empty() && (self.is_over || self.rest.is_end_stream())
+        self.blocks.is_empty() && (self.is_over || self.rest.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body as AnyBody;
+    use std::sync::Arc;
+
+    /// What was read from a connection at once. A part of it is of the request.
+    struct Read {
+        all: Vec<u8>,
+        _there: Arc<()>,
+    }
+
+    impl AsRef<[u8]> for Read {
+        fn as_ref(&self) -> &[u8] {
+            &self.all
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_of_a_request_is_what_is_counted_of_it() {
+        // bytes of each part -> bytes of each block
+        let table: [(&[usize], &[usize]); 5] = [
+            (&[], &[]),
+            (&[1, 0, 1], &[2]),
+            (&[1; 100], &[100]),
+            (&[BLOCK - 1, 2, BLOCK - 1, 1], &[BLOCK, BLOCK, 1]),
+            (&[3 * BLOCK + 5], &[BLOCK, BLOCK, BLOCK, 5]),
+        ];
+        for (sent, expected) in table {
+            let there = Arc::new(());
+            let part = |bytes: &usize| {
+                let read = Read { all: (0..=255).cycle().take(bytes + BLOCK).collect(), _there: Arc::clone(&there) };
+                Bytes::from_owner(read).slice(..*bytes)
+            };
+            let parts: Vec<Bytes> = sent.iter().map(part).collect();
+            let whole = parts.concat();
+            let parts = tokio_stream::iter(parts.into_iter().map(Ok::<_, Status>));
+            let mut body = ReadAhead::of(Body::new(AnyBody::from_stream(parts)));
+            body.read_all().await.unwrap();
+            assert_eq!(Arc::strong_count(&there), 1, "{expected:?}: what was read is kept");
+            assert_eq!(body.blocks.iter().map(Vec::len).collect::<Vec<_>>(), expected);
+            assert!(body.blocks.iter().all(|block| block.capacity() == BLOCK));
+            assert_eq!(axum::body::to_bytes(AnyBody::new(body), usize::MAX).await.unwrap(), whole);
+        }
     }
 }
