@@ -3,15 +3,19 @@
 //! A namespace may have thousands, which the mirrors keep packed, and each is asked for at its board. A thread of the
 //! runtime that did so would serve nobody else meanwhile.
 //!
-//! Invariant: few lists are made at the same time, and of a namespace one.
+//! Invariants: few lists are made at the same time, and of a namespace one. So many calls wait for theirs. Callers of a
+//! namespace that are known take turns.
 
 use super::service::{check_name, check_namespace};
 use super::{SubscriptionApi, errors, shown};
+use crate::fair_semaphore::FairSemaphore;
 use crate::grpc::pages::Page;
+use crate::grpc::places::{CallerName, NOTHING, Places};
 use crate::mirrors::ByOwner as _;
 use std::sync::Arc;
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::queue::Owner;
 use streams_kubernetes::watch::{Mirrored, Watch};
 use streams_proto::subscription::v1::{
     ListExportsRequest, ListExportsResponse, ListImportsRequest, ListImportsResponse,
@@ -20,17 +24,39 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tonic::Status;
 
+/// Lists that are made at the same time: there are two processors where the frontend usually runs.
+const AT_ONCE: usize = 2;
+/// Of one namespace: the other one is for others.
+const AT_ONCE_OF_ONE: usize = 1;
+/// Calls that wait for a list or have one, of one namespace a quarter at most; further ones are refused.
+const WAITING_MAX: usize = 4_096;
+pub(super) const WAITING_OF_ONE_MAX: usize = 1_024;
 /// Entries of a page if the caller does not say: an entry may be large.
 const OF_A_PAGE: usize = 100;
 
 /// Where an entry is in its list: job, PE, port; and the name, if several objects say that they are of one port.
 type Place = (String, u64, u32, String);
 
+/// Whose turn it is, and who waits.
+pub(super) struct Lists {
+    pub(super) waiting: Places,
+    pub(super) turns: FairSemaphore,
+}
+
+impl Lists {
+    /// Nobody asks for any.
+    pub(super) fn new() -> Self {
+        let waiting = Places::new(WAITING_MAX, WAITING_OF_ONE_MAX);
+        Self { waiting, turns: FairSemaphore::new(AT_ONCE, AT_ONCE_OF_ONE) }
+    }
+}
+
 impl<C: Cluster> SubscriptionApi<C> {
     /// A page of exports, if it can be made in time.
     pub(super) async fn exports_in_pages(
         &self,
         request: ListExportsRequest,
+        caller: Option<&CallerName>,
         until: Instant,
     ) -> Result<ListExportsResponse, Status> {
         let ListExportsRequest { namespace, job, page_size, page_token } = request;
@@ -43,7 +69,7 @@ impl<C: Cluster> SubscriptionApi<C> {
             });
             page.cut(all.collect(), |object| shown::export(&object, &api.shared.boards))
         };
-        let (exports, next_page_token) = self.listed(namespace, until, list).await?;
+        let (exports, next_page_token) = self.listed(namespace, caller, until, list).await?;
         Ok(ListExportsResponse { exports, next_page_token })
     }
 
@@ -51,6 +77,7 @@ impl<C: Cluster> SubscriptionApi<C> {
     pub(super) async fn imports_in_pages(
         &self,
         request: ListImportsRequest,
+        caller: Option<&CallerName>,
         until: Instant,
     ) -> Result<ListImportsResponse, Status> {
         let ListImportsRequest { namespace, job, page_size, page_token } = request;
@@ -63,20 +90,28 @@ impl<C: Cluster> SubscriptionApi<C> {
             });
             page.cut(all.collect(), |object| shown::import(&object, &api.shared.boards))
         };
-        let (imports, next_page_token) = self.listed(namespace, until, list).await?;
+        let (imports, next_page_token) = self.listed(namespace, caller, until, list).await?;
         Ok(ListImportsResponse { imports, next_page_token })
     }
 
     /// What `list` makes of the objects of a namespace, on a thread that serves nobody else. It goes on if the caller
     /// leaves.
+    ///
+    /// # Errors
+    /// Too many wait, this one has waited for too long, or this frontend is to stop; or `list` panicked.
     async fn listed<T: Send + 'static>(
         &self,
         namespace: String,
+        caller: Option<&CallerName>,
         until: Instant,
         list: impl FnOnce(&Self, &str) -> T + Send + 'static,
     ) -> Result<T, Status> {
+        let _place = self.place_among(&self.shared.lists.waiting, &namespace, caller)?;
+        let group = if self.has_any(&namespace) { namespace.as_str() } else { NOTHING };
+        let of_caller = caller.map(|CallerName(name)| Arc::clone(name)).unwrap_or_default();
+        let owner = Owner { namespace: group.into(), object: of_caller };
         let work = async {
-            let turn = self.shared.lists.acquire(&namespace).await;
+            let turn = self.shared.lists.turns.acquire_for(owner).await;
             let api = self.clone();
             let done = spawn_blocking(move || {
                 let _turn = turn;

@@ -36,8 +36,8 @@ mod shown;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use self::lists::Lists;
 use crate::broker::Boards;
-use crate::fair_semaphore::FairSemaphore;
 use crate::grpc::access::Access;
 use crate::grpc::access::guarded::Guarded;
 use crate::grpc::places::Places;
@@ -58,10 +58,6 @@ const MANAGER: Manager = Manager("streams-subscription");
 /// anything is asked of it (rule import-8).
 const CALLS_MAX: usize = 256;
 const CALLS_OF_ONE_MAX: usize = 64;
-/// Lists that are made at the same time: there are two processors where the frontend usually runs.
-const LISTS_MAX: usize = 2;
-/// Of one namespace: the other one is for others.
-const LISTS_OF_ONE_MAX: usize = 1;
 
 /// The service. Cheap to clone; all clones are the same.
 pub(crate) struct SubscriptionApi<C> {
@@ -73,7 +69,7 @@ struct Shared<C> {
     boards: Boards,
     statuses: StatusChanges<C>,
     calls: Places,
-    lists: FairSemaphore,
+    lists: Lists,
     stopping: CancellationToken,
 }
 
@@ -91,15 +87,14 @@ impl<C: Cluster> SubscriptionApi<C> {
         let statuses =
             StatusChanges { cluster, manager: MANAGER, basis: Basis::ApiServer, priority: Priority::Normal, turns };
         let calls = Places::new(CALLS_MAX, CALLS_OF_ONE_MAX);
-        let lists = FairSemaphore::new(LISTS_MAX, LISTS_OF_ONE_MAX);
+        let lists = Lists::new();
         Self { shared: Arc::new(Shared { mirrors, boards, statuses, calls, lists, stopping }) }
     }
 
-    /// What answers calls of those who may make them.
+    /// What answers calls of those who may make them. None of these is taken that is compressed: a few bytes would be
+    /// enough for the work of the longest.
     pub(crate) fn into_server(self, access: Access) -> SubscriptionServiceServer<Guarded<Self>> {
         SubscriptionServiceServer::new(Guarded::new(self, access, ERROR_DOMAIN))
-            .accept_compressed(CompressionEncoding::Gzip)
-            .accept_compressed(CompressionEncoding::Zstd)
             .send_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(REQUEST_MAX)
     }

@@ -3,7 +3,7 @@
 use super::{SubscriptionApi, errors, etag, requests, shown};
 use crate::grpc::access::caller_of;
 use crate::grpc::deadline;
-use crate::grpc::places::{CallerName, Place};
+use crate::grpc::places::{CallerName, Place, Places};
 use crate::run_time::{Problem, exports, imports};
 use crate::status_changes::{Change, Unchanged};
 use std::future::Future;
@@ -53,13 +53,28 @@ impl<C: Cluster> SubscriptionApi<C> {
         problems.next().map_or(Ok(()), |problem| Err(errors::not_current(&problem)))
     }
 
-    /// A place among the calls that need the API server. Those of one namespace leave some to the others, and so do
-    /// those of one caller of it.
+    /// A place among the calls that need the API server.
     fn place(&self, key: &Key, caller: Option<&CallerName>) -> Result<Place, Status> {
-        let (calls, mirrors) = (&self.shared.calls, &self.shared.mirrors);
-        let has_any = mirrors.exports.has_namespace(&key.namespace) || mirrors.imports.has_namespace(&key.namespace);
-        let place = if has_any { calls.take(&key.namespace, None, caller) } else { calls.take_for_nothing(caller) };
+        self.place_among(&self.shared.calls, &key.namespace, caller)
+    }
+
+    /// A place for a call about this namespace. Those of one namespace leave some to the others, and so do those of one
+    /// caller of it.
+    pub(super) fn place_among(
+        &self,
+        places: &Places,
+        namespace: &str,
+        caller: Option<&CallerName>,
+    ) -> Result<Place, Status> {
+        let has_any = self.has_any(namespace);
+        let place = if has_any { places.take(namespace, None, caller) } else { places.take_for_nothing(caller) };
         place.map_err(|full| errors::too_many_calls(&full))
+    }
+
+    /// The namespace has exports or imports.
+    pub(super) fn has_any(&self, namespace: &str) -> bool {
+        let mirrors = &self.shared.mirrors;
+        mirrors.exports.has_namespace(namespace) || mirrors.imports.has_namespace(namespace)
     }
 
     /// The object of this name: what the mirror shows; if it shows none, what the API server has: another frontend may
@@ -238,9 +253,9 @@ impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
         &self,
         request: Request<ListExportsRequest>,
     ) -> Result<Response<ListExportsResponse>, Status> {
-        let until = until(&request);
+        let (caller, until) = (caller_of(&request), until(&request));
         self.sees()?;
-        self.exports_in_pages(request.into_inner(), until).await.map(Response::new)
+        self.exports_in_pages(request.into_inner(), caller.as_ref(), until).await.map(Response::new)
     }
 
     async fn update_export(
@@ -270,9 +285,9 @@ impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
         &self,
         request: Request<ListImportsRequest>,
     ) -> Result<Response<ListImportsResponse>, Status> {
-        let until = until(&request);
+        let (caller, until) = (caller_of(&request), until(&request));
         self.sees()?;
-        self.imports_in_pages(request.into_inner(), until).await.map(Response::new)
+        self.imports_in_pages(request.into_inner(), caller.as_ref(), until).await.map(Response::new)
     }
 
     async fn update_import(

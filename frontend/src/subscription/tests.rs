@@ -1,8 +1,10 @@
 //! Calls over a fake API server, whose changes the mirrors show while a call waits.
 
+use super::lists::WAITING_OF_ONE_MAX;
 use super::{CALLS_MAX, CALLS_OF_ONE_MAX, MANAGER, SubscriptionApi};
 use crate::broker::Boards;
 use crate::controllers::tests::LateMirrors;
+use crate::grpc::access::reviewer::Subject;
 use crate::mirrors::Mirrors;
 use crate::status_changes::Turns;
 use kube::Client;
@@ -11,6 +13,7 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Export, ExportAtRunTime, Import, Job, StreamProperty};
 use streams_kubernetes::Key;
@@ -639,7 +642,7 @@ async fn lists_of_a_namespace_take_turns_as_long_as_their_callers_wait() {
         request.metadata_mut().insert("grpc-timeout", "2S".parse().unwrap());
         cluster.api.list_exports(request).await.map(|answer| answer.into_inner().exports.len())
     };
-    let turn = cluster.api.shared.lists.acquire("n").await;
+    let turn = cluster.api.shared.lists.turns.acquire("n").await;
     assert_eq!(list("m").await.unwrap(), 0);
     let begun = Instant::now();
     let status = list("n").await.unwrap_err();
@@ -647,6 +650,44 @@ async fn lists_of_a_namespace_take_turns_as_long_as_their_callers_wait() {
     assert_eq!(begun.elapsed().as_millis(), 1_900);
     drop(turn);
     assert_eq!(list("n").await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_of_a_namespace_take_turns_with_their_lists_and_so_many_wait() {
+    let cluster = Cluster::new();
+    let list = |caller: &str| {
+        let mut request = Request::new(ListExportsRequest { namespace: "n".into(), ..Default::default() });
+        request.extensions_mut().insert(Arc::new(Subject::called(caller)));
+        let api = cluster.api.clone();
+        async move { api.list_exports(request).await.map(|answer| answer.into_inner().exports.len()) }
+    };
+    let lists = &cluster.api.shared.lists;
+    let turn = lists.turns.acquire("n").await;
+    // One of them has half of what its namespace may have, which leaves some to others.
+    let of_me: Vec<_> = (0..WAITING_OF_ONE_MAX / 2).map(|_| tokio::spawn(list("me"))).collect();
+    while lists.waiting.taken() < of_me.len() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let status = list("me").await.unwrap_err();
+    assert_eq!((why(&status).0, why(&status).1.as_str()), (Code::ResourceExhausted, "TOO_MANY_CALLS"));
+    let of_you = tokio::spawn(list("you"));
+    while lists.waiting.taken() == of_me.len() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    drop(turn);
+    assert_eq!(of_you.await.unwrap().unwrap(), 1);
+    let answered = of_me.iter().filter(|list| list.is_finished()).count();
+    assert!(answered < of_me.len() / 2, "{answered} of another caller were in front of it");
+    for list in of_me {
+        assert_eq!(list.await.unwrap().unwrap(), 1);
+    }
+    assert_eq!(lists.waiting.taken(), 0);
+    // What is made up shares what one namespace may have.
+    let made_up: Vec<_> = (0..WAITING_OF_ONE_MAX).map(|_| lists.waiting.take_for_nothing(None).ok().unwrap()).collect();
+    let request = Request::new(ListImportsRequest { namespace: "nobodys".into(), ..Default::default() });
+    let status = cluster.api.list_imports(request).await.unwrap_err();
+    assert_eq!((why(&status).0, why(&status).1.as_str()), (Code::ResourceExhausted, "TOO_MANY_CALLS"));
+    drop(made_up);
 }
 
 #[tokio::test(start_paused = true)]
