@@ -76,7 +76,9 @@ pub(crate) async fn serve(
 ) -> anyhow::Result<()> {
     let reporter = HealthReporter::new();
     let Services { figures, routes, names, .. } = services;
-    let watched = report_health(reporter.clone(), names.clone(), too_old);
+    let mut told = Told { reporter: reporter.clone(), names: names.clone(), is_well: None };
+    // Nobody is told anything before.
+    told.see(too_old()).await;
     let reflection = || {
         let builder = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
@@ -94,9 +96,9 @@ pub(crate) async fn serve(
     let server = transport::serve(listener, routes, Bounds::default(), figures, async move {
         tokio::select! {
             () = shutdown => {}
-            never = watched => match never {},
+            never = told.follow(too_old) => match never {},
         }
-        set(&reporter, &names, ServingStatus::NotServing).await;
+        told.tell(ServingStatus::NotServing).await;
         stopping.cancel();
         let _ = stop.send(true);
     });
@@ -114,31 +116,39 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-/// Lets health say whether what the services see can be relied on.
-async fn report_health(
-    health: HealthReporter,
+/// What health says of the services, and of the whole server.
+struct Told {
+    reporter: HealthReporter,
     names: Vec<&'static str>,
-    too_old: impl Fn() -> Option<String>,
-) -> Infallible {
-    let mut said = None;
-    loop {
-        let problem = too_old();
-        if said != Some(problem.is_none()) {
-            said = Some(problem.is_none());
-            match problem {
-                None => set(&health, &names, ServingStatus::Serving).await,
-                Some(problem) => {
-                    tracing::warn!(problem, "the gRPC services do not see the cluster as it is");
-                    set(&health, &names, ServingStatus::NotServing).await;
-                }
-            }
-        }
-        tokio::time::sleep(LOOK).await;
-    }
+    /// What the services see could be relied on when that was looked at last.
+    is_well: Option<bool>,
 }
 
-async fn set(health: &HealthReporter, names: &[&str], status: ServingStatus) {
-    for name in names {
-        health.set_service_status(name, status).await;
+impl Told {
+    /// Lets health say whether what the services see can be relied on.
+    async fn follow(&mut self, too_old: impl Fn() -> Option<String>) -> Infallible {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            self.see(too_old()).await;
+        }
+    }
+
+    /// Lets health say so, if this is why it cannot.
+    async fn see(&mut self, problem: Option<String>) {
+        let is_well = problem.is_none();
+        if self.is_well.replace(is_well) == Some(is_well) {
+            return;
+        }
+        if let Some(problem) = problem {
+            tracing::warn!(problem, "the gRPC services do not see the cluster as it is");
+        }
+        self.tell(if is_well { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
+    }
+
+    async fn tell(&self, status: ServingStatus) {
+        // Who asks for no service means all of them.
+        for name in self.names.iter().copied().chain([""]) {
+            self.reporter.set_service_status(name, status).await;
+        }
     }
 }
