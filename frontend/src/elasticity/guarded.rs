@@ -12,14 +12,14 @@ use super::view::ClusterView;
 use crate::grpc::access::caller_of;
 use crate::grpc::access::guarded::{Guarded, of_all};
 use crate::grpc::access::reviewer::Right;
-use crate::grpc::message::{RequestMessage, of_list, without_lists};
+use crate::grpc::message::{RequestMessage, messages};
 use crate::grpc::places::CallerName;
 use kube::ResourceExt as _;
-use prost::Message as _;
 use std::collections::BTreeSet;
 use streams_api::resize::name_of_key;
 use streams_api::{ParallelRegion, Resize};
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService;
+use streams_proto::elasticity::v1::resize_request::DesiredWidth;
 use streams_proto::elasticity::v1::{
     CancelRequest, CancelResponse, GetRegionRequest, GetResizeRequest, GetResizeResponse, ListRegionsRequest,
     ListRegionsResponse, ListResizesRequest, ListResizesResponse, Region, ResizeName, ResizeRequest, ResizeResponse,
@@ -27,20 +27,35 @@ use streams_proto::elasticity::v1::{
 };
 use tonic::{Code, Request, Response, Status};
 
-impl RequestMessage for ResizeRequest {
-    fn in_memory(&self) -> usize {
-        self.encoded_len() + of_list(&self.regions, 1)
-    }
+messages! {
+    ResizeRequest { namespace, job, regions, wait_for, idempotency_key, expected_generation, policy, dry_run }
+    DesiredWidth { region, width, expected_width }
+    GetRegionRequest { namespace, job, region }
+    ListRegionsRequest { namespace, job, page_size, page_token }
+    WatchRegionsRequest { namespace, job }
+    ResizeName { namespace, job, request, idempotency_key }
+    GetResizeRequest { name }
+    ListResizesRequest { namespace, job, page_size, page_token }
+    WatchResizeRequest { name }
+    CancelRequest { name }
 }
 
-without_lists! {
-    GetRegionRequest: "namespace",
-    ListRegionsRequest: "namespace",
-    WatchRegionsRequest: "namespace",
-    ListResizesRequest: "namespace",
-    GetResizeRequest: "name.namespace",
-    WatchResizeRequest: "name.namespace",
-    CancelRequest: "name.namespace",
+impl RequestMessage for ResizeRequest {}
+impl RequestMessage for GetRegionRequest {}
+impl RequestMessage for ListRegionsRequest {}
+impl RequestMessage for WatchRegionsRequest {}
+impl RequestMessage for ListResizesRequest {}
+
+impl RequestMessage for GetResizeRequest {
+    const NAMESPACE: &'static str = "name.namespace";
+}
+
+impl RequestMessage for WatchResizeRequest {
+    const NAMESPACE: &'static str = "name.namespace";
+}
+
+impl RequestMessage for CancelRequest {
+    const NAMESPACE: &'static str = "name.namespace";
 }
 
 /// To change widths in this namespace.
@@ -124,6 +139,8 @@ impl<V: ClusterView> ElasticityService for Guarded<Elasticity<V>> {
     /// A dry run takes the same right, as one of the API server does.
     async fn resize(&self, call: Request<ResizeRequest>) -> Result<Response<ResizeResponse>, Status> {
         let ResizeRequest { namespace, job, regions, .. } = call.get_ref();
+        // Of a list that is too long none is taken: whoever has no right could have half a million of them sorted.
+        let regions = Some(regions.as_slice()).filter(|regions| regions.len() <= MAX_REGIONS).unwrap_or_default();
         let regions = regions.iter().map(|desired| desired.region.clone());
         let named =
             |service| Elasticity::objects_of_regions(service, caller_of(&call), namespace, job, regions.collect());

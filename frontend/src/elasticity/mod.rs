@@ -186,11 +186,10 @@ impl<V: ClusterView> Elasticity<V> {
         }
     }
 
-    /// What answers calls of those who may make them.
+    /// What answers calls of those who may make them. None of these is taken that is compressed: a few bytes would be
+    /// enough for the work of the longest.
     pub(crate) fn into_server(self, access: Access) -> ElasticityServiceServer<Guarded<Self>> {
         ElasticityServiceServer::new(Guarded::new(self, access, ERROR_DOMAIN))
-            .accept_compressed(CompressionEncoding::Gzip)
-            .accept_compressed(CompressionEncoding::Zstd)
             .send_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(REQUEST_MAX)
     }

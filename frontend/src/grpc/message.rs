@@ -1,43 +1,99 @@
 //! What the guard of a service has to know of a request (rule elasticity-27). Pure.
 //!
-//! A request may take far more in memory than it had as bytes: an entry of a list takes its own size, however little is
-//! said in it.
+//! A request may take far more in memory than it had as bytes, or than it says. An entry of a list takes its own size,
+//! however little is said in it. A field may be sent several times, of which the last one counts: its text keeps the
+//! room of the longest. So what is counted is what there is room for, and never what is said.
+//!
+//! Invariant: each field is counted. A message with one that is not, or whose kind is not known here, does not compile.
 
-/// Bytes that a text takes at least, if there is any.
-const TEXT: usize = 32;
+/// What an allocator takes beside what it is asked for, at most: so many bytes, and this part of it.
+const ALLOCATION: usize = 32;
+const ALLOCATION_PART: usize = 4;
 
 /// A request.
-pub(crate) trait RequestMessage: Sync {
+pub(crate) trait RequestMessage: InMemory + Sync {
     /// The field with its namespace.
     const NAMESPACE: &'static str = "namespace";
+}
 
-    /// Bytes that it takes in memory, at most; what each request takes is left out.
+/// A request, or a part of it.
+pub(crate) trait InMemory {
+    /// Bytes that it takes in memory at most, beside those of its own type.
     fn in_memory(&self) -> usize;
 }
 
-/// Bytes that a list takes whose entries have so many texts each; what is in them is left out.
-pub(crate) fn of_list<T>(list: &Vec<T>, texts: usize) -> usize {
-    list.capacity().saturating_mul(size_of::<T>()).saturating_add(list.len().saturating_mul(texts * TEXT))
+impl InMemory for String {
+    fn in_memory(&self) -> usize {
+        allocated(self.capacity())
+    }
 }
 
-/// Requests without lists, each with the field of its namespace: they take in memory what they have as bytes.
-macro_rules! without_lists {
-    ($($message:ty: $namespace:literal,)*) => {$(
-        impl $crate::grpc::message::RequestMessage for $message {
-            const NAMESPACE: &'static str = $namespace;
+impl<T: InMemory> InMemory for Vec<T> {
+    fn in_memory(&self) -> usize {
+        let entries: usize = self.iter().map(T::in_memory).sum();
+        allocated(self.capacity() * size_of::<T>()) + entries
+    }
+}
 
+impl<T: InMemory> InMemory for Option<T> {
+    fn in_memory(&self) -> usize {
+        self.as_ref().map_or(0, T::in_memory)
+    }
+}
+
+/// Bytes that there are of an allocation for so many.
+fn allocated(bytes: usize) -> usize {
+    if bytes == 0 { 0 } else { bytes + bytes / ALLOCATION_PART + ALLOCATION }
+}
+
+/// These have all that they are in their own type.
+macro_rules! plain {
+    ($($kind:ty),*) => {$(
+        impl InMemory for $kind {
             fn in_memory(&self) -> usize {
-                prost::Message::encoded_len(self)
+                0
             }
         }
     )*};
 }
 
-pub(crate) use without_lists;
+plain! { bool, i32, u32, u64 }
+
+/// Messages, each with all of its fields.
+macro_rules! messages {
+    ($($message:ident { $($field:ident),* })*) => {$(
+        impl $crate::grpc::message::InMemory for $message {
+            fn in_memory(&self) -> usize {
+                let Self { $($field),* } = self;
+                let fields: &[usize] = &[$($crate::grpc::message::InMemory::in_memory($field)),*];
+                fields.iter().sum()
+            }
+        }
+    )*};
+}
+
+pub(crate) use messages;
 
 #[cfg(test)]
-impl RequestMessage for () {
-    fn in_memory(&self) -> usize {
-        0
+plain! { () }
+
+#[cfg(test)]
+impl RequestMessage for () {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_or_list_counts_with_its_room() {
+        let mut text = "a".repeat(1_000);
+        text.clear();
+        assert!(text.in_memory() >= 1_000);
+        let mut list = vec![text, String::new()];
+        assert!(list.in_memory() >= 1_000 + 2 * size_of::<String>());
+        list.clear();
+        list.shrink_to(1);
+        assert!(list.in_memory() >= size_of::<String>());
+        assert_eq!((String::new().in_memory(), Vec::<String>::new().in_memory(), None::<u64>.in_memory()), (0, 0, 0));
     }
 }

@@ -6,8 +6,7 @@
 use super::SubscriptionApi;
 use crate::grpc::access::guarded::{Guarded, of_all};
 use crate::grpc::access::reviewer::Right;
-use crate::grpc::message::{RequestMessage, of_list, without_lists};
-use prost::Message as _;
+use crate::grpc::message::{InMemory, RequestMessage, messages};
 use std::future::{Ready, ready};
 use streams_api::{Export, Import};
 use streams_kubernetes::cluster::Cluster;
@@ -15,46 +14,56 @@ use streams_proto::subscription::v1::subscription_service_server::SubscriptionSe
 use streams_proto::subscription::v1::update_export_request::Change as OfExport;
 use streams_proto::subscription::v1::update_import_request::Change as OfImport;
 use streams_proto::subscription::v1::{
-    EditProperties, GetExportRequest, GetExportResponse, GetImportRequest, GetImportResponse, ListExportsRequest,
-    ListExportsResponse, ListImportsRequest, ListImportsResponse, Property, UpdateExportRequest, UpdateExportResponse,
-    UpdateImportRequest, UpdateImportResponse,
+    EditImportedStreams, EditProperties, GetExportRequest, GetExportResponse, GetImportRequest, GetImportResponse,
+    ImportedStreams, ListExportsRequest, ListExportsResponse, ListImportsRequest, ListImportsResponse, NamedStream,
+    Properties, Property, Reset, Subscription, UpdateExportRequest, UpdateExportResponse, UpdateImportRequest,
+    UpdateImportResponse,
 };
 use tonic::{Request, Response, Status};
 
-impl RequestMessage for UpdateExportRequest {
+messages! {
+    GetExportRequest { namespace, name }
+    ListExportsRequest { namespace, job, page_size, page_token }
+    UpdateExportRequest { namespace, name, expected_etag, change }
+    EditProperties { add, replace, remove }
+    Properties { properties }
+    Property { name, r#type, values }
+    GetImportRequest { namespace, name }
+    ListImportsRequest { namespace, job, page_size, page_token }
+    UpdateImportRequest { namespace, name, expected_etag, change }
+    EditImportedStreams { subscription, filter }
+    ImportedStreams { named_streams, subscription, filter }
+    NamedStream { application, application_scope, stream, operator }
+    Subscription { expression, application_scope, operator }
+    Reset {}
+}
+
+impl InMemory for OfExport {
     fn in_memory(&self) -> usize {
-        let of_lists = match &self.change {
-            None | Some(OfExport::Reset(_)) => 0,
-            Some(OfExport::Set(set)) => of_properties(&set.properties),
-            Some(OfExport::Edit(EditProperties { add, replace, remove })) => {
-                of_properties(add) + of_properties(replace) + of_list(remove, 1)
-            }
-        };
-        self.encoded_len() + of_lists
+        match self {
+            Self::Set(set) => set.in_memory(),
+            Self::Edit(edit) => edit.in_memory(),
+            Self::Reset(reset) => reset.in_memory(),
+        }
     }
 }
 
-impl RequestMessage for UpdateImportRequest {
+impl InMemory for OfImport {
     fn in_memory(&self) -> usize {
-        let of_lists = match &self.change {
-            None | Some(OfImport::Reset(_) | OfImport::Edit(_)) => 0,
-            Some(OfImport::Set(set)) => of_list(&set.named_streams, 4),
-        };
-        self.encoded_len() + of_lists
+        match self {
+            Self::Set(set) => set.in_memory(),
+            Self::Edit(edit) => edit.in_memory(),
+            Self::Reset(reset) => reset.in_memory(),
+        }
     }
 }
 
-/// Bytes that properties take in memory beside their texts.
-fn of_properties(properties: &Vec<Property>) -> usize {
-    of_list(properties, 2) + properties.iter().map(|property| of_list(&property.values, 1)).sum::<usize>()
-}
-
-without_lists! {
-    GetExportRequest: "namespace",
-    ListExportsRequest: "namespace",
-    GetImportRequest: "namespace",
-    ListImportsRequest: "namespace",
-}
+impl RequestMessage for GetExportRequest {}
+impl RequestMessage for ListExportsRequest {}
+impl RequestMessage for UpdateExportRequest {}
+impl RequestMessage for GetImportRequest {}
+impl RequestMessage for ListImportsRequest {}
+impl RequestMessage for UpdateImportRequest {}
 
 /// The object that a call names, whether it is there or not.
 fn one<S>(name: &str) -> impl FnOnce(&S) -> Ready<Result<Vec<String>, Status>> + use<S> {
@@ -108,7 +117,7 @@ impl<C: Cluster> SubscriptionService for Guarded<SubscriptionApi<C>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use streams_proto::subscription::v1::{ImportedStreams, NamedStream, Properties};
+    use prost::Message as _;
 
     /// Each has two bytes where it is sent.
     #[test]

@@ -46,7 +46,7 @@ impl<S: Sync> Guarded<S> {
     where
         F: Future<Output = Result<Vec<String>, Status>> + Send,
     {
-        transport::count(call.extensions(), call.get_ref().in_memory())?;
+        transport::count(call.extensions(), size_of::<T>() + call.get_ref().in_memory())?;
         let Access::Reviewed(reviews) = &self.access else { return Ok(&self.service) };
         // Without one, rights would be those in the whole cluster.
         if right.namespace.is_empty() || right.namespace.len() > NAME_MAX {

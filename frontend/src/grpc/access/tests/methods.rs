@@ -7,11 +7,11 @@ use crate::grpc::access::Access;
 use crate::grpc::access::guarded::Guarded;
 use crate::grpc::access::reviewer::Subject;
 use crate::grpc::server::{self, Services};
-use crate::grpc::transport::{self, Bounds, REQUEST_MAX};
+use crate::grpc::transport::{self, BLOCK, Bounds, REQUEST_MAX};
 use crate::subscription::tests::an_api;
 use axum::body::Body as AnyBody;
-use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use prost::Message as _;
@@ -20,6 +20,7 @@ use prost_types::{DescriptorProto, FileDescriptorSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService;
@@ -30,12 +31,13 @@ use streams_proto::elasticity::v1::{
 };
 use streams_proto::{DESCRIPTOR_SET, elasticity, subscription};
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
-use tonic::codec::CompressionEncoding;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus as Told;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
@@ -63,6 +65,8 @@ const RIGHTS: [(&str, &str, &str); 14] = [
     ("streams.subscription.v1.SubscriptionService/UpdateImport", "patch", "streamsimports/status"),
 ];
 
+const RESIZE: &str = "streams.elasticity.v1.ElasticityService/Resize";
+
 /// Methods whose requests name another request, and their namespace with it.
 const NAMING: [&str; 3] = ["Cancel", "GetResize", "WatchResize"];
 
@@ -73,8 +77,8 @@ fn services(access: &Access) -> Services {
         .with(an_api().into_server(access.clone()), subscription::ERROR_DOMAIN)
 }
 
-/// The methods of the contract, each with a message whose texts are all `n`.
-fn methods() -> BTreeMap<String, Vec<u8>> {
+/// The methods of the contract, each with what this makes of all types of messages and the name of that of its request.
+fn methods<T>(make: impl Fn(&BTreeMap<String, &DescriptorProto>, &str) -> T) -> BTreeMap<String, T> {
     let set = FileDescriptorSet::decode(DESCRIPTOR_SET).unwrap();
     let mut messages = BTreeMap::new();
     for file in &set.file {
@@ -85,11 +89,12 @@ fn methods() -> BTreeMap<String, Vec<u8>> {
         for service in &file.service {
             for method in &service.method {
                 let path = format!("{}.{}/{}", file.package(), service.name(), method.name());
-                methods.insert(path, filled(&messages, method.input_type(), 3));
+                if !path.starts_with(OF_OTHERS) {
+                    methods.insert(path, make(&messages, method.input_type()));
+                }
             }
         }
     }
-    methods.retain(|path, _| !path.starts_with(OF_OTHERS));
     methods
 }
 
@@ -120,8 +125,8 @@ fn filled(messages: &BTreeMap<String, &DescriptorProto>, name: &str, depth: usiz
     bytes
 }
 
-/// How a call ends whose message is this.
-async fn call(services: &Services, path: &str, token: Option<&str>, message: &[u8]) -> Option<Status> {
+/// A call whose message is this.
+fn request(path: &str, token: Option<&str>, message: &[u8]) -> http::Request<Body> {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     let frame = [&[0], &length[..], message].concat();
     let mut request = http::Request::post(format!("/{path}")).body(Body::new(AnyBody::from(frame))).unwrap();
@@ -129,15 +134,68 @@ async fn call(services: &Services, path: &str, token: Option<&str>, message: &[u
     if let Some(token) = token {
         request.headers_mut().insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
     }
-    let answer = services.routes.clone().oneshot(request).await.unwrap();
+    request
+}
+
+/// How a call ends whose message is this.
+async fn call(services: &Services, path: &str, token: Option<&str>, message: &[u8]) -> Option<Status> {
+    let answer = services.routes.clone().oneshot(request(path, token, message)).await.unwrap();
     // An error has no message before it: it is in the headers.
     Status::from_header_map(answer.headers())
+}
+
+/// The same through a listener, by this connection.
+async fn call_through(channel: Channel, path: &str, token: Option<&str>, message: &[u8]) -> Option<Code> {
+    let answer = channel.oneshot(request(path, token, message)).await.unwrap();
+    Status::from_header_map(answer.headers()).map(|status| status.code())
+}
+
+/// A connection to these services, behind a listener where an address has so many blocks of 16 KiB.
+async fn connect(services: Services, blocks: usize) -> Channel {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // A quarter of them.
+    let bounds = Bounds { blocks: 4 * blocks, ..Bounds::default() };
+    let never = std::future::pending();
+    tokio::spawn(transport::serve(listener, services.routes, bounds, ServedCalls::default(), never));
+    Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
+}
+
+/// The texts that a message of this type may have, each by the numbers of the fields that lead to it.
+fn texts(messages: &BTreeMap<String, &DescriptorProto>, name: &str) -> Vec<Vec<u8>> {
+    let mut texts = Vec::new();
+    for field in messages.get(name).into_iter().flat_map(|message| &message.field) {
+        let within = match field.r#type() {
+            Type::String => vec![Vec::new()],
+            Type::Message => self::texts(messages, field.type_name()),
+            _ => continue,
+        };
+        let number = u8::try_from(field.number()).unwrap();
+        texts.extend(within.into_iter().map(|rest| [vec![number], rest].concat()));
+    }
+    texts
+}
+
+/// A message in which the text that these fields lead to is sent as each of these, one after the other.
+fn sending(fields: &[u8], texts: &[&str]) -> Vec<u8> {
+    let Some((last, before)) = fields.split_last() else { return Vec::new() };
+    let bytes: Vec<u8> = texts.iter().flat_map(|text| field(*last, text.as_bytes())).collect();
+    before.iter().rev().fold(bytes, |bytes, number| field(*number, &bytes))
+}
+
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    assert!(number < 16, "a tag is a byte");
+    let mut bytes = vec![number << 3 | 2];
+    prost::encode_length_delimiter(content.len(), &mut bytes).unwrap();
+    bytes.extend(content);
+    bytes
 }
 
 #[tokio::test]
 async fn no_method_is_for_whoever_has_no_token_or_not_the_right() {
     let rights: BTreeMap<_, _> = RIGHTS.iter().map(|(path, verb, resource)| (*path, (*verb, *resource))).collect();
-    let methods = methods();
+    // All texts of the messages are `n`.
+    let methods = methods(|messages, request| filled(messages, request, 3));
     assert_eq!(methods.keys().map(String::as_str).collect::<BTreeSet<_>>(), rights.keys().copied().collect());
     let all: Vec<_> = RIGHTS.iter().map(|(_, verb, resource)| format!("me {verb} {resource} n")).collect();
     let fake = Fake::new(&all.iter().map(String::as_str).collect::<Vec<_>>());
@@ -219,39 +277,103 @@ async fn health_and_reflection_are_for_everybody() {
     assert!(fake.asked().is_empty());
 }
 
-/// Some bytes are enough for a message of a MiB, and for lists that take many times that.
+#[tokio::test]
+async fn health_says_the_same_of_the_whole_server_as_of_its_services() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let is_blind = Arc::new(AtomicBool::new(true));
+    let seen = Arc::clone(&is_blind);
+    let too_old = move || seen.load(Ordering::SeqCst).then(|| "a watch is silent".to_owned());
+    let (stop, stopped) = oneshot::channel();
+    let (stopped, services) = (stopped.map(drop), services(&Access::Open));
+    let grace = Duration::from_secs(20);
+    tokio::spawn(server::serve(listener, services, too_old, CancellationToken::new(), stopped, grace));
+    let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+    let mut client = HealthClient::new(channel);
+    let mut streams = Vec::new();
+    for service in ["", "streams.elasticity.v1.ElasticityService", "streams.subscription.v1.SubscriptionService"] {
+        let asked = HealthCheckRequest { service: service.to_owned() };
+        assert_eq!(client.check(asked.clone()).await.unwrap().into_inner().status(), Told::NotServing, "{service}");
+        streams.push(client.watch(asked).await.unwrap().into_inner());
+    }
+    let mut hear = async || {
+        let mut heard = Vec::new();
+        for stream in &mut streams {
+            heard.push(stream.next().await.map(|said| said.unwrap().status()));
+        }
+        heard
+    };
+    assert_eq!(hear().await, [Some(Told::NotServing); 3]);
+    is_blind.store(false, Ordering::SeqCst);
+    assert_eq!(hear().await, [Some(Told::Serving); 3]);
+    stop.send(()).unwrap();
+    assert_eq!(hear().await, [Some(Told::NotServing); 3], "before the end");
+    assert_eq!(hear().await, [None; 3]);
+}
+
+/// A text of a MiB may be followed by a short one in its place, and lists of few bytes take many times that.
 #[tokio::test]
 async fn a_request_is_counted_as_it_is_in_memory_while_its_call_waits() {
     let fake = Fake::new(&[]);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    // An address has 8 MiB.
-    let (routes, bounds) = (services(&fake.access()).routes, Bounds { blocks: 2_048, ..Bounds::default() });
-    tokio::spawn(transport::serve(listener, routes, bounds, ServedCalls::default(), std::future::pending()));
-    let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
-    let client = ElasticityServiceClient::new(channel).send_compressed(CompressionEncoding::Gzip);
-    let resize = |request: &ResizeRequest| {
-        let mut call = Request::new(request.clone());
-        call.metadata_mut().insert("authorization", "Bearer me".parse().unwrap());
-        let mut client = client.clone();
-        async move { client.resize(call).await.unwrap_err().code() }
+    // 10 MiB.
+    let channel = connect(services(&fake.access()), 640).await;
+    let long = "a".repeat(REQUEST_MAX - 100);
+    let long = long.as_str();
+    let resize = |namespace: &str, jobs: &[&str], regions: usize| {
+        let message = [sending(&[1], &[namespace]), sending(&[2], jobs), field(3, &[]).repeat(regions)].concat();
+        assert!(message.len() <= REQUEST_MAX);
+        let channel = channel.clone();
+        async move { call_through(channel, RESIZE, Some("me"), &message).await.unwrap() }
     };
-    let long = |namespace: &str| {
-        let job = "a".repeat(REQUEST_MAX - 100);
-        ResizeRequest { namespace: namespace.to_owned(), job, ..ResizeRequest::default() }
-    };
-    // It is known then who calls.
-    assert_eq!(resize(&long("n")).await, Code::PermissionDenied);
-    fake.how.send_replace(How::NotAtAll);
-    let mut calls: FuturesUnordered<_> = (0..3).map(|_| resize(&long("m"))).collect();
-    assert_eq!(calls.next().await, Some(Code::ResourceExhausted));
-    fake.how.send_replace(How::AtOnce);
-    assert_eq!(calls.collect::<Vec<_>>().await, [Code::PermissionDenied; 2]);
-    assert_eq!(resize(&long("m")).await, Code::PermissionDenied);
-    let many = ResizeRequest { regions: vec![DesiredWidth::default(); 100_000], ..long("m") };
-    let many = ResizeRequest { job: String::new(), ..many };
-    assert!(many.encoded_len() < REQUEST_MAX / 4);
-    assert_eq!(resize(&many).await, Code::ResourceExhausted);
+    for (namespace, jobs) in [("m", vec![long]), ("o", vec![long, "x"])] {
+        // It is known then who calls.
+        assert_eq!(resize("n", &jobs, 0).await, Code::PermissionDenied);
+        fake.how.send_replace(How::NotAtAll);
+        let mut calls: FuturesUnordered<_> = (0..3).map(|_| resize(namespace, &jobs, 0)).collect();
+        assert_eq!(calls.next().await, Some(Code::ResourceExhausted), "{namespace}");
+        fake.how.send_replace(How::AtOnce);
+        assert_eq!(calls.collect::<Vec<_>>().await, [Code::PermissionDenied; 2]);
+        assert_eq!(resize(namespace, &jobs, 0).await, Code::PermissionDenied);
+    }
+    assert_eq!(resize("m", &[], 100_000).await, Code::ResourceExhausted);
+}
+
+/// prost keeps the room of the longest text that a field had.
+#[tokio::test]
+async fn each_text_of_a_request_counts_though_a_shorter_one_follows_it() {
+    const BLOCKS: usize = 16;
+    let channel = connect(services(&Access::Open), BLOCKS).await;
+    // It may arrive, and there is no room for three of it.
+    let long = "a".repeat(BLOCKS / 2 * BLOCK);
+    let long = long.as_str();
+    let methods = methods(texts);
+    assert!(methods.values().all(|texts| !texts.is_empty()));
+    for (path, texts) in &methods {
+        for fields in texts {
+            let code = async |message: Vec<u8>| call_through(channel.clone(), path, None, &message).await;
+            let short = sending(fields, &["n", "n"]);
+            assert_ne!(code(short).await, Some(Code::ResourceExhausted), "{path} {fields:?}");
+            // Within its message, and with a message that is sent again.
+            let again = [sending(fields, &[long]), sending(fields, &["n"])].concat();
+            for message in [sending(fields, &[long, "n"]), again] {
+                assert_eq!(code(message).await, Some(Code::ResourceExhausted), "{path} {fields:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn requests_that_are_compressed_are_not_taken() {
+    let services = services(&Access::Open);
+    for (path, message) in methods(|messages, request| filled(messages, request, 3)) {
+        for encoding in ["gzip", "zstd"] {
+            let mut request = request(&path, None, &message);
+            request.headers_mut().insert("grpc-encoding", HeaderValue::from_static(encoding));
+            let answer = services.routes.clone().oneshot(request).await.unwrap();
+            let status = Status::from_header_map(answer.headers()).unwrap();
+            assert_eq!(status.code(), Code::Unimplemented, "{path} {encoding}");
+        }
+    }
 }
 
 /// The job `flow` has the regions R0, R1 and R2, which are the objects flow-0, flow-1 and flow-2, and a request for R0,
@@ -305,15 +427,17 @@ async fn a_right_for_single_objects_is_for_calls_about_these() {
         let refused = ["ACCESS_DENIED"; 7];
         assert_eq!(heard, if user == "me" { expected } else { refused }, "{user}");
         heard.clear();
-        // One of several is missing; there is no such thing, which only those hear who could see it; a list.
+        // One of several is missing; there is no such thing, which only those hear who could see it; none, or too many,
+        // are named; a list.
         call!(resize(resize(&["R0", "R1"], false)));
         call!(resize(resize(&["R0", "R9"], false)));
         call!(resize(resize(&[], false)));
+        call!(resize(resize(&["R0"; 257], false)));
         call!(get_region(region("R1")));
         call!(get_region(region("R9")));
         call!(get_resize(GetResizeRequest { name: named("flow-y", "") }));
         call!(get_resize(GetResizeRequest { name: named("", "key") }));
         call!(list_regions(ListRegionsRequest { namespace: "n".to_owned(), ..ListRegionsRequest::default() }));
-        assert_eq!(heard, ["ACCESS_DENIED"; 8], "{user}");
+        assert_eq!(heard, ["ACCESS_DENIED"; 9], "{user}");
     }
 }
