@@ -229,10 +229,10 @@ where
             }
             () = sleep_until(hedge_at.unwrap_or(call.deadline)), if hedge_at.is_some() => {
                 let spare = |asked: &BTreeSet<SocketAddr>| replicas.spare(&call.application, call.lane, asked);
-                // Who was lost during the call, perhaps by this request, is left in peace, also when a round is over
-                // and all may be tried again. One that failed otherwise and has rested since is better than none.
-                let asked = under_way.and(tries.tried.iter().chain(&tries.lost));
-                match spare(&asked).or_else(|| spare(&under_way.and(&tries.lost))) {
+                // One that failed and has rested since is better than none, but for those that would fail again.
+                let would_fail = tries.would_fail();
+                let asked = under_way.and(tries.tried.iter().chain(&would_fail));
+                match spare(&asked).or_else(|| spare(&under_way.and(&would_fail))) {
                     Some(other) => {
                         tracing::debug!(replica = %other.address(), "asking a second replica as well");
                         hedge_at = None;
@@ -310,6 +310,13 @@ impl Tries {
     /// Whether other replicas may be asked.
     fn may_go_on(&self) -> bool {
         self.end.is_none()
+    }
+
+    /// Who is not asked as well while another one works on the call, also when a round is over and all may be tried
+    /// again: who was lost during the call, perhaps by this request, who failed inside, and who has another compiler.
+    fn would_fail(&self) -> BTreeSet<SocketAddr> {
+        let defective = self.defective.iter().map(|replica| replica.address());
+        self.lost.iter().chain(&self.other_compilers).copied().chain(defective).collect()
     }
 
     /// This replica has answered the request: those that failed inside did so by themselves.

@@ -91,11 +91,11 @@ async fn when_the_second_replica_fails_a_third_one_is_asked() {
 }
 
 #[tokio::test]
-async fn replicas_that_are_lost_do_not_end_the_work_of_another_one() {
-    use Behaviour::{BusyThenSlower, Dies, FailsLate, Good, Slow, Slower};
+async fn replicas_that_are_lost_or_fail_inside_do_not_end_the_work_of_another_one() {
+    use Behaviour::{BusyThenSlower, Defect, Dies, FailsLate, Good, Slow, Slower};
     // replicas -> how often each is called, what comes of it
     type Row = (&'static [Behaviour], &'static [usize], fn(&Result<(), FusionError>) -> bool);
-    let table: [Row; 6] = [
+    let table: [Row; 7] = [
         (&[Slow, Dies, Dies], &[1, 1, 1], Result::is_ok),
         // Nobody else is asked any more.
         (&[Slow, Dies, Dies, Good], &[1, 1, 1, 0], Result::is_ok),
@@ -105,6 +105,8 @@ async fn replicas_that_are_lost_do_not_end_the_work_of_another_one() {
         // Nor in the next round.
         (&[BusyThenSlower, Dies], &[2, 1], Result::is_ok),
         (&[Dies, Slow, Dies, Good], &[1, 1, 1, 0], Result::is_ok),
+        // Nor is one that failed inside, which would then count as two.
+        (&[Slow, Defect], &[1, 1], Result::is_ok),
     ];
     for (behaviours, expected, is_expected) in table {
         let (client, calls, application) = client_of_first(behaviours, LONG).await;
