@@ -1,7 +1,7 @@
 //! The connection to the API server dies without a word: mirrors notice it, say that they are old, and come back
 //! (rule call-18).
 
-use crate::support::{SOON, control_plane};
+use crate::support::control_plane;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use kube::api::PostParams;
@@ -20,9 +20,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Seconds instead of half a minute.
+/// Seconds instead of half a minute. A watch that begins late on a busy machine is not too old by that.
 const TIMINGS: Timings =
-    Timings { renewed_after_seconds: 2, starts_within: Duration::from_secs(2), too_old_after: Duration::from_secs(5) };
+    Timings { renewed_after_seconds: 2, starts_within: Duration::from_secs(5), too_old_after: Duration::from_secs(8) };
+/// For what takes some of these times, and longer on a machine with a lot else to do.
+const WITHIN: Duration = Duration::from_secs(120);
 
 /// Forwards every connection to `port`. While it is frozen nothing goes through, and nobody is told; connections that
 /// were frozen once stay so.
@@ -71,18 +73,26 @@ async fn a_mirror_notices_that_its_connection_is_dead() -> Result<()> {
         async move { mirror.run(client, scope, None, trimmed::service, TIMINGS, CancellationToken::new()).await }
     });
     let shows = async |name: &str| {
-        eventually("the mirror shows it", SOON, || async {
+        eventually("the mirror shows it", WITHIN, || async {
             mirror.get(&Key::new(&namespace, name)).context("it does not").map(drop)
+        })
+        .await
+    };
+    let is_well = async || {
+        eventually("the mirror is not too old", WITHIN, || async {
+            let problem = mirror.health(TIMINGS).1;
+            ensure!(problem.is_none(), "{problem:?}");
+            Ok(())
         })
         .await
     };
     services.create(&PostParams::default(), &service("before")).await?;
     shows("before").await?;
-    ensure!(mirror.health(TIMINGS).1.is_none(), "{:?}", mirror.health(TIMINGS));
+    is_well().await?;
 
     freeze.send_replace(true);
     services.create(&PostParams::default(), &service("meanwhile")).await?;
-    eventually("the mirror says that it is old", SOON, || async {
+    eventually("the mirror says that it is old", WITHIN, || async {
         let problem = mirror.health(TIMINGS).1;
         problem.filter(|problem| problem.contains("nothing heard")).context("it does not").map(drop)
     })
@@ -92,7 +102,7 @@ async fn a_mirror_notices_that_its_connection_is_dead() -> Result<()> {
     // Other connections work again; the one of the watch stays dead.
     freeze.send_replace(false);
     shows("meanwhile").await?;
-    ensure!(mirror.health(TIMINGS).1.is_none(), "{:?}", mirror.health(TIMINGS));
+    is_well().await?;
     running.abort();
     forwarding.abort();
     Ok(())

@@ -1,7 +1,7 @@
 //! Widths that cannot be: refused with a reason where the user looks, what runs is not touched, and the next good width
 //! goes through (rules elasticity-2 and elasticity-3).
 
-use super::fixture::{Fixture, JOB, Moment, WITHIN, resize_of_clean, with_system};
+use super::fixture::{Fixture, JOB, Moment, WITHIN, resize_of_clean, until_taken, with_system};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{self, CLEAN, MODEL, SCORE, Widths};
 use integration_tests::system::job::ObservedJob;
@@ -27,7 +27,8 @@ async fn refused(it: &Fixture, job: &ObservedJob, wanted: &[(&str, u32)], words:
     };
     let wide = specs().await?;
     let request = job.resize_request(wanted, WaitFor::Committed);
-    let status = it.frontend()?.balancer().await?.resize(request).await.err().context("it was committed")?;
+    let answer = until_taken(it.frontend()?.balancer().await?, request, WITHIN).await;
+    let status = answer.err().context("it was committed")?;
     let details = status.get_error_details();
     let info = details.error_info().context("no details")?;
     ensure!(status.code() == Code::FailedPrecondition && info.reason == "REJECTED", "{status:?}");

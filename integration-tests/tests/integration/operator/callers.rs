@@ -1,18 +1,19 @@
 //! Many callers of the elasticity API that wait: nobody is in front of others, each hears in its own time what is still
 //! missing, and all of them when the frontend ends (rules elasticity-8 and elasticity-11).
 
-use super::fixture::{WITHIN, reason, with_system};
+use super::fixture::{ALL, WITHIN, reason, until_taken, with_system};
 use anyhow::{Context as _, Result, ensure};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use integration_tests::sample::CLEAN;
 use rustix::process::Signal;
 use std::time::Duration;
+use streams_api::Resize;
 use streams_control_plane::wait::eventually;
-use streams_proto::elasticity::v1::GetRegionRequest;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
+use streams_proto::elasticity::v1::{GetRegionRequest, ResizeRequest};
 use tokio::time::timeout;
-use tonic::{Code, Request};
+use tonic::Code;
 use tonic_types::StatusExt as _;
 
 const WAITERS: usize = 200;
@@ -30,18 +31,17 @@ async fn who_waits_is_in_front_of_nobody_and_hears_why_when_it_ends() -> Result<
             replica.kill().await?;
         }
         let one_connection = it.frontend()?.balancer().await?;
-        let resize = |within: Duration| {
-            let mut balancer = one_connection.clone();
-            let mut request = Request::new(job.resize_request(&[(CLEAN, 5)], WaitFor::Committed));
-            request.set_timeout(within);
-            async move { balancer.resize(request).await }
+        let resize = |key: &str, within: Duration| {
+            let wanted = job.resize_request(&[(CLEAN, 5)], WaitFor::Committed);
+            let wanted = ResizeRequest { idempotency_key: key.to_owned(), ..wanted };
+            until_taken(one_connection.clone(), wanted, within)
         };
-        let mut waiters: FuturesUnordered<_> = (0..WAITERS).map(|_| resize(WITHIN)).collect();
+        let keys = (0..WAITERS).map(|number| format!("waiter-{number}"));
+        let mut waiters: FuturesUnordered<_> = keys.map(|key| resize(&key, ALL)).collect();
         let others = async {
-            // By the time that this one has been told, the others wait as well. On a busy machine it may take longer
-            // than the first caller has until they are admitted.
+            // On a busy machine it may take longer than this caller has until its request is admitted.
             eventually("a caller hears what is missing", WITHIN, || async {
-                let status = resize(SHORT).await.err().context("it came into force")?;
+                let status = resize("short", SHORT).await.err().context("it came into force")?;
                 ensure!(status.code() == Code::DeadlineExceeded && reason(&status) == "STILL_WAITING", "{status:?}");
                 ensure!(status.message().contains("width 5 of Clean to be compiled"), "{}", status.message());
                 Ok(())
@@ -54,7 +54,12 @@ async fn who_waits_is_in_front_of_nobody_and_hears_why_when_it_ends() -> Result<
             };
             let region = timeout(AT_ONCE, one_connection.clone().get_region(get)).await??.into_inner();
             ensure!(region.desired_width == 5 && region.applied_width == Some(2), "{region:?}");
-            anyhow::Ok(())
+            eventually("all have asked", WITHIN, || async {
+                let requests = job.list::<Resize>().await?.len();
+                ensure!(requests == WAITERS + 1, "{requests} requests");
+                Ok(())
+            })
+            .await
         };
         tokio::select! {
             result = others => result?,

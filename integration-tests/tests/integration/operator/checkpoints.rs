@@ -78,12 +78,13 @@ async fn all_pes_are_told_of_the_redis_servers_that_were_there_at_the_submission
         lacks_servers(&job, "there is no Service redis").await?;
         serve(it, &job, &["redis-0", "redis-1"]).await?;
         lacks_servers(&job, "has 2 redis servers that are ready").await?;
-        let warned = job
-            .events()
-            .await?
-            .into_iter()
-            .any(|(kind, reason, _)| kind == "Warning" && reason == "CheckpointServersMissing");
-        ensure!(warned, "no Event tells it");
+        eventually("an Event tells it", WITHIN, || async {
+            let events = job.events().await?;
+            let is_told = |kind: &str, reason: &str| kind == "Warning" && reason == "CheckpointServersMissing";
+            ensure!(events.iter().any(|(kind, reason, _)| is_told(kind, reason)), "{events:?}");
+            Ok(())
+        })
+        .await?;
         serve(it, &job, &["redis-2", "redis-0", "redis-1"]).await?;
         job.settled(Widths::default(), WITHIN).await?;
 

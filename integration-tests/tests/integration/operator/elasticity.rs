@@ -1,7 +1,7 @@
 //! The elasticity API as a load balancer sees it: preconditions, errors with details, reflection, health
 //! (rules elasticity-9 and elasticity-13).
 
-use super::fixture::{Moment, WITHIN, reason, with_system};
+use super::fixture::{Moment, WITHIN, reason, until_taken, with_system};
 use super::quota::{Limited, Quota};
 use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -58,11 +58,12 @@ async fn a_wrong_request_is_refused_with_code_reason_and_place_and_changes_nothi
             (early, Code::FailedPrecondition, "GENERATION_MISMATCH", "generation 0 of the job is committed, not 4"),
             (accepted, Code::FailedPrecondition, "WIDTH_MISMATCH", "is 2, not 7"),
         ];
-        let mut balancer = it.frontend()?.balancer().await?;
+        let balancer = it.frontend()?.balancer().await?;
         for (request, code, reason, named) in table {
             let request: ResizeRequest = request;
             let what = format!("{:?} of {}", request.regions, request.job);
-            let status = balancer.resize(request).await.err().with_context(|| format!("{what} was taken"))?;
+            let answer = until_taken(balancer.clone(), request, WITHIN).await;
+            let status = answer.err().with_context(|| format!("{what} was taken"))?;
             let details = status.get_error_details();
             let info = details.error_info().with_context(|| format!("{what}: no details in {status:?}"))?;
             ensure!(status.code() == code && info.reason == reason && info.domain == DOMAIN, "{what}: {status:?}");
@@ -74,7 +75,7 @@ async fn a_wrong_request_is_refused_with_code_reason_and_place_and_changes_nothi
             }
         }
         // The precondition that holds, last: nothing of the above has changed the width.
-        let answer = balancer.resize(expecting(2)).await?.into_inner();
+        let answer = until_taken(balancer, expecting(2), WITHIN).await?;
         ensure!(answer.generation == Some(1), "{answer:?}");
         let changed = Moment::of(&job).await?.since(&before)?;
         ensure!(changed == super::fixture::resize_of_clean(2, 3), "{changed:#?}");
@@ -93,21 +94,22 @@ async fn a_key_is_one_request() -> Result<()> {
             regions: job.resize_request(&[(CLEAN, width)], wait_for).regions,
             ..job.resize_request(&[], wait_for)
         };
-        let mut balancer = it.frontend()?.balancer().await?;
-        let planned = balancer.resize(keyed(3, WaitFor::Planned)).await?.into_inner();
+        let balancer = it.frontend()?.balancer().await?;
+        let resize = |width, wait_for| until_taken(balancer.clone(), keyed(width, wait_for), WITHIN);
+        let planned = resize(3, WaitFor::Planned).await?;
         ensure!(planned.generation == Some(1), "{planned:?}");
-        let first = balancer.resize(keyed(3, WaitFor::RolledOut)).await?.into_inner();
+        let first = resize(3, WaitFor::RolledOut).await?;
         ensure!(
             first.request == planned.request && first.request.starts_with(&format!("{}-", job.name())),
             "{first:?}"
         );
         ensure!(first.generation == Some(1) && first.changes.is_some_and(|changes| changes.added == 1), "{first:?}");
-        let other = balancer.resize(keyed(4, WaitFor::RolledOut)).await.err().context("the key was taken twice")?;
+        let other = resize(4, WaitFor::RolledOut).await.err().context("the key was taken twice")?;
         ensure!((other.code(), reason(&other).as_str()) == (Code::AlreadyExists, "KEY_REUSED"), "{other:?}");
         // Another generation comes; the request still says what it did itself.
         let later = it.resize(&job, &[(SCORE, 3)], WaitFor::RolledOut).await?;
         ensure!(later.generation == Some(2) && later.request != first.request, "{later:?}");
-        let again = balancer.resize(keyed(3, WaitFor::RolledOut)).await?.into_inner();
+        let again = resize(3, WaitFor::RolledOut).await?;
         ensure!((again.generation, again.changes) == (first.generation, first.changes), "{again:?}");
         ensure!(again.request == first.request && job.status().await?.generation == Some(2), "{again:?}");
         ensure!(job.list::<Resize>().await?.len() == 2, "requests that nobody made");
@@ -123,7 +125,8 @@ async fn a_request_that_the_namespace_does_not_take_is_refused_with_the_reason()
         let job = it.submitted().await?;
         let refused = async |code, expected| {
             let request = job.resize_request(&[(CLEAN, 3)], WaitFor::Committed);
-            let status = it.frontend()?.balancer().await?.resize(request).await.err().context("it was taken")?;
+            let answer = until_taken(it.frontend()?.balancer().await?, request, WITHIN).await;
+            let status = answer.err().context("it was taken")?;
             ensure!((status.code(), reason(&status).as_str()) == (code, expected), "{status:?}");
             anyhow::Ok(status)
         };
@@ -154,8 +157,8 @@ async fn there_are_no_more_requests_of_a_job_than_are_kept() -> Result<()> {
             idempotency_key: key.to_owned(),
             ..job.resize_request(&[(CLEAN, 3)], WaitFor::RolledOut)
         };
-        let mut balancer = it.frontend()?.balancer().await?;
-        let first = balancer.resize(keyed("first")).await?.into_inner();
+        let balancer = it.frontend()?.balancer().await?;
+        let first = until_taken(balancer.clone(), keyed("first"), WITHIN).await?;
         // Each is refused, and kept.
         let wrong = json!({
             "apiVersion": "streams.ibm.com/v1", "kind": "Resize", "metadata": {"generateName": "many-"},
@@ -179,12 +182,13 @@ async fn there_are_no_more_requests_of_a_job_than_are_kept() -> Result<()> {
         ensure!(refused.code() == Code::ResourceExhausted, "{refused:?}");
         let before = api.list_metadata(&ListParams::default()).await?.items.len();
         for number in 0..20 {
-            let answer = balancer.resize(keyed(&format!("another-{number}"))).await;
-            ensure!(answer.is_err(), "{answer:?}");
+            let answer = until_taken(balancer.clone(), keyed(&format!("another-{number}")), WITHIN).await;
+            let status = answer.err().context("one more was taken")?;
+            ensure!(reason(&status) == "TOO_MANY_REQUESTS", "{status:?}");
         }
         let after = api.list_metadata(&ListParams::default()).await?.items.len();
         ensure!(after == before, "{before} objects became {after}");
-        let again = balancer.resize(keyed("first")).await?.into_inner();
+        let again = until_taken(balancer, keyed("first"), WITHIN).await?;
         ensure!((again.request, again.generation) == (first.request, first.generation), "another request");
         Ok(())
     })
@@ -199,7 +203,8 @@ async fn a_job_without_a_generation_cannot_be_resized() -> Result<()> {
         let job = ObservedJob::create(&it.client, &job).await?;
         job.until_condition("Submitted", false, super::fixture::WITHIN).await?;
         let request = job.resize_request(&[(CLEAN, 3)], WaitFor::Accepted);
-        let status = it.frontend()?.balancer().await?.resize(request).await.err().context("it was taken")?;
+        let answer = until_taken(it.frontend()?.balancer().await?, request, WITHIN).await;
+        let status = answer.err().context("it was taken")?;
         ensure!((status.code(), reason(&status).as_str()) == (Code::FailedPrecondition, "NOT_SUBMITTED"), "{status:?}");
         Ok(())
     })

@@ -1,7 +1,7 @@
 //! What the elasticity API shows of regions and requests, and how requests are withdrawn (rules elasticity-19 to
 //! elasticity-22).
 
-use super::fixture::{Fixture, WITHIN, reason, with, with_system};
+use super::fixture::{Fixture, WITHIN, reason, until_known, until_taken, with, with_system};
 use super::fusion_down::{IMPATIENT, kill_fusion, start_fusion};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, MODEL, SCORE, Widths};
@@ -9,12 +9,14 @@ use integration_tests::system::job::ObservedJob;
 use streams_api::{InitialWidth, Resize};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::dry_run::Fate;
+use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use streams_proto::elasticity::v1::{
-    CancelRequest, GetRegionRequest, GetResizeRequest, ListRegionsRequest, ListResizesRequest, Region, ResizeName,
-    ResizePhase, ResizeRequest, ResizeState,
+    CancelRequest, CancelResponse, GetRegionRequest, GetResizeRequest, ListRegionsRequest, ListResizesRequest, Region,
+    ResizeName, ResizePhase, ResizeRequest, ResizeState,
 };
-use tonic::Code;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
 
 /// Requests that somebody tries to withdraw.
 const ROUNDS: usize = 15;
@@ -38,6 +40,19 @@ async fn region(it: &Fixture, job: &ObservedJob, name: &str) -> Result<Region> {
 async fn resize_state(it: &Fixture, name: Option<ResizeName>) -> Result<ResizeState> {
     let answer = it.frontend()?.balancer().await?.get_resize(GetResizeRequest { name }).await?;
     answer.into_inner().resize.context("no request")
+}
+
+/// Withdraws a request, until it is known what becomes of it.
+async fn withdraw(
+    balancer: &ElasticityServiceClient<Channel>,
+    name: &Option<ResizeName>,
+) -> Result<CancelResponse, Status> {
+    until_known(WITHIN, |left| {
+        let (mut balancer, mut request) = (balancer.clone(), Request::new(CancelRequest { name: name.clone() }));
+        request.set_timeout(left);
+        async move { balancer.cancel(request).await }
+    })
+    .await
 }
 
 #[tokio::test]
@@ -144,22 +159,22 @@ async fn regions_and_requests_come_in_pages() -> Result<()> {
 async fn a_request_is_withdrawn_before_it_is_committed_and_not_afterwards() -> Result<()> {
     with("cancel", 1, &IMPATIENT, async |it| {
         let job = it.submitted().await?;
-        let mut balancer = it.frontend()?.balancer().await?;
+        let balancer = it.frontend()?.balancer().await?;
         kill_fusion(it).await?;
         let keyed = |key: &str, width| ResizeRequest {
             idempotency_key: key.to_owned(),
             ..job.resize_request(&[(CLEAN, width)], WaitFor::Accepted)
         };
-        let made = balancer.resize(keyed("k", 3)).await?.into_inner();
+        let made = until_taken(balancer.clone(), keyed("k", 3), WITHIN).await?;
         let waiting = tokio::spawn({
-            let (mut balancer, mut request) = (balancer.clone(), keyed("k", 3));
+            let mut request = keyed("k", 3);
             request.set_wait_for(WaitFor::RolledOut);
-            async move { balancer.resize(request).await }
+            until_taken(balancer.clone(), request, WITHIN)
         });
         let before = resize_state(it, named(&job, &made.request)).await?;
         ensure!(before.phase() == ResizePhase::Pending && before.regions[0].width == 3, "{before:?}");
         for name in [of_key(&job, "k"), named(&job, &made.request)] {
-            let answer = balancer.cancel(CancelRequest { name }).await?.into_inner();
+            let answer = withdraw(&balancer, &name).await?;
             let cancelled = answer.resize.context("no request")?;
             ensure!(cancelled.phase() == ResizePhase::Cancelled && cancelled.request == made.request, "{cancelled:?}");
             ensure!(
@@ -174,7 +189,7 @@ async fn a_request_is_withdrawn_before_it_is_committed_and_not_afterwards() -> R
         // committed, refused, unknown, and what names no request
         let done = it.resize(&job, &[(CLEAN, 4)], WaitFor::Committed).await?;
         let early = ResizeRequest { expected_generation: Some(9), ..keyed("early", 3) };
-        let refused = balancer.resize(early).await.err().context("it was taken")?;
+        let refused = until_taken(balancer.clone(), early, WITHIN).await.err().context("it was taken")?;
         ensure!(reason(&refused) == "GENERATION_MISMATCH", "{refused:?}");
         let nameless = Some(ResizeName { namespace: it.namespace.clone(), ..ResizeName::default() });
         let table = [
@@ -186,8 +201,7 @@ async fn a_request_is_withdrawn_before_it_is_committed_and_not_afterwards() -> R
             (None, Code::InvalidArgument, "INVALID_REQUEST"),
         ];
         for (name, code, expected) in table {
-            let status =
-                balancer.cancel(CancelRequest { name: name.clone() }).await.err().context("it was cancelled")?;
+            let status = withdraw(&balancer, &name).await.err().context("it was cancelled")?;
             ensure!((status.code(), reason(&status).as_str()) == (code, expected), "{name:?}: {status:?}");
         }
         job.settled(Widths { clean: 4, ..Widths::default() }, WITHIN).await.map(drop)
@@ -206,7 +220,7 @@ async fn a_dry_run_foresees_the_resize_and_writes_nothing() -> Result<()> {
         };
         let mut foreseen = None;
         for frontend in it.system.frontends() {
-            let answer = frontend.balancer().await?.resize(dry(3)).await?.into_inner();
+            let answer = until_taken(frontend.balancer().await?, dry(3), WITHIN).await?;
             ensure!(answer.generation == Some(1) && answer.request.is_empty(), "{answer:?}");
             ensure!(answer.regions[0].applied_width == Some(2), "{answer:?}");
             ensure!(foreseen.as_ref().is_none_or(|before| *before == answer), "{foreseen:?} and {answer:?}");
@@ -223,15 +237,16 @@ async fn a_dry_run_foresees_the_resize_and_writes_nothing() -> Result<()> {
         ensure!(of(Fate::Restarted).count() == usize::try_from(changes.restarted)?, "{listed:?}");
         ensure!(of(Fate::Restarted).all(|pe| !pe.reason.is_empty()) && listed.unlisted == 0, "{listed:?}");
         // Widths in force; widths that nobody can have.
-        let mut balancer = it.frontend()?.balancer().await?;
-        let same = balancer.resize(dry(3)).await?.into_inner();
+        let balancer = it.frontend()?.balancer().await?;
+        let same = until_taken(balancer.clone(), dry(3), WITHIN).await?;
         ensure!(same.generation == Some(1) && same.changes.is_none(), "{same:?}");
         let mut wrong = dry(4);
         wrong.regions[0].expected_width = Some(7);
         let million = job.resize_request(&[(SCORE, 100), (MODEL, 10_000)], WaitFor::Committed);
         let huge = ResizeRequest { dry_run: true, ..million };
         for (request, expected, named) in [(wrong, "WIDTH_MISMATCH", "is 3, not 7"), (huge, "REJECTED", "operators")] {
-            let status = balancer.resize(request).await.err().context("it was taken")?;
+            let answer = until_taken(balancer.clone(), request, WITHIN).await;
+            let status = answer.err().context("it was taken")?;
             ensure!(status.code() == Code::FailedPrecondition && reason(&status) == expected, "{status:?}");
             ensure!(status.message().contains(named), "{status:?}");
         }
@@ -250,9 +265,9 @@ async fn a_request_is_never_both_withdrawn_and_carried_out() -> Result<()> {
         let moments = [WaitFor::Accepted, WaitFor::Planned, WaitFor::Committed];
         for moment in moments.into_iter().cycle().take(ROUNDS) {
             let wanted = if width == 2 { 3 } else { 2 };
-            let made = balancer.clone().resize(job.resize_request(&[(CLEAN, wanted)], moment)).await?;
-            let name = named(&job, &made.into_inner().request);
-            let answer = balancer.clone().cancel(CancelRequest { name: name.clone() }).await;
+            let made = until_taken(balancer.clone(), job.resize_request(&[(CLEAN, wanted)], moment), WITHIN).await?;
+            let name = named(&job, &made.request);
+            let answer = withdraw(&balancer, &name).await;
             let is_withdrawn = match &answer {
                 Ok(_) => true,
                 Err(status) if reason(status) == "ALREADY_COMMITTED" => false,

@@ -13,18 +13,26 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::future::Future;
 use std::process::{Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use streams_api::Job;
 use streams_control_plane::binaries::Tool;
-use streams_proto::elasticity::v1::ResizeResponse;
+use streams_control_plane::wait::eventually;
+use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
+use streams_proto::elasticity::v1::{ResizeRequest, ResizeResponse};
 use tokio::process::Command;
-use tonic::Status;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
 use tonic_types::StatusExt as _;
 
 /// For what takes a second or two on an idle machine, and much longer on one with a lot else to do.
 pub(crate) const WITHIN: Duration = Duration::from_secs(180);
+/// For what hundreds do at once.
+pub(crate) const ALL: Duration = Duration::from_secs(480);
+/// When to ask again what was not known: what `RetryInfo` says, at least.
+const AGAIN: Duration = Duration::from_secs(1);
 /// The job of most tests.
 pub(crate) const JOB: &str = "sensors";
 const LINES_SHOWN: usize = 25;
@@ -124,10 +132,9 @@ impl Fixture {
         widths: &[(&str, u32)],
         wait_for: WaitFor,
     ) -> Result<ResizeResponse> {
-        let mut request = tonic::Request::new(job.resize_request(widths, wait_for));
-        request.set_timeout(WITHIN);
-        let answer = self.frontend()?.balancer().await?.resize(request).await;
-        Ok(answer.with_context(|| format!("resize to {widths:?}"))?.into_inner())
+        let wanted = job.resize_request(widths, wait_for);
+        let answer = until_taken(self.frontend()?.balancer().await?, wanted, WITHIN).await;
+        answer.with_context(|| format!("resize to {widths:?}"))
     }
 
     /// Runs `kubectl` in the namespace and gives what it prints.
@@ -167,6 +174,59 @@ pub(crate) async fn lingers(job: &ObservedJob, pod: &str, lingers: bool) -> Resu
     let patch = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
     job.api::<Pod>().patch(pod, &PatchParams::default(), &patch).await?;
     Ok(())
+}
+
+/// Asks for widths until it is known what becomes of the request, or this time is over. It has a key, so that it is the
+/// same request however often it is asked for (rule elasticity-10).
+pub(crate) async fn until_taken(
+    balancer: ElasticityServiceClient<Channel>,
+    mut wanted: ResizeRequest,
+    within: Duration,
+) -> Result<ResizeResponse, Status> {
+    if wanted.idempotency_key.is_empty() {
+        wanted.idempotency_key = format!("{:032x}", fastrand::u128(..));
+    }
+    until_known(within, |left| {
+        let (mut balancer, mut request) = (balancer.clone(), tonic::Request::new(wanted.clone()));
+        request.set_timeout(left);
+        async move { balancer.resize(request).await }
+    })
+    .await
+}
+
+/// Makes a call that may be repeated, for as long as it is told that the API server is too slow. `ask` is given the
+/// time that is left.
+pub(crate) async fn until_known<T, Answer>(
+    within: Duration,
+    mut ask: impl FnMut(Duration) -> Answer,
+) -> Result<T, Status>
+where
+    Answer: Future<Output = Result<Response<T>, Status>>,
+{
+    let end = Instant::now() + within;
+    loop {
+        match ask(end.saturating_duration_since(Instant::now())).await {
+            Ok(answer) => return Ok(answer.into_inner()),
+            Err(status) if is_unknown(&status) && Instant::now() + AGAIN < end => tokio::time::sleep(AGAIN).await,
+            Err(status) => return Err(status),
+        }
+    }
+}
+
+/// Whoever asks again will know: the API server was too slow.
+pub(crate) fn is_unknown(status: &Status) -> bool {
+    matches!(reason(status).as_str(), "NOT_TAKEN" | "TOO_MANY_LOOKUPS" | "NOT_FORESEEN" | "NOT_REVIEWED")
+}
+
+/// People are told of this once. An Event is stored after what it tells of, and by itself.
+pub(crate) async fn is_told_once(job: &ObservedJob, reason: &str) -> Result<()> {
+    eventually(&format!("{job:?} is told of once: {reason}"), WITHIN, || async {
+        let events = job.events().await?;
+        let told = events.iter().filter(|(_, event, _)| event == reason).count();
+        ensure!(told == 1, "{told} times: {events:?}");
+        Ok(())
+    })
+    .await
 }
 
 /// The reason in the details of an error of a gRPC service.

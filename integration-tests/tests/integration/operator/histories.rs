@@ -6,7 +6,7 @@
 //! a precondition held at its place; the last one counts. What was refused by the compiler, or withdrawn, was never
 //! there: it is no reason to refuse anybody else, nor to admit anybody.
 
-use super::fixture::{WITHIN, with_system};
+use super::fixture::{ALL, WITHIN, until_known, until_taken, with_system};
 use anyhow::{Context as _, Result, ensure};
 use futures::FutureExt as _;
 use futures::future::join_all;
@@ -14,21 +14,20 @@ use integration_tests::sample::{CLEAN, MODEL, SCORE, Widths};
 use integration_tests::system::job::ObservedJob;
 use kube::ResourceExt as _;
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use streams_api::{Resize, ResizePhase};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use streams_proto::elasticity::v1::{CancelRequest, ResizeName, ResizeRequest};
-use tonic::Request;
 use tonic::transport::Channel;
 use tonic_types::StatusExt as _;
 
 const CALLERS: u32 = 200;
 /// Callers of whom a half asks for what the compiler refuses, or withdraws.
 const UNSTEADY: u32 = 40;
-/// Requests of the flood. Fewer than are kept of a job.
-const FLOOD: u32 = 400;
+/// Requests of the flood: more than are admitted together, fewer than are kept of a job.
+const FLOOD: u32 = 300;
 
 type RegionWidths = BTreeMap<String, u32>;
 
@@ -41,7 +40,7 @@ struct Call {
     expected: Option<u32>,
     /// The generation that it expected.
     expected_generation: Option<u64>,
-    /// When it asked, and when it was answered.
+    /// When it asked first, and when it was answered.
     from: Instant,
     to: Instant,
     outcome: Outcome,
@@ -159,22 +158,17 @@ fn problems(calls: &[Call], before: &RegionWidths, after: &RegionWidths) -> Vec<
 }
 
 /// Asks as one caller.
-async fn ask(mut balancer: ElasticityServiceClient<Channel>, request: ResizeRequest) -> (Call, Option<String>) {
+async fn ask(balancer: ElasticityServiceClient<Channel>, request: ResizeRequest) -> (Call, Option<String>) {
     let wanted = request.regions.iter().map(|desired| (desired.region.clone(), desired.width)).collect();
     let expected = request.regions.iter().find_map(|desired| desired.expected_width);
     let expected_generation = request.expected_generation;
     let from = Instant::now();
-    let mut request = Request::new(request);
-    request.set_timeout(WITHIN);
-    let answer = balancer.resize(request).await;
+    let answer = until_taken(balancer, request, ALL).await;
     let to = Instant::now();
     let call = |outcome| Call { wanted, expected, expected_generation, from, to, outcome };
     match answer {
         // The number is filled in once all have been answered.
-        Ok(answer) => {
-            let answer = answer.into_inner();
-            (call(Outcome::InForce(0, answer.generation.unwrap_or_default())), Some(answer.request))
-        }
+        Ok(answer) => (call(Outcome::InForce(0, answer.generation.unwrap_or_default())), Some(answer.request)),
         Err(status) => {
             let details = status.get_error_details();
             let info = details.error_info();
@@ -193,7 +187,7 @@ async fn ask(mut balancer: ElasticityServiceClient<Channel>, request: ResizeRequ
 
 /// Asks, and withdraws as soon as the request is admitted. What becomes of it is found out once all have been answered.
 async fn ask_and_withdraw(
-    mut balancer: ElasticityServiceClient<Channel>,
+    balancer: ElasticityServiceClient<Channel>,
     mut request: ResizeRequest,
 ) -> (Call, Option<String>) {
     request.set_wait_for(WaitFor::Accepted);
@@ -201,8 +195,12 @@ async fn ask_and_withdraw(
     let (mut call, made) = ask(balancer.clone(), request).await;
     if let (Outcome::InForce(..), Some(request)) = (&call.outcome, &made) {
         let name = Some(ResizeName { namespace, request: request.clone(), ..ResizeName::default() });
+        let withdrawn = until_known(ALL, |_| {
+            let (mut balancer, name) = (balancer.clone(), name.clone());
+            async move { balancer.cancel(CancelRequest { name }).await }
+        });
         // That it came too late is an answer, too.
-        drop(balancer.cancel(CancelRequest { name }).await);
+        drop(withdrawn.await);
         (call.to, call.outcome) = (Instant::now(), Outcome::Ended(0));
     }
     (call, made)
@@ -210,8 +208,16 @@ async fn ask_and_withdraw(
 
 /// Gives each call the number of its request.
 async fn numbered(job: &ObservedJob, told: Vec<(Call, Option<String>)>) -> Result<Vec<Call>> {
+    // That it was too late to withdraw one is said by the job at first (rule elasticity-17).
+    let requests = eventually("it is decided what becomes of each request", ALL, || async {
+        let requests = job.list::<Resize>().await?;
+        let open = requests.iter().filter(|request| request.phase() < ResizePhase::Written).count();
+        ensure!(open == 0, "{open} of {} are open", requests.len());
+        Ok(requests)
+    })
+    .await?;
     let requests: BTreeMap<String, Resize> =
-        job.list::<Resize>().await?.into_iter().map(|request| (request.name_any(), request)).collect();
+        requests.into_iter().map(|request| (request.name_any(), request)).collect();
     let status = |name: &Option<String>| {
         let name = name.as_ref().context("an answer without the name of its request")?;
         let status = requests.get(name).and_then(|request| request.status.as_ref());
@@ -334,9 +340,9 @@ async fn after_a_flood_every_request_has_ended_and_the_last_widths_run() -> Resu
             ensure!(is_expected, "{call:?}");
         }
         let last = [(CLEAN, 3), (SCORE, 2), (MODEL, 1)];
-        it.resize(&job, &last, WaitFor::RolledOut).await?;
-        job.settled(Widths { clean: 3, score: 2, model: 1 }, WITHIN).await?;
-        eventually("all requests have ended", WITHIN, || async {
+        until_taken(balancer, job.resize_request(&last, WaitFor::RolledOut), ALL).await?;
+        job.settled(Widths { clean: 3, score: 2, model: 1 }, ALL).await?;
+        eventually("all requests have ended", ALL, || async {
             let requests = job.list::<Resize>().await?;
             let open = requests.iter().filter(|request| !request.phase().is_final()).count();
             ensure!(open == 0, "{open} of {} are open", requests.len());
@@ -356,7 +362,6 @@ async fn after_a_flood_every_request_has_ended_and_the_last_widths_run() -> Resu
 #[cfg(test)]
 mod checker {
     use super::*;
-    use std::time::Duration;
 
     fn call(wanted: &[(&str, u32)], expected: Option<u32>, from: u64, to: u64, outcome: Outcome) -> Call {
         let start = Instant::now();

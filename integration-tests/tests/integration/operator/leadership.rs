@@ -1,7 +1,7 @@
 //! Two frontends: one leads, both serve the elasticity API, and when the leader dies the other one finishes what it
 //! began (rules call-12 and elasticity-8).
 
-use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with};
+use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, until_taken, with};
 use super::quota::{Limited, Quota};
 use anyhow::{Context as _, Result, bail, ensure};
 use integration_tests::sample::CLEAN;
@@ -34,17 +34,16 @@ async fn the_other_one_finishes_a_resize_when_the_leader_is_killed() -> Result<(
         let before = Moment::of(&job).await?;
         let (leader, follower) = leader_and_follower(it).await?;
         // The caller asks the one that does not lead, and hears the end of it although the leader dies on the way.
-        let mut balancer = follower.balancer().await?;
+        let balancer = follower.balancer().await?;
         let quota = Quota::after(it, Limited::ConfigMaps, 2).await?;
-        let mut request = tonic::Request::new(job.resize_request(&[(CLEAN, WIDTH)], WaitFor::RolledOut));
-        request.set_timeout(WITHIN);
-        let (answer, killed) = tokio::join!(balancer.resize(request), async {
+        let wanted = job.resize_request(&[(CLEAN, WIDTH)], WaitFor::RolledOut);
+        let (answer, killed) = tokio::join!(until_taken(balancer, wanted, WITHIN), async {
             job.until("a plan is stored", WITHIN, |status| status.proposal.clone().context("no proposal")).await?;
             leader.process().kill().await?;
             quota.lift().await
         });
         killed?;
-        let answer = answer?.into_inner();
+        let answer = answer?;
         ensure!(answer.generation == Some(1), "{answer:?}");
         as_if_undisturbed(&job, &before, WIDTH).await?;
         ensure!(follower.metric("streams_frontend_leader").await? > 0.5, "nobody leads");
@@ -66,8 +65,8 @@ async fn a_leader_that_is_asked_to_end_hands_over_at_once() -> Result<()> {
         let (leader, follower) = leader_and_follower(it).await?;
         let exit = leader.process().stop(WITHIN).await?;
         ensure!(exit.is_success(), "it ended with {exit}");
-        let request = job.resize_request(&[(CLEAN, WIDTH)], WaitFor::RolledOut);
-        let answer = follower.balancer().await?.resize(request).await?.into_inner();
+        let wanted = job.resize_request(&[(CLEAN, WIDTH)], WaitFor::RolledOut);
+        let answer = until_taken(follower.balancer().await?, wanted, WITHIN).await?;
         ensure!(answer.generation == Some(1), "{answer:?}");
         as_if_undisturbed(&job, &before, WIDTH).await.map(drop)
     })

@@ -1,6 +1,6 @@
 //! The kubectl plug-in, as people use it: what it says, and its exit statuses.
 
-use super::fixture::with_system;
+use super::fixture::{WITHIN, until_taken, with_system};
 use anyhow::{Result, ensure};
 use integration_tests::sample::CLEAN;
 use streams_api::Resize;
@@ -36,7 +36,7 @@ async fn people_foresee_a_resize_and_ask_for_it_with_a_key() -> Result<()> {
         ensure!(status == Some(1) && told.contains("the key is that of another request"), "{told}");
         let request =
             ResizeRequest { idempotency_key: "k".to_owned(), ..job.resize_request(&[(CLEAN, 3)], WaitFor::RolledOut) };
-        let answer = it.frontend()?.balancer().await?.resize(request).await?.into_inner();
+        let answer = until_taken(it.frontend()?.balancer().await?, request, WITHIN).await?;
         ensure!(made.contains(&answer.request) && answer.generation == Some(1), "{answer:?}");
         // It is too late to withdraw it.
         let (status, _, told) = it.kubectl_streams(&["cancel", &answer.request]).await?;
@@ -99,7 +99,7 @@ async fn people_see_a_job_resize_it_and_hear_what_becomes_of_that() -> Result<()
         let name = made.unwrap_or_default();
         let (status, withdrawn, told) = it.kubectl_streams(&["cancel", &name]).await?;
         ensure!(status == Some(0) && withdrawn.contains("withdrawn"), "{told}");
-        streams_control_plane::wait::eventually("it is cancelled", super::fixture::WITHIN, || async {
+        streams_control_plane::wait::eventually("it is cancelled", WITHIN, || async {
             let (_, shown, _) = it.kubectl_streams(&["status", "sensors"]).await?;
             let row = shown.lines().find(|line| line.starts_with(&name)).unwrap_or_default().to_owned();
             ensure!(row.contains("cancelled"), "{row}");

@@ -1,7 +1,7 @@
 //! Requests to resize as objects: made with kubectl, each with an outcome of its own (rules elasticity-15 to
 //! elasticity-18).
 
-use super::fixture::{Fixture, JOB, Moment, WITHIN, resize_of_clean, with, with_system};
+use super::fixture::{Fixture, JOB, Moment, WITHIN, resize_of_clean, until_taken, with, with_system};
 use super::fusion_down::{IMPATIENT, kill_fusion, start_fusion};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{self, CLEAN, MODEL, SCORE, Widths};
@@ -10,7 +10,6 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use std::num::NonZeroU32;
-use std::time::Duration;
 use streams_api::{
     FusionOptions, InitialWidth, Job, ParallelRegion, Resize, ResizePhase, ResizeStatus, condition, names,
 };
@@ -90,7 +89,11 @@ async fn a_width_that_has_just_changed_stays_for_a_while_and_others_do_not() -> 
         ensure!(stayed >= i64::from(COOL_DOWN) - 1, "the width stayed for {stayed} s");
         let other = job.api::<Resize>().get("other").await?.status.context("no status")?;
         let second = job.api::<Resize>().get("second").await?.status.context("no status")?;
-        ensure!(other.generation < second.generation, "{other:?} {second:?}");
+        // Only when the machine is so slow that the cool-down is over by then do both come to one generation.
+        let after = other.written_at.as_ref().context("no time")?.0.duration_since(first).as_secs();
+        let is_late = after >= i64::from(COOL_DOWN) - 1;
+        let is_first = other.generation < second.generation;
+        ensure!(is_first || (is_late && other.generation == second.generation), "{other:?} {second:?}");
         Ok(())
     })
     .await
@@ -113,7 +116,7 @@ async fn who_waits_for_a_cool_down_hears_until_when_and_a_dry_run_foretells_it()
         let dry =
             |wanted: &[(&str, u32)]| ResizeRequest { dry_run: true, ..job.resize_request(wanted, WaitFor::Committed) };
         for (wanted, waits) in [([(CLEAN, 4)], true), ([(SCORE, 3)], false)] {
-            let answer = it.frontend()?.balancer().await?.resize(dry(&wanted)).await?.into_inner();
+            let answer = until_taken(it.frontend()?.balancer().await?, dry(&wanted), WITHIN).await?;
             let warnings = answer.dry_run.context("no dry run")?.warnings;
             ensure!(warnings.iter().any(|warning| warning.contains("coolDownSeconds")) == waits, "{warnings:?}");
         }
@@ -268,7 +271,7 @@ async fn a_request_waits_for_its_job_and_goes_with_it() -> Result<()> {
         ObservedJob::create(&it.client, &it.sample(JOB)).await?;
         comes_to(&job, "early", ResizePhase::RolledOut).await?;
         job.api::<Job>().delete(JOB, &DeleteParams::background()).await?;
-        eventually("the request is gone", Duration::from_secs(60), || async {
+        eventually("the request is gone", WITHIN, || async {
             let left = job.api::<Resize>().list(&ListParams::default()).await?.items;
             ensure!(left.is_empty(), "{left:?}");
             Ok(())

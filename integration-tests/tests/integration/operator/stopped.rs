@@ -1,6 +1,6 @@
 //! PEs that a user stops for good (rule pe-21).
 
-use super::fixture::{JOB, Moment, WITHIN, with_system};
+use super::fixture::{JOB, Moment, WITHIN, is_told_once, with_system};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, Widths};
 use integration_tests::system::job::ObservedJob;
@@ -68,6 +68,7 @@ async fn whatever_happens_it_has_no_pod_until_that_is_taken_back() -> Result<()>
         job.until_told(condition::DEGRADED, &[&told], WITHIN).await?;
 
         // Neither a resize, which changes its text, nor another frontend, nor a suspension starts it.
+        is_told_once(&job, "Stopped").await?;
         it.frontend()?.process().kill().await?;
         it.frontend()?.start_again().await?;
         let region = job.region(CLEAN).await?.name_any();
@@ -93,9 +94,7 @@ async fn whatever_happens_it_has_no_pod_until_that_is_taken_back() -> Result<()>
         }
         let still = until(&job, PePhase::Stopped, 1).await?;
         ensure!(still.spec.generation == 1, "it takes its new text: {:?}", still.spec);
-        let events = job.events().await?;
-        let told = events.iter().filter(|(_, reason, _)| reason == "Stopped").count();
-        ensure!(told == 1, "{told} Events: {events:?}");
+        is_told_once(&job, "Stopped").await?;
 
         // A restart that is requested starts it; the same request to stop is met, another one is not.
         annotate(&job, names::ANNOTATION_RESTART_REQUESTED, Some("1")).await?;

@@ -1,7 +1,7 @@
 //! Submissions that take long for reasons outside of the frontend, and what only the cluster can refuse: nothing is
 //! torn down, and they go on when the reason is gone (rules job-18, job-41 and job-43).
 
-use super::fixture::{Fixture, JOB, Moment, WITHIN, with, with_system};
+use super::fixture::{Fixture, JOB, Moment, WITHIN, is_told_once, with, with_system};
 use super::quota::{Limited, Quota};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{self, Widths};
@@ -105,6 +105,7 @@ async fn a_bundle_that_is_missing_for_longer_than_the_time_out() -> Result<()> {
         let told = job.until_condition(condition::BUNDLE_UNAVAILABLE, true, WITHIN).await?;
         ensure!(told == ("BundleNotFound".to_owned(), first.clone()) && first.contains("so since 2"), "{told:?}");
         long_ago(&job).await?;
+        is_told_once(&job, "BundleNotFound").await?;
         // Whoever leads next says since when, as well.
         it.frontend()?.process().kill().await?;
         it.frontend()?.start_again().await?;
@@ -121,9 +122,7 @@ async fn a_bundle_that_is_missing_for_longer_than_the_time_out() -> Result<()> {
         job.settled(Widths::default(), WITHIN).await?;
         let status = job.status().await?;
         ensure!(condition::get(&status.conditions, condition::BUNDLE_UNAVAILABLE).is_none(), "{:?}", status.conditions);
-        let events = job.events().await?;
-        let told = events.iter().filter(|(_, event, _)| event == "BundleNotFound").count();
-        ensure!(told == 1, "told {told} times: {events:?}");
+        is_told_once(&job, "BundleNotFound").await?;
         was_one_attempt(&job).await
     })
     .await
@@ -152,9 +151,7 @@ async fn a_pod_that_a_quota_does_not_permit() -> Result<()> {
         job.settled(Widths::default(), WITHIN).await?;
         let after = Moment::of(&job).await?;
         ensure!(before.pods.0.iter().all(|(id, pod)| after.pods.0.get(id) == Some(pod)), "pods were replaced");
-        let events = job.events().await?;
-        let told = events.iter().filter(|(_, event, _)| event == "SubmissionFailed").count();
-        ensure!(told == 1, "told {told} times: {events:?}");
+        is_told_once(&job, "SubmissionFailed").await?;
         was_one_attempt(&job).await
     })
     .await

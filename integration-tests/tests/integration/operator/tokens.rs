@@ -1,18 +1,17 @@
 //! A frontend that asks its callers who they are: by tokens of service accounts, and by the rights that RBAC gives them
 //! (rule elasticity-29).
 
-use super::fixture::{Fixture, WITHIN, reason, with};
+use super::fixture::{Fixture, WITHIN, reason, until_known, with};
+use crate::support::supervisor;
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::CLEAN;
 use std::path::PathBuf;
-use std::process::Stdio;
+use streams_control_plane::process::{Process, Program};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
-use streams_proto::elasticity::v1::{GetRegionRequest, ListRegionsRequest, ListResizesRequest};
+use streams_proto::elasticity::v1::{GetRegionRequest, ListRegionsRequest, ListResizesRequest, ResizeRequest};
 use streams_proto::subscription::v1::ListExportsRequest;
-use tokio::process::Command;
-use tokio::time::timeout;
-use tonic::{Code, Request};
+use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
 const ASKS: [&str; 2] = ["--authenticate", "token"];
@@ -30,7 +29,7 @@ fn with_token<T>(message: T, token: Option<&str>) -> Result<Request<T>> {
 }
 
 /// What a call comes to: its code, and the reason if it is an error.
-fn said<T>(answer: Result<T, tonic::Status>) -> (Code, String) {
+fn said<T>(answer: Result<T, Status>) -> (Code, String) {
     answer.map_or_else(|status| (status.code(), reason(&status)), |_| (Code::Ok, String::new()))
 }
 
@@ -55,14 +54,18 @@ async fn whoever_has_a_token_and_the_right_may_resize_and_nobody_else() -> Resul
         let stranger = token(it, "stranger", &audience).await?;
         let for_others = token(it, "balancer", &[]).await?;
         let api = it.frontend()?.balancer().await?;
-        let resize = |widths: &[(&str, u32)], token: Option<&str>| {
-            let request = with_token(job.resize_request(widths, WaitFor::Committed), token);
-            let mut api = api.clone();
-            async move { anyhow::Ok(said(api.resize(request?).await)) }
+        let resize = async |widths: &[(&str, u32)], token: Option<&str>| {
+            let idempotency_key = format!("{:x}", fastrand::u128(..));
+            let wanted = ResizeRequest { idempotency_key, ..job.resize_request(widths, WaitFor::Committed) };
+            let answer = until_known(WITHIN, |_| {
+                let (mut api, request) = (api.clone(), with_token(wanted.clone(), token));
+                async move { api.resize(request.map_err(|error| Status::internal(error.to_string()))?).await }
+            });
+            said(answer.await)
         };
         // The API server hears of a new role after a moment.
         eventually("the balancer may resize its region", WITHIN, || async {
-            let heard = resize(&[(CLEAN, 3)], Some(&balancer)).await?;
+            let heard = resize(&[(CLEAN, 3)], Some(&balancer)).await;
             ensure!(heard.0 == Code::Ok, "{heard:?}");
             Ok(())
         })
@@ -79,7 +82,7 @@ async fn whoever_has_a_token_and_the_right_may_resize_and_nobody_else() -> Resul
             (&[("Nowhere", 2)], Some(&balancer), denied),
         ];
         for (widths, token, (code, why)) in table {
-            let heard = resize(widths, token).await?;
+            let heard = resize(widths, token).await;
             ensure!(heard == (code, why.to_owned()), "{widths:?}: {heard:?}");
         }
         let status = job.status().await?;
@@ -119,17 +122,18 @@ async fn whoever_has_a_token_and_the_right_may_resize_and_nobody_else() -> Resul
             let (status, shown, told) = it.kubectl_streams(&[&plan[..], &["--token-file", &file]].concat()).await?;
             ensure!(status == expected, "{account}: {shown}{told}");
         }
-        let mut command = Command::new(env!("CARGO_BIN_EXE_balancer"));
-        command
-            .args(["--api", &endpoint, "--token-file", &files.join("balancer").display().to_string()])
-            .args(["--namespace", &it.namespace, "--job", job.name(), "--region", CLEAN])
-            .args(["--swing", "--min", "3", "--max", "4", "--every-seconds", "1", "--for-seconds", "4"])
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        let output = timeout(WITHIN, command.output()).await.context("it does not end")??;
-        let told = String::from_utf8_lossy(&output.stdout);
-        ensure!(told.contains("width 4 is in force"), "{told}{}", String::from_utf8_lossy(&output.stderr));
-        Ok(())
+        let program = Program::new("balancer", env!("CARGO_BIN_EXE_balancer"))
+            .arguments(["--api", &endpoint, "--token-file", &files.join("balancer").display().to_string()])
+            .arguments(["--namespace", &it.namespace, "--job", job.name(), "--region", CLEAN])
+            .arguments(["--swing", "--min", "3", "--max", "4", "--every-seconds", "1"])
+            .without_proxy();
+        let balancer = Process::start(&supervisor(), it.system.state(), program).await?;
+        eventually("the sample balancer resizes with its token", WITHIN, || async {
+            let told = balancer.last_lines(20);
+            ensure!(told.contains("width 4 is in force"), "{told}");
+            Ok(())
+        })
+        .await
     })
     .await
 }

@@ -15,9 +15,11 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use streams_api::{MaxUnavailable, PeOptions, PePhase, ProcessingElement, RolloutOptions, condition, names};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
+use tokio::task::JoinHandle;
 
 /// The sample, of whose PEs a resize may take down so many at once, running.
 async fn submitted(it: &Fixture, max_unavailable: MaxUnavailable, options: PeOptions) -> Result<ObservedJob> {
@@ -33,49 +35,97 @@ fn version<K: Resource>(object: &K) -> u64 {
     object.meta().resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
-/// The version that the history of a kind begins with.
-async fn begin<K>(job: &ObservedJob) -> Result<String>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
-    let list = job.api::<K>().list_metadata(&ListParams::default()).await?;
-    list.metadata.resource_version.context("a list without a version")
+/// What becomes of the job's objects of a kind. It is written down while it happens, because the API server keeps no
+/// version for long.
+struct History<K> {
+    job: ObservedJob,
+    /// The version that it begins with.
+    since: u64,
+    seen: Arc<Mutex<Seen<K>>>,
+    watching: JoinHandle<()>,
 }
 
-/// What has become of the job's objects of a kind since then: each version, and whether it is the last one.
-async fn history<K>(job: &ObservedJob, since: &str) -> Result<Vec<(K, bool)>>
+struct Seen<K> {
+    /// Each version, and whether it is the last one.
+    versions: Vec<(K, bool)>,
+    /// Why there are no more of them.
+    ended: Option<anyhow::Error>,
+}
+
+impl<K> History<K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + 'static,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let newest = job.list::<K>().await?.iter().map(version).max().context("there is nothing")?;
-    if newest <= since.parse()? {
-        return Ok(Vec::new());
+    /// From now on.
+    async fn begin(job: &ObservedJob) -> Result<Self> {
+        let list = job.api::<K>().list_metadata(&ListParams::default()).await?;
+        let version = list.metadata.resource_version.context("a list without a version")?;
+        let since = version.parse()?;
+        let seen = Arc::new(Mutex::new(Seen { versions: Vec::new(), ended: None }));
+        let watching = tokio::spawn({
+            let (job, seen) = (job.clone(), Arc::clone(&seen));
+            async move {
+                let ended = watch(&job, version, |version| lock(&seen).versions.push(version)).await;
+                lock(&seen).ended = ended.err();
+            }
+        });
+        Ok(Self { job: job.clone(), since, seen, watching })
     }
-    let selector = format!("{}={}", names::LABEL_JOB, job.name());
-    let api = job.api::<K>();
-    let mut events = api.watch(&WatchParams::default().labels(&selector), since).await?.boxed();
-    let read = async {
-        let mut versions = Vec::new();
+
+    /// Until now.
+    async fn read(&self) -> Result<Vec<(K, bool)>> {
+        let newest = self.job.list::<K>().await?.iter().map(version).max().context("there is nothing")?;
+        if newest <= self.since {
+            return Ok(Vec::new());
+        }
+        eventually("the history is as long as it has to be", WITHIN, || async {
+            let seen = lock(&self.seen);
+            let last = seen.versions.last().map_or(0, |(object, _)| version(object));
+            ensure!(last >= newest, "{last} of {newest}: {:?}", seen.ended);
+            Ok(seen.versions.clone())
+        })
+        .await
+    }
+}
+
+impl<K> Drop for History<K> {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
+}
+
+fn lock<K>(seen: &Mutex<Seen<K>>) -> MutexGuard<'_, Seen<K>> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells each version of the job's objects of a kind since this one, and whether it is the last one of its object.
+async fn watch<K>(job: &ObservedJob, mut since: String, mut tell: impl FnMut((K, bool))) -> Result<()>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let (api, selector) = (job.api::<K>(), format!("{}={}", names::LABEL_JOB, job.name()));
+    let parameters = WatchParams::default().labels(&selector);
+    // The API server ends a watch after some minutes.
+    loop {
+        let mut events = api.watch(&parameters, &since).await?.boxed();
         while let Some(event) = events.next().await {
             let (object, is_gone) = match event? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
                 WatchEvent::Deleted(object) => (object, true),
-                WatchEvent::Bookmark(_) => continue,
+                WatchEvent::Bookmark(bookmark) => {
+                    since = bookmark.metadata.resource_version;
+                    continue;
+                }
                 WatchEvent::Error(status) => anyhow::bail!("the watch ended: {status:?}"),
             };
-            let is_last = version(&object) >= newest;
-            versions.push((object, is_gone));
-            if is_last {
-                break;
-            }
+            since = version(&object).to_string();
+            tell((object, is_gone));
         }
-        Ok(versions)
-    };
-    tokio::time::timeout(WITHIN, read).await.context("the history does not end")?
+    }
 }
 
 /// The PEs that have been down at the same time, for each moment when it was more than one.
-async fn down_together(job: &ObservedJob, before: &Moment, since: &str) -> Result<Vec<BTreeSet<u64>>> {
+async fn down_together(job: &ObservedJob, before: &Moment, pods: &History<Pod>) -> Result<Vec<BTreeSet<u64>>> {
     let mut up: BTreeMap<u64, String> = before.pods.0.iter().map(|(id, pod)| (*id, pod.name.clone())).collect();
     let all: BTreeSet<u64> = up.keys().copied().collect();
     let removed: BTreeSet<u64> = {
@@ -83,7 +133,7 @@ async fn down_together(job: &ObservedJob, before: &Moment, since: &str) -> Resul
         all.iter().copied().filter(|id| !now.contains_key(id)).collect()
     };
     let mut together = Vec::new();
-    for (pod, is_gone) in history::<Pod>(job, since).await? {
+    for (pod, is_gone) in pods.read().await? {
         let id: u64 = pod.labels().get(names::LABEL_PE).context("a pod of no PE")?.parse()?;
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         if phase == Some("Running") && pod.metadata.deletion_timestamp.is_none() && !is_gone {
@@ -101,9 +151,9 @@ async fn down_together(job: &ObservedJob, before: &Moment, since: &str) -> Resul
 }
 
 /// PEs in the order in which they were given the texts of a generation.
-async fn order(job: &ObservedJob, generation: u64, since: &str) -> Result<Vec<u64>> {
+async fn order(pes: &History<ProcessingElement>, generation: u64) -> Result<Vec<u64>> {
     let mut order = Vec::new();
-    for (pe, _) in history::<ProcessingElement>(job, since).await? {
+    for (pe, _) in pes.read().await? {
         if pe.spec.generation == generation && !order.contains(&pe.spec.id) {
             order.push(pe.spec.id);
         }
@@ -117,7 +167,7 @@ async fn one_after_the_other_after_the_new_ones_and_before_the_removal() -> Resu
         let job = submitted(it, MaxUnavailable::Count(1), PeOptions::default()).await?;
         let mut before = Moment::of(&job).await?;
         for (generation, from, to) in [(1, 2, 4), (2, 4, 2)] {
-            let (pods, pes) = (begin::<Pod>(&job).await?, begin::<ProcessingElement>(&job).await?);
+            let (pods, pes) = (History::<Pod>::begin(&job).await?, History::<ProcessingElement>::begin(&job).await?);
             it.resize(&job, &[(CLEAN, to)], WaitFor::RolledOut).await?;
             job.settled(Widths { clean: to, ..Widths::default() }, WITHIN).await?;
             let after = Moment::of(&job).await?;
@@ -125,7 +175,7 @@ async fn one_after_the_other_after_the_new_ones_and_before_the_removal() -> Resu
             ensure!(changed == resize_of_clean(from, to), "{changed:#?}");
             let together = down_together(&job, &before, &pods).await?;
             ensure!(together.is_empty(), "{from} -> {to}: {together:?}");
-            let order = order(&job, generation, &pes).await?;
+            let order = order(&pes, generation).await?;
             let new = order.iter().position(|id| before.pods.0.contains_key(id)).context("nothing was restarted")?;
             let are_new = order.iter().take(new).all(|id| !before.pods.0.contains_key(id));
             ensure!(are_new && new == changed.added.len(), "{order:?}");
@@ -152,9 +202,9 @@ async fn a_pe_that_is_down_already_goes_first() -> Result<()> {
             Ok(())
         })
         .await?;
-        let since = begin::<ProcessingElement>(&job).await?;
+        let pes = History::<ProcessingElement>::begin(&job).await?;
         it.resize(&job, &[(CLEAN, 1)], WaitFor::RolledOut).await?;
-        let order = order(&job, 1, &since).await?;
+        let order = order(&pes, 1).await?;
         ensure!(order.first() == Some(&down.spec.id) && order.len() == 4, "{} first: {order:?}", down.spec.id);
         let widths = Widths { clean: 1, ..Widths::default() };
         job.settled(widths, WITHIN).await?;
@@ -211,12 +261,12 @@ async fn new_pes_that_get_no_pod_are_waited_for_until_the_time_out() -> Result<(
         let job = submitted(it, MaxUnavailable::default(), PeOptions::default()).await?;
         let before = Moment::of(&job).await?;
         let quota = Quota::after(it, Limited::Pods, 0).await?;
-        let (pods, pes) = (begin::<Pod>(&job).await?, begin::<ProcessingElement>(&job).await?);
+        let (pods, pes) = (History::<Pod>::begin(&job).await?, History::<ProcessingElement>::begin(&job).await?);
         it.resize(&job, &[(CLEAN, 3)], WaitFor::Committed).await?;
         job.until_told(condition::RESIZE_DELAYED, &["QuotaExceeded"], WITHIN).await?;
         let restarted = resize_of_clean(2, 3).restarted.len();
         eventually("the others have their texts", WITHIN, || async {
-            let order = order(&job, 1, &pes).await?;
+            let order = order(&pes, 1).await?;
             ensure!(order.len() == 1 + restarted && !before.pods.0.contains_key(&order[0]), "{order:?}");
             Ok(())
         })
@@ -228,7 +278,7 @@ async fn new_pes_that_get_no_pod_are_waited_for_until_the_time_out() -> Result<(
             Some(gone_by - pod.metadata.deletion_grace_period_seconds.unwrap_or_default())
         };
         let first = eventually("a pod is restarted", WITHIN, || async {
-            let first = history::<Pod>(&job, &pods).await?.iter().filter_map(deleted_at).min();
+            let first = pods.read().await?.iter().filter_map(deleted_at).min();
             first.context("none was deleted")
         })
         .await?;
