@@ -47,7 +47,17 @@ impl Datagrams {
             IpAddr::V4(_) => (&self.v4, IpAddr::from(Ipv4Addr::UNSPECIFIED)),
             IpAddr::V6(_) => (&self.v6, IpAddr::from(Ipv6Addr::UNSPECIFIED)),
         };
-        socket.get_or_try_init(|| UdpSocket::bind((any, 0))).await.inspect_err(|error| {
+        self.opened(socket, address, || UdpSocket::bind((any, 0))).await
+    }
+
+    /// What is in the cell, or what is opened now.
+    async fn opened<'a, Opening: Future<Output = io::Result<UdpSocket>>>(
+        &self,
+        socket: &'a OnceCell<UdpSocket>,
+        address: IpAddr,
+        open: impl FnOnce() -> Opening,
+    ) -> io::Result<&'a UdpSocket> {
+        socket.get_or_try_init(open).await.inspect_err(|error| {
             // PEs ask by themselves, but later; and callers say of each PE only to whoever looks for it.
             if !self.is_told.swap(true, Ordering::Relaxed) {
                 tracing::warn!(%address, port = self.port, %error, "PEs cannot be told that there is something new");
@@ -82,5 +92,20 @@ mod tests {
         }
         assert_eq!(from[0], from[1]);
         assert!(datagrams.v4.initialized() && !datagrams.v6.initialized());
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_cannot_be_opened_is_tried_again() {
+        let pe = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let datagrams = Datagrams::to(pe.local_addr().unwrap().port());
+        let (address, no_files) = (Ipv4Addr::LOCALHOST.into(), || async { Err(io::Error::other("no files")) });
+        for _ in 0..2 {
+            let failed = datagrams.opened(&datagrams.v4, address, no_files).await;
+            assert_eq!(failed.unwrap_err().to_string(), "no files");
+        }
+        datagrams.send(address, "one").await.unwrap();
+        let mut received = [0; 16];
+        let (length, _) = pe.recv_from(&mut received).await.unwrap();
+        assert_eq!(&received[..length], b"one");
     }
 }

@@ -314,7 +314,7 @@ mod tests {
         let (sums, alternatives) = ("+1".repeat(31_000), vec!["\"\"in a"; ALTERNATIVES_MAX].join("||"));
         let took = |first: &str| {
             let expression = Expression::parse(&format!("({first}){sums}"), &Limits::default()).unwrap();
-            let tries = (0..3).map(|_| {
+            let tries = (0..10).map(|_| {
                 let begun = Instant::now();
                 assert!(matches!(expression.needs(), Needs::OneOf(_)));
                 begun.elapsed()
@@ -322,7 +322,8 @@ mod tests {
             tries.min().unwrap()
         };
         let (few, many) = (took("\"\"in a"), took(&alternatives));
-        assert!(many < few * 8, "{few:?} {many:?}");
+        // If each operator had them again it would be as many times as long; a busy machine makes less of a difference.
+        assert!(many < few * 32, "{few:?} {many:?}");
     }
 
     #[test]

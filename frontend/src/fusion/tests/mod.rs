@@ -543,15 +543,16 @@ async fn a_text_that_is_not_the_announced_one_is_refused() {
 
 #[tokio::test]
 async fn time_in_which_texts_are_not_taken_does_not_count() {
-    let deadline = Duration::from_secs(2);
+    // Few texts, each taken after a long time: their calls have that much more time on a busy machine.
+    let deadline = Duration::from_secs(3);
     let (client, calls) = client_within(&[Behaviour::Good], deadline).await;
-    let request = RenderRequest { compilation: compilation(), pe_ids: (0..12).collect(), ..RenderRequest::default() };
+    let request = RenderRequest { compilation: compilation(), pe_ids: (0..5).collect(), ..RenderRequest::default() };
     let (begun, mut texts, mut found) = (Instant::now(), client.render(request), Vec::new());
     while let Some(text) = texts.next().await {
         found.push(text.unwrap().pe_id);
-        tokio::time::sleep(deadline / 8).await;
+        tokio::time::sleep(deadline / 2).await;
     }
-    assert_eq!(found, (0..12).collect::<Vec<_>>());
+    assert_eq!(found, (0..5).collect::<Vec<_>>());
     assert!(begun.elapsed() > deadline && calls[0].load(Ordering::SeqCst) > 1, "no call waited for the reader");
 }
 

@@ -141,9 +141,8 @@ fn a_region_of_an_earlier_plan_is_made_again_before_the_commit() {
             simulation.round();
             simulation.work();
         }
-        let (job_name, name) = (JOB.to_owned(), name.to_owned());
-        let object = names::parallel_region(JOB, 0);
-        let mut region = ParallelRegion::new(&object, ParallelRegionSpec { job_name, index: 0, name, width: 7 });
+        let spec = ParallelRegionSpec { job_name: JOB.to_owned(), index: 0, name: name.to_owned(), width: 7 };
+        let mut region = ParallelRegion::new(&names::parallel_region(JOB, 0), spec);
         region.metadata.namespace = Some(NAMESPACE.to_owned());
         region.metadata.labels = Some(names::job_labels(JOB));
         region.metadata.owner_references = Some(vec![controlled_by(&simulation.server.get::<Job>(&key()).unwrap())]);
@@ -154,7 +153,11 @@ fn a_region_of_an_earlier_plan_is_made_again_before_the_commit() {
         simulation.settle();
         simulation.check_at_rest();
         let made = simulation.region(0).unwrap().spec;
-        assert_eq!((simulation.status().generation, made.name.as_str(), made.width), (Some(0), "R", 2), "{is_late}");
+        assert_eq!(
+            (simulation.status().generation, made.name.as_str(), made.width),
+            (Some(0), "R", 2),
+            "{name} {is_late}"
+        );
     }
 }
 
