@@ -64,15 +64,20 @@ fn take_from_all_pes(simulation: &JobSimulation) {
     }
 }
 
-#[test]
-fn port_labels_whose_restoration_waits_are_there_before_the_commit() {
-    let mut simulation = JobSimulation::running();
-    insist(&mut simulation, |simulation| annotate::<ConfigMap>(simulation, JOB, None));
+/// Port labels of a proposal are there before its commit.
+fn check_port_labels_of_a_proposal(mut simulation: JobSimulation) {
     simulation.resize(0, 4);
     simulation.until_committed(1);
     assert!(has_port_labels(&simulation));
     simulation.settle();
     simulation.check_at_rest();
+}
+
+#[test]
+fn port_labels_whose_restoration_waits_are_there_before_the_commit() {
+    let mut simulation = JobSimulation::running();
+    insist(&mut simulation, |simulation| annotate::<ConfigMap>(simulation, JOB, None));
+    check_port_labels_of_a_proposal(simulation);
 }
 
 /// For another version of the frontend so much is written again that nothing more may be now.
@@ -82,11 +87,7 @@ fn port_labels_of_a_proposal_do_not_wait_for_what_is_rewritten() {
     simulation.crash();
     Arc::get_mut(&mut simulation.leader.reconciler).unwrap().rewrites = Rewrites::new(0);
     simulation.reconcile();
-    simulation.resize(0, 4);
-    simulation.until_committed(1);
-    assert!(has_port_labels(&simulation));
-    simulation.settle();
-    simulation.check_at_rest();
+    check_port_labels_of_a_proposal(simulation);
 }
 
 /// The simulation sees to it that no more of them are down than may be.
