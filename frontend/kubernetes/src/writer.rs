@@ -67,7 +67,8 @@ impl<C: Cluster> Writer<'_, C> {
     /// shows it; if it says that the same desired state was applied last, and has it ([`drift`]), nothing is sent. If
     /// the mirror shows none, it is created, which costs the API server less than an apply. There may be one
     /// nevertheless: the mirror is behind, or cannot read it, or somebody took the label by which it is filtered. That
-    /// one is asked for.
+    /// one is asked for. One that is gone by the time that it is changed is not made again: whoever deleted it may not
+    /// want that, and the mirror will show it.
     ///
     /// # Errors
     /// [`Error::Terminating`] and [`Error::Foreign`] from the object that is there, before anything is written to it;
@@ -100,7 +101,7 @@ impl<C: Cluster> Writer<'_, C> {
                     Err(kube::Error::SerdeError(_)) => {
                         let existing = self.cluster.get_metadata::<K>(&key).await?.ok_or_else(conflict)?;
                         ensure_writable::<K>(&existing, controller(desired.meta()))?;
-                        self.force(&hashed).await
+                        self.force(&hashed, existing.uid).await
                     }
                     Err(error) => Err(error.into()),
                 }
@@ -110,22 +111,24 @@ impl<C: Cluster> Writer<'_, C> {
     }
 
     /// Applies to the object that is there, and may be written to.
-    async fn change<K: Object, M: Serialize>(&self, desired: &K, existing: &M) -> Result<Applied<K>, Error> {
+    async fn change<K: Object, M: Resource + Serialize>(&self, desired: &K, existing: &M) -> Result<Applied<K>, Error> {
         if drift::removal_of_surplus(desired, existing)?.is_some() {
             self.remove_surplus(desired).await?;
         }
-        self.force(desired).await
+        self.force(desired, existing.meta().uid.clone()).await
     }
 
-    /// Applies, and removes what that leaves: what others own in the spec of a custom resource or of a Service, and
-    /// annotations that the object was created with. If somebody writes it in between, that is left to the next
-    /// comparison. What others have made such that it cannot be changed any more is
-    /// made again.
-    async fn force<K: Object>(&self, desired: &K) -> Result<Applied<K>, Error> {
-        let result = self.cluster.apply(self.namespace, self.manager, desired, Conflicts::Force).await;
+    /// Applies to the object with this uid, and removes what that leaves: what others own in the spec of a custom
+    /// resource or of a Service, and annotations that the object was created with. If somebody writes it in between,
+    /// that is left to the next comparison. What others have made such that it cannot be changed any more is made
+    /// again.
+    async fn force<K: Object>(&self, desired: &K, uid: Option<String>) -> Result<Applied<K>, Error> {
+        let mut of_uid = desired.clone();
+        of_uid.meta_mut().uid.clone_from(&uid);
+        let result = self.cluster.apply(self.namespace, self.manager, &of_uid, Conflicts::Force).await;
         let mut object = match result.map_err(|error| written(desired, error)) {
             Ok(object) => object,
-            Err(refusal @ Error::Refused { .. }) => return self.make_again(desired, refusal).await,
+            Err(refusal @ Error::Refused { .. }) => return self.make_again(desired, uid.as_ref(), refusal).await,
             Err(error) => return Err(error),
         };
         if let Some(mut patch) = drift::removal_after_apply(self.manager, desired, &object)? {
@@ -140,12 +143,20 @@ impl<C: Cluster> Writer<'_, C> {
 
     /// Deletes an object that cannot be changed to what is desired because of what others have made of it, and makes it
     /// again (rule call-19). If the process ends in between, the object is missing, and is made again for that. One
-    /// that can be changed was refused for something else.
-    async fn make_again<K: Object>(&self, desired: &K, refusal: Error) -> Result<Applied<K>, Error> {
+    /// that can be changed was refused for something else: perhaps because it is another one than that with this uid.
+    async fn make_again<K: Object>(
+        &self,
+        desired: &K,
+        uid: Option<&String>,
+        refusal: Error,
+    ) -> Result<Applied<K>, Error> {
         let name = desired.name_any();
         let Some(existing) = self.cluster.get::<K>(&Key::new(self.namespace, &name)).await? else {
             return Err(refusal);
         };
+        if uid.is_some() && existing.meta().uid.as_ref() != uid {
+            return Err(Error::Conflict { kind: K::kind(&()).into_owned(), name });
+        }
         ensure_writable::<K>(existing.meta(), controller(desired.meta()))?;
         let Some(again) = drift::made_again(desired, &existing)? else { return Err(refusal) };
         self.delete::<K>(&name, existing.meta().uid.as_deref(), PropagationPolicy::Background).await?;
@@ -267,7 +278,7 @@ impl<C: Cluster> Writer<'_, C> {
         let field = drift::difference(self.manager, desired, &existing)?;
         if field.is_some() {
             // From now on the content belongs to this manager as well: it was seen to be right.
-            self.force(desired).await?;
+            self.force(desired, existing.uid()).await?;
         }
         Ok(field.map_or(Replaced::Nothing, Replaced::Field))
     }

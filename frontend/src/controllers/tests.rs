@@ -136,3 +136,28 @@ async fn an_annotation_that_an_object_was_created_with_goes_when_it_is_not_wante
     let annotations = server.get::<ConfigMap>(&key).unwrap().metadata.annotations.unwrap();
     assert_eq!(annotations.keys().collect::<Vec<_>>(), ["hash", "kept", "of-user"]);
 }
+
+/// Whoever deletes an object that is about to be changed may not want it any more, and another one of its name is not
+/// the one that was looked at.
+#[tokio::test]
+async fn a_change_makes_no_object_that_is_gone_and_changes_no_other_one() {
+    let server = Server::new();
+    let (cluster, key) = (server.connect(), Key::new("n", "m"));
+    let writer = Writer { cluster: &cluster, namespace: "n", manager: Manager("us") };
+    let wanted = |text: &str| ConfigMap {
+        metadata: ObjectMeta { namespace: Some("n".to_owned()), name: Some("m".to_owned()), ..ObjectMeta::default() },
+        data: Some([("text".to_owned(), text.to_owned())].into()),
+        ..ConfigMap::default()
+    };
+    writer.apply("hash", &wanted("old"), None::<&ConfigMap>).await.unwrap();
+    let existing = server.get::<ConfigMap>(&key).unwrap();
+    server.remove::<ConfigMap>(&key);
+    let changed = writer.apply("hash", &wanted("new"), Some(&existing)).await;
+    assert!(matches!(changed, Err(Error::Conflict { .. })), "{changed:?}");
+    assert_eq!(server.get::<ConfigMap>(&key), None);
+    server.create(&wanted("of another"));
+    let other = server.get::<ConfigMap>(&key);
+    let changed = writer.apply("hash", &wanted("new"), Some(&existing)).await;
+    assert!(matches!(changed, Err(Error::Conflict { .. })), "{changed:?}");
+    assert_eq!(server.get::<ConfigMap>(&key), other);
+}

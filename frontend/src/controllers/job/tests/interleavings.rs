@@ -1,6 +1,6 @@
 //! Random orders of everything that can happen. After each, the job must come to rest in the desired state.
 
-use super::simulation::{JobSimulation, UserDeletion};
+use super::simulation::{JobSimulation, NOT_RESTARTABLE, UserDeletion};
 use crate::controllers::job::child::{Child, Port};
 use crate::controllers::job::tasks::TaskKind;
 use proptest::prelude::*;
@@ -270,6 +270,20 @@ fn pes_begin_to_run_between_two_looks() {
     events.extend([Disturbance::Reconcile, Disturbance::RunPods, Disturbance::Work]);
     events.push(Disturbance::ReconcileBehind([5, 0, 5, 5, 5, 5]));
     run(&events);
+}
+
+/// The options of all PEs change while the user deletes one whose operators must not run again.
+#[test]
+fn a_pe_that_a_user_deletes_is_not_made_again_by_a_change_that_is_on_its_way() {
+    let mut simulation = JobSimulation::running();
+    simulation.give(700);
+    simulation.delete(&UserDeletion::ProcessingElement(NOT_RESTARTABLE));
+    simulation.collect();
+    // The mirrors show the options, and the PE.
+    simulation.reconcile_behind([usize::MAX, 0, 0, 0, 0, 0]);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert!(simulation.pe(NOT_RESTARTABLE).is_none());
 }
 
 /// A leader that has just begun compiles what the one before had compiled: the chunk is there, and nothing names it.
