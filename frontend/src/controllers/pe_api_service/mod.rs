@@ -193,8 +193,14 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
         match decision {
             PeApiServiceDecision::Delete => {
                 let ours = self.ours(key, observed.service.as_ref()).await?;
+                let may_have_slices = ours.is_some() || observed.written.is_some();
+                if may_have_slices {
+                    // Should a deletion fail, and the Service be needed again, slices are not what was written.
+                    let unknown = Written { addresses: BTreeSet::new(), at: Timestamp::MIN };
+                    self.written().insert(key.clone(), unknown);
+                }
                 // The Service last: as long as it is there, somebody remembers that there may be slices.
-                for family in Family::ALL.into_iter().filter(|_| ours.is_some() || observed.written.is_some()) {
+                for family in Family::ALL.into_iter().filter(|_| may_have_slices) {
                     let name = family.slice_name(&key.name);
                     writer.delete::<EndpointSlice>(&name, None, PropagationPolicy::Background).await?;
                 }

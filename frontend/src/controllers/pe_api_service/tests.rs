@@ -16,7 +16,7 @@ use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes::queue::{BackOff, Outcome, Queue, Sharing};
-use streams_kubernetes_fake::{Connection, Server};
+use streams_kubernetes_fake::{Connection, Server, Verb};
 use tokio::sync::watch as latest;
 
 struct Fixture {
@@ -35,6 +35,12 @@ fn key() -> Key {
     key_of(&Key::new("n", "flow"))
 }
 
+fn job() -> Job {
+    let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+    job.metadata.namespace = Some("n".to_owned());
+    job
+}
+
 impl Fixture {
     fn new(server: Server) -> Self {
         let late = LateMirrors::of(&server);
@@ -46,9 +52,7 @@ impl Fixture {
 
     fn with_job() -> Self {
         let server = Server::new();
-        let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
-        job.metadata.namespace = Some("n".to_owned());
-        server.create(&job);
+        server.create(&job());
         Self::new(server)
     }
 
@@ -344,4 +348,25 @@ async fn a_crash_between_two_writes_is_made_up_for() {
         assert!(fixture.server.get::<Service>(&key()).is_some(), "{survived}");
         assert_eq!(fixture.listed().map(|listed| listed.len()), [1, 1], "{survived}");
     }
+}
+
+/// The Service cannot be deleted, its slices are gone, and the next job comes.
+#[tokio::test]
+async fn a_service_that_could_be_deleted_only_in_part_is_whole_when_it_is_needed_again() {
+    let mut fixture = Fixture::with_job();
+    fixture.writes().await;
+    let listed = fixture.listed();
+    fixture.server.remove::<Job>(&Key::new("n", "flow"));
+    fixture.late.deliver_all();
+    fixture.server.refuse(|call| {
+        let is_refused = call.verb == Verb::Delete && call.kind == "Service";
+        is_refused.then(|| kube::core::Status::failure("no", "InternalError").with_code(500))
+    });
+    assert!(reconcile(&fixture.reconciler, &key()).await.is_err());
+    assert_eq!(fixture.listed(), [Vec::<String>::new(), Vec::new()]);
+    fixture.server.refuse(|_| None);
+    fixture.server.create(&job());
+    fixture.late.deliver_all();
+    fixture.writes().await;
+    assert_eq!(fixture.listed(), listed);
 }
