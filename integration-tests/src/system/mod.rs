@@ -188,13 +188,24 @@ impl Frontend {
     }
 }
 
+/// Tries of calls of one kind to the API server.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tries {
+    /// Those that were answered, with whatever.
+    pub answered: u64,
+    /// Those of them that met another write; not of creations.
+    pub met_another: u64,
+    /// Those that the API server had no time for: they were made again, or given up.
+    pub in_vain: u64,
+}
+
 impl Frontend {
-    /// Calls to the API server until now, by verb and resource: all of them, and those that met another write.
+    /// Tries of calls to the API server until now, by verb and resource.
     ///
     /// # Errors
     /// When it does not answer, or counts in another form.
-    pub async fn calls(&self) -> Result<BTreeMap<(String, String), [u64; 2]>> {
-        let mut calls = BTreeMap::new();
+    pub async fn calls(&self) -> Result<BTreeMap<(String, String), Tries>> {
+        let mut calls: BTreeMap<_, Tries> = BTreeMap::new();
         for line in self.metrics().await?.lines() {
             let Some((labels, count)) =
                 line.split_once("kubernetes_calls_total{").and_then(|(_, rest)| rest.split_once("} "))
@@ -207,10 +218,15 @@ impl Frontend {
             };
             let (verb, resource) = (label("verb").context("no verb")?, label("resource").context("no resource")?);
             let count: u64 = count.parse().context("no number of calls")?;
-            let [all, met_another] = calls.entry((verb.clone(), resource)).or_default();
-            *all += count;
-            let is_conflict = verb != "create" && label("code").context("no code")? == "409";
-            *met_another += if is_conflict { count } else { 0 };
+            let code = label("code").context("no code")?;
+            let is_creation = verb == "create";
+            let tries = calls.entry((verb, resource)).or_default();
+            if matches!(code.as_str(), "timeout" | "transport" | "429" | "500" | "503" | "504") {
+                tries.in_vain += count;
+                continue;
+            }
+            tries.answered += count;
+            tries.met_another += if code == "409" && !is_creation { count } else { 0 };
         }
         Ok(calls)
     }

@@ -5,8 +5,8 @@ use crate::fixture::{Fixture, WITHIN, sketched, with_running_pes};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::running::pes::ANSWERS_WITHIN;
 use integration_tests::sample;
-use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
+use reqwest::{Method, StatusCode};
 use std::net::IpAddr;
 use streams_control_plane::wait::eventually;
 use streams_pe_double::BUNDLE_PORT;
@@ -133,13 +133,22 @@ impl Peers<'_> {
     /// Asks from the pod of a job what is in the rows, one after the other.
     async fn check(&self, job: &str, rows: Vec<Row>) -> Result<()> {
         let pod = self.address(job).await?;
-        let client = reqwest::Client::builder().no_proxy().local_address(pod).timeout(ANSWERS_WITHIN).build()?;
+        let client = reqwest::Client::builder().no_proxy().local_address(pod).build()?;
         for (method, path, kind, body, status, answer) in rows {
             let (what, path) = (format!("{method} {path} {body}"), self.real(path));
             let url = format!("http://{}{path}", self.it.system.frontend()?.pe_api());
-            let request = client.request(method, url).body(body);
-            let request = if kind.is_empty() { request } else { request.header(CONTENT_TYPE, kind) };
-            let response = request.send().await?;
+            // What is deleted twice is answered otherwise.
+            let is_repeatable = method != Method::DELETE;
+            let within = if is_repeatable { ANSWERS_WITHIN } else { WITHIN };
+            let response = eventually(&format!("the frontend has time for {what}"), WITHIN, || async {
+                let request = client.request(method.clone(), &url).timeout(within).body(body);
+                let request = if kind.is_empty() { request } else { request.header(CONTENT_TYPE, kind) };
+                let response = request.send().await?;
+                let is_too_slow = response.status() == StatusCode::SERVICE_UNAVAILABLE;
+                ensure!(!(is_repeatable && is_too_slow), "{}", response.status());
+                Ok(response)
+            })
+            .await?;
             let found = response.status().as_u16();
             let header = response.headers().get(CONTENT_TYPE).map(|kind| kind.to_str().map(str::to_owned));
             let found_kind = header.transpose()?.unwrap_or_default();
