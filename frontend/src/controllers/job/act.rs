@@ -205,7 +205,7 @@ impl<C: Cluster> Actor<'_, C> {
                 }
                 self.record(change).await
             }
-            Step::RefuseRequest(name, failure) => self.refuse_request(name, failure).await,
+            Step::RefuseRequest(number, name, failure) => self.refuse_request(*number, name, failure).await,
         }
     }
 
@@ -381,7 +381,7 @@ impl<C: Cluster> Actor<'_, C> {
             },
             JobAction::Delete(object, propagation) => self.delete(object, *propagation).await,
             JobAction::Admit => self.admit().await,
-            JobAction::Tell(name, status) => self.tell(name, status).await,
+            JobAction::Tell(name, told) => self.tell(name, told).await,
             JobAction::WriteWidth(unwritten) => self.write_width(unwritten).await,
             JobAction::TakeOver { region, width } => self.take_over(*region, *width).await,
         }
@@ -469,6 +469,10 @@ impl<C: Cluster> Actor<'_, C> {
             // Another version of the frontend wrote it. What this one would write has another name, and the clean-up
             // would delete it, again and again.
             tracing::debug!(job = %self.snapshot.key, ?document, "chunks cannot be made again as they were");
+            if matches!(stored, StoredDocument::Plan(WhichGeneration::Proposed)) {
+                self.remember(|entry| entry.unstorable_plan = sha256.cloned());
+                self.look_again(Duration::ZERO);
+            }
             return Ok(());
         }
         let held_back = &self.observed.children.held_back;

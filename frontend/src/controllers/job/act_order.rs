@@ -62,11 +62,17 @@ fn prepares(action: &JobAction, is_preparing: bool) -> bool {
     }
 }
 
+/// It is not left for later, whoever waits for what: what begins long work, and the only copy of a plan, which would be
+/// lost with the process.
+fn is_never_put_off(action: &JobAction) -> bool {
+    matches!(action, JobAction::Start(_) | JobAction::StoreAgain(StoredDocument::Plan(_)))
+}
+
 /// Leaves out what is more than `most` of what nobody waits for before a commit. Whether there was any.
 fn leave_for_later(others: &mut Vec<&JobAction>, most: usize) -> bool {
     let (before, mut taken) = (others.len(), 0);
     others.retain(|action| {
-        let goes_first = is_before_the_commit(action) || matches!(action, JobAction::Start(_));
+        let goes_first = is_before_the_commit(action) || is_never_put_off(action);
         taken += usize::from(!goes_first);
         goes_first || taken <= most
     });
@@ -98,7 +104,7 @@ impl<C: Cluster> Actor<'_, C> {
         deletions: &mut Vec<&JobAction>,
         now: Timestamp,
     ) -> Option<Duration> {
-        let waits = |action: &&JobAction| !is_before_the_commit(action) && !matches!(action, JobAction::Start(_));
+        let waits = |action: &&JobAction| !is_before_the_commit(action) && !is_never_put_off(action);
         let is_preparing = self.observed.proposed.is_some() || self.observed.tasks.is_compiling();
         let has_both = others.iter().any(|action| prepares(action, is_preparing))
             && (!deletions.is_empty() || others.iter().any(waits));
@@ -218,10 +224,11 @@ mod tests {
         let pes = [(0, committed), (1, proposed), (2, committed), (3, committed), (4, proposed)];
         let mut all: Vec<_> = pes.into_iter().map(|(pe, of)| apply(pe, of)).collect();
         all.insert(3, JobAction::Admit);
+        all.push(JobAction::StoreAgain(StoredDocument::Plan(committed)));
         // most -> what is left
         let table = [
-            (0, vec![&all[1], &all[3], &all[5]]),
-            (2, vec![&all[0], &all[1], &all[2], &all[3], &all[5]]),
+            (0, vec![&all[1], &all[3], &all[5], &all[6]]),
+            (2, vec![&all[0], &all[1], &all[2], &all[3], &all[5], &all[6]]),
             (3, all.iter().collect()),
         ];
         for (most, expected) in table {

@@ -9,6 +9,7 @@ use super::off_thread::off_thread_if_many;
 use super::owned::Owned;
 use super::requests::admission::{GENERATION_MISMATCH, TOO_MANY_REQUESTS, admit_all, age, ended};
 use super::requests::amount;
+use super::requests::observe::ToTell;
 use super::requests::standing::Circumstances;
 use super::tasks::Failure;
 use super::widths::OUT_OF_BOUNDS;
@@ -171,16 +172,20 @@ impl<C: Cluster> Actor<'_, C> {
         self.reconciler.request(&self.snapshot.key, &self.snapshot.job, name)
     }
 
-    /// Lets a request say this of itself.
-    pub(super) async fn tell(&self, name: &str, status: &ResizeStatus) -> Result<(), Error> {
-        let Some(request) = self.request(name) else { return Ok(()) };
-        let told = Resize { status: Some(status.clone()), ..(*request).clone() };
+    /// Lets a request say this of itself. If it is another one by now, or says something else, the change that made it
+    /// so brings the next look.
+    pub(super) async fn tell(&self, name: &str, told: &ToTell) -> Result<(), Error> {
+        let request = self.request(name).filter(|request| request.metadata.resource_version == told.version);
+        let Some(request) = request else { return Ok(()) };
+        let told = Resize { status: Some(told.status.clone()), ..(*request).clone() };
         self.put_request(&told).await
     }
 
-    /// Refuses a request that the compiler refuses.
-    pub(super) async fn refuse_request(&self, name: &str, failure: &Failure) -> Result<(), Error> {
-        let Some(request) = self.request(name) else { return Ok(()) };
+    /// Refuses the request with this number, which the compiler refuses, unless it has ended.
+    pub(super) async fn refuse_request(&self, number: u64, name: &str, failure: &Failure) -> Result<(), Error> {
+        let is_it = |request: &Resize| request.status.as_ref().and_then(|status| status.number) == Some(number);
+        let request = self.request(name).filter(|request| is_it(request) && !request.phase().is_final());
+        let Some(request) = request else { return Ok(()) };
         let mut refused = (*request).clone();
         let before = refused.status.take().unwrap_or_default();
         let now = self.reconciler.cluster.now();

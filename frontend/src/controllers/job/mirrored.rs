@@ -254,6 +254,7 @@ impl MirroredChildren {
             texts: maps(Part::Text),
             chunks: maps(Part::Chunk),
             held_back: BTreeMap::new(),
+            just_stored: BTreeSet::new(),
             user_ports: UserPorts::default(),
         }
     }

@@ -145,12 +145,15 @@ pub(super) async fn observe<C: Cluster>(
         proposed_at,
         refusals_are_over,
         held_up,
+        cannot_store_proposal,
     ) = reconciler.memory.with(key, snapshot.uid(), |entry| {
         entry.own_writes.delete_from(&mut children, now, |owned| mirrored.uid(owned));
         let shown = |name: &str| children.texts.get(name).is_some_and(|text| !text.just_deleted);
         for name in entry.just_written(now, shown) {
             children.texts.insert(name, ObservedObject::default());
         }
+        let shown = |name: &str| children.chunks.get(name).is_some_and(|chunk| !chunk.just_deleted);
+        children.just_stored = entry.just_stored(now, shown);
         let shown = |owned: &Owned| mirrored.version(owned);
         entry.own_writes.add_to(&mut children, now, shown);
         entry.restorations.retain(|_, restorations| restorations.count(now));
@@ -189,6 +192,7 @@ pub(super) async fn observe<C: Cluster>(
             entry.proposed_at,
             entry.refusals.are_over(),
             proposal.and_then(|plan| entry.held_up.longest(&plan.sha256)).cloned(),
+            proposal.is_some_and(|plan| entry.unstorable_plan.as_ref() == Some(&plan.sha256)),
         )
     });
     let is_wanted = |id: &u64| {
@@ -231,6 +235,7 @@ pub(super) async fn observe<C: Cluster>(
         has_given_up,
         unanswered_until,
         proposed_at,
+        cannot_store_proposal,
         job_config_map: labels,
         max_unavailable: job.spec.max_unavailable(),
         children,

@@ -64,6 +64,8 @@ pub(crate) struct JobObservation {
     pub(crate) unanswered_until: Option<Timestamp>,
     /// When this process recorded a proposal last.
     pub(crate) proposed_at: Option<Timestamp>,
+    /// A chunk of the proposal is gone, and its plan cannot be stored again as it was.
+    pub(crate) cannot_store_proposal: bool,
     /// Hash of the job's ConfigMap as it should be now.
     pub(crate) job_config_map: String,
     /// How many PEs a roll-out may have taken down at the same time.
@@ -283,6 +285,8 @@ pub(crate) struct Children {
     /// somebody else changes them as often as they are restored (rule call-19). They need not be shown: somebody may
     /// have taken their labels.
     pub(crate) held_back: BTreeMap<String, Timestamp>,
+    /// Chunks that were just written and that are not shown yet, by name.
+    pub(crate) just_stored: BTreeSet<String>,
     /// Ports that operators have opened under a name.
     pub(crate) user_ports: UserPorts,
 }

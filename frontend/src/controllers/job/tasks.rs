@@ -191,6 +191,17 @@ impl Tasks {
         self.being_stored.take().map(|stored| stored.plan)
     }
 
+    /// Whether work of this kind was asked for, and is not over.
+    pub(crate) fn is_running(&self, kind: TaskKind) -> bool {
+        match kind {
+            TaskKind::Fetch => self.fetch.running().is_some(),
+            TaskKind::Compile => self.compile.running().is_some(),
+            TaskKind::Publish => self.publish.running().is_some(),
+            TaskKind::Repair => self.repair.running().is_some(),
+            TaskKind::Renew => self.renew.running().is_some(),
+        }
+    }
+
     /// A generation is being compiled, or its texts are being written.
     pub(crate) fn is_compiling(&self) -> bool {
         let is_idle = matches!(self.compile, Slot::Idle | Slot::Failed(..));

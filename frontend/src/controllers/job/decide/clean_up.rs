@@ -37,7 +37,8 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
     let superfluous: Vec<u64> = superfluous(observed).filter(|id| !abandoned.contains(id)).collect();
     let removals = (!may_all_go && !superfluous.is_empty()).then(|| Removals::of(observed, wanted));
     for id in superfluous {
-        match removals.as_ref().map_or(Removable::Now, |removals| removals.of_pe(id)) {
+        let generation = children.processing_elements.get(&id).map_or(0, |pe| pe.generation);
+        match removals.as_ref().map_or(Removable::Now, |removals| removals.of_pe(id, generation)) {
             Removable::Now => delete_pe(id, draft),
             Removable::At(end) => draft.wake(end),
             Removable::WithTheRest => {}

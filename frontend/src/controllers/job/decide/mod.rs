@@ -20,8 +20,8 @@
 //! [`roll_out`](roll_out::roll_out) brings the objects to the committed generation, PEs that run in [`waves`], and
 //! repairs what users delete; [`clean_up`](clean_up::clean_up) deletes what neither track refers to.
 //!
-//! Widths that a request wants of several regions are compiled at once. The controller writes them into the regions at
-//! the same time ([`JobAction::TakeOver`]).
+//! Widths that a request wants of several regions are compiled at once. The controller writes them into the regions
+//! after the commit ([`JobAction::WriteWidth`]).
 //!
 //! A decision is a [`Step`] or work. A step writes the status and so changes what is to be done: no action that was
 //! decided for the earlier status may go with it, only work that the later one asks for (rule job-3). The actions of
@@ -40,14 +40,13 @@ use super::generation::next_generation;
 use super::held_up::Blocked;
 use super::observed::{Children, DesiredGeneration, DesiredPe, JobObservation, Loaded, ObservedDrift, ObservedObject};
 use super::refusals::{self, NAME_TAKEN};
+use super::requests::observe::ToTell;
 use super::tasks::{Failure, Progress, Remedy, Task};
 use super::waits::{Waits, Words};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use streams_api::{
-    RefusedEdit, ResizeChanges, ResizePhase, ResizeStatus, StoredAdl, StoredPlan, UnwrittenWidth, condition,
-};
+use streams_api::{RefusedEdit, ResizeChanges, ResizePhase, StoredAdl, StoredPlan, UnwrittenWidth, condition};
 
 pub(crate) use super::child::Child;
 pub(crate) use super::owned::Owned;
@@ -94,8 +93,8 @@ pub(crate) enum Step {
     /// The same, and beside it start work that the new status asks for, and that nothing refers to before it does
     /// (rule job-3).
     RecordAndStart(JobStatusChange, Box<Task>),
-    /// Let the request to resize of this name say that it is refused.
-    RefuseRequest(String, Failure),
+    /// Let the request to resize with this number and name say that it is refused.
+    RefuseRequest(u64, String, Failure),
 }
 
 /// What one write of the status records.
@@ -173,7 +172,7 @@ pub(crate) enum JobAction {
     /// Admit the requests to resize that are new.
     Admit,
     /// Let the request to resize of this name say this of itself.
-    Tell(String, Box<ResizeStatus>),
+    Tell(String, Box<ToTell>),
     /// Write a width in force into the spec of the region with this index.
     WriteWidth(UnwrittenWidth),
     /// Write a width that an annotation wants into the spec of the region with this index.
@@ -270,6 +269,20 @@ struct Draft {
 impl Draft {
     fn act(&mut self, action: JobAction) {
         self.actions.push(action);
+    }
+
+    /// What is deleted need not be as it should: the two would be in each other's way.
+    fn restore_no_more_than_stays(&mut self) {
+        let deleted = self.actions.iter().filter_map(|action| match action {
+            JobAction::Delete(Owned::ConfigMap(name), _) => Some(name.clone()),
+            _ => None,
+        });
+        let deleted: BTreeSet<String> = deleted.collect();
+        if !deleted.is_empty() {
+            let goes =
+                |action: &JobAction| matches!(action, JobAction::RestoreMetadata(name) if deleted.contains(name));
+            self.actions.retain(|action| !goes(action));
+        }
     }
 
     /// Whether work is started that is like this. It goes on beside the other actions.
@@ -423,6 +436,7 @@ pub(crate) fn decide(observed: &JobObservation) -> (JobDecision, Report) {
     requests(observed, &mut draft);
     roll_out::roll_out(observed, &mut draft);
     clean_up::clean_up(observed, &mut draft);
+    draft.restore_no_more_than_stays();
     if let Some(end) = observed.written_until {
         draft.wake(end);
     }
@@ -457,15 +471,15 @@ fn requests(observed: &JobObservation, draft: &mut Draft) {
     for apart in requests.apart.iter().filter(|apart| apart.until > observed.now) {
         draft.wake(apart.until);
     }
-    for (name, status) in &requests.to_tell {
-        if let Some(at) = observed.proposed_at.filter(|_| status.phase == Some(ResizePhase::Planned)) {
+    for (name, told) in &requests.to_tell {
+        if let Some(at) = observed.proposed_at.filter(|_| told.status.phase == Some(ResizePhase::Planned)) {
             let end = after(at, SOON);
             if at <= observed.now && observed.now < end {
                 draft.wake(end);
                 continue;
             }
         }
-        draft.act(JobAction::Tell(name.clone(), Box::new(status.clone())));
+        draft.act(JobAction::Tell(name.clone(), Box::new(told.clone())));
     }
     for unwritten in requests.to_write.values() {
         draft.act(JobAction::WriteWidth(unwritten.clone()));

@@ -1,16 +1,18 @@
 //! Prepares the next generation, row by row.
 
+use super::super::chunks::Document;
 use super::super::generation::Target;
 use super::super::held_up::{Blocked, looked_at_again};
 use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded};
 use super::super::refusals;
 use super::super::requests::observe::Fault;
 use super::super::tasks::{CompileRequest, Compiled, Failure, Progress, PublishRequest, Remedy, Slot, Task};
+use super::roll_out::lacks_plan;
 use super::{
     COMPILING, Child, Current, Draft, FETCHING, JobStatusChange, Owned, Propagation, Step, WRITING, WhichGeneration,
     abandoned, committed, next_generation, proposed,
 };
-use streams_api::condition;
+use streams_api::{StoredPlan, condition};
 
 /// Generations of which not all requests were told that they are committed (schema).
 const UNTOLD_MAX: usize = 64;
@@ -64,13 +66,13 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
         draft.report.preparing = "widths to be refused".to_owned();
         return match fault {
             Fault::Edit(refused) => record(JobStatusChange::RejectResize(refused.clone())),
-            Fault::Request(name, failure) => Some(Step::RefuseRequest(name.clone(), failure.clone())),
+            Fault::Request(number, name, failure) => Some(Step::RefuseRequest(*number, name.clone(), failure.clone())),
         };
     }
     let wanted = wanted_target(observed);
     match &observed.proposed {
         None => compile(observed, wanted?, draft),
-        Some(Loaded::Whole(proposal)) if proposal.target.is_some() => {
+        Some(Loaded::Whole(proposal)) if proposal.target.is_some() && !observed.cannot_store_proposal => {
             match what_becomes_of(observed, proposal, wanted.as_ref()) {
                 Prospect::GoesOn => write(observed, proposal, draft),
                 Prospect::GivesWay(failure) => give_way(observed, proposal, failure, draft),
@@ -364,6 +366,16 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
         let current = current.map(|pe| Current::of(&pe.object, &text.processing_element));
         complete &= draft.ensure(observed, Child::ProcessingElement(id), of, current);
     }
+    // The commit makes it the plan in force, of which there is no other copy.
+    let plan = observed.status.proposal.as_ref().map(|proposal| &proposal.plan);
+    if complete && let Some(plan) = plan.filter(|plan| lacks_plan(observed, plan)) {
+        complete = false;
+        draft.report.preparing = "its plan to be stored again".to_owned();
+        match going_chunk(observed, plan) {
+            None => return None,
+            Some(chunk) => draft.report.blocked = Some(Blocked::Terminating(Owned::ConfigMap(chunk))),
+        }
+    }
     if complete && observed.status.committed_resizes.len() >= UNTOLD_MAX {
         draft.report.preparing = "requests to be told that they are committed".to_owned();
         return None;
@@ -391,6 +403,14 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
         }
     }
     None
+}
+
+/// A chunk of the plan that is being deleted, and cannot be written before it is gone.
+fn going_chunk(observed: &JobObservation, plan: &StoredPlan) -> Option<String> {
+    let document = Document::Plan { generation: plan.generation };
+    let is_of_plan = |name: &str| document.has_chunk(&plan.sha256, plan.chunks, name);
+    let going = observed.children.chunks.iter().find(|(name, chunk)| chunk.deleting && is_of_plan(name));
+    going.map(|(name, _)| name.clone())
 }
 
 /// Starts the writing of the texts of these PEs, and waits for it.

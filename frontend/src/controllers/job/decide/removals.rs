@@ -79,6 +79,7 @@ fn find(removals: &[Removal], id: u64) -> Option<&Removal> {
 pub(super) struct Removals<'a> {
     listed: &'a [Removal],
     by_generation: BTreeMap<u64, Timestamp>,
+    committed: u64,
     now: Timestamp,
     /// Of PEs that a generation restarted and that do not run it or a newer one: the generation before the oldest of
     /// those, and that generation.
@@ -92,12 +93,17 @@ impl<'a> Removals<'a> {
         let by_generation: BTreeMap<u64, Timestamp> =
             listed.iter().map(|removal| (removal.generation, stalled_at(removal.since.0))).collect();
         let behind = if by_generation.is_empty() { Vec::new() } else { behind(observed, wanted) };
-        Self { listed, by_generation, now: observed.now, behind }
+        Self { listed, by_generation, committed: wanted.generation, now: observed.now, behind }
     }
 
-    /// What becomes of this PE.
-    pub(super) fn of_pe(&self, id: u64) -> Removable {
-        let Some(removal) = find(self.listed, id) else { return Removable::WithTheRest };
+    /// What becomes of this PE, whose object was written for that generation.
+    pub(super) fn of_pe(&self, id: u64, generation: u64) -> Removable {
+        let Some(removal) = find(self.listed, id) else {
+            // The committed generation does not have it, so it is of a proposal of the same number that was abandoned,
+            // by a write that had its effect late: nobody that runs has ever known it.
+            let is_of_abandoned = generation >= self.committed;
+            return if is_of_abandoned { Removable::Now } else { Removable::WithTheRest };
+        };
         let is_known = |(runs, wanted): &(u64, u64)| *runs < removal.generation && removal.generation <= *wanted;
         let end = self.by_generation.get(&removal.generation).copied().unwrap_or(Timestamp::MAX);
         if end <= self.now || !self.behind.iter().any(is_known) { Removable::Now } else { Removable::At(end) }

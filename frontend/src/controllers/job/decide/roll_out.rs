@@ -14,23 +14,31 @@ use super::{
 use k8s_openapi::jiff::Timestamp;
 use streams_api::StoredPlan;
 
+/// Whether a chunk of the document is gone, and is not to be left alone for a while.
+fn lacks(observed: &JobObservation, document: &Document, sha256: &str, chunks: u32) -> bool {
+    let children = &observed.children;
+    (0..chunks).any(|index| {
+        let ending = document.chunk_name("", sha256, index);
+        let is_it = |name: &str| name.ends_with(&ending);
+        let is_there = children.chunks.iter().any(|(name, chunk)| is_it(name) && chunk.is_whole())
+            || children.just_stored.iter().any(|name| is_it(name));
+        !is_there && !children.held_back.keys().any(|name| is_it(name))
+    })
+}
+
+/// Whether a chunk of the plan is gone.
+pub(super) fn lacks_plan(observed: &JobObservation, plan: &StoredPlan) -> bool {
+    lacks(observed, &Document::Plan { generation: plan.generation }, &plan.sha256, plan.chunks)
+}
+
 /// Documents of which a chunk is gone.
 fn incomplete(observed: &JobObservation) -> Vec<StoredDocument> {
     let status = &observed.status;
-    let lacks = |document: &Document, sha256: &str, chunks: u32| {
-        (0..chunks).any(|index| {
-            let ending = document.chunk_name("", sha256, index);
-            let is_held_back = || observed.children.held_back.keys().any(|name| name.ends_with(&ending));
-            let mut chunks = observed.children.chunks.iter();
-            !chunks.any(|(name, chunk)| name.ends_with(&ending) && chunk.is_whole()) && !is_held_back()
-        })
-    };
-    let lacks_plan =
-        |plan: &StoredPlan| lacks(&Document::Plan { generation: plan.generation }, &plan.sha256, plan.chunks);
+    let lacks_plan = |plan: &StoredPlan| lacks_plan(observed, plan);
     let mut documents = Vec::new();
     // Before there is a generation, the ADL is fetched again if need be.
     if status.generation.is_some()
-        && status.adl.as_ref().is_some_and(|adl| lacks(&Document::Adl, &adl.sha256, adl.chunks))
+        && status.adl.as_ref().is_some_and(|adl| lacks(observed, &Document::Adl, &adl.sha256, adl.chunks))
     {
         documents.push(StoredDocument::Adl);
     }
@@ -120,11 +128,13 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
             draft.report.wait(*id, is_launched, &what_becomes_of_its_text(children, pe));
             continue;
         };
-        if children.lacks_text(&text.config_map) {
+        let is_lacking = children.lacks_text(&text.config_map);
+        if is_lacking {
             // It goes on meanwhile.
             without_text.push(*id);
         }
-        if pe.lacks_newest(children, current) {
+        // If it is the newest, one kind of work is enough: two would be in each other's way.
+        if pe.lacks_newest(children, current) && !(is_lacking && *text == pe.text) {
             outdated.add(observed, *id, current);
         }
         let state = current.map(|pe| Current::of(&pe.object, &text.processing_element));

@@ -276,6 +276,12 @@ async fn store<C: Cluster>(
     let being_stored = BeingStored { plan: plan.clone(), generation: Arc::clone(&generation) };
     early_texts::begin(assignment, request, being_stored, &texts);
     documents::write_cut(&assignment.writer(), &document, &controlled_by(*job), &cut, |_| false).await?;
-    reconciler.memory.find(key, uid, |entry| entry.plans.keep(&cut.sha256, generation, size, cut.packed));
+    let now = reconciler.cluster.now();
+    reconciler.memory.find(key, uid, |entry| {
+        for index in 0..plan.chunks {
+            entry.stored(document.chunk_name(&key.name, &plan.sha256, index), now);
+        }
+        entry.plans.keep(&cut.sha256, generation, size, cut.packed);
+    });
     Ok(Compiled { plan, widths, changes, texts })
 }

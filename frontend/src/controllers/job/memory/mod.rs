@@ -74,8 +74,12 @@ pub(crate) struct Entry {
     pub(crate) job_config_map: Option<(Vec<String>, String)>,
     /// What was seen last of the Secret for transport security.
     pub(crate) transport: Option<Sighting>,
-    /// ConfigMaps that were just written.
+    /// ConfigMaps with texts that were just written.
     written: BTreeMap<String, Timestamp>,
+    /// Those with chunks of plans.
+    stored: BTreeMap<String, Timestamp>,
+    /// The plan of a proposal, by its digest, of which a chunk is gone and that cannot be stored again as it was.
+    pub(crate) unstorable_plan: Option<String>,
     /// Why an action of the last reconcile failed.
     pub(crate) last_failure: Option<Failure>,
     /// What was refused to the submission since the last step.
@@ -155,6 +159,8 @@ impl Entry {
             job_config_map: None,
             transport: None,
             written: BTreeMap::new(),
+            stored: BTreeMap::new(),
+            unstorable_plan: None,
             last_failure: None,
             refusals: Refusals::default(),
             held_up: HeldUp::default(),

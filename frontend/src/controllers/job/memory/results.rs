@@ -5,7 +5,7 @@ use crate::controllers::job::chunks::Document;
 use crate::controllers::job::held_up::{HeldUp, ProposalPart};
 use crate::controllers::job::refusals;
 use crate::controllers::job::requests::wishes::WidthSet;
-use crate::controllers::job::tasks::{Compiled, Remedy, Slot, TaskKind, Tasks, TextsAtHand};
+use crate::controllers::job::tasks::{Compiled, PublishRequest, Remedy, Slot, TaskKind, Tasks, TextsAtHand};
 use crate::fusion::RenderedText;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -79,9 +79,8 @@ impl Entry {
     }
 
     /// Clears the results of long work that the status shows to have been used, the work that it shows to have been
-    /// counted, and what held up a proposal that it shows to be over; ends the writing of texts that nobody wants any
-    /// more. That is not known from answers to writes: one may be lost, or a write may have its effect later than
-    /// anybody waits for.
+    /// counted, and what held up a proposal that it shows to be over; ends the work that nobody wants any more. That is
+    /// not known from answers to writes: one may be lost, or a write may have its effect later than anybody waits for.
     pub(crate) fn use_up(&mut self, status: &JobStatus) {
         if status.proposal.is_none() && self.next_plan().is_none_or(|plan| !self.held_up.is_of(&plan.sha256)) {
             // The next proposal may have the very plan of one that was abandoned, and is tried nevertheless. Its texts
@@ -99,6 +98,7 @@ impl Entry {
         if is_next || refusals::is_final(status) {
             self.tasks = Tasks::idle();
             self.texts_at_hand = None;
+            self.end_unrequested();
             return;
         }
         if let Slot::Done(_, adl) = &self.tasks.fetch
@@ -113,6 +113,7 @@ impl Entry {
             self.tasks.compile = Slot::Idle;
         }
         self.end_unwanted_texts(status);
+        self.end_unrequested();
         let is_wanted = |texts: &TextsAtHand| match &self.tasks.compile {
             // Perhaps it has just brought them.
             Slot::Running(_) => true,
@@ -123,13 +124,33 @@ impl Entry {
         self.texts_at_hand = self.texts_at_hand.take().filter(is_wanted);
     }
 
-    /// Texts are written for a plan that the status has, or is about to have.
+    /// Texts are written for a plan that the status has, or is about to have; and again for the committed one alone.
     fn end_unwanted_texts(&mut self, status: &JobStatus) {
-        let Some(request) = self.tasks.publish.request() else { return };
-        let recorded = status.plan.iter().chain(status.proposal.as_ref().map(|proposal| &proposal.plan));
-        if recorded.chain(self.next_plan()).all(|plan| plan.sha256 != request.plan) {
-            self.end(TaskKind::Publish);
+        let mut recorded = status.plan.iter().chain(status.proposal.as_ref().map(|proposal| &proposal.plan));
+        if let Some(request) = self.tasks.publish.request()
+            && recorded.all(|plan| plan.sha256 != request.plan)
+            && self.next_plan().is_none_or(|plan| plan.sha256 != request.plan)
+        {
             self.tasks.publish = Slot::Idle;
+        }
+        let is_of_other =
+            |request: &PublishRequest| status.plan.as_ref().is_none_or(|plan| plan.sha256 != request.plan);
+        if self.tasks.repair.running().is_some_and(is_of_other) {
+            self.tasks.repair = Slot::Idle;
+        }
+        if self.tasks.renew.running().is_some_and(|request| is_of_other(&request.texts)) {
+            self.tasks.renew = Slot::Idle;
+        }
+    }
+
+    /// Ends the work that is under way although it is not asked for any more: a step has taken it back. What it would
+    /// write now, the next attempt would delete.
+    fn end_unrequested(&mut self) {
+        let under_way: Vec<TaskKind> = self.cancel.keys().copied().collect();
+        for kind in under_way {
+            if !self.tasks.is_running(kind) {
+                self.end(kind);
+            }
         }
     }
 
@@ -180,9 +201,13 @@ mod tests {
     use super::*;
     use crate::controllers::job::generation::Target;
     use crate::controllers::job::plans::Plans;
-    use crate::controllers::job::tasks::{CompileRequest, Failure};
+    use crate::controllers::job::tasks::{CompileRequest, Failure, RenewRequest};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use streams_api::{ProposedPlan, ResizeChanges};
+    use streams_api::{JobPhase, ProposedPlan, ResizeChanges};
+    use tokio_util::sync::CancellationToken;
+
+    const ALL: [TaskKind; 5] =
+        [TaskKind::Fetch, TaskKind::Compile, TaskKind::Publish, TaskKind::Repair, TaskKind::Renew];
 
     #[test]
     fn work_counts_once_however_the_status_comes_to_have_it() {
@@ -210,6 +235,46 @@ mod tests {
             entry.unrecorded_work += seconds(more);
             entry.use_up(&status);
             assert_eq!(entry.unrecorded_work, seconds(expected), "{more} {status:?}");
+        }
+    }
+
+    #[test]
+    fn work_ends_that_the_status_does_not_ask_for_any_more() {
+        let attempt = |number: u32| JobStatus {
+            submission_attempts: number,
+            submission_started_at: Some(Time(Timestamp::from_second(number.into()).unwrap())),
+            ..JobStatus::default()
+        };
+        let stored = |plan: &str| StoredPlan { sha256: plan.to_owned(), ..StoredPlan::default() };
+        let committed = |plan: &str| JobStatus { generation: Some(0), plan: Some(stored(plan)), ..attempt(1) };
+        let texts = |plan: &str| PublishRequest { plan: plan.to_owned(), pe_ids: Vec::new() };
+        let proposal = Some(ProposedPlan { plan: stored("q"), ..ProposedPlan::default() });
+        // the status, whether the slots were emptied -> the kinds of work that end
+        let table: [(JobStatus, bool, &[TaskKind]); 6] = [
+            (JobStatus { proposal: proposal.clone(), ..committed("p") }, false, &[]),
+            (committed("p"), false, &[TaskKind::Publish]),
+            (committed("q"), false, &[TaskKind::Repair, TaskKind::Renew]),
+            (JobStatus { proposal, ..committed("p") }, true, &ALL),
+            (attempt(2), false, &ALL),
+            (JobStatus { phase: Some(JobPhase::Failed), ..attempt(1) }, true, &ALL),
+        ];
+        for (status, is_taken_back, expected) in table {
+            let mut entry = Entry::new(Plans::new(1_000).of_job("u"));
+            entry.use_up(&attempt(1));
+            if !is_taken_back {
+                entry.tasks.fetch = Slot::Running(1);
+                let target = Target::Resize { widths: BTreeMap::new(), rebalances: false };
+                entry.tasks.compile = Slot::Running(CompileRequest { generation: 1, target });
+                entry.tasks.publish = Slot::Running(texts("q"));
+                entry.tasks.repair = Slot::Running(texts("p"));
+                entry.tasks.renew = Slot::Running(RenewRequest { texts: texts("p"), is_urgent: true });
+            }
+            let tokens = ALL.map(|kind| (kind, CancellationToken::new()));
+            entry.cancel.extend(tokens.clone());
+            entry.use_up(&status);
+            let ended = tokens.iter().filter(|(_, token)| token.is_cancelled()).map(|(kind, _)| *kind);
+            assert_eq!(ended.collect::<Vec<_>>(), expected, "{status:?} {is_taken_back}");
+            assert!(ALL.iter().all(|kind| entry.tasks.is_running(*kind) == entry.cancel.contains_key(kind)));
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{Entry, elapsed};
 use crate::controllers::job::owned::Owned;
 use k8s_openapi::jiff::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How long a text that was written counts as existing while the mirror does not show it.
@@ -42,14 +42,22 @@ impl Entry {
         self.written.contains_key(name)
     }
 
-    /// ConfigMaps that were just written and that the mirror does not show. `seen` says whether it shows one.
+    /// A chunk of a plan was written.
+    pub(crate) fn stored(&mut self, name: String, now: Timestamp) {
+        self.stored.insert(name, now);
+    }
+
+    /// ConfigMaps with texts that were just written and that the mirror does not show. `seen` says whether it shows
+    /// one.
     pub(crate) fn just_written(&mut self, now: Timestamp, seen: impl Fn(&str) -> bool) -> Vec<String> {
-        self.written.retain(|name, at| elapsed(*at, now) < WRITTEN && !seen(name));
-        if self.written.is_empty() {
-            // A map that was emptied keeps its memory, of each job.
-            self.written = BTreeMap::new();
-        }
+        keep_unseen(&mut self.written, now, seen);
         self.written.keys().cloned().collect()
+    }
+
+    /// The same, with chunks of plans.
+    pub(crate) fn just_stored(&mut self, now: Timestamp, seen: impl Fn(&str) -> bool) -> BTreeSet<String> {
+        keep_unseen(&mut self.stored, now, seen);
+        self.stored.keys().cloned().collect()
     }
 
     /// When the first of what was just written stops counting as existing.
@@ -60,9 +68,7 @@ impl Entry {
 
     /// The object with this uid was deleted.
     pub(crate) fn deleted(&mut self, owned: Owned, uid: String, now: Timestamp) {
-        if let Owned::ConfigMap(name) = &owned {
-            self.written.remove(name);
-        }
+        self.forget_written(&owned);
         self.own_writes.note_deletion(owned, uid, now);
     }
 
@@ -73,9 +79,23 @@ impl Entry {
             return;
         }
         self.own_writes.forget(owned);
+        self.forget_written(owned);
+    }
+
+    fn forget_written(&mut self, owned: &Owned) {
         if let Owned::ConfigMap(name) = owned {
             self.written.remove(name);
+            self.stored.remove(name);
         }
+    }
+}
+
+/// Keeps what was written not long ago and is not shown yet.
+fn keep_unseen(written: &mut BTreeMap<String, Timestamp>, now: Timestamp, seen: impl Fn(&str) -> bool) {
+    written.retain(|name, at| elapsed(*at, now) < WRITTEN && !seen(name));
+    if written.is_empty() {
+        // A map that was emptied keeps its memory, of each job.
+        *written = BTreeMap::new();
     }
 }
 

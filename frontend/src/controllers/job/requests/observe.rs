@@ -34,7 +34,7 @@ pub(crate) struct Requests {
     /// There are requests that nobody has admitted, and of which it is known what becomes of them.
     pub(crate) has_new: bool,
     /// What requests should say of themselves and do not, by name.
-    pub(crate) to_tell: BTreeMap<String, ResizeStatus>,
+    pub(crate) to_tell: BTreeMap<String, ToTell>,
     /// Widths in force that specs do not have yet, by index of the region.
     pub(crate) to_write: BTreeMap<u64, UnwrittenWidth>,
     /// Traces of the requests for these widths, by number.
@@ -52,7 +52,8 @@ pub(crate) struct Requests {
     pub(crate) keys: BTreeMap<String, RefusedEdit>,
     /// The greatest number that a request has.
     pub(crate) last_number: u64,
-    /// A request that the proposal has was withdrawn, or deleted. What it wants does not count any more.
+    /// A request that the proposal has was withdrawn or deleted, or was told that its widths do not come. What it wants
+    /// does not count any more.
     pub(crate) withdraws_proposal: bool,
     /// Somebody waits for the proposal to go through, or away, who wants something else than it has.
     pub(crate) others_wait: bool,
@@ -84,6 +85,22 @@ pub(crate) struct Requests {
     standing: BTreeSet<u64>,
 }
 
+/// What a request should say of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ToTell {
+    /// The version of the request that this was found for: of another one it may not hold any more.
+    pub(crate) version: Option<String>,
+    /// Its status.
+    pub(crate) status: ResizeStatus,
+}
+
+impl ToTell {
+    /// Of this request, as it was looked at.
+    pub(crate) fn of(request: &Resize, status: ResizeStatus) -> Self {
+        Self { version: request.metadata.resource_version.clone(), status }
+    }
+}
+
 /// Whom a set of widths is compiled for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Begun {
@@ -110,8 +127,8 @@ impl Begun {
 pub(crate) enum Fault {
     /// Whoever edited this region.
     Edit(RefusedEdit),
-    /// The request of this name.
-    Request(String, Failure),
+    /// The request with this number and name.
+    Request(u64, String, Failure),
 }
 
 impl Requests {
@@ -210,7 +227,7 @@ pub(crate) fn look(
         }
     }
     let changed = told.into_iter().filter(|(_, (request, status))| request.status.as_ref() != Some(status));
-    found.to_tell = changed.map(|(name, (_, status))| (name, status)).collect();
+    found.to_tell = changed.map(|(name, (request, status))| (name, ToTell::of(request, status))).collect();
     found
 }
 
@@ -257,6 +274,7 @@ fn look_at_requests<'a>(
 ) -> (BTreeMap<u64, Wish>, Told<'a>) {
     let (mut requested, mut told) = (BTreeMap::new(), Told::new());
     let undecided = undecided(of, now);
+    let in_force = newest_in_force(of);
     for (request, standing) in of.each() {
         let number = request.status.as_ref().and_then(|status| status.number);
         found.last_number = found.last_number.max(number.unwrap_or_default());
@@ -294,6 +312,8 @@ fn look_at_requests<'a>(
                     (status.reason, status.message) = (Some(COOLING_DOWN.to_owned()), Some(cool_down.message()));
                     waits = false;
                 }
+                // It ends as soon as the newer one says that it is in force.
+                (None, None) if is_open && is_outdone(request, number, &in_force) => {}
                 (None, None) => {
                     waits &= !is_open || verdicts.apart(&wish).is_none();
                     requested.insert(number, wish);
@@ -318,6 +338,24 @@ fn look_at_requests<'a>(
         }
     }
     (requested, told)
+}
+
+/// By name of the region, the number of the newest request that is in force and names it.
+fn newest_in_force<'a>(of: &Circumstances<'a>) -> BTreeMap<&'a str, u64> {
+    let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
+    for (request, _) in of.each().filter(|(_, standing)| matches!(standing, Standing::InForce(..))) {
+        let number = request.status.as_ref().and_then(|status| status.number).unwrap_or_default();
+        for wanted in &request.spec.regions {
+            let known = newest.entry(&wanted.name).or_default();
+            *known = number.max(*known);
+        }
+    }
+    newest
+}
+
+/// A newer request is in force for one of the regions of this one.
+fn is_outdone(request: &Resize, number: u64, in_force: &BTreeMap<&str, u64>) -> bool {
+    request.spec.regions.iter().any(|wanted| in_force.get(&*wanted.name).is_some_and(|newer| *newer > number))
 }
 
 /// Chooses what is compiled next. Wishes that are tried alone wait until there is nothing else to compile.
@@ -381,7 +419,7 @@ fn choose(
             widths.desired = applied;
             found.fault = wish.and_then(|wish| match wish.author {
                 Author::Edit(region) => Some(Fault::Edit(refused_edits::refused(found.keys.get(&region)?, &failure))),
-                Author::Request(_, name) => Some(Fault::Request(name, failure)),
+                Author::Request(number, name) => Some(Fault::Request(number, name, failure)),
             });
         }
     }

@@ -111,10 +111,8 @@ impl<'a> Circumstances<'a> {
     ) -> Self {
         let mut newest: BTreeMap<&str, Newest<'_>> = BTreeMap::new();
         for request in requests.iter().copied() {
-            let fails = request.phase().is_final() && request.phase() != ResizePhase::RolledOut;
-            let Some(number) = request.status.as_ref().and_then(|status| status.number).filter(|_| !fails) else {
-                continue;
-            };
+            let number = request.status.as_ref().and_then(|status| status.number);
+            let Some(number) = number.filter(|_| !has_ended_without_widths(request)) else { continue };
             let has_come_through = matches!(request.phase(), ResizePhase::Written | ResizePhase::RolledOut)
                 || status.commit_of(number).is_some();
             for wanted in &request.spec.regions {
@@ -366,10 +364,11 @@ impl<'a> Circumstances<'a> {
         number.map_or_else(Vec::new, |number| self.widths_of(request, number))
     }
 
-    /// Somebody has deleted a request that the proposal carries out.
+    /// Somebody has deleted a request that the proposal carries out, or it was told that its widths do not come: nobody
+    /// had seen the proposal then, whose write was not answered.
     pub(super) fn misses_request_of_proposal(&self) -> bool {
-        let numbers: BTreeSet<u64> =
-            self.requests.iter().filter_map(|request| request.status.as_ref()?.number).collect();
+        let stays = self.requests.iter().filter(|request| !has_ended_without_widths(request));
+        let numbers: BTreeSet<u64> = stays.filter_map(|request| request.status.as_ref()?.number).collect();
         let proposal = self.status.proposal.as_ref();
         proposal.is_some_and(|proposal| proposal.resizes.iter().any(|number| !numbers.contains(number)))
     }
@@ -420,6 +419,11 @@ fn saying(before: ResizeStatus, phase: ResizePhase) -> ResizeStatus {
 /// Nobody has admitted the request.
 pub(super) fn is_new(request: &Resize) -> bool {
     !request.phase().is_final() && request.status.as_ref().is_none_or(|status| status.number.is_none())
+}
+
+/// The request says that it has ended, and that its widths do not come.
+fn has_ended_without_widths(request: &Resize) -> bool {
+    request.phase().is_final() && request.phase() != ResizePhase::RolledOut
 }
 
 /// The request says that it waits for something else than for its turn: it may take long, and others go on.

@@ -3,7 +3,7 @@
 
 use super::super::refusals;
 use super::admission::{ended, waits_for_regions_until};
-use super::observe::Requests;
+use super::observe::{Requests, ToTell};
 use super::standing::{WITHDRAWN, is_new, name_of};
 use k8s_openapi::jiff::Timestamp;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) fn without_generation(status: &JobStatus, requests: &[Arc<Resize>], n
         let before = || request.status.clone().unwrap_or_default();
         let mut end = |phase: ResizePhase, reason: &str, message: &str| {
             let status = ResizeStatus { generation: None, ..ended(before(), phase, reason, message, now) };
-            found.to_tell.insert(name_of(request), status);
+            found.to_tell.insert(name_of(request), ToTell::of(request, status));
         };
         if request.is_withdrawn() {
             if !may_be_in_force(status, request) {
@@ -89,10 +89,11 @@ mod tests {
             request.metadata.annotations = annotations.map(Into::into);
             request.status = Some(ResizeStatus { phase: Some(phase), number, ..ResizeStatus::default() });
             let found = without_generation(status, &[Arc::new(request)], at(seconds));
-            let said = found.to_tell.get("r").map(|said| (said.phase.unwrap(), said.reason.as_deref().unwrap()));
+            let said = found.to_tell.get("r").map(|told| &told.status);
+            let said = said.map(|said| (said.phase.unwrap(), said.reason.as_deref().unwrap()));
             let case = format!("{:?} {number:?} {phase:?} {is_withdrawn} {seconds}", status.phase);
             assert_eq!((said, found.lacks_regions_until), (expected, again.map(at)), "{case}");
-            assert!(found.to_tell.values().all(|said| said.finished_at == Some(Time(at(seconds)))), "{case}");
+            assert!(found.to_tell.values().all(|told| told.status.finished_at == Some(Time(at(seconds)))), "{case}");
         }
     }
 }

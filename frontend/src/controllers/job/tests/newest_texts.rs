@@ -2,6 +2,9 @@
 //! job-51).
 
 use super::simulation::{JobSimulation, NOT_RESTARTABLE, SAME_TO_OBSERVERS, ServiceState, UserDeletion, key};
+use crate::controllers::job::decide::{JobAction, JobDecision};
+use crate::controllers::job::tasks::Task;
+use k8s_openapi::api::core::v1::ConfigMap;
 use streams_api::{Job, OlderTexts, PePhase, names};
 
 /// A job whose user says that nobody asks for numbers of channels, resized since its PEs began to run.
@@ -241,4 +244,20 @@ fn if_nobody_says_that_numbers_of_channels_do_not_matter_texts_stay() {
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!((text(&simulation), is_newest(&simulation)), (before, false));
+}
+
+/// It is the text that the PE refers to, and its newest one.
+#[test]
+fn a_newest_text_that_somebody_spoils_is_written_again_once() {
+    let (mut simulation, _) = resized();
+    simulation.break_down(SAME_TO_OBSERVERS, PePhase::Waiting);
+    simulation.until(is_newest);
+    let text = simulation.pe(SAME_TO_OBSERVERS).unwrap().spec.config_map.name;
+    simulation.server.edit::<ConfigMap>(&key().sibling(&text), |map| {
+        map.data = map.data.take().map(|data| data.into_keys().map(|key| (key, "<other/>".to_owned())).collect());
+    });
+    simulation.leader.catch_up();
+    let JobDecision::Work(actions) = simulation.leader.decided().0 else { panic!("a step") };
+    let started: Vec<_> = actions.iter().filter(|action| matches!(action, JobAction::Start(_))).collect();
+    assert!(matches!(started[..], [JobAction::Start(Task::Repair(_))]), "{started:?}");
 }

@@ -4,7 +4,7 @@
 use super::simulation::{JobSimulation, wait_for};
 use crate::controllers::job::child::Port;
 use crate::controllers::job::decide::{Child, JobAction, JobDecision, Owned, WhichGeneration, decide};
-use crate::controllers::job::observed::{DesiredGeneration, JobObservation, Loaded, ObservedObject};
+use crate::controllers::job::observed::{DesiredGeneration, JobObservation, Loaded, ObservedObject, ObservedPe};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use streams_api::names;
@@ -243,5 +243,23 @@ fn a_turn_has_few_deletions_in_a_crowd_and_the_next_one_others() {
         simulation.leader.connection.crowd(false);
         simulation.settle();
         simulation.check_at_rest();
+    }
+}
+
+/// It was created late, when another proposal of the same number was committed: nobody knows it.
+#[test]
+fn a_pe_of_an_abandoned_proposal_goes_at_once_though_its_generation_is_committed() {
+    let mut simulation = JobSimulation::running();
+    simulation.resize(0, 4);
+    simulation.until_committed(1);
+    simulation.leader.catch_up();
+    let mut observed = simulation.leader.observed();
+    for (generation, expected) in [(0, false), (1, true), (2, true)] {
+        let pe = ObservedPe { generation, ..observed.children.processing_elements[&2].clone() };
+        observed.children.processing_elements.insert(77, pe);
+        let JobDecision::Work(actions) = decide(&observed).0 else { panic!("a step") };
+        let is_it =
+            |action: &JobAction| matches!(action, JobAction::Delete(Owned::Child(Child::ProcessingElement(77)), _));
+        assert_eq!(actions.iter().any(is_it), expected, "{generation}");
     }
 }

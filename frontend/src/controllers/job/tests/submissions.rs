@@ -1,14 +1,16 @@
 //! Submissions that take long, or that the cluster does not permit (rules job-18, job-19 and job-41).
 
-use super::simulation::{JobSimulation, UserDeletion};
+use super::simulation::{JobSimulation, UserDeletion, key, wait_for};
 use crate::controllers::job::generation::Target;
 use crate::controllers::job::long_work;
 use crate::controllers::job::tasks::{CompileRequest, PublishRequest, Task, TaskKind};
 use futures::FutureExt as _;
 use kube::core::Status;
 use std::collections::BTreeSet;
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
-use streams_api::{JobPhase, JobStatus, condition};
+use streams_api::{InitialWidth, Job, JobPhase, JobStatus, condition};
 use streams_kubernetes::Key;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::stopwatch;
@@ -127,6 +129,42 @@ fn another_attempt_begins_with_a_clean_slate_and_keeps_job_id_and_adl() {
     let after = simulation.status();
     assert_eq!((after.job_id, after.adl, after.submission_attempts), (status.job_id, status.adl, 3));
     assert_eq!(after.phase, Some(JobPhase::Running));
+}
+
+/// Texts are being written when it takes too long: what came later would be in the way of the next attempt.
+#[test]
+fn the_work_of_an_attempt_ends_with_it() {
+    let mut simulation = JobSimulation::new();
+    // More texts than are written at the same time.
+    let wide = InitialWidth { name: Some("R".to_owned()), width: Some(40), ..InitialWidth::default() };
+    simulation.change_spec(|spec| spec.parallel_regions = vec![wide]);
+    for _ in 0..20 {
+        simulation.reconcile();
+        if simulation.leader.running() == [TaskKind::Publish] {
+            break;
+        }
+        simulation.work();
+    }
+    let uid = simulation.server.get::<Job>(&key()).unwrap().metadata.uid.unwrap();
+    {
+        let leader = &simulation.leader;
+        let mut writing = pin!(leader.work(TaskKind::Publish));
+        let mut context = Context::from_waker(Waker::noop());
+        while simulation.texts().is_empty() {
+            assert!(writing.as_mut().poll(&mut context).is_pending());
+        }
+        leader.reconciler.memory.with(&key(), &uid, |entry| entry.worked(Duration::from_secs(400)));
+        for _ in 0..2 {
+            assert!(wait_for(leader.round()).is_ok());
+        }
+        assert_eq!(simulation.status().submission_attempts, 2);
+        let before = simulation.texts();
+        wait_for(writing);
+        assert!(before.len() < 40, "all texts were written at once");
+        assert_eq!(simulation.texts(), before);
+    }
+    simulation.settle();
+    simulation.check_at_rest();
 }
 
 /// Time of work in several processes adds up; time in which none leads does not count.

@@ -30,7 +30,7 @@ fn summary(action: &JobAction) -> String {
         }
         JobAction::RestoreMetadata(name) => format!("restore {name}"),
         JobAction::Admit => "admit".to_owned(),
-        JobAction::Tell(name, status) => format!("tell {name} {:?}", status.phase.unwrap_or_default()),
+        JobAction::Tell(name, told) => format!("tell {name} {:?}", told.status.phase.unwrap_or_default()),
         JobAction::WriteWidth(write) => format!("write {} into region {}", write.width, write.index),
         JobAction::TakeOver { region, width } => format!("region {region} takes over {width}"),
         JobAction::Delete(child, Propagation::Background) => format!("delete {}", name(child)),
@@ -62,7 +62,7 @@ fn done(observed: &JobObservation) -> Vec<String> {
         JobDecision::Step(Step::RecordAndStart(change, task)) => {
             vec![change.name().to_owned(), summary(&JobAction::Start(*task))]
         }
-        JobDecision::Step(Step::RefuseRequest(name, _)) => vec![format!("refuse {name}")],
+        JobDecision::Step(Step::RefuseRequest(_, name, _)) => vec![format!("refuse {name}")],
         JobDecision::Work(actions) => {
             let mut done: Vec<_> = actions.iter().map(summary).collect();
             done.sort();

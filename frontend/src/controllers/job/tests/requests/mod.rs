@@ -7,6 +7,7 @@ mod refusals;
 mod withdrawals;
 
 use super::simulation::{JobSimulation, NOT_RESTARTABLE, UserDeletion, key, wait_for};
+use crate::controllers::job::decide::{JobAction, JobDecision};
 use crate::controllers::job::generation::Target;
 use crate::controllers::job::tasks::{CompileRequest, Slot, TaskKind};
 use kube::core::Status;
@@ -426,4 +427,61 @@ fn what_an_older_request_left_to_be_written_is_not_written_once_a_newer_one_is_i
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!((specs(&simulation)[0], simulation.status().generation), (at_first, Some(2)));
+}
+
+/// The job tells a request that it is in force. Meanwhile somebody makes another one of its name.
+#[test]
+fn a_request_is_not_told_what_was_meant_for_an_earlier_one_of_its_name() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("same", &[("R", 4)]);
+    let is_told = |simulation: &JobSimulation| match simulation.leader.decided().0 {
+        JobDecision::Work(actions) => actions.iter().any(
+            |action| matches!(action, JobAction::Tell(_, told) if told.status.phase == Some(ResizePhase::Written)),
+        ),
+        JobDecision::Step(_) => false,
+    };
+    for _ in 0..40 {
+        simulation.leader.catch_up();
+        if is_told(&simulation) {
+            break;
+        }
+        simulation.round();
+        simulation.work();
+    }
+    let (server, name) = (simulation.server.clone(), key().sibling("same"));
+    let mut again = server.get::<Resize>(&name).unwrap();
+    again.metadata.uid = None;
+    again.metadata.resource_version = None;
+    again.metadata.managed_fields = None;
+    again.spec.regions[0].width = 5;
+    again.status = None;
+    let round = simulation.leader.round_with(|leader| {
+        server.remove::<Resize>(&name);
+        server.create(&again);
+        leader.hear_of_requests();
+    });
+    let _ = wait_for(round);
+    assert_eq!(simulation.outcome("same").number, None);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!((end(&simulation, "same"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(5, 2)));
+    assert_eq!((simulation.outcome("same").number, simulation.status().generation), (Some(2), Some(2)));
+}
+
+/// Two are admitted together. What the newer one wants is in force.
+#[test]
+fn nothing_is_compiled_for_a_request_whose_region_a_newer_one_has_as_it_is() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("older", &[("R", 5)]);
+    simulation.wait(1);
+    simulation.request("newer", &[("R", 2)]);
+    for _ in 0..5 {
+        simulation.reconcile();
+        assert_eq!(simulation.leader.running(), []);
+    }
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(end(&simulation, "older"), is(ResizePhase::Superseded, "NewerRequest"));
+    assert_eq!(end(&simulation, "newer"), is(ResizePhase::RolledOut, ""));
+    assert_eq!((simulation.status().generation, applied(&simulation)), (Some(0), widths(2, 2)));
 }

@@ -1,6 +1,7 @@
 //! Requests that are withdrawn or deleted while something is under way for them.
 
 use super::*;
+use streams_kubernetes_fake::Fault;
 
 #[test]
 fn a_request_is_withdrawn_before_the_commit_and_not_later() {
@@ -17,6 +18,39 @@ fn a_request_is_withdrawn_before_the_commit_and_not_later() {
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!((end(&simulation, "committed"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(4, 2)));
+}
+
+/// The write of the proposal has its effect, and nobody hears of it before the request was told that it is cancelled.
+#[test]
+fn what_was_told_not_to_come_does_not_come_with_a_proposal_that_nobody_had_seen() {
+    for others_want_it in [false, true] {
+        let mut simulation = JobSimulation::running();
+        simulation.request("asked", &[("R", 4)]);
+        for _ in 0..40 {
+            simulation.leader.catch_up();
+            if simulation.leader.decided().0.plan_to_record().is_some() {
+                break;
+            }
+            simulation.round();
+            simulation.work();
+        }
+        simulation.leader.connection.fail(Fault { after: 0, of_writes: true, has_effect: true, is_last: false });
+        assert!(wait_for(simulation.leader.round()).is_err());
+        assert!(simulation.status().proposes(1));
+        simulation.withdraw("asked");
+        simulation.leader.hear_of_requests();
+        let _ = wait_for(simulation.leader.round());
+        assert_eq!(end(&simulation, "asked"), is(ResizePhase::Cancelled, "Withdrawn"));
+        if others_want_it {
+            simulation.request("same", &[("R", 4)]);
+        }
+        simulation.settle();
+        simulation.check_at_rest();
+        let (generation, width) = if others_want_it { (Some(1), 4) } else { (Some(0), 2) };
+        let seen = (simulation.status().generation, applied(&simulation), specs(&simulation));
+        assert_eq!(seen, (generation, widths(width, 2), [width, 2]), "{others_want_it}");
+        assert_eq!(end(&simulation, "asked"), is(ResizePhase::Cancelled, "Withdrawn"));
+    }
 }
 
 /// A compilation for which another one was given up is proposed, whatever is wanted by then; but not what was withdrawn

@@ -17,7 +17,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use streams_api::{ProcessingElement, names};
+use streams_api::{Job, ProcessingElement, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
@@ -91,6 +91,15 @@ impl FrontendProcess {
         reconciler.act(&key(), &mut (), observed, decision).await
     }
 
+    /// The same, and something happens between the decision and what is done.
+    pub(in super::super) async fn round_with(&mut self, happens: impl FnOnce(&mut Self)) -> Result<Next, Error> {
+        let reconciler = Arc::clone(&self.reconciler);
+        let Some(observed) = reconciler.observe(&key(), &mut ()).await? else { return Ok(Next::Rest(Outcome::Done)) };
+        let decision = <JobReconciler<Connection> as reconciler::Reconciler>::decide(&observed);
+        happens(self);
+        reconciler.act(&key(), &mut (), observed, decision).await
+    }
+
     /// Does the long work of this kind.
     pub(in super::super) async fn work(&self, kind: TaskKind) {
         work(&self.reconciler, &WorkItem { job: key(), kind }).await;
@@ -118,6 +127,12 @@ impl FrontendProcess {
     /// A PE as the mirror shows it.
     pub(in super::super) fn shown(&self, id: u64) -> Option<Arc<ProcessingElement>> {
         self.reconciler.mirrors.processing_elements.get(&key().sibling(&names::processing_element(JOB, id)))
+    }
+
+    /// The job as it knows it, if it knows of one.
+    pub(super) fn known(&self) -> Option<Arc<Job>> {
+        let job = self.reconciler.mirrors.jobs.get(&key())?;
+        Some(self.reconciler.memory.latest(&key(), job))
     }
 
     /// What it would observe now.
