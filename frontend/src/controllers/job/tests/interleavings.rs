@@ -290,7 +290,8 @@ fn a_pe_that_a_user_deletes_is_not_made_again_by_a_change_that_is_on_its_way() {
 #[test]
 fn a_chunk_stays_that_is_stored_again() {
     let stored: Vec<_> = (0..2).flat_map(|_| [Disturbance::Reconcile, Disturbance::Race(vec![0])]).collect();
-    for polls_of_work in 0..12 {
+    // More than a compilation takes.
+    for polls_of_work in 0..24 {
         let mut order = vec![0];
         order.extend(vec![1; polls_of_work]);
         let mut events = stored.clone();
