@@ -432,12 +432,17 @@ impl Now<'_> {
         }
         if after.generation.is_some() && after.generation != self.status.generation {
             self.is_committed(&after, journal);
-            if !journal.is_behind {
+            if !journal.is_behind() {
                 self.is_complete();
+                let plan = after.plan.as_ref().expect("a plan is committed");
+                let document = Document::Plan { generation: plan.generation };
+                let chunks = names_of_chunks(&document, &plan.sha256, plan.chunks);
+                let are_there = chunks.is_subset(&names_of::<ConfigMap>(self.server));
+                assert!(are_there, "the plan that is committed is not stored: {chunks:?}");
             }
         }
         let is_finished = |status: &JobStatus| status.rollout.as_ref().is_some_and(|r| r.finished_at.is_some());
-        if is_finished(&after) && !is_finished(self.status) && !journal.is_behind {
+        if is_finished(&after) && !is_finished(self.status) && !journal.is_behind() {
             self.nothing_is_superfluous();
         }
     }
@@ -469,12 +474,37 @@ impl Now<'_> {
             assert!(is_first || journal.wanted.contains(&widths), "{widths:?} were never wanted: {:?}", journal.wanted);
             return;
         }
+        self.is_not_cancelled(&widths, journal);
         // Whom the commit carries out has all of the widths that they want.
         let carried_out = self.status.proposal.as_ref().map(|proposal| proposal.resizes.clone()).unwrap_or_default();
         for (number, request) in &journal.admitted {
             if carried_out.contains(number) {
                 let has = |wanted: &DesiredWidth| widths.get(&wanted.name) == Some(&wanted.width);
                 assert!(request.spec.regions.iter().all(has), "{:?} of {}", widths, request.name_any());
+            }
+        }
+    }
+
+    /// Of these widths none comes into force that only somebody has wanted who was told that it does not.
+    fn is_not_cancelled(&self, widths: &BTreeMap<String, u32>, journal: &Journal) {
+        let in_force = self.committed.as_ref().map(|committed| committed.widths()).unwrap_or_default();
+        let requests: Vec<Resize> = self.server.list();
+        let is_cancelled = |request: &&Resize| request.phase() == ResizePhase::Cancelled;
+        let wants = |request: &Resize, of: &DesiredWidth| {
+            request.spec.regions.iter().any(|wanted| wanted.name == of.name && wanted.width == of.width)
+        };
+        let proposal = self.status.proposal.as_ref();
+        for request in requests.iter().filter(is_cancelled) {
+            let number = request.status.as_ref().and_then(|status| status.number);
+            let is_of_proposal =
+                proposal.zip(number).is_some_and(|(proposal, number)| proposal.resizes.contains(&number));
+            for wanted in request.spec.regions.iter().filter(|_| is_of_proposal) {
+                let is_changed = in_force.get(&wanted.name) != Some(&wanted.width);
+                let comes = is_changed && widths.get(&wanted.name) == Some(&wanted.width);
+                let is_edit = journal.wanted.iter().any(|widths| widths.get(&wanted.name) == Some(&wanted.width));
+                let mut others = requests.iter().chain(journal.admitted.values()).filter(|other| !is_cancelled(other));
+                let is_wanted = is_edit || others.any(|other| wants(other, wanted));
+                assert!(!comes || is_wanted, "{} was cancelled: {widths:?}", request.name_any());
             }
         }
     }
@@ -536,6 +566,11 @@ impl Now<'_> {
         let name = call.key.name.to_string();
         if let Some(pe) = call.object::<ProcessingElement>() {
             self.is_ours::<ProcessingElement>(call);
+            let is_there = self.server.get::<ProcessingElement>(&call.key).is_some();
+            let is_changed =
+                call.verb == Verb::Apply && call.body.as_ref().is_some_and(|body| body["metadata"]["uid"].is_string());
+            let is_gone = journal.gone.contains(&(self.job.metadata.uid.clone(), pe.spec.id));
+            assert!(is_there || is_changed || !is_gone, "{name} is made again, which a user has deleted");
             if !journal.unseen.contains(&pe.spec.id) {
                 self.few_are_down(&pe, journal);
             }

@@ -1,12 +1,16 @@
 //! The journal of a simulation: widths, generations, writes, and states to go on from.
 
 use super::JobSimulation;
-use super::services::ServiceState;
+use super::services::{NOT_RESTARTABLE, ServiceState};
 use crate::controllers::job::generation::Generation;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use streams_api::Resize;
+use streams_api::{Resize, condition};
 use streams_kubernetes_fake::{Server, Verb};
+
+/// How long the controller believes what it was answered, and mirrors do not show.
+const BELIEVED: SignedDuration = SignedDuration::from_secs(30);
 
 /// A state of the cluster, to go on from.
 pub(in super::super) struct Snapshot {
@@ -33,8 +37,12 @@ pub(super) struct Journal {
     pub(super) writes: Vec<String>,
     /// A write of a leader that was deposed is on its way: what must hold is not its business.
     pub(super) is_late: bool,
-    /// Mirrors of the controller have been behind: what it believes to be there may be gone.
-    pub(super) is_behind: bool,
+    /// Mirrors of the controller have been behind, and until then it may believe that something is there which is gone;
+    /// longer, if they do not catch up.
+    pub(super) behind_until: Option<Timestamp>,
+    /// PEs that must not run again, and that a user has deleted once the controller knew that they were submitted; each
+    /// with the uid of its job.
+    pub(super) gone: BTreeSet<(Option<String>, u64)>,
     /// PEs that the mirrors do not show as they are.
     pub(super) unseen: BTreeSet<u64>,
     /// How many of the user's actions have begun.
@@ -44,6 +52,11 @@ pub(super) struct Journal {
 }
 
 impl Journal {
+    /// What the controller believes to be there may be gone.
+    pub(super) fn is_behind(&self) -> bool {
+        self.behind_until.is_some()
+    }
+
     /// The same without snapshots.
     pub(super) fn without_snapshots(&self) -> Self {
         Self { snapshots: None, ..self.clone() }
@@ -80,6 +93,16 @@ impl JobSimulation {
         journal.writes.iter().filter(|write| write.starts_with(&of_job)).count()
     }
 
+    /// A user deletes this PE.
+    pub(super) fn note_deletion(&self, id: u64) {
+        let Some(job) = self.leader.known() else { return };
+        let status = job.status.clone().unwrap_or_default();
+        let is_submitted = status.generation.is_some() && condition::is_true(&status.conditions, condition::SUBMITTED);
+        if id == NOT_RESTARTABLE && is_submitted && self.pe(id).is_some() {
+            self.journal.lock().unwrap().gone.insert((job.metadata.uid.clone(), id));
+        }
+    }
+
     /// The user begins with the next action.
     pub(in super::super) fn begin_action(&self) {
         self.note_state();
@@ -94,7 +117,19 @@ impl JobSimulation {
     /// The mirrors of the controller are behind, and do not show these PEs as they are.
     pub(super) fn set_behind(&self, unseen: BTreeSet<u64>) {
         let mut journal = self.journal.lock().unwrap();
-        (journal.is_behind, journal.unseen) = (true, unseen);
+        let until = self.server.now() + BELIEVED;
+        (journal.behind_until, journal.unseen) = (Some(until), unseen);
+    }
+
+    /// The mirrors have caught up. What the controller remembers beside them may be wrong for a while.
+    pub(super) fn has_caught_up(&self) {
+        let mut journal = self.journal.lock().unwrap();
+        journal.behind_until = journal.behind_until.filter(|until| self.server.now() < *until);
+    }
+
+    /// Another frontend leads, which has mirrors of its own and remembers nothing.
+    pub(super) fn knows_nothing(&self) {
+        self.journal.lock().unwrap().behind_until = None;
     }
 
     /// Keeps the state before something that is not a write of the controller.

@@ -121,6 +121,7 @@ impl JobSimulation {
     /// test.
     pub(super) fn new_leader(&mut self) -> FrontendProcess {
         let next = FrontendProcess::new(&self.server, &self.services);
+        self.knows_nothing();
         std::mem::replace(&mut self.leader, next)
     }
 
@@ -143,6 +144,7 @@ impl JobSimulation {
     /// failed.
     pub(super) fn reconcile(&mut self) -> Option<Outcome> {
         self.leader.catch_up();
+        self.has_caught_up();
         let result = wait_for(self.leader.reconcile());
         self.take_over_from_the_dead();
         result.ok()

@@ -211,6 +211,7 @@ impl JobSimulation {
         self.note_wanted();
         match deletion {
             UserDeletion::ProcessingElement(id) => {
+                self.note_deletion(*id);
                 self.delete_one::<ProcessingElement>(&names::processing_element(JOB, *id))
             }
             UserDeletion::Service(id) => self.delete_one::<Service>(&names::processing_element(JOB, *id)),
