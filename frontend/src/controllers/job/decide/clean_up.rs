@@ -112,10 +112,6 @@ fn clean_up_texts(
         // It is about to be recorded, and its texts are there or are being written.
         return;
     }
-    if draft.starts(|task| matches!(task, Task::Compile(_))) {
-        // What is compiled may have texts that are there, and finds them before their deletions arrive.
-        return;
-    }
     let pes = generations.iter().flatten().flat_map(|wanted| wanted.processing_elements.values());
     let mut used: BTreeSet<&str> = pes
         .flat_map(|pe| [Some(&pe.text), pe.carried.as_ref()])
