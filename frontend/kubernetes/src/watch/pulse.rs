@@ -1,14 +1,14 @@
 //! When a mirror last heard of the API server (rule call-18).
 //!
 //! A watch that delivers nothing looks like a kind whose objects do not change. So every watch is ended by the API
-//! server after a while and begun anew; whoever hears nothing for longer has lost the connection. An API server that
-//! has too much to do says how long it wants to be left alone.
+//! server after a while and begun anew; whoever hears nothing for longer has lost the connection, or something in
+//! between keeps what it is told. An API server that has too much to do says how long it wants to be left alone.
 //!
 //! Knows: calls and their answers. Must not know: objects.
 
 use crate::client::{is_watch, retry_after};
-use axum::body::Body as AnyBody;
-use futures::TryStreamExt;
+use axum::body::{Body as AnyBody, BodyDataStream, Bytes};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
@@ -21,10 +21,19 @@ use tower::{BoxError, service_fn};
 /// asks may be a proxy that knows nothing of the API server.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
+/// How much later than it was asked to an API server may end a watch. The watcher waits for 5 s, and then takes silence
+/// for an end.
+const MAY_END_LATE: Duration = Duration::from_secs(4);
+
+/// So many watches in a row may fall silent until the beginning of another one says nothing any more: a connection may
+/// die, but whoever lets beginnings through may keep all that follows.
+const MAY_FALL_SILENT: u32 = 2;
+
 /// How long a watch waits for the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timings {
-    /// After so many seconds the API server ends a watch, which is then begun anew.
+    /// After so many seconds the API server ends a watch, which is then begun anew. One that delivers nothing for a few
+    /// seconds longer is given up.
     pub renewed_after_seconds: u32,
     /// A watch whose answer does not begin within this time is given up.
     pub starts_within: Duration,
@@ -47,6 +56,11 @@ impl Default for Timings {
 #[error("the API server did not begin to answer within {0:?}")]
 struct NotStarted(Duration);
 
+/// A watch delivers nothing, and does not end either.
+#[derive(Debug, thiserror::Error)]
+#[error("nothing was delivered for {0:?}, nor did the watch end as it was asked to")]
+struct Silent(Duration);
+
 /// When something was heard last, and when the API server may be asked again. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]
 pub(super) struct Pulse(Arc<Mutex<Heard>>);
@@ -56,16 +70,39 @@ struct Heard {
     last: Instant,
     /// Not before this, it has said.
     again: Instant,
+    /// How many watches have fallen silent since one has delivered something, or ended as it was asked to.
+    silent: u32,
 }
 
 impl Pulse {
     pub(super) fn new() -> Self {
         let now = Instant::now();
-        Self(Arc::new(Mutex::new(Heard { last: now, again: now })))
+        Self(Arc::new(Mutex::new(Heard { last: now, again: now, silent: 0 })))
     }
 
     fn beat(&self) {
         self.lock().last = Instant::now();
+    }
+
+    /// The answer to a watch begins.
+    fn begins(&self) {
+        let mut heard = self.lock();
+        if heard.silent < MAY_FALL_SILENT {
+            heard.last = Instant::now();
+        }
+    }
+
+    /// A watch delivers something, or ends.
+    fn delivers(&self) {
+        let mut heard = self.lock();
+        heard.last = Instant::now();
+        heard.silent = 0;
+    }
+
+    /// A watch has fallen silent.
+    fn misses(&self) {
+        let mut heard = self.lock();
+        heard.silent = heard.silent.saturating_add(1);
     }
 
     /// The API server does not want to be asked for so long.
@@ -92,8 +129,9 @@ impl Pulse {
             async move {
                 let again = pulse.lock().again;
                 sleep_until(again).await;
+                let is_watch = is_watch(&request);
                 // Every other call has a deadline of its own.
-                let answer = if is_watch(&request) {
+                let answer = if is_watch {
                     let within = timings.starts_within;
                     timeout(within, client.send(request)).await.map_err(|_| NotStarted(within))?
                 } else {
@@ -106,15 +144,47 @@ impl Pulse {
                     }
                     return Ok(answer.map(AnyBody::new));
                 }
-                pulse.beat();
+                if is_watch {
+                    pulse.begins();
+                } else {
+                    pulse.beat();
+                }
                 let part = move |body: Body| {
                     let parts = AnyBody::new(body).into_data_stream();
-                    AnyBody::from_stream(parts.inspect_ok(move |_| pulse.beat()))
+                    if is_watch {
+                        let within = Duration::from_secs(timings.renewed_after_seconds.into()) + MAY_END_LATE;
+                        AnyBody::from_stream(pulse.of_watch(parts, within))
+                    } else {
+                        AnyBody::from_stream(parts.inspect_ok(move |_| pulse.beat()))
+                    }
                 };
                 Ok::<Response<AnyBody>, BoxError>(answer.map(part))
             }
         });
         Client::new(service, namespace)
+    }
+
+    /// The parts of a watch. It fails when the next one does not come `within` this time: by itself the watcher would
+    /// begin it anew without a word.
+    fn of_watch(self, parts: BodyDataStream, within: Duration) -> impl Stream<Item = Result<Bytes, BoxError>> {
+        stream::unfold(Some((parts, self)), move |going_on| async move {
+            let (mut parts, pulse) = going_on?;
+            match timeout(within, parts.next()).await {
+                Ok(Some(Ok(part))) => {
+                    pulse.delivers();
+                    Some((Ok(part), Some((parts, pulse))))
+                }
+                Ok(Some(Err(error))) => Some((Err(BoxError::from(error)), None)),
+                Ok(None) => {
+                    pulse.delivers();
+                    None
+                }
+                Err(_) => {
+                    pulse.misses();
+                    Some((Err(BoxError::from(Silent(within))), None))
+                }
+            }
+        })
     }
 }
 

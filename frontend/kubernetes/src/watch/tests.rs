@@ -131,12 +131,14 @@ fn the_state_before_is_told_if_it_leads_elsewhere() {
 enum Answers {
     Never,
     WithSilence,
+    /// The first ones with silence, this many.
+    AtLast(usize),
     AsItShould,
 }
 
-/// Watches begun, and what the mirror says of itself, after so many seconds with an API server that lists nothing
-/// and answers watches like this.
-async fn watch_for(seconds: u64, answers: Answers) -> (usize, Option<String>) {
+/// Watches begun, failures counted, and what the mirror says of itself, after so many seconds with an API server that
+/// lists nothing and answers watches like this.
+async fn watch_for(seconds: u64, answers: Answers) -> (usize, u64, Option<String>) {
     let begun = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&begun);
     let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -145,16 +147,18 @@ async fn watch_for(seconds: u64, answers: Answers) -> (usize, Option<String>) {
             let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
             digits.parse::<u64>().unwrap()
         });
-        if is_watch {
-            count.fetch_add(1, Ordering::SeqCst);
-        }
+        let before = count.fetch_add(usize::from(is_watch), Ordering::SeqCst);
+        let answers = match answers {
+            Answers::AtLast(silent) if before < silent => Answers::WithSilence,
+            answers => answers,
+        };
         async move {
             let list = r#"{"apiVersion":"v1","kind":"ServiceList","metadata":{"resourceVersion":"1"},"items":[]}"#;
             let body = match (is_watch, answers) {
                 (false, _) => AnyBody::from(list),
                 (true, Answers::Never) => std::future::pending().await,
                 (true, Answers::WithSilence) => AnyBody::from_stream(stream::pending::<Result<String, BoxError>>()),
-                (true, Answers::AsItShould) => {
+                (true, Answers::AtLast(_) | Answers::AsItShould) => {
                     let end = tokio::time::sleep(Duration::from_secs(seconds.unwrap_or(3600)));
                     let end = stream::once(end).filter_map(async |()| None::<Result<String, BoxError>>);
                     AnyBody::from_stream(end)
@@ -163,29 +167,52 @@ async fn watch_for(seconds: u64, answers: Answers) -> (usize, Option<String>) {
             Ok::<_, BoxError>(http::Response::new(body))
         }
     });
-    let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &INDEXES);
+    let metrics = Metrics::new("test");
+    let watch: Watch<Service> = Watch::new(&metrics, &INDEXES);
     let (timings, stop) = (Timings::default(), CancellationToken::new());
     let running = watch.run(Client::new(server, "n"), Scope::All, None, trimmed::service, timings, stop);
     let _ = tokio::time::timeout(Duration::from_secs(seconds), running).await;
     assert!(watch.is_synced());
-    (begun.load(Ordering::SeqCst), watch.health(timings).1)
+    let failed = metrics.watch_errors.get_or_create(&watch.shared.label).get();
+    (begun.load(Ordering::SeqCst), failed, watch.health(timings).1)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_does_not_begin_or_falls_silent_is_begun_anew_and_the_mirror_says_that_it_is_old() {
     // A watch begins every 10 s, and some more, if none is answered.
-    let (begun, problem) = watch_for(60, Answers::Never).await;
-    assert!((4..=6).contains(&begun), "{begun}");
+    let (begun, failed, problem) = watch_for(60, Answers::Never).await;
+    assert!((4..=6).contains(&begun) && failed > 3, "{begun} {failed}");
     assert!(problem.is_some_and(
         |problem| problem.starts_with("nothing heard for 5") || problem.starts_with("nothing heard for 6")
     ));
-    // One that has fallen silent is noticed after 35 s. Its beginning was heard.
-    assert_eq!(watch_for(34, Answers::WithSilence).await, (1, None));
-    assert_eq!(watch_for(40, Answers::WithSilence).await, (2, None));
+    // One that has fallen silent is noticed after 34 s. Its beginning was heard.
+    assert_eq!(watch_for(33, Answers::WithSilence).await, (1, 0, None));
+    assert_eq!(watch_for(40, Answers::WithSilence).await, (2, 1, None));
     // Nothing happens to objects for ten minutes.
-    let (begun, problem) = watch_for(600, Answers::AsItShould).await;
+    let (begun, failed, problem) = watch_for(600, Answers::AsItShould).await;
     assert!((19..=21).contains(&begun), "{begun}");
-    assert_eq!(problem, None);
+    assert_eq!((failed, problem), (0, None));
+}
+
+/// Something in between lets the beginnings of answers through, and nothing else. What is heard of it says nothing of
+/// the objects.
+#[tokio::test(start_paused = true)]
+async fn a_mirror_whose_watches_all_fall_silent_is_old_until_one_does_not() {
+    // One of them may be a connection that has died.
+    assert_eq!(watch_for(60, Answers::AtLast(1)).await, (2, 1, None));
+    let silent_for = |problem: Option<String>, seconds: &str| {
+        let expected = format!("nothing heard for {seconds}");
+        assert!(problem.as_ref().is_some_and(|problem| problem.starts_with(&expected)), "{problem:?}");
+    };
+    assert_eq!(watch_for(80, Answers::WithSilence).await, (3, 2, None));
+    let (begun, failed, problem) = watch_for(100, Answers::WithSilence).await;
+    assert_eq!((begun, failed), (3, 2));
+    silent_for(problem, "6");
+    // One more that begins is not believed, but that it ends as it was asked to.
+    let (begun, failed, problem) = watch_for(120, Answers::AtLast(3)).await;
+    assert_eq!((begun, failed), (4, 3));
+    silent_for(problem, "8");
+    assert_eq!(watch_for(140, Answers::AtLast(3)).await, (5, 3, None));
 }
 
 #[tokio::test]
