@@ -102,15 +102,17 @@ fn rights_stand_alone() {
     }
 }
 
-/// A replica that has to stay may be the only one, and then its node could not be drained.
+/// A replica that has to stay may be the only one, and then its node could not be drained; nor could the nodes of
+/// replicas of which none is ready.
 #[test]
-fn budgets_let_a_single_replica_go() {
+fn budgets_let_a_single_replica_go_and_those_that_are_not_ready() {
     let of_base = ["frontend", "fusion-service"].map(|name| manifests(file(&format!("deploy/base/{name}.yaml"))));
     let budgets = of_base.iter().flatten().filter(|manifest| manifest["kind"] == "PodDisruptionBudget");
     let budgets: Vec<&Value> = budgets.map(|budget| &budget["spec"]).collect();
     assert_eq!(budgets.len(), 2);
     for budget in budgets {
         assert_eq!((&budget["maxUnavailable"], &budget["minAvailable"]), (&1.into(), &Value::Null));
+        assert_eq!(budget["unhealthyPodEvictionPolicy"], "AlwaysAllow");
     }
     let others = read().iter().filter(|file| file.path.starts_with("deploy/") && file.text.contains("minAvailable"));
     assert_none("budgets of another kind", others.map(|file| file.path.clone()).collect());

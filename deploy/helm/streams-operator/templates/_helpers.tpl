@@ -97,6 +97,7 @@ metadata:
     {{- include "streams-operator.labels" .root | nindent 4 }}
 spec:
   maxUnavailable: {{ .values.podDisruptionBudget.maxUnavailable }}
+  unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:
       app.kubernetes.io/name: {{ .name }}
