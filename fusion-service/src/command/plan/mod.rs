@@ -51,7 +51,7 @@ pub struct Arguments {
     /// Which of them take nothing new.
     #[command(flatten)]
     pub closed: ClosedArguments,
-    /// What the channels of parallel regions mean for manual fusion.
+    /// What the channels of parallel regions mean for manual and automatic fusion.
     #[arg(long, value_name = "TYPE", default_value = "noChannelInfluence", value_parser = fusion_type)]
     pub fusion_type: FusionType,
     /// Bounds on sizes.
