@@ -28,6 +28,9 @@ pub struct Bounds {
     pub connections: usize,
     /// Connections of one address. A group of addresses has a quarter of all at most.
     pub connections_of_address: usize,
+    /// A connection stays open after an answer, for the next request of its caller. As long as it does, it is one of
+    /// those that are counted, also with nothing on it.
+    pub keeps_alive: bool,
     /// How long the head of a request may take, and so how long a connection without any is kept.
     pub head_within: Duration,
     /// How long a request may take until it is answered, its body included.
@@ -71,6 +74,7 @@ pub async fn serve<G: Clone + Eq + Hash + Send + 'static>(
         let service = tower::ServiceBuilder::new().layer(Extension(ConnectInfo(peer))).service(router.clone());
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(bounds.head_within).max_buf_size(HEAD_MAX);
+        builder.keep_alive(bounds.keeps_alive);
         let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
@@ -115,6 +119,7 @@ mod tests {
     const BOUNDS: Bounds = Bounds {
         connections: 64,
         connections_of_address: 16,
+        keeps_alive: true,
         head_within: LATE,
         request_within: LATE,
         connection_within: LATE,
@@ -175,6 +180,29 @@ mod tests {
             assert_eq!(answer(running.address, QUESTION).await, "", "{bounds:?}");
             drop(kept);
             is_answered(running.address).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_kept_for_the_next_request_or_its_place_is_free() {
+        const KEEPING: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+        for (keeps_alive, within) in [(true, SOON), (false, LATE)] {
+            let running = start(Bounds { connections_of_address: 1, keeps_alive, ..BOUNDS }).await;
+            let mut stream = TcpStream::connect(running.address).await.unwrap();
+            stream.write_all(KEEPING).await.unwrap();
+            let mut bytes = Vec::new();
+            let is_kept = timeout(within, stream.read_to_end(&mut bytes)).await.is_err();
+            let answer = String::from_utf8_lossy(&bytes).into_owned();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            assert_eq!((is_kept, !answer.contains("connection: close")), (keeps_alive, keeps_alive), "{answer}");
+            if keeps_alive {
+                stream.write_all(QUESTION).await.unwrap();
+                timeout(LATE, stream.read_to_end(&mut bytes)).await.unwrap().unwrap();
+                assert_eq!(String::from_utf8_lossy(&bytes).matches("HTTP/1.1 200").count(), 2);
+            } else {
+                // The caller has not closed it.
+                is_answered(running.address).await;
+            }
         }
     }
 

@@ -25,6 +25,7 @@ use tokio::net::TcpListener;
 const BOUNDS: Bounds = Bounds {
     connections: 512,
     connections_of_address: 8,
+    keeps_alive: true,
     head_within: Duration::from_secs(5),
     request_within: Duration::from_secs(10),
     // Prometheus asks more seldom than an idle connection is kept, and makes another one each time.

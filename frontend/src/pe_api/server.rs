@@ -12,10 +12,13 @@ use tokio_util::sync::CancellationToken;
 
 /// What callers may take. Addresses of pods belong to their namespace, all others are a group of their own.
 const BOUNDS: Bounds = Bounds {
-    // The runtime opens one for each request, and there may be thousands of PEs: a namespace has a quarter.
+    // The runtime opens one for each report, and there may be thousands of PEs: a namespace has a quarter.
     connections: 8_192,
     // A PE has a few threads that ask.
     connections_of_address: 64,
+    // Where the runtime asks again and again, for routes and of regions, it would keep one: those of a few thousand
+    // PEs, with nothing on them, would leave no room for what they report.
+    keeps_alive: false,
     head_within: Duration::from_secs(5),
     request_within: Duration::from_secs(10),
     connection_within: Duration::from_secs(300),

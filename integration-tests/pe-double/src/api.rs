@@ -27,6 +27,7 @@ pub(crate) struct Answer {
 #[derive(Clone, Debug)]
 pub(crate) struct Api {
     http: Client,
+    from: IpAddr,
     resolver: Arc<Resolver>,
     host: String,
     kept: Option<Arc<Kept>>,
@@ -40,15 +41,20 @@ struct Kept {
 }
 
 impl Api {
-    /// Calls the Service `host`, from the address `from`.
+    /// Calls the Service `host`, from the address `from`, with a connection for each call.
     ///
     /// # Errors
     /// When no client can be made.
     pub(crate) fn new(resolver: Arc<Resolver>, from: IpAddr, host: String) -> Result<Self> {
-        // Whoever was first is right, too.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = Client::builder().no_proxy().local_address(from).timeout(CALL).pool_max_idle_per_host(0);
-        Ok(Self { http: http.build().context("no HTTP client")?, resolver, host, kept: None })
+        Ok(Self { http: client(from, 0)?, from, resolver, host, kept: None })
+    }
+
+    /// The same, but it keeps a connection between its calls, as a handle of libcurl does, if the other end does.
+    ///
+    /// # Errors
+    /// When no client can be made.
+    pub(crate) fn keeping_connection(self) -> Result<Self> {
+        Ok(Self { http: client(self.from, 1)?, ..self })
     }
 
     /// The same, but it looks up the name of the Service only now and then, as a handle of libcurl does.
@@ -109,6 +115,14 @@ impl Api {
         }
         Ok(Answer { status, body: String::from_utf8(body).context("the answer is no text")? })
     }
+}
+
+/// A client that keeps so many connections that nobody uses.
+fn client(from: IpAddr, kept: usize) -> Result<Client> {
+    // Whoever was first is right, too.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = Client::builder().no_proxy().local_address(from).timeout(CALL).pool_max_idle_per_host(kept);
+    http.build().context("no HTTP client")
 }
 
 #[cfg(test)]

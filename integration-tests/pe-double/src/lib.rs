@@ -187,7 +187,7 @@ impl Double {
         scope.spawn(report::page(page, Arc::clone(&facts)));
         scope.spawn(report::connectivity(api.clone(), Arc::clone(&facts)));
         let looked_after = routes::Routes {
-            api,
+            api: api.keeping_connection()?,
             job: options.job.clone(),
             pe: options.pe,
             poll: Duration::from_millis(options.routes_poll_ms),
@@ -208,7 +208,7 @@ impl Double {
             };
             scope.spawn(reporter.run(reported));
             let poll = Duration::from_millis(options.region_poll_ms);
-            let api = api.keeping_address(Duration::from_millis(options.region_address_ms));
+            let api = api.keeping_connection()?.keeping_address(Duration::from_millis(options.region_address_ms));
             let regions = region::Regions { api, pe: options.pe, poll, connections, control };
             scope.spawn(regions.run(socket));
         }

@@ -11,8 +11,9 @@ mod subscriptions;
 use super::arriving::{DOCUMENT, FILTER, SHORT, TAGS_MAX};
 use super::callers::Asker;
 use super::reports::Reports;
-use super::{Callers, PeApi, router};
+use super::{Callers, PeApi, router, server};
 use crate::broker::Boards;
+use crate::call_figures::HttpRequests;
 use crate::consistent_regions::ConsistentRegions;
 use crate::controllers::tests::LateMirrors;
 use crate::mirrors::Mirrors;
@@ -37,7 +38,10 @@ use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes_fake::{Connection, Fault, Server};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 /// Addresses of the pods of PE 1 of job `srcjob`, of PE 0 of it, of a PE of another job, and of nobody.
@@ -448,6 +452,25 @@ async fn nobody_is_answered_from_mirrors_that_are_not_filled() {
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
         assert_eq!(since.elapsed() < Duration::from_secs(1), is_heard, "{path}");
     }
+}
+
+/// The runtime would keep those over which it asks for routes and of regions, and each is counted.
+#[tokio::test]
+async fn a_connection_over_which_a_pe_has_asked_is_not_kept() {
+    let cluster = Cluster::with(jobs);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (figures, stop) = (HttpRequests::among(&Metrics::new("test")), CancellationToken::new());
+    let served = tokio::spawn(server::serve(listener, cluster.api.clone(), figures, stop.clone(), Duration::ZERO));
+    let question = "GET /api/state/job/by-id/1/name HTTP/1.1\r\nhost: streams-api.n:10000\r\n\r\n";
+    stream.write_all(question.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("srcjob"), "{answer}");
+    assert!(answer.contains("connection: close"), "{answer}");
+    stop.cancel();
+    served.await.unwrap();
 }
 
 #[tokio::test]

@@ -1,12 +1,13 @@
 //! Consistent regions: drains, checkpoints and resets.
 
-use crate::world::{Job, World, arrived, called, lock, of, reaches};
-use anyhow::{Context as _, Result};
+use crate::world::{Job, SOON, World, arrived, called, lock, of, reaches};
+use anyhow::{Context as _, Result, ensure};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use streams_compiler::plan::FusionOption;
 use streams_pe_double::{Double, REGIONS_PORT, Status};
 use streams_test_support::application::Sketch;
+use tokio::time::sleep;
 
 /// A source, three channels, a sink, all in one consistent region.
 fn job(world: &World) -> Result<Job> {
@@ -162,7 +163,7 @@ async fn a_source_may_rest_until_its_checkpoint_is_complete() -> Result<()> {
     let told = |text: &'static str| move |status: &Status| status.regions[&0].last_message.as_deref() == Some(text);
     reaches(source, "it has heard it", told("resumeSubmission seqId=2;retId=0;pendCkpt=1")).await?;
     // It would make 500 tuples a second.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    sleep(Duration::from_millis(100)).await;
     assert_eq!((source.status().operators[0].made, source.status().regions[&0].paused), (made, true));
     // One that never hears of the end drains again, and makes nothing.
     tell(&world, source, "triggerDrain", "seqId=2").await?;
@@ -197,7 +198,7 @@ async fn an_operator_begins_to_drain_and_says_so_and_another_one_asks_for_a_rese
     reaches(sink, "no more tuples come", |status| arrived(status).0 == 200).await?;
     assert_eq!(called(&world, "region/0/reset").await?, [wish("reset", r#""force":"false","operator":"Sink""#)]);
     // It would at its next tuple, of which there are 500 a second.
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    sleep(Duration::from_millis(200)).await;
     assert_eq!(world.calls("region/0/drain"), [begun(1)]);
     let of_source = &source.status().regions[&0];
     assert_eq!((of_source.paused, of_source.checkpoint), (false, Some(1)));
@@ -233,5 +234,25 @@ async fn a_message_that_comes_again_is_dropped() -> Result<()> {
     tell(&world, source, "triggerDrain", "seqId=1").await?;
     reaches(source, "it has heard it again", |status| status.regions[&0].messages == 3).await?;
     all_have(&doubles, "one checkpoint", |status| status.regions[&0].checkpoints == 1).await?;
+    Ok(())
+}
+
+/// As the runtime, which has a handle of libcurl each for routes and for what regions say.
+#[tokio::test]
+async fn a_connection_is_kept_for_the_next_question() -> Result<()> {
+    let world = World::new().await?;
+    let job = in_one_region(&world, "kept", &Sketch::steady(1, "10", "180", "5"))?;
+    let pe = job.pe_of("Source")?;
+    let _doubles = world.start_all(&job, &["--limit=10", "--region-poll-ms=50", "--routes-poll-ms=50"]).await?;
+    for path in [format!("/api/consistentregion/pe/{pe}"), format!("/api/subscriptions/job/kept/pe/{pe}")] {
+        let since = Instant::now();
+        while world.calls(&path).len() < 6 {
+            ensure!(since.elapsed() < SOON, "{path} is not asked again and again");
+            sleep(Duration::from_millis(20)).await;
+        }
+        // A call that is not answered in time ends it.
+        let connections = world.connections(&path);
+        assert!((1..=2).contains(&connections), "{connections} connections for {path}");
+    }
     Ok(())
 }

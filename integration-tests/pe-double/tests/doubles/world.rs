@@ -4,13 +4,13 @@
 use anyhow::{Context as _, Result, ensure};
 use axum::Router;
 use axum::body::{Bytes, to_bytes};
-use axum::extract::{Request as HttpRequest, State};
+use axum::extract::{ConnectInfo, Request as HttpRequest, State};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HOST};
 use clap::Parser as _;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +40,8 @@ pub(crate) type Calls = Vec<String>;
 pub(crate) struct Operator {
     pub(crate) answers: Mutex<Answers>,
     pub(crate) calls: Mutex<Calls>,
+    /// By path: the other ends of the connections by which it was called.
+    connections: Mutex<BTreeMap<String, BTreeSet<SocketAddr>>>,
     asked_for_bundles: Mutex<Vec<u8>>,
     bundle_requests: AtomicU32,
     /// What is said instead of a bundle.
@@ -86,6 +88,7 @@ impl World {
         world.name(format!("streams-api.{NAMESPACE}"), service)?;
         let router = Router::new().fallback(answer).with_state(Arc::clone(&world.operator));
         let listener = TcpListener::bind((service, API_PORT)).await?;
+        let router = router.into_make_service_with_connect_info::<SocketAddr>();
         tokio::spawn(async move { axum::serve(listener, router).await });
         let listener = TcpListener::bind((service, BUNDLE_PORT)).await?;
         tokio::spawn(serve_bundles(listener, Arc::clone(&world.operator)));
@@ -151,6 +154,11 @@ impl World {
     /// Calls until now that contain a text.
     pub(crate) fn calls(&self, part: &str) -> Calls {
         lock(&self.operator.calls).iter().filter(|call| call.contains(part)).cloned().collect()
+    }
+
+    /// How many connections there were by which a path was called.
+    pub(crate) fn connections(&self, path: &str) -> usize {
+        lock(&self.operator.connections).get(path).map_or(0, BTreeSet::len)
     }
 
     /// What was written to the bundle server.
@@ -220,8 +228,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn answer(State(operator): State<Arc<Operator>>, request: HttpRequest) -> (StatusCode, String) {
+async fn answer(
+    State(operator): State<Arc<Operator>>,
+    ConnectInfo(from): ConnectInfo<SocketAddr>,
+    request: HttpRequest,
+) -> (StatusCode, String) {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    lock(&operator.connections).entry(path.clone()).or_default().insert(from);
     let [host, kind] = [HOST, CONTENT_TYPE].map(|name| {
         let value = request.headers().get(name).and_then(|value| value.to_str().ok());
         value.unwrap_or_default().to_owned()

@@ -1,5 +1,5 @@
-//! A PE that does its worst from its one address: it writes its connectivity in a loop over connections that it keeps,
-//! and opens as many others as it can.
+//! A PE that does its worst from its one address: it writes its connectivity in loops, over connections that it keeps
+//! if the frontend does, and opens as many others as it can.
 
 use super::line::Lines;
 use super::pe::{Identity, service};

@@ -1,4 +1,5 @@
-//! Calls from the address of a pod: a connection each, a second each, as the runtime makes them.
+//! Calls from the address of a pod, a second each. As in the runtime, a report and the name of a job have a connection
+//! of their own, and whoever asks again and again keeps one, if the frontend does.
 //!
 //! Knows: HTTP. Must not know: what is asked.
 

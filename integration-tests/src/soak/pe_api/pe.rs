@@ -106,6 +106,8 @@ pub(super) struct Pe {
     around: Surroundings,
     told: Arc<Mutex<Told>>,
     line: Line,
+    /// By which it asks for routes.
+    of_routes: Line,
     random: Mutex<fastrand::Rng>,
     named: Mutex<Option<Instant>>,
 }
@@ -116,10 +118,11 @@ impl Pe {
     /// # Errors
     /// When it cannot call anybody.
     pub(super) fn new(identity: Identity, around: Surroundings, seed: u64) -> Result<(Self, Arc<Mutex<Told>>)> {
-        let line = around.lines.open(identity.address, service(&identity), 0)?;
+        let open = |kept| around.lines.open(identity.address, service(&identity), kept);
+        let (line, of_routes) = (open(0)?, open(1)?);
         let told = Arc::new(Mutex::new(Told { said: Some(Connectivity::None), resets: 0 }));
         let random = Mutex::new(fastrand::Rng::with_seed(seed));
-        let pe = Self { identity, around, told: Arc::clone(&told), line, random, named: Mutex::default() };
+        let pe = Self { identity, around, told: Arc::clone(&told), line, of_routes, random, named: Mutex::default() };
         Ok((pe, told))
     }
 
@@ -142,9 +145,9 @@ impl Pe {
         is_right
     }
 
-    async fn ask(&self, question: Question, path: &str, is_right: impl Fn(&str) -> bool) -> bool {
+    async fn ask(&self, line: &Line, question: Question, path: &str, is_right: impl Fn(&str) -> bool) -> bool {
         let since = Instant::now();
-        let reply = self.line.get(path).await;
+        let reply = line.get(path).await;
         let answer = reply.map(|reply| match reply.status {
             200 if is_right(&reply.body) => Answer::Right,
             _ => reply.other(),
@@ -156,7 +159,7 @@ impl Pe {
         let Some((region, widths)) = self.around.width else { return };
         let is_right = |body: &str| body.parse().is_ok_and(|width| widths.contains(&width));
         let path = format!("/api/state/job/{}/pr/{region}/width", self.identity.job);
-        self.ask(Question::Width, &path, is_right).await;
+        self.ask(&self.line, Question::Width, &path, is_right).await;
     }
 
     async fn routes(&self) {
@@ -164,7 +167,7 @@ impl Pe {
         let none = json!({"exports": {}, "imports": {}});
         let is_right = |body: &str| serde_json::from_str::<Value>(body).is_ok_and(|routes| routes == none);
         loop {
-            self.ask(Question::Routes, &path, is_right).await;
+            self.ask(&self.of_routes, Question::Routes, &path, is_right).await;
             sleep(ROUTES_EVERY).await;
         }
     }
@@ -176,7 +179,7 @@ impl Pe {
             return;
         }
         let path = format!("/api/state/job/by-id/{}/name", self.identity.job_id);
-        if self.ask(Question::JobName, &path, |body| body == self.identity.job).await {
+        if self.ask(&self.line, Question::JobName, &path, |body| body == self.identity.job).await {
             *lock(&self.named) = Some(Instant::now());
         }
     }
@@ -247,10 +250,11 @@ impl Pe {
             Ok(socket) => socket,
             Err(error) => return words(error.to_string()),
         };
-        match self.around.lines.open(*address, service, 0) {
-            Ok(line) => {
+        let line = |kept| self.around.lines.open(*address, service.clone(), kept);
+        match line(1).and_then(|asking| Ok((asking, line(0)?))) {
+            Ok((asking, line)) => {
                 let (reports, open) = mpsc::channel(OPEN);
-                futures::future::join(self.listen(&line, &socket, reports), self.report(&line, open)).await;
+                futures::future::join(self.listen(&asking, &socket, reports), self.report(&line, open)).await;
             }
             Err(error) => words(format!("{error:#}")),
         }

@@ -25,10 +25,11 @@ pub fn page(command: &str, options: &PeApiOptions, outcome: &PeApiOutcome) -> Re
          asks and reports as the runtime does: for routes at the start and every 60 s; its connectivity whenever it is \
          another one, again after 1 s, 2 s, ... 60 s as long as nobody answers, and never again once anybody has; the \
          name of its job before it connects, at most every 10 s; what its consistent region says every 5 s. A call has \
-         a connection of its own, and one second. Beside that each PE asks once for a width. Nearly all PEs are \
-         connected with one whose pod each resize of a narrow region replaces, so each of them has to tell twice. PEs \
-         of a consistent region write a checkpoint in 10 to 300 ms. All of it shares the processors of one machine. \
-         There are no EndpointSlices of the Services of PEs, because they must not have loopback addresses.\n",
+         one second, and a connection of its own; for routes and for what regions say one is kept, if the frontend \
+         does. Beside that each PE asks once for a width. Nearly all PEs are connected with one whose pod each resize \
+         of a narrow region replaces, so each of them has to tell twice. PEs of a consistent region write a checkpoint \
+         in 10 to 300 ms. All of it shares the processors of one machine. There are no EndpointSlices of the Services \
+         of PEs, because they must not have loopback addresses.\n",
         options.pes
     )?;
     let more = vec![
