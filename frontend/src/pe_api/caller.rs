@@ -38,6 +38,15 @@ pub(crate) struct Caller {
     job_of_host: Option<String>,
 }
 
+/// The PE of which the caller is the pod.
+pub(super) struct OwnPe {
+    pub(super) key: Key,
+    /// Another one that is made under its name later is another one.
+    pub(super) uid: Option<String>,
+    /// Launch count of the pod.
+    pub(super) launch_count: u64,
+}
+
 /// What the mirrors show of a PE, of its job, and of the pods with an address. What was found by it is so as long as
 /// they show the same.
 struct Sight {
@@ -159,10 +168,10 @@ impl FromRequestParts<PeApi> for Caller {
         let Some(ConnectInfo(address)) = parts.extensions.get::<ConnectInfo<SocketAddr>>() else {
             return Err(Refusal::Forbidden("nobody knows who asks".to_owned()));
         };
-        let pods = api.callers.pods(address.ip());
-        let pods = if pods.is_empty() && is_write(&parts.method) { api.known_soon(address.ip()).await } else { pods };
         let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
         let named = host.and_then(namespace_of_host);
+        let (since, is_write) = (Instant::now(), is_write(&parts.method));
+        let pods = if is_write { api.known_soon(address.ip(), named).await } else { api.callers.pods(address.ip()) };
         let namespace = match (pods.first(), named) {
             (_, Some(named)) => named.to_owned(),
             (Some(pod), None) if pods.iter().all(|other| other.namespace == pod.namespace) => pod.namespace.to_string(),
@@ -176,8 +185,9 @@ impl FromRequestParts<PeApi> for Caller {
         };
         let of_namespace: Vec<&Key> = pods.iter().filter(|pod| *pod.namespace == *namespace).collect();
         if of_namespace.is_empty() && !pods.is_empty() {
-            let words = format!("the caller is a pod of another namespace than {namespace}");
-            return Err(Refusal::Forbidden(words));
+            let refusal = Refusal::Forbidden(format!("the caller is a pod of another namespace than {namespace}"));
+            // It may have got the address of that one, and only this replica does not know yet.
+            return Err(if is_write { refusal.unheard(since).await } else { refusal });
         }
         let speakers = of_namespace.into_iter().filter_map(|pod| speaker(api, pod));
         let job_of_host = host.and_then(job_of_host).map(str::to_owned);
@@ -191,27 +201,39 @@ fn is_write(method: &Method) -> bool {
 }
 
 impl PeApi {
-    /// The pods with this address, as soon as the mirror shows one: a pod may be faster than the news of its address.
-    pub(super) async fn known_soon(&self, address: IpAddr) -> Vec<Key> {
+    /// The pods with this address, as soon as the mirror shows one, of this namespace if one is named: a pod may be
+    /// faster than the news of its address, and than the news that another pod does not have that any more.
+    async fn known_soon(&self, address: IpAddr, namespace: Option<&str>) -> Vec<Key> {
         let mut changes = self.callers.changes();
         let known = async {
             loop {
                 changes.mark_unchanged();
                 let pods = self.callers.pods(address);
-                if !pods.is_empty() || changes.changed().await.is_err() {
+                let is_known = pods.iter().any(|pod| namespace.is_none_or(|namespace| *pod.namespace == *namespace));
+                if is_known || changes.changed().await.is_err() {
                     return pods;
                 }
             }
         };
-        timeout(KNOWN_WITHIN, known).await.unwrap_or_default()
+        timeout(KNOWN_WITHIN, known).await.unwrap_or_else(|_| self.callers.pods(address))
     }
 
-    /// The PE of this number, and the launch count of its pod, which is the caller, as soon as the mirrors show all of
-    /// that: a pod may be faster than the news of its PE.
+    /// The caller, as soon as the mirror shows its pod.
+    pub(super) async fn caller_soon(&self, caller: Caller) -> Caller {
+        if !caller.pes.is_empty() {
+            return caller;
+        }
+        self.known_soon(caller.address, Some(&caller.namespace)).await;
+        let pes = self.pods_of(&caller).iter().filter_map(|pod| speaker(self, pod)).collect();
+        Caller { pes, ..caller }
+    }
+
+    /// The PE of this number, if the caller is its pod, as soon as the mirrors show all of that: a pod may be faster
+    /// than the news of its PE.
     ///
     /// # Errors
     /// They do not show it in time: there is no such job or PE, or somebody else asks.
-    pub(super) async fn own_pe_soon(&self, caller: &Caller, job: &str, pe: u64) -> Result<(Key, u64), Refusal> {
+    pub(super) async fn own_pe_soon(&self, caller: &Caller, job: &str, pe: u64) -> Result<OwnPe, Refusal> {
         self.found_soon(caller, (job, pe), || self.own_pe(caller, job, pe)).await
     }
 
@@ -277,8 +299,8 @@ impl PeApi {
         pods
     }
 
-    /// The PE of this number, and the launch count of its pod, as the mirrors show it now.
-    fn own_pe(&self, caller: &Caller, job: &str, pe: u64) -> Result<(Key, u64), Refusal> {
+    /// The PE of this number, if the caller is its pod, as the mirrors show it now.
+    fn own_pe(&self, caller: &Caller, job: &str, pe: u64) -> Result<OwnPe, Refusal> {
         let (key, element) = self.pe(caller, job, pe)?;
         let mut pods = self.pods_of(caller);
         // The PEs of other pods need not be read.
@@ -287,7 +309,8 @@ impl PeApi {
             meta.is_some_and(|meta| is_controlled_by(&meta, &*element))
         });
         let now = Caller { pes: pods.iter().filter_map(|pod| speaker(self, pod)).collect(), ..caller.clone() };
-        Ok((key, now.speaks_as(job, element.spec.id)?.launch_count))
+        let launch_count = now.speaks_as(job, element.spec.id)?.launch_count;
+        Ok(OwnPe { key, uid: element.metadata.uid.clone(), launch_count })
     }
 
     /// The job of the PE whose pod has this address. `None` if pods of several jobs have it, or if the mirror of jobs

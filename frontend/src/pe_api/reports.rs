@@ -13,13 +13,14 @@
 //! Invariants: a PE has one report here at most, which is its last; few are written at the same time, and of a PE that
 //! tells something else again and again one after each pause; who is answered without an error has told what is stored,
 //! or has told something else since; what nobody waits for is not written [`KEPT_FOR`] after it was told, nor when PEs
-//! are led to another replica: they may have told that one something else. Nothing is kept of PEs that are gone.
+//! are led to another replica: they may have told that one something else. Nothing is kept of PEs that are gone, and
+//! nothing that one has told is taken for the word of another one that is made under its name.
 
 use super::refusal::Refusal;
 use super::workers::Workers;
 use super::write::{WITHIN, refusal_of, too_long};
 use crate::owner::owner_of_child;
-use crate::status_changes::StatusChanges;
+use crate::status_changes::{StatusChanges, Unchanged};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::Future;
@@ -57,6 +58,7 @@ pub(crate) type LedAway = Arc<dyn Fn() -> bool + Send + Sync>;
 #[derive(Clone)]
 pub(super) struct Reports {
     inner: Arc<Mutex<Inner>>,
+    mirror: Watch<ProcessingElement>,
     queue: Queue<Key>,
     workers: Workers,
 }
@@ -78,6 +80,8 @@ struct Pace {
 
 /// The last word of a PE.
 struct Waiting {
+    /// The uid of the PE.
+    uid: Option<String>,
     report: ReportedConnectivity,
     /// When somebody told it.
     told: Instant,
@@ -91,7 +95,8 @@ struct Waiting {
 enum Turn {
     Nothing,
     Later(Duration),
-    Write(ReportedConnectivity),
+    /// Of the PE with this uid.
+    Write(Option<String>, ReportedConnectivity),
 }
 
 /// What workers write with.
@@ -122,25 +127,42 @@ impl Reports {
         let inner = Arc::<Mutex<Inner>>::default();
         let following = Arc::clone(&inner);
         mirror.subscribe_to_departures(move |pe, _| {
-            lock(&following).paces.remove(&Key::of(pe));
+            let key = Key::of(pe);
+            let mut inner = lock(&following);
+            inner.paces.remove(&key);
+            if let Entry::Occupied(waiting) = inner.waiting.entry(key)
+                && waiting.get().uid == pe.metadata.uid
+            {
+                let (key, mut waiting) = waiting.remove_entry();
+                waiting.answer(&Err(gone(&key)));
+            }
         });
-        let work = Arc::new(Work { inner: Arc::clone(&inner), mirror, statuses, are_led_away });
+        let work = Arc::new(Work { inner: Arc::clone(&inner), mirror: mirror.clone(), statuses, are_led_away });
         let workers = queue::run(queue.clone(), AT_A_TIME, move |key: Key| {
             let work = Arc::clone(&work);
             async move { work.write(&key).await }
         });
-        Self { inner, queue, workers: Workers::begin(workers) }
+        Self { inner, mirror, queue, workers: Workers::begin(workers) }
     }
 
-    /// Waits until what the PE has told is stored and the mirror shows it, or the PE tells something else. Who stops
-    /// waiting has told it nevertheless.
+    /// Waits until what the PE with this uid has told is stored and the mirror shows it, or the PE tells something
+    /// else. Who stops waiting has told it nevertheless.
     ///
     /// # Errors
     /// The PE is gone; the API server refuses; nothing comes of it in time.
-    pub(super) async fn tell(&self, pe: &Key, report: ReportedConnectivity) -> Result<(), Refusal> {
-        let Some(answer) = self.put(pe, report) else { return Ok(()) };
+    pub(super) async fn tell(
+        &self,
+        pe: &Key,
+        uid: Option<String>,
+        report: ReportedConnectivity,
+    ) -> Result<(), Refusal> {
+        let (answer, answered) = oneshot::channel();
+        let told = Instant::now();
+        if !self.put(pe, Waiting { uid, report, told, is_news: true, answers: vec![answer] })? {
+            return Ok(());
+        }
         self.queue.add(pe.clone());
-        match timeout(WITHIN, answer).await {
+        match timeout(WITHIN, answered).await {
             Ok(Ok(answer)) => answer,
             // The worker has ended, or does not come to it.
             Ok(Err(_)) | Err(_) => Err(too_long()),
@@ -152,26 +174,34 @@ impl Reports {
         self.workers.ended()
     }
 
-    /// The report is the last word of the PE. Returns where the answer comes from; nothing, if a later pod of the PE
-    /// has told something.
-    fn put(&self, pe: &Key, report: ReportedConnectivity) -> Option<oneshot::Receiver<Result<(), Refusal>>> {
-        let (answer, answered) = oneshot::channel();
+    /// This is the last word of the PE, and waits now; not if a later pod of the PE has told something.
+    ///
+    /// # Errors
+    /// The PE is gone, and another one of its name has told something.
+    fn put(&self, pe: &Key, mut new: Waiting) -> Result<bool, Refusal> {
         let mut inner = lock(&self.inner);
         match inner.waiting.entry(pe.clone()) {
-            Entry::Occupied(before) if before.get().report.launch_count > report.launch_count => return None,
             Entry::Occupied(mut before) => {
-                let waiting = before.get_mut();
-                waiting.report = report;
-                waiting.told = Instant::now();
-                waiting.is_news = true;
-                waiting.answers.retain(|answer| !answer.is_closed());
-                waiting.answers.push(answer);
+                let before = before.get_mut();
+                if before.uid != new.uid {
+                    // One of both is gone.
+                    let there = self.mirror.kept(pe).and_then(|pe| pe.metadata());
+                    if there.is_some_and(|meta| meta.uid == before.uid) {
+                        return Err(gone(pe));
+                    }
+                    before.answer(&Err(gone(pe)));
+                } else if before.report.launch_count > new.report.launch_count {
+                    return Ok(false);
+                }
+                before.answers.retain(|answer| !answer.is_closed());
+                new.answers.append(&mut before.answers);
+                *before = new;
             }
             Entry::Vacant(none) => {
-                none.insert(Waiting { report, told: Instant::now(), is_news: true, answers: vec![answer] });
+                none.insert(new);
             }
         }
-        Some(answered)
+        Ok(true)
     }
 
     /// Reports that wait or are being written.
@@ -209,12 +239,15 @@ impl<C: Cluster> Work<C> {
     /// # Errors
     /// It could not be written, and may be later.
     async fn write(&self, pe: &Key) -> Result<Outcome, Refusal> {
-        let report = match self.begin(pe) {
+        let (uid, report) = match self.begin(pe) {
             Turn::Nothing => return Ok(Outcome::Done),
             Turn::Later(rest) => return Ok(Outcome::Again(rest)),
-            Turn::Write(report) => report,
+            Turn::Write(uid, report) => (uid, report),
         };
-        let change = |before: &ProcessingElement| Ok(changed(before, &report));
+        let change = |before: &ProcessingElement| {
+            // Another one under the name has told nothing of this.
+            if before.metadata.uid == uid { Ok(changed(before, &report)) } else { Err(gone(pe)) }
+        };
         let made = self.statuses.of(self.priority(pe)).make(&self.mirror, pe, &change).await;
         self.end(pe, made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(pe, why)))
     }
@@ -241,20 +274,20 @@ impl<C: Cluster> Work<C> {
             return Turn::Later(rest);
         }
         waiting.is_news = false;
-        Turn::Write(waiting.report.clone())
+        Turn::Write(waiting.uid.clone(), waiting.report.clone())
     }
 
     /// Says what has come of it, unless the PE has told something meanwhile: that is in the queue again.
     fn end(&self, pe: &Key, result: Result<(), Refusal>) -> Result<Outcome, Refusal> {
         let mut inner = lock(&self.inner);
         let Inner { waiting: all, paces } = &mut *inner;
-        if self.mirror.contains(pe) && !matches!(&result, Err(Refusal::Later(_))) {
+        if self.mirror.contains(pe) && !matches!(&result, Err(Refusal::Later(_) | Refusal::Absent(_))) {
             paces.entry(pe.clone()).or_default().count(Instant::now());
         }
         let Entry::Occupied(mut entry) = all.entry(pe.clone()) else { return Ok(Outcome::Done) };
         let waiting = entry.get_mut();
         if let Err(refusal @ Refusal::Later(_)) = &result {
-            waiting.answer_now(&result);
+            waiting.answer(&result);
             return Err(refusal.clone());
         }
         if !waiting.is_news {
@@ -265,16 +298,17 @@ impl<C: Cluster> Work<C> {
 }
 
 impl Waiting {
-    fn answer(mut self, result: &Result<(), Refusal>) {
-        self.answer_now(result);
-    }
-
-    fn answer_now(&mut self, result: &Result<(), Refusal>) {
+    fn answer(&mut self, result: &Result<(), Refusal>) {
         for answer in self.answers.drain(..) {
             // Whoever has given up is not interested.
             let _ = answer.send(result.clone());
         }
     }
+}
+
+/// There is no PE any more that has told something.
+fn gone(pe: &Key) -> Refusal {
+    refusal_of::<ProcessingElement>(pe, Unchanged::Gone)
 }
 
 /// The PE with what a pod of it has told; nothing, if it has that, or a later pod.

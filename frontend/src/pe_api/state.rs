@@ -75,7 +75,7 @@ pub(super) async fn set_connectivity(
     body: Unread,
 ) -> Result<StatusCode, Refusal> {
     let since = Instant::now();
-    let (key, launch_count) = match api.own_pe_soon(&caller, &job, Number::of_path(&pe)?).await {
+    let own = match api.own_pe_soon(&caller, &job, Number::of_path(&pe)?).await {
         Ok(known) => known,
         // All of it may be there, and only this replica does not know yet.
         Err(refusal) => return Err(refusal.unheard(since).await),
@@ -86,7 +86,8 @@ pub(super) async fn set_connectivity(
     };
     let state: Connectivity = serde_json::from_str(&text)
         .map_err(|_| Refusal::Invalid("connectivity is \"None\", \"Partial\" or \"Full\"".to_owned()))?;
-    match api.reports.tell(&key, ReportedConnectivity { state, launch_count }).await {
+    let report = ReportedConnectivity { state, launch_count: own.launch_count };
+    match api.reports.tell(&own.key, own.uid, report).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(refusal) => Err(refusal.unheard_if_it_passes(since).await),
     }

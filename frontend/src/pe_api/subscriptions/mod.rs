@@ -38,7 +38,7 @@ pub(super) async fn routes_of_pe(
     // Nothing matches any more what a job has left behind. Its PEs keep the routes that they have if they hear 400.
     api.job(&caller, &job)?;
     // A pod that nobody knows yet must not be taken for somebody who may be told all: it asks when it starts.
-    api.known_soon(caller.address).await;
+    let caller = api.caller_soon(caller).await;
     let (_, element) = api.pe(&caller, &job, Number::of_path(&pe)?)?;
     let pe = Pe { job: Arc::from(&*job), id: element.spec.id };
     if !api.runs_known_text(&caller, &element) {

@@ -542,6 +542,32 @@ async fn a_pod_that_is_faster_than_the_news_of_its_address_is_heard() {
     cluster.expect(Exchange { from: "10.0.0.7", ..send(Method::PUT, path, "\"Full\"") }, 204, "").await;
 }
 
+/// An address may be given away before the mirrors show that the pod that had it has ended.
+#[tokio::test(start_paused = true)]
+async fn a_pod_at_the_address_of_one_of_another_namespace_is_heard_when_it_is_known_or_not_at_all() {
+    let (path, address) = ("/api/state/job/srcjob/pe/1/connectivity", "10.0.0.7");
+    // whether the mirrors come to show the pod of the PE there -> the answer, and when it comes
+    for (is_shown, status, within) in [(true, 204, 0..500), (false, 403, 1_500..2_500)] {
+        let mut cluster = Cluster::with(|server| {
+            jobs(server);
+            let before: Pod = serde_json::from_value(json!({
+                "metadata": {"name": "p", "namespace": "m", "labels": {"app": "streams"}},
+                "spec": {"containers": [{"name": "pe"}]}, "status": {"phase": "Running", "podIP": address},
+            }))
+            .unwrap();
+            server.create(&before);
+        });
+        if is_shown {
+            let key = Key::new("n", "srcjob-1-x");
+            cluster.server.edit::<Pod>(&key, |pod| pod.status.as_mut().unwrap().pod_ip = Some(address.to_owned()));
+        }
+        let since = tokio::time::Instant::now();
+        cluster.expect(Exchange { from: address, ..send(Method::PUT, path, "\"Full\"") }, status, "").await;
+        let took = since.elapsed().as_millis();
+        assert!(within.contains(&took), "{status}: {took} ms");
+    }
+}
+
 /// A report that was answered would not be told again.
 #[tokio::test(start_paused = true)]
 async fn a_report_of_a_pe_that_the_mirrors_do_not_show_is_heard_when_they_do_or_not_at_all() {

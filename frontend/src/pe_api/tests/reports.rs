@@ -6,12 +6,13 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{Method, Request};
 use futures::future::{BoxFuture, join_all};
+use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use streams_api::{Connectivity, ProcessingElement};
+use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity, names};
 use streams_kubernetes::Key;
 use streams_kubernetes_fake::Server;
 use tokio::time::{Instant, sleep, timeout};
@@ -214,6 +215,55 @@ async fn a_replica_that_pes_are_led_away_from_writes_only_what_somebody_waits_fo
         // Who waits is heard.
         told.slow.store(0, Ordering::SeqCst);
         assert_eq!(told.answers(vec![told.tells(0, 13, "Partial")]).await, [204]);
+    }
+}
+
+/// The job was deleted and applied again, or somebody has deleted the PE.
+#[tokio::test(start_paused = true)]
+async fn what_a_pe_has_told_is_not_the_word_of_another_one_that_is_made_under_its_name() {
+    let full = ReportedConnectivity { state: Connectivity::Full, launch_count: 1 };
+    // launch of the pod that tells before, what it tells; what the pod of the other one tells, and what is stored then
+    let table = [
+        (7, "Partial", Some("Full"), Some(full.clone())),
+        (1, "Partial", Some("Full"), Some(full)),
+        (1, "Full", None, None),
+        (7, "Full", None, None),
+    ];
+    for (launch, before, after, stored) in table {
+        let said = format!("{launch} {before} {after:?}");
+        let mut told = Told::of(many);
+        let server = told.cluster.server.clone();
+        let (pe, pod) = (Key::new("n", "srcjob-1"), Key::new("n", "srcjob-1-x"));
+        let is_of_launch = |launch: u64| {
+            server.edit::<ProcessingElement>(&pe, |pe| pe.status.as_mut().unwrap().launch_count = launch);
+            server.edit::<Pod>(&pod, |pod| {
+                let labels = pod.metadata.labels.as_mut().unwrap();
+                labels.insert(names::LABEL_LAUNCH_COUNT.to_owned(), launch.to_string());
+            });
+        };
+        is_of_launch(launch);
+        told.cluster.mirrors.deliver_all();
+        // Those of a namespace that are written at a time are others.
+        told.slow.store(600, Ordering::SeqCst);
+        let others = OTHERS.take(4).map(|pe| told.tells(0, pe, "Full"));
+        let reports: Vec<_> = others.chain([told.tells(1, 1, before)]).map(tokio::spawn).collect();
+        sleep(Duration::from_millis(50)).await;
+        assert_eq!(told.cluster.reports.waiting(), 5, "{said}");
+        told.slow.store(0, Ordering::SeqCst);
+        server.remove::<Pod>(&pod);
+        server.remove::<ProcessingElement>(&pe);
+        element(&server, "srcjob", 1, PE);
+        is_of_launch(1);
+        told.cluster.mirrors.deliver_all();
+        if let Some(after) = after {
+            assert_eq!(told.answers(vec![told.tells(0, 1, after)]).await, [204], "{said}");
+        }
+        told.passes(5).await;
+        let now = server.get::<ProcessingElement>(&pe).unwrap().status.unwrap_or_default().connectivity;
+        assert_eq!(now, stored, "{said}");
+        assert_eq!(told.cluster.reports.waiting(), 0, "{said}");
+        let answers = join_all(reports).await.into_iter().map(|answer| answer.unwrap()).collect::<Vec<_>>();
+        assert_eq!(answers, [204, 204, 204, 204, 404], "{said}");
     }
 }
 

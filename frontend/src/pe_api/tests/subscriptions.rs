@@ -66,6 +66,22 @@ async fn a_pe_is_answered_once_without_what_has_the_label_of_another_job_than_be
 }
 
 #[tokio::test]
+async fn the_answer_to_a_pod_that_was_waited_for_counts() {
+    let mut cluster = Cluster::with(|server| {
+        by_properties(server);
+        importing(server, "dstjob-0-0", "dstjob", 0, 0, &subscribed("\"a\" in prop0"));
+    });
+    made_again(&mut cluster, 7);
+    let address = "10.0.0.9";
+    cluster.server.edit::<Pod>(&Key::new("n", "srcjob-1-x"), |pod| {
+        pod.status.get_or_insert_default().pod_ip = Some(address.to_owned());
+    });
+    for expected in [r#"{"exports":{},"imports":{}}"#, r#""dstjob-0-0":{"jobId":7,"#] {
+        cluster.expect(Exchange { from: address, ..get(SUBSCRIPTIONS) }, 200, expected).await;
+    }
+}
+
+#[tokio::test]
 async fn a_pod_hears_its_routes_when_it_is_known_which_text_it_runs() {
     let mut cluster = Cluster::with(|server| {
         by_properties(server);
