@@ -2,58 +2,35 @@
 //!
 //! Knows: regions as the mirror shows them. Must not know: how PEs are reached.
 //!
-//! Invariant: a document has what the mirror shows when it is made, also if states were read before.
+//! Invariant: a document has what the mirror shows when it is made.
 
 use super::ConsistentRegions;
 use super::answered::{By, was_answered};
 use super::members::Member;
-use super::stored;
-use crate::of_job::OfJob;
-use std::collections::BTreeMap;
-use streams_api::{ConsistentRegion, names};
+use super::read::ReadRegion;
+use std::sync::Arc;
+use streams_api::names;
 use streams_consistent_region::{Document, State};
 use streams_kubernetes::Key;
-use streams_kubernetes::watch::Kept;
-
-/// States of regions of one namespace, each read once as long as the mirror shows the same.
-#[derive(Default)]
-pub(crate) struct States(BTreeMap<Key, Read>);
-
-/// What was read of a region.
-struct Read {
-    kept: Kept<ConsistentRegion>,
-    /// The job that it is of, if it was there.
-    of_job: Option<OfJob>,
-    state: Option<State>,
-}
-
-impl Read {
-    fn of(kept: Kept<ConsistentRegion>) -> Self {
-        let region = kept.read();
-        let of_job = region.as_ref().map(|region| OfJob::of_child(&region.metadata, region.spec.job_id));
-        let state = region.and_then(|region| stored::state(&region).ok());
-        Self { kept, of_job, state }
-    }
-}
 
 impl ConsistentRegions {
     /// What a PE is told in a launch.
-    pub(crate) fn document(&self, pe: &Key, member: &Member, launch: u32, read: &mut States) -> Document {
+    pub(crate) fn document(&self, pe: &Key, member: &Member, launch: u32) -> Document {
         let message = |region: &u64| {
-            let key = pe.sibling(&names::consistent_region(&member.job, *region));
-            let state = self.state(&key, member, read);
-            (*region, state.and_then(|state| state.message_for(member.pe, launch)))
+            let known = self.of_same_job(&pe.sibling(&names::consistent_region(&member.job, *region)), member);
+            (*region, known.as_deref().and_then(state).and_then(|state| state.message_for(member.pe, launch)))
         };
         Document::of(member.regions.iter().map(message))
     }
 
     /// Another region of the PE than this one waits until the PE has asked, which it does when it has heard nothing for
     /// some seconds.
-    pub(crate) fn must_ask(&self, pe: &Key, member: &Member, launch: u32, but: &Key, read: &mut States) -> bool {
+    pub(crate) fn must_ask(&self, pe: &Key, member: &Member, launch: u32, but: &Key) -> bool {
         let others = member.regions.iter().map(|region| pe.sibling(&names::consistent_region(&member.job, *region)));
         let mut others = others.filter(|region| region != but);
         others.any(|region| {
-            let waits_for = self.state(&region, member, read).and_then(State::to_be_seen);
+            let known = self.of_same_job(&region, member);
+            let waits_for = known.as_deref().and_then(state).and_then(State::to_be_seen);
             waits_for.is_some_and(|(message, launches)| {
                 let is_of_launch = launches.of(member.pe) == Some(launch);
                 is_of_launch && !was_answered(&self.answered.of(&region), member.pe, Some(launch), message)
@@ -81,17 +58,13 @@ impl ConsistentRegions {
         }
     }
 
-    /// The state of a region of the same job as the member. A job that was deleted alone has left both behind.
-    fn state<'a>(&self, region: &Key, member: &Member, States(read): &'a mut States) -> Option<&'a State> {
-        let Some(kept) = self.mirrors.consistent_regions.kept(region) else {
-            read.remove(region);
-            return None;
-        };
-        if !read.get(region).is_some_and(|known| known.kept.is_identical(&kept)) {
-            read.insert(region.clone(), Read::of(kept));
-        }
-        let known = read.get(region)?;
-        let is_of_job = known.of_job.as_ref().is_some_and(|of_job| of_job.is_same(&member.of_job));
-        known.state.as_ref().filter(|_| is_of_job)
+    /// A region, if it is of the same job as the member. A job that was deleted alone has left both behind.
+    fn of_same_job(&self, region: &Key, member: &Member) -> Option<Arc<ReadRegion>> {
+        self.read.get(region).filter(|known| known.of_job.is_same(&member.of_job))
     }
+}
+
+/// The state of a region, unless it cannot be read.
+fn state(region: &ReadRegion) -> Option<&State> {
+    region.state.as_ref().ok()
 }

@@ -13,6 +13,7 @@
 //! | [`members`] | PEs of regions, their pods and what these have told |
 //! | [`stored`] | between the object and the machine of the crate `streams-consistent-region` |
 //! | [`reports`] | what PEs report until it is stored |
+//! | [`read`] | regions as they were read last |
 //! | [`documents`] | what a PE is told by all of its regions |
 //! | [`answered`] | which PEs have asked, and have been told what their region waits for them to see |
 //!
@@ -27,11 +28,13 @@
 pub(crate) mod answered;
 pub(crate) mod documents;
 pub(crate) mod members;
+pub(crate) mod read;
 pub(crate) mod reports;
 pub(crate) mod stored;
 
 use self::answered::Answered;
 use self::members::Members;
+use self::read::ReadRegions;
 use self::reports::Reports;
 use crate::mirrors::Mirrors;
 use streams_kubernetes::Key;
@@ -42,6 +45,8 @@ use streams_kubernetes::leadership::Term;
 pub(crate) struct ConsistentRegions {
     /// The mirrors that all of it follows.
     pub(crate) mirrors: Mirrors,
+    /// Regions, for whoever asks often.
+    pub(crate) read: ReadRegions,
     /// PEs of regions.
     pub(crate) members: Members,
     /// What PEs have reported.
@@ -57,9 +62,10 @@ impl ConsistentRegions {
     pub(crate) fn of(mirrors: &Mirrors, term: Term) -> Self {
         let (mirrors, members, reports) = (mirrors.clone(), Members::of(mirrors), Reports::default());
         let answered = Answered::following(&mirrors.consistent_regions, &mirrors.processing_elements);
+        let read = ReadRegions::of(&mirrors.consistent_regions);
         let following = reports.clone();
         mirrors.consistent_regions.subscribe_to_departures(move |region, _| following.forget(&Key::of(region)));
-        Self { mirrors, members, reports, answered, term }
+        Self { mirrors, read, members, reports, answered, term }
     }
 
     /// Whether this replica drives the regions now, so that nobody knows more of them.

@@ -126,7 +126,7 @@ impl Reports {
             queue.add_urgent_later(region.clone(), of_region.wait());
             stored
         };
-        stored.await.map_err(|_| NotTaken::Gone)
+        stored.await.map_err(|_| if self.are_taken() { NotTaken::Gone } else { NotTaken::NotDriven })
     }
 
     /// Takes all that waits for a region, unless it waits for more. Then the region comes back.
@@ -306,5 +306,21 @@ mod tests {
         it.reports.put_back(&key(), taken, || false);
         assert_eq!((it.reports.waiting(&key()), it.reports.len()), (0, 0));
         drop(in_progress);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_hears_whether_the_region_is_gone_or_nobody_drives_it_any_more() {
+        let table: [(fn(&Reports), NotTaken); 2] =
+            [(|it| it.forget(&key()), NotTaken::Gone), (|it| it.close(), NotTaken::NotDriven)];
+        for (goes, expected) in table {
+            let it = Fixture::new();
+            let event = Event::Report(Member { pe: 0, launch: 1 }, Progress::CheckpointDone { sequence: 1 });
+            let reports = it.reports.clone();
+            let told = tokio::spawn(async move { reports.report(&key(), 0, event).await });
+            tokio::task::yield_now().await;
+            assert_eq!(it.reports.waiting(&key()), 1);
+            goes(&it.reports);
+            assert_eq!(told.await.unwrap(), Err(expected));
+        }
     }
 }

@@ -9,8 +9,8 @@ use super::caller::{Caller, Speaker};
 use super::left_behind::is_left_behind;
 use super::refusal::Refusal;
 use super::write::WITHIN;
-use crate::consistent_regions::documents::States;
 use crate::consistent_regions::members::{self, launch};
+use crate::consistent_regions::read::ReadRegion;
 use crate::consistent_regions::stored;
 use crate::controllers::start_hash::Starts as _;
 use axum::extract::{Path, State};
@@ -20,7 +20,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::consistent_region::RegionTrigger;
-use streams_api::{ConsistentRegion, names};
+use streams_api::names;
 use streams_consistent_region::{Document, Event, Member, Progress};
 use streams_kubernetes::Key;
 use tokio::time::{Instant, timeout};
@@ -349,7 +349,7 @@ pub(super) async fn reset(
 /// reports of the region wait for each other: the runtime sends it for each operator with which a region starts, at
 /// each drain (rule consistent-region-9). While somebody else has changed the region, what it says counts for nothing
 /// (rule consistent-region-13).
-fn comes_to_nothing(region: &ConsistentRegion, event: &Event) -> bool {
+fn comes_to_nothing(region: &ReadRegion, event: &Event) -> bool {
     let Event::Drain { operator, .. } = event else { return false };
     !region.spec.is_changed_by_others(&region.metadata) && !stored::settings(&region.spec).may_drain(operator)
 }
@@ -377,11 +377,11 @@ impl PeApi {
     ///
     /// # Errors
     /// There is no such job or region, or nothing says which job is meant.
-    fn consistent_region(&self, caller: &Caller, index: &str) -> Result<(u64, Key, Arc<ConsistentRegion>), Refusal> {
+    fn consistent_region(&self, caller: &Caller, index: &str) -> Result<(u64, Key, Arc<ReadRegion>), Refusal> {
         let job = caller.job_of_regions()?;
         let found = index.parse::<u64>().ok().and_then(|index| {
             let key = Key::new(&caller.namespace, &names::consistent_region(job, index));
-            let region = self.mirrors.consistent_regions.get(&key).filter(|region| region.spec.job_name == job)?;
+            let region = self.regions.read.get(&key).filter(|region| region.spec.job_name == job)?;
             Some((index, key, region))
         });
         if !found.as_ref().is_some_and(|(_, _, region)| is_left_behind(&region.metadata)) {
@@ -394,7 +394,8 @@ impl PeApi {
     /// The state of a region.
     fn region_state(&self, caller: &Caller, index: &str) -> Result<streams_consistent_region::State, Refusal> {
         let (_, _, region) = self.consistent_region(caller, index)?;
-        stored::state(&region).map_err(|error| Refusal::Later(format!("the state cannot be read: {error}")))
+        let state = region.state.as_ref().cloned();
+        state.map_err(|error| Refusal::Later(format!("the state cannot be read: {error}")))
     }
 
     /// What a PE is told, as long as this replica drives the regions: what another one says may be newer.
@@ -404,8 +405,7 @@ impl PeApi {
         let member = self.regions.members.get(&key);
         let member = member.ok_or_else(|| Refusal::Absent(format!("PE {pe} of job {job} is in no region")))?;
         let of_pod = caller.speaks_as(job, element.spec.id).map(|speaker| launch(speaker.launch_count)).ok();
-        let document =
-            self.regions.document(&key, &member, of_pod.unwrap_or(member.facts.launch), &mut States::default());
+        let document = self.regions.document(&key, &member, of_pod.unwrap_or(member.facts.launch));
         if !self.regions.are_driven_here() {
             return Err(Refusal::Later("another replica drives the consistent regions".to_owned()));
         }
@@ -469,7 +469,7 @@ impl PeApi {
             // reports next comes here as well, though it may still ask somewhere else.
             let pe = key.sibling(&names::processing_element(&speaker.job, speaker.pe));
             self.regions.answered.has_come(&pe, by.launch);
-            let region = self.mirrors.consistent_regions.get(key);
+            let region = self.regions.read.get(key);
             if region.is_some_and(|region| comes_to_nothing(&region, &event)) {
                 return Ok(StatusCode::NO_CONTENT);
             }

@@ -6,7 +6,6 @@
 //! Knows: documents, who is driven in which launch. Must not know: why there is something to say.
 
 use crate::consistent_regions::ConsistentRegions;
-use crate::consistent_regions::documents::States;
 use crate::controllers::messenger::Messenger;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use streams_api::names;
@@ -32,7 +31,6 @@ impl<M: Messenger> Telling<M> {
     /// Sends every PE of a region of this job that is driven in its launch its document. Whoever misses it asks within
     /// 6 seconds.
     pub(super) async fn tell(&self, regions: &ConsistentRegions, region: &Key, job: &str, launches: &Launches) {
-        let mut read = States::default();
         for pe in launches.pes() {
             let name = region.sibling(&names::processing_element(job, pe));
             let turn = BuildHasherDefault::<DefaultHasher>::default().hash_one(&name) % TURNS;
@@ -45,10 +43,10 @@ impl<M: Messenger> Telling<M> {
             let Some(member) = regions.members.get(&name) else { continue };
             let launch = launches.of(pe).filter(|launch| *launch == member.facts.launch);
             let (Some(launch), Some(address)) = (launch, member.address) else { continue };
-            if regions.must_ask(&name, &member, launch, region, &mut read) {
+            if regions.must_ask(&name, &member, launch, region) {
                 continue;
             }
-            let document = regions.document(&name, &member, launch, &mut read);
+            let document = regions.document(&name, &member, launch);
             let Some(datagram) = document.datagram() else { continue };
             match self.messenger.send(address, &datagram).await {
                 Ok(()) => regions.has_sent(&name, &member, launch, &document),

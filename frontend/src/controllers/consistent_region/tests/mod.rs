@@ -8,7 +8,6 @@ mod taking_over;
 use super::telling::Telling;
 use super::{ConsistentRegionReconciler, RegionFigures};
 use crate::consistent_regions::ConsistentRegions;
-use crate::consistent_regions::documents::States;
 use crate::consistent_regions::reports::{NotTaken, TOGETHER};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::reconcile;
@@ -244,14 +243,14 @@ impl Fixture {
     fn asks(&self, number: u64) {
         let member = self.regions.members.get(&pe(number)).unwrap();
         let launch = member.facts.launch;
-        let document = self.regions.document(&pe(number), &member, launch, &mut States::default());
+        let document = self.regions.document(&pe(number), &member, launch);
         self.regions.has_answered(&pe(number), &member, launch, &document);
     }
 
     /// What a PE is told if it asks.
     fn told(&self, number: u64) -> String {
         let member = self.regions.members.get(&pe(number)).unwrap();
-        self.regions.document(&pe(number), &member, member.facts.launch, &mut States::default()).json()
+        self.regions.document(&pe(number), &member, member.facts.launch).json()
     }
 
     /// This is stored of a region, and the mirror shows it.
