@@ -188,10 +188,8 @@ impl Balancer {
         let signed = self.signed(request, self.resize_within);
         let request = signed.map_err(|error| Status::unauthenticated(format!("{error:#}")))?;
         let answer = self.api.resize(request).await;
-        let is_open = |status: &Status| {
-            matches!(status.code(), Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled | Code::Unknown)
-        };
-        self.unanswered = answer.as_ref().err().filter(|status| is_open(status)).map(|_| asked);
+        let is_open = answer.as_ref().is_err_and(|status| leaves_open(status.code()));
+        self.unanswered = is_open.then_some(asked);
         answer.map(tonic::Response::into_inner)
     }
 
@@ -215,6 +213,15 @@ impl Balancer {
     }
 }
 
+/// Whether what became of a request is not said by an error of this code: an earlier call with its key may have stored
+/// it, though this one was turned away.
+fn leaves_open(code: Code) -> bool {
+    !matches!(
+        code,
+        Code::InvalidArgument | Code::NotFound | Code::FailedPrecondition | Code::AlreadyExists | Code::Aborted
+    )
+}
+
 fn reason(status: &Status) -> String {
     status.get_error_details().error_info().map(|info| info.reason.clone()).unwrap_or_default()
 }
@@ -232,5 +239,21 @@ mod tests {
             assert_eq!((asked.width, asked.expected, asked.key == "k"), (width, expected, is_same));
         }
         assert_ne!(Unanswered::again(None, 3, 2).key, Unanswered::again(None, 3, 2).key);
+    }
+
+    /// Without its key nobody finds the request that the first call has stored.
+    #[test]
+    fn a_key_is_kept_until_it_is_said_what_became_of_its_request() {
+        use Code::{
+            Aborted, AlreadyExists, Cancelled, DeadlineExceeded, FailedPrecondition, Internal, InvalidArgument,
+            NotFound, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable, Unknown,
+        };
+        for code in [InvalidArgument, NotFound, FailedPrecondition, AlreadyExists, Aborted] {
+            assert!(!leaves_open(code), "{code:?}");
+        }
+        let open = [DeadlineExceeded, Unavailable, ResourceExhausted, Internal, Unknown, Cancelled];
+        for code in open.into_iter().chain([PermissionDenied, Unauthenticated]) {
+            assert!(leaves_open(code), "{code:?}");
+        }
     }
 }
