@@ -60,7 +60,7 @@ fn failure(status: Status, address: &str) -> anyhow::Error {
         None => matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled),
     };
     if is_time_over {
-        anyhow!("no answer in time ({said}): does a frontend lead, and does it look after this namespace?")
+        anyhow!("no answer in time ({said}): does the fusion service answer, and does a frontend run?")
     } else if let Some(cause) = status.source() {
         anyhow!(words::of_error(cause)).context(not_reached(address))
     } else {
@@ -175,14 +175,14 @@ mod tests {
 
     /// Somebody takes the connection and says nothing.
     #[tokio::test]
-    async fn a_frontend_that_says_nothing_is_asked_whether_it_leads() {
+    async fn of_a_frontend_that_says_nothing_it_is_told_what_keeps_it_from_answering() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let line = ["kubectl-streams", "plan", "sensors", "Clean=4", "--timeout", "20ms", "--endpoint", &address];
         let Command::Plan(options) = Arguments::parse_from(line).command else { panic!("{line:?}") };
         let told = words::of_error(plan("n", options).await.unwrap_err().as_ref());
         drop(listener);
-        assert!(told.starts_with("no answer in time (Timeout expired): does a frontend lead"), "{told}");
+        assert!(told.starts_with("no answer in time (Timeout expired): does the fusion service"), "{told}");
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
             (Status::unavailable("the fusion service is gone"), "the fusion service is gone"),
             (
                 Status::cancelled("Timeout expired"),
-                "no answer in time (Timeout expired): does a frontend lead, and does it look after this namespace?",
+                "no answer in time (Timeout expired): does the fusion service answer, and does a frontend run?",
             ),
         ];
         for (status, expected) in table {
