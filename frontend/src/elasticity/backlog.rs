@@ -90,17 +90,22 @@ impl Backlog {
     /// It would wait for too long: when it should come again.
     pub(super) fn enter(&self, job: &Key, now: Instant) -> Result<Place, Duration> {
         let mut namespaces = self.namespaces();
-        if namespaces.len() >= NAMESPACES && !namespaces.contains_key(&job.namespace) {
-            namespaces.retain(|_, namespace| !namespace.is_forgotten(now));
-        }
-        let namespace = namespaces.entry(Arc::clone(&job.namespace)).or_insert_with(|| Namespace::new(now));
-        namespace.count(now);
+        let namespace = counted(&mut namespaces, job, now);
         if namespace.jobs.get(&job.name).is_none_or(|waiting| waiting.calls == 0) {
             namespace.check(now)?;
         }
+        Ok(self.wait_in(namespace, job, now))
+    }
+
+    /// The same for a call about a request that is stored already: it asks for nothing more, whoever waits.
+    pub(super) fn follow(&self, job: &Key, now: Instant) -> Place {
+        self.wait_in(counted(&mut self.namespaces(), job, now), job, now)
+    }
+
+    fn wait_in(&self, namespace: &mut Namespace, job: &Key, now: Instant) -> Place {
         let none = Waiting { calls: 0, since: now, left: now, served: None };
         namespace.jobs.entry(Arc::clone(&job.name)).or_insert(none).calls += 1;
-        Ok(Place { backlog: self.clone(), job: job.clone(), since: now, end: End::Unserved })
+        Place { backlog: self.clone(), job: job.clone(), since: now, end: End::Unserved }
     }
 
     fn leave(&self, Place { job, since, end, .. }: &Place, now: Instant) {
@@ -135,6 +140,16 @@ impl Backlog {
         // Every change is finished before anything that could panic.
         self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The namespace of a job, when the time until now was counted.
+fn counted<'a>(namespaces: &'a mut HashMap<Arc<str>, Namespace>, job: &Key, now: Instant) -> &'a mut Namespace {
+    if namespaces.len() >= NAMESPACES && !namespaces.contains_key(&job.namespace) {
+        namespaces.retain(|_, namespace| !namespace.is_forgotten(now));
+    }
+    let namespace = namespaces.entry(Arc::clone(&job.namespace)).or_insert_with(|| Namespace::new(now));
+    namespace.count(now);
+    namespace
 }
 
 impl Place {

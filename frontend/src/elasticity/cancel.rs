@@ -86,12 +86,14 @@ impl<V: ClusterView> Elasticity<V> {
     ) -> Result<ResizeState, Status> {
         let (namespace, name) = (found.namespace().unwrap_or_default(), found.name_any());
         let mut changes = self.view.changes(&namespace, &found.spec.job_name);
+        let followed = self.followed.of(&Key::of(&*found));
         let mut place = None;
         let mut latest = found;
         let mut is_seen = false;
         loop {
             changes.mark_unchanged();
-            let shown = self.view.resize(&namespace, &name).filter(|shown| shown.uid() == latest.uid());
+            let shown = followed.now(&*self.view).map(|shown| shown.request);
+            let shown = shown.filter(|shown| shown.metadata.uid == latest.metadata.uid);
             let is_gone = is_seen && shown.is_none();
             is_seen |= shown.is_some();
             // The mirror may be older than what the API server has answered.
@@ -103,10 +105,10 @@ impl<V: ClusterView> Elasticity<V> {
             let job = self.job_around(&request);
             let is_going = job.as_ref().is_some_and(|job| job.metadata.deletion_timestamp.is_some());
             match phase(&request, job.as_deref()) {
-                ResizePhase::Cancelled => return Ok(self.state_of(&request)),
+                ResizePhase::Cancelled => return Ok(self.state_of(&self.whole(&request))),
                 ended @ (ResizePhase::Refused | ResizePhase::Superseded) => {
                     let phase = if ended == ResizePhase::Refused { "Refused" } else { "Superseded" };
-                    return Err(errors::already_ended(&name, phase, &self.state_of(&request).message));
+                    return Err(errors::already_ended(&name, phase, &self.state_of(&self.whole(&request)).message));
                 }
                 ResizePhase::Committed | ResizePhase::RolledOut => {
                     let status = job.and_then(|job| job.status.clone()).unwrap_or_default();
@@ -154,6 +156,16 @@ impl<V: ClusterView> Elasticity<V> {
         }
     }
 
+    /// All of a request, of which what is kept for who follows it has no regions.
+    fn whole(&self, request: &Arc<Resize>) -> Arc<Resize> {
+        let shown = self.view.resize(&request.namespace().unwrap_or_default(), &request.name_any());
+        let is_it = |shown: &Arc<Resize>| {
+            let (shown, meta) = (&shown.metadata, &request.metadata);
+            shown.uid == meta.uid && version(shown) >= version(meta)
+        };
+        shown.filter(is_it).unwrap_or_else(|| Arc::clone(request))
+    }
+
     /// What there is of a request after [`asked_to_cancel`], once it was the turn of the caller.
     async fn ask_to_cancel(
         &self,
@@ -189,12 +201,16 @@ async fn asked_to_cancel(client: Client, request: Arc<Resize>) -> Result<Arc<Res
     let asked = api.patch(&name, &parameters, &Patch::Merge(&patch)).await;
     match asked.and_then(Delivered::readable) {
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            let found = requests::get(&client, &namespace, &name).await?;
+            let found = requests::get(&client, &namespace, &name).await;
+            let found = found.map_err(|status| errors::perhaps_withdrawn(&name, status.message()))?;
             let found = found.filter(|found| found.uid() == request.uid());
             found.map(Arc::new).ok_or_else(|| errors::resize_not_found(&namespace, &name))
         }
         Err(kube::Error::Api(status)) if status.code == 404 => Err(errors::resize_not_found(&namespace, &name)),
-        Err(error) => Err(requests::from_kubernetes(error, "name")),
+        Err(error) => {
+            let unheard = |why: &str| errors::perhaps_withdrawn(&name, why);
+            Err(requests::from_kubernetes_or(error, "name", unheard))
+        }
         Ok(asked) => Ok(Arc::new(asked)),
     }
 }

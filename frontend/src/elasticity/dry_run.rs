@@ -1,20 +1,28 @@
 //! Dry runs of `Resize` (rule elasticity-24): the answer that the real call would come to, as far as it is known
 //! before.
+//!
+//! Invariants: the plans of one dry run are in memory at a time; namespaces that wait take turns, and so do callers of
+//! one. A dry run that was begun goes on to its end, and has its place and its turn until then, whether its caller
+//! waits for it or not: what it reads, unpacks and compiles on other threads cannot be taken back, and who asks again
+//! and again without waiting would have all of them busy.
 
 use super::service::{READING, region_names};
 use super::view::ClusterView;
 use super::{Elasticity, ended, errors, outcome, requests};
 use crate::controllers::job::cool_down::CoolDown;
 use crate::controllers::job::long_work::dry_run::{Foreseen, Foresight, Unforeseen};
-use crate::grpc::places::{CallerName, Full};
+use crate::grpc::places::CallerName;
 use k8s_openapi::jiff::Timestamp;
+use std::sync::Arc;
 use streams_api::Job;
 use streams_kubernetes::Key;
+use streams_kubernetes::queue::Owner;
 use streams_proto::elasticity::v1::dry_run::{Fate as Shown, PlannedChange};
 use streams_proto::elasticity::v1::{DryRun, ResizeRequest, ResizeResponse};
 use streams_proto::fusion::v1::{Fate, ProcessingElement};
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
+use tracing::Instrument as _;
 
 /// PEs that an answer lists.
 const LISTED: usize = 1_000;
@@ -33,29 +41,37 @@ impl<V: ClusterView> Elasticity<V> {
     pub(super) async fn foresee(
         &self,
         key: &Key,
-        job: &Job,
+        job: &Arc<Job>,
         request: &ResizeRequest,
         caller: Option<&CallerName>,
         deadline: Instant,
     ) -> Result<ResizeResponse, Status> {
         let place = self.foreseeing.take(&key.namespace, None, caller);
-        let _place = place.map_err(|full| errors::too_many_dry_runs(&full))?;
+        let place = place.map_err(|full| errors::too_many_dry_runs(&full))?;
         let mut wanted = requests::object(job, request);
         // There is no object of it.
         (wanted.metadata.namespace, wanted.metadata.name) = (Some(key.namespace.to_string()), None);
         let (what, names) = ("the dry run", region_names(&wanted));
+        let (dry_runs, of_job) = (Arc::clone(&self.dry_runs), Arc::clone(job));
+        let of_caller = caller.map(|CallerName(name)| Arc::clone(name)).unwrap_or_default();
+        let foreseen = async {
+            let owner = Owner { namespace: Arc::clone(&key.namespace), object: of_caller };
+            let turn = self.dry_run_turns.acquire_for(owner).await;
+            let begun = async move {
+                let _held = (place, turn);
+                dry_runs.foresee(&of_job, wanted).await
+            };
+            tokio::spawn(begun.in_current_span()).await
+        };
         let foreseen = tokio::select! {
             biased;
             () = self.stopping.cancelled() => return Err(errors::shutting_down_while("", what)),
-            foreseen = timeout_at(deadline, self.dry_runs.foresee(job, wanted)) => foreseen,
+            foreseen = timeout_at(deadline, foreseen) => foreseen,
         };
         let foreseen = foreseen.map_err(|_| errors::still_waiting_to("", what))?;
+        let foreseen = foreseen.map_err(|_| errors::not_foreseen("the dry run came to no end"))?;
         let mut answer = match foreseen {
-            Err(Unforeseen::Busy(full)) => {
-                let full = Full::new(full, &key.namespace, || format!("of job {}", key.name), None);
-                return Err(errors::too_many_dry_runs(&full));
-            }
-            Err(Unforeseen::Later(why)) => return Err(errors::not_foreseen(&why)),
+            Err(Unforeseen(why)) => return Err(errors::not_foreseen(&why)),
             Ok(Foreseen::Refused(refused)) => {
                 return Err(ended::why(key, &refused, &ended::known_regions(job.status.as_ref())));
             }

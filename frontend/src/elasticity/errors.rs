@@ -70,6 +70,14 @@ pub fn region_missed(namespace: &str, job: &str, request: &str, message: &str) -
     region_missing(&format!("{namespace}/{job}"), request, message)
 }
 
+/// The job has the region, and its object is not there: it is being made again, or is not seen yet.
+pub fn region_not_seen(job: &str, region: &str) -> Status {
+    let mut details = details("REGION_NOT_SEEN", &[]);
+    details.set_retry_info(Some(LATER));
+    let message = format!("the object of parallel region {region} of job {job} is not there now: it is made again");
+    status(Code::Unavailable, &message, details)
+}
+
 fn region_missing(resource: &str, request: &str, message: &str) -> Status {
     let mut details = details("REGION_NOT_FOUND", &[("request", request)]);
     details.set_resource_info("streams.ibm.com/v1, Kind=ParallelRegion", bounded(resource), "", bounded(message));
@@ -270,6 +278,12 @@ pub fn perhaps_taken(request: &str, why: &str) -> Status {
     taken_or_not(request, &format!("it is not known whether the Kubernetes API took the request {request}: {why}"))
 }
 
+/// It is not known whether the API server has taken the withdrawal of a request.
+pub fn perhaps_withdrawn(request: &str, why: &str) -> Status {
+    let message = format!("it is not known whether the Kubernetes API took the withdrawal of request {request}: {why}");
+    taken_or_not(request, &message)
+}
+
 fn taken_or_not(request: &str, message: &str) -> Status {
     let mut details = details("NOT_TAKEN", &[("request", request)]);
     details.set_retry_info(Some(LATER));
@@ -281,6 +295,14 @@ pub(crate) fn too_many_waiting(what: &str, full: &Full) -> Status {
     let mut details = details("TOO_MANY_WAITING", &[]);
     details.set_retry_info(Some(LATER));
     let message = format!("{} {what} {} wait already{NOTHING_WRITTEN}", full.most, full.of);
+    status(Code::ResourceExhausted, &message, details)
+}
+
+/// As many calls wait as may; this one is about a request that is stored, and goes on without it.
+pub(crate) fn too_many_waiting_for(request: &str, full: &Full) -> Status {
+    let mut details = details("TOO_MANY_WAITING", &[("request", request)]);
+    details.set_retry_info(Some(LATER));
+    let message = format!("{} requests {} wait already; request {request} goes on", full.most, full.of);
     status(Code::ResourceExhausted, &message, details)
 }
 
@@ -316,6 +338,7 @@ mod tests {
             already_ended(&long[..200], "Refused", &long),
             not_foreseen(&long),
             not_submitted("j", &long),
+            region_not_seen(&long[..200], &long),
             still_waiting(&long[..200], &long),
             shutting_down(&long[..200], &long),
             too_many_requests(&long[..200], 1_000, &long[..200]),
@@ -325,6 +348,7 @@ mod tests {
             not_permitted(&long),
             not_taken(&long),
             perhaps_taken(&long[..200], &long),
+            perhaps_withdrawn(&long[..200], &long),
         ];
         for status in statuses {
             let size = grpc::status::size_in_trailers(&status);

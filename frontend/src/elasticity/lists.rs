@@ -11,6 +11,7 @@ use crate::grpc::pages::Page;
 use crate::mirrors::job_of;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
+use kube::core::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use std::time::Instant;
 use streams_api::{Job, ParallelRegion, Resize};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::watch::Kept;
 use streams_proto::elasticity::v1::{
     ListRegionsRequest, ListRegionsResponse, ListResizesRequest, ListResizesResponse, Region,
 };
@@ -61,13 +63,24 @@ pub(super) struct Place {
     name: String,
 }
 
+/// What a list of requests is ordered by, of a request that may be large.
+#[derive(Deserialize)]
+struct Ordered {
+    metadata: ObjectMeta,
+    status: Option<Numbered>,
+}
+
+#[derive(Deserialize)]
+struct Numbered {
+    number: Option<u64>,
+}
+
 impl Place {
-    fn of(request: &Resize) -> Self {
-        let number = request.status.as_ref().and_then(|status| status.number);
+    fn of(Ordered { metadata, status }: &Ordered) -> Self {
         Self {
-            created: Reverse(request.creation_timestamp().map(|at| at.0)),
-            number: Reverse(number.unwrap_or(u64::MAX)),
-            name: request.name_any(),
+            created: Reverse(metadata.creation_timestamp.as_ref().map(|at| at.0)),
+            number: Reverse(status.as_ref().and_then(|status| status.number).unwrap_or(u64::MAX)),
+            name: metadata.name.clone().unwrap_or_default(),
         }
     }
 }
@@ -135,7 +148,7 @@ impl<V: ClusterView> Elasticity<V> {
         job: Option<Arc<Job>>,
         ready: Arc<ReadyWidths>,
     ) -> Sight {
-        let wanted = Wanted::of(regions, &self.view.open_resizes(namespace, name));
+        let wanted = Wanted::of(regions, self.view.open_resizes(namespace, name));
         Sight { name: name.to_owned(), job: job.map(JobOfRegions::of), wanted, ready }
     }
 
@@ -221,13 +234,14 @@ impl<V: ClusterView> Elasticity<V> {
     /// This page of requests. It takes a while ([`Elasticity::look_off_thread`]).
     pub(super) fn requests_in(&self, asked: Asked<Place>) -> ListResizesResponse {
         let Asked { namespace, job, page } = asked;
-        let requests = match &job {
-            Some(job) => self.view.resizes(&namespace, job),
-            None => self.view.resizes_of_namespace(&namespace),
+        let requests = self.view.resizes(&namespace, job.as_deref());
+        // Each is read by itself: all of them together may be a thousand times as large as a page.
+        let all = requests.into_iter().filter_map(|kept| Some((Place::of(&kept.read_part()?), kept)));
+        let show = |kept: Kept<Resize>| {
+            let shown = kept.read().map(|request| state(&request, self.job_around(&request).as_deref()));
+            shown.unwrap_or_default()
         };
-        let all = requests.into_iter().map(|request| (Place::of(&request), request));
-        let (resizes, next_page_token) =
-            page.cut(all.collect(), |request| state(&request, self.job_around(&request).as_deref()));
+        let (resizes, next_page_token) = page.cut(all.collect(), show);
         ListResizesResponse { resizes, next_page_token }
     }
 }

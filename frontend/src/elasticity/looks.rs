@@ -161,7 +161,7 @@ impl<V: ClusterView> Elasticity<V> {
             None => self.view.changes_of_namespace(namespace),
         };
         let (namespace, job) = key.clone();
-        let (newest, latest) = (Mutex::default(), tokio::sync::Mutex::default());
+        let (newest, latest) = (Mutex::default(), Arc::default());
         let scope = Arc::new(RegionsScope { namespace, job, changes, newest, latest });
         scopes.insert(key, Arc::downgrade(&scope));
         scope
@@ -175,7 +175,7 @@ pub(super) struct RegionsScope {
     changes: watch::Receiver<u64>,
     /// What was seen last. It is there for whoever has not told all of a look while somebody else looks again.
     newest: Mutex<Option<Arc<RegionsLook>>>,
-    latest: tokio::sync::Mutex<Option<Latest>>,
+    latest: Arc<tokio::sync::Mutex<Option<Latest>>>,
 }
 
 /// The last look.
@@ -210,8 +210,11 @@ impl RegionsScope {
     ///
     /// # Errors
     /// The regions could not be looked at.
-    pub(super) async fn look<V: ClusterView>(&self, service: &Elasticity<V>) -> Result<Arc<RegionsLook>, Status> {
-        let mut latest = self.latest.lock().await;
+    pub(super) async fn look<V: ClusterView>(
+        self: &Arc<Self>,
+        service: &Elasticity<V>,
+    ) -> Result<Arc<RegionsLook>, Status> {
+        let mut latest = Arc::clone(&self.latest).lock_owned().await;
         if let Some(latest) = &*latest {
             if latest.number == *self.changes.borrow() && Instant::now() < latest.rests_until {
                 return Ok(Arc::clone(&latest.look));
@@ -219,19 +222,18 @@ impl RegionsScope {
             sleep_until(latest.rests_until).await;
         }
         let number = *self.changes.borrow();
-        let (namespace, job) = (self.namespace.clone(), self.job.clone());
-        let before = latest.as_ref().map(|latest| Arc::clone(&latest.look.digests)).unwrap_or_default();
-        let (regions, took) = service
-            .look_shared(&self.namespace, move |service| {
-                let begun = std::time::Instant::now();
-                let regions = service.regions_now(&namespace, job.as_deref());
-                (RegionsLook { digests: Arc::new(RegionDigests::of(&regions, &before)), regions }, begun.elapsed())
-            })
-            .await?;
-        let (look, rests_until) = (Arc::new(regions), Instant::now() + rest_after(took));
-        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&look));
-        *latest = Some(Latest { look: Arc::clone(&look), number, rests_until });
-        Ok(look)
+        let (scope, before) = (Arc::clone(self), latest.as_ref().map(|latest| Arc::clone(&latest.look.digests)));
+        let look = move |service: &Elasticity<V>| {
+            let begun = std::time::Instant::now();
+            let regions = service.regions_now(&scope.namespace, scope.job.as_deref());
+            let digests = Arc::new(RegionDigests::of(&regions, &before.unwrap_or_default()));
+            let (look, rests_until) = (Arc::new(RegionsLook { regions, digests }), rest_after(begun.elapsed()));
+            // Here, since the stream that has begun the look may have gone: it is one all the same.
+            *scope.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&look));
+            *latest = Some(Latest { look: Arc::clone(&look), number, rests_until: Instant::now() + rests_until });
+            look
+        };
+        service.look_shared(&self.namespace, look).await
     }
 }
 

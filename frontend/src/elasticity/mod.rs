@@ -13,6 +13,7 @@
 //! * `cancel` — withdraws requests.
 //! * `dry_run` — what a request would come to.
 //! * `watch` — streams that follow requests and regions.
+//! * `followed` — requests that somebody follows, each read once for all who do.
 //! * [`view`] — the shared mirrors of jobs, regions and requests, as the API reads them.
 //! * `guarded` — which rights its methods take.
 //! * [`service`] — the gRPC service: checks requests, waits for outcomes.
@@ -31,6 +32,7 @@ mod cancel;
 mod dry_run;
 mod ended;
 pub mod errors;
+mod followed;
 mod guarded;
 mod lists;
 mod looks;
@@ -50,11 +52,13 @@ mod writes;
 
 use self::answers::Answers;
 use self::backlog::Backlog;
+use self::followed::FollowedRequests;
 use self::looks::{KeptReadyWidths, Looks};
 use self::lookups::Lookups;
 use self::view::ClusterView;
 use self::writes::Writes;
 use crate::controllers::job::long_work::dry_run::Foresee;
+use crate::fair_semaphore::FairSemaphore;
 use crate::grpc::access::Access;
 use crate::grpc::access::guarded::Guarded;
 use crate::grpc::places::{CallerName, Full, Place, Places};
@@ -79,9 +83,11 @@ const WAITING_OF_ONE_MAX: usize = RESIZES_MAX;
 const WITHDRAWING_MAX: usize = 256;
 const WITHDRAWING_OF_ONE_MAX: usize = 64;
 
-/// Dry runs at the same time; a namespace has a quarter of them at most, and callers of it share these (rule
-/// elasticity-24).
+/// Dry runs that wait or go on at the same time; a namespace has a quarter of them at most, and callers of it share
+/// these (rule elasticity-24).
 const DRY_RUNS_MAX: usize = 8;
+/// Those that go on: the plans of one take up to 320 MiB (rule fetch-6).
+const DRY_RUNS_AT_ONCE: usize = 1;
 
 /// Lists of regions as a whole that are being sent at the same time, in all, and of one job or of one namespace as a
 /// whole (rule elasticity-21).
@@ -100,8 +106,10 @@ pub struct Elasticity<V> {
     waiting: Places,
     withdrawing: Places,
     foreseeing: Places,
+    dry_run_turns: FairSemaphore,
     writes: Writes,
     answers: Answers,
+    followed: FollowedRequests,
     backlog: Backlog,
     watching: Places,
     lists: Places,
@@ -121,8 +129,10 @@ impl<V> Clone for Elasticity<V> {
             waiting: self.waiting.clone(),
             withdrawing: self.withdrawing.clone(),
             foreseeing: self.foreseeing.clone(),
+            dry_run_turns: self.dry_run_turns.clone(),
             writes: self.writes.clone(),
             answers: self.answers.clone(),
+            followed: self.followed.clone(),
             backlog: self.backlog.clone(),
             watching: self.watching.clone(),
             lists: self.lists.clone(),
@@ -142,6 +152,7 @@ impl<V: ClusterView> Elasticity<V> {
         let (waiting, stopping) = (Places::new(WAITING_MAX, WAITING_OF_ONE_MAX), CancellationToken::new());
         let withdrawing = Places::new(WITHDRAWING_MAX, WITHDRAWING_OF_ONE_MAX);
         let foreseeing = Places::new(DRY_RUNS_MAX, DRY_RUNS_MAX);
+        let dry_run_turns = FairSemaphore::new(DRY_RUNS_AT_ONCE, DRY_RUNS_AT_ONCE);
         let (writes, answers) = (Writes::new(), Answers::new());
         let (looks, ready) = (Looks::new(), KeptReadyWidths::new());
         let (backlog, watching) = (Backlog::default(), Places::new(STREAMS_MAX, STREAMS_OF_ONE_MAX));
@@ -153,8 +164,10 @@ impl<V: ClusterView> Elasticity<V> {
             waiting,
             withdrawing,
             foreseeing,
+            dry_run_turns,
             writes,
             answers,
+            followed: FollowedRequests::default(),
             backlog,
             watching,
             lists,

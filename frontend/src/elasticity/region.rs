@@ -24,7 +24,7 @@ use streams_proto::elasticity::v1::{LastResize, Region};
 pub struct Wanted {
     /// What an earlier release has written as an annotation; no longer read in the next one (rule elasticity-5).
     annotation: Option<RequestedWidths>,
-    /// What open requests want, by region; the newest first.
+    /// What the newest open requests want, by region; more than one only of a region that was made again.
     requested: HashMap<String, Vec<WidthRequest>>,
 }
 
@@ -38,21 +38,26 @@ struct WidthRequest {
 }
 
 impl Wanted {
-    /// What is wanted by the requests of a job.
-    pub fn of(regions: &[Arc<ParallelRegion>], resizes: &[Arc<Resize>]) -> Self {
+    /// What is wanted by the requests of a job, each of which is looked at when it is its turn.
+    pub fn of(regions: &[Arc<ParallelRegion>], resizes: impl Iterator<Item = Arc<Resize>>) -> Self {
         let mut requested: HashMap<String, Vec<WidthRequest>> = HashMap::new();
         let is_open =
-            |request: &&Arc<Resize>| !request.phase().is_final() && request.metadata.deletion_timestamp.is_none();
-        for request in resizes.iter().filter(is_open) {
+            |request: &Arc<Resize>| !request.phase().is_final() && request.metadata.deletion_timestamp.is_none();
+        for request in resizes.filter(is_open) {
             let Some(status) = &request.status else { continue };
             let Some(number) = status.number else { continue };
-            let wanted = request.spec.regions.iter().map(|wanted| (wanted.name.as_str(), wanted.width));
-            let widths: HashMap<&str, u32> = wanted.collect();
+            let widths = request.spec.regions.iter().map(|wanted| (wanted.name.as_str(), wanted.width));
+            let widths: HashMap<&str, u32> = widths.collect();
             for admitted in &status.regions {
                 let Some(width) = widths.get(admitted.name.as_str()).copied() else { continue };
-                let (uid, edited) = (admitted.uid.clone(), admitted.edited);
+                let wanted = WidthRequest { number, width, uid: admitted.uid.clone(), edited: admitted.edited };
                 let of_region = requested.entry(admitted.name.clone()).or_default();
-                of_region.push(WidthRequest { number, width, uid, edited });
+                // Of a region the newest counts: whoever was admitted before has seen no later edit.
+                match of_region.iter_mut().find(|known| known.uid == wanted.uid) {
+                    Some(known) if known.number < number => *known = wanted,
+                    Some(_) => {}
+                    None => of_region.push(wanted),
+                }
             }
         }
         requested.values_mut().for_each(|of_region| of_region.sort_by_key(|request| Reverse(request.number)));
@@ -253,7 +258,7 @@ mod tests {
             (&written, vec![request(2, 6, 4, Planned), request(3, 7, 4, Pending)], 7),
         ];
         for (object, resizes, expected) in table {
-            let wanted = Wanted::of(&[], &resizes);
+            let wanted = Wanted::of(&[], resizes.iter().cloned());
             let shown = shown(object, None, &wanted, &ReadyWidths::default());
             assert_eq!(shown.desired_width, expected, "{resizes:?}");
         }
@@ -271,7 +276,7 @@ mod tests {
             let mut job = job(10, 4, true);
             let unwritten = UnwrittenWidth { index: 0, uid: "u".into(), edited: 5, number: 8, width: 10 };
             job.status.as_mut().unwrap().unwritten_widths = vec![unwritten];
-            let wanted = Wanted::of(&[], newer.as_slice());
+            let wanted = Wanted::of(&[], newer.into_iter());
             let shown = shown(&object(2, 5 + edits), Some(&job), &wanted, &ReadyWidths::default());
             assert_eq!((shown.desired_width, shown.rolled_out), expected, "{edits}");
         }
@@ -288,9 +293,9 @@ mod tests {
                 Arc::new(request)
             })
             .collect();
-        let wanted = Wanted::of(&[], &requests);
+        let wanted = Wanted::of(&[], requests.into_iter());
         let numbers = |of: &Vec<WidthRequest>| of.iter().map(|request| request.number).collect::<Vec<_>>();
-        assert_eq!((wanted.requested.len(), numbers(&wanted.requested["R7"])), (500, vec![507, 7]));
+        assert_eq!((wanted.requested.len(), numbers(&wanted.requested["R7"])), (500, vec![507]));
     }
 
     #[test]

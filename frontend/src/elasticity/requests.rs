@@ -24,7 +24,7 @@ use streams_process::telemetry::{self, TraceContext};
 use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::resize_request::Policy;
 use tokio::time::Instant;
-use tonic::Status;
+use tonic::{Code, Status};
 
 /// Hex digits of the digest of its name that stand for a caller.
 const CALLER_DIGITS: usize = 20;
@@ -42,6 +42,16 @@ enum Stored {
 }
 
 impl<V: ClusterView> Elasticity<V> {
+    /// The request that the key of a call names, if there is one and the mirror shows it.
+    pub(super) fn shown(&self, Key { namespace, .. }: &Key, job: &Job, request: &ResizeRequest) -> Option<Resize> {
+        if request.idempotency_key.is_empty() {
+            return None;
+        }
+        let wanted = object(job, request);
+        let shown = self.view.resize(namespace, &wanted.name_any())?;
+        judged(job, &wanted, Resize::clone(&shown)).ok()
+    }
+
     /// The object of this request to resize a job: a new one, or the one that its key names. The controller refuses
     /// what is too many, but that leaves an object behind, too; so only what is there already is found once there are
     /// as many as are kept. It is waited for until `deadline`.
@@ -79,17 +89,36 @@ impl<V: ClusterView> Elasticity<V> {
         if let Some(too_many) = too_many {
             return Err(too_many);
         }
-        let stored = stored(self.client.clone(), Arc::clone(&key.namespace), wanted.clone(), has_key);
+        let (view, client, namespace_of) = (Arc::clone(&self.view), self.client.clone(), Arc::clone(&key.namespace));
+        let to_store = wanted.clone();
+        let stored = async move {
+            // Another call with this key may have stored it before it was the turn of this one.
+            let shown = if has_key { view.resize(&namespace_of, &to_store.name_any()) } else { None };
+            let is_same = |shown: &Arc<Resize>| {
+                shown.metadata.deletion_timestamp.is_none() && shown.spec.wants_the_same_as(&to_store.spec)
+            };
+            match shown.filter(is_same) {
+                Some(shown) => Ok(Stored::There(Some(Resize::clone(&shown)))),
+                None => stored(client, namespace_of, to_store, has_key).await,
+            }
+        };
         let found = match self.write(Write::Store, key, caller, deadline, stored).await {
             Ok(stored) => match stored? {
                 Stored::Made(made) => return Ok(made),
                 Stored::There(Some(found)) => Some(found),
-                Stored::There(None) => self.look_up(namespace, &name, caller, deadline).await?,
+                // There is an object of this name, whatever comes of asking for it.
+                Stored::There(None) => {
+                    let found = self.look_up(namespace, &name, caller, deadline).await;
+                    found.map_err(|status| match status.code() {
+                        Code::DeadlineExceeded => errors::still_waiting_unheard(&name, ANSWER),
+                        _ => errors::perhaps_taken(&name, status.message()),
+                    })?
+                }
             },
             Err(Unanswered::NotSent) => return Err(errors::still_waiting_unwritten("", TURN)),
             Err(Unanswered::Stopping) => return Err(errors::shutting_down_unwritten("", TURN)),
             Err(Unanswered::Late) => return Err(errors::still_waiting_unheard(&name, ANSWER)),
-            Err(Unanswered::Lost) => return Err(errors::perhaps_taken(&name, "this frontend stops")),
+            Err(Unanswered::Lost) => return Err(errors::perhaps_taken(&name, "the call came to no end")),
         };
         let found = found.ok_or_else(|| errors::not_taken("the request of this name was deleted just now"))?;
         judged(job, &wanted, found)
@@ -123,6 +152,15 @@ async fn stored(client: Client, namespace: Arc<str>, wanted: Resize, has_key: bo
     let unheard = |why: &str| errors::perhaps_taken(&name, why);
     match api.create(&parameters, &wanted).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        // This is said of the last try. One before may have made it, and have used up the quota.
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            let refused = from_kubernetes_or(kube::Error::Api(status), "regions", unheard);
+            return match find(&client, &namespace, &name).await {
+                Ok(Some(found)) => Ok(Stored::There(Some(found))),
+                Ok(None) => Err(refused),
+                Err(_) => Err(unheard(refused.message())),
+            };
+        }
         made => return made.map(Stored::Made).map_err(|error| from_kubernetes_or(error, "regions", unheard)),
     }
     // Its key names it, or the first try has made it, and nobody heard of that.
@@ -209,7 +247,7 @@ pub(super) fn from_kubernetes(error: kube::Error, field: &str) -> Status {
 }
 
 /// The same; `unheard` is what it is if the API server does not say what it makes of the call.
-fn from_kubernetes_or(error: kube::Error, field: &str, unheard: impl FnOnce(&str) -> Status) -> Status {
+pub(super) fn from_kubernetes_or(error: kube::Error, field: &str, unheard: impl FnOnce(&str) -> Status) -> Status {
     let request = Resize::new("", ResizeSpec::default());
     let error = written(&request, error);
     let message = match &error {
@@ -233,6 +271,7 @@ mod tests {
     use super::*;
     use crate::controllers::traces::carried_by;
     use crate::elasticity::tests::service_with;
+    use crate::elasticity::writes::STORED_AT_ONCE_OF_ONE;
     use crate::mirrors::{Mirrors, trim};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
     use k8s_openapi::jiff::Timestamp;
@@ -247,7 +286,6 @@ mod tests {
     use streams_kubernetes::metrics::Metrics;
     use streams_process::telemetry::testing;
     use streams_proto::elasticity::v1::resize_request;
-    use tonic::Code;
     use tonic_types::StatusExt as _;
     use tower::layer::layer_fn;
 
@@ -258,6 +296,8 @@ mod tests {
         creations: usize,
         reads: usize,
         unheard: usize,
+        /// Only so many may be there.
+        quota: Option<usize>,
     }
 
     impl Forgetful {
@@ -272,6 +312,13 @@ mod tests {
                 return found.map_or_else(|| status(404, "NotFound"), |found| (200, json!(found)));
             }
             self.creations += 1;
+            // This is looked at before the name is.
+            if self.quota.is_some_and(|quota| self.requests.len() >= quota) {
+                return (
+                    403,
+                    json!({"kind": "Status", "status": "Failure", "message": "exceeded quota: q", "code": 403}),
+                );
+            }
             let mut made: Resize = serde_json::from_slice(body).unwrap();
             if self.requests.contains_key(&made.name_any()) {
                 return status(409, "AlreadyExists");
@@ -339,6 +386,25 @@ mod tests {
         }
     }
 
+    /// The first try takes the last place that the quota has.
+    #[tokio::test(start_paused = true)]
+    async fn a_creation_that_is_refused_after_one_that_was_not_heard_of_is_there_nevertheless() {
+        for key in ["", "k"] {
+            let request = ResizeRequest { idempotency_key: key.into(), ..ResizeRequest::default() };
+            for (unheard, quota, expected) in [(1, 1, None), (0, 1, None), (0, 0, Some("QUOTA_EXCEEDED"))] {
+                let (server, client) = Forgetful { unheard, quota: Some(quota), ..Forgetful::default() }.client();
+                let made = requested(&client, &[], &job(), &request).await;
+                let why =
+                    made.as_ref().err().map(|status| status.get_error_details().error_info().unwrap().reason.clone());
+                assert_eq!(why.as_deref(), expected, "{key} {unheard} {quota}");
+                let server = server.lock().unwrap();
+                let there: Vec<_> = server.requests.values().map(|request| &request.metadata.uid).collect();
+                let found: Vec<_> = made.iter().map(|made| &made.metadata.uid).collect();
+                assert_eq!(found, there, "{key} {unheard} {quota}");
+            }
+        }
+    }
+
     /// Nothing becomes of it, and finalizers may hold its object for long.
     #[tokio::test(start_paused = true)]
     async fn a_request_that_is_being_deleted_is_the_same_one_only_if_something_became_of_it() {
@@ -401,6 +467,28 @@ mod tests {
             let server = server.lock().unwrap();
             assert_eq!((server.creations, server.reads), calls, "{} {is_there} {width}", shown.len());
         }
+    }
+
+    /// A crowd of calls with one key would ask once each, though the first of them has made it.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_stored_while_a_call_waits_for_its_turn_is_not_stored_again() {
+        let request = ResizeRequest { idempotency_key: "k".into(), ..ResizeRequest::default() };
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        let (server, client) = Forgetful::default().client();
+        let service = service_with(client, mirrors.clone());
+        let mut turns = Vec::new();
+        for _ in 0..STORED_AT_ONCE_OF_ONE {
+            turns.push(service.writes.storing.acquire("n").await);
+        }
+        let (key, job, deadline) = (Key::new("n", "flow"), job(), Instant::now() + Duration::from_secs(60));
+        let mut waiting = std::pin::pin!(service.requested(&key, &job, &request, None, deadline));
+        assert!(tokio::time::timeout(Duration::from_secs(1), &mut waiting).await.is_err());
+        let mut made = object(&job, &request);
+        (made.metadata.namespace, made.metadata.uid) = (Some("n".to_owned()), Some("u".to_owned()));
+        mirrors.resizes.insert(made);
+        drop(turns);
+        assert_eq!(waiting.await.unwrap().metadata.uid.as_deref(), Some("u"));
+        assert_eq!(server.lock().unwrap().creations, 0);
     }
 
     /// A job with as many requests as are kept has another answer for those that are there, and no call for others but

@@ -7,7 +7,7 @@ use super::view::ClusterView;
 use super::{Elasticity, ended, errors};
 use crate::grpc::access::caller_of;
 use crate::grpc::deadline;
-use crate::grpc::places::CallerName;
+use crate::grpc::places::{self, CallerName};
 use crate::grpc::transport::hold;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -18,7 +18,6 @@ use std::time::Duration;
 use streams_api::parallel_region::WIDTH_MAX;
 use streams_api::{Job, JobStatus, Resize};
 use streams_kubernetes::ownership::is_controlled_by;
-use streams_kubernetes::watch::Kept;
 use streams_kubernetes::{Key, object_names, wait};
 use streams_process::telemetry;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService;
@@ -85,57 +84,81 @@ impl<V: ClusterView> Elasticity<V> {
         if request.dry_run {
             return self.foresee(&key, &job, &request, caller.as_ref(), deadline).await.map(Response::new);
         }
-        let waiting = self.waiting.take(&key.namespace, Some(&key.name), caller.as_ref());
-        let _place = waiting.map_err(|full| errors::too_many_waiting("requests", &full))?;
-        let place = self.backlog.enter(&key, Instant::now()).map_err(errors::behind)?;
-        let made = match self.requested(&key, &job, &request, caller.as_ref(), deadline).await {
-            Ok(made) => made,
-            Err(status) => {
-                // Whoever hears no answer has not had its turn.
-                if !matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded) {
-                    place.serve(None);
+        // Whoever asks again: what is known is said whatever waits, and nothing more is asked of the cluster.
+        let shown = self.shown(&key, &job, &request);
+        let is_decided = shown.as_ref().is_some_and(|shown| is_decided(shown, wait_for, &job));
+        let waiting =
+            if is_decided { None } else { Some(self.place_of_wait(&key, shown.as_ref(), caller.as_ref())?) };
+        let (made, place) = match shown {
+            Some(shown) => (shown, waiting.is_some().then(|| self.backlog.follow(&key, Instant::now()))),
+            None => {
+                let place = self.backlog.enter(&key, Instant::now()).map_err(errors::behind)?;
+                match self.requested(&key, &job, &request, caller.as_ref(), deadline).await {
+                    Ok(made) => (made, Some(place)),
+                    Err(status) => {
+                        // Whoever hears no answer has not had its turn.
+                        if !matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded) {
+                            place.serve(None);
+                        }
+                        return Err(status);
+                    }
                 }
-                return Err(status);
             }
         };
         // They may be large, and the job change often, while the request is waited for.
         drop((job, request));
         let caller = caller.as_ref().map(|CallerName(name)| &**name);
         tracing::info!(request = made.name_any(), caller, "widths desired");
-        self.wait(&key, &made, place, wait_for, deadline).await.map(Response::new)
+        let answer = self.wait(&key, made, place, wait_for, deadline).await;
+        drop(waiting);
+        answer.map(Response::new)
+    }
+
+    /// A place among the calls that wait, for one about a new request of a job, or about one that is shown.
+    fn place_of_wait(
+        &self,
+        key: &Key,
+        shown: Option<&Resize>,
+        caller: Option<&CallerName>,
+    ) -> Result<places::Place, Status> {
+        self.waiting.take(&key.namespace, Some(&key.name), caller).map_err(|full| match shown {
+            Some(shown) => errors::too_many_waiting_for(&shown.name_any(), &full),
+            None => errors::too_many_waiting("requests", &full),
+        })
     }
 
     /// Waits until what the caller waits for has become of a request of this job.
     pub(super) async fn wait(
         &self,
         key: &Key,
-        made: &Resize,
-        place: Place,
+        made: Resize,
+        mut place: Option<Place>,
         wait_for: WaitFor,
         deadline: Instant,
     ) -> Result<ResizeResponse, Status> {
-        let mut place = Some(place);
         let (namespace, name, of_request) = (&*key.namespace, &*key.name, made.name_any());
+        let (owned, mut request) = (made.metadata.clone(), made);
         let mut changes = self.view.changes(namespace, name);
-        let mut seen: Option<(Kept<Resize>, Arc<Resize>)> = None;
+        let followed = self.followed.of(&key.sibling(&of_request));
+        let mut seen: Option<Arc<Resize>> = None;
         let mut is_first_look = true;
         let mut unadmitted_since = Some(Instant::now());
         loop {
             changes.mark_unchanged();
-            // It is read again only if it is another one: each change of its job wakes all who wait for one of it.
-            let shown = self.view.kept_resize(namespace, &of_request).and_then(|kept| match &seen {
-                Some((before, request)) if kept.is_identical(before) => Some((kept, Arc::clone(request))),
-                _ => kept.read().map(|request| (kept, request)),
-            });
-            let shown = shown.filter(|(_, shown)| shown.metadata.uid == made.metadata.uid);
-            let is_gone = shown.is_none() && seen.is_some();
-            seen = shown.or(seen);
+            let shown = followed.now(&*self.view).map(|shown| shown.request);
+            let shown = shown.filter(|shown| shown.metadata.uid == owned.uid);
             // The mirror may not show it yet.
-            let request = seen.as_ref().map_or(made, |(_, request)| &**request);
+            let is_gone = shown.is_none() && seen.is_some();
+            if let Some(shown) = shown
+                && seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, &shown))
+            {
+                (request.metadata, request.status) = (shown.metadata.clone(), shown.status.clone());
+                seen = Some(shown);
+            }
             if request.status.as_ref().is_some_and(|status| status.number.is_some()) {
                 unadmitted_since.take().into_iter().for_each(show_wait);
             }
-            let job = self.view.job(namespace, name).filter(|job| is_controlled_by(&made.metadata, &**job));
+            let job = self.view.job(namespace, name).filter(|job| is_controlled_by(&owned, &**job));
             let Some(job) = job else { return Err(errors::job_not_found(namespace, name, &of_request)) };
             if job.metadata.deletion_timestamp.is_some() {
                 // Nobody looks at its requests any more.
@@ -144,16 +167,16 @@ impl<V: ClusterView> Elasticity<V> {
             let none = JobStatus::default();
             let status = job.status.as_ref().unwrap_or(&none);
             // What is committed goes on without the object, which is not kept for ever (rule elasticity-18).
-            let is_gone = is_gone && outcome::committed(request, status).is_none();
-            if is_gone || outcome::is_deleted_uncommitted(request, status) {
+            let is_gone = is_gone && outcome::committed(&request, status).is_none();
+            if is_gone || outcome::is_deleted_uncommitted(&request, status) {
                 return Err(errors::request_gone(&of_request));
             }
-            let outcome = outcome::assess(request, wait_for, status);
+            let outcome = outcome::assess(&request, wait_for, status);
             if std::mem::take(&mut is_first_look) && !matches!(outcome, ResizeOutcome::Waiting(_)) {
                 // It waited for nothing: a request that was made before.
                 place.take().into_iter().for_each(Place::give_up);
             }
-            match (&outcome, &outcome::assess(request, WaitFor::Committed, status)) {
+            match (&outcome, &outcome::assess(&request, WaitFor::Committed, status)) {
                 (_, ResizeOutcome::Done { generation, .. }) | (ResizeOutcome::Done { generation, .. }, _) => {
                     place.take().into_iter().for_each(|place| place.serve(*generation));
                 }
@@ -178,14 +201,14 @@ impl<V: ClusterView> Elasticity<V> {
                     }
                 }
                 ResizeOutcome::Done { generation, changes } => {
-                    let (request, names) = (request.name_any(), region_names(request));
-                    drop((job, seen));
+                    let names = region_names(&request);
+                    drop((job, request));
                     let regions = timeout_at(deadline, self.regions_of(key, names)).await;
-                    let regions = regions.map_err(|_| errors::still_waiting(&request, READING))??;
-                    return Ok(ResizeResponse { regions, generation, changes, request, dry_run: None });
+                    let regions = regions.map_err(|_| errors::still_waiting(&of_request, READING))??;
+                    return Ok(ResizeResponse { regions, generation, changes, request: of_request, dry_run: None });
                 }
                 ResizeOutcome::Ended(_) => {
-                    return Err(ended::why(key, request, &ended::known_regions(Some(status))));
+                    return Err(ended::why(key, &request, &ended::known_regions(Some(status))));
                 }
             }
         }
@@ -197,12 +220,22 @@ impl<V: ClusterView> Elasticity<V> {
         let Some(object) = self.view.region(&key.namespace, &key.name, name) else {
             let job = self.view.job(&key.namespace, &key.name);
             let known = ended::known_regions(job.as_ref().and_then(|job| job.status.as_ref()));
+            if known.contains(&name) {
+                return Err(errors::region_not_seen(&key.name, name));
+            }
             return Err(ended::not_found(key, &known, name, ""));
         };
         let home = self.view.first_region(&key.namespace, &key.name);
         let objects: Vec<_> = [Arc::clone(&object)].into_iter().chain(home).collect();
         Ok(self.sight(&key.namespace, &key.name, &objects).region(&object))
     }
+}
+
+/// Whether it is known already what becomes of a request, as far as somebody waits for it.
+fn is_decided(request: &Resize, wait_for: WaitFor, job: &Job) -> bool {
+    let none = JobStatus::default();
+    let outcome = outcome::assess(request, wait_for, job.status.as_ref().unwrap_or(&none));
+    !matches!(outcome, ResizeOutcome::Waiting(_))
 }
 
 /// The names of the regions of a request.

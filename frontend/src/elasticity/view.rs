@@ -34,11 +34,13 @@ pub trait ClusterView: Send + Sync + 'static {
         self.kept_resize(namespace, name)?.read()
     }
 
-    /// The requests of a job, in any order.
-    fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>>;
+    /// The requests of a job, or of all jobs of the namespace, in any order. Each is to be read when it is its turn:
+    /// they may be large, and there may be thousands.
+    fn resizes(&self, namespace: &str, job: Option<&str>) -> Vec<Kept<Resize>>;
 
-    /// The requests of a job that have not ended and are not being deleted, in any order.
-    fn open_resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>>;
+    /// The requests of a job that have not ended and are not being deleted, in any order, each read when it is its
+    /// turn.
+    fn open_resizes(&self, namespace: &str, job: &str) -> Box<dyn Iterator<Item = Arc<Resize>>>;
 
     /// How many requests the job has, with those that become its own as soon as they are looked at. A label alone,
     /// which anybody can write, makes none.
@@ -46,9 +48,6 @@ pub trait ClusterView: Send + Sync + 'static {
 
     /// How many of these this caller has asked for.
     fn count_resizes_by(&self, namespace: &str, job: &str, caller: &str) -> usize;
-
-    /// The requests of all jobs of the namespace, in any order.
-    fn resizes_of_namespace(&self, namespace: &str) -> Vec<Arc<Resize>>;
 
     /// The PEs of a job, in any order. Each is read when it is its turn: there may be thousands.
     fn processing_elements(&self, namespace: &str, job: &str) -> Box<dyn Iterator<Item = Arc<ProcessingElement>>>;
@@ -100,12 +99,17 @@ impl ClusterView for Mirrors {
         self.resizes.kept(&Key::new(namespace, name))
     }
 
-    fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>> {
-        self.resizes.of_job(&Key::new(namespace, job)).collect()
+    fn resizes(&self, namespace: &str, job: Option<&str>) -> Vec<Kept<Resize>> {
+        match job {
+            Some(job) => {
+                self.resizes.kept_of_job(&Key::new(namespace, job)).into_iter().map(|(_, kept)| kept).collect()
+            }
+            None => self.resizes.kept_of_namespace(namespace),
+        }
     }
 
-    fn open_resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>> {
-        self.open_resizes(&Key::new(namespace, job)).collect()
+    fn open_resizes(&self, namespace: &str, job: &str) -> Box<dyn Iterator<Item = Arc<Resize>>> {
+        Box::new(self.open_resizes(&Key::new(namespace, job)))
     }
 
     fn count_resizes(&self, namespace: &str, job: &str) -> usize {
@@ -114,10 +118,6 @@ impl ClusterView for Mirrors {
 
     fn count_resizes_by(&self, namespace: &str, job: &str, caller: &str) -> usize {
         self.number_of_resizes_by(&Key::new(namespace, job), caller)
-    }
-
-    fn resizes_of_namespace(&self, namespace: &str) -> Vec<Arc<Resize>> {
-        self.resizes.of_namespace(namespace).collect()
     }
 
     fn processing_elements(&self, namespace: &str, job: &str) -> Box<dyn Iterator<Item = Arc<ProcessingElement>>> {

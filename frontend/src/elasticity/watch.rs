@@ -9,17 +9,21 @@
 //! Invariants: a stream has a place among those that there may be, from its first message to its end; it ends at its
 //! deadline, and at once when this frontend is to stop.
 
+use super::followed::{FollowedRequest, ShownRequest};
 use super::looks::{PAUSE, RegionDigests, RegionsLook, RegionsScope};
 use super::outcome;
 use super::state::{is_end, phase, state};
 use super::view::ClusterView;
 use super::{Elasticity, errors};
+use crate::controllers::job::requests::in_part::without_regions;
 use crate::grpc::places::{CallerName, Place};
 use futures::{Stream, stream};
 use kube::ResourceExt as _;
 use std::future::{Future, ready};
 use std::sync::Arc;
 use streams_api::{Job, Resize};
+use streams_kubernetes::Key;
+use streams_kubernetes::watch::Kept;
 use streams_proto::elasticity::v1::{
     Progress, Region, RegionName, ResizePhase, WatchRegionsResponse, WatchResizeResponse,
 };
@@ -76,13 +80,25 @@ impl Waits {
 struct ResizeStream<V> {
     service: Elasticity<V>,
     waits: Waits,
-    /// As it was seen last.
+    followed: Arc<FollowedRequest>,
+    /// As it was seen last, without its regions.
     request: Arc<Resize>,
+    /// The same with them.
+    whole: Whole,
     /// The mirror has shown it.
     is_seen: bool,
     /// Its job was there.
     has_had_job: bool,
+    /// Without the regions of the request.
     told: Option<WatchResizeResponse>,
+}
+
+/// All of a request that is followed.
+enum Whole {
+    /// The mirror shows it, or has shown it.
+    Shown(Kept<Resize>),
+    /// It does not show it yet.
+    Found(Arc<Resize>),
 }
 
 /// A stream over regions.
@@ -123,8 +139,11 @@ impl<V: ClusterView> Elasticity<V> {
         let (namespace, job) = (request.namespace().unwrap_or_default(), request.spec.job_name.clone());
         let place = self.watches(&namespace, Some(&job), caller)?;
         let waits = self.waits(request.name_any(), place, deadline, self.view.changes(&namespace, &job));
-        let (service, is_seen, has_had_job) = (self.clone(), false, false);
-        let following = ResizeStream { service, waits, request, is_seen, has_had_job, told: None };
+        let followed = self.followed.of(&Key::of(&*request));
+        let (service, whole) = (self.clone(), Whole::Found(Arc::clone(&request)));
+        let request = without_regions(request);
+        let (is_seen, has_had_job, told) = (false, false, None);
+        let following = ResizeStream { service, waits, followed, request, whole, is_seen, has_had_job, told };
         Ok(stream::unfold(Some(following), |following| async {
             let mut following = following?;
             match following.next().await {
@@ -177,24 +196,33 @@ impl<V: ClusterView> ResizeStream<V> {
     async fn next(&mut self) -> Result<WatchResizeResponse, Status> {
         loop {
             self.waits.changes.mark_unchanged();
-            let message = self.look()?;
+            let (message, job) = self.look()?;
             // What is committed stays so, though the mirror of jobs may be ahead of that of requests.
             let is_behind = self.told.as_ref().is_some_and(is_committed) && !is_committed(&message);
             if !is_behind && self.told.as_ref() != Some(&message) {
-                self.told = Some(message.clone());
-                return Ok(message);
+                let whole = match &self.whole {
+                    Whole::Shown(kept) => kept.read(),
+                    Whole::Found(request) => Some(Arc::clone(request)),
+                };
+                let whole = whole.map_or_else(|| message.clone(), |whole| told_of(&whole, job.as_deref()));
+                self.told = Some(message);
+                return Ok(whole);
             }
-            self.waits.change(waiting_for(&message)).await?;
+            let what = waiting_for(&message);
+            drop((message, job));
+            self.waits.change(what).await?;
         }
     }
 
-    fn look(&mut self) -> Result<WatchResizeResponse, Status> {
+    /// What there is to tell, without the regions of the request, and the job that was seen.
+    fn look(&mut self) -> Result<(WatchResizeResponse, Option<Arc<Job>>), Status> {
         let (namespace, name) = (self.request.namespace().unwrap_or_default(), self.request.name_any());
-        let shown = self.service.view.resize(&namespace, &name).filter(|shown| shown.uid() == self.request.uid());
+        let shown = self.followed.now(&*self.service.view);
+        let shown = shown.filter(|shown| shown.request.metadata.uid == self.request.metadata.uid);
         let is_gone = self.is_seen && shown.is_none();
-        if let Some(shown) = shown {
+        if let Some(ShownRequest { kept, request }) = shown {
             self.is_seen = true;
-            self.request = shown;
+            (self.request, self.whole) = (request, Whole::Shown(kept));
         }
         // Finalizers may hold its object for long.
         let is_gone = is_gone || self.request.metadata.deletion_timestamp.is_some();
@@ -206,7 +234,7 @@ impl<V: ClusterView> ResizeStream<V> {
         }
         let is_over = message.resize.as_ref().is_some_and(|resize| is_end(resize.phase()));
         let of_job = &self.request.spec.job_name;
-        match job {
+        match &job {
             // Nobody looks at its requests any more.
             Some(job) if !is_over && job.metadata.deletion_timestamp.is_some() => {
                 return Err(errors::job_goes(&namespace, of_job, &name));
@@ -217,7 +245,7 @@ impl<V: ClusterView> ResizeStream<V> {
             }
             job => self.has_had_job |= job.is_some(),
         }
-        Ok(message)
+        Ok((message, job))
     }
 }
 

@@ -29,7 +29,7 @@ const WITHDRAWN_AT_ONCE_OF_ONE: usize = 2;
 /// Whose turn it is. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(super) struct Writes {
-    storing: FairSemaphore,
+    pub(super) storing: FairSemaphore,
     /// Those who withdraw what waits are not behind those who ask for more.
     withdrawing: FairSemaphore,
 }
@@ -50,7 +50,7 @@ pub(super) enum Unanswered {
     Stopping,
     /// It was sent, and the time of the caller is over.
     Late,
-    /// It was sent perhaps, and this frontend ends.
+    /// It was sent perhaps, and came to no end: this frontend stops, or what sent it has panicked.
     Lost,
 }
 

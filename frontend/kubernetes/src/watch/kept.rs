@@ -91,6 +91,17 @@ impl<K: Mirrored> Kept<K> {
         }
     }
 
+    /// What a type has of the object that leaves out the rest: that is skipped, and takes no memory.
+    pub fn read_part<T: DeserializeOwned>(&self) -> Option<T> {
+        match &self.0 {
+            Content::Packed(packed, _) => parsed(packed),
+            Content::Unpacked(object) => {
+                let json = serde_json::to_vec(&**object).ok()?;
+                serde_json::from_slice(&json).inspect_err(|error| tracing::error!(%error, "not a part of it")).ok()
+            }
+        }
+    }
+
     /// Whether both are one arrival of an object. What was read of one is so of the other.
     pub fn is_identical(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -153,6 +164,8 @@ mod tests {
                 let kept = Kept::new(Arc::new(object.clone()), packer);
                 assert_eq!(kept.read().as_deref(), Some(&object), "{kept:?}");
                 assert_eq!(kept.metadata().as_ref(), Some(&object.metadata), "{kept:?}");
+                let part: Option<Described> = kept.read_part();
+                assert_eq!(part.map(|part| part.metadata).as_ref(), Some(&object.metadata), "{kept:?}");
             }
         }
     }

@@ -208,8 +208,12 @@ impl<K: Mirrored> Watch<K> {
 
     /// The objects of a namespace, by name. Each is read when it is its turn.
     pub fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = Arc<K>> + use<K> {
-        let objects = self.store().of_namespace(namespace);
-        objects.into_iter().filter_map(|object| object.read())
+        self.kept_of_namespace(namespace).into_iter().filter_map(|object| object.read())
+    }
+
+    /// The same, to be read in part.
+    pub fn kept_of_namespace(&self, namespace: &str) -> Vec<Kept<K>> {
+        self.store().of_namespace(namespace)
     }
 
     /// The objects of a group, by name, to be read in part. `index` names one of those that the mirror was made with.

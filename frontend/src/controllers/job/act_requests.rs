@@ -5,12 +5,14 @@
 use super::act::{Actor, CONCURRENT};
 use super::act_order::WRITES;
 use super::child::Child;
+use super::observe_requests::JobRequests;
 use super::off_thread::off_thread_if_many;
 use super::owned::Owned;
 use super::requests::admission::{GENERATION_MISMATCH, TOO_MANY_REQUESTS, admit_all, age, ended};
 use super::requests::amount;
+use super::requests::in_part::without_regions;
 use super::requests::observe::ToTell;
-use super::requests::standing::Circumstances;
+use super::requests::standing::{Circumstances, has_ended_without_widths};
 use super::tasks::Failure;
 use super::widths::OUT_OF_BOUNDS;
 use crate::controllers::traces;
@@ -51,7 +53,7 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     /// Admits the requests that are new, against the regions as they are at this moment.
-    async fn admit_against_regions(&self, requests: Vec<Arc<Resize>>) -> Result<(), Error> {
+    async fn admit_against_regions(&self, requests: JobRequests) -> Result<(), Error> {
         let job = &*self.snapshot.job;
         let mut regions = self.regions_of(&requests).await?;
         // An object that the next look does not see yet, like this one, would be taken for deleted after the admission.
@@ -199,6 +201,11 @@ impl<C: Cluster> Actor<'_, C> {
     /// room for its status holds up nothing else: it is left alone until somebody changes it, or it has been there for
     /// too long.
     async fn put_request(&self, request: &Resize) -> Result<(), Error> {
+        // What is refused because there are too many was not read as a whole.
+        let whole = request.spec.regions.is_empty().then(|| self.request(&request.name_any())).flatten();
+        let is_same = |whole: &Arc<Resize>| whole.metadata.resource_version == request.metadata.resource_version;
+        let whole = whole.filter(is_same).map(|whole| Resize { spec: whole.spec.clone(), ..request.clone() });
+        let request = whole.as_ref().unwrap_or(request);
         let mut written = match self.writer().replace_status_if_unchanged(request).await {
             Err(error) if error.is_too_large() => {
                 let meta = &request.metadata;
@@ -212,8 +219,9 @@ impl<C: Cluster> Actor<'_, C> {
         };
         // Kept until the mirror shows it: as the mirror has it, without what may be large.
         trim::request_meta(&mut written.metadata);
-        let name = written.name_any();
-        self.remember(|entry| entry.requests.insert(name, Arc::new(written)));
+        let (name, has_ended) = (written.name_any(), has_ended_without_widths(&written));
+        let written = if has_ended { without_regions(Arc::new(written)) } else { Arc::new(written) };
+        self.remember(|entry| entry.requests.insert(name, written));
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use super::drift::{self, Difference, Wanted};
 use super::generation::{Generation, next_generation};
 use super::in_force::in_force;
 use super::mirrored::MirroredChildren;
+use super::observe_requests::JobRequests;
 use super::observe_transport::look;
 use super::observed::{Children, Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
 use super::off_thread::{OF_AN_OBJECT, off_thread, off_thread_if_many};
@@ -34,7 +35,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{Job, JobSpec, JobStatus, Resize, StoredPlan};
+use streams_api::{Job, JobSpec, JobStatus, StoredPlan};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
@@ -297,7 +298,7 @@ async fn wishes<C>(
     reconciler: &JobReconciler<C>,
     snapshot: &JobSnapshot,
     status: &JobStatus,
-    requests: Vec<Arc<Resize>>,
+    requests: JobRequests,
     now: Timestamp,
 ) -> Result<(Widths, Requests), Error> {
     let JobSnapshot { key, job, .. } = snapshot;

@@ -4,19 +4,25 @@
 //! job as it is, and requests as they were before they had numbers. What it does not see is not gone: it asks the API
 //! server before it says so.
 //!
+//! How much of them is in memory is bounded ([`in_part`](super::requests::in_part)): of one job, and of all jobs
+//! together. Where much is to be read, one job is looked at after another; namespaces take turns.
+//!
 //! Knows: the mirror, what this process has written, the API server. Must not know: what becomes of requests.
 
 use super::memory::Entry;
 use super::off_thread::off_thread_if_many;
 use super::reconciler::JobReconciler;
 use super::requests::amount_of_unread;
+use super::requests::in_part::{InPart, LARGE, room_of, with_regions, without_regions};
 use super::requests::named::named;
 use super::requests::standing::is_of;
+use crate::fair_semaphore::FairPermit;
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::Arc;
 use streams_api::{Job, JobStatus, Resize, names};
 use streams_kubernetes::cluster::Cluster;
@@ -24,6 +30,7 @@ use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::watch::version;
 use streams_kubernetes::{Error, Key};
+use tokio::task::JoinError;
 
 /// How long an answer of the API server holds.
 const ASKED_FOR: SignedDuration = SignedDuration::from_secs(10);
@@ -34,12 +41,7 @@ impl<C: Cluster> JobReconciler<C> {
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(super) async fn all_requests(
-        &self,
-        key: &Key,
-        job: &Job,
-        status: &JobStatus,
-    ) -> Result<Vec<Arc<Resize>>, Error> {
+    pub(super) async fn all_requests(&self, key: &Key, job: &Job, status: &JobStatus) -> Result<JobRequests, Error> {
         let uid = job.metadata.uid.clone().unwrap_or_default();
         let now = self.cluster.now();
         let mut missing = named(status);
@@ -83,7 +85,23 @@ impl<C: Cluster> JobReconciler<C> {
                 }
             }
         });
-        Ok(self.requests(key, job))
+        drop(requests);
+        self.read_requests(key, job).await
+    }
+}
+
+/// The requests of a job, as far as somebody needs them.
+pub(super) struct JobRequests {
+    requests: Vec<Arc<Resize>>,
+    /// While there are many.
+    _turn: Option<FairPermit>,
+}
+
+impl Deref for JobRequests {
+    type Target = [Arc<Resize>];
+
+    fn deref(&self) -> &[Arc<Resize>] {
+        &self.requests
     }
 }
 
@@ -113,20 +131,27 @@ impl<C> JobReconciler<C> {
     ///
     /// # Errors
     /// Reading panicked.
-    pub(super) async fn read_requests(&self, key: &Key, job: &Job) -> Result<Vec<Arc<Resize>>, Error> {
+    pub(super) async fn read_requests(&self, key: &Key, job: &Job) -> Result<JobRequests, Error> {
+        let failed = |error: JoinError| Error::Call(kube::Error::Service(error.into()));
         let own = self.own_requests(key, job);
         let kept = self.mirrors.resizes.kept_of_job(key);
         let amount = amount_of_unread(kept.len());
-        let read = || kept.into_iter().filter_map(|(_, request)| request.read()).collect::<Vec<_>>();
-        let shown = off_thread_if_many(amount, read).await;
-        let shown = shown.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
-        Ok(self.latest_requests(key, job, own, shown))
+        let read = || kept.into_iter().filter_map(|(_, kept)| InPart::of(kept)).collect::<Vec<_>>();
+        let shown = off_thread_if_many(amount, read).await.map_err(failed)?;
+        let all = self.latest_requests(key, job, own, shown);
+        let is_large = room_of(&all) >= LARGE;
+        let turn = if is_large { Some(self.large_looks.acquire(&key.namespace).await) } else { None };
+        let read = move || JobRequests { requests: with_regions(all), _turn: turn };
+        off_thread_if_many(amount, read).await.map_err(failed)
     }
 
     /// The same, on this thread.
+    #[cfg(test)]
     pub(super) fn requests(&self, key: &Key, job: &Job) -> Vec<Arc<Resize>> {
         let own = self.own_requests(key, job);
-        self.latest_requests(key, job, own, self.mirrors.resizes.of_job(key).collect())
+        let kept = self.mirrors.resizes.kept_of_job(key);
+        let shown = kept.into_iter().filter_map(|(_, kept)| InPart::of(kept)).collect();
+        with_regions(self.latest_requests(key, job, own, shown))
     }
 
     /// What this process has written of the requests of a job, and the mirror has not shown yet. It is to be looked up
@@ -146,11 +171,12 @@ impl<C> JobReconciler<C> {
         key: &Key,
         job: &Job,
         OwnRequests { latest: mut own, found }: OwnRequests,
-        shown: Vec<Arc<Resize>>,
-    ) -> Vec<Arc<Resize>> {
-        let mut all: Vec<Arc<Resize>> = shown.into_iter().filter(|request| is_ours(request, job)).collect();
+        shown: Vec<InPart>,
+    ) -> Vec<InPart> {
+        let mut all: Vec<InPart> = shown.into_iter().filter(|part| is_ours(part.request(), job)).collect();
         let versions: BTreeMap<String, (Option<String>, u64)> = all
             .iter()
+            .map(InPart::request)
             .map(|shown| (shown.name_any(), (shown.metadata.uid.clone(), version(&shown.metadata))))
             .collect();
         // What the mirror shows as new or does not have any more is not kept.
@@ -171,17 +197,17 @@ impl<C> JobReconciler<C> {
         });
         own.retain(|name, own| counts(name, own, &found));
         for shown in &mut all {
-            if let Some(own) = own.remove(&shown.name_any()) {
-                *shown = own;
+            if let Some(own) = own.remove(&shown.request().name_any()) {
+                *shown = InPart::whole(own);
             }
         }
-        all.extend(own.into_values());
+        all.extend(own.into_values().map(InPart::whole));
         let full = full.unwrap_or_default();
-        all.retain(|request| !is_full(&full, request));
+        all.retain(|part| !is_full(&full, part.request()));
         all
     }
 
-    /// The requests of a job that stay and have no room for a status.
+    /// The requests of a job that stay and have no room for a status, without their regions.
     pub(super) fn full_requests(&self, key: &Key, job: &Job) -> Vec<Arc<Resize>> {
         let uid = job.metadata.uid.clone().unwrap_or_default();
         let full = self.memory.find(key, &uid, |entry| entry.full_requests.clone()).unwrap_or_default();
@@ -189,7 +215,7 @@ impl<C> JobReconciler<C> {
             return Vec::new();
         }
         let is_concerned = |request: &Arc<Resize>| is_ours(request, job) && is_full(&full, request);
-        self.mirrors.resizes.of_job(key).filter(is_concerned).collect()
+        self.mirrors.resizes.of_job(key).filter(is_concerned).map(without_regions).collect()
     }
 
     /// The request of this name, as [`Self::requests`] has it; the others are not read for it.

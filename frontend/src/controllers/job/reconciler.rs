@@ -15,6 +15,7 @@ use super::shared_look::SharedLook;
 use super::tasks::WorkItem;
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::remembered::Remembered;
+use crate::fair_semaphore::FairSemaphore;
 use crate::mirrors::Mirrors;
 use crate::owner::owner_of_job;
 use crate::settings::JobSettings;
@@ -31,6 +32,8 @@ use streams_kubernetes::{Error, Key};
 /// What the last look at a job has read is kept if the job has at least so many objects: fewer are read as fast. In
 /// tests of small jobs it is kept, too.
 const KEPT_FROM: usize = if cfg!(test) { 1 } else { 256 };
+/// Looks at the same time at jobs whose requests take much memory.
+const LARGE_LOOKS: usize = 1;
 /// A job rests that was not looked at for so long.
 const RESTS: Duration = Duration::from_secs(60);
 
@@ -65,6 +68,8 @@ pub(super) struct JobReconciler<C> {
     pub(super) downloads: Queue<WorkItem>,
     /// All other long work.
     pub(super) long_work: Queue<WorkItem>,
+    /// Who looks at the requests of a job that has many.
+    pub(super) large_looks: FairSemaphore,
 }
 
 impl<C> fmt::Debug for JobReconciler<C> {
@@ -93,6 +98,7 @@ impl<C> JobReconciler<C> {
             known_launches,
             downloads,
             long_work,
+            large_looks: _,
         } = self;
         vec![
             ("jobs", memory.len()),
@@ -153,6 +159,7 @@ impl<C: Cluster> JobReconciler<C> {
             known_launches,
             downloads,
             long_work,
+            large_looks: FairSemaphore::new(LARGE_LOOKS, LARGE_LOOKS),
         }
     }
 

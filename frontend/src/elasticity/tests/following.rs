@@ -5,6 +5,7 @@ use super::{
 };
 use crate::controllers::tests::LateMirrors;
 use crate::elasticity::Elasticity;
+use crate::elasticity::followed::FollowedRequest;
 use crate::mirrors::Mirrors;
 use futures::FutureExt as _;
 use kube::Client;
@@ -15,6 +16,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use streams_api::names::ANNOTATION_CANCEL_REQUESTED;
 use streams_api::{Job, Resize};
+use streams_kubernetes::Key;
 use streams_kubernetes_fake::Server;
 use streams_process::telemetry::testing;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService as _;
@@ -262,6 +264,68 @@ async fn a_request_can_be_cancelled_whatever_others_have_set_of_its_managers() {
     let name = ResizeName { namespace: "n".to_owned(), request: "flow-x".to_owned(), ..ResizeName::default() };
     let answer = service.cancel(Request::new(CancelRequest { name: Some(name) })).await.unwrap();
     assert_eq!(answer.into_inner().resize.unwrap().phase(), ResizePhase::Cancelled);
+}
+
+/// It may have been carried out: whoever asked has to know of what.
+#[tokio::test(start_paused = true)]
+async fn a_withdrawal_that_is_not_answered_names_its_request() {
+    let server = server(1);
+    for code in [429, 500, 503] {
+        let status = json!({"kind": "Status", "status": "Failure", "message": "no", "code": code});
+        let service = service_with(answering(code, &status), LateMirrors::of(&server).mirrors.clone());
+        let name = ResizeName { namespace: "n".to_owned(), request: "flow-x".to_owned(), ..ResizeName::default() };
+        let heard = service.cancel(Request::new(CancelRequest { name: Some(name) })).await.unwrap_err();
+        assert_eq!((&*why(&heard), of_request(&heard).as_deref()), ("NOT_TAKEN", Some("flow-x")), "{code}");
+    }
+}
+
+/// Each change of a job, of its regions and of its requests wakes all who follow one of these.
+#[tokio::test(start_paused = true)]
+async fn a_request_is_read_once_for_all_who_follow_it_and_only_if_it_is_another_one() {
+    let server = server(1);
+    let (mut mirrors, service, request) = shown(&server);
+    let (one, other) = (service.followed.of(&Key::of(&*request)), service.followed.of(&Key::of(&*request)));
+    let look = |followed: &FollowedRequest| followed.now(&*service.view).map(|shown| shown.request);
+    let before = look(&one).unwrap();
+    propose(&server);
+    mirrors.deliver_all();
+    for followed in [&one, &other] {
+        assert!(Arc::ptr_eq(&before, &look(followed).unwrap()), "it is as it was");
+    }
+    assert!(before.spec.regions.is_empty() && !request.spec.regions.is_empty());
+    server.edit::<Resize>(&key("flow-x"), |request| request.status.get_or_insert_default().reason = Some("R".into()));
+    mirrors.deliver_all();
+    let after = look(&one).unwrap();
+    assert_eq!(after.status.as_ref().unwrap().reason.as_deref(), Some("R"));
+    assert!(Arc::ptr_eq(&after, &look(&other).unwrap()));
+    server.remove::<Resize>(&key("flow-x"));
+    mirrors.deliver_all();
+    assert!(look(&one).is_none());
+    drop((one, other));
+    drop(service.followed.of(&key("another")));
+    assert_eq!(service.followed.len(), 1, "of those that nobody follows nothing is kept");
+}
+
+/// Whatever is kept of it between messages.
+#[tokio::test(start_paused = true)]
+async fn each_message_about_a_request_has_its_regions() {
+    let server = server(1);
+    let (mut mirrors, service, request) = shown(&server);
+    let mut stream = pin!(service.follow_resize(request, None, deadline()).unwrap());
+    let regions = |told: WatchResizeResponse| {
+        let regions = told.resize.unwrap().regions.into_iter();
+        regions.map(|region| (region.region, region.width)).collect::<Vec<_>>()
+    };
+    let expected = vec![("R0".to_owned(), 5)];
+    assert_eq!(regions(next(&mut stream).await.unwrap().unwrap()), expected);
+    committed(&server, 4, false);
+    mirrors.deliver_all();
+    assert_eq!(regions(next(&mut stream).await.unwrap().unwrap()), expected);
+    // It is forgotten before it is rolled out.
+    server.remove::<Resize>(&key("flow-x"));
+    committed(&server, 0, true);
+    mirrors.deliver_all();
+    assert_eq!(regions(next(&mut stream).await.unwrap().unwrap()), expected);
 }
 
 /// A job may be large, and change often, while many wait for their requests.

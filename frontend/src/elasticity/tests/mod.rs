@@ -69,7 +69,7 @@ struct Blind;
 
 impl Foresee for Blind {
     fn foresee<'a>(&'a self, _: &'a Job, _: Resize) -> BoxFuture<'a, Result<Foreseen, Unforeseen>> {
-        Box::pin(async { Err(Unforeseen::Later("nothing is foreseen".to_owned())) })
+        Box::pin(async { Err(Unforeseen("nothing is foreseen".to_owned())) })
     }
 }
 
@@ -156,7 +156,7 @@ async fn wait<V: ClusterView>(
 ) -> Result<ResizeResponse, Status> {
     let job = key("flow");
     let place = service.backlog.enter(&job, Instant::now()).unwrap();
-    service.wait(&job, request, place, wait_for, deadline()).await
+    service.wait(&job, request.clone(), Some(place), wait_for, deadline()).await
 }
 
 fn deadline() -> Instant {

@@ -89,12 +89,12 @@ impl ClusterView for Watched {
         self.mirrors.kept_resize(namespace, name)
     }
 
-    fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>> {
+    fn resizes(&self, namespace: &str, job: Option<&str>) -> Vec<Kept<Resize>> {
         self.reads.resizes.fetch_add(1, Ordering::SeqCst);
-        self.mirrors.resizes(namespace, job)
+        ClusterView::resizes(&self.mirrors, namespace, job)
     }
 
-    fn open_resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>> {
+    fn open_resizes(&self, namespace: &str, job: &str) -> Box<dyn Iterator<Item = Arc<Resize>>> {
         self.reads.resizes.fetch_add(1, Ordering::SeqCst);
         ClusterView::open_resizes(&self.mirrors, namespace, job)
     }
@@ -105,10 +105,6 @@ impl ClusterView for Watched {
 
     fn count_resizes_by(&self, namespace: &str, job: &str, caller: &str) -> usize {
         self.mirrors.count_resizes_by(namespace, job, caller)
-    }
-
-    fn resizes_of_namespace(&self, namespace: &str) -> Vec<Arc<Resize>> {
-        self.mirrors.resizes_of_namespace(namespace)
     }
 
     fn processing_elements(&self, namespace: &str, job: &str) -> Box<dyn Iterator<Item = Arc<ProcessingElement>>> {
@@ -245,10 +241,14 @@ async fn a_region_is_found_by_a_name_that_no_object_could_have() {
         service.get_region(Request::new(request)).await.map(|found| found.into_inner().name)
     };
     assert_eq!(get(&long).await.unwrap(), long);
-    // what is asked for -> why not
-    for (region, reason) in
-        [("R0", "REGION_NOT_FOUND"), ("", "INVALID_REQUEST"), (&*"R".repeat(1025), "INVALID_REQUEST")]
-    {
+    // what is asked for -> why not. The job has R0, whose object is not there.
+    let table = [
+        ("R0", "REGION_NOT_SEEN"),
+        ("R9", "REGION_NOT_FOUND"),
+        ("", "INVALID_REQUEST"),
+        (&*"R".repeat(1025), "INVALID_REQUEST"),
+    ];
+    for (region, reason) in table {
         assert_eq!(why(&get(region).await.unwrap_err()), reason, "{region}");
     }
 }
@@ -289,6 +289,22 @@ async fn a_namespace_whose_objects_take_long_to_read_holds_up_no_other() {
     for list in held {
         assert!(list.await.unwrap().unwrap().into_inner().regions.is_empty());
     }
+}
+
+/// Whoever opens streams and leaves them would look without a rest otherwise.
+#[tokio::test]
+async fn a_look_that_a_stream_has_left_is_one_all_the_same() {
+    let mirrors = LateMirrors::of(&server(1));
+    let (service, reads, release) = watched(&mirrors);
+    let follow = || Box::pin(service.follow_regions("held".to_owned(), None, None, deadline()).unwrap());
+    let (mut first, mut second) = (follow(), follow());
+    while reads.counts()[0] == 0 {
+        assert!(timeout(Duration::from_millis(1), first.next()).await.is_err());
+    }
+    drop(first);
+    release.send(()).unwrap();
+    let told = next(&mut second.as_mut()).await.unwrap().unwrap();
+    assert_eq!((names(&told), reads.counts()[0]), ((vec![], vec![], true), 1));
 }
 
 #[tokio::test]

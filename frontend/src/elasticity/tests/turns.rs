@@ -3,21 +3,26 @@
 use super::{called_by, committed, go_on, key, server, service, service_with, wanted, why};
 use crate::controllers::job::long_work::dry_run::{Foresee, Foreseen, Unforeseen};
 use crate::controllers::tests::LateMirrors;
+use crate::elasticity::requests::object;
 use crate::elasticity::{Elasticity, LISTS_OF_ONE_MAX, STREAMS_OF_ONE_MAX, WAITING_OF_ONE_MAX, WITHDRAWING_OF_ONE_MAX};
 use crate::grpc::places::{CallerName, Places};
 use futures::future::BoxFuture;
 use kube::Client;
 use kube::client::Body;
+use serde_json::json;
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use streams_api::{Job, Resize};
+use streams_api::{Job, Resize, ResizePhase, ResizeStatus};
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService as _;
 use streams_proto::elasticity::v1::{
     CancelRequest, ListRegionsRequest, ResizeName, ResizeRequest, WatchRegionsRequest,
 };
-use tokio::time::Instant;
-use tonic::Request;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+use tonic::{Request, Status};
+use tonic_types::StatusExt as _;
 
 #[tokio::test(start_paused = true)]
 async fn a_job_leaves_waits_and_lists_to_others() {
@@ -102,13 +107,97 @@ async fn a_caller_that_is_known_leaves_dry_runs_of_its_namespace_to_others() {
     assert_eq!(why(&asks(Some("others")).await.unwrap_err()), "TOO_MANY_DRY_RUNS", "the namespace has its part");
 }
 
+/// Dry runs that end when a test lets them.
+struct Held {
+    begun: AtomicUsize,
+    may_end: Semaphore,
+}
+
+impl Foresee for Held {
+    fn foresee<'a>(&'a self, _: &'a Job, _: Resize) -> BoxFuture<'a, Result<Foreseen, Unforeseen>> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async {
+            let _ended = self.may_end.acquire().await;
+            Err(Unforeseen("nothing is foreseen".to_owned()))
+        })
+    }
+}
+
+/// What it does on other threads goes on: one caller could have as many of these busy as it likes.
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_whose_caller_has_left_has_its_turn_until_it_ends() {
+    let view = Arc::new(LateMirrors::of(&server(1)).mirrors.clone());
+    let nobody =
+        tower::service_fn(|_: http::Request<Body>| pending::<Result<http::Response<Body>, std::convert::Infallible>>());
+    let held = Arc::new(Held { begun: AtomicUsize::new(0), may_end: Semaphore::new(0) });
+    let dry_runs: Arc<dyn Foresee> = Arc::clone(&held) as _;
+    let service = Elasticity::new(Client::new(nobody, "default"), view, dry_runs, Duration::from_secs(600));
+    let asks = || service.resize(Request::new(ResizeRequest { dry_run: true, ..wanted("R0", 3) }));
+    for _ in 0..20 {
+        assert!(timeout(Duration::from_millis(20), asks()).await.is_err());
+    }
+    let begun = || (held.begun.load(Ordering::Relaxed), service.foreseeing.taken());
+    assert_eq!(begun(), (1, 1));
+    // Those that wait have places.
+    let mut waiting: Vec<_> = (0..2).map(|_| Box::pin(asks())).collect();
+    go_on(&mut waiting[0]).await;
+    assert_eq!(why(&waiting[1].as_mut().await.unwrap_err()), "TOO_MANY_DRY_RUNS", "the namespace has its part");
+    held.may_end.add_permits(1);
+    assert_eq!(why(&waiting[0].as_mut().await.unwrap_err()), "NOT_FORESEEN");
+    assert_eq!(begun(), (2, 0));
+}
+
+/// It is stored, and nothing more is asked of the cluster, however many jobs wait, and whoever served the first call.
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_again_with_its_key_is_in_nobodys_way() {
+    let again = ResizeRequest { idempotency_key: "k".to_owned(), ..wanted("R0", 5) };
+    // how far the request is -> what a call hears while other jobs wait, and while all of its own do
+    let table = [
+        (ResizePhase::Pending, None, Some("TOO_MANY_WAITING")),
+        (ResizePhase::Written, Some("OK"), Some("OK")),
+        (ResizePhase::Cancelled, Some("CANCELLED"), Some("CANCELLED")),
+    ];
+    for (phase, beside_others, beside_own) in table {
+        let server = server(1);
+        let mut made = object(&server.get::<Job>(&key("flow")).unwrap(), &again);
+        made.metadata.namespace = Some("n".to_owned());
+        let (number, generation) = (Some(7), (phase == ResizePhase::Written).then_some(4));
+        made.status = Some(ResizeStatus { phase: Some(phase), number, generation, ..ResizeStatus::default() });
+        server.create(&made);
+        let service = service(&LateMirrors::of(&server));
+        let others = (0..100).map_while(|job| service.backlog.enter(&key(&format!("job-{job}")), Instant::now()).ok());
+        let _others: Vec<_> = others.collect();
+        let hears = async |request: &ResizeRequest| {
+            let heard = timeout(Duration::from_secs(1), service.resize(Request::new(request.clone()))).await.ok()?;
+            Some(heard.err())
+        };
+        let word =
+            |heard: &Option<Option<Status>>| heard.as_ref().map(|status| status.as_ref().map_or("OK".to_owned(), why));
+        assert_eq!(word(&hears(&wanted("R0", 5)).await).as_deref(), Some("TOO_MANY_WAITING"));
+        assert_eq!(word(&hears(&again).await).as_deref(), beside_others, "{phase:?}");
+        let _own: Vec<_> =
+            (0..WAITING_OF_ONE_MAX).map(|_| service.waiting.take("n", Some("flow"), None).ok().unwrap()).collect();
+        let heard = hears(&again).await;
+        assert_eq!(word(&heard).as_deref(), beside_own, "{phase:?}");
+        for status in heard.into_iter().flatten() {
+            let named = status.get_error_details().error_info().unwrap().metadata.get("request").cloned();
+            assert_eq!(named, made.metadata.name, "{status:?}");
+        }
+    }
+}
+
 /// A namespace over its quota would be told to come later, by a backlog in which nobody waits.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_a_turn() {
-    let forbidden = tower::service_fn(|_: http::Request<Body>| async {
+    let forbidden = tower::service_fn(|request: http::Request<Body>| async move {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let status = br#"{"kind": "Status", "status": "Failure", "message": "exceeded quota: q", "code": 403}"#;
-        Ok::<_, std::io::Error>(http::Response::builder().status(403).body(Body::from(status.to_vec())).unwrap())
+        let (code, reason, message) = match request.method() {
+            &http::Method::POST => (403, "Forbidden", "exceeded quota: q"),
+            _ => (404, "NotFound", "not found"),
+        };
+        let status = json!({"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code});
+        let status = Body::from(status.to_string().into_bytes());
+        Ok::<_, std::io::Error>(http::Response::builder().status(code).body(status).unwrap())
     });
     let service = service_with(Client::new(forbidden, "default"), LateMirrors::of(&server(1)).mirrors.clone());
     for _ in 0..20 {

@@ -6,7 +6,7 @@
 //!
 //! Knows: mirrors, chunks, the fusion service. Must not know: what other work the job controller has under way.
 //!
-//! Bounds: few dry runs at a time, and fewer of one namespace; the fusion service does them after everything else.
+//! Bounds: whoever asks for dry runs bounds how many there are; the fusion service does them after everything else.
 
 use super::check;
 use super::compile::resize_request;
@@ -20,6 +20,7 @@ use crate::controllers::job::generation::{Generation, GenerationDetails, Target}
 use crate::controllers::job::off_thread::{off_thread, off_thread_if_many};
 use crate::controllers::job::requests::admission::{admit_all, ended};
 use crate::controllers::job::requests::amount_of_unread;
+use crate::controllers::job::requests::in_part::{InPart, with_regions};
 use crate::controllers::job::requests::standing::{Circumstances, is_of};
 use crate::fusion;
 use crate::mirrors::{ByOwner as _, Mirrors};
@@ -36,13 +37,9 @@ use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
-use streams_places::{Full, Places};
 use streams_proto::fusion::v1::plan_request::What;
 use streams_proto::fusion::v1::resize_request::Policy;
 use streams_proto::fusion::v1::{Fate, PlanRequest, PlanResponse, ProcessingElement, Warning};
-
-/// Dry runs at the same time. A namespace has a quarter of them at most.
-const MOST: usize = 8;
 
 /// Who plans without carrying out.
 pub(crate) trait Planner: Send + Sync {
@@ -80,24 +77,20 @@ pub(crate) struct Foresight {
     pub(crate) warnings: Vec<Warning>,
 }
 
-/// Why it is not known what a request would come to.
+/// It is not known what a request would come to, and may be later; why, for people.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unforeseen {
-    /// There are as many dry runs as may be, in all or of the namespace.
-    Busy(Full),
-    /// It may be known later; why, for people.
-    Later(String),
-}
+pub(crate) struct Unforeseen(pub(crate) String);
 
 impl From<streams_kubernetes::Error> for Unforeseen {
     fn from(error: streams_kubernetes::Error) -> Self {
-        Self::Later(error.to_string())
+        Self(error.to_string())
     }
 }
 
 /// Who foresees.
 pub(crate) trait Foresee: Send + Sync {
-    /// What this request, which is not stored, would come to if it were made now.
+    /// What this request, which is not stored, would come to if it were made now. It is to be waited for to the end:
+    /// what it does on other threads goes on without whoever waits, and is counted by nobody then.
     ///
     /// # Errors
     /// It is not known.
@@ -110,23 +103,18 @@ pub(crate) struct DryRuns<C> {
     mirrors: Mirrors,
     planner: Arc<dyn Planner>,
     settings: JobSettings,
-    places: Places<String, ()>,
 }
 
 impl<C: Cluster> Foresee for DryRuns<C> {
     fn foresee<'a>(&'a self, job: &'a Job, request: Resize) -> BoxFuture<'a, Result<Foreseen, Unforeseen>> {
-        Box::pin(async move {
-            let namespace = job.metadata.namespace.clone().unwrap_or_default();
-            let _place = self.places.take(&namespace, &()).map_err(Unforeseen::Busy)?;
-            Priority::Telling.of(self.look(job, request)).await
-        })
+        Box::pin(Priority::Telling.of(self.look(job, request)))
     }
 }
 
 impl<C: Cluster> DryRuns<C> {
     /// Dry runs of requests of the jobs of these mirrors.
     pub(crate) fn new(cluster: C, mirrors: Mirrors, planner: Arc<dyn Planner>, settings: JobSettings) -> Self {
-        Self { cluster, mirrors, planner, settings, places: Places::new(MOST, MOST) }
+        Self { cluster, mirrors, planner, settings }
     }
 
     async fn look(&self, job: &Job, request: Resize) -> Result<Foreseen, Unforeseen> {
@@ -136,7 +124,7 @@ impl<C: Cluster> DryRuns<C> {
             return Ok(Foreseen::Refused(Box::new(request)));
         }
         let stored = job.status.as_ref().and_then(|status| status.plan.as_ref());
-        let stored = stored.ok_or_else(|| Unforeseen::Later("the job has no plan yet".to_owned()))?;
+        let stored = stored.ok_or_else(|| Unforeseen("the job has no plan yet".to_owned()))?;
         let previous = Arc::new(self.generation(&key, stored).await?);
         let mut widths = previous.widths();
         widths.extend(request.spec.regions.iter().map(|wanted| (wanted.name.clone(), wanted.width)));
@@ -146,7 +134,7 @@ impl<C: Cluster> DryRuns<C> {
         let rebalances = request.spec.policy == ResizePolicy::Rebalance;
         let policy = if rebalances { Policy::Rebalance } else { Policy::Sticky };
         let existing = existing_pes(&self.mirrors, &key, job, &previous, |_, _| None, BTreeSet::new()).await;
-        let existing = existing.map_err(|error| Unforeseen::Later(error.message))?;
+        let existing = existing.map_err(|error| Unforeseen(error.message))?;
         let resize = resize_request(&previous, &widths, policy, existing, None);
         let planned =
             match self.plan(&key, job, PlanRequest { what: Some(What::Resize(resize)), include_plan: true }).await {
@@ -154,7 +142,7 @@ impl<C: Cluster> DryRuns<C> {
                 Err(error) => return refused_or_later(request, error, self.cluster.now()),
             };
         let Some(plan) = planned.plan else {
-            return Err(Unforeseen::Later("the fusion service answered without a plan".to_owned()));
+            return Err(Unforeseen("the fusion service answered without a plan".to_owned()));
         };
         let mut warnings = planned.warnings;
         match check::check(&key.name, &plan, &self.settings, Some(&previous.plan)) {
@@ -169,7 +157,7 @@ impl<C: Cluster> DryRuns<C> {
             (generation, size)
         })
         .await
-        .map_err(|error| Unforeseen::Later(error.to_string()))?;
+        .map_err(|error| Unforeseen(error.to_string()))?;
         if let Err(error) = check::fits(size, self.settings.max_plan_mib) {
             return refused_or_later(request, error, self.cluster.now());
         }
@@ -188,23 +176,23 @@ impl<C: Cluster> DryRuns<C> {
         request.metadata.creation_timestamp = Some(Time(now));
         let admitted = off_thread_if_many(amount, move || {
             let regions: Vec<_> = regions.into_iter().filter_map(|(_, region)| region.read()).collect();
-            let others: Vec<_> = others.into_iter().filter_map(|(_, other)| other.read()).collect();
             let stays = |meta: &ObjectMeta| is_controlled_by(meta, &job) && meta.deletion_timestamp.is_none();
             let regions: Vec<_> =
                 regions.iter().map(|region| &**region).filter(|region| stays(&region.metadata)).collect();
-            let others = others.iter().map(|other| &**other);
-            let others = others.filter(|other| stays(&other.metadata) && is_of(other, &job));
-            let requests: Vec<_> = others.chain([&request]).collect();
+            let others = others.into_iter().filter_map(|(_, other)| InPart::of(other));
+            let others = others.filter(|other| stays(&other.request().metadata) && is_of(other.request(), &job));
+            let others = with_regions(others.collect());
+            let requests: Vec<_> = others.iter().map(|other| &**other).chain([&request]).collect();
             let status = job.status.clone().unwrap_or_default();
             let of = Circumstances::new(&job.spec, &status, &regions, &requests);
             let judged = admit_all(&of, status.admitted_resizes, now).into_iter();
             let said = judged.rev().find(|(judged, _)| std::ptr::eq(*judged, &request)).map(|(_, said)| said);
             said.map(|said| Resize { status: Some(said), ..request.clone() })
         });
-        let admitted = admitted.await.map_err(|error| Unforeseen::Later(error.to_string()))?;
+        let admitted = admitted.await.map_err(|error| Unforeseen(error.to_string()))?;
         let why = "it depends on what becomes of a request that is not committed yet and wants another width of one of \
                    the regions, or on the object of a region, which is missing";
-        admitted.ok_or_else(|| Unforeseen::Later(why.to_owned()))
+        admitted.ok_or_else(|| Unforeseen(why.to_owned()))
     }
 
     /// The committed generation.
@@ -213,10 +201,10 @@ impl<C: Cluster> DryRuns<C> {
         let limit = self.settings.max_plan_mib << 20;
         let document = Document::Plan { generation: *generation };
         let read = documents::read(&self.cluster, key, &document, sha256, *chunks, limit).await?;
-        let bytes = read.map_err(|incomplete| Unforeseen::Later(incomplete.to_string()))?;
+        let bytes = read.map_err(|incomplete| Unforeseen(incomplete.to_string()))?;
         let decoded = off_thread(move || Generation::decode(&bytes)).await;
-        let decoded = decoded.map_err(|error| Unforeseen::Later(error.to_string()))?;
-        decoded.map_err(|unreadable| Unforeseen::Later(unreadable.to_string()))
+        let decoded = decoded.map_err(|error| Unforeseen(error.to_string()))?;
+        decoded.map_err(|unreadable| Unforeseen(unreadable.to_string()))
     }
 
     /// Asks the fusion service, which most often knows the ADL already.
@@ -253,7 +241,7 @@ impl<C: Cluster> DryRuns<C> {
             let stay = pes.filter(|pe| is_suspended || pe.status.as_ref().is_some_and(is_done));
             stay.map(|pe| pe.spec.id).collect()
         });
-        found.await.map_err(|error| Unforeseen::Later(error.to_string()))
+        found.await.map_err(|error| Unforeseen(error.to_string()))
     }
 }
 
@@ -275,7 +263,7 @@ fn refused_or_later(
     now: k8s_openapi::jiff::Timestamp,
 ) -> Result<Foreseen, Unforeseen> {
     if error.retry || error.recompile {
-        return Err(Unforeseen::Later(error.message));
+        return Err(Unforeseen(error.message));
     }
     let before = request.status.take().unwrap_or_default();
     let mut status = ended(before, ResizePhase::Refused, &error.reason, &error.message, now);

@@ -51,10 +51,13 @@ pub(crate) fn admit_all<'a>(of: &Circumstances<'a>, mut last: u64, now: Timestam
     let mut wanted = new.iter().any(|request| expects_a_width(request)).then(BTreeMap::new);
     let (mut judged, mut awaited) = (Vec::new(), BTreeSet::new());
     for (order, request) in new.into_iter().enumerate() {
-        let judgement = if order < regular {
-            judge(request, of, now, wanted.as_mut(), &awaited)
-        } else {
+        let judgement = if order >= regular {
             Judgement::Refused(too_many())
+        } else if request.spec.regions.is_empty() {
+            // There was no room for what it wants.
+            Judgement::Refused(too_much())
+        } else {
+            judge(request, of, now, wanted.as_mut(), &awaited)
         };
         let status = match judgement {
             Judgement::Admitted(regions) => {
@@ -163,6 +166,11 @@ pub(crate) fn ended(
 fn too_many() -> Refusal {
     let message = format!("the job has more than {RESIZES_MAX} requests; finished ones go after some minutes");
     Refusal { reason: TOO_MANY_REQUESTS, message }
+}
+
+fn too_much() -> Refusal {
+    let message = "the requests of the job that have not ended name so many regions that there is no room for more";
+    Refusal { reason: TOO_MANY_REQUESTS, message: message.to_owned() }
 }
 
 /// What becomes of a request. `changed` has the widths that are wanted of regions since others were admitted, and gets

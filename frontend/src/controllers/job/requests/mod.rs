@@ -21,6 +21,7 @@
 //! | [`named`] | requests that the status names, and the mirror may not show yet |
 //! | [`without_generation`] | requests of a job that has no generation |
 //! | [`observe`] | all of it for one look at a job |
+//! | [`in_part`] | how much of them is read for that |
 //!
 //! All of it is pure. Knows: requests, regions, the status of the job. Must not know: plans, clients.
 //!
@@ -32,6 +33,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod apart;
+pub(crate) mod in_part;
 pub(crate) mod known_regions;
 pub(crate) mod named;
 pub(crate) mod observe;

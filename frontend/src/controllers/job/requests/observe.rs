@@ -475,7 +475,8 @@ fn expected(of: &Circumstances<'_>, last: u64, now: Timestamp) -> Vec<Wish> {
 fn trace_of(of: &Circumstances<'_>, widths: &BTreeMap<String, u32>) -> Option<TraceContext> {
     let carried_out = |request: &&Resize| {
         let wanted = &request.spec.regions;
-        !request.phase().is_final() && wanted.iter().all(|wanted| widths.get(&wanted.name) == Some(&wanted.width))
+        let are_wanted = || wanted.iter().all(|wanted| widths.get(&wanted.name) == Some(&wanted.width));
+        !request.phase().is_final() && !wanted.is_empty() && are_wanted()
     };
     let newest = of.requests.iter().copied().filter(carried_out);
     let newest = newest.max_by_key(|request| request.status.as_ref().and_then(|status| status.number));

@@ -422,7 +422,7 @@ pub(super) fn is_new(request: &Resize) -> bool {
 }
 
 /// The request says that it has ended, and that its widths do not come.
-fn has_ended_without_widths(request: &Resize) -> bool {
+pub(crate) fn has_ended_without_widths(request: &Resize) -> bool {
     request.phase().is_final() && request.phase() != ResizePhase::RolledOut
 }
 

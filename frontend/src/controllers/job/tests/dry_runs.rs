@@ -7,12 +7,11 @@ use crate::controllers::tests::LateMirrors;
 use crate::fusion::FusionError;
 use crate::settings::JobSettings;
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, pending};
+use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_api::{DesiredWidth, InitialWidth, Job, Resize, ResizePhase, ResizeSpec};
 use streams_kubernetes_fake::Connection;
-use streams_places::Full;
 use streams_proto::fusion::v1::plan_request::What;
 use streams_proto::fusion::v1::{PlanRequest, PlanResponse};
 
@@ -35,15 +34,6 @@ impl<F: Fusion> Planner for Plans<F> {
             Ok(PlanResponse { plan: answer.plan, warnings: answer.warnings, ..PlanResponse::default() })
         }
         .boxed()
-    }
-}
-
-/// A fusion service that does not answer.
-struct Silent;
-
-impl Planner for Silent {
-    fn plan(&self, _: PlanRequest) -> BoxFuture<'_, Result<PlanResponse, FusionError>> {
-        pending().boxed()
     }
 }
 
@@ -140,7 +130,7 @@ fn what_would_be_refused_is_refused_with_the_same_reason() {
     assert!(matches!(same, Foreseen::InForce(0)), "{same:?}");
     simulation.services.change(|services| services.is_down = true);
     let later = foresee(&simulation, request(&[("R", 3)], None));
-    assert!(matches!(&later, Err(Unforeseen::Later(why)) if why.contains("it is down")), "{later:?}");
+    assert!(matches!(&later, Err(Unforeseen(why)) if why.contains("it is down")), "{later:?}");
 }
 
 #[test]
@@ -156,28 +146,4 @@ fn what_depends_on_a_request_that_is_not_decided_is_not_foreseen() {
             wait_for(dry_runs(&simulation, Arc::new(plans)).foresee(&job, request(&[("R", 3)], Some(expected))));
         assert_eq!(foreseen.is_ok(), is_known, "{expected}: {foreseen:?}");
     }
-}
-
-#[test]
-fn there_are_few_dry_runs_at_a_time() {
-    let simulation = JobSimulation::running();
-    let job = simulation.server.get::<Job>(&key()).unwrap();
-    let dry_runs = dry_runs(&simulation, Arc::new(Silent));
-    let mut waiting: Vec<_> = Vec::new();
-    let refused = loop {
-        let mut one = dry_runs.foresee(&job, request(&[("R", 3)], None));
-        match (&mut one).now_or_never() {
-            Some(answer) => break answer,
-            None => waiting.push(one),
-        }
-    };
-    assert_eq!(refused.unwrap_err(), Unforeseen::Busy(Full::OfGroup(waiting.len())));
-    // Those of another namespace have places yet.
-    let mut of_other = job.clone();
-    of_other.metadata.namespace = Some("other".to_owned());
-    let other = dry_runs.foresee(&of_other, request(&[("R", 3)], None)).now_or_never();
-    assert!(!matches!(other, Some(Err(Unforeseen::Busy(_)))), "{other:?}");
-    // Whoever leaves makes room.
-    waiting.pop();
-    assert!(dry_runs.foresee(&job, request(&[("R", 3)], None)).now_or_never().is_none());
 }

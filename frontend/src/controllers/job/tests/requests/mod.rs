@@ -179,6 +179,25 @@ fn what_was_written_is_known_though_the_mirror_shows_it_while_many_requests_are_
     assert_eq!((read.len(), numbered.count()), (130, 130));
 }
 
+/// All of them together may be larger than this process may become.
+#[test]
+fn what_there_is_no_room_for_is_refused_unread_and_keeps_what_it_wants() {
+    let mut simulation = JobSimulation::running();
+    let long = "x".repeat(1 << 20);
+    let name = |number: usize| format!("r{number:02}");
+    (0..20).for_each(|number| simulation.request(&name(number), &[(&*long, 3)]));
+    simulation.request("after", &[("R", 3)]);
+    simulation.settle();
+    for number in 0..20 {
+        let reason = if number < 15 { "RegionNotFound" } else { "TooManyRequests" };
+        assert_eq!(end(&simulation, &name(number)), is(ResizePhase::Refused, reason), "{number}");
+        let request = simulation.server.get::<Resize>(&key().sibling(&name(number))).unwrap();
+        assert_eq!(request.spec.regions.len(), 1, "{number}");
+    }
+    simulation.check_at_rest();
+    assert_eq!((end(&simulation, "after"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(3, 2)));
+}
+
 #[test]
 fn nobody_waits_for_a_request_that_is_written() {
     let mut simulation = JobSimulation::running();
