@@ -163,7 +163,8 @@ impl ChildBuilder<'_> {
     }
 
     /// The Service that PEs of consistent regions talk to. It selects no pods: whoever drives the regions says where it
-    /// is.
+    /// is. It has an address, so that PEs are led to another replica whatever they have looked up. One that was made
+    /// without keeps none: nobody can give it one, and nothing is said of it here.
     pub(crate) fn consistent_region_service(&self, plan: &Plan) -> Service {
         let port = ServicePort {
             name: Some("sys-api".to_owned()),
@@ -177,7 +178,6 @@ impl ChildBuilder<'_> {
             metadata: self.described(plan, names::consistent_region_service(self.job()), labels),
             spec: Some(ServiceSpec {
                 type_: Some(SERVICE_TYPE.to_owned()),
-                cluster_ip: Some("None".to_owned()),
                 ports: Some(vec![port]),
                 ..ServiceSpec::default()
             }),
@@ -373,6 +373,6 @@ mod tests {
         let service = built(|builder| builder.consistent_region_service(&plan()));
         assert_eq!(service["metadata"]["name"], "streams-flow-consistentregion-api");
         let ports = json!([{"name": "sys-api", "protocol": "TCP", "port": 10_000}]);
-        assert_eq!(service["spec"], json!({"type": "ClusterIP", "clusterIP": "None", "ports": ports}));
+        assert_eq!(service["spec"], json!({"type": "ClusterIP", "ports": ports}));
     }
 }
