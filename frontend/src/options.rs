@@ -373,6 +373,7 @@ mod tests {
     use super::*;
     use crate::controllers::job::long_work::publish::KEPT;
     use clap::CommandFactory;
+    use streams_kubernetes::leadership::LINGER;
 
     fn run(arguments: &[&str]) -> RunOptions {
         match Arguments::try_parse_from(["streams-frontend"].iter().chain(arguments)).unwrap().into_command() {
@@ -486,7 +487,8 @@ mod tests {
         // A replica serves until PEs are led to others, and is asked to stop then (rule repository-7).
         let sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap();
         let time_outs = &defaults.time_outs;
-        assert!(Duration::from_secs(seconds - sleep) > time_outs.grace_seconds + time_outs.call_seconds);
+        let serves = time_outs.call_seconds + LINGER + time_outs.grace_seconds;
+        assert!(Duration::from_secs(seconds - sleep) > serves);
         // What users submit takes three quarters of the memory at most (rules fetch-6 and job-8).
         let bundles = &defaults.bundles;
         let fetched = u64::from(defaults.jobs.download_workers) * bundles.max_bundle_mib + 2 * bundles.max_adl_mib;

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! SIGTERM or SIGINT: requests and reconciles that are under way are finished, then the Lease is released, then the
-//! rest is stopped. The next leader goes on with what is not finished in time. A lost Lease ends the process at once
-//! (rule call-13); so does a second signal. What runs as long as the process does, and ends or panics unasked, ends the
+//! rest is stopped. The next leader goes on with what is not finished in time. The PE API of a leader lasts longer,
+//! until PEs of consistent regions are led to the next one (rule call-32). A lost Lease ends the process at once (rule
+//! call-13); so does a second signal. What runs as long as the process does, and ends or panics unasked, ends the
 //! process in the same order as a signal: a process of which a part is missing must not lead.
 
 use crate::broker::Boards;
@@ -41,7 +42,7 @@ use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::error::with_causes;
 use streams_kubernetes::events::{Events, Reporter};
 use streams_kubernetes::gate::{Gate, Limits};
-use streams_kubernetes::leadership::{self, Leader, Term};
+use streams_kubernetes::leadership::{self, LINGER, Leader, Released, Term};
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::watch::Scope;
 use streams_process::pages::{Pages, Readiness};
@@ -50,7 +51,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch as latest;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -65,6 +66,11 @@ const LAST_TASKS: Duration = Duration::from_secs(3);
 const PE_API_CALLS: usize = 8;
 /// The same for callers of the subscription API: they are in front of no PE.
 const SUBSCRIPTION_CALLS: usize = 8;
+
+/// After a second a PE takes it that a report did not arrive.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
+/// How long the last words of a leader may take.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// When the mirrors are compared again with what the API server has, if that failed.
 const CATCH_UP_AGAIN: Duration = Duration::from_secs(1);
@@ -153,9 +159,12 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let are_led_away = Arc::new(move || stop.is_cancelled() || seen.too_old().is_some());
     let pe_api = PeApi::new(own, shared, boards.clone(), callers, regions.clone(), are_led_away, &metrics);
     tasks.background.spawn(pe_api.task_ended());
-    let (served, stop) = (pe_api.clone(), asked_to_stop.clone());
+    let pe_api_ends = CancellationToken::new();
+    let (served, stop) = (pe_api.clone(), pe_api_ends.clone());
     let figures = HttpRequests::among(&metrics);
     tasks.servers.spawn(async move {
+        // However it ends, nobody is heard from then on.
+        let _ends = stop.clone().drop_guard();
         pe_api::server::serve(listener, served, figures, stop, grace).await;
         Ok(())
     });
@@ -199,7 +208,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     // One replica: the controllers.
     let dependencies = Dependencies {
         client: client.clone(),
-        regions,
+        regions: regions.clone(),
         boards,
         pe_api: pe_api_addresses,
         pe_api_address: options.endpoints.pe_api_address,
@@ -212,6 +221,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         pods: options.pods.clone(),
         last_seen,
     };
+    let mut released = None;
     let lead = async {
         tokio::select! {
             () = mirrors.synced() => {}
@@ -230,7 +240,10 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         match lease {
             None => without_lease(&metrics, controllers).await,
             Some(lease) => match leadership::acquire(client.clone(), lease, term, &metrics, &asked_to_stop).await {
-                Some(leader) => while_leading(leader, controllers).await,
+                Some(leader) => {
+                    released = while_leading(leader, controllers).await?;
+                    Ok(())
+                }
                 None => Ok(()),
             },
         }
@@ -239,6 +252,11 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     // Another replica goes on, if that fails: nothing may be written any more, not even to say good-bye.
     let unasked = tasks.unasked_end_beside(lead, &asked_to_stop, patience).await?;
 
+    // One that has no address leads nobody to itself.
+    if let (None, Some(released), Some(_)) = (&unasked, released, options.endpoints.pe_api_address) {
+        hand_over(released, &regions, &pe_api_ends).await;
+    }
+    pe_api_ends.cancel();
     drop(events);
     last.cancel();
     if timeout(grace + LAST_TASKS, tasks.end()).await.is_err() {
@@ -342,7 +360,10 @@ async fn without_lease(metrics: &Metrics, work: impl Future<Output = anyhow::Res
 ///
 /// # Errors
 /// The work failed, or leadership was lost; then the work is dropped where it is.
-async fn while_leading(leader: Leader, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+async fn while_leading(
+    leader: Leader,
+    work: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<Option<Released>> {
     let release = CancellationToken::new();
     // A task of its own: however long a step of the work takes, the Lease is renewed beside it.
     let holding = AbortOnDropHandle::new(tokio::spawn({
@@ -355,7 +376,39 @@ async fn while_leading(leader: Leader, work: impl Future<Output = anyhow::Result
         release.cancel();
         Ok::<_, anyhow::Error>(result)
     };
-    tokio::try_join!(hold, work).and_then(|((), result)| result)
+    tokio::try_join!(hold, work).and_then(|(released, result)| result.map(|()| released))
+}
+
+/// Whether this process runs until then. One that was frozen for a while has not heard who has given up meanwhile.
+async fn runs_until(end: Instant) -> bool {
+    while Instant::now() < end {
+        let begun = Instant::now();
+        sleep_until(end.min(begun + GIVEN_UP_AFTER)).await;
+        if begun.elapsed() > GIVEN_UP_AFTER * 2 {
+            tracing::warn!(took = ?begun.elapsed(), "this process was frozen, and may not have heard what PEs report");
+            return false;
+        }
+    }
+    true
+}
+
+/// Hears what PEs report until they are led to the next leader, and says to that of which regions something is lost
+/// (rule call-32). If the PE API ends before, it has not heard all, and says nothing.
+async fn hand_over(released: Released, regions: &ConsistentRegions, pe_api_ends: &CancellationToken) {
+    if !regions.mirrors.consistent_regions.keys().is_empty() {
+        tracing::info!("PEs of consistent regions may report for {LINGER:?}");
+        tokio::select! {
+            is_whole = runs_until(released.at() + LINGER) => if !is_whole { return },
+            () = pe_api_ends.cancelled() => return,
+        }
+    }
+    let Some(words) = regions.last_words() else { return };
+    let error = match timeout(LAST_WORDS, released.say(&words)).await {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => with_causes(&error),
+        Err(_) => "it took too long".to_owned(),
+    };
+    tracing::warn!(error, "the next leader does not hear what is lost of reports, and takes nothing for granted");
 }
 
 /// Whether all mirrors can be relied on, and which cannot (rule call-18).
@@ -447,7 +500,9 @@ mod tests {
     use std::convert::Infallible;
     use std::future::{pending, ready};
     use std::sync::{Mutex, PoisonError};
+    use streams_api::{ConsistentRegion, ConsistentRegionSpec};
     use streams_kubernetes::leadership::LeaseOptions;
+    use streams_kubernetes::queue::{BackOff, Queue, Sharing};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -559,8 +614,51 @@ mod tests {
     async fn the_lease_is_given_up_when_controllers_panic() {
         let lease = Arc::default();
         let work = unless_panicked(async { panic!("on purpose") });
-        let why = while_leading(leader(&lease).await, work).await.unwrap_err();
+        let why = while_leading(leader(&lease).await, work).await.err().unwrap();
         assert_eq!((why.to_string().as_str(), holder(&lease)), ("the controllers have panicked", None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_has_ended_stays_for_pes_and_speaks_if_it_has_heard_all() {
+        // whether there are regions, whether the PE API goes on -> whether it stays, whether it speaks
+        for (has_regions, is_heard, stays, speaks) in
+            [(true, true, true, true), (false, true, false, true), (true, false, false, false)]
+        {
+            let (lease, metrics, ends) = (Arc::default(), Metrics::new("test"), CancellationToken::new());
+            let released = while_leading(leader(&lease).await, ready(Ok(()))).await.unwrap().unwrap();
+            let regions = ConsistentRegions::of(&Mirrors::new(&metrics), Term::default());
+            if has_regions {
+                let mut region = ConsistentRegion::new("flow-cr0", ConsistentRegionSpec::default());
+                region.metadata.namespace = Some("n".to_owned());
+                regions.mirrors.consistent_regions.insert(region);
+            }
+            let queue = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
+            regions.reports.open(queue, []);
+            if !is_heard {
+                ends.cancel();
+            }
+            let begun = Instant::now();
+            hand_over(released, &regions, &ends).await;
+            let annotations =
+                lease.lock().unwrap().as_ref().and_then(|lease: &Lease| lease.metadata.annotations.clone());
+            let note = annotations.unwrap_or_default().into_values().collect::<String>();
+            assert_eq!(
+                (begun.elapsed() > LINGER / 2, note.contains("words")),
+                (stays, speaks),
+                "{has_regions} {is_heard}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_was_frozen_knows_that_it_has_not_heard_all() {
+        assert!(runs_until(Instant::now() + LINGER).await);
+        let freezes = async {
+            sleep(LINGER / 2).await;
+            tokio::time::advance(GIVEN_UP_AFTER * 3).await;
+        };
+        let (is_whole, ()) = tokio::join!(runs_until(Instant::now() + LINGER), freezes);
+        assert!(!is_whole);
     }
 
     #[tokio::test]
@@ -570,7 +668,8 @@ mod tests {
         let mut tasks = Tasks::default();
         tasks.background.spawn(async { panic!("on purpose") });
         let work = stop.clone().cancelled_owned().map(Ok);
-        let unasked = tasks.unasked_end_beside(while_leading(leader, work), &stop, PATIENCE).await.unwrap();
+        let lead = async { while_leading(leader, work).await.map(drop) };
+        let unasked = tasks.unasked_end_beside(lead, &stop, PATIENCE).await.unwrap();
         assert!(unasked.is_some());
         assert_eq!(holder(&lease), None);
     }

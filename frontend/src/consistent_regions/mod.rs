@@ -16,6 +16,7 @@
 //! | [`read`] | regions as they were read last |
 //! | [`documents`] | what a PE is told by all of its regions |
 //! | [`answered`] | which PEs have asked, and have been told what their region waits for them to see |
+//! | [`hand_over`] | of which regions a report may be lost when another replica takes over |
 //!
 //! Only the replica that drives the regions answers for them (rule consistent-region-14): PEs take an older document
 //! for news. So it says nothing before its mirrors have caught up with the leader before, and nothing once its term has
@@ -27,6 +28,7 @@
 
 pub(crate) mod answered;
 pub(crate) mod documents;
+pub(crate) mod hand_over;
 pub(crate) mod members;
 pub(crate) mod read;
 pub(crate) mod reports;

@@ -4,11 +4,14 @@
 //! come as the region waits for, or [`TOGETHER`] has passed: one write stores all of them. Whoever reports is answered
 //! after that.
 //!
+//! A report that is not stored is lost: PEs report once. Of which regions that may have happened is remembered, for the
+//! next leader (rule consistent-region-14).
+//!
 //! Invariants: a PE has few reports here, the same one once; nothing is taken as long as nobody drives the regions;
 //! what cannot be stored goes back, in front of what came later; no report waits for others that the region does not
-//! wait for.
+//! wait for; however a report goes without being stored, its region has a gap.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use streams_consistent_region::Event;
@@ -32,14 +35,35 @@ pub(crate) struct Waiting {
     /// When it came.
     since: Instant,
     answers: Vec<oneshot::Sender<()>>,
+    storing: Storing,
 }
 
 impl Waiting {
     /// Says that what came of it is stored.
-    pub(crate) fn answer(self) {
+    pub(crate) fn answer(mut self) {
+        self.storing.is_done = true;
         for answer in self.answers {
             // Whoever has given up is not interested.
             let _ = answer.send(());
+        }
+    }
+}
+
+/// Regions of which something may be lost that PEs have reported, and for which nobody has made up yet.
+type Gaps = Arc<Mutex<BTreeSet<Key>>>;
+
+/// What leaves a gap, unless it is done.
+#[derive(Debug)]
+struct Storing {
+    region: Key,
+    gaps: Gaps,
+    is_done: bool,
+}
+
+impl Drop for Storing {
+    fn drop(&mut self) {
+        if !self.is_done {
+            lock(&self.gaps).insert(self.region.clone());
         }
     }
 }
@@ -62,12 +86,16 @@ pub(crate) enum NotTaken {
 #[derive(Clone, Default)]
 pub(crate) struct Reports {
     inner: Arc<Mutex<Inner>>,
+    /// Whoever has its lock does not wait for the other one.
+    gaps: Gaps,
 }
 
 #[derive(Default)]
 struct Inner {
     queue: Option<Queue<Key>>,
     regions: HashMap<Key, OfRegion>,
+    /// They have been taken, until now or earlier.
+    were_taken: bool,
 }
 
 /// What is known of the reports of a region.
@@ -89,19 +117,44 @@ impl OfRegion {
 }
 
 impl Reports {
-    /// From now on reports are taken; their regions are put into this queue.
-    pub(crate) fn open(&self, queue: Queue<Key>) {
-        self.inner().queue = Some(queue);
+    /// From now on reports are taken; their regions are put into this queue. Of these regions some may be lost, that
+    /// were sent to the leader before.
+    pub(crate) fn open(&self, queue: Queue<Key>, regions: impl IntoIterator<Item = Key>) {
+        let mut inner = self.inner();
+        lock(&self.gaps).extend(regions);
+        inner.queue = Some(queue);
+        inner.were_taken = true;
     }
 
     /// Nobody takes reports any more.
     pub(crate) fn close(&self) {
-        *self.inner() = Inner::default();
+        let mut inner = self.inner();
+        *inner = Inner { were_taken: inner.were_taken, ..Inner::default() };
     }
 
     /// Whether reports are taken.
     pub(crate) fn are_taken(&self) -> bool {
         self.inner().queue.is_some()
+    }
+
+    /// Regions of which a report may be lost. Of those that the leader before has driven this is known once reports are
+    /// taken.
+    pub(crate) fn gaps(&self) -> BTreeSet<Key> {
+        lock(&self.gaps).clone()
+    }
+
+    /// Whether reports are taken, or were.
+    pub(crate) fn were_taken(&self) -> bool {
+        self.inner().were_taken
+    }
+
+    /// This replica has made up for what may have been lost of a region. What is lost since nobody takes reports any
+    /// more is up to the next one.
+    pub(crate) fn close_gap(&self, region: &Key) {
+        let inner = self.inner();
+        if inner.queue.is_some() {
+            lock(&self.gaps).remove(region);
+        }
     }
 
     /// Waits until what comes of a report is stored. Who stops waiting has reported nevertheless.
@@ -111,7 +164,10 @@ impl Reports {
     pub(crate) async fn report(&self, region: &Key, pe: u64, event: Event) -> Result<(), NotTaken> {
         let stored = {
             let mut inner = self.inner();
-            let Some(queue) = inner.queue.clone() else { return Err(NotTaken::NotDriven) };
+            let Some(queue) = inner.queue.clone() else {
+                lock(&self.gaps).insert(region.clone());
+                return Err(NotTaken::NotDriven);
+            };
             let of_region = inner.regions.entry(region.clone()).or_default();
             let waiting = &mut of_region.waiting;
             let (answer, stored) = oneshot::channel();
@@ -119,7 +175,8 @@ impl Reports {
                 same.answers.retain(|answer| !answer.is_closed());
                 same.answers.push(answer);
             } else if waiting.iter().filter(|other| other.pe == pe).count() < OF_PE_MAX {
-                waiting.push(Waiting { pe, event, since: Instant::now(), answers: vec![answer] });
+                let storing = Storing { region: region.clone(), gaps: Arc::clone(&self.gaps), is_done: false };
+                waiting.push(Waiting { pe, event, since: Instant::now(), answers: vec![answer], storing });
             } else {
                 return Err(NotTaken::TooMany);
             }
@@ -132,7 +189,7 @@ impl Reports {
     /// Takes all that waits for a region, unless it waits for more. Then the region comes back.
     pub(crate) fn take(&self, region: &Key) -> Vec<Waiting> {
         let mut inner = self.inner();
-        let Inner { queue, regions } = &mut *inner;
+        let Inner { queue, regions, .. } = &mut *inner;
         let Some(of_region) = regions.get_mut(region) else { return Vec::new() };
         let wait = of_region.wait();
         if wait.is_zero() {
@@ -163,8 +220,13 @@ impl Reports {
             return;
         }
         let mut inner = self.inner();
+        if inner.queue.is_none() {
+            return;
+        }
         // Asked under the lock: whoever forgets it takes that, too, after it has gone.
-        if inner.queue.is_none() || !is_there() {
+        if !is_there() {
+            drop(earlier);
+            lock(&self.gaps).remove(region);
             return;
         }
         let of_region = inner.regions.entry(region.clone()).or_default();
@@ -175,6 +237,7 @@ impl Reports {
     /// The region is gone. Whoever waits for an answer about it hears so.
     pub(crate) fn forget(&self, region: &Key) {
         self.inner().regions.remove(region);
+        lock(&self.gaps).remove(region);
     }
 
     /// Reports that wait for a region.
@@ -190,8 +253,12 @@ impl Reports {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -211,7 +278,7 @@ mod tests {
         fn new() -> Self {
             let (reports, queue) =
                 (Reports::default(), Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test")));
-            reports.open(queue.clone());
+            reports.open(queue.clone(), []);
             Self { reports, queue }
         }
 
@@ -322,5 +389,60 @@ mod tests {
             goes(&it.reports);
             assert_eq!(told.await.unwrap(), Err(expected));
         }
+    }
+
+    /// What becomes of a report, which is taken or not, and whether its region has a gap then.
+    #[tokio::test(start_paused = true)]
+    async fn a_report_that_is_not_stored_leaves_a_gap_however_it_goes() {
+        let table: [(bool, fn(&Reports, Vec<Waiting>), bool); 8] = [
+            (true, |_, taken| taken.into_iter().for_each(Waiting::answer), false),
+            (true, |_, taken| drop(taken), true),
+            (true, |it, taken| it.put_back(&key(), taken, || true), false),
+            (true, |it, taken| it.put_back(&key(), taken, || false), false),
+            (
+                true,
+                |it, taken| {
+                    it.close();
+                    it.put_back(&key(), taken, || true);
+                },
+                true,
+            ),
+            (
+                true,
+                |it, taken| {
+                    // What was under way when the replica was asked to end is stored after all.
+                    it.close();
+                    taken.into_iter().for_each(Waiting::answer);
+                },
+                false,
+            ),
+            (false, |it, _| it.close(), true),
+            (false, |it, _| it.forget(&key()), false),
+        ];
+        for (number, (is_taken, becomes, expected)) in table.into_iter().enumerate() {
+            let it = Fixture::new();
+            it.report(0).await;
+            let taken = if is_taken { it.reports.take(&key()) } else { Vec::new() };
+            assert_eq!((taken.len(), it.reports.gaps().len()), (usize::from(is_taken), 0), "{number}");
+            becomes(&it.reports, taken);
+            assert_eq!(it.reports.gaps().contains(&key()), expected, "{number}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_leader_before_may_have_lost_is_a_gap_until_this_one_has_made_up_for_it() {
+        let it = Fixture::new();
+        let another = Key::new("n", "flow-cr1");
+        it.reports.open(it.queue.clone(), [key(), another.clone()]);
+        it.reports.close_gap(&key());
+        assert_eq!(it.reports.gaps(), [another.clone()].into());
+        it.reports.close();
+        // Nobody makes up for what is lost from here on.
+        it.report(0).await;
+        it.reports.close_gap(&key());
+        it.reports.close_gap(&another);
+        assert_eq!(it.reports.gaps(), [key(), another].into());
+        it.reports.forget(&key());
+        assert_eq!(it.reports.gaps().len(), 1);
     }
 }

@@ -58,7 +58,7 @@ pub(crate) mod traces;
 pub(crate) mod user_requests;
 
 use self::consistent_region::{ConsistentRegionReconciler, RegionFigures};
-use self::consistent_region_service::ConsistentRegionServiceReconciler;
+use self::consistent_region_service::{ConsistentRegionServiceReconciler, Led};
 use self::job::long_work::dry_run::{DryRuns, Foresee};
 use self::job::services::ClusterBundles;
 use self::known_launches::KnownLaunches;
@@ -269,7 +269,7 @@ fn consistent_regions(
         .with_troubles(troubles_of(cluster));
     consistent_region::subscribe(&regions, &queue);
     consistent_region_service::subscribe(&regions.mirrors, &services);
-    regions.reports.open(queue.clone());
+    regions.reports.open(queue.clone(), regions.mirrors.consistent_regions.keys());
     let mirror = regions.mirrors.consistent_regions.clone();
     let resync = resync::run(mirror, queue.clone(), jobs.resync_seconds, stop.clone());
     let (of_regions, of_services, stop) = (queue.clone(), services.clone(), stop.clone());
@@ -281,10 +281,11 @@ fn consistent_regions(
         of_services.close();
     };
     let (cluster, workers, figures) = (cluster.clone(), usize::from(jobs.workers), RegionFigures::among(metrics));
-    let leading = ConsistentRegionServiceReconciler::new(cluster.clone(), regions.mirrors.clone(), address);
+    let led = Led::among(&regions.mirrors);
+    let leading = ConsistentRegionServiceReconciler::new(cluster.clone(), regions.mirrors.clone(), address, &led);
     async move {
         let messenger = Datagrams::to(messenger::CONSISTENT_REGIONS);
-        let driving = ConsistentRegionReconciler::new(cluster, regions, messenger, figures);
+        let driving = ConsistentRegionReconciler::new(cluster, regions, led, messenger, figures);
         tokio::join!(close, resync, each(queue, workers, driving), each(services, workers, leading));
     }
 }

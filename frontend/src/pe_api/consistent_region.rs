@@ -11,6 +11,7 @@ use super::refusal::Refusal;
 use super::write::WITHIN;
 use crate::consistent_regions::members::{self, launch};
 use crate::consistent_regions::read::ReadRegion;
+use crate::consistent_regions::reports::NotTaken;
 use crate::consistent_regions::stored;
 use crate::controllers::start_hash::Starts as _;
 use axum::extract::{Path, State};
@@ -464,15 +465,18 @@ impl PeApi {
         };
         let by = Member { pe: speaker.pe, launch: launch(speaker.launch_count) };
         let event = event(by, &text)?;
+        let comes_to_nothing = || self.regions.read.get(key).is_some_and(|region| comes_to_nothing(&region, &event));
         if self.regions.are_driven_here() {
             // The runtime looks up where it reports for each report, but keeps where it asks for a minute. So what it
             // reports next comes here as well, though it may still ask somewhere else.
             let pe = key.sibling(&names::processing_element(&speaker.job, speaker.pe));
             self.regions.answered.has_come(&pe, by.launch);
-            let region = self.regions.read.get(key);
-            if region.is_some_and(|region| comes_to_nothing(&region, &event)) {
+            if comes_to_nothing() {
                 return Ok(StatusCode::NO_CONTENT);
             }
+        } else if comes_to_nothing() {
+            // Nothing is lost, so the next leader need not hear of it.
+            return Err(Refusal::Later(NotTaken::NotDriven.to_string()).unheard(since).await);
         }
         let stored = timeout(WITHIN, self.regions.reports.report(key, by.pe, event)).await;
         let refusal = match stored {

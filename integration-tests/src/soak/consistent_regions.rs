@@ -486,8 +486,8 @@ fn page(options: &RegionOptions, outcome: &RegionOutcome, failure: Option<&str>)
     });
     report::table(&mut page, ["killed", "regions", "times", "median (s)", "90 % (s)", "longest (s)"], rows)?;
     page.push_str(
-        "\nWho takes over takes no step for 40 s, because PEs report to the leader before until names are looked up \
-         again (rule consistent-region-14).\n",
+        "\nWho takes over takes no step before all PEs have come to it, or for 20 s, because they may still report to the \
+         leader before (rule consistent-region-14).\n",
     );
     if !outcome.slow.is_empty() {
         writeln!(page, "\nThese took longer than {} s:\n", SLOW.as_secs())?;

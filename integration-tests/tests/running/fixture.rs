@@ -7,6 +7,7 @@ use integration_tests::system::rights::FrontendRights;
 use integration_tests::system::{LONG_LEASE, Programs, System, SystemOptions};
 use integration_tests::{running, sample};
 use kube::Client;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use streams_api::{Job, condition};
@@ -83,6 +84,16 @@ pub(crate) async fn with_running_pes_led(
     leading: &[&str],
     body: impl AsyncFnOnce(&Fixture) -> Result<()>,
 ) -> Result<()> {
+    with_running_pes_of(purpose, 1, leading, body).await
+}
+
+/// The same, with so many replicas of the frontend.
+pub(crate) async fn with_running_pes_of(
+    purpose: &str,
+    frontends: usize,
+    leading: &[&str],
+    body: impl AsyncFnOnce(&Fixture) -> Result<()>,
+) -> Result<()> {
     if let Err(error) = running::possible().await {
         eprintln!("NOT TESTED: {error:#}");
         return Ok(());
@@ -98,8 +109,8 @@ pub(crate) async fn with_running_pes_led(
         kubeconfig: rights.kubeconfig().to_owned(),
         namespace: Some(namespace.clone()),
         fusion_replicas: 1,
-        frontend_replicas: 1,
-        pe_api: vec![agent.reserve_address()?.into()],
+        frontend_replicas: frontends,
+        pe_api: (0..frontends).map(|_| agent.reserve_address().map(IpAddr::from)).collect::<Result<_>>()?,
         frontend_arguments: leading.iter().map(|&argument| argument.to_owned()).chain(checkpoints).collect(),
         environment: Vec::new(),
     };

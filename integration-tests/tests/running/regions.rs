@@ -1,9 +1,12 @@
 //! A consistent region takes checkpoints while tuples flow, and after a failure no tuple is lost or counted twice.
 
-use crate::fixture::{Fixture, WITHIN, with_running_pes};
+use crate::fixture::{Fixture, WITHIN, with_running_pes, with_running_pes_of};
 use anyhow::{Context as _, Result, bail, ensure};
 use integration_tests::sample;
+use integration_tests::system::SHORT_LEASE;
 use integration_tests::system::job::ObservedJob;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
 use streams_api::{ConsistentRegion, ConsistentRegionStatus, ProcessingElement, condition, names};
 use streams_control_plane::wait::eventually;
 use streams_pe_double::status::{SinkStatus, arrivals};
@@ -13,6 +16,8 @@ const JOB: &str = "regional";
 /// The source drains its region after so many tuples, and the sink asks for a reset.
 const WISHES: &str = "<envVars><envVar name='PE_DOUBLE_DRAIN_EVERY' value='100'/>\
     <envVar name='PE_DOUBLE_RESET_EVERY' value='450'/></envVars>";
+/// PEs are led to another replica as soon as the slices are written: the address of a Service stays.
+const LED_AT_ONCE: &str = "<envVars><envVar name='PE_DOUBLE_REGION_ADDRESS_MS' value='0'/></envVars>";
 
 /// A job whose operators are all in one consistent region: a source, three channels and a sink.
 async fn regional(it: &Fixture, sketch: &Sketch) -> Result<ObservedJob> {
@@ -130,6 +135,54 @@ async fn operators_say_when_their_region_is_drained_and_when_it_is_reset() -> Re
             println!("{killed:?} killed: checkpoint {last}, {} tuples, none lost or doubled", after.received);
             before = after;
         }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_leader_that_is_asked_to_end_hands_over_what_has_lost_nothing_as_it_is() -> Result<()> {
+    with_running_pes_of("running-handed-over", 2, &SHORT_LEASE, async |it| {
+        let operators = ["Source", "Work", "Sink"].into_iter();
+        let sketch = operators.fold(Sketch::driven(3, "30", "10"), |sketch, name| sketch.of(name).with(LED_AT_ONCE));
+        let job = regional(it, &sketch).await?;
+        eventually("tuples are processed", WITHIN, || async {
+            let state = region(&job).await?.state;
+            ensure!(state.as_deref() == Some("PROCESSING"), "{state:?}");
+            Ok(())
+        })
+        .await?;
+        let before = arrived(it, 0).await?;
+        let [resets_before, _] = resets(it).await?;
+        let [one, other] = it.system.frontends() else { bail!("there must be two frontends") };
+        let (leader, follower) =
+            if one.metric("streams_frontend_leader").await? > 0.5 { (one, other) } else { (other, one) };
+        let exit = leader.process().stop(WITHIN).await?;
+        ensure!(exit.is_success(), "it ended with {exit}");
+        // Who drives the region shows what goes on there.
+        let (namespace, name) = (&it.namespace, names::consistent_region(JOB, 0));
+        let figure = format!(
+            "streams_frontend_consistent_region_state{{namespace=\"{namespace}\",consistent_region=\"{name}\"}}"
+        );
+        eventually("the other one drives the region", WITHIN, || async {
+            let state = follower.metric(&figure).await?;
+            ensure!((state - 1.0).abs() < 0.5, "it is in state {state}");
+            Ok(())
+        })
+        .await?;
+        let [resets_now, _] = resets(it).await?;
+        ensure!(resets_now == resets_before, "it was reset");
+        // It hears, and is heard.
+        let asked = json!({"metadata": {"annotations": {names::ANNOTATION_RESET_REQUESTED: "now"}}});
+        job.api::<ConsistentRegion>().patch(&name, &PatchParams::default(), &Patch::Merge(&asked)).await?;
+        eventually("it is reset because somebody has asked for it", WITHIN, || async {
+            let [resets, _] = resets(it).await?;
+            ensure!(resets > resets_before, "{resets}");
+            Ok(())
+        })
+        .await?;
+        let after = arrived(it, before.highest).await?;
+        println!("handed over: {} tuples, none lost or doubled", after.received);
         Ok(())
     })
     .await

@@ -8,10 +8,13 @@
 //! ([`Term::bound`]), but one that was sent may arrive later. What must not happen twice is therefore a
 //! compare-and-swap of its own (a generation, a launch count, a job id).
 //!
-//! A process that has lost its Lease must end (rule call-13): [`Leader::hold`] returns.
+//! A process that has lost its Lease must end (rule call-13): [`Leader::hold`] returns. One that ends in order may stay
+//! for a while after it has released the Lease, and say something to the next leader ([`LastWords`]).
 
+mod last_words;
 mod lease;
 
+pub use self::last_words::{LINGER, LastWords};
 use self::lease::{Claim, SeenLease};
 use super::error::{absent, is_already_exists, is_conflict, is_not_found, with_causes};
 use crate::metrics::Metrics;
@@ -27,6 +30,9 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
+
+/// How often words are written while others write the Lease as well.
+const TRIES: usize = 5;
 
 /// How leadership is agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +84,7 @@ impl LeaseOptions {
 #[derive(Clone, Debug, Default)]
 pub struct Term {
     ends: Arc<Mutex<Option<TermEnd>>>,
+    words: Arc<Mutex<LastWords>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +96,7 @@ enum TermEnd {
 impl Term {
     /// That of a process which leads without a Lease.
     pub fn endless() -> Self {
-        Self { ends: Arc::new(Mutex::new(Some(TermEnd::Never))) }
+        Self { ends: Arc::new(Mutex::new(Some(TermEnd::Never))), ..Self::default() }
     }
 
     /// Whether this process has led since it began to, until now: its Lease was renewed in time. One that was frozen
@@ -117,6 +124,20 @@ impl Term {
     /// This process does not lead any more.
     pub fn over(&self) {
         *self.lock() = None;
+    }
+
+    /// What the leader before has said at its end.
+    pub fn last_words(&self) -> LastWords {
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match words {
+            LastWords::Awaited { until } if until <= Instant::now() => LastWords::None,
+            words => words,
+        }
+    }
+
+    /// This is known of what the leader before says.
+    pub fn hear(&self, words: LastWords) {
+        *self.words.lock().unwrap_or_else(PoisonError::into_inner) = words;
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<TermEnd>> {
@@ -165,6 +186,7 @@ pub async fn acquire(
                 metrics.set_leader(true);
                 let Candidate { api, options, .. } = candidate;
                 term.renewed(renewed_at + options.renew_deadline);
+                term.hear(last_words::found(&lease, renewed_at));
                 return Some(Leader { api, options, lease, term, renewed_at, metrics: metrics.clone() });
             }
             Ok(None) => {}
@@ -237,11 +259,11 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Renews the Lease until `stop`, then releases it so that another replica need not wait.
+    /// Renews the Lease until `stop`, then releases it so that another replica need not wait. Nothing, if that fails.
     ///
     /// # Errors
     /// The Lease is lost: end the process.
-    pub async fn hold(mut self, stop: &CancellationToken) -> Result<(), Lost> {
+    pub async fn hold(mut self, stop: &CancellationToken) -> Result<Option<Released>, Lost> {
         let result = loop {
             // From when the last one was sent: where answers take long, waiting after them as well would be too late.
             tokio::select! {
@@ -254,10 +276,8 @@ impl Leader {
         };
         self.metrics.set_leader(false);
         self.term.over();
-        if result.is_ok() {
-            self.release().await;
-        }
-        result
+        result?;
+        Ok(self.release().await)
     }
 
     async fn renew_in_time(&mut self) -> Result<(), Lost> {
@@ -276,7 +296,14 @@ impl Leader {
             let mut renewed = self.lease.clone();
             renewed.spec = Some(lease::renewed(renewed.spec.as_ref(), &self.options, Timestamp::now()));
             match self.api.replace(&self.options.name, &PostParams::default(), &renewed).await {
-                Ok(lease) => {
+                Ok(mut lease) => {
+                    if let LastWords::Awaited { .. } = self.term.last_words()
+                        && let Some(words) = last_words::said(&lease)
+                    {
+                        // They were not there when the renewal before was sent, which has replaced a Lease without.
+                        self.term.hear(LastWords::Said { words, not_before: self.renewed_at });
+                        last_words::remove(&mut lease);
+                    }
                     self.lease = lease;
                     self.renewed_at = sent_at;
                     self.term.renewed(sent_at + self.options.renew_deadline);
@@ -319,17 +346,60 @@ impl Leader {
         }
     }
 
-    async fn release(mut self) {
+    async fn release(mut self) -> Option<Released> {
+        let (at, term) = (Instant::now(), last_words::term(&self.lease));
         let spec = LeaseSpec {
             holder_identity: None,
             renew_time: None,
             ..lease::renewed(self.lease.spec.as_ref(), &self.options, Timestamp::now())
         };
         self.lease.spec = Some(spec);
+        last_words::write(&mut self.lease, term, None);
         match self.api.replace(&self.options.name, &PostParams::default(), &self.lease).await {
-            Ok(_) => tracing::info!(lease = self.options.name, "released the lease"),
+            Ok(_) => {
+                tracing::info!(lease = self.options.name, "released the lease");
+                Some(Released { api: self.api, name: self.options.name, term, at })
+            }
             Err(error) => {
-                tracing::warn!(error = with_causes(&error), "the lease was not released; others wait until it ends")
+                tracing::warn!(error = with_causes(&error), "the lease was not released; others wait until it ends");
+                None
+            }
+        }
+    }
+}
+
+/// A Lease that this replica has released, while the next leader waits for what it says (rule call-32).
+#[derive(Debug)]
+pub struct Released {
+    api: Api<Lease>,
+    name: String,
+    term: i32,
+    at: Instant,
+}
+
+impl Released {
+    /// When that was asked for; nobody has led before.
+    pub fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// Says this to the next leader. If nobody can hear it any more, nothing is said.
+    ///
+    /// # Errors
+    /// The Lease cannot be read, or written.
+    pub async fn say(self, words: &str) -> kube::Result<()> {
+        let mut tries_left = TRIES;
+        loop {
+            let Some(mut lease) = absent(self.api.get(&self.name).await)? else { return Ok(()) };
+            if !(self.term..=self.term.saturating_add(1)).contains(&last_words::term(&lease)) {
+                return Ok(());
+            }
+            last_words::write(&mut lease, self.term, Some(words));
+            tries_left -= 1;
+            match self.api.replace(&self.name, &PostParams::default(), &lease).await {
+                // The next leader has renewed it meanwhile, which it does every few seconds.
+                Err(error) if is_conflict(&error) && tries_left > 0 => {}
+                said => return said.map(drop),
             }
         }
     }
@@ -453,6 +523,104 @@ mod tests {
             let held = tokio::time::timeout(Duration::from_secs(60), leader.hold(&stop)).await;
             assert_eq!((held.is_err(), term.lasts()), (expected, expected), "{first_write} {others}: {held:?}");
         }
+    }
+
+    /// An API server with one Lease, if anybody has made it, of which only the newest version is replaced.
+    fn server() -> Client {
+        let stored = Arc::new(Mutex::new(None::<Lease>));
+        let server = service_fn(move |request: Request<Sent>| {
+            let stored = Arc::clone(&stored);
+            async move {
+                let is_read = request.method() == Method::GET;
+                let sent = request.into_body().collect_bytes().await.unwrap();
+                let mut stored = stored.lock().unwrap();
+                let version = |lease: &Lease| lease.metadata.resource_version.clone().unwrap_or_default();
+                let now = stored.as_ref().map(version);
+                let (code, text) = if is_read {
+                    stored
+                        .as_ref()
+                        .map_or((404, NOT_FOUND.1.to_owned()), |it| (200, serde_json::to_string(it).unwrap()))
+                } else {
+                    let mut lease: Lease = serde_json::from_slice(&sent).unwrap();
+                    if now.as_ref().is_some_and(|now| *now != version(&lease)) {
+                        (409, CONFLICT.1.to_owned())
+                    } else {
+                        let next = now.map_or(1, |now| now.parse::<u64>().unwrap() + 1);
+                        lease.metadata.resource_version = Some(next.to_string());
+                        let text = serde_json::to_string(&lease).unwrap();
+                        *stored = Some(lease);
+                        (200, text)
+                    }
+                };
+                Ok::<_, tower::BoxError>(Response::builder().status(code).body(Body::from(text)).unwrap())
+            }
+        });
+        Client::new(server, "n")
+    }
+
+    /// A leader that begins, and its term.
+    async fn leader(client: &Client, identity: &str) -> (Leader, Term) {
+        let (term, options) = (Term::default(), LeaseOptions { identity: identity.to_owned(), ..options() });
+        let (stop, metrics) = (CancellationToken::new(), Metrics::new("test"));
+        (acquire(client.clone(), options, term.clone(), &metrics, &stop).await.unwrap(), term)
+    }
+
+    /// Ends in order.
+    async fn end(leader: Leader) -> Released {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        leader.hold(&stop).await.unwrap().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_leader_hears_what_the_one_before_says_and_that_it_was_not_said_earlier() {
+        let client = server();
+        let (first, term) = leader(&client, "a").await;
+        assert_eq!(term.last_words(), LastWords::None, "there was none before");
+        let released = end(first).await;
+        let (second, term) = leader(&client, "b").await;
+        assert!(matches!(term.last_words(), LastWords::Awaited { .. }));
+        let holding = tokio::spawn(async move { second.hold(&CancellationToken::new()).await });
+        sleep(LINGER).await;
+        let said_at = Instant::now();
+        released.say("n/a").await.unwrap();
+        sleep(options().renew_interval * 2).await;
+        let LastWords::Said { words, not_before } = term.last_words() else { panic!("{:?}", term.last_words()) };
+        assert_eq!(&*words, "n/a");
+        assert!(
+            not_before <= said_at && said_at - not_before <= options().renew_interval,
+            "{not_before:?} {said_at:?}"
+        );
+        assert!(!holding.is_finished(), "a Lease that both write is not lost");
+        holding.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever_for_the_words_of_a_leader_that_has_ended() {
+        let client = server();
+        drop(end(leader(&client, "a").await.0).await);
+        let (second, term) = leader(&client, "b").await;
+        sleep(LINGER).await;
+        assert!(matches!(term.last_words(), LastWords::Awaited { .. }));
+        sleep(LINGER).await;
+        assert_eq!(term.last_words(), LastWords::None);
+        // This one is killed.
+        drop(second);
+        let (_, term) = leader(&client, "c").await;
+        assert_eq!(term.last_words(), LastWords::None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_can_hear_is_not_said() {
+        let client = server();
+        let released = end(leader(&client, "a").await.0).await;
+        drop(end(leader(&client, "b").await.0).await);
+        let (_, term) = leader(&client, "c").await;
+        let api = Api::<Lease>::namespaced(client.clone(), "n");
+        let before = api.get("l").await.unwrap();
+        released.say("n/a").await.unwrap();
+        assert_eq!(api.get("l").await.unwrap(), before);
+        assert!(matches!(term.last_words(), LastWords::Awaited { .. }));
     }
 
     #[tokio::test(start_paused = true)]

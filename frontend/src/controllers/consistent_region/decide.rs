@@ -2,8 +2,10 @@
 
 use super::Memory;
 use crate::consistent_regions::answered::{ByPe, was_answered, were_all_answered};
+use crate::consistent_regions::hand_over::Gap;
 use crate::consistent_regions::reports::Waiting;
 use crate::consistent_regions::stored;
+use crate::controllers::consistent_region_service::Way;
 use crate::controllers::start_hash::Starts as _;
 use crate::controllers::user_requests;
 use k8s_openapi::jiff::Timestamp;
@@ -21,10 +23,12 @@ const SAY_AGAIN: Duration = Duration::from_secs(5);
 
 /// How soon a region is looked at again that waits until its PEs have asked, or until they are led here.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
-/// How long whoever takes over waits for PEs that do not come. Where names are looked up, they are kept for 30 seconds
-/// at most, as clusters are usually set up. A PE looks up where it reports for each report; where it asks, every 6
-/// seconds, only once a minute.
+/// How long whoever takes over waits for PEs that do not come, from when they are led here. Where names are looked up,
+/// they are kept for 30 seconds at most, as clusters are usually set up. A PE looks up where it reports for each
+/// report; where it asks, every 6 seconds, only once a minute.
 const DRIVEN_WITHIN: Duration = Duration::from_secs(40);
+/// The same, if what they look up stays: they come as soon as the nodes know the slices, and ask every 6 seconds.
+const DRIVEN_BY_ADDRESS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Reason of the condition, and of the Event, when resets have failed too often.
 const EXHAUSTED: &str = "ResetAttemptsExhausted";
@@ -53,6 +57,10 @@ pub(crate) struct Observation {
     pub(super) reports: Vec<Waiting>,
     /// Each of its PEs has come to this replica, in its launch.
     pub(super) are_pes_led_here: bool,
+    /// How its PEs find this replica.
+    pub(super) way: Way,
+    /// Whether a report to the leader before may be lost.
+    pub(super) gap: Gap,
     /// What this replica remembers.
     pub(super) memory: Memory,
     /// The time.
@@ -91,13 +99,13 @@ pub(super) fn decide(observed: &Observation) -> Decision {
         Ok(state) => state,
         Err(error) => return unreadable(observed, &error),
     };
-    if let Some(wait) = until_led(observed) {
+    let settings = stored::settings(&region.spec);
+    if let Some(wait) = until_led(observed, &settings, &before) {
         return Decision { is_put_off: true, look_again: Some(wait), ..Decision::default() };
     }
     let requested = region.metadata.annotations.as_ref().and_then(|all| all.get(names::ANNOTATION_RESET_REQUESTED));
     let known = region.status.as_ref().and_then(|status| status.reset_requested.as_ref());
     let requested = requested.filter(|requested| user_requests::is_new(Some(requested), known));
-    let settings = stored::settings(&region.spec);
     let Steps { state, ignored, wait, .. } = all_steps(observed, &settings, &before, requested.is_some());
 
     let mut status = region.status.clone().unwrap_or_default();
@@ -160,16 +168,32 @@ fn is_to_be_taken_over(observed: &Observation) -> bool {
     was_driven && !observed.memory.has_taken_over
 }
 
+/// Whether it matters to a region that a report is lost: whoever takes it over would reset it.
+fn suffers(settings: &Settings, state: &State, now: Time) -> bool {
+    // One that waits until its PEs have asked waits for no report, and begins to wait anew.
+    state.to_be_seen().is_none() && step(settings, state, &Event::TakenOver, now).ignored.is_none()
+}
+
 /// How soon a region is looked at again before it is taken over; nothing, if it need not wait. PEs report once what
-/// they were told to do. As long as they are led to the leader before, that is lost (rule consistent-region-14).
-fn until_led(observed: &Observation) -> Option<Duration> {
-    if !is_to_be_taken_over(observed) || observed.are_pes_led_here {
+/// they were told to do. As long as they are led to the leader before, that is lost (rule consistent-region-14), and
+/// whether something is, the leader before may still say.
+fn until_led(observed: &Observation, settings: &Settings, state: &State) -> Option<Duration> {
+    if !is_to_be_taken_over(observed) {
         return None;
     }
-    let found_at = observed.memory.found_at.unwrap_or(observed.now);
+    if observed.are_pes_led_here {
+        let is_said_later = observed.gap == Gap::Unknown && suffers(settings, state, stored::time(observed.now));
+        return is_said_later.then_some(ASKED_AGAIN);
+    }
+    let within = match observed.way {
+        Way::Elsewhere => return Some(ASKED_AGAIN),
+        Way::ByName => DRIVEN_WITHIN,
+        Way::ByAddress => DRIVEN_BY_ADDRESS_WITHIN,
+    };
+    let led_at = observed.memory.led_at.unwrap_or(observed.now);
     // If the clock was put back, nobody knows how long that is ago, and nobody waits.
-    let passed = Duration::try_from(observed.now.duration_since(found_at)).unwrap_or(DRIVEN_WITHIN);
-    let rest = DRIVEN_WITHIN.saturating_sub(passed);
+    let passed = Duration::try_from(observed.now.duration_since(led_at)).unwrap_or(within);
+    let rest = within.saturating_sub(passed);
     (!rest.is_zero()).then(|| rest.min(ASKED_AGAIN))
 }
 
@@ -177,7 +201,9 @@ fn until_led(observed: &Observation) -> Option<Duration> {
 fn all_steps<'a>(observed: &Observation, settings: &'a Settings, before: &State, is_reset: bool) -> Steps<'a> {
     let now = stored::time(observed.now);
     let mut steps = Steps { settings, now, state: before.clone(), ignored: Vec::new(), wait: None };
-    if is_to_be_taken_over(observed) {
+    // Nothing is lost of it that a reset would make up for.
+    let is_whole = observed.gap == Gap::None && suffers(settings, before, now);
+    if is_to_be_taken_over(observed) && !is_whole {
         steps.take(&Event::TakenOver, None);
     }
     let pes: BTreeSet<u64> = observed.region.spec.pe_ids.iter().copied().collect();

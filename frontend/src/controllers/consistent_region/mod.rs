@@ -29,8 +29,10 @@ mod tests;
 pub(crate) use self::decide::{Decision, Observation};
 pub(crate) use self::figures::RegionFigures;
 use self::telling::Telling;
+use crate::consistent_regions::hand_over::Gap;
 use crate::consistent_regions::reports::Waiting;
 use crate::consistent_regions::{ConsistentRegions, stored};
+use crate::controllers::consistent_region_service::{Led, Way};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{self, Next};
 use crate::controllers::remembered::Remembered;
@@ -48,7 +50,7 @@ use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::queue::{Outcome, Queue};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Field manager of this controller.
 const MANAGER: Manager = Manager("streams-consistent-region-controller");
@@ -77,8 +79,10 @@ pub(crate) fn subscribe(regions: &ConsistentRegions, queue: &Queue<Key>) {
 /// What this replica remembers of a region that it drives.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
-    /// When it found the region.
-    found_at: Option<Timestamp>,
+    /// When it found that its PEs are led here.
+    led_at: Option<Timestamp>,
+    /// When it found that they have come.
+    come_at: Option<Instant>,
     /// It has said to the region that it drives it.
     has_taken_over: bool,
     /// What PEs were told last.
@@ -91,17 +95,18 @@ pub(crate) struct Memory {
 pub(crate) struct ConsistentRegionReconciler<C, M> {
     cluster: C,
     regions: ConsistentRegions,
+    led: Led,
     telling: Telling<M>,
     figures: RegionFigures,
     memory: Remembered<Memory>,
 }
 
 impl<C, M: Messenger> ConsistentRegionReconciler<C, M> {
-    /// Drives these regions, and tells PEs through this messenger.
-    pub(crate) fn new(cluster: C, regions: ConsistentRegions, messenger: M, figures: RegionFigures) -> Self {
+    /// Drives these regions, whose PEs are led here, and tells PEs through this messenger.
+    pub(crate) fn new(cluster: C, regions: ConsistentRegions, led: Led, messenger: M, figures: RegionFigures) -> Self {
         let memory = Remembered::default();
         memory.end_with(&regions.mirrors.consistent_regions);
-        Self { cluster, regions, telling: Telling::through(messenger), figures, memory }
+        Self { cluster, regions, led, telling: Telling::through(messenger), figures, memory }
     }
 
     /// Puts back reports that were not stored, unless the region has gone meanwhile.
@@ -137,20 +142,37 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         let created = region.metadata.creation_timestamp.as_ref().filter(|_| !has_record);
         let is_older = |created: &KubernetesTime| members.ran_before(&job, &of_job, pes.iter().copied(), created.0);
         let uid = region.uid().unwrap_or_default();
-        let memory = self.memory.find(key, &uid, |memory| memory.clone()).unwrap_or_default();
+        let mut memory = self.memory.find(key, &uid, |memory| memory.clone()).unwrap_or_default();
         let comes_here = |pe: &u64| {
             let name = job.sibling(&names::processing_element(&job.name, *pe));
             facts.get(pe).is_some_and(|facts| self.regions.answered.comes(&name, facts.launch))
         };
+        let now = self.cluster.now();
+        let are_pes_led_here = memory.has_taken_over || pes.iter().all(comes_here);
+        let (mut way, mut gap) = (Way::ByName, Gap::Possible);
+        if !memory.has_taken_over {
+            way = self.led.of_job(&job);
+            if way != Way::Elsewhere {
+                memory.led_at.get_or_insert(now);
+            }
+            if way == Way::ByAddress {
+                if are_pes_led_here {
+                    memory.come_at.get_or_insert_with(Instant::now);
+                }
+                gap = self.regions.gap(key, memory.come_at);
+            }
+        }
         Ok(Some(Observation {
             has_lost_record: is_taken_away || created.is_some_and(is_older),
             answered: self.regions.answered.of(key),
             in_several: members.in_several(&job, &of_job, pes.iter().copied()),
             health: health(&pes, |pe| facts.get(&pe).copied()),
             reports: self.regions.reports.take(key),
-            are_pes_led_here: memory.has_taken_over || pes.iter().all(comes_here),
+            are_pes_led_here,
+            way,
+            gap,
             memory,
-            now: self.cluster.now(),
+            now,
             region,
         }))
     }
@@ -161,7 +183,6 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
 
     async fn act(&self, key: &Key, (): &mut (), observed: Observation, decision: Decision) -> Result<Next, Error> {
         let Observation { region, mut reports, mut memory, now, .. } = observed;
-        memory.found_at.get_or_insert(now);
         let now = stored::time(now);
         let Decision { state, written, notices, ignored, is_put_off, look_again } = decision;
         for reason in ignored {
@@ -195,6 +216,9 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         }
         reports.into_iter().for_each(|report| report.answer());
         if let Some(state) = state {
+            if !memory.has_taken_over {
+                self.regions.reports.close_gap(key);
+            }
             memory.has_taken_over = true;
             // A region of a job that rests is not unwell: its pods are gone because somebody wants it so.
             let job = self.regions.mirrors.jobs.get(&key.sibling(&region.spec.job_name));

@@ -25,6 +25,7 @@ use streams_api::{Job, names};
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::ownership::controller;
 use streams_kubernetes::queue::{Outcome, Queue};
+use streams_kubernetes::watch::Watch;
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
 
@@ -47,6 +48,49 @@ fn is_of_regions(service: &Service) -> bool {
     job.is_some_and(|job| service.metadata.name == Some(names::consistent_region_service(job)))
 }
 
+/// How PEs of a job find who drives their regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// As far as this replica has written, they go somewhere else.
+    Elsewhere,
+    /// They look up its address, and may know another one for a while.
+    ByName,
+    /// They have an address that stays, and leads here.
+    ByAddress,
+}
+
+/// Which of these Services this replica has led to itself. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub(crate) struct Led {
+    services: Watch<Service>,
+    /// When the slices of a Service were compared last.
+    compared: Remembered<Timestamp>,
+}
+
+impl Led {
+    /// None yet of the Services of these mirrors.
+    pub(crate) fn among(mirrors: &Mirrors) -> Self {
+        let compared = Remembered::default();
+        compared.end_with(&mirrors.services);
+        Self { services: mirrors.services.clone(), compared }
+    }
+
+    /// How the PEs of a job find who drives their regions.
+    pub(crate) fn of_job(&self, job: &Key) -> Way {
+        let key = job.sibling(&names::consistent_region_service(&job.name));
+        let service = self.services.get(&key).filter(|service| is_of_regions(service));
+        // Where nobody leads them anywhere, nobody waits until they are led.
+        let Some(service) = service.filter(|service| service.metadata.deletion_timestamp.is_none()) else {
+            return Way::ByName;
+        };
+        if self.compared.find(&key, &service.uid().unwrap_or_default(), |_| ()).is_none() {
+            return Way::Elsewhere;
+        }
+        let address = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()).unwrap_or_default();
+        if matches!(address, "" | "None") { Way::ByName } else { Way::ByAddress }
+    }
+}
+
 /// Keeps the slices of these Services.
 pub(crate) struct ConsistentRegionServiceReconciler<C> {
     cluster: C,
@@ -58,11 +102,9 @@ pub(crate) struct ConsistentRegionServiceReconciler<C> {
 }
 
 impl<C> ConsistentRegionServiceReconciler<C> {
-    /// Keeps the slices of the Services of these mirrors, which lead to this address.
-    pub(crate) fn new(cluster: C, mirrors: Mirrors, address: Option<IpAddr>) -> Self {
-        let compared = Remembered::default();
-        compared.end_with(&mirrors.services);
-        Self { cluster, mirrors, address, compared }
+    /// Keeps the slices of the Services of these mirrors, which lead to this address. `led` knows them, too.
+    pub(crate) fn new(cluster: C, mirrors: Mirrors, address: Option<IpAddr>, led: &Led) -> Self {
+        Self { cluster, mirrors, address, compared: led.compared.clone() }
     }
 }
 

@@ -1,11 +1,12 @@
 //! The Service leads to the leader, and to nobody else.
 
-use super::ConsistentRegionServiceReconciler;
+use super::{ConsistentRegionServiceReconciler, Led, Way};
 use crate::controllers::endpoint_slices::COMPARE_AGAIN;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::core::Status;
 use serde_json::json;
 use std::net::IpAddr;
 use streams_api::names;
@@ -38,6 +39,7 @@ fn service(server: &Server, owner: &str) -> String {
 struct Leader {
     connection: Connection,
     late: LateMirrors,
+    led: Led,
     reconciler: ConsistentRegionServiceReconciler<Connection>,
 }
 
@@ -45,8 +47,9 @@ impl Leader {
     fn at(server: &Server, address: Option<&str>) -> Self {
         let (late, connection) = (LateMirrors::of(server), server.connect());
         let address: Option<IpAddr> = address.map(|address| address.parse().unwrap());
-        let reconciler = ConsistentRegionServiceReconciler::new(connection.clone(), late.mirrors.clone(), address);
-        Self { connection, late, reconciler }
+        let (cluster, mirrors, led) = (connection.clone(), late.mirrors.clone(), Led::among(&late.mirrors));
+        let reconciler = ConsistentRegionServiceReconciler::new(cluster, mirrors, address, &led);
+        Self { connection, late, led, reconciler }
     }
 
     /// Reconciles; says how many writes that took.
@@ -55,6 +58,11 @@ impl Leader {
         reconcile(&self.reconciler, &key()).await.unwrap();
         self.late.deliver_all();
         self.connection.writes() - before
+    }
+
+    /// How the PEs of the job get there.
+    fn way(&self) -> Way {
+        self.led.of_job(&Key::new("n", "flow"))
     }
 }
 
@@ -121,4 +129,31 @@ async fn what_is_of_no_job_of_the_name_is_left_alone() {
     let leader = Leader::at(&server, Some("10.0.0.1"));
     assert_eq!(reconcile(&leader.reconciler, &key()).await.unwrap(), Outcome::Done);
     assert_eq!(leader.connection.calls(), 0);
+}
+
+#[tokio::test]
+async fn pes_are_led_here_once_the_slices_are_written_and_for_good_if_the_service_has_an_address() {
+    // address of the Service -> how its PEs get there
+    for (address, expected) in [("None", Way::ByName), ("", Way::ByName), ("10.96.0.7", Way::ByAddress)] {
+        let server = Server::new();
+        service(&server, "flow");
+        server.edit::<Service>(&key(), |service| {
+            service.spec.get_or_insert_default().cluster_ip = Some(address.to_owned());
+        });
+        let mut leader = Leader::at(&server, Some("10.0.0.1"));
+        assert_eq!(leader.way(), Way::Elsewhere);
+        server.refuse(|_| Some(Status::failure("no time", "ServiceUnavailable").with_code(503)));
+        assert!(reconcile(&leader.reconciler, &key()).await.is_err());
+        assert_eq!(leader.way(), Way::Elsewhere, "nothing is written");
+        server.refuse(|_| None);
+        leader.writes().await;
+        assert_eq!(leader.way(), expected);
+        // Nobody leads them to anybody, so there is nothing to wait for.
+        server.remove::<Service>(&key());
+        leader.late.deliver_all();
+        assert_eq!(leader.way(), Way::ByName);
+        service(&server, "flow");
+        leader.late.deliver_all();
+        assert_eq!(leader.way(), Way::Elsewhere, "another Service of the name");
+    }
 }

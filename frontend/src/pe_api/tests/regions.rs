@@ -56,7 +56,7 @@ fn stored(cluster: &Cluster) -> Arc<Mutex<Vec<Event>>> {
     let events = Arc::new(Mutex::new(Vec::new()));
     let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
     let (reports, seen) = (cluster.regions.reports.clone(), Arc::clone(&events));
-    reports.open(queue.clone());
+    reports.open(queue.clone(), []);
     tokio::spawn(async move {
         while let Some(taken) = queue.next().await {
             for report in reports.take(taken.key()) {
@@ -191,6 +191,7 @@ async fn who_drains_and_may_not_ask_for_it_is_answered_and_holds_up_no_report() 
         let body = drain(operator);
         // Only who drives the region knows of it.
         cluster.expect(send(Method::PUT, path, &body), 503, "another replica").await;
+        assert_eq!(cluster.regions.reports.gaps().len(), usize::from(counts), "{trigger} {operator} {is_changed}");
         let events = stored(&cluster);
         cluster.expect(send(Method::PUT, path, &body), 204, "").await;
         assert_eq!(events.lock().unwrap().len(), usize::from(counts), "{trigger} {operator} {is_changed}");
@@ -232,7 +233,7 @@ async fn a_report_that_is_not_stored_is_not_heard() {
     assert!(since.elapsed() >= Duration::from_millis(1_500), "the runtime has given up before");
     assert!(!comes(&cluster), "nothing counts that comes where nobody drives");
     let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
-    cluster.regions.reports.open(queue);
+    cluster.regions.reports.open(queue, []);
     cluster.expect(Exchange { from: PE, ..send(Method::PUT, path, "3") }, 503, "too long").await;
     assert!(comes(&cluster), "what it reports comes here");
 }
@@ -345,7 +346,7 @@ async fn a_replica_that_drives_no_regions_says_nothing() {
 async fn a_region_that_its_job_has_left_behind_is_told_of_and_reports_are_not_given_up() {
     let mut cluster = cluster();
     let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
-    cluster.regions.reports.open(queue);
+    cluster.regions.reports.open(queue, []);
     leave_behind(&cluster.server);
     cluster.server.edit::<ConsistentRegion>(&Key::new("n", "srcjob-cr0"), |region| {
         region.metadata.owner_references = None;

@@ -9,12 +9,13 @@ use super::telling::Telling;
 use super::{ConsistentRegionReconciler, RegionFigures};
 use crate::consistent_regions::ConsistentRegions;
 use crate::consistent_regions::reports::{NotTaken, TOGETHER};
+use crate::controllers::consistent_region_service::{ConsistentRegionServiceReconciler, Led};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::start_hash::Starts as _;
 use crate::controllers::tests::LateMirrors;
 use crate::mirrors::Mirrors;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use serde_json::{Value, json};
 use std::io;
 use std::net::IpAddr;
@@ -59,8 +60,20 @@ struct Fixture {
     delivering: JoinHandle<()>,
     recorder: Recorder,
     regions: ConsistentRegions,
+    led: Led,
     metrics: Metrics,
     reconciler: Arc<ConsistentRegionReconciler<Connection, Recorder>>,
+}
+
+/// The Service that PEs of the job report to, with this address.
+fn service(server: &Server, address: &str) {
+    let owner = server.get::<Job>(&Key::new("n", "flow")).unwrap().metadata.uid;
+    let service: Service = serde_json::from_value(json!({
+        "metadata": owned("Job", "flow", owner, &names::consistent_region_service("flow")),
+        "spec": {"clusterIP": address, "ports": [{"name": "sys-api", "port": 10000}]},
+    }))
+    .unwrap();
+    server.create(&service);
 }
 
 fn key() -> Key {
@@ -158,9 +171,15 @@ impl Fixture {
         let connection = server.connect();
         let figures = RegionFigures::among(&metrics);
         let queue = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
-        regions.reports.open(queue);
-        let reconciler =
-            ConsistentRegionReconciler::new(connection.clone(), regions.clone(), recorder.clone(), figures);
+        regions.reports.open(queue, regions.mirrors.consistent_regions.keys());
+        let led = Led::among(&regions.mirrors);
+        let reconciler = ConsistentRegionReconciler::new(
+            connection.clone(),
+            regions.clone(),
+            led.clone(),
+            recorder.clone(),
+            figures,
+        );
         let reconciler = Arc::new(reconciler);
         // The mirrors are never far behind.
         let following = Arc::clone(&late);
@@ -170,7 +189,7 @@ impl Fixture {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         });
-        Self { server, connection, late, delivering, recorder, regions, metrics, reconciler }
+        Self { server, connection, late, delivering, recorder, regions, led, metrics, reconciler }
     }
 
     /// Another replica takes over, to which PEs are led.
@@ -183,6 +202,13 @@ impl Fixture {
     fn taken_over_without_pes(self) -> Self {
         self.delivering.abort();
         Self::not_led_to(self.server.clone(), Term::endless())
+    }
+
+    /// The Service that PEs report to is led to this replica.
+    async fn leads(&self) {
+        let (cluster, mirrors) = (self.connection.clone(), self.regions.mirrors.clone());
+        let leading = ConsistentRegionServiceReconciler::new(cluster, mirrors, "10.0.0.1".parse().ok(), &self.led);
+        reconcile(&leading, &Key::new("n", &names::consistent_region_service("flow"))).await.unwrap();
     }
 
     /// The pod of a PE asks this replica.

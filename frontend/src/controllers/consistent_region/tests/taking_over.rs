@@ -1,6 +1,8 @@
 //! Leaders that come and go (rule consistent-region-14).
 
 use super::*;
+use streams_kubernetes::leadership::LastWords;
+use tokio::time::Instant;
 
 #[tokio::test]
 async fn whoever_takes_over_waits_for_no_report_that_may_be_lost() {
@@ -67,6 +69,102 @@ async fn a_pe_that_does_not_ask_does_not_hold_up_its_region_for_ever() {
         fixture.settle().await;
         assert_eq!(fixture.state(), expected, "{seconds}");
     }
+}
+
+#[tokio::test]
+async fn pes_have_their_time_from_when_they_are_led_here() {
+    // address of the Service -> seconds that PEs have
+    for (address, seconds) in [("None", 40), ("10.96.0.7", 20)] {
+        let fixture = Fixture::processing().await;
+        service(&fixture.server, address);
+        fixture.server.advance(PERIOD);
+        fixture.settle().await;
+        let fixture = fixture.taken_over_without_pes();
+        fixture.settle().await;
+        // It takes long until the slices are written. What PEs report meanwhile is lost, also of a reset.
+        fixture.server.advance(Duration::from_secs(60));
+        assert_eq!(fixture.settle().await, Outcome::Again(Duration::from_secs(1)));
+        fixture.leads().await;
+        for (passed, expected) in [(0, "DRAINING"), (seconds - 1, "DRAINING"), (1, "RESETTING")] {
+            fixture.server.advance(Duration::from_secs(passed));
+            fixture.settle().await;
+            assert_eq!(fixture.state(), expected, "{address} {passed}");
+        }
+    }
+}
+
+/// A region that drains, or an operator-driven one that may have begun to, and the replica that takes it over, by a
+/// Service with this address. All PEs have come there.
+async fn handed_over(trigger: &str, address: &str) -> Fixture {
+    let fixture = Fixture::new(json!({"trigger": trigger, "triggerOperators": ["o"]}));
+    for number in 0..2 {
+        start(&fixture.server, number, 1);
+    }
+    fixture.settle().await;
+    service(&fixture.server, address);
+    fixture.server.advance(PERIOD);
+    fixture.settle().await;
+    let fixture = fixture.taken_over();
+    fixture.leads().await;
+    fixture
+}
+
+/// The leader before has said this, so many seconds from now.
+fn said(words: &str, seconds: u64) -> LastWords {
+    LastWords::Said { words: words.into(), not_before: Instant::now() + Duration::from_secs(seconds) }
+}
+
+#[tokio::test]
+async fn who_takes_over_what_has_lost_nothing_goes_on_where_it_is() {
+    let by_address = "10.96.0.7";
+    // what asks for checkpoints, address of the Service, what the leader before says -> the state, what PEs are told
+    let table = [
+        ("periodic", by_address, said("", 60), "DRAINING", both(1, DRAIN)),
+        ("periodic", by_address, said("n/flow-cr1 m/flow-cr0", 60), "DRAINING", both(1, DRAIN)),
+        ("periodic", by_address, said("n/flow-cr0", 60), "RESETTING", both(1, RESET)),
+        ("periodic", by_address, LastWords::None, "RESETTING", both(1, RESET)),
+        // They may have reported after the leader before had spoken, and before they came.
+        ("periodic", by_address, said("", 0), "RESETTING", both(1, RESET)),
+        // They look up where they report, and may find the leader before for a while.
+        ("periodic", "None", said("", 60), "RESETTING", both(1, RESET)),
+        ("operatorDriven", by_address, said("", 60), "PROCESSING", vec![]),
+        ("operatorDriven", by_address, said("n/flow-cr0", 60), "RESETTING", both(1, RESET)),
+        ("operatorDriven", by_address, LastWords::None, "RESETTING", both(1, RESET)),
+    ];
+    for (trigger, address, words, state, told) in table {
+        let fixture = handed_over(trigger, address).await;
+        fixture.regions.term.hear(words.clone());
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), (state, told), "{trigger} {address} {words:?}");
+        assert_eq!(fixture.regions.last_words().as_deref(), Some(""), "whatever was lost is made up for");
+        if state == "DRAINING" {
+            fixture.report([1, 1], Progress::CheckpointDone { sequence: 1 }).await;
+            assert_eq!((fixture.state().as_str(), fixture.sent()), ("PROCESSING", both(1, RESUME)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_takes_over_waits_for_what_the_leader_before_says_if_it_matters() {
+    let awaited = || LastWords::Awaited { until: Instant::now() + Duration::from_secs(60) };
+    for (trigger, expected) in [("periodic", "DRAINING"), ("operatorDriven", "PROCESSING")] {
+        let fixture = handed_over(trigger, "10.96.0.7").await;
+        fixture.regions.term.hear(awaited());
+        assert_eq!(fixture.settle().await, Outcome::Again(Duration::from_secs(1)));
+        assert_eq!((fixture.state().as_str(), fixture.sent()), (expected, vec![]));
+        assert_eq!(fixture.regions.last_words().as_deref(), Some("n/flow-cr0"), "the next one does not know, either");
+        fixture.regions.term.hear(LastWords::None);
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(1, RESET)));
+    }
+    // No report is lost of a region that waits for none.
+    let fixture = Fixture::processing().await;
+    service(&fixture.server, "10.96.0.7");
+    let fixture = fixture.taken_over();
+    fixture.leads().await;
+    fixture.regions.term.hear(awaited());
+    assert_eq!(fixture.settle().await, Outcome::Again(PERIOD));
+    assert_eq!(fixture.regions.last_words().as_deref(), Some(""));
 }
 
 #[tokio::test]

@@ -1,0 +1,136 @@
+//! What a leader that ends in order says to the next one, by an annotation of the Lease (rule call-32).
+//!
+//! ```text
+//!  it releases the Lease ──► it stays for [`LINGER`] ──► it says what is left undone
+//!                └── the next leader waits for its words, for a bounded time ──┘
+//! ```
+//!
+//! Each leader of a Lease has a number, which only grows: `leaseTransitions`. Words count for the leader with the next
+//! number, and for nobody else.
+//!
+//! Knows: annotations of Leases. Must not know: what is said.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a leader stays after it has released the Lease: callers may come to it until they are led to the next one.
+pub const LINGER: Duration = Duration::from_secs(20);
+/// How long the next one waits for its words.
+const AWAITED_FOR: Duration = Duration::from_secs(30);
+
+/// Has a [`Note`].
+const ANNOTATION: &str = "streams.ibm.com/last-words";
+
+/// What a leader knows of the words of the one before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LastWords {
+    /// There are none, and there will be none: it has not ended in order.
+    #[default]
+    None,
+    /// It has released the Lease, and has not spoken yet. Nobody waits any longer than that.
+    Awaited {
+        /// When nobody waits any more.
+        until: Instant,
+    },
+    /// It has spoken.
+    Said {
+        /// What it has said.
+        words: Arc<str>,
+        /// It has not spoken earlier.
+        not_before: Instant,
+    },
+}
+
+/// What the annotation says.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    /// The number of whoever has written it.
+    term: i32,
+    /// Its words, if it has spoken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    words: Option<String>,
+}
+
+/// The number of the leader that this Lease is, or was, held by.
+pub(super) fn term(lease: &Lease) -> i32 {
+    lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default()
+}
+
+/// The leader of this number says this by the Lease; or that it will speak, if it says nothing.
+pub(super) fn write(lease: &mut Lease, term: i32, words: Option<&str>) {
+    let note = Note { term, words: words.map(str::to_owned) };
+    // Numbers and texts can always be written.
+    let Ok(note) = serde_json::to_string(&note) else { return };
+    lease.metadata.annotations.get_or_insert_default().insert(ANNOTATION.to_owned(), note);
+}
+
+/// What is known at the moment at which this Lease was taken. What was said before is of no use: nobody knows what has
+/// happened since.
+pub(super) fn found(lease: &Lease, now: Instant) -> LastWords {
+    match of_predecessor(lease) {
+        Some(Note { words: None, .. }) => LastWords::Awaited { until: now + AWAITED_FOR },
+        _ => LastWords::None,
+    }
+}
+
+/// What the leader before has said by this Lease, whoever holds it now.
+pub(super) fn said(lease: &Lease) -> Option<Arc<str>> {
+    of_predecessor(lease)?.words.map(Arc::from)
+}
+
+/// Nobody has to read it again.
+pub(super) fn remove(lease: &mut Lease) {
+    if let Some(annotations) = &mut lease.metadata.annotations {
+        annotations.remove(ANNOTATION);
+    }
+}
+
+fn of_predecessor(lease: &Lease) -> Option<Note> {
+    let text = lease.metadata.annotations.as_ref()?.get(ANNOTATION)?;
+    let note: Note = serde_json::from_str(text).ok()?;
+    (note.term.checked_add(1) == Some(term(lease))).then_some(note)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+
+    fn lease(transitions: i32) -> Lease {
+        let spec = LeaseSpec { lease_transitions: Some(transitions), ..LeaseSpec::default() };
+        Lease { spec: Some(spec), ..Lease::default() }
+    }
+
+    #[test]
+    fn words_count_for_the_next_leader_and_for_nobody_else() {
+        let now = Instant::now();
+        let awaited = LastWords::Awaited { until: now + AWAITED_FOR };
+        // number of who has written, its words, number of who reads -> what it finds, what it hears later
+        let table = [
+            (4, None, 5, awaited, None),
+            (4, None, 6, LastWords::None, None),
+            (4, None, 4, LastWords::None, None),
+            (4, Some("a"), 5, LastWords::None, Some("a")),
+            (4, Some("a"), 6, LastWords::None, None),
+            (i32::MAX, Some("a"), i32::MAX, LastWords::None, None),
+        ];
+        for (writer, words, reader, finds, hears) in table {
+            let mut lease = lease(reader);
+            write(&mut lease, writer, words);
+            assert_eq!((found(&lease, now), said(&lease).as_deref()), (finds, hears), "{writer} {words:?} {reader}");
+        }
+        assert_eq!(found(&lease(1), now), LastWords::None);
+    }
+
+    #[test]
+    fn what_somebody_has_spoilt_says_nothing() {
+        for spoilt in ["", "4", "{}", r#"{"term":"4"}"#, r#"{"term":4,"words":3}"#] {
+            let mut lease = lease(5);
+            lease.metadata.annotations = Some([(ANNOTATION.to_owned(), spoilt.to_owned())].into());
+            assert_eq!((found(&lease, Instant::now()), said(&lease)), (LastWords::None, None), "{spoilt}");
+        }
+    }
+}

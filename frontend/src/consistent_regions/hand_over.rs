@@ -1,0 +1,126 @@
+//! What a leader that ends in order says of regions to the next one (rule consistent-region-14): of which something may
+//! be lost that their PEs have reported. Of all others nothing is.
+//!
+//! A PE reports to the leader before until it is led to the next one. That one stays for a while, and what it hears
+//! meanwhile is lost, but not unnoticed.
+//!
+//! Knows: regions with gaps. Must not know: how words reach the next leader, what it does then.
+
+use super::ConsistentRegions;
+use std::time::Duration;
+use streams_kubernetes::Key;
+use streams_kubernetes::leadership::LastWords;
+use tokio::time::Instant;
+
+/// Longest words: the Lease has them. Where more regions have gaps, none is said to have none.
+const WORDS_MAX: usize = 32 << 10;
+/// How long a report takes at most from when its PE has connected until it is heard. PEs give up after a second.
+const HEARD_WITHIN: Duration = Duration::from_secs(3);
+
+/// What is known of the reports of a region that this replica is to take over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Gap {
+    /// Some may be lost.
+    #[default]
+    Possible,
+    /// The leader before will say it.
+    Unknown,
+    /// None is: all have come to the leader before, and are stored, or have come here.
+    None,
+}
+
+impl ConsistentRegions {
+    /// What the next leader has to know. Nothing, if that is too much, or this replica has not begun to drive regions,
+    /// so that it does not know what the one before has missed: then the next one takes nothing for granted.
+    pub(crate) fn last_words(&self) -> Option<String> {
+        if !self.reports.were_taken() {
+            return None;
+        }
+        let gaps = self.reports.gaps();
+        let there = gaps.iter().filter(|region| self.mirrors.consistent_regions.contains(region));
+        let words = there.map(Key::to_string).collect::<Vec<_>>().join(" ");
+        (words.len() <= WORDS_MAX).then_some(words)
+    }
+
+    /// What is known of a region all of whose PEs come here since this moment, if they do, by a Service with an
+    /// address: they come nowhere else since.
+    pub(crate) fn gap(&self, region: &Key, since: Option<Instant>) -> Gap {
+        match self.term.last_words() {
+            LastWords::None => Gap::Possible,
+            LastWords::Awaited { .. } => Gap::Unknown,
+            LastWords::Said { words, not_before } => {
+                let region = region.to_string();
+                let has_gap = words.split(' ').any(|name| name == region);
+                let were_heard = since.is_some_and(|since| since + HEARD_WITHIN <= not_before);
+                if were_heard && !has_gap { Gap::None } else { Gap::Possible }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mirrors::Mirrors;
+    use streams_api::{ConsistentRegion, ConsistentRegionSpec};
+    use streams_consistent_region::Event;
+    use streams_kubernetes::leadership::Term;
+    use streams_kubernetes::metrics::Metrics;
+    use streams_kubernetes::queue::{BackOff, Queue, Sharing};
+
+    fn of(term: Term) -> ConsistentRegions {
+        ConsistentRegions::of(&Mirrors::new(&Metrics::new("test")), term)
+    }
+
+    fn region(name: &str) -> ConsistentRegion {
+        let mut region = ConsistentRegion::new(name, ConsistentRegionSpec::default());
+        region.metadata.namespace = Some("n".to_owned());
+        region
+    }
+
+    #[tokio::test]
+    async fn of_regions_that_are_there_those_are_named_that_have_gaps() {
+        let regions = of(Term::endless());
+        let key = |number: usize| Key::new("n", &format!("flow-cr{number}"));
+        for number in 0..3 {
+            regions.mirrors.consistent_regions.insert(region(&key(number).name));
+        }
+        assert_eq!(regions.last_words(), None, "nobody knows what the leader before has missed");
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+        regions.reports.open(queue.clone(), []);
+        assert_eq!(regions.last_words().as_deref(), Some(""));
+        regions.reports.close();
+        for number in [2, 0, 7] {
+            let event = Event::Reset { by: None, is_forced: false };
+            assert!(regions.reports.report(&key(number), 0, event).await.is_err(), "nobody takes it");
+        }
+        assert_eq!(regions.last_words().as_deref(), Some("n/flow-cr0 n/flow-cr2"));
+        let many: Vec<_> = (0..WORDS_MAX / 10).map(key).collect();
+        many.iter().for_each(|key| regions.mirrors.consistent_regions.insert(region(&key.name)));
+        regions.reports.open(queue, many);
+        assert_eq!(regions.last_words(), None);
+    }
+
+    #[test]
+    fn a_region_has_no_gap_if_the_leader_before_has_stayed_until_its_pes_came_here() {
+        let (term, now) = (Term::default(), Instant::now());
+        let regions = of(term.clone());
+        let of_region = |since| regions.gap(&Key::new("n", "flow-cr1"), since);
+        assert_eq!(of_region(Some(now)), Gap::Possible);
+        term.hear(LastWords::Awaited { until: now + HEARD_WITHIN * 20 });
+        assert_eq!(of_region(Some(now)), Gap::Unknown);
+        // words, seconds from when its PEs came until they were said -> what is known
+        let table = [
+            ("", Some(4), Gap::None),
+            ("n/flow-cr10 m/flow-cr1", Some(3), Gap::None),
+            ("", Some(2), Gap::Possible),
+            ("", None, Gap::Possible),
+            ("n/flow-cr0 n/flow-cr1", Some(4), Gap::Possible),
+        ];
+        for (words, seconds, expected) in table {
+            let not_before = now + Duration::from_secs(seconds.unwrap_or(60));
+            term.hear(LastWords::Said { words: words.into(), not_before });
+            assert_eq!(of_region(seconds.map(|_| now)), expected, "{words} {seconds:?}");
+        }
+    }
+}
