@@ -391,17 +391,19 @@ impl ProcessingElementStatus {
     }
 
     /// Whether a pod of the PE may be waiting for the bundle of the job now, or be about to. One that has told of its
-    /// connections has the bundle, and so has one that runs for long enough.
+    /// connections has the bundle, and so has one that runs for long enough, also while it is going.
     #[must_use]
     pub fn may_wait_for_bundle(&self, now: Timestamp) -> bool {
         let has_told = self.connectivity.as_ref().is_some_and(|reported| reported.launch_count >= self.launch_count);
         let is_past = |since: &Time| now.duration_since(since.0) >= ASKS_FOR_BUNDLE_WITHIN;
-        let has_asked = has_told || self.running_since.as_ref().is_some_and(is_past);
+        let runs_for_long = self.running_since.as_ref().is_some_and(is_past);
         match self.phase {
             Some(PePhase::Completed | PePhase::Failed | PePhase::Stopped | PePhase::Suspended) => false,
-            None | Some(PePhase::Waiting | PePhase::Starting | PePhase::Running) => !has_asked,
-            // What the pod that has ended told or did says nothing of the next one.
-            Some(PePhase::BackOff | PePhase::Replacing) => true,
+            None | Some(PePhase::Waiting | PePhase::Starting | PePhase::Running) => !has_told && !runs_for_long,
+            // What a pod has told that goes says nothing of the next one, of which none runs yet.
+            Some(PePhase::Replacing) => !runs_for_long,
+            // The same of one that has ended, and of what it did.
+            Some(PePhase::BackOff) => true,
         }
     }
 }
@@ -523,7 +525,9 @@ mod tests {
             (Some(Running), Some(10), None, false),
             (Some(BackOff), None, Some(1), true),
             (Some(BackOff), None, Some(2), true),
-            (Some(Replacing), Some(1), Some(2), true),
+            (Some(Replacing), None, Some(2), true),
+            (Some(Replacing), Some(11), Some(2), true),
+            (Some(Replacing), Some(10), Some(2), false),
             (Some(Completed), None, None, false),
             (Some(Failed), None, None, false),
             (Some(Stopped), None, None, false),

@@ -411,7 +411,8 @@ impl<'a> DecisionBuilder<'a> {
         }
         // By then the pod has its bundle, whatever nobody has come to say.
         let since = self.status.running_since.as_ref().filter(|_| self.status.bundle_unavailable.is_some());
-        if let Some(asked_by) = since.and_then(|since| since.0.checked_add(ASKS_FOR_BUNDLE_WITHIN).ok()) {
+        let asked_by = since.and_then(|since| since.0.checked_add(ASKS_FOR_BUNDLE_WITHIN).ok());
+        if let Some(asked_by) = asked_by.filter(|at| *at > observed.now) {
             self.wake(asked_by);
         }
     }

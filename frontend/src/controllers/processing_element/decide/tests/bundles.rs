@@ -63,6 +63,22 @@ fn what_was_said_of_the_bundle_goes_with_the_last_pod_that_may_wait_for_it() {
 }
 
 #[test]
+fn a_pod_that_is_going_is_not_looked_at_for_its_bundle_when_it_has_run_for_half_an_hour() {
+    // second of the day -> whether it is still said, when to look again: at the end of half an hour, or of the grace
+    // period
+    let table = [(100, true, 1_800), (1_799, true, 1_800), (1_800, false, 9_030), (2_000, false, 9_030)];
+    for (now, expected, wake) in table {
+        let going = waiting(|observed| {
+            observed.now = at(now);
+            observed.pods[0].gone_by = Some(at(9_000));
+        });
+        let Settled { observed, last, .. } = settle(going, unseen());
+        assert_eq!(observed.status.phase, Some(PePhase::Replacing));
+        assert_eq!((observed.status.bundle_unavailable.is_some(), last.wake_at), (expected, Some(at(wake))), "{now}");
+    }
+}
+
+#[test]
 fn a_pod_that_waits_for_its_bundle_is_not_interrupted_by_another_text() {
     for (is_waiting, expected) in [(true, None), (false, Some(1))] {
         let mut observed = waiting(|observed| observed.wanted.runtime_id = "r1".to_owned());

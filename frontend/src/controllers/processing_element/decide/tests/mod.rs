@@ -139,6 +139,8 @@ fn settle(mut observed: PeObservation, gone: AbsentPod) -> Settled {
         actions.push(decision.action.clone());
         match decision.action {
             PeAction::Describe | PeAction::Create => {
+                let is_later = decision.wake_at.is_none_or(|wake| wake > observed.now);
+                assert!(is_later, "it is looked at again and again: {decision:?}");
                 if decision.action == PeAction::Describe {
                     observed.status.clone_from(&decision.status);
                 }
