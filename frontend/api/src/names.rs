@@ -38,6 +38,8 @@ pub const PART_AADL: &str = "aadl";
 
 /// Annotation that a user sets on a PE to any new value to have its pod replaced.
 pub const ANNOTATION_RESTART_REQUESTED: &str = "streams.ibm.com/restart-requested";
+/// Annotation of a PE that was deleted by somebody and that the job controller has made again.
+pub const ANNOTATION_MADE_AGAIN: &str = "streams.ibm.com/made-again";
 /// Annotation that a user sets on a PE to any new value to stop it for good.
 pub const ANNOTATION_STOP_REQUESTED: &str = "streams.ibm.com/stop-requested";
 /// Annotation of exports and imports: the generation that has added them, unless it is the first one. They match

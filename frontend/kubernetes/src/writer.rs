@@ -63,12 +63,12 @@ impl<C: Cluster> Writer<'_, C> {
     /// Makes the fields that `desired` sets what `desired` says: creates the object, or applies it to the one that is
     /// there.
     ///
-    /// The annotation `applied_hash` keeps the hash of what was applied last. `existing` is the object as a mirror
-    /// shows it; if it says that the same desired state was applied last, and has it ([`drift`]), nothing is sent. If
-    /// the mirror shows none, it is created, which costs the API server less than an apply. There may be one
-    /// nevertheless: the mirror is behind, or cannot read it, or somebody took the label by which it is filtered. That
-    /// one is asked for. One that is gone by the time that it is changed is not made again: whoever deleted it may not
-    /// want that, and the mirror will show it.
+    /// The annotation `applied_hash` keeps the hash of what was applied last; a `desired` that has it already says more
+    /// than its hash covers. `existing` is the object as a mirror shows it; if it says that the same desired state was
+    /// applied last, and has it ([`drift`]), nothing is sent. If the mirror shows none, it is created, which costs the
+    /// API server less than an apply. There may be one nevertheless: the mirror is behind, or cannot read it, or
+    /// somebody took the label by which it is filtered. That one is asked for. One that is gone by the time that it is
+    /// changed is not made again: whoever deleted it may not want that, and the mirror will show it.
     ///
     /// # Errors
     /// [`Error::Terminating`] and [`Error::Foreign`] from the object that is there, before anything is written to it;
@@ -370,11 +370,12 @@ fn other_content(desired: &ConfigMap, existing: &ConfigMap) -> Option<String> {
         .or_else(|| (existing.immutable != Some(true)).then(|| "immutable".to_owned()))
 }
 
-/// The object with the hash of what it was without.
+/// The object with the hash of what it was without, if it has none.
 fn with_hash<K: Object>(applied_hash: &str, desired: &K) -> Result<K, Error> {
-    let hash = hash(desired)?;
     let mut hashed = desired.clone();
-    hashed.annotations_mut().insert(applied_hash.to_owned(), hash);
+    if !desired.annotations().contains_key(applied_hash) {
+        hashed.annotations_mut().insert(applied_hash.to_owned(), hash(desired)?);
+    }
     Ok(hashed)
 }
 
@@ -398,6 +399,18 @@ mod tests {
         };
         assert_eq!(hash(&service("a")).unwrap(), hash(&service("a")).unwrap());
         assert_ne!(hash(&service("a")).unwrap(), hash(&service("b")).unwrap());
+    }
+
+    #[test]
+    fn an_object_that_has_a_hash_keeps_it() {
+        let map = |annotations: &[(&str, &str)]| {
+            let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            let metadata = ObjectMeta { annotations: Some(annotations.collect()), ..ObjectMeta::default() };
+            ConfigMap { metadata, ..ConfigMap::default() }
+        };
+        let hash_of = |map: &ConfigMap| with_hash("hash", map).unwrap().annotations()["hash"].clone();
+        assert_eq!(hash_of(&map(&[("a", "b")])), hash(&map(&[("a", "b")])).unwrap());
+        assert_eq!(hash_of(&map(&[("a", "b"), ("hash", "of a part")])), "of a part");
     }
 
     #[test]

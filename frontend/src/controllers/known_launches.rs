@@ -7,6 +7,8 @@
 //! * or it recorded the launch whose pod is to be created.
 //!
 //! A PE is kept until its status is about to be written or it leaves the mirror. Without it, the API server is asked.
+//! One whose creation is answered after it has left the mirror is kept until one of its name leaves: it makes nothing
+//! known of that one, which has another uid.
 //!
 //! Knows: PEs as the API server answered writes of this process, the term of the leader. Must not know: pods.
 
@@ -68,6 +70,11 @@ impl KnownLaunches {
     /// The status of the PE is about to be written.
     pub(crate) fn forget(&self, pe: &ProcessingElement) {
         self.known_at.forget(&Key::of(pe), pe.uid().as_deref().unwrap_or_default());
+    }
+
+    /// There is no PE of this name.
+    pub(crate) fn forget_all_of(&self, pe: &Key) {
+        self.known_at.forget_all_of(pe);
     }
 
     /// PEs that are kept.

@@ -284,7 +284,12 @@ impl Mirrors {
 
     /// The pods that this PE (`<job>-<peId>`) controls, or whose labels name it, by name.
     pub fn pods_of_pe(&self, pe: &Key) -> impl Iterator<Item = Arc<Pod>> + use<> {
-        self.pods.of_group(OF_PE, pe).into_iter().filter_map(|(_, pod)| pod.read())
+        self.kept_pods_of_pe(pe).into_iter().filter_map(|(_, pod)| pod.read())
+    }
+
+    /// The same, to be read in part: anybody may label as many pods as he likes with a PE.
+    pub(crate) fn kept_pods_of_pe(&self, pe: &Key) -> Vec<(Key, Kept<Pod>)> {
+        self.pods.of_group(OF_PE, pe)
     }
 
     /// Whether an object has the name of this PE of a job, and cannot be read (rule call-6).

@@ -31,7 +31,8 @@ pub(crate) fn job(job: &mut Job) {
 
 /// A PE.
 pub(crate) fn processing_element(pe: &mut ProcessingElement) {
-    part(pe, &[names::ANNOTATION_RESTART_REQUESTED, names::ANNOTATION_STOP_REQUESTED]);
+    let of_pes = [names::ANNOTATION_RESTART_REQUESTED, names::ANNOTATION_STOP_REQUESTED, names::ANNOTATION_MADE_AGAIN];
+    part(pe, &of_pes);
 }
 
 /// A parallel region, with who manages its width. A request for the widths of all regions of a job may be long.

@@ -132,11 +132,12 @@ impl<C: Cluster> reconciler::Reconciler for ConsistentRegionServiceReconciler<C>
     type Decision = ServiceDecision;
 
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<ServiceObservation>, Error> {
-        let service = self.mirrors.services.get(key).filter(|service| is_of_regions(service));
-        Ok(service.map(|service| {
-            let compared = self.compared.find(key, &service.uid().unwrap_or_default(), |at| *at);
-            ServiceObservation { service, compared, now: self.cluster.now() }
-        }))
+        let Some(service) = self.mirrors.services.get(key).filter(|service| is_of_regions(service)) else {
+            self.compared.forget_all_of(key);
+            return Ok(None);
+        };
+        let compared = self.compared.find(key, &service.uid().unwrap_or_default(), |at| *at);
+        Ok(Some(ServiceObservation { service, compared, now: self.cluster.now() }))
     }
 
     fn decide(observed: &ServiceObservation) -> ServiceDecision {

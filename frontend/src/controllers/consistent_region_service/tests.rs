@@ -97,6 +97,9 @@ async fn it_leads_to_whoever_leads_now() {
     server.remove::<Service>(&key());
     second.late.deliver_all();
     assert_eq!((second.writes().await, second.reconciler.compared.len()), (0, 0));
+    // A write of its slices was answered after that.
+    second.reconciler.compared.keep(&key(), "gone", server.now());
+    assert_eq!((second.writes().await, second.reconciler.compared.len()), (0, 0));
 }
 
 #[tokio::test]

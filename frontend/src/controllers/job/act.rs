@@ -522,11 +522,8 @@ impl<C: Cluster> Actor<'_, C> {
                 });
                 let Some((version, _)) = text else { return Ok(Kept::Whole) };
                 let desired = builder.processing_element(generation, pe, origin, version);
-                let name = names::processing_element(&self.snapshot.key.name, id);
-                let existing = mirrors.processing_elements.get(&key(&name));
                 let as_written = Some(WrittenPe::of(&desired.spec));
-                let applied =
-                    self.writer().apply(names::ANNOTATION_APPLIED_HASH, &desired, existing.as_deref()).await?;
+                let applied = self.apply_pe(generation.number, &desired).await?;
                 if let Applied::Written(pe) = &applied {
                     self.reconciler.known_launches.note_applied(pe);
                 }

@@ -80,6 +80,7 @@
 mod act;
 mod act_interfaces;
 mod act_order;
+mod act_processing_elements;
 mod act_requests;
 mod act_status;
 mod act_transport;

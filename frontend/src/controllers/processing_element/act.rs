@@ -25,8 +25,6 @@ use streams_kubernetes::{Error, Key};
 use streams_process::telemetry;
 use tracing::{Instrument, field};
 
-/// How soon to try again to create a pod while one of its name is being deleted.
-const SOON: Duration = Duration::from_secs(1);
 /// Nothing is left to do.
 const DONE: Next = Next::Rest(Outcome::Done);
 /// The API server says that the PE is gone. If that is so, the next look finds none; else nothing but this look would
@@ -119,7 +117,6 @@ impl<C: Cluster> PeReconciler<C> {
             PeAction::Create if self.is_previous_blocking(key, answers, &pe).await? => Ok(Next::Observe),
             PeAction::Create => match self.create(key, answers, &pe).await {
                 Ok(()) => Ok(Next::Observe),
-                Err(Error::Terminating { .. }) => Ok(Next::Rest(Outcome::Again(SOON))),
                 Err(error) if is_refusal(&error) => {
                     self.cluster.announce(&pe, &Notice::warning("PodRefused", error.to_string()));
                     answers.refused = Some(error);
@@ -309,7 +306,8 @@ impl<C: Cluster> PeReconciler<C> {
         Ok(before.map(|pod| pod_status::read_predecessor(pod, pe)).collect())
     }
 
-    /// The PE was created after the newest commit of its job, as far as clocks tell.
+    /// The PE was created after the newest commit of its job, as far as clocks tell. That they may differ costs a
+    /// question at most; the number of its first launch, which its operators see, must not follow from that.
     fn is_younger_than_commit(&self, pe: &ProcessingElement) -> bool {
         let OwnerJob::There { committed_at: Some(committed), .. } = self.job(pe) else { return false };
         pe.creation_timestamp().is_some_and(|created| created.0.as_second() > committed.as_second())
@@ -346,12 +344,12 @@ impl<C: Cluster> PeReconciler<C> {
         let is_same_launch = |existing: &Pod| pod_status::launch_of(existing, pe) == Some(launch_count);
         let created = match self.writer(key).create_or_match(&pod, is_same_launch).instrument(span).await {
             Ok(created) => created,
-            Err(foreign @ Error::Foreign { .. }) => {
-                // It was created before, and somebody has taken the owner reference from it.
+            Err(error @ (Error::Foreign { .. } | Error::Terminating { .. })) => {
+                // It was created before, and somebody has deleted it, or taken the owner reference from it.
                 let is_free =
                     |created: &Pod| controller(&created.metadata).is_none() || is_controlled_by(&created.metadata, pe);
                 let created = self.pod_of_launch(key, pe, &pod.name_any(), launch_count).await?;
-                created.filter(is_free).ok_or(foreign)?
+                created.filter(is_free).ok_or(error)?
             }
             Err(error) => return Err(error),
         };
@@ -460,10 +458,11 @@ fn is_same_but_for_words(one: &ProcessingElementStatus, other: &ProcessingElemen
     one == other
 }
 
-/// Whether the API server refused the pod, and may refuse the next one, too.
+/// Whether the API server refused the pod, and may refuse the next one, too; or a pod that is none of the PE has its
+/// name, and is being deleted, which may take for ever.
 fn is_refusal(error: &Error) -> bool {
     let forbidden = matches!(error, Error::Call(kube::Error::Api(status)) if status.code == 403);
-    error.is_permanent() || forbidden
+    error.is_permanent() || forbidden || matches!(error, Error::Terminating { .. })
 }
 
 /// Whether the API server has answered, if only with a refusal.
@@ -481,11 +480,22 @@ fn is_busy(error: &Error) -> bool {
 fn later(decision: &PeDecision, now: Timestamp) -> Outcome {
     let repeated_at = (!decision.deletions.is_empty()).then(|| after(now, DELETION_COUNTS));
     let Some(at) = decision.wake_at.into_iter().chain(repeated_at).min() else { return Outcome::Done };
-    let delay = Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(10));
+    let due = up_to_second(at).duration_since(now);
+    let delay = Duration::try_from(due).unwrap_or_default().max(Duration::from_millis(10));
     if decision.wakes_to_tell && decision.wake_at == Some(at) {
         Outcome::Patiently(delay)
     } else {
         Outcome::Again(delay)
+    }
+}
+
+/// The first whole second that is not before `at`. An observation has no other times: a look before that second would
+/// find that it is still to wait, again and again.
+fn up_to_second(at: Timestamp) -> Timestamp {
+    match Timestamp::from_second(at.as_second()) {
+        Ok(second) if second < at => after(second, Duration::from_secs(1)),
+        Ok(second) => second,
+        Err(_) => at,
     }
 }
 
@@ -534,6 +544,17 @@ mod tests {
             decision.wake_at = wake_at.map(|second| after(now, seconds(second)));
             decision.wakes_to_tell = wakes_to_tell;
             assert_eq!(later(&decision, now), expected, "{decision:?}");
+        }
+    }
+
+    #[test]
+    fn a_look_comes_when_an_observation_has_the_time() {
+        // when to look again, now -> how long until then, in milliseconds
+        for (wake_at, now, expected) in [(5_000, 2_000, 3_000), (5_010, 2_000, 4_000), (5_010, 5_200, 800)] {
+            let [wake_at, now] = [wake_at, now].map(|at| Timestamp::from_millisecond(at).unwrap());
+            let mut decision = decision(PeAction::Describe, ProcessingElementStatus::default());
+            decision.wake_at = Some(wake_at);
+            assert_eq!(later(&decision, now), Outcome::Again(Duration::from_millis(expected)), "{wake_at} {now}");
         }
     }
 

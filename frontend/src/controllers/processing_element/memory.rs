@@ -241,9 +241,15 @@ impl LastSeen {
         let Origin { pe, uid, .. } = origin;
         let metadata_of_pe = || there.processing_elements.kept(&pe)?.metadata();
         let has_pe = || metadata_of_pe().is_some_and(|meta| meta.uid.as_ref() == Some(&uid));
-        // Asked again: somebody may have told of its deletion since, and what was noted now would stay.
-        let has_pod = was_shown && there.pods.contains(&Key::of(pod));
-        if !has_pod && !has_pe() {
+        // Asked again: somebody may have told of its deletion since, and what was noted now would stay. So it would
+        // if the pod is told by now to be of another PE, or of none: its departure is that of such a pod.
+        let has_pod = || {
+            let shown = there.pods.get(&Key::of(pod));
+            let origin = shown.and_then(|shown| self.origin(&shown, |pe| there.processing_elements.get(pe)));
+            origin.is_some_and(|origin| origin.pe == pe && origin.uid == uid)
+        };
+        let is_kept = has_pe() || (was_shown && has_pod());
+        if !is_kept {
             let object = object(&pe, &uid);
             let seen = self.by_pe.find(&object, &uid, |seen| seen.clone());
             if let Some((seen, bytes)) = seen.and_then(LastState::on_its_own) {
@@ -588,6 +594,33 @@ mod tests {
         assert_eq!(seen.len(), (0, 201, 0));
         let kept = seen.pod(&Key::new("victim", "flow-3"), "p", 1, None).unwrap();
         assert!(kept.pod.has_failed() && kept.pod.content_id.unwrap().len() <= 128);
+    }
+
+    /// Its departure does not say any more whose it was.
+    #[test]
+    fn a_pod_that_others_take_from_an_unknown_pe_is_not_kept_for_ever() {
+        type Change = fn(&mut ObjectMeta);
+        let table: [Change; 4] = [
+            |meta| meta.owner_references = None,
+            |meta| meta.owner_references.iter_mut().flatten().for_each(|owner| owner.uid = "another".to_owned()),
+            |meta| meta.labels = None,
+            |meta| drop(meta.labels.get_or_insert_default().insert(names::LABEL_PE.to_owned(), "4".to_owned())),
+        ];
+        for (number, change) in table.into_iter().enumerate() {
+            let there = Mirrors::new(&Metrics::new("test"));
+            let seen = LastSeen::of(&there);
+            let mut pod = pod(4, "Running");
+            let key = Key::of(&pod);
+            there.pods.insert(pod.clone());
+            assert_eq!(seen.len(), (1, 0, 0), "{number}");
+            change(&mut pod.metadata);
+            pod.metadata.resource_version = Some("2".to_owned());
+            there.pods.insert(pod);
+            there.pods.remove(&key);
+            assert_eq!(seen.len().0, 0, "{number}");
+            // Its PE may be known later.
+            assert!(seen.pod(&Key::new("n", "flow-3"), "p", 4, Some("u")).is_some(), "{number}");
+        }
     }
 
     #[test]

@@ -103,12 +103,13 @@ fn is_named(pod: &Pod, pe_name: &str, pe_uid: &str, launch_count: u64) -> bool {
     pod.metadata.name.as_deref() == Some(&*pod::name(pe_name, pe_uid, launch_count))
 }
 
-/// Whether the pod belongs to an earlier PE object of the same name, or was left behind by it (rule pe-22).
+/// Whether the pod belongs to an earlier PE object of the same name, or was left behind by it (rule pe-22). Pods of
+/// both have names as the PE gives them.
 pub(crate) fn is_of_predecessor(pod: &Pod, pe: &ProcessingElement) -> bool {
-    if launch_of(pod, pe).is_some() {
+    if !pod::is_name(&pod.name_any(), &pe.name_any()) || launch_of(pod, pe).is_some() {
         return false;
     }
-    let Some(owner) = controller(&pod.metadata) else { return pod::is_name(&pod.name_any(), &pe.name_any()) };
+    let Some(owner) = controller(&pod.metadata) else { return true };
     owner.kind == ProcessingElement::kind(&())
         && owner.name == pe.name_any()
         && Some(&owner.uid) != pe.meta().uid.as_ref()
@@ -264,6 +265,7 @@ mod tests {
             ("flow-3-0123456789", uid("before"), true),
             ("flow-3-0123456789", uid("now"), false),
             ("flow-3-0123456789", Vec::new(), true),
+            ("flow-3-0123456789-debug", uid("before"), false),
             ("flow-3-0123456789-debug", Vec::new(), false),
             ("flow-33-0123456789", Vec::new(), false),
             ("copy", Vec::new(), false),
@@ -508,7 +510,9 @@ mod tests {
         let mut pe = ProcessingElement::new("flow-3", streams_api::ProcessingElementSpec::default());
         for (uid, expected) in [("p", false), ("q", true)] {
             pe.metadata.uid = Some(uid.to_owned());
-            assert_eq!(is_of_predecessor(&pod(json!({})), &pe), expected, "{uid}");
+            let mut pod = pod(json!({}));
+            pod.metadata.name = Some(pod::name("flow-3", "p", 4));
+            assert_eq!(is_of_predecessor(&pod, &pe), expected, "{uid}");
         }
     }
 

@@ -141,6 +141,7 @@ impl<C: Cluster> reconciler::Reconciler for PeReconciler<C> {
                 self.refusals.forget(key);
                 self.restorations.forget_all_of(key);
                 self.last_seen.forget(key);
+                self.known_launches.forget_all_of(key);
                 self.submissions.forget(key, &owner_of_child(key).object);
                 return Ok(None);
             };

@@ -16,6 +16,7 @@
 //! * [`counts`] — what Events count; [`warnings`]: PEs that could get no other pod;
 //! * [`connectivity`] — what PEs tell of their connections; [`missing_bundles`]: that they wait for their bundles;
 //! * [`user_ports`] — ports that operators open under a name;
+//! * [`made_again`] — PEs that a user deletes;
 //! * [`memories`] — what is remembered ends;
 //! * [`orphans`] — objects that a deleted job has left behind;
 //! * [`outdated`] — definitions of custom resources of an earlier version;
@@ -32,6 +33,7 @@ mod dry_runs;
 mod early_texts;
 mod interleavings;
 mod leaders;
+mod made_again;
 mod memories;
 mod missing_bundles;
 mod newest_texts;

@@ -211,7 +211,8 @@ impl DecisionBuilder<'_> {
 
     /// The first launch of a PE is number 1, unless a user deleted the PE and the job controller created it again: its
     /// operators must not take that for a clean start (rule pe-6). Pods of the PE before it show how far it had come.
-    /// Without them, a PE that was created after the commit of the generation is one that was created again.
+    /// Without them, the job controller says that it was created again; or it was created after the newest commit of
+    /// its job, if nobody says so: another frontend has made it, or the job was still being submitted.
     fn first_launch_count(&self) -> u64 {
         let observed = self.observed;
         let (job_created_at, committed_at) = match observed.job {
@@ -224,9 +225,11 @@ impl DecisionBuilder<'_> {
         let of_job = observed.predecessors.iter().filter(|pod| !is_older_than_job(pod));
         let seen = of_job.map(|pod| pod.launch_count).max().unwrap_or(0);
         // PEs of a generation are created just before its commit. The API server says when, and the frontend when the
-        // commit was: their clocks may differ.
-        let again = matches!((observed.wanted.created_at, committed_at), (Some(created), Some(committed))
+        // commit was: their clocks may differ. The newest commit is enough for a PE that is launched soon after its
+        // creation; with a later one, it says nothing.
+        let is_later = matches!((observed.wanted.created_at, committed_at), (Some(created), Some(committed))
             if created.as_second() >= committed.as_second().saturating_add(CLOCKS_DIFFER));
+        let again = observed.wanted.made_again || is_later;
         seen.max(u64::from(again)).saturating_add(1)
     }
 }

@@ -1,8 +1,10 @@
 //! What the controller remembers of PEs ends with them, whatever they were called (rule call-20); and what others
 //! change of a PE replaces no pod (rule job-26).
 
+use super::super::answers::Answers;
 use super::super::counters::Counters;
 use super::super::memory::LastSeen;
+use super::super::observed::PeObservation;
 use super::super::reconciler::{PeReconciler, UNKNOWN};
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::reconcile;
@@ -19,10 +21,11 @@ use kube::core::ObjectMeta;
 use streams_api::{
     AadlConfigMap, BundleReference, Job, JobSpec, JobStatus, ProcessingElement, ProcessingElementSpec, condition, names,
 };
-use streams_kubernetes::Key;
 use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::ownership::controlled_by;
+use streams_kubernetes::queue::Outcome;
+use streams_kubernetes::{Error, Key};
 use streams_kubernetes_fake::{Connection, Server};
 
 const NAMESPACE: &str = "n";
@@ -84,7 +87,17 @@ impl PeProcess {
     }
 
     pub(super) fn reconcile(&self, pe: &Key) {
-        block_on(reconcile(&self.reconciler, pe)).unwrap();
+        self.try_reconcile(pe).unwrap();
+    }
+
+    pub(super) fn try_reconcile(&self, pe: &Key) -> Result<Outcome, Error> {
+        block_on(reconcile(&self.reconciler, pe))
+    }
+
+    /// What is observed of a PE by the mirrors alone.
+    pub(super) fn observed(&self, key: &Key) -> PeObservation {
+        let pe = self.mirrors.mirrors.processing_elements.get(key).map(|pe| (*pe).clone());
+        self.reconciler.observed(key, &Answers { pe, ..Answers::default() }).unwrap()
     }
 
     fn remembers(&self) -> usize {
@@ -110,6 +123,7 @@ fn nothing_is_left_of_pes_that_are_gone_however_many_names_there_were() {
             process.reconcile(&pe);
         }
         most = most.max(process.remembers());
+        let unlaunched = ProcessingElement { status: None, ..server.get(&pe).unwrap() };
         // The PE goes first, and its pod takes a while.
         server.delete::<ProcessingElement>(&pe, &DeleteParams::default());
         process.mirrors.processing_elements.deliver(usize::MAX);
@@ -122,6 +136,8 @@ fn nothing_is_left_of_pes_that_are_gone_however_many_names_there_were() {
         }
         server.remove::<Job>(&key(&format!("job{number}")));
         process.mirrors.deliver_all();
+        // A write of it was answered after its departure was told.
+        process.reconciler.known_launches.note_applied(&unlaunched);
         process.reconcile(&pe);
         assert_eq!(process.remembers(), 0, "{number}: {:?}", process.reconciler.remembered());
     }

@@ -370,6 +370,22 @@ fn a_controller_does_not_run_ahead_of_a_pod_whose_creation_was_not_answered() {
     is_restarted_once(simulation);
 }
 
+#[test]
+fn a_pod_that_is_deleted_before_its_creation_was_answered_was_created() {
+    let mut simulation = PeSimulation::new();
+    simulation.lose_answer_after(1, true);
+    simulation.reconcile();
+    simulation.happen(ClusterEvent::Run);
+    simulation.happen(ClusterEvent::Delete { newest: true });
+    assert_eq!(simulation.pods().len(), 1, "its kubelet has not ended it");
+    // The mirror of pods lags behind that of PEs.
+    simulation.deliver(usize::MAX, 0);
+    simulation.reconcile();
+    assert_eq!(simulation.pe().status.unwrap().created_launch_count, 1);
+    settle(&mut simulation);
+    assert_eq!(launches(&simulation), (1, 0, Some(PePhase::Stopped)));
+}
+
 /// It is asked for by a controller that dies; the deposed one does not find it, and before it writes that, the one that
 /// leads creates it.
 #[test]
@@ -826,6 +842,27 @@ fn a_suspended_job_has_no_pods_and_resumes_whichever_call_is_the_last() {
             }
         }
     }
+}
+
+/// Nothing is left of its pods, and the time of the newest commit says nothing of a PE that has waited over it.
+#[test]
+fn a_pe_that_is_made_again_while_its_job_is_suspended_does_not_begin_anew_after_another_commit() {
+    let mut simulation = PeSimulation::new();
+    settle(&mut simulation);
+    simulation.happen(ClusterEvent::Suspend(true));
+    for _ in 0..6 {
+        simulation.deliver_all();
+        simulation.reconcile();
+        simulation.happen(ClusterEvent::Finish { said: true, code: 137 });
+    }
+    assert!(simulation.pods().is_empty());
+    simulation.happen(ClusterEvent::MakeAgain);
+    simulation.commit_after_making_again();
+    simulation.reconcile();
+    assert_eq!(launches(&simulation), (0, 0, Some(PePhase::Suspended)));
+    simulation.happen(ClusterEvent::Suspend(false));
+    settle(&mut simulation);
+    assert_eq!(launches(&simulation), (2, 0, Some(PePhase::Running)));
 }
 
 #[test]

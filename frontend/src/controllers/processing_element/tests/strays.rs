@@ -1,8 +1,15 @@
-//! PEs that their jobs do not control any more.
+//! PEs that their jobs do not control any more, and pods of others with the names of theirs.
 
+use super::super::pod;
 use super::memories::{PeProcess, create_pe};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use streams_api::{Job, ProcessingElement, condition};
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use kube::core::ObjectMeta;
+use streams_api::{Job, PePhase, ProcessingElement, condition, names};
+use streams_kubernetes::Key;
+use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::Server;
 
 /// When a job is deleted without its PEs, they lose their owner references before it is gone.
@@ -37,4 +44,62 @@ fn what_has_become_of_the_job_is_believed_to_the_api_server_and_not_to_the_mirro
         let orphaned = condition::get(&status.conditions, condition::ORPHANED);
         assert_eq!(orphaned.map(|orphaned| orphaned.reason.as_str()), expected, "{is_gone}");
     }
+}
+
+/// A pod of this name in the namespace of the PE, which something controls.
+fn create_pod(server: &Server, pe: &Key, name: &str, owner: OwnerReference, meta: ObjectMeta) -> Key {
+    let metadata = ObjectMeta {
+        namespace: Some(pe.namespace.to_string()),
+        name: Some(name.to_owned()),
+        owner_references: Some(vec![owner]),
+        ..meta
+    };
+    Key::of(&server.create(&Pod { metadata, ..Pod::default() }))
+}
+
+/// The mirror does not show it, and it may be going for ever.
+#[test]
+fn a_pod_of_others_that_is_going_and_has_the_name_of_the_next_one_is_told_and_not_asked_for_again_and_again() {
+    let server = Server::new();
+    let mut process = PeProcess::start(&server);
+    let pe = create_pe(&server, "job");
+    process.mirrors.deliver_all();
+    let uid = server.get::<ProcessingElement>(&pe).unwrap().uid().unwrap();
+    let owner = controlled_by(&server.get::<ConfigMap>(&pe.sibling("job-0-text")).unwrap());
+    let finalizers = Some(vec!["of.others/finalizer".to_owned()]);
+    let meta = ObjectMeta { finalizers, ..ObjectMeta::default() };
+    let other = create_pod(&server, &pe, &pod::name(&pe.name, &uid, 1), owner, meta);
+    server.delete::<Pod>(&other, &DeleteParams::default());
+    let refused = process.try_reconcile(&pe).unwrap_err();
+    assert_eq!(refused.to_string(), format!("Pod {} is being deleted", other.name));
+    let status = server.get::<ProcessingElement>(&pe).unwrap().status.unwrap();
+    let ready = condition::get(&status.conditions, condition::READY).unwrap();
+    assert_eq!((status.phase, ready.reason.as_str()), (Some(PePhase::Waiting), "PodRefused"));
+    server.remove::<Pod>(&other);
+    process.mirrors.deliver_all();
+    process.reconcile(&pe);
+    assert_eq!(server.get::<ProcessingElement>(&pe).unwrap().status.unwrap().created_launch_count, 1);
+}
+
+#[test]
+fn of_many_pods_that_look_like_those_of_a_pe_few_are_looked_at_and_its_own_is_one_of_them() {
+    let server = Server::new();
+    let mut process = PeProcess::start(&server);
+    let pe = create_pe(&server, "job");
+    process.mirrors.deliver_all();
+    process.reconcile(&pe);
+    let own = server.list::<Pod>().remove(0);
+    let before = controlled_by(&server.get::<ProcessingElement>(&pe).unwrap());
+    let before = OwnerReference { uid: "before".to_owned(), ..before };
+    for number in 0..200 {
+        // Of an earlier PE of the name, as it seems, and of nobody who gives such names.
+        for name in [format!("{}-{number:010x}", pe.name), format!("{}-{number}", pe.name)] {
+            let meta = ObjectMeta { labels: Some(names::pe_labels("job", 0)), ..ObjectMeta::default() };
+            create_pod(&server, &pe, &name, before.clone(), meta);
+        }
+    }
+    process.mirrors.deliver_all();
+    let observed = process.observed(&pe);
+    assert_eq!(observed.pods.iter().map(|pod| Some(&pod.uid)).collect::<Vec<_>>(), [own.metadata.uid.as_ref()]);
+    assert_eq!(observed.predecessors.len(), 63);
 }

@@ -625,6 +625,17 @@ fn a_pe_that_was_created_again_does_not_start_from_the_beginning() {
         observed.predecessors = before.iter().map(|launch| failed(*launch)).collect();
         assert_eq!(first_launch(observed), expected, "{created} {committed:?} {before:?}");
     }
+    // The job controller says so, of a PE that has waited while another generation was committed.
+    let table: [(&[u64], u64); 2] = [(&[], 2), (&[4, 7], 8)];
+    for (before, expected) in table {
+        let mut observed = new();
+        observed.wanted.made_again = true;
+        observed.wanted.created_at = Some(at(-90));
+        observed.job =
+            OwnerJob::There { created_at: None, generation: Some(1), committed_at: Some(at(-10)), suspended: false };
+        observed.predecessors = before.iter().map(|launch| failed(*launch)).collect();
+        assert_eq!(first_launch(observed), expected, "{before:?}");
+    }
     // Pods of an earlier job of the name, which the mirror still shows: when they were created, and the job.
     for (pod_created, job_created, expected) in [(-200, -100, 1), (-100, -100, 8), (-90, -100, 8)] {
         let mut observed = new();

@@ -175,6 +175,17 @@ impl PeSimulation {
         self.deliver_all();
     }
 
+    /// The job controller has said of the PE that it was made again, and has committed another generation since.
+    pub(super) fn commit_after_making_again(&mut self) {
+        let server = &self.surroundings.server;
+        server.edit(&key(PE), |pe: &mut ProcessingElement| {
+            pe.annotations_mut().insert(names::ANNOTATION_MADE_AGAIN.to_owned(), "true".to_owned());
+        });
+        server.advance(Duration::from_secs(60));
+        let started_at = Some(MicroTime(server.now()));
+        self.edit_job(|status| status.rollout.get_or_insert_default().started_at = started_at);
+    }
+
     /// The process dies at this call of its next reconcile, before or after the call has its effect.
     pub(super) fn crash_after(&self, calls: usize, has_effect: bool) {
         self.leader.connection.fail(Fault { after: calls, of_writes: false, has_effect, is_last: true });

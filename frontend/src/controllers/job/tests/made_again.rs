@@ -1,0 +1,69 @@
+//! PEs that a user deletes, and that are made again (rules job-27 and pe-6).
+
+use super::simulation::{JobSimulation, UserDeletion};
+use kube::ResourceExt;
+use kube::core::ObjectMeta;
+use streams_api::{ProcessingElement, names};
+use streams_kubernetes_fake::Fault;
+
+/// Ids of the PEs that say that they were made again.
+fn made_again(simulation: &JobSimulation) -> Vec<u64> {
+    let says_so = |pe: &ProcessingElement| pe.annotations().contains_key(names::ANNOTATION_MADE_AGAIN);
+    simulation.pes().into_iter().filter(|(_, pe)| says_so(pe)).map(|(id, _)| id).collect()
+}
+
+/// While the job is suspended, its PE gets no pod; when it gets one, other generations are committed.
+#[test]
+fn a_pe_that_is_made_again_says_so_whatever_is_applied_to_it_later() {
+    let mut simulation = JobSimulation::running();
+    assert_eq!(made_again(&simulation), [0; 0]);
+    simulation.change_spec(|spec| spec.suspend = true);
+    simulation.settle();
+    simulation.delete(&UserDeletion::ProcessingElement(1));
+    simulation.settle();
+    assert_eq!(made_again(&simulation), [1]);
+    for width in [4, 1] {
+        simulation.resize(0, width);
+        simulation.settle();
+        assert_eq!(made_again(&simulation), [1], "those that the job gets do not say it");
+    }
+    assert!(simulation.pe(1).unwrap().spec.generation > 0, "it was applied");
+    simulation.crash();
+    simulation.change_spec(|spec| spec.suspend = false);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(made_again(&simulation), [1]);
+    let version = simulation.server.version();
+    simulation.settle();
+    assert_eq!(simulation.server.version(), version, "nobody restores what says it");
+}
+
+#[test]
+fn a_pe_that_the_mirror_does_not_show_yet_says_so_if_it_was_made_again_and_not_if_it_was_there() {
+    // it is made again by a call that is not answered, or by somebody else as it was -> it says so
+    for (is_unanswered, expected) in [(true, vec![1]), (false, vec![])] {
+        let mut simulation = JobSimulation::running();
+        let before = simulation.pe(1).unwrap();
+        simulation.delete(&UserDeletion::ProcessingElement(1));
+        simulation.collect();
+        simulation.leader.catch_up();
+        if is_unanswered {
+            let fault = Fault { after: 0, of_writes: true, has_effect: true, is_last: false };
+            simulation.leader.connection.fail(fault);
+            simulation.reconcile_behind([0; 6]);
+            simulation.leader.connection.stop_failing();
+        } else {
+            let ObjectMeta { name, namespace, labels, annotations, owner_references, .. } = before.metadata;
+            let metadata =
+                ObjectMeta { name, namespace, labels, annotations, owner_references, ..ObjectMeta::default() };
+            simulation.server.create(&ProcessingElement { metadata, status: None, ..before });
+        }
+        assert!(simulation.pe(1).is_some(), "{is_unanswered}");
+        simulation.reconcile_behind([0; 6]);
+        assert!(simulation.leader.shown(1).is_none(), "{is_unanswered}");
+        assert_eq!(made_again(&simulation), expected, "{is_unanswered}");
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!(made_again(&simulation), expected, "{is_unanswered}");
+    }
+}
