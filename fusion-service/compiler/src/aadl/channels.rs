@@ -5,15 +5,14 @@
 //! the value by its address.
 
 use super::element::{Element, ElementAttribute};
-use super::escape::unwritable;
-use super::hashing_writer::{Fragment, HashingWriter, StartTag};
+use super::hashing_writer::{Fragment, HashingWriter, StartTag, Unwritable};
 use super::size::FragmentSize;
 use super::vocabulary::{
     Annotation as AnnotationElement, AnnotationAttribute, AnnotationList, AnnotationListEntry, AnnotationTuple,
     CoLocation, EVENT_TIME, ExLocation, HostLocation, PoolLocation, Resources as ResourcesElement, RuntimeConstant,
     RuntimeConstants, is_observed,
 };
-use crate::budget::Budget;
+use crate::budget::{Budget, Pace};
 use crate::error::{Error, excerpt};
 use crate::heap::primary_map;
 use crate::logical::{Application, Resources};
@@ -22,6 +21,7 @@ use crate::topology::{AnnotationValue, Generations, Node, ResolvedAnnotation, To
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use get_size2::GetSize;
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// The key that [`EVENT_TIME`] names operators by.
@@ -85,14 +85,16 @@ impl ChannelFragments {
                     let number = match numbers.get(&address) {
                         Some(number) => *number,
                         None => {
+                            let room = size.left();
                             let piece = match kind {
-                                0 => resources(&operator.resources),
-                                1 => runtime_constants(&operator.runtime_constants),
-                                _ => annotations(&operator.annotations, &copies),
+                                0 => resources(&operator.resources, room),
+                                1 => runtime_constants(&operator.runtime_constants, room),
+                                _ => annotations(&operator.annotations, &copies, room, &mut pace)?,
                             };
-                            let piece = piece.map_err(|illegal| {
-                                unwritable(&format!("operator {}", excerpt(&operator.name)), illegal)
+                            let piece = piece.map_err(|unwritable| {
+                                unwritable.problem(&format!("operator {}", excerpt(&operator.name)))
                             })?;
+                            pace.steps(u32::try_from(piece.len() >> 10).unwrap_or(u32::MAX / 2))?;
                             size.add(piece.len() as u64)?;
                             pieces.push(Shared::new(piece));
                             let number = pieces.len() as u32 - 1;
@@ -126,8 +128,8 @@ impl ChannelFragments {
 }
 
 /// `resources` (rule aadl-9).
-fn resources(resources: &Resources) -> Result<Fragment, char> {
-    Fragment::new(|w| {
+fn resources(resources: &Resources, room: usize) -> Result<Fragment, Unwritable> {
+    Fragment::within(room, |w| {
         w.start(ResourcesElement).attribute(ResourcesElement::ISOLATION, resources.isolation).open();
         if let Some(host) = resources.host.as_deref().filter(|host| !host.is_empty()) {
             w.start(HostLocation).attribute(HostLocation::HOST_NAME, host).close();
@@ -139,12 +141,8 @@ fn resources(resources: &Resources) -> Result<Fragment, char> {
                 None => tag.close(),
             }
         }
-        for id in sorted(&resources.co_locations) {
-            w.start(CoLocation).attribute(CoLocation::ID, id).close();
-        }
-        for id in sorted(&resources.ex_locations) {
-            w.start(ExLocation).attribute(ExLocation::ID, id).close();
-        }
+        w.each(sorted(&resources.co_locations), |w, id| w.start(CoLocation).attribute(CoLocation::ID, id).close());
+        w.each(sorted(&resources.ex_locations), |w, id| w.start(ExLocation).attribute(ExLocation::ID, id).close());
         w.end(ResourcesElement);
     })
 }
@@ -157,15 +155,15 @@ pub(crate) fn sorted(texts: &[String]) -> Vec<&str> {
     texts
 }
 
-fn runtime_constants(constants: &[(String, Option<String>)]) -> Result<Fragment, char> {
-    Fragment::new(|w| {
+fn runtime_constants(constants: &[(String, Option<String>)], room: usize) -> Result<Fragment, Unwritable> {
+    Fragment::within(room, |w| {
         w.open(RuntimeConstants);
-        for (name, value) in constants {
+        w.each(constants, |w, (name, value)| {
             w.start(RuntimeConstant)
                 .attribute(RuntimeConstant::NAME, name)
                 .optional(RuntimeConstant::VALUE, value.as_ref())
                 .close();
-        }
+        });
         w.end(RuntimeConstants);
     })
 }
@@ -195,8 +193,14 @@ impl OperatorIndexes {
         if parts.next().is_some() {
             return None;
         }
-        let triples = self.0.get(&operator)?.iter().map(|index| format!("[{input},{index},{output}]"));
-        Some(format!("[{}]", triples.collect::<Vec<_>>().join(",")))
+        let mut triples = String::from("[");
+        for (position, index) in self.0.get(&operator)?.iter().enumerate() {
+            let before = if position == 0 { "" } else { "," };
+            // Writing to memory cannot fail.
+            let _ = write!(triples, "{before}[{input},{index},{output}]");
+        }
+        triples.push(']');
+        Some(triples)
     }
 }
 
@@ -205,49 +209,89 @@ fn names_distant_operators(application: &Application) -> bool {
     application.operators.values().any(|operator| operator.annotations.iter().any(|a| a.tag == EVENT_TIME))
 }
 
-fn annotations(annotations: &[ResolvedAnnotation], copies: &OperatorIndexes) -> Result<Fragment, char> {
-    let resolved = |annotation: &ResolvedAnnotation| {
-        let mut resolved = annotation.clone();
-        for (key, value) in &mut resolved.values {
-            if let (INPUT_CONNECTIONS, AnnotationValue::Text(text)) = (key.as_str(), value)
-                && let Some(triples) = copies.input_connections(text)
-            {
-                *text = triples;
+/// `annotation` elements.
+///
+/// # Errors
+///
+/// The budget ends.
+fn annotations(
+    annotations: &[ResolvedAnnotation],
+    copies: &OperatorIndexes,
+    room: usize,
+    pace: &mut Pace<'_>,
+) -> Result<Result<Fragment, Unwritable>, Error> {
+    let mut ended = Ok(());
+    let fragment = Fragment::within(room, |w| {
+        // Without keys it would break the document's schema, and nothing reads it.
+        w.each(annotations.iter().filter(|written| !written.values.is_empty()), |w, written| {
+            if ended.is_err() {
+                return;
             }
-        }
-        resolved
-    };
-    Fragment::new(|w| {
-        for written in annotations {
-            // Without keys it would break the document's schema, and nothing reads it.
-            if written.values.is_empty() {
-                continue;
-            }
-            let with_indexes = (written.tag == EVENT_TIME).then(|| resolved(written));
-            let written = with_indexes.as_ref().unwrap_or(written);
-            if is_observed(&written.tag) {
-                annotation(w, written);
+            if written.tag == EVENT_TIME {
+                ended = event_time(w, written, copies, pace);
+            } else if is_observed(&written.tag) {
+                annotation(w, written, member);
             } else {
-                w.unobserved(|w| annotation(w, written));
+                w.unobserved(|w| annotation(w, written, member));
             }
-        }
-    })
+        });
+    });
+    ended.map(|()| fragment)
 }
 
-fn annotation<const O: bool>(w: &mut HashingWriter<'_, O>, annotation: &ResolvedAnnotation) {
+/// An annotation that names operators (rule aadl-13). A value becomes as many as there are channels, a few MB at most;
+/// so each is made when it is written, and the budget asked after it.
+fn event_time(
+    w: &mut HashingWriter<'_, true>,
+    written: &ResolvedAnnotation,
+    copies: &OperatorIndexes,
+    pace: &mut Pace<'_>,
+) -> Result<(), Error> {
+    let mut ended = Ok(());
+    annotation(w, written, |w, key, value| {
+        if ended.is_err() {
+            return;
+        }
+        let triples = match value {
+            AnnotationValue::Text(text) if key == INPUT_CONNECTIONS => copies.input_connections(text),
+            _ => None,
+        };
+        match triples {
+            Some(triples) => {
+                ended = pace.steps(u32::try_from(triples.len() >> 4).unwrap_or(u32::MAX / 2));
+                member(w, key, &AnnotationValue::Text(triples));
+            }
+            None => member(w, key, value),
+        }
+    });
+    ended
+}
+
+fn annotation<const O: bool>(
+    w: &mut HashingWriter<'_, O>,
+    annotation: &ResolvedAnnotation,
+    member: impl FnMut(&mut HashingWriter<'_, O>, &str, &AnnotationValue),
+) {
     w.start(AnnotationElement).attribute(AnnotationElement::TAG, &annotation.tag).open();
-    tuple(w, &annotation.values);
+    tuple(w, &annotation.values, member);
     w.end(AnnotationElement);
 }
 
-fn tuple<const O: bool>(w: &mut HashingWriter<'_, O>, values: &[(String, AnnotationValue)]) {
+fn tuple<const O: bool>(
+    w: &mut HashingWriter<'_, O>,
+    values: &[(String, AnnotationValue)],
+    mut member: impl FnMut(&mut HashingWriter<'_, O>, &str, &AnnotationValue),
+) {
     w.open(AnnotationTuple);
-    for (key, value) in values {
-        let tag = w.start(AnnotationAttribute).attribute(AnnotationAttribute::KEY, key);
-        content(tag, AnnotationAttribute, value, AnnotationAttribute::VALUE);
-    }
+    w.each(values, |w, (key, value)| member(w, key, value));
     w.observe(b'.');
     w.end(AnnotationTuple);
+}
+
+/// A key with its value.
+fn member<const O: bool>(w: &mut HashingWriter<'_, O>, key: &str, value: &AnnotationValue) {
+    let tag = w.start(AnnotationAttribute).attribute(AnnotationAttribute::KEY, key);
+    content(tag, AnnotationAttribute, value, AnnotationAttribute::VALUE);
 }
 
 /// Ends the start tag of a key or list entry and writes its value: a plain text is an attribute. The nesting is that of
@@ -263,10 +307,10 @@ fn content<E: Element, const O: bool>(
         AnnotationValue::List(entries) => {
             let w = tag.open();
             w.open(AnnotationList);
-            for entry in entries {
+            w.each(entries, |w, entry| {
                 let tag = w.start(AnnotationListEntry);
                 content(tag, AnnotationListEntry, entry, AnnotationListEntry::VALUE);
-            }
+            });
             w.observe(b']');
             w.end(AnnotationList);
             w.end(element);
@@ -274,7 +318,7 @@ fn content<E: Element, const O: bool>(
         AnnotationValue::Tuple(values) => {
             let w = tag.open();
             w.observe(b'{');
-            tuple(w, values);
+            tuple(w, values, member);
             w.end(element);
         }
     }
@@ -296,6 +340,32 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(copies.input_connections(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn triples_are_made_within_the_budget_and_as_long_as_there_is_room() {
+        let copies = OperatorIndexes([(7, (0..20_000).collect())].into());
+        let value = |key: &str| (key.to_owned(), AnnotationValue::Text("[0,7,1]".to_owned()));
+        // 2 GB, if all were made.
+        let values = vec![value(INPUT_CONNECTIONS); 10_000];
+        let all = [ResolvedAnnotation { tag: EVENT_TIME.to_owned(), values }];
+        let made = |room, budget: &Budget| annotations(&all, &copies, room, &mut budget.pace());
+        assert_eq!(made(usize::MAX, &Budget::cancelled()).map(|_| ()), Err(Error::Cancelled));
+        let fragment = made(1 << 20, &Budget::default()).unwrap();
+        assert_eq!(fragment.map(|_| ()), Err(Unwritable::TooLong));
+        // Other keys, and those of other annotations, stay as they are.
+        let values = || vec![value("x"), value(INPUT_CONNECTIONS)];
+        let few = OperatorIndexes([(7, vec![2, 9])].into());
+        for (tag, expected) in [(EVENT_TIME, "[[0,2,1],[0,9,1]]"), ("x", "[0,7,1]")] {
+            let all = [ResolvedAnnotation { tag: tag.to_owned(), values: values() }];
+            let fragment = annotations(&all, &few, usize::MAX, &mut Budget::default().pace()).unwrap().unwrap();
+            let mut w = HashingWriter::<true>::new(None);
+            annotation(&mut w, &all[0], |w, key, _| {
+                let text = if key == INPUT_CONNECTIONS { expected } else { "[0,7,1]" };
+                member(w, key, &AnnotationValue::Text(text.to_owned()));
+            });
+            assert_eq!(fragment.len() as u64, w.bytes(), "{tag}");
         }
     }
 }

@@ -5,8 +5,7 @@
 //! formatting numbers. The fragments of an operator and its ports are in [`super::operator_fragments`].
 
 use super::channels::ChannelFragments;
-use super::escape::unwritable;
-use super::hashing_writer::{Fragment, HashingWriter};
+use super::hashing_writer::{Fragment, HashingWriter, Unwritable};
 use super::operator_fragments::OperatorFragments;
 use super::size::FragmentSize;
 use super::tuple_type;
@@ -117,11 +116,11 @@ impl JobFragments {
         budget: &Budget,
     ) -> Result<Self, Error> {
         let application = &*topology.application;
-        let whole = |what: &'static str| move |illegal| unwritable(what, illegal);
+        let whole = |what: &'static str| move |unwritable: Unwritable| unwritable.problem(what);
         let mut tables = Tables { size, pace: budget.pace() };
         // Each is here, in the head, and in what ports have.
-        let tuple_contents = tables.entries(&application.tuple_types, 3, |t| {
-            tuple_type::content(t).map_err(|c| unwritable(&format!("tuple type {}", t.index), c))
+        let tuple_contents = tables.entries(&application.tuple_types, 3, |t, room| {
+            tuple_type::content(t, room).map_err(|unwritable| unwritable.problem(&format!("tuple type {}", t.index)))
         })?;
         let tuple_types = application
             .tuple_types
@@ -140,24 +139,34 @@ impl JobFragments {
         for operator in application.operators.values() {
             tables.pace.steps(16)?;
             let pieces = match &operator.kind {
-                OperatorKind::Primitive(primitive) => OperatorFragments::new(application, operator, primitive)
-                    .map_err(|c| unwritable(&format!("operator {}", excerpt(&operator.logical_name)), c))?,
+                OperatorKind::Primitive(primitive) => {
+                    let pieces = OperatorFragments::new(application, operator, primitive, tables.size.left());
+                    let what = || format!("operator {}", excerpt(&operator.logical_name));
+                    pieces.map_err(|unwritable| unwritable.problem(&what()))?
+                }
                 _ => None,
             };
             tables.add(pieces.as_ref().map_or(0, OperatorFragments::len))?;
             operators.push(pieces.map(Box::new));
         }
+        let root = root(topology, job_name, job_id);
+        let root = root.map_err(whole("the job's name or the application's attributes"))?;
+        let head = head(topology, &tuple_contents, &mut tables)?;
+        let toolkits = toolkits(application, tables.size.left()).map_err(whole("a toolkit"))?;
+        tables.add(toolkits.len())?;
         Ok(Self {
-            root: root(topology, job_name, job_id).map_err(whole("the job's name or the application's attributes"))?,
-            head: head(topology, &tuple_contents, &mut tables)?,
-            toolkits: toolkits(application).map_err(whole("a toolkit"))?,
+            root,
+            head,
+            toolkits,
             tuple_types,
-            definitions: tables
-                .entries(&application.definitions, 1, |one| definition(one).map_err(whole("an operator definition")))?,
-            capabilities: tables
-                .entries(&application.definitions, 1, |one| capabilities(one).map_err(whole("a capability")))?,
+            definitions: tables.entries(&application.definitions, 1, |one, room| {
+                definition(one, room).map_err(whole("an operator definition"))
+            })?,
+            capabilities: tables.entries(&application.definitions, 1, |one, room| {
+                capabilities(one, room).map_err(whole("a capability"))
+            })?,
             metrics: tables
-                .entries(&application.custom_metrics, 1, |one| metric(one).map_err(whole("a custom metric")))?,
+                .entries(&application.custom_metrics, 1, |one, _| metric(one).map_err(whole("a custom metric")))?,
             operators,
             counted: tables.size.bytes(),
         })
@@ -182,15 +191,15 @@ struct Tables<'s, 'b> {
 }
 
 impl Tables<'_, '_> {
-    /// Makes the fragments of a table. Each is kept so many times.
+    /// Makes the fragments of a table, each within the room that there is for it. It is kept so many times.
     fn entries<T>(
         &mut self,
         table: &[T],
         times: usize,
-        make: impl Fn(&T) -> Result<Fragment, Problem>,
+        make: impl Fn(&T, usize) -> Result<Fragment, Problem>,
     ) -> Result<Vec<Fragment>, Error> {
         let fragments = table.iter().map(|entry| {
-            let fragment = make(entry)?;
+            let fragment = make(entry, self.size.left() / times)?;
             self.add(times * fragment.len())?;
             Ok(fragment)
         });
@@ -204,7 +213,7 @@ impl Tables<'_, '_> {
 }
 
 /// Attributes of the root that all PEs of the job share (rule aadl-7).
-fn root(topology: &Topology, job_name: &str, job_id: u64) -> Result<Fragment, char> {
+fn root(topology: &Topology, job_name: &str, job_id: u64) -> Result<Fragment, Unwritable> {
     let application = &*topology.application;
     // The runtime needs the attribute, whatever the ADL says.
     let checkpoint_directory = application.checkpoint_directory.as_deref().unwrap_or_default();
@@ -241,12 +250,15 @@ fn head(topology: &Topology, tuple_contents: &[Fragment], tables: &mut Tables<'_
         w.open(HostPools);
         for pool in &topology.host_pools {
             let before = w.bytes();
+            w.limit(tables.size.left());
             host_pool(w, pool);
             counted = tables.add((w.bytes() - before) as usize);
             if counted.is_err() {
                 return;
             }
         }
+        // Tuple types are counted already.
+        w.limit(usize::MAX);
         w.end(HostPools);
         w.open(TupleTypes);
         for (tuple_type, content) in topology.application.tuple_types.iter().zip(tuple_contents) {
@@ -258,7 +270,7 @@ fn head(topology: &Topology, tuple_contents: &[Fragment], tables: &mut Tables<'_
         w.fixed(EnvironmentVariables);
     });
     counted?;
-    Ok(head.map_err(|illegal| unwritable("a host pool", illegal))?)
+    Ok(head.map_err(|unwritable| unwritable.problem("a host pool"))?)
 }
 
 /// `hostpool` (rule aadl-9).
@@ -272,35 +284,31 @@ fn host_pool(w: &mut HashingWriter<'_, true>, pool: &logical::HostPool) {
         Some(size) => tag.attribute(HostPool::SIZE, size).open(),
         None => tag.open(),
     };
-    for host in &pool.hosts {
-        w.start(PoolHost).attribute(PoolHost::HOST_NAME, host).close();
-    }
-    for tag in pool.sorted_tags() {
-        w.start(PoolTag).attribute(PoolTag::NAME, tag).close();
-    }
+    w.each(&pool.hosts, |w, host| w.start(PoolHost).attribute(PoolHost::HOST_NAME, host).close());
+    w.each(pool.sorted_tags(), |w, tag| w.start(PoolTag).attribute(PoolTag::NAME, tag).close());
     w.end(HostPool);
 }
 
-fn toolkits(application: &logical::Application) -> Result<Fragment, char> {
-    Fragment::new(|w| {
+fn toolkits(application: &logical::Application, room: usize) -> Result<Fragment, Unwritable> {
+    Fragment::within(room, |w| {
         w.open(ToolkitsMap);
-        for toolkit in &application.toolkits {
+        w.each(&application.toolkits, |w, toolkit| {
             w.start(ToolkitMap)
                 .attribute(ToolkitMap::INDEX, toolkit.index)
                 .attribute(ToolkitMap::NAME, &toolkit.name)
                 .close();
-        }
+        });
         w.end(ToolkitsMap);
     })
 }
 
 /// `operDefinition` (rule aadl-17).
-fn definition(definition: &logical::OperatorDefinition) -> Result<Fragment, char> {
+fn definition(definition: &logical::OperatorDefinition, room: usize) -> Result<Fragment, Unwritable> {
     let runtime = match definition.runtime {
         Runtime::CPlusPlus => Word("SPL_CPlusPlus", 1),
         Runtime::Java => Word("SPL_Java", 0),
     };
-    Fragment::new(|w| {
+    Fragment::within(room, |w| {
         let tag = w
             .start(OperDefinition)
             .attribute(OperDefinition::KIND, &definition.kind)
@@ -312,23 +320,17 @@ fn definition(definition: &logical::OperatorDefinition) -> Result<Fragment, char
         }
         tag.open();
         w.open(CustomMetricIndexes);
-        for metric in &definition.custom_metrics {
-            w.leaf(CustomMetricIndex, *metric);
-        }
+        w.each(&definition.custom_metrics, |w, metric| w.leaf(CustomMetricIndex, *metric));
         w.end(CustomMetricIndexes);
         w.end(OperDefinition);
     })
 }
 
-fn capabilities(definition: &logical::OperatorDefinition) -> Result<Fragment, char> {
-    Fragment::new(|w| {
-        for capability in &definition.capabilities {
-            w.leaf(Capability, capability);
-        }
-    })
+fn capabilities(definition: &logical::OperatorDefinition, room: usize) -> Result<Fragment, Unwritable> {
+    Fragment::within(room, |w| w.each(&definition.capabilities, |w, capability| w.leaf(Capability, capability)))
 }
 
-fn metric(metric: &logical::CustomMetric) -> Result<Fragment, char> {
+fn metric(metric: &logical::CustomMetric) -> Result<Fragment, Unwritable> {
     Fragment::new(|w| {
         w.start(CustomMetric)
             .attribute(CustomMetric::INDEX, metric.index)

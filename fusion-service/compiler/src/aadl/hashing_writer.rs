@@ -7,7 +7,10 @@
 //! numbers with a fixed size, so two different contents never give the same stream.
 
 use super::element::{Element, ElementAttribute, FixedAttribute, FixedElement, HasAttributes};
+use super::escape::unwritable;
+use super::size::too_much_text;
 use super::value::Value;
+use crate::error::Problem;
 use get_size2::GetSize;
 use sha2::{Digest, Sha256};
 use std::io;
@@ -31,28 +34,42 @@ pub(super) struct Fragment {
 }
 
 impl Fragment {
-    /// Keeps what `write` writes.
+    /// Keeps what `write` writes: a handful of texts, or what is counted already.
     ///
     /// # Errors
     ///
     /// A character that XML cannot hold.
-    pub(super) fn new(write: impl FnOnce(&mut HashingWriter<'_, true>)) -> Result<Self, char> {
+    pub(super) fn new(write: impl FnOnce(&mut HashingWriter<'_, true>)) -> Result<Self, Unwritable> {
+        Self::within(usize::MAX, write)
+    }
+
+    /// Keeps what `write` writes, of which there may be any number of texts: with [`HashingWriter::each`].
+    ///
+    /// # Errors
+    ///
+    /// A character that XML cannot hold, or more than `room` bytes of text.
+    pub(super) fn within(room: usize, write: impl FnOnce(&mut HashingWriter<'_, true>)) -> Result<Self, Unwritable> {
         let mut w = HashingWriter::<true>::new(None);
         w.piece = usize::MAX;
+        w.limit(room);
         write(&mut w);
         if let Some(illegal) = w.illegal {
-            return Err(illegal);
+            return Err(Unwritable::Character(illegal));
+        }
+        if w.is_full() {
+            return Err(Unwritable::TooLong);
         }
         // A long stream is replaced by its digest, so that every document that has the fragment pays 33 bytes.
         let mut observed = Vec::with_capacity(LONGEST + 1);
         match u8::try_from(w.observed.len()) {
-            Ok(length) if usize::from(length) <= LONGEST => {
+            Ok(length) if usize::from(length) <= LONGEST && !w.hashed => {
                 observed.push(length);
                 observed.extend_from_slice(&w.observed);
             }
             _ => {
+                w.runtime.update(&w.observed);
                 observed.push(u8::MAX);
-                observed.extend_from_slice(&Sha256::digest(&w.observed));
+                observed.extend_from_slice(&w.runtime.finalize());
             }
         }
         Ok(Self { text: w.text, observed })
@@ -61,7 +78,7 @@ impl Fragment {
     /// Keeps attributes of `E`, which is an element or what several elements have in common.
     pub(super) fn attributes<E: HasAttributes<E>>(
         write: impl for<'w, 's> FnOnce(StartTag<'w, 's, E, true>) -> StartTag<'w, 's, E, true>,
-    ) -> Result<Self, char> {
+    ) -> Result<Self, Unwritable> {
         Self::new(|w| _ = write(StartTag { writer: w, of: PhantomData }))
     }
 
@@ -71,13 +88,36 @@ impl Fragment {
     }
 }
 
+/// Why a fragment cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unwritable {
+    /// It has a character that XML cannot hold.
+    Character(char),
+    /// There is no room for it.
+    TooLong,
+}
+
+impl Unwritable {
+    /// The problem of what it was to be a part of.
+    pub(super) fn problem(self, what: &str) -> Problem {
+        match self {
+            Self::Character(illegal) => unwritable(what, illegal),
+            Self::TooLong => too_much_text(),
+        }
+    }
+}
+
 /// Writes a document. `OBSERVE` is false where only the text is wanted.
 pub(super) struct HashingWriter<'s, const OBSERVE: bool> {
     text: Vec<u8>,
     observed: Vec<u8>,
     piece: usize,
+    /// The text may have this length.
+    room: usize,
     content: Sha256,
     runtime: Sha256,
+    /// Whether a part of the observed stream of a fragment is in `runtime` already.
+    hashed: bool,
     flushed: u64,
     illegal: Option<char>,
     sink: Option<&'s mut dyn io::Write>,
@@ -101,8 +141,10 @@ impl<'s, const OBSERVE: bool> HashingWriter<'s, OBSERVE> {
             text: Vec::new(),
             observed: Vec::new(),
             piece: PIECE,
+            room: usize::MAX,
             content: Sha256::new(),
             runtime: Sha256::new(),
+            hashed: false,
             flushed: 0,
             illegal: None,
             sink,
@@ -183,8 +225,10 @@ impl<'s, const OBSERVE: bool> HashingWriter<'s, OBSERVE> {
             text: std::mem::take(&mut self.text),
             observed: Vec::new(),
             piece: self.piece,
+            room: self.room,
             content: std::mem::take(&mut self.content),
             runtime: Sha256::new(),
+            hashed: false,
             flushed: self.flushed,
             illegal: self.illegal,
             sink: self.sink.take(),
@@ -193,6 +237,33 @@ impl<'s, const OBSERVE: bool> HashingWriter<'s, OBSERVE> {
         (self.text, self.content, self.sink) = (w.text, w.content, w.sink);
         (self.flushed, self.illegal) = (w.flushed, w.illegal);
         result
+    }
+
+    /// From here on there is room for so many bytes of text.
+    pub(super) fn limit(&mut self, room: usize) {
+        self.room = self.text.len().saturating_add(room);
+    }
+
+    /// Whether there is more text than there is room for.
+    fn is_full(&self) -> bool {
+        self.text.len() > self.room
+    }
+
+    /// Writes the parts of a fragment that there may be many of, as long as there is room. A part may be a text of a
+    /// few MB, but all of them together may be thousands of times as large as the application. The observed stream is
+    /// hashed on the way, so that it is not in memory beside the text.
+    pub(super) fn each<T>(&mut self, parts: impl IntoIterator<Item = T>, mut write: impl FnMut(&mut Self, T)) {
+        for part in parts {
+            if self.is_full() {
+                return;
+            }
+            write(self, part);
+            if OBSERVE && self.observed.len() >= PIECE {
+                self.runtime.update(&self.observed);
+                self.observed.clear();
+                self.hashed = true;
+            }
+        }
     }
 
     /// A shared piece.
@@ -426,6 +497,41 @@ mod tests {
         assert_eq!(finished.content, <Id>::from(Sha256::digest(&sink)));
         let observed = written(|w| (0..2).for_each(|_| w.leaf(CustomMetricIndex, MANY)));
         assert_eq!(finished.runtime, observed.runtime);
+    }
+
+    #[test]
+    fn a_long_fragment_is_observed_like_a_short_one() {
+        let texts: Vec<String> = (0..100).map(|n| n.to_string().repeat(1_000)).collect();
+        let constant = |w: &mut HashingWriter<'_, true>, text: &String| {
+            w.start(RuntimeConstant).attribute(RuntimeConstant::NAME, text).close();
+        };
+        let at_once = Fragment::new(|w| texts.iter().for_each(|text| constant(w, text))).unwrap();
+        let mut most = 0;
+        let in_parts = Fragment::within(at_once.len(), |w| {
+            w.each(&texts, |w, text| {
+                constant(w, text);
+                most = most.max(w.observed.len());
+            });
+        });
+        let in_parts = in_parts.unwrap();
+        assert_eq!((in_parts.text, in_parts.observed), (at_once.text, at_once.observed));
+        assert!(most < PIECE + 3_000, "{most} bytes are held");
+    }
+
+    #[test]
+    fn a_fragment_ends_where_there_is_no_room() {
+        let long = "&".repeat(1_000);
+        for (room, expected) in [(0, 1), (4_999, 1), (10_000, 2), (50_000, 10)] {
+            let mut written = 0;
+            let fragment = Fragment::within(room, |w| {
+                w.each([&long; 1_000], |w, text| {
+                    w.leaf(CustomMetricIndex, text);
+                    written += 1;
+                });
+            });
+            assert_eq!(fragment.map(|_| ()), Err(Unwritable::TooLong));
+            assert_eq!(written, expected, "{room}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! [`super::document`] write what depends on these between the fragments.
 
 use super::element::HasAttributes;
-use super::hashing_writer::{Fragment, StartTag};
+use super::hashing_writer::{Fragment, StartTag, Unwritable};
 use super::value::Word;
 use super::vocabulary::{
     CheckpointingElement, InputPort, JvmArgument, JvmArguments, OperInstance, OutputPort, PePortAttributes,
@@ -50,17 +50,18 @@ pub(super) struct PortFragments {
 }
 
 impl OperatorFragments {
-    /// Makes the fragments of a primitive operator. Returns nothing if its definition does not exist, which the
-    /// topology refuses.
+    /// Makes the fragments of a primitive operator, none of which may have more than `room` bytes. Returns nothing if
+    /// its definition does not exist, which the topology refuses.
     ///
     /// # Errors
     ///
-    /// A character that XML cannot hold.
+    /// A character that XML cannot hold, or there is no room.
     pub(super) fn new(
         application: &logical::Application,
         operator: &logical::Operator,
         primitive: &Primitive,
-    ) -> Result<Option<Self>, char> {
+        room: usize,
+    ) -> Result<Option<Self>, Unwritable> {
         let Ok(position) = application.definitions.binary_search_by_key(&primitive.definition, |d| d.index) else {
             return Ok(None);
         };
@@ -105,7 +106,7 @@ impl OperatorFragments {
             attributes,
             shared_object,
             checkpointing: checkpointing(primitive.checkpointing.as_ref())?,
-            jvm_arguments: jvm_arguments(primitive.jvm_arguments.as_deref())?,
+            jvm_arguments: jvm_arguments(primitive.jvm_arguments.as_deref(), room)?,
             input_order: order(primitive.inputs.iter().map(|input| input.port.index)),
             inputs,
             output_order: order(primitive.outputs.iter().map(|output| output.port.index)),
@@ -140,7 +141,7 @@ impl PortFragments {
         port: &logical::Port,
         threaded: Option<Fragment>,
         more: impl for<'w, 's> FnOnce(StartTag<'w, 's, E, true>) -> StartTag<'w, 's, E, true>,
-    ) -> Result<Self, char> {
+    ) -> Result<Self, Unwritable> {
         Ok(Self {
             attributes: Fragment::attributes::<E>(|tag| {
                 more(
@@ -160,14 +161,14 @@ impl PortFragments {
     }
 }
 
-fn threaded_port(port: &logical::ThreadedPortSettings) -> Result<Fragment, char> {
+fn threaded_port(port: &logical::ThreadedPortSettings) -> Result<Fragment, Unwritable> {
     Fragment::attributes::<ThreadedPort>(|tag| {
         tag.attribute(ThreadedPort::CONGESTION_POLICY, &port.congestion_policy)
             .optional(ThreadedPort::QUEUE_SIZE, port.queue_size)
     })
 }
 
-fn checkpointing(checkpointing: Option<&Checkpointing>) -> Result<Fragment, char> {
+fn checkpointing(checkpointing: Option<&Checkpointing>) -> Result<Fragment, Unwritable> {
     Fragment::new(|w| match checkpointing {
         None => w.observe(0),
         Some(Checkpointing::OperatorDriven) => {
@@ -183,14 +184,12 @@ fn checkpointing(checkpointing: Option<&Checkpointing>) -> Result<Fragment, char
     })
 }
 
-fn jvm_arguments(arguments: Option<&[String]>) -> Result<Fragment, char> {
-    Fragment::new(|w| {
+fn jvm_arguments(arguments: Option<&[String]>, room: usize) -> Result<Fragment, Unwritable> {
+    Fragment::within(room, |w| {
         w.observe(u8::from(arguments.is_some()));
         let Some(arguments) = arguments else { return };
         w.open(JvmArguments);
-        for argument in arguments {
-            w.leaf(JvmArgument, argument);
-        }
+        w.each(arguments, |w, argument| w.leaf(JvmArgument, argument));
         w.end(JvmArguments);
     })
 }

@@ -28,6 +28,11 @@ impl FragmentSize {
         self.most - self.left
     }
 
+    /// Bytes that further fragments may have.
+    pub(super) fn left(&self) -> usize {
+        usize::try_from(self.left).unwrap_or(usize::MAX)
+    }
+
     /// Adds fragments of this many bytes together.
     ///
     /// # Errors

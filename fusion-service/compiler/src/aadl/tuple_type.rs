@@ -1,7 +1,7 @@
 //! Tuple types in both vocabularies: the flat attribute list and the structured `tuple` (rule aadl-8).
 
 use super::element::{self, Element, HasAttributes};
-use super::hashing_writer::{Fragment, HashingWriter, StartTag};
+use super::hashing_writer::{Fragment, HashingWriter, StartTag, Unwritable};
 use super::vocabulary::{
     StructureAttribute, StructureKey, StructureList, StructureMap, StructureOptional, StructureSet, StructureTuple,
     StructureValue, TupleAttribute, TupleStructure,
@@ -11,19 +11,19 @@ use crate::logical::{Attribute, TupleType, Type};
 type FragmentWriter<'a> = HashingWriter<'a, true>;
 
 /// Content of `app:tupleType` and of `aug:tupleType`: attributes, then the structure. Nothing where the ADL has no
-/// structure.
-pub(super) fn content(tuple_type: &TupleType) -> Result<Fragment, char> {
-    Fragment::new(|w| {
+/// structure. It has room for so many bytes.
+pub(super) fn content(tuple_type: &TupleType, room: usize) -> Result<Fragment, Unwritable> {
+    Fragment::within(room, |w| {
         let attributes = tuple_type.attributes.as_deref().unwrap_or_default();
         let mut flat = String::new();
-        for attribute in attributes {
+        w.each(attributes, |w, attribute| {
             flat.clear();
             spell(&attribute.r#type, &mut flat);
             w.start(TupleAttribute)
                 .attribute(TupleAttribute::NAME, &attribute.name)
                 .attribute(TupleAttribute::TYPE, &flat)
                 .close();
-        }
+        });
         w.open(TupleStructure);
         members(w, attributes);
         w.end(TupleStructure);
@@ -76,10 +76,10 @@ fn spell(r#type: &Type, out: &mut String) {
 }
 
 fn members(w: &mut FragmentWriter<'_>, attributes: &[Attribute]) {
-    for attribute in attributes {
+    w.each(attributes, |w, attribute| {
         let tag = w.start(StructureAttribute).attribute(StructureAttribute::NAME, &attribute.name);
         close(tag, StructureAttribute, &attribute.r#type, StructureAttribute::TYPE);
-    }
+    });
 }
 
 /// Ends a start tag for something of type `r#type`: scalars are an attribute, everything else is a child.
