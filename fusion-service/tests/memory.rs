@@ -1,4 +1,5 @@
-//! Memory of a compilation: how much stays, how much it takes on the way, and what a cached job says of itself.
+//! Memory of a compilation: how much stays, how much it takes on the way, what a cached job says of itself, and what is
+//! taken before something is refused.
 //!
 //! Every allocation is counted. `STREAMS_BENCH=large cargo test --release -p fusion-service --test memory --
 //! --nocapture` prints the table of `docs/measurements/compiler.md`.
@@ -6,9 +7,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
 use peak_alloc::PeakAlloc;
-use std::sync::Arc;
-use streams_compiler::budget::Budget;
+use std::sync::{Arc, Mutex, PoisonError};
+use streams_compiler::budget::{Budget, Limits};
 use streams_compiler::plan::{FusionOption, JobState, Policy, Request, Source, resize, submit};
+use streams_test_support::application::Sketch;
 use streams_test_support::corpus;
 
 #[global_allocator]
@@ -17,17 +19,21 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 /// Peak by what stays. What a compilation needs on the way is given back.
 const MOST_ON_THE_WAY: f64 = 1.5;
 
+/// One test at a time: others would be counted with it.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// What `work` gives, how many bytes of it stay, and how many were in use at most meanwhile.
 fn counted<T>(work: impl FnOnce() -> T) -> (T, usize, usize) {
     let before = ALLOCATOR.current_usage();
     ALLOCATOR.reset_peak_usage();
     let result = work();
-    (result, ALLOCATOR.current_usage() - before, ALLOCATOR.peak_usage() - before)
+    // What the test before has left may go meanwhile.
+    (result, ALLOCATOR.current_usage().saturating_sub(before), ALLOCATOR.peak_usage().saturating_sub(before))
 }
 
-/// One test only: others would be counted with it.
 #[test]
 fn a_compilation_takes_little_more_than_what_stays_and_a_job_knows_its_size() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(folder) = corpus::benchmarks() else {
         eprintln!("no corpus: nothing to measure");
         return;
@@ -86,4 +92,49 @@ fn a_compilation_takes_little_more_than_what_stays_and_a_job_knows_its_size() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Some hundred kilobytes that ask for hundreds of megabytes: of the parts that documents have in common, and of texts
+/// of channels, there may be 8 MiB each.
+#[test]
+fn what_is_too_large_is_refused_before_it_is_made() {
+    const MOST: usize = 48 << 20;
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let budget = Budget::with_limits(Limits { aadl_bytes: 64 << 20, ..Limits::default() });
+    // Each value has a triple for each channel of the operator that it names.
+    let connections = "<value key='inputConnections' type=''>[0,0,0]</value>".repeat(10_000);
+    let annotation = format!("<splAnnotation tag='eventTimeContext'>{connections}</splAnnotation>");
+    let channels = Sketch::new().op("P", 0, 0).parallel("P", 1_000).op("E", 0, 0).with(&annotation);
+    // Each constant has the text, and each character of it becomes five.
+    let text = format!("defaultValue='\"{}\"'", "&amp;".repeat(100_000));
+    let constants: String =
+        (0..70).map(|number| format!("<runtimeConstant name='c{number}' submissionTimeValueIndex='4'/>")).collect();
+    let constants = format!("<runtimeConstants>{constants}</runtimeConstants>");
+    let row = Sketch::row(&["S", "T"]).value(4, "v", &text).adl().replacen("<runtimeConstants/>", &constants, 1);
+    // A tree takes forty times as much as its text.
+    let imports = |end: &str| {
+        let subscription = "a|".repeat(50_000) + end;
+        let what = format!("<propertyBasedImport subscription='{subscription}' applicationScope='s'/>");
+        let import = |sketch: Sketch, number| sketch.import(&format!("I{number}"), &what, "");
+        (0..30).fold(Sketch::new().op("P", 0, 0), import).adl()
+    };
+    let (documents, texts) = (Some("the AADL documents of the job are too large"), Some("texts that differ between"));
+    let table = [
+        ("names of operators in annotations", channels.adl(), documents),
+        ("constants of an operator", row, documents),
+        ("expressions of channels", imports("getChannel()"), texts),
+        ("expressions", imports("b"), None),
+    ];
+    for (what, adl, expected) in table {
+        let source = Source::parse(adl.as_bytes(), &Budget::default()).unwrap();
+        let request = Arc::new(Request { job_name: "large".to_owned(), ..Request::default() });
+        let (error, _, peak) = counted(|| submit(&source, &request, &budget).err().map(|error| error.to_string()));
+        let is_expected = match (&error, expected) {
+            (Some(error), Some(expected)) => error.contains(expected),
+            (error, expected) => error.is_none() && expected.is_none(),
+        };
+        assert!(is_expected, "{what}: {error:?}");
+        println!("{what}: {peak} bytes");
+        assert!(peak < MOST, "{what}: {peak} bytes");
+    }
 }

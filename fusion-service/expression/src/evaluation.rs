@@ -108,6 +108,8 @@ const EVALUATION_STEPS: usize = 256 << 10;
 const LOOKS: usize = 4;
 /// Steps for an operand or an operator, whatever it does; looking at an octet or an element is one.
 const NODE_STEPS: usize = 32;
+/// No evaluation comes to the end of more operands and operators than these, but for properties that are large.
+pub(crate) const MOST_NODES: usize = EVALUATION_STEPS / NODE_STEPS;
 /// Steps of one folding: a fraction of a second. Whoever compiles pays for it, and nobody waits with a lock.
 const FOLDING_STEPS: usize = 64 << 20;
 

@@ -7,6 +7,7 @@ use crate::operation::{Binary, Prefix};
 use crate::substitution::Intrinsic;
 use crate::value::{ScalarType, Value};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -105,6 +106,12 @@ impl Expression {
         self.source.len()
     }
 
+    /// Bytes of memory that it takes, texts and large numbers in it aside: some 40 for each operand and operator.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        size_of::<Self>() + self.source.len() + self.nodes.capacity() * size_of::<Node>()
+    }
+
     /// Whether it calls a channel function, so that it may fold to something else in each channel.
     #[must_use]
     pub fn varies(&self) -> bool {
@@ -114,6 +121,13 @@ impl Expression {
     /// The text of a word of this expression.
     pub(crate) fn word(&self, range: &Range<u32>) -> &str {
         self.source.get(range.start as usize..range.end as usize).unwrap_or_default()
+    }
+}
+
+/// Those that are written alike have the same hash.
+impl Hash for Expression {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.source.hash(state);
     }
 }
 

@@ -58,12 +58,23 @@ pub struct Limits {
     pub length: usize,
     /// Parentheses, subscripts, calls and casts within each other.
     pub depth: usize,
+    /// Operands and operators.
+    pub nodes: usize,
+}
+
+impl Limits {
+    /// For an expression that is kept to be evaluated. Where properties are not uncommonly large, one of more operands
+    /// and operators than that could never be evaluated to its end.
+    #[must_use]
+    pub fn of_evaluation() -> Self {
+        Self { nodes: evaluation::MOST_NODES, ..Self::default() }
+    }
 }
 
 impl Default for Limits {
-    /// 1 MiB, the limit of an attribute of the ADL, and 256 levels.
+    /// 1 MiB, the limit of an attribute of the ADL, and 256 levels; as many operands and operators as fit.
     fn default() -> Self {
-        Self { length: 1 << 20, depth: 256 }
+        Self { length: 1 << 20, depth: 256, nodes: usize::MAX }
     }
 }
 

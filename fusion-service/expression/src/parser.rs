@@ -61,6 +61,8 @@ impl Expression {
         let lexer = Lexer::new(text, dialect);
         let mut parser = Parser { text, lexer, limits: *limits, nodes: Vec::new(), frames: Vec::new(), depth: 0 };
         parser.run()?;
+        // It may be kept for long.
+        parser.nodes.shrink_to_fit();
         Ok(Self { source: Arc::from(text), nodes: parser.nodes })
     }
 }
@@ -69,6 +71,7 @@ impl<'t> Parser<'t> {
     fn run(&mut self) -> Result<(), Error> {
         loop {
             self.operand()?;
+            self.count()?;
             // What follows an operand: brackets that close, a subscript, then an operator or the end.
             loop {
                 let Some(placed) = self.lexer.next()? else { return self.finish() };
@@ -175,6 +178,16 @@ impl<'t> Parser<'t> {
         self.nodes.push(Node { kind, offset });
     }
 
+    /// Refuses what has too many operands and operators. Few more than counted are there: each bracket, prefix and level
+    /// of precedence that is open has one yet to come.
+    fn count(&self) -> Result<(), Error> {
+        if self.nodes.len() <= self.limits.nodes {
+            return Ok(());
+        }
+        let offset = self.nodes.last().map_or(0, |node| node.offset as usize);
+        Err(Error { message: format!("more than {} operands and operators", self.limits.nodes), offset })
+    }
+
     fn last(&self) -> NodeId {
         NodeId::before(self.nodes.len())
     }
@@ -274,7 +287,7 @@ impl<'t> Parser<'t> {
     fn finish(&mut self) -> Result<(), Error> {
         self.reduce(None);
         match self.frames.last() {
-            None => Ok(()),
+            None => self.count(),
             Some(Frame { waiting: Waiting::Subscript(_), offset }) => {
                 Err(Error { message: "[ is not closed".to_owned(), offset: *offset as usize })
             }

@@ -45,10 +45,10 @@ pub fn run(data: &[u8]) {
         _ = Value::parse(PropertyType::List(scalar), &text.split(',').collect::<Vec<_>>())
             .map(|value| value.to_string());
     }
-    let limits = Limits { length: 4096, depth: 64 };
+    let limits = Limits { length: 4096, depth: 64, ..Limits::default() };
     let Ok(written) = Expression::parse(text, &limits) else { return };
     let printed = written.to_string();
-    let wide = Limits { length: 1 << 20, depth: 1 << 10 };
+    let wide = Limits { depth: 1 << 10, ..Limits::default() };
     let again = Expression::parse(&printed, &wide).expect("what was printed can be read");
     assert_eq!(again.to_string(), printed, "printing is not final");
     let floats = floats(text);

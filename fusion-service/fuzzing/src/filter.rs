@@ -20,7 +20,8 @@ fn properties() -> Properties {
 /// Runs one input; panics when something does not hold.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let Ok(filter) = Expression::parse_filter(text, &Limits { length: 4096, depth: 64 }) else { return };
+    let limits = Limits { length: 4096, depth: 64, ..Limits::default() };
+    let Ok(filter) = Expression::parse_filter(text, &limits) else { return };
     assert!(!is_no_filter(text), "it is none");
     assert!(is_read_by_pes(text), "PEs do not read it");
     let printed = filter.to_string();
@@ -42,7 +43,7 @@ pub fn run(data: &[u8]) {
 /// What was printed, as a filter.
 fn read_again(printed: &str) -> Expression {
     assert!(is_read_by_pes(printed), "PEs do not read what is printed: {printed}");
-    let wide = Limits { length: 1 << 20, depth: 1 << 10 };
+    let wide = Limits { depth: 1 << 10, ..Limits::default() };
     let again = Expression::parse_filter(printed, &wide).expect("what was printed can be read");
     assert_eq!(again.to_string(), printed, "printing is not final");
     again

@@ -254,7 +254,9 @@ fn refuse(
     mut problems: Problems,
     budget: &Budget,
 ) -> Error {
-    imports::check_expressions(shape.application, &mut problems);
+    if let Err(ended) = imports::check_expressions(shape.application, &mut problems, budget) {
+        return ended;
+    }
     let resolved = ResolvedPrimitives::new(shape, parameters, &mut texts, &mut problems, budget);
     match problems.keep(resolved) {
         Ok(_) => consistent::check(shape, &mut problems),

@@ -3,10 +3,12 @@
 //! An Import is no node of the topology: its subscription goes to every input port that it reaches. An Export is none
 //! either: its properties go to the output port that feeds it. Channel functions in names and property values are
 //! replaced as text. Subscriptions and filters are expressions: channel functions become numbers in them, and constants
-//! are folded. An expression without channel functions is the same in all channels, so it is folded once.
+//! are folded. Each text is read once, however many Imports have it. An expression without channel functions is the
+//! same in all channels, so it is folded once, and its tree is dropped: a tree takes forty times as much as its text.
 //!
-//! Invariant: a text is charged for before it is made. Replacing a channel function makes no text longer: no channel
-//! has more digits than the shortest of them has letters.
+//! Invariant: a text is charged for before it is made, but for what one expression is folded to, or its tree, which is
+//! charged for before the next one is read. Replacing a channel function makes no text longer: no channel has more
+//! digits than the shortest of them has letters.
 
 use super::copies::Copies;
 use super::links::{End, Links};
@@ -15,7 +17,7 @@ use super::order::Order;
 use super::shape::Shape;
 use super::texts::TextBudget;
 use super::{Channel, EvaluatedExport, EvaluatedImports, EvaluatedNameImport, EvaluatedPropertyImport, Node, names};
-use crate::budget::Budget;
+use crate::budget::{Budget, Pace};
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical;
 use crate::logical::{ImportedStreams, OperatorId, OperatorKind};
@@ -23,7 +25,9 @@ use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 use spl_expression::{Expression, Intrinsics, Limits, substitute_intrinsics};
 use std::borrow::Cow;
-use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::rc::Rc;
 
 /// Scope of an import that names none.
 const DEFAULT_SCOPE: &str = "Default";
@@ -32,14 +36,35 @@ const DEFAULT_SCOPE: &str = "Default";
 pub(super) type ImportsOfPorts = Vec<((Node, u32), EvaluatedImports)>;
 
 /// Checks the expressions of all imports, also of those that are connected to nothing.
-pub(super) fn check_expressions(application: &logical::Application, problems: &mut Problems) {
+///
+/// # Errors
+///
+/// The budget ends.
+pub(super) fn check_expressions(
+    application: &logical::Application,
+    problems: &mut Problems,
+    budget: &Budget,
+) -> Result<(), Error> {
+    let mut pace = budget.pace();
+    let mut known: HashMap<TextPlace, Option<spl_expression::Error>> = HashMap::new();
     for operator in application.operators.values() {
-        if let OperatorKind::Import(import) = &operator.kind {
-            for (text, what) in expressions(import) {
-                parse(operator, text, what, problems);
+        let OperatorKind::Import(import) = &operator.kind else { continue };
+        for (text, what) in expressions(import) {
+            pace.step()?;
+            if problems.is_full() {
+                return Ok(());
+            }
+            let Some(text) = text else { continue };
+            let error = match known.entry(place(text)) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(parse(text, &mut pace)?.err()),
+            };
+            if let Some(error) = error {
+                problems.push(bad_expression(operator, what, error));
             }
         }
     }
+    Ok(())
 }
 
 /// Evaluates all imports in the order of the walk, which decides the order at a port. The result is sorted.
@@ -55,9 +80,11 @@ pub(super) fn imports(
     let mut written: SecondaryMap<OperatorId, Option<ParsedImport<'_>>> = SecondaryMap::new();
     let mut walk = Vec::new();
     let mut pace = budget.pace();
+    let mut reader = ExpressionReader { texts, pace: budget.pace(), known: HashMap::new() };
     for (id, operator) in shape.application.operators.iter() {
         let OperatorKind::Import(import) = &operator.kind else { continue };
-        written[id] = ParsedImport::of(shape, id, import, links, budget, problems)?;
+        pace.steps(16)?;
+        written[id] = ParsedImport::of(shape, id, import, links, &mut reader, budget, problems)?;
         let channels = 0..shape.scopes[shape.scope_of[id]].channels;
         for channel in channels {
             walk.push((order.walk_position(shape, id, channel, &mut pace)?, id, channel));
@@ -97,25 +124,90 @@ pub(super) fn imports(
     Ok(imported.into_iter().collect())
 }
 
-/// The expressions of an Import: subscription, filter.
+/// The expressions of an Import: subscription, filter. An empty text is none.
 fn expressions(import: &logical::Import) -> [(Option<&str>, &'static str); 2] {
     let subscription = match &import.streams {
         ImportedStreams::ByProperties { subscription, .. } => Some(subscription.as_str()),
         ImportedStreams::ByName(_) => None,
     };
-    [(subscription, "subscription"), (import.filter.as_deref(), "filter")]
+    let expressions = [(subscription, "subscription"), (import.filter.as_deref(), "filter")];
+    expressions.map(|(text, what)| (text.filter(|text| !text.is_empty()), what))
 }
 
-/// Parses an expression of an Import. An empty text is no expression. Returns nothing at all if there is a problem.
-fn parse(
-    operator: &logical::Operator,
-    text: Option<&str>,
-    what: &str,
-    problems: &mut Problems,
-) -> Option<Option<Expression>> {
-    let text = text.filter(|text| !text.is_empty());
-    let parsed = text.map(|text| Expression::parse(text, &Limits::default())).transpose();
-    parsed.map_err(|error| problems.push(bad_expression(operator, what, &error))).ok()
+/// Where a text is: those of several Imports are at one place if they are the same one, as filters of the older dialect
+/// often are.
+type TextPlace = (usize, usize);
+
+fn place(text: &str) -> TextPlace {
+    (text.as_ptr().addr(), text.len())
+}
+
+/// Parses a text within the budget.
+fn parse(text: &str, pace: &mut Pace<'_>) -> Result<Result<Expression, spl_expression::Error>, Error> {
+    pace.steps(steps(text.len()))?;
+    Ok(Expression::parse(text, &Limits::default()))
+}
+
+/// How long it takes to parse or to fold an expression of this length, in steps of a [`Pace`].
+fn steps(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// Reads the texts of expressions, each once.
+struct ExpressionReader<'t, 'b> {
+    texts: &'t mut TextBudget,
+    pace: Pace<'b>,
+    known: HashMap<TextPlace, Rc<ReadExpression>>,
+}
+
+/// What has been made of a text.
+enum ReadExpression {
+    /// It is no expression.
+    Malformed(spl_expression::Error),
+    /// What it is folded to in all channels.
+    Same(Result<Box<str>, spl_expression::Error>),
+    /// It may be something else in each channel.
+    Varying(Expression),
+}
+
+impl ExpressionReader<'_, '_> {
+    fn read(&mut self, text: &str) -> Result<Rc<ReadExpression>, Error> {
+        if let Some(known) = self.known.get(&place(text)) {
+            return Ok(Rc::clone(known));
+        }
+        let read = match parse(text, &mut self.pace)? {
+            Err(error) => ReadExpression::Malformed(error),
+            Ok(expression) if expression.varies() => {
+                self.texts.charge(expression.memory())?;
+                ReadExpression::Varying(expression)
+            }
+            Ok(expression) => {
+                self.pace.steps(steps(text.len()))?;
+                let folded = expression.substitute_and_fold(&intrinsics(&[]));
+                let folded = folded.map(|folded| folded.to_string().into_boxed_str());
+                self.texts.charge(TextBudget::PER_TEXT + folded.as_ref().map_or(0, |folded| folded.len()))?;
+                ReadExpression::Same(folded)
+            }
+        };
+        let read = Rc::new(read);
+        self.known.insert(place(text), Rc::clone(&read));
+        Ok(read)
+    }
+
+    /// An expression of an Import. Returns nothing if there is a problem.
+    fn expression(
+        &mut self,
+        operator: &logical::Operator,
+        (text, what): (Option<&str>, &str),
+        problems: &mut Problems,
+    ) -> Result<Option<ParsedExpression>, Error> {
+        let read = text.map(|text| self.read(text)).transpose()?;
+        if let Some(ReadExpression::Malformed(error)) = read.as_deref() {
+            problems.push(bad_expression(operator, what, error));
+            return Ok(None);
+        }
+        Ok(Some(ParsedExpression(read)))
+    }
 }
 
 /// An Import as written, its expressions parsed.
@@ -128,38 +220,29 @@ struct ParsedImport<'a> {
     targets: Vec<(OperatorId, u32)>,
 }
 
-/// An expression of an Import. An empty text is none.
+/// An expression of an Import, or none.
 #[derive(Clone)]
-struct ParsedExpression {
-    expression: Option<Expression>,
-    /// What it is folded to in all channels, once that is known. An expression that varies has none.
-    same: OnceCell<String>,
-}
+struct ParsedExpression(Option<Rc<ReadExpression>>);
 
 impl ParsedExpression {
-    fn new(expression: Option<Expression>) -> Self {
-        Self { expression, same: OnceCell::new() }
-    }
-
-    /// How long folding takes, in steps of a [`crate::budget::Pace`].
+    /// How long folding takes, in steps of a [`Pace`].
     fn folding_steps(&self) -> u32 {
-        match &self.expression {
-            Some(expression) if self.same.get().is_none() => u32::try_from(expression.length()).unwrap_or(u32::MAX),
+        match self.0.as_deref() {
+            Some(ReadExpression::Varying(expression)) => steps(expression.length()),
             _ => 1,
         }
     }
 
     /// Its text with the channels put in, folded.
     fn fold(&self, intrinsics: &Intrinsics) -> Result<Cow<'_, str>, spl_expression::Error> {
-        let Some(expression) = &self.expression else { return Ok(Cow::Borrowed("")) };
-        if let Some(same) = self.same.get() {
-            return Ok(Cow::Borrowed(same.as_str()));
+        match self.0.as_deref() {
+            None => Ok(Cow::Borrowed("")),
+            Some(ReadExpression::Malformed(error)) => Err(error.clone()),
+            Some(ReadExpression::Same(folded)) => folded.as_deref().map(Cow::Borrowed).map_err(Clone::clone),
+            Some(ReadExpression::Varying(expression)) => {
+                Ok(Cow::Owned(expression.substitute_and_fold(intrinsics)?.to_string()))
+            }
         }
-        let folded = expression.substitute_and_fold(intrinsics)?.to_string();
-        if expression.varies() {
-            return Ok(Cow::Owned(folded));
-        }
-        Ok(Cow::Borrowed(self.same.get_or_init(|| folded).as_str()))
     }
 }
 
@@ -177,6 +260,7 @@ impl<'a> ParsedImport<'a> {
         id: OperatorId,
         import: &'a logical::Import,
         links: &mut Links<'_, '_>,
+        reader: &mut ExpressionReader<'_, '_>,
         budget: &Budget,
         problems: &mut Problems,
     ) -> Result<Option<Self>, Error> {
@@ -199,10 +283,11 @@ impl<'a> ParsedImport<'a> {
                 }
             }
         }
-        let [subscription, filter] = expressions(import).map(|(text, what)| parse(operator, text, what, problems));
+        let [subscription, filter] = expressions(import);
+        let subscription = reader.expression(operator, subscription, problems)?;
+        let filter = reader.expression(operator, filter, problems)?;
         let (Some(subscription), Some(filter), true) = (subscription, filter, whole) else { return Ok(None) };
         let name = names::operator(shape, id, 0);
-        let [subscription, filter] = [subscription, filter].map(ParsedExpression::new);
         Ok(Some(Self { import, subscription, filter, name, targets }))
     }
 

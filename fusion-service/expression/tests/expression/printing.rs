@@ -227,7 +227,7 @@ fn malformed() {
 
 #[test]
 fn limits() {
-    let limits = Limits { length: 1 << 20, depth: 50 };
+    let limits = Limits { depth: 50, ..Limits::default() };
     for (open, close) in [("(", ")"), ("hash(", ")"), ("x[", "]"), ("(int64)", "")] {
         let nested = |depth: usize| format!("{}1{}", open.repeat(depth), close.repeat(depth));
         assert!(Expression::parse(&nested(50), &limits).is_ok(), "{open}");
@@ -237,13 +237,27 @@ fn limits() {
     }
     // One after the other is not within each other.
     assert!(Expression::parse(&vec!["(x)"; 1_000].join(" + "), &limits).is_ok());
-    let error = Expression::parse("a == 1", &Limits { length: 5, depth: 50 }).unwrap_err();
+    let error = Expression::parse("a == 1", &Limits { length: 5, ..limits }).unwrap_err();
     assert_eq!(error.to_string(), "the expression has 6 octets, more than 5 at offset 0");
+    // Whatever kind they are of, and however many of them come at the end.
+    for (text, nodes, offset) in [
+        ("a|b|c", 5, 3),
+        ("a == 1 && (b in c)", 8, 7),
+        ("a||b&&c|d^e&f<g<<h+i*j", 19, 1),
+        ("!a[hash(b)] == (int64)~1", 9, 12),
+    ] {
+        assert!(Expression::parse(text, &Limits { nodes, ..limits }).is_ok(), "{text}");
+        let error = Expression::parse(text, &Limits { nodes: nodes - 1, ..limits }).unwrap_err();
+        assert_eq!(error.to_string(), format!("more than {} operands and operators at offset {offset}", nodes - 1));
+    }
+    // It ends where there are too many.
+    let error = Expression::parse(&"a|".repeat(100_000), &Limits { nodes: 1_000, ..limits }).unwrap_err();
+    assert_eq!(error.to_string(), "more than 1000 operands and operators at offset 1002");
 }
 
 #[test]
 fn depth_without_a_limit_of_its_own_is_bounded_by_the_length_only() {
-    let limits = Limits { length: 1 << 20, depth: usize::MAX };
+    let limits = Limits { depth: usize::MAX, ..Limits::default() };
     let depth = 200_000;
     let nested = format!("{}x{}", "(".repeat(depth), ")".repeat(depth));
     let folded = Expression::parse(&nested, &limits).unwrap().substitute_and_fold(&intrinsics(0)).unwrap();

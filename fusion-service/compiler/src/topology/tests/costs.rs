@@ -4,15 +4,15 @@ use super::sketch::Expand;
 use crate::budget::{Budget, Cancellation, Limits};
 use crate::error::{Error, Problems};
 use crate::heap;
-use crate::logical::OperatorId;
 use crate::logical::submission::bind;
+use crate::logical::{Application, OperatorId, OperatorKind};
 use crate::topology::annotations::AnnotationCache;
 use crate::topology::operators::ResolvedPrimitives;
 use crate::topology::shape::Shape;
 use crate::topology::texts::TextBudget;
 use crate::topology::widths::Overrides;
 use crate::topology::wiring::Wiring;
-use crate::topology::{Configuration, Connection, Parameters};
+use crate::topology::{Configuration, Connection, Parameters, expand};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_test_support::application::Sketch;
@@ -85,6 +85,51 @@ fn an_import_that_is_connected_to_nothing_asks_its_budget_in_each_channel() {
     // What is the same in all channels is folded once.
     let same = more("b == 1");
     assert!(same < 10, "{same}");
+}
+
+#[test]
+fn expressions_are_read_within_the_budget_and_one_that_imports_share_is_read_once() {
+    let long = "a == 1 || ".repeat(1000);
+    let name = "<nameBasedImport applicationName='a' streamName='s'/>";
+    let import = |sketch: Sketch, number| sketch.import(&format!("I{number}"), name, &format!("filter='{long}b'"));
+    let imports = (0..50).fold(Sketch::new(), import);
+    let looks = |application: &Application| {
+        let application = Arc::new(application.clone());
+        let looks = Arc::new(Looks::default());
+        let budget = Budget { cancellation: Some(Arc::<Looks>::clone(&looks)), ..Budget::default() };
+        let expanded = expand(&application, &Parameters::default(), &budget);
+        (expanded.is_ok(), looks.0.load(Ordering::Relaxed))
+    };
+    // A width that is refused lets the expressions be checked only.
+    for (is_sound, sketch) in [(true, imports.clone()), (false, imports.op("P", 0, 0).parallel("P", 0))] {
+        let mut application = Application::clone(&sketch.application().unwrap());
+        let each = looks(&application);
+        let filter: Arc<str> = format!("{long}b").into();
+        for operator in application.operators.values_mut() {
+            if let OperatorKind::Import(import) = &mut operator.kind {
+                import.filter = Some(Arc::clone(&filter));
+            }
+        }
+        let once = looks(&application);
+        assert_eq!([each.0, once.0], [is_sound; 2]);
+        assert!(each.1 >= once.1 + 49, "{each:?}, {once:?}");
+    }
+}
+
+#[test]
+fn trees_of_expressions_are_counted() {
+    let name = "<nameBasedImport applicationName='a' streamName='s'/>";
+    let imports = |end: &str| {
+        let filter = format!("filter='{}{end}'", "a|".repeat(1_000));
+        (0..10).fold(Sketch::new(), |sketch, number| sketch.import(&format!("I{number}"), name, &filter))
+    };
+    let expand = |end: &str| imports(end).expand_within(&texts(500_000)).map(|_| ());
+    // What is the same in all channels is folded, and its tree is gone.
+    assert_eq!(expand("b == 1"), Ok(()));
+    assert!(is_about_texts(&expand("b == getChannel()").unwrap_err()));
+    // Also what something short is folded to.
+    let large = "1&lt;&lt;1000|".repeat(300);
+    assert!(is_about_texts(&expand(&format!("{large}b")).unwrap_err()));
 }
 
 #[test]
