@@ -60,7 +60,7 @@ fn import(id: u64, asked: Asked) -> Import {
         job_id: 2,
         port_index: 0,
         named: if matches!(asked, Asked::Name) { vec![named] } else { Vec::new() },
-        subscription: subscription.map(|expression| Subscription { scope, expression }),
+        subscription: subscription.map(|expression| Subscription { scope, expression: expression.into() }),
         filter: None,
     }
 }

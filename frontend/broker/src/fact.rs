@@ -91,7 +91,7 @@ pub struct Subscription {
     /// Of applications of this scope.
     pub scope: Arc<str>,
     /// What must be true of the properties.
-    pub expression: Expression,
+    pub expression: Arc<Expression>,
 }
 
 /// What comes of trying an export with an import.
@@ -279,7 +279,7 @@ mod tests {
         });
         let subscription = subscription.map(|(scope, text)| Subscription {
             scope: scope.into(),
-            expression: Expression::parse(text, &Limits::default()).unwrap(),
+            expression: Expression::parse(text, &Limits::default()).unwrap().into(),
         });
         Import {
             port: port("importer"),

@@ -12,6 +12,7 @@
 //! | [`trial`] | exports and imports that are tried with each other, apart from the board |
 //! | `ids` | sets of places of one side |
 //! | `side` | one side of the board: all exports, or all imports, found by what a match needs |
+//! | `expressions` | the trees of subscriptions, which imports share |
 //! | [`board`] | both sides, and the matches between them |
 //! | [`matched`] | what a PE matches, apart from the board |
 //! | [`routes`] | what a PE is told, and the bytes that tell it |
@@ -22,6 +23,7 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 pub mod board;
+mod expressions;
 pub mod fact;
 mod ids;
 pub mod matched;

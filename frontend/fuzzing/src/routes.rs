@@ -180,7 +180,7 @@ fn import(input: &mut Unstructured<'_>, port: Port) -> Result<Import> {
         let scope = text(input)?;
         let words = if input.arbitrary()? { *input.choose(&SUBSCRIPTIONS)? } else { input.arbitrary::<&str>()? };
         let expression = Expression::parse(words, &Limits::default()).ok();
-        Ok(expression.map(|expression| Subscription { scope, expression }))
+        Ok(expression.map(|expression| Subscription { scope, expression: expression.into() }))
     })?;
     let filter = maybe(input, |input| Ok(Arc::from(input.arbitrary::<&str>()?.repeat(input.int_in_range(1..=200)?))))?;
     Ok(Import { port, job_id, port_index, named, subscription: subscription.flatten(), filter })

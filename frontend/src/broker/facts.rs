@@ -50,9 +50,9 @@ pub(crate) fn properties(listed: &[StreamProperty]) -> Result<Properties, Proble
 /// The expression of a subscription.
 ///
 /// # Errors
-/// It is none.
+/// It is none, or a board would keep more of it than could be evaluated.
 pub(crate) fn subscription(text: &str) -> Result<Expression, Problem> {
-    Expression::parse(text, &Limits::default()).map_err(Problem::Subscription)
+    Expression::parse(text, &Limits::of_evaluation()).map_err(Problem::Subscription)
 }
 
 /// What PEs are told of a filter.
@@ -143,7 +143,7 @@ pub(crate) fn import(object: &Import) -> Result<broker::Import, Problem> {
     });
     let by_properties = streams.property_based_import.as_ref().map(|import| {
         let expression = subscription(&import.subscription)?;
-        Ok(Subscription { scope: Arc::from(&*import.application_scope), expression })
+        Ok(Subscription { scope: Arc::from(&*import.application_scope), expression: Arc::new(expression) })
     });
     let subscription = by_properties.transpose()?;
     let mut import = broker::Import {
@@ -235,6 +235,8 @@ mod tests {
         let named = json!({"filter": "", "nameBasedImports": {"0":
             {"applicationName": "", "applicationScope": "S", "streamName": "s", "importOperName": "In"}}});
         let mut both = by("a =");
+        // A board would keep more than 1 MB of it.
+        let long = "a|".repeat(32_767) + "b";
         both["filter"] = json!("a == b");
         // spec, status -> subscription and whether a stream is named of any application
         let table = [
@@ -244,6 +246,7 @@ mod tests {
             (named, json!(null), Ok((None, true))),
             (by("a ="), json!(null), Err("subscription: ")),
             (by(""), json!(null), Err("subscription: ")),
+            (by(&long), json!(null), Err("subscription: more than 8192 operands and operators")),
             // A PE that is sent this ends; whoever has written it.
             (json!({"filter": "lane = 7"}), json!(null), Err("filter: unexpected character '='")),
             // Whoever leaves the filter as it is hears what is wrong with the rest.

@@ -13,6 +13,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::expressions::Expressions;
 use crate::fact::{Export, Fact, Import, Outcome, tried};
 use crate::ids::{Id, Ids};
 use crate::matched::{Matched, Receivers};
@@ -28,6 +29,7 @@ use std::sync::Arc;
 pub struct Board {
     exports: Side<Export>,
     imports: Side<Import>,
+    expressions: Expressions,
 }
 
 /// What has become other.
@@ -65,7 +67,10 @@ impl Board {
     }
 
     /// The import is there, in the place of what its port had before. What it matches is still to be tried.
-    pub fn put_import(&mut self, import: Import) -> Changes {
+    pub fn put_import(&mut self, mut import: Import) -> Changes {
+        if let Some(subscription) = &mut import.subscription {
+            subscription.expression = self.expressions.shared(&subscription.expression);
+        }
         put(&mut self.imports, &mut self.exports, import)
     }
 

@@ -62,7 +62,7 @@ fn import() -> impl Strategy<Value = Import> {
         .prop_map(|(application, scope, stream)| NamedStream { application, scope, stream });
     let subscription = (scope(), select(&SUBSCRIPTIONS[..])).prop_map(|(scope, text)| Subscription {
         scope,
-        expression: Expression::parse(text, &Limits::default()).unwrap(),
+        expression: Expression::parse(text, &Limits::default()).unwrap().into(),
     });
     let named = prop::collection::vec(named, 0..2);
     (port(), 1u64..3, 0u32..2, named, prop::option::of(subscription), prop::option::of(text(&["", "f", "g"]))).prop_map(
@@ -260,7 +260,7 @@ fn exported(id: u64, properties: &[(&str, Value)]) -> Export {
 }
 
 fn imported(id: u64, subscription: &str, filter: Option<&str>) -> Import {
-    let expression = Expression::parse(subscription, &Limits::default()).unwrap();
+    let expression = Arc::new(Expression::parse(subscription, &Limits::default()).unwrap());
     Import {
         port: at("in", id),
         job_id: 2,
@@ -351,6 +351,24 @@ fn a_settling_board_does_no_more_at_a_time_than_it_is_asked_to() {
     let changes = board.put_import(imported(0, "hash(a) == 1", None));
     let changes = settled(changes, &mut board);
     assert_eq!((changes.costs.len(), board.too_costly(&at("in", 0))), (101, None));
+}
+
+#[test]
+fn imports_that_ask_for_the_same_share_a_tree() {
+    let mut board = Board::default();
+    for id in 0..3 {
+        board.put_import(imported(id, if id < 2 { "n == 1" } else { "n == 2" }, None));
+    }
+    let tree = |board: &Board, id| {
+        let subscription = board.imports.at(&at("in", id)).and_then(|placed| placed.fact.subscription.clone());
+        subscription.map(|subscription| subscription.expression).unwrap()
+    };
+    assert!(Arc::ptr_eq(&tree(&board, 0), &tree(&board, 1)));
+    assert_eq!(tree(&board, 2).to_string(), "n == 2");
+    // One that is put there again has it as well.
+    board.put_import(imported(2, "n == 1", None));
+    board.put_import(imported(0, "n == 1", Some("f")));
+    assert!(Arc::ptr_eq(&tree(&board, 0), &tree(&board, 1)) && Arc::ptr_eq(&tree(&board, 2), &tree(&board, 1)));
 }
 
 #[test]
