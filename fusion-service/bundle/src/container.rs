@@ -16,6 +16,8 @@ const RATIO_FREE: u64 = 16 << 20;
 
 pub(crate) struct Container<R> {
     reader: R,
+    /// Octets of the bundle.
+    size: u64,
     info: OwnedZipFileEntry,
     payload: OwnedZipFileEntry,
 }
@@ -49,7 +51,7 @@ impl<R: Read + Seek> Container<R> {
         }
         let info = info.ok_or(Error::Missing(INFO))?;
         let payload = payload.ok_or(Error::Missing(PAYLOAD))?;
-        Ok(Self { reader, info, payload })
+        Ok(Self { reader, size, info, payload })
     }
 
     /// The octets of the description.
@@ -70,7 +72,9 @@ impl<R: Read + Seek> Container<R> {
         limits: &Limits,
         read: impl FnOnce(&mut dyn Read) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let by_ratio = self.payload.compressed_size().saturating_mul(limits.ratio).saturating_add(RATIO_FREE);
+        // The directory may say anything, but no more is read than there is.
+        let compressed = self.payload.compressed_size().min(self.size);
+        let by_ratio = compressed.saturating_mul(limits.ratio).saturating_add(RATIO_FREE);
         let limit = limits.payload.min(by_ratio);
         let entry = open(&mut self.reader, &self.payload, PAYLOAD, limit)?;
         read(&mut Bounded { inner: entry, left: limit, limit })

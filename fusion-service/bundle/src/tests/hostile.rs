@@ -144,6 +144,11 @@ fn bombs() {
     bomb[header + 24..header + 28].copy_from_slice(&4_096u32.to_le_bytes());
     let error = refusal(&bomb);
     assert!(error.starts_with("tar/bundle.tar "), "{error}");
+    // Nor is what it says of the compressed size, 4 octets before that.
+    let mut bomb = self::bomb();
+    bomb[header + 20..header + 24].copy_from_slice(&(1u32 << 20).to_le_bytes());
+    let error = refusal(&bomb);
+    assert!(error.starts_with("tar/bundle.tar exceeds the limit of"), "{error}");
     // A description is a bomb as well.
     let spaces = vec![b' '; 8 << 20];
     let error = refusal(&zip(&[(INFO, &spaces), (PAYLOAD, b"")]));
