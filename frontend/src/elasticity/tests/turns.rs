@@ -190,11 +190,11 @@ async fn whoever_asks_again_with_its_key_is_in_nobodys_way() {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_a_turn() {
     let forbidden = tower::service_fn(|request: http::Request<Body>| async move {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let (code, reason, message) = match request.method() {
-            &http::Method::POST => (403, "Forbidden", "exceeded quota: q"),
-            _ => (404, "NotFound", "not found"),
+        let (after, code, reason, message) = match request.method() {
+            &http::Method::POST => (100, 403, "Forbidden", "exceeded quota: q"),
+            _ => (0, 404, "NotFound", "not found"),
         };
+        tokio::time::sleep(Duration::from_millis(after)).await;
         let status = json!({"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code});
         let status = Body::from(status.to_string().into_bytes());
         Ok::<_, std::io::Error>(http::Response::builder().status(code).body(status).unwrap())
