@@ -178,8 +178,8 @@ impl<'t> Parser<'t> {
         self.nodes.push(Node { kind, offset });
     }
 
-    /// Refuses what has too many operands and operators. There are few more than are counted: one is yet to come of each
-    /// bracket, prefix and level of precedence that is open.
+    /// Refuses what has too many operands and operators. There are few more than are counted: one is yet to come for
+    /// each bracket, prefix and level of precedence that is open.
     fn count(&self) -> Result<(), Error> {
         if self.nodes.len() <= self.limits.nodes {
             return Ok(());
