@@ -18,6 +18,7 @@ use super::generation::{Generation, Settled};
 use super::in_force::{is_list_of, place_of, redis_of};
 use super::resources;
 use super::tasks::{Failure, Remedy};
+use super::widths::bounds_of_widths;
 use streams_api::{ChannelCount, FusionMode, FusionType, InitialWidth, Job, JobSpec, TransportSecurity, mounts};
 
 /// The compilation of the first generation. `adl_sha256` is the digest of the pinned ADL; the content is left out.
@@ -85,6 +86,11 @@ pub(crate) fn inputs(job: &Job, job_id: u64, adl_sha256: &str) -> String {
     }
     if let Some(redis) = redis_of(&options) {
         inputs.extend(serde_json::to_vec(redis).unwrap_or_default());
+    }
+    // Whether the plan may have its widths follows from them (rule job-31).
+    let bounds = bounds_of_widths(&job.spec);
+    if !bounds.is_empty() {
+        inputs.extend(serde_json::to_vec(&bounds).unwrap_or_default());
     }
     digest(&inputs)
 }
@@ -177,7 +183,7 @@ pub(crate) fn refusal(spec: &JobSpec, running: Option<&Settled>) -> Option<Failu
 mod tests {
     use super::*;
     use crate::controllers::job::generation::{GenerationDetails, Target};
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use streams_proto::fusion::v1::{AutomaticFusion, Plan};
 
     fn job(spec: serde_json::Value) -> Job {
@@ -227,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn pod_options_and_bounds_do_not_change_the_inputs_and_everything_else_does() {
+    fn pod_options_and_bounds_of_no_width_do_not_change_the_inputs_and_everything_else_does() {
         let inputs = |spec: serde_json::Value| inputs(&job(spec), 1, &"ab".repeat(32));
         let base = inputs(serde_json::json!({}));
         for same in [
@@ -260,6 +266,24 @@ mod tests {
             assert_ne!(inputs(other.clone()), base, "{other}");
         }
         assert_ne!(super::inputs(&job(serde_json::json!({})), 1, &"cd".repeat(32)), base, "another ADL");
+        // Bounds decide whether a width is refused, whichever entry has it.
+        let wide = |entries: &[serde_json::Value]| {
+            let width = [serde_json::json!({"name": "R", "width": 5})];
+            let all = [&width[..], entries].concat();
+            inputs(serde_json::json!({"parallelRegions": all}))
+        };
+        let bounds = [
+            vec![],
+            vec![serde_json::json!({"name": "*", "maxWidth": 5})],
+            vec![serde_json::json!({"name": "*", "maxWidth": 6})],
+            vec![serde_json::json!({"name": "*", "minWidth": 5})],
+            vec![serde_json::json!({"name": "R*", "maxWidth": 5})],
+            vec![serde_json::json!({"name": "*", "maxWidth": 5}), serde_json::json!({"name": "R*", "maxWidth": 9})],
+            vec![serde_json::json!({"name": "R*", "maxWidth": 9}), serde_json::json!({"name": "*", "maxWidth": 5})],
+        ];
+        let different: BTreeSet<String> = bounds.iter().map(|entries| wide(entries)).collect();
+        assert_eq!(different.len(), bounds.len());
+        assert_eq!(wide(&[serde_json::json!({"name": "*", "coolDownSeconds": 5})]), wide(&[]));
     }
 
     #[test]

@@ -124,6 +124,16 @@ pub(crate) fn out_of_bounds(spec: &JobSpec, plan: &Plan) -> Option<String> {
     })
 }
 
+/// What [`out_of_bounds`] reads of a spec beside names and widths of entries: names and bounds of those that have bounds,
+/// in their order. Nothing if no entry has a width.
+pub(crate) fn bounds_of_widths(spec: &JobSpec) -> Vec<(&str, Option<u32>, Option<u32>)> {
+    if spec.parallel_regions.iter().all(|entry| entry.width.is_none()) {
+        return Vec::new();
+    }
+    let bounded = spec.parallel_regions.iter().filter(|entry| has_bounds(entry));
+    bounded.map(|entry| (entry.name(), entry.min_width, entry.max_width)).collect()
+}
+
 /// What users should know of bounds that count for no region of the generation. Of entries with a width or a
 /// `channelCount` the compiler tells it.
 pub(crate) fn unmatched_bounds(spec: &JobSpec, generation: &Generation) -> Option<(String, String)> {

@@ -131,6 +131,48 @@ fn another_attempt_begins_with_a_clean_slate_and_keeps_job_id_and_adl() {
     assert_eq!(after.phase, Some(JobPhase::Running));
 }
 
+/// The compilation that is under way has the spec of before, and its outcome follows from the bounds as well.
+#[test]
+fn bounds_that_are_edited_while_a_job_is_compiled_or_written_count() {
+    let wide = InitialWidth { name: Some("R".to_owned()), width: Some(8), ..InitialWidth::default() };
+    let bounds = |max_width| InitialWidth { name: Some("*".to_owned()), max_width, ..InitialWidth::default() };
+    let is_compiled = |simulation: &JobSimulation| simulation.leader.running() == [TaskKind::Compile];
+    let is_proposed = |simulation: &JobSimulation| simulation.status().proposal.is_some();
+    let moments: [fn(&JobSimulation) -> bool; 2] = [is_compiled, is_proposed];
+    // bounds at the beginning, when they are edited, to what -> phase in the end
+    let table = [
+        (Some(4), moments[0], Some(16), JobPhase::Running),
+        (Some(16), moments[0], Some(4), JobPhase::Failed),
+        (Some(16), moments[1], Some(4), JobPhase::Failed),
+        (None, moments[1], Some(4), JobPhase::Failed),
+        (None, moments[1], Some(16), JobPhase::Running),
+    ];
+    for (before, moment, after, expected) in table {
+        let mut simulation = JobSimulation::new();
+        simulation.change_spec(|spec| spec.parallel_regions = vec![wide.clone(), bounds(before)]);
+        for _ in 0..20 {
+            simulation.reconcile();
+            if moment(&simulation) {
+                break;
+            }
+            simulation.work();
+        }
+        assert!(moment(&simulation));
+        simulation.change_spec(|spec| spec.parallel_regions = vec![wide.clone(), bounds(after)]);
+        // It ends before the frontend has heard of the edit.
+        simulation.work();
+        simulation.settle();
+        let status = simulation.status();
+        assert_eq!(status.phase, Some(expected), "{before:?} {after:?}: {:?}", status.conditions);
+        if expected == JobPhase::Failed {
+            assert_eq!(said(&status, condition::SUBMITTED).0, "OutOfBounds", "{before:?} {after:?}");
+        } else {
+            assert_eq!(simulation.generation().widths()["R"], 8, "{before:?} {after:?}");
+        }
+        simulation.check_at_rest();
+    }
+}
+
 /// Texts are being written when it takes too long: what came later would be in the way of the next attempt.
 #[test]
 fn the_work_of_an_attempt_ends_with_it() {
