@@ -128,7 +128,8 @@ pub(crate) fn is_left_to_the_next(before: &JobStatus, after: &JobStatus, report:
     let is_prepared =
         !report.preparing.is_empty() && !is_significant(&but_for_progress(before), &but_for_progress(after));
     let is_unfinished = |status: &JobStatus| status.rollout.as_ref().is_some_and(|out| out.finished_at.is_none());
-    let is_cleaned_up = report.deletes && report.pending + report.superfluous == 0 && is_unfinished(after);
+    let is_ending = report.pending + report.superfluous == 0 && is_unfinished(after);
+    let is_cleaned_up = is_ending && (report.deletes || report.unwritten > 0);
     is_prepared || is_cleaned_up
 }
 
@@ -142,7 +143,7 @@ fn count(observed: &JobObservation, report: &Report, status: &mut JobStatus) {
         statistics.connected_processing_elements = u32::try_from(connected(observed).0).unwrap_or(u32::MAX);
     }
     if let Some(rollout) = &mut status.rollout {
-        rollout.pending = report.pending.saturating_add(report.superfluous);
+        rollout.pending = report.pending.saturating_add(report.unwritten).saturating_add(report.superfluous);
         // Objects that are deleted only now may still exist.
         if rollout.pending == 0 && !report.deletes && rollout.finished_at.is_none() {
             rollout.finished_at = Some(MicroTime(observed.now));
@@ -440,6 +441,8 @@ impl Conditions<'_> {
             (true, false) => "",
             _ => &report.preparing,
         };
+        // PEs of a suspended job do not count as being rolled out (rule job-44).
+        let is_being_edited = report.unwritten > 0 && !self.observed.suspended;
         if failed {
             self.set(condition::PROGRESSING, false, "SubmissionFailed", "waiting for the spec to be corrected");
         } else if let Some(trouble) = &report.trouble {
@@ -447,7 +450,7 @@ impl Conditions<'_> {
         } else if submitting || !preparing.is_empty() {
             let reason = if submitting { "Submitting" } else { "PreparingGeneration" };
             self.set(condition::PROGRESSING, true, reason, &format!("waiting for {}", wait_for(preparing)));
-        } else if after_step || report.pending > 0 || report.superfluous > 0 {
+        } else if after_step || report.pending > 0 || report.superfluous > 0 || is_being_edited {
             self.set(condition::PROGRESSING, true, "RollingOut", &rolling_out(report));
         } else if self.observed.suspended {
             let (going, message) = suspending(report);
@@ -581,6 +584,7 @@ fn suspending(report: &Report) -> (bool, String) {
 /// What the roll-out waits for, in words.
 fn rolling_out(report: &Report) -> String {
     match (report.pending, report.superfluous) {
+        (0, 0) if report.unwritten > 0 => format!("waiting for {} to be written", pes(report.unwritten.into())),
         (0, 0) => "waiting for the roll-out to begin".to_owned(),
         (0, removed) => format!("waiting for {} to go away", pes(removed.into())),
         (pending, _) => format!("waiting for {} to run: {}", pes(pending.into()), report.waits),

@@ -398,8 +398,6 @@ fn observed(meta: &ObjectMeta) -> ObservedObject {
 /// What a job has to know of one of its PEs.
 pub(super) fn processing_element(pe: &ProcessingElement) -> ObservedPe {
     let status = pe.status.clone().unwrap_or_default();
-    // A status that is about an older spec says nothing about the present one.
-    let is_current = status.observed_generation.is_some() && status.observed_generation == pe.metadata.generation;
     let run = match status.phase {
         Some(PePhase::Running) if condition::is_true(&status.conditions, condition::READY) => PodState::Ready,
         Some(PePhase::Completed) => PodState::Completed,
@@ -409,12 +407,13 @@ pub(super) fn processing_element(pe: &ProcessingElement) -> ObservedPe {
     };
     let must_move = must_move(status.placement_hash.as_ref(), pe.spec.placement_hash.as_ref());
     // A PE that has completed, is suspended, or was stopped, takes a new text and another place without another pod;
-    // one that stays down has no pod that could be in the wrong place.
+    // one that stays down has no pod that could be in the wrong place. The PE controller need not have seen the spec as
+    // it is: nothing else in it has a pod replaced that runs, and what is down is down until it says otherwise.
     let has_same_text = status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
     let same_content = matches!(run, PodState::Completed | PodState::Suspended)
         || status.stopped
         || (has_same_text && (run == PodState::Down || !must_move));
-    let run = if is_current && same_content { run } else { PodState::Pending };
+    let run = if same_content { run } else { PodState::Pending };
     let no_other_pod = no_other_pod(&status);
     let says = says(&status, run, no_other_pod.as_ref());
     let permits_no_pod = no_other_pod.filter(|words| needs_correction(&words.reason));
@@ -573,7 +572,7 @@ mod tests {
 
     #[test]
     fn a_pe_that_stays_down_is_down_wherever_it_is_to_run() {
-        let pe = |phase: &str, ready: &str, text: &str, place: &str| -> ProcessingElement {
+        let pe = |phase: &str, ready: &str, text: &str, place: &str, seen: i64| -> ProcessingElement {
             let object = json!({
                 "metadata": {"namespace": "n", "name": "flow-0", "generation": 2},
                 "spec": {
@@ -582,7 +581,7 @@ mod tests {
                     "inputPorts": [], "placementHash": place,
                 },
                 "status": {
-                    "phase": phase, "observedGeneration": 2, "launchCount": 1, "createdLaunchCount": 1,
+                    "phase": phase, "observedGeneration": seen, "launchCount": 1, "createdLaunchCount": 1,
                     "runtimeId": "r0", "placementHash": "p0",
                     "conditions": [{
                         "type": "Ready", "status": ready, "reason": "R", "message": "m",
@@ -604,10 +603,14 @@ mod tests {
             ("Failed", "False", "r1", "p1", PodState::Pending),
             ("Stopped", "False", "r0", "p1", PodState::Down),
             ("BackOff", "False", "r0", "p1", PodState::Pending),
+            ("Suspended", "False", "r1", "p1", PodState::Suspended),
         ];
         for (phase, ready, text, place, expected) in table {
-            let found = processing_element(&pe(phase, ready, text, place)).run;
-            assert_eq!(found, expected, "{phase} {text} {place}");
+            // The PE controller has seen the spec, or the one before.
+            for seen in [2, 1] {
+                let found = processing_element(&pe(phase, ready, text, place, seen)).run;
+                assert_eq!(found, expected, "{phase} {text} {place} {seen}");
+            }
         }
     }
 }

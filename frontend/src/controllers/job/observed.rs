@@ -467,6 +467,16 @@ impl ObservedPe {
         }
     }
 
+    /// It stays as it is, with its pod or without one, when its object becomes what the job wants.
+    pub(crate) fn stays_as_it_is(&self, wanted: &DesiredPe) -> bool {
+        match self.run {
+            PodState::Completed | PodState::Suspended => true,
+            PodState::Ready => !self.is_made_from_other_than(wanted),
+            PodState::Down => self.is_stopped || self.runtime_id.as_ref() == Some(&wanted.runtime_id),
+            PodState::Pending => false,
+        }
+    }
+
     /// Its pod, which runs, is replaced whatever the job writes now. What others have changed is restored before it has
     /// an effect.
     pub(crate) fn is_going(&self) -> bool {

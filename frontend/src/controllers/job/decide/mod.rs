@@ -224,6 +224,9 @@ pub(crate) struct Report {
     pub(crate) pending: u32,
     /// PEs of the committed generation that run what it wants.
     pub(crate) ready: u32,
+    /// PEs of the committed generation whose objects are still to be written, with nothing changing for their pods.
+    /// They count as they run as well.
+    pub(crate) unwritten: u32,
     /// PEs that are still to be removed.
     pub(crate) superfluous: u32,
     /// PEs of the committed generation that have completed and stay so.

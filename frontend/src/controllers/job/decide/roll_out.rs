@@ -140,15 +140,7 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
         let state = current.map(|pe| Current::of(&pe.object, &text.processing_element));
         match (current, state) {
             (Some(current), Some(state)) if state.as_wanted || observed.rewrites.is_some() => {
-                match current.state(pe) {
-                    PodState::Ready => draft.report.ready += 1,
-                    PodState::Completed => draft.report.completed += 1,
-                    PodState::Suspended if observed.suspended => draft.report.suspended += 1,
-                    // Its pod is about to be asked for again.
-                    PodState::Suspended => draft.report.wait(*id, is_launched, &current.says),
-                    PodState::Pending => draft.report.wait(*id, is_launched, &current.says),
-                    PodState::Down => draft.report.down.add(*id, &current.says),
-                }
+                count(observed, *id, current, current.state(pe), draft);
                 if !state.as_wanted {
                     draft.rewrite(observed, Child::ProcessingElement(*id), of);
                 } else if draft.may_restore(observed, state.drift) {
@@ -156,7 +148,17 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
                 }
             }
             _ => {
-                if !changes.add(*id, pe, current) {
+                if changes.add(*id, pe, current) {
+                    continue;
+                }
+                // Those that were suspended are about to get pods.
+                let stays = |current: &&ObservedPe| {
+                    current.stays_as_it_is(pe) && (observed.suspended || current.run != PodState::Suspended)
+                };
+                if let Some(current) = current.filter(stays) {
+                    draft.report.unwritten += 1;
+                    count(observed, *id, current, current.state(pe), draft);
+                } else {
                     let words = name_taken(observed, *id).filter(|_| current.is_none()).unwrap_or_default();
                     draft.report.wait(*id, is_launched, &words);
                 }
@@ -175,6 +177,19 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
         repair(observed, without_text, draft);
     }
     outdated.renew(observed, draft);
+}
+
+/// Counts a PE by what its pod does.
+fn count(observed: &JobObservation, id: u64, current: &ObservedPe, state: PodState, draft: &mut Draft) {
+    let report = &mut draft.report;
+    match state {
+        PodState::Ready => report.ready += 1,
+        PodState::Completed => report.completed += 1,
+        PodState::Suspended if observed.suspended => report.suspended += 1,
+        // A pod is about to be asked for again.
+        PodState::Suspended | PodState::Pending => report.wait(id, current.launched, &current.says),
+        PodState::Down => report.down.add(id, &current.says),
+    }
 }
 
 /// What a PE waits for whose text is not there.

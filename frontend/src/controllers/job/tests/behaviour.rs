@@ -1,16 +1,18 @@
 //! Single situations, as users see them.
 
-use super::simulation::{JobSimulation, UserDeletion, wait_for};
+use super::simulation::{JobSimulation, UserDeletion, key, wait_for};
 use crate::controllers::job::chunks::Document;
 use crate::controllers::job::decide::{JobDecision, JobStatusChange, Step};
 use crate::controllers::job::tasks::{Slot, TaskKind};
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::core::Status;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_api::{
-    InitialWidth, JobPhase, PeOptions, ProcessingElement, PullPolicy, TraceLevel, TransportSecurity, condition,
+    InitialWidth, Job, JobPhase, PeOptions, PePhase, ProcessingElement, PullPolicy, TraceLevel, TransportSecurity,
+    condition,
 };
 use streams_kubernetes_fake::Verb;
 
@@ -607,6 +609,38 @@ fn an_edit_to_what_is_not_supported_leaves_pes_as_they_are_and_is_told_once() {
     assert_eq!(condition_reason(&simulation, condition::WARNING), None);
 }
 
+/// The client tries again what is not answered: the first try has had its effect, and the next one is a conflict.
+#[test]
+fn a_status_that_was_written_by_a_try_without_an_answer_is_told_like_any_other() {
+    let told = |is_tried_again: bool| {
+        let mut simulation = JobSimulation::new();
+        if is_tried_again {
+            let server = simulation.server.clone();
+            simulation.leader.connection.meanwhile(move |call| {
+                let sent = call.object::<Job>().filter(|_| call.verb == Verb::ReplaceStatus);
+                let version = server.get::<Job>(&key()).and_then(|job| job.metadata.resource_version);
+                if let Some(sent) = sent.filter(|sent| sent.metadata.resource_version == version) {
+                    server.edit(&key(), |job: &mut Job| job.status = sent.status);
+                }
+                async {}.boxed()
+            });
+        }
+        simulation.settle();
+        simulation.request("wide", &[("R", 3)]);
+        simulation.settle();
+        simulation.services.change(|services| services.widest = 4);
+        simulation.resize(0, 5);
+        simulation.settle();
+        simulation.change_spec(|spec| spec.suspend = true);
+        simulation.settle();
+        simulation.leader.connection.alone();
+        simulation.server.announced().into_iter().map(|announced| announced.notice.reason).collect::<Vec<_>>()
+    };
+    let expected = told(false);
+    assert!(expected.len() > 4, "{expected:?}");
+    assert_eq!(told(true), expected);
+}
+
 #[test]
 fn compilations_share_what_they_find_out_about_the_cluster() {
     let mut simulation = JobSimulation::new();
@@ -628,6 +662,56 @@ fn compilations_share_what_they_find_out_about_the_cluster() {
         }
         wait_for(simulation.leader.work(TaskKind::Compile));
         assert_eq!(lists.load(Ordering::SeqCst), expected, "edit {edit}");
+    }
+}
+
+/// Reason of a condition, and whether it is true; nothing if it is not there.
+fn said(simulation: &JobSimulation, kind: &str) -> Option<(String, bool)> {
+    let status = simulation.status();
+    condition::get(&status.conditions, kind).map(|condition| (condition.reason.clone(), condition.status == "True"))
+}
+
+/// No pod is replaced, and none is started: while PEs are written, and until the PE controller has looked at them.
+#[test]
+fn an_edit_of_options_changes_nothing_that_is_said_of_pods_while_it_is_carried_out() {
+    let runs: fn(&JobSimulation) = |_| {};
+    let is_degraded: fn(&JobSimulation) = |simulation| simulation.break_down(3, PePhase::Failed);
+    let has_completed: fn(&JobSimulation) = |simulation| simulation.complete(3);
+    let is_suspended: fn(&JobSimulation) = |simulation| simulation.change_spec(|spec| spec.suspend = true);
+    let is_stopped: fn(&JobSimulation) = |simulation| simulation.stop(3);
+    for (number, begin) in [runs, is_degraded, has_completed, is_suspended, is_stopped].into_iter().enumerate() {
+        let mut simulation = JobSimulation::running();
+        begin(&simulation);
+        simulation.settle();
+        let is_suspended = number == 3;
+        let kinds = [condition::READY, condition::PODS_READY, condition::DEGRADED, condition::SUSPENDED];
+        let says = |simulation: &JobSimulation| (simulation.status().phase, kinds.map(|kind| said(simulation, kind)));
+        let before = says(&simulation);
+        simulation.server.announced();
+        let options = PeOptions { runtime_trace_level: TraceLevel::Debug, ..PeOptions::default() };
+        simulation.change_spec(|spec| spec.processing_element = Some(options.clone()));
+        let is_written = |pe: &ProcessingElement| pe.spec.options.runtime_trace_level == options.runtime_trace_level;
+        simulation.server.refuse(|call| {
+            let is_late = call.kind == "ProcessingElement" && call.key.name.ends_with("-2");
+            is_late.then(|| *Status::failure("not now", "InternalError").with_code(500).boxed())
+        });
+        simulation.reconcile();
+        assert_eq!(says(&simulation), before, "{number}: not all are written");
+        assert!(simulation.status().rollout.is_some_and(|rollout| rollout.pending > 0), "{number}: it is not over");
+        simulation.server.refuse(|_| None);
+        assert!(wait_for(simulation.leader.reconcile()).is_ok());
+        assert_eq!(says(&simulation), before, "{number}: the mirror lags behind");
+        assert!(simulation.pes().values().all(is_written), "{number}");
+        for _ in 0..2 {
+            simulation.wait(10);
+            simulation.reconcile();
+            assert_eq!(says(&simulation), before, "{number}: the PE controller has not looked");
+        }
+        let is_progressing = if is_suspended { "Suspended" } else { "Done" };
+        assert_eq!(said(&simulation, condition::PROGRESSING), Some((is_progressing.to_owned(), false)), "{number}");
+        assert_eq!(simulation.status().rollout.map(|rollout| rollout.pending), Some(0), "{number}");
+        let told = simulation.server.announced();
+        assert!(told.is_empty(), "{number}: {told:?}");
     }
 }
 
