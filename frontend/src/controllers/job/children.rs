@@ -165,7 +165,7 @@ impl ChildBuilder<'_> {
 
     /// The options of a PE, those of the job filled in (rule pod-12), each under its first name (rule pod-11). It gets
     /// one of `shares` equal parts of job-wide resources.
-    fn options(&self, shares: NonZeroU32) -> PeOptions {
+    pub(crate) fn options(&self, shares: NonZeroU32) -> PeOptions {
         let mut options = self.spec.pe_options();
         options.image_pull_policy = options.image_pull_policy.or(Some(self.spec.image_pull_policy));
         options.image_pull_secret = options.image_pull_secret.or_else(|| self.spec.image_pull_secret.clone());

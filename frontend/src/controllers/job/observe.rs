@@ -80,6 +80,9 @@ pub(super) async fn observe<C: Cluster>(
     if let Some(running) = running.filter(|_| refusal.is_some()) {
         snapshot.in_force = Some(options_in_force(reconciler, &snapshot, running));
     }
+    if refusal.is_none() || snapshot.in_force.is_some() {
+        note_made_from(reconciler, &snapshot);
+    }
     let committed = load(reconciler, &snapshot, status.plan.as_ref(), committed).await?;
     let proposed = load(reconciler, &snapshot, proposal, proposed).await?;
     let (committed, generation) = committed.unzip();
@@ -351,7 +354,11 @@ async fn wishes<C>(
 }
 
 /// The spec with the options in force, computed once for each spec: PEs are changed after it.
-fn options_in_force<C>(reconciler: &JobReconciler<C>, snapshot: &JobSnapshot, generation: &Generation) -> Arc<JobSpec> {
+fn options_in_force<C: Cluster>(
+    reconciler: &JobReconciler<C>,
+    snapshot: &JobSnapshot,
+    generation: &Generation,
+) -> Arc<JobSpec> {
     let JobSnapshot { key, job, .. } = snapshot;
     let spec_generation = job.metadata.generation.unwrap_or_default();
     let known = reconciler.memory.with(key, snapshot.uid(), |entry| {
@@ -362,11 +369,32 @@ fn options_in_force<C>(reconciler: &JobReconciler<C>, snapshot: &JobSnapshot, ge
     }
     let pes: Vec<_> = reconciler.mirrors.processing_elements.of_job(key).collect();
     let ours = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, &**job)).map(|pe| &**pe);
-    let running = running_options(snapshot.builder(), generation, ours);
-    let computed = Arc::new(in_force(&job.spec, running, &generation.settled));
+    let shown: BTreeMap<u64, u64> = ours.clone().map(|pe| (pe.spec.id, version(&pe.metadata))).collect();
+    let now = reconciler.cluster.now();
+    let made_from = reconciler.memory.with(key, snapshot.uid(), |entry| {
+        let is_behind = entry.own_writes.has_unseen_pe(now, |id| shown.get(&id).copied());
+        entry.made_from.as_ref().filter(|_| is_behind).map(|(_, spec)| Arc::clone(spec))
+    });
+    let running = match &made_from {
+        // What the mirror shows of PEs is what they had before that.
+        Some(spec) => Some(ChildBuilder { spec, ..snapshot.builder() }.options(generation.shares())),
+        None => running_options(snapshot.builder(), generation, ours).cloned(),
+    };
+    let computed = Arc::new(in_force(&job.spec, running.as_ref(), &generation.settled));
     let kept = (spec_generation, Arc::clone(&computed));
     reconciler.memory.with(key, snapshot.uid(), |entry| entry.in_force = Some(kept));
     computed
+}
+
+/// Remembers what the children are made from: some options of the next spec may be refused.
+fn note_made_from<C>(reconciler: &JobReconciler<C>, snapshot: &JobSnapshot) {
+    let generation = snapshot.job.metadata.generation.unwrap_or_default();
+    reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| {
+        if entry.made_from.as_ref().is_none_or(|(of, _)| *of != generation) {
+            let spec = snapshot.in_force.clone().unwrap_or_else(|| Arc::new(snapshot.job.spec.clone()));
+            entry.made_from = Some((generation, spec));
+        }
+    });
 }
 
 /// What users should know of the spec of a job that runs.

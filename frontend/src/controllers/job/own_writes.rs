@@ -117,6 +117,17 @@ impl OwnWrites {
         })
     }
 
+    /// Whether a PE was written not long ago, and the mirror does not show it as it became. `mirrored` is the version
+    /// that it shows of one.
+    pub(crate) fn has_unseen_pe(&self, now: Timestamp, mirrored: impl Fn(u64) -> Option<u64>) -> bool {
+        self.writes.iter().any(|(owned, write)| match owned {
+            Owned::Child(Child::ProcessingElement(id)) => {
+                now < until(write.at) && mirrored(*id).is_none_or(|version| version < write.version)
+            }
+            Owned::Child(_) | Owned::ConfigMap(_) => false,
+        })
+    }
+
     /// When the first of the writes or deletions does not count any more.
     pub(crate) fn until(&self) -> Option<Timestamp> {
         let deleted = self.deletions.values().map(|deletion| deletion.at);
@@ -273,6 +284,8 @@ mod tests {
             assert_eq!((pe.generation, pe.config_map.as_str(), pe.launched), expected, "{version:?}");
             let unseen: Vec<u64> = writes.processing_elements().collect();
             assert_eq!(unseen == [3], version != Some(8), "{version:?}");
+            assert_eq!(writes.has_unseen_pe(at(29), |_| version), version != Some(8), "{version:?}");
+            assert!(!writes.has_unseen_pe(at(29), |_| Some(7)) && !writes.has_unseen_pe(at(30), |_| version));
         }
     }
 

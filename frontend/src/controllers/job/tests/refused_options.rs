@@ -39,6 +39,30 @@ fn what_others_have_made_of_a_pe_is_not_what_the_others_had() {
     }
 }
 
+/// The mirror shows PEs as they were before the edit that was good.
+#[test]
+fn an_edit_that_was_carried_out_a_moment_ago_stays_when_the_next_one_is_refused() {
+    // how many looks come before the mirror of PEs shows anything
+    for looks in [1, 3] {
+        let mut simulation = JobSimulation::running();
+        want(&simulation, &cpu("1"));
+        simulation.settle();
+        let all_but_pes = [usize::MAX, 0, usize::MAX, usize::MAX, usize::MAX, usize::MAX];
+        want(&simulation, &cpu("2"));
+        simulation.reconcile_behind(all_but_pes);
+        assert!(simulation.pes().values().all(|pe| json!(pe.spec.options.resources) == cpu("2")));
+        want(&simulation, &refused());
+        for _ in 0..looks {
+            simulation.reconcile_behind(all_but_pes);
+        }
+        simulation.settle();
+        simulation.check_at_rest();
+        for (id, pe) in simulation.pes() {
+            assert_eq!(json!(pe.spec.options.resources), cpu("2"), "{looks} {id}");
+        }
+    }
+}
+
 #[test]
 fn a_plan_that_is_found_again_says_what_was_settled() {
     let mut simulation = JobSimulation::new();
