@@ -93,6 +93,22 @@ impl Slices<'_> {
         Ok(())
     }
 
+    /// Deletes the slices that there are now. A deletion that has its effect late takes none that are made since.
+    ///
+    /// # Errors
+    /// A call failed. Whoever calls again finds what is left to do.
+    pub(crate) async fn delete<C: Cluster>(&self, writer: &Writer<'_, C>) -> Result<(), Error> {
+        for family in Family::ALL {
+            let name = family.slice_name(&self.service.name);
+            // One by one: somebody may have taken the labels by which they are listed.
+            if let Some(there) = writer.cluster.get::<EndpointSlice>(&self.service.sibling(&name)).await? {
+                let uid = there.metadata.uid.as_deref();
+                writer.delete::<EndpointSlice>(&name, uid, PropagationPolicy::Background).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// The slice of a family with these addresses.
     fn slice(&self, family: Family, addresses: &BTreeSet<IpAddr>) -> EndpointSlice {
         let endpoint = |address: &IpAddr| Endpoint {

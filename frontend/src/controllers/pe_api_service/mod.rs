@@ -12,13 +12,12 @@ mod desired;
 #[cfg(test)]
 mod tests;
 
-use crate::controllers::endpoint_slices::{COMPARE_AGAIN, Family, Slices};
+use crate::controllers::endpoint_slices::{COMPARE_AGAIN, Slices};
 use crate::controllers::reconciler::{self, Next};
 use crate::controllers::remembered::Remembered;
 use crate::controllers::restorations::Restorations;
 use crate::mirrors::Mirrors;
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::PropagationPolicy;
@@ -44,6 +43,8 @@ const NAME_TAKEN: &str = "ServiceNameTaken";
 const CONTENDED: &str = "Contended";
 /// Whatever uid the Service has: somebody may insist on what can only be undone by making it again.
 const ANY_UID: &str = "";
+/// How long a deletion that was not answered may still have its effect: longer than the API server works on a request.
+const UNANSWERED: SignedDuration = SignedDuration::from_secs(120);
 /// When a Service of somebody else is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
@@ -111,6 +112,19 @@ struct Restored {
 struct Written {
     addresses: BTreeSet<IpAddr>,
     at: Timestamp,
+    /// Until then slices may go that were there all along: a deletion of them has failed.
+    may_go_until: Option<Timestamp>,
+}
+
+impl Written {
+    /// Whether slices that were to have these addresses need not be compared now.
+    fn is_known(&self, addresses: &BTreeSet<IpAddr>, now: Timestamp) -> bool {
+        let may_have_gone = self.may_go_until.is_some_and(|until| self.at < until && until <= now);
+        let age = now.duration_since(self.at);
+        self.addresses == *addresses
+            && !may_have_gone
+            && age < SignedDuration::try_from(COMPARE_AGAIN).unwrap_or(SignedDuration::MAX)
+    }
 }
 
 impl<C> PeApiServiceReconciler<C> {
@@ -173,11 +187,7 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
         if !observed.is_needed {
             return PeApiServiceDecision::Delete;
         }
-        let is_known = |written: &Written| {
-            let age = observed.now.duration_since(written.at);
-            written.addresses == observed.addresses
-                && age < SignedDuration::try_from(COMPARE_AGAIN).unwrap_or(SignedDuration::MAX)
-        };
+        let is_known = |written: &Written| written.is_known(&observed.addresses, observed.now);
         let slices = observed.service.is_none() || !observed.written.as_ref().is_some_and(is_known);
         PeApiServiceDecision::Write { slices }
     }
@@ -196,13 +206,11 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                 let may_have_slices = ours.is_some() || observed.written.is_some();
                 if may_have_slices {
                     // Should a deletion fail, and the Service be needed again, slices are not what was written.
-                    let unknown = Written { addresses: BTreeSet::new(), at: Timestamp::MIN };
+                    let may_go_until = observed.now.checked_add(UNANSWERED).ok();
+                    let unknown = Written { addresses: BTreeSet::new(), at: Timestamp::MIN, may_go_until };
                     self.written().insert(key.clone(), unknown);
-                }
-                // The Service last: as long as it is there, somebody remembers that there may be slices.
-                for family in Family::ALL.into_iter().filter(|_| may_have_slices) {
-                    let name = family.slice_name(&key.name);
-                    writer.delete::<EndpointSlice>(&name, None, PropagationPolicy::Background).await?;
+                    // The Service last: as long as it is there, somebody remembers that there may be slices.
+                    slices_of(key).delete(&writer).await?;
                 }
                 if let Some(ours) = ours {
                     let uid = ours.metadata.uid.as_deref();
@@ -212,6 +220,8 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                 self.restored.forget_all_of(key);
             }
             PeApiServiceDecision::Write { slices } => {
+                let may_go_until = observed.written.as_ref().and_then(|written| written.may_go_until);
+                let may_go_until = may_go_until.filter(|until| observed.now < *until);
                 let existing = match self.existing(key, observed.service).await? {
                     Existing::Taken => return Ok(Next::Rest(Outcome::Again(LOOK_AGAIN))),
                     Existing::Ours(existing) => Some(existing),
@@ -227,14 +237,18 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                 }
                 if slices {
                     slices_of(key).write(&writer, &observed.addresses).await?;
-                    let written = Written { addresses: observed.addresses, at: observed.now };
+                    let written = Written { addresses: observed.addresses, at: observed.now, may_go_until };
                     self.written().insert(key.clone(), written);
                 }
+                let compared_again = may_go_until.map_or(COMPARE_AGAIN, |until| {
+                    let left = Duration::try_from(until.duration_since(observed.now)).unwrap_or_default();
+                    left.min(COMPARE_AGAIN)
+                });
                 return Ok(Next::Rest(match pause {
                     Some(until) => {
                         Outcome::Again(Duration::try_from(until.duration_since(observed.now)).unwrap_or_default())
                     }
-                    None => Outcome::Patiently(COMPARE_AGAIN),
+                    None => Outcome::Patiently(compared_again),
                 }));
             }
         }

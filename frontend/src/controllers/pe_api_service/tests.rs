@@ -1,14 +1,17 @@
 //! The Service comes with the first job of a namespace and goes with the last, and with its PEs.
 
 use super::{PeApiServiceReconciler, key_of, subscribe};
+use crate::controllers::endpoint_slices::COMPARE_AGAIN;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, Preconditions};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streams_api::{BundleReference, Job, JobSpec, ProcessingElement, ProcessingElementSpec};
 use streams_kubernetes::Key;
@@ -347,6 +350,52 @@ async fn a_crash_between_two_writes_is_made_up_for() {
         fixture.writes().await;
         assert!(fixture.server.get::<Service>(&key()).is_some(), "{survived}");
         assert_eq!(fixture.listed().map(|listed| listed.len()), [1, 1], "{survived}");
+    }
+}
+
+/// The deletion of a slice is not answered, the next job comes, and then the slice goes.
+#[tokio::test]
+async fn a_deletion_that_has_its_effect_late_takes_no_slice_for_long() {
+    // Whether the slice was made again meanwhile.
+    for is_another in [false, true] {
+        let mut fixture = Fixture::with_job();
+        fixture.writes().await;
+        let listed = fixture.listed();
+        fixture.server.remove::<Job>(&Key::new("n", "flow"));
+        fixture.late.deliver_all();
+        let sent = Arc::new(Mutex::new(None));
+        fixture.server.refuse({
+            let sent = Arc::clone(&sent);
+            move |call| {
+                let is_late = call.verb == Verb::Delete && call.kind == "EndpointSlice";
+                is_late.then(|| {
+                    *sent.lock().unwrap() = Some((call.key.clone(), call.body.clone()));
+                    kube::core::Status::failure("no answer", "Timeout").with_code(504)
+                })
+            }
+        });
+        assert!(reconcile(&fixture.reconciler, &key()).await.is_err());
+        fixture.server.refuse(|_| None);
+        let (slice, parameters) = sent.lock().unwrap().take().expect("it was to be deleted");
+        if is_another {
+            fixture.server.remove::<EndpointSlice>(&slice);
+        }
+        fixture.server.create(&job());
+        fixture.late.deliver_all();
+        fixture.writes().await;
+        assert_eq!(fixture.listed(), listed);
+        let uid = parameters.unwrap()["preconditions"]["uid"].as_str().map(str::to_owned);
+        let preconditions = uid.map(|uid| Preconditions { uid: Some(uid), resource_version: None });
+        let parameters = DeleteParams { preconditions, ..DeleteParams::background() };
+        fixture.server.delete::<EndpointSlice>(&slice, &parameters);
+        assert_eq!(fixture.listed() == listed, is_another);
+        let outcome = reconcile(&fixture.reconciler, &key()).await.unwrap();
+        assert_eq!(outcome, Outcome::Patiently(Duration::from_secs(120)));
+        fixture.server.advance(Duration::from_secs(120));
+        fixture.writes().await;
+        assert_eq!(fixture.listed(), listed);
+        let outcome = reconcile(&fixture.reconciler, &key()).await.unwrap();
+        assert_eq!(outcome, Outcome::Patiently(COMPARE_AGAIN));
     }
 }
 
