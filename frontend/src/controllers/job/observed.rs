@@ -76,9 +76,9 @@ pub(crate) struct JobObservation {
     pub(crate) transport: Option<Transport>,
     /// The state of long work.
     pub(crate) tasks: Tasks,
-    /// Texts that were just written count as existing until this time, although the mirror does not show them. If a
-    /// user deletes one before the mirror shows it, no change of an object tells: the controller decides again at this
-    /// time.
+    /// Texts and chunks that were just written count as existing until this time, although the mirror does not show
+    /// them. If a user deletes one before the mirror shows it, no change of an object tells: the controller decides
+    /// again at this time.
     pub(crate) written_until: Option<Timestamp>,
     /// Why an action of the last reconcile failed; `None` if none did.
     pub(crate) last_failure: Option<Failure>,

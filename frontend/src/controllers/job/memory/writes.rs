@@ -62,8 +62,9 @@ impl Entry {
 
     /// When the first of what was just written stops counting as existing.
     pub(crate) fn written_until(&self) -> Option<Timestamp> {
-        let texts = self.written.values().min().map(|at| at.checked_add(WRITTEN).unwrap_or(Timestamp::MAX));
-        texts.into_iter().chain(self.own_writes.until()).min()
+        let first = self.written.values().chain(self.stored.values()).min();
+        let until = first.map(|at| at.checked_add(WRITTEN).unwrap_or(Timestamp::MAX));
+        until.into_iter().chain(self.own_writes.until()).min()
     }
 
     /// The object with this uid was deleted.
@@ -114,5 +115,24 @@ mod tests {
         assert_eq!(written("", 0), ["x", "y"]);
         assert_eq!(written("y", 1), ["x"]);
         assert!(written("", WRITTEN.as_secs()).is_empty());
+    }
+
+    /// If somebody deletes it before the mirror shows it, nothing else brings another look.
+    #[test]
+    fn it_is_known_when_the_first_of_what_was_written_stops_counting() {
+        let at = |second: i64| Timestamp::from_second(1_000 + second).unwrap();
+        // second in which a text was written, a chunk -> when the first of them stops counting
+        let table =
+            [(None, None, None), (Some(3), None, Some(33)), (None, Some(5), Some(35)), (Some(7), Some(5), Some(35))];
+        for (text, chunk, expected) in table {
+            let mut entry = Entry::new(Plans::new(1_000).of_job("u"));
+            text.into_iter().for_each(|second| entry.wrote("text".to_owned(), at(second)));
+            chunk.into_iter().for_each(|second| entry.stored("chunk".to_owned(), at(second)));
+            assert_eq!(entry.written_until(), expected.map(at), "{text:?} {chunk:?}");
+            // Once they are shown there is nothing to wait for.
+            entry.just_written(at(9), |_| true);
+            entry.just_stored(at(9), |_| true);
+            assert_eq!(entry.written_until(), None);
+        }
     }
 }
