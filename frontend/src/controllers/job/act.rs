@@ -253,7 +253,9 @@ impl<C: Cluster> Actor<'_, C> {
             match error {
                 Error::Terminating { .. } => {}
                 Error::NamespaceTerminating { .. } => refused = Some(error),
-                error => failed = failed.or(Some(error)),
+                // One that passes by itself says nothing of the others.
+                error if failed.as_ref().is_none_or(Error::is_conflict) => failed = Some(error),
+                _ => {}
             }
         }
         let pause = self.remember(|entry| {
@@ -269,7 +271,7 @@ impl<C: Cluster> Actor<'_, C> {
                 None => {}
             }
             if !is_paused || failed.is_some() {
-                entry.last_failure = failed.as_ref().or(refused.as_ref()).and_then(failure_of);
+                entry.last_failure = [&failed, &refused].into_iter().flatten().find_map(failure_of);
             }
             entry.pause.and_then(|pause| pause.left(now))
         });
@@ -365,13 +367,17 @@ impl<C: Cluster> Actor<'_, C> {
             JobAction::RestoreMetadata(name) => self.restore_metadata(name).await,
             JobAction::Apply(child, of) => match self.generation(*of) {
                 Some((generation, wanted)) => {
+                    let owned = Owned::Child(*child);
+                    let written = || self.remember(|entry| entry.own_writes.version(&owned));
+                    let before = written();
                     let applied = self.apply_unless_undeclared(*child, generation, wanted).await;
                     self.note_refusal(*child, *of, &applied);
                     if applied? == Kept::InPart {
                         return Ok(());
                     }
-                    let is_known = self.remember(|entry| entry.own_writes.has(&Owned::Child(*child)));
-                    if is_known && *of == WhichGeneration::Proposed {
+                    // Nothing is sent if the mirror, which may be behind, shows the object as it should be.
+                    let is_new = written().is_some_and(|version| before != Some(version));
+                    if is_new && *of == WhichGeneration::Proposed {
                         self.has_advanced.store(true, Ordering::Relaxed);
                     }
                     self.note_restoration(&Owned::Child(*child));

@@ -99,6 +99,11 @@ impl OwnWrites {
         self.writes.contains_key(owned)
     }
 
+    /// The version that came of the last write of the object, if that is not shown yet.
+    pub(crate) fn version(&self, owned: &Owned) -> Option<u64> {
+        self.writes.get(owned).map(|write| write.version)
+    }
+
     /// Hashes of what was applied to objects, of those that the mirror shows as they became, or as others have made
     /// them since. `mirrored` is the version that it shows of an object. They are only known until
     /// [`OwnWrites::add_to`] is told the same.

@@ -1,17 +1,19 @@
 //! The rows of the decision table, one by one: the observation, and the actions.
 
-use super::simulation::{JobSimulation, NOT_RESTARTABLE, UserDeletion};
+use super::simulation::{JobSimulation, NOT_RESTARTABLE, UserDeletion, wait_for};
 use crate::controllers::job::child::Port;
 use crate::controllers::job::decide::{
     Child, JobAction, JobDecision, Owned, Propagation, Step, WhichGeneration, decide,
 };
 use crate::controllers::job::observed::JobObservation;
 use crate::controllers::job::tasks::{Failure, PublishRequest, Remedy, RenewRequest, Slot, Task, TaskKind};
+use crate::controllers::reconciler::Next;
+use kube::core::Status;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use streams_api::condition;
+use streams_api::{PeOptions, TraceLevel, condition};
 use streams_kubernetes::queue::Outcome;
-use streams_kubernetes_fake::Fault;
+use streams_kubernetes_fake::{Fault, Verb};
 
 /// What is done, in a word or two.
 fn summary(action: &JobAction) -> String {
@@ -280,6 +282,45 @@ fn an_action_that_failed_is_shown_until_nothing_fails() {
     assert!(says_trouble(&simulation));
     assert_eq!(simulation.reconcile(), Some(Outcome::Done));
     assert!(!says_trouble(&simulation));
+}
+
+#[test]
+fn a_conflict_hides_no_other_failure() {
+    let mut simulation = JobSimulation::running();
+    for id in [5, 6] {
+        simulation.delete(&UserDeletion::Service(id));
+    }
+    simulation.collect();
+    simulation.server.refuse(|call| {
+        let is_created =
+            |name: &str| call.verb == Verb::Create && call.kind == "Service" && call.key.name.ends_with(name);
+        let conflict = || Status::failure("somebody was faster", "Conflict").with_code(409);
+        let quota = || Status::failure("exceeded quota: q", "Forbidden").with_code(403);
+        is_created("-5").then(conflict).or_else(|| is_created("-6").then(quota))
+    });
+    assert_eq!(simulation.reconcile(), None);
+    let status = simulation.status();
+    let resources_ready = condition::get(&status.conditions, condition::RESOURCES_READY).unwrap();
+    assert_eq!((resources_ready.status.as_str(), resources_ready.reason.as_str()), ("False", "QuotaExceeded"));
+    simulation.server.refuse(|_| None);
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+/// The user edits options, and takes that back before the mirror shows what was written for it.
+#[test]
+fn what_the_mirror_shows_as_it_should_be_again_is_waited_for_and_not_looked_at_again_at_once() {
+    let mut simulation = before(resized(4), "commit");
+    for level in [TraceLevel::Debug, PeOptions::default().runtime_trace_level] {
+        simulation.change_spec(|spec| {
+            spec.processing_element = Some(PeOptions { runtime_trace_level: level, ..PeOptions::default() });
+        });
+        simulation.leader.deliver([usize::MAX, 0, 0, 0, 0, 0]);
+        let next = wait_for(simulation.leader.round()).unwrap();
+        assert_eq!(next == Next::Observe, level == TraceLevel::Debug, "{level:?}: {next:?}");
+    }
+    simulation.settle();
+    simulation.check_at_rest();
 }
 
 #[test]
