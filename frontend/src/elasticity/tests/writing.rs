@@ -32,6 +32,12 @@ impl Storing {
         let server = tower::service_fn(move |request: http::Request<Body>| {
             let it = Arc::clone(&it);
             async move {
+                if request.method() == http::Method::GET {
+                    // Nothing was stored.
+                    let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+                    let missing = Body::from(missing.to_string().into_bytes());
+                    return Ok(http::Response::builder().status(404).body(missing).unwrap());
+                }
                 let body = request.into_body().collect_bytes().await.unwrap();
                 let mut made: Resize = serde_json::from_slice(&body).unwrap();
                 it.asked.lock().unwrap().push(made.clone());
