@@ -13,11 +13,11 @@ use super::memory::Entry;
 use super::off_thread::off_thread_if_many;
 use super::reconciler::JobReconciler;
 use super::requests::amount_of_unread;
-use super::requests::in_part::{InPart, LARGE, room_of, with_regions, without_regions};
+use super::requests::in_part::{InPart, LARGE, room_of, until_shown, with_regions, without_regions};
 use super::requests::named::named;
 use super::requests::standing::is_of;
 use crate::fair_semaphore::FairPermit;
-use crate::mirrors::ByOwner as _;
+use crate::mirrors::{ByOwner as _, trim};
 use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
@@ -65,27 +65,33 @@ impl<C: Cluster> JobReconciler<C> {
         if missing.is_empty() || is_asked() {
             return Ok(requests);
         }
-        let of_job = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, key.name));
-        let listed = Priority::Awaited.of(self.cluster.list::<Resize>(Some(&*key.namespace), &of_job)).await?;
-        let listed: Vec<Arc<Resize>> =
-            listed.into_iter().filter(|request| is_ours(request, job)).map(Arc::new).collect();
-        let there = numbers(&listed);
         let known: BTreeMap<String, u64> =
             requests.iter().map(|request| (request.name_any(), version(&request.metadata))).collect();
+        // Other jobs with large ones need not wait for the API server.
+        drop(requests);
+        let (mut there, mut latest) = (BTreeSet::new(), Vec::new());
+        let look = |page: Vec<Resize>| {
+            let page: Vec<_> = page.into_iter().filter(|request| is_ours(request, job)).map(trimmed).collect();
+            there.extend(numbers(&page));
+            let is_latest = |request: &Arc<Resize>| {
+                known.get(&request.name_any()).is_none_or(|known| *known < version(&request.metadata))
+            };
+            latest.extend(page.into_iter().filter(is_latest));
+            latest = until_shown(std::mem::take(&mut latest));
+        };
+        let of_job = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, key.name));
+        Priority::Awaited.of(self.cluster.each_page(Some(&*key.namespace), &of_job, look)).await?;
         self.memory.with(key, &uid, |entry| {
             let answer = &mut entry.named_requests;
             answer.until = now.checked_add(ASKED_FOR).ok();
             answer.gone.extend(missing.difference(&there));
             answer.asked.clone_from(&missing);
-            for request in listed {
+            for request in latest {
                 let name = request.name_any();
-                if known.get(&name).is_none_or(|known| *known < version(&request.metadata)) {
-                    answer.found.insert(name.clone());
-                    entry.requests.insert(name, request);
-                }
+                answer.found.insert(name.clone());
+                entry.requests.insert(name, request);
             }
         });
-        drop(requests);
         self.read_requests(key, job).await
     }
 }
@@ -108,6 +114,12 @@ impl Deref for JobRequests {
 /// Whether it is a request of the job that stays.
 fn is_ours(request: &Resize, job: &Job) -> bool {
     is_controlled_by(&request.metadata, job) && is_of(request, job) && request.metadata.deletion_timestamp.is_none()
+}
+
+/// A request as the mirror keeps it.
+fn trimmed(mut request: Resize) -> Arc<Resize> {
+    trim::request(&mut request);
+    Arc::new(request)
 }
 
 /// Whether nothing can be made of a request as it is: it is one of these, whose objects have no room for a status.

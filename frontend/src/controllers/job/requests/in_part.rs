@@ -99,6 +99,15 @@ pub(crate) fn with_regions(requests: Vec<InPart>) -> Vec<Arc<Resize>> {
     all
 }
 
+/// What is kept of requests that the mirror shows as they were before, or not at all: what somebody may need of those
+/// that have a number or have ended. New ones come with the mirror.
+pub(crate) fn until_shown(requests: Vec<Arc<Resize>>) -> Vec<Arc<Resize>> {
+    let known = requests.into_iter().filter(|request| !is_new(request));
+    let (open, ended): (Vec<_>, Vec<_>) = known.partition(|request| !request.phase().is_final());
+    let ended = ended.into_iter().map(InPart::whole).collect();
+    open.into_iter().chain(with_newest_regions(ended, Some(0))).collect()
+}
+
 /// Of those that have ended: each that is newer than the oldest open one with the regions for which it is the newest
 /// that came through.
 fn with_newest_regions(ended: Vec<InPart>, oldest: Option<u64>) -> Vec<Arc<Resize>> {
@@ -190,6 +199,29 @@ mod tests {
         assert_eq!(shown(all.clone()), expected);
         let without_open = all.into_iter().filter(|part| part.request.phase().is_final()).collect();
         assert!(shown(without_open).iter().all(|(_, regions)| regions.is_empty()), "nobody is older");
+    }
+
+    #[test]
+    fn until_the_mirror_shows_them_no_region_is_kept_of_two_that_came_through() {
+        use ResizePhase::{Pending, Refused, RolledOut};
+        let row = |phase, number, regions: &[&str]| request(phase, number, 0, regions).request;
+        let all = vec![
+            row(Some(Pending), 1, &["a", "b"]),
+            row(Some(RolledOut), 2, &["a", "b"]),
+            row(Some(RolledOut), 3, &["b"]),
+            row(Some(Refused), 4, &["a"]),
+            row(None, 5, &["a"]),
+        ];
+        let mut kept: Vec<_> = until_shown(all)
+            .into_iter()
+            .map(|request| {
+                let regions: Vec<_> = request.spec.regions.iter().map(|wanted| wanted.name.clone()).collect();
+                (request.metadata.name.clone().unwrap(), regions.join(" "))
+            })
+            .collect();
+        kept.sort();
+        let expected = [("r1", "a b"), ("r2", "a"), ("r3", "b"), ("r4", "")];
+        assert_eq!(kept, expected.map(|(name, regions)| (name.to_owned(), regions.to_owned())));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::simulation::{JOB, JobSimulation, NAMESPACE, Snapshot, key, wait_for};
 use futures::FutureExt;
+use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -217,6 +218,47 @@ fn a_leader_that_does_not_see_a_committed_request_yet_does_not_forget_it() {
     simulation.resize(0, 3);
     go_on(&mut simulation, |simulation| simulation.status().proposal.is_some());
     came_to_generation_one(&mut simulation);
+}
+
+/// All of them together may be larger than this process may become.
+#[test]
+fn of_requests_that_the_mirror_lacks_no_more_is_kept_than_somebody_needs() {
+    let mut simulation = JobSimulation::running();
+    let long = "x".repeat(1 << 16);
+    let refused = |number: usize| format!("refused-{number}");
+    (0..20).for_each(|number| simulation.request(&refused(number), &[(&*long, 3)]));
+    simulation.request("asked", &[("R", 4)]);
+    let mut first = simulation.new_leader();
+    for _ in 0..40 {
+        if simulation.status().proposes(1) {
+            break;
+        }
+        first.catch_up();
+        let _ = wait_for(first.round());
+        for kind in first.running() {
+            wait_for(first.work(kind));
+        }
+    }
+    assert_eq!(simulation.outcome("asked").phase.map(|phase| phase.is_final()), Some(false));
+    for number in 0..20 {
+        assert_eq!(simulation.outcome(&refused(number)).phase, Some(ResizePhase::Refused), "{number}");
+        simulation.server.edit(&key().sibling(&refused(number)), |request: &mut Resize| {
+            request.annotations_mut().insert("note".to_owned(), long.clone());
+        });
+    }
+    simulation.request("new", &[(&*long, 3)]);
+    simulation.leader.catch_up_but_with_requests();
+    let _ = wait_for(simulation.leader.round());
+    let uid = simulation.server.get::<Job>(&key()).unwrap().metadata.uid.unwrap();
+    let kept = simulation.leader.reconciler.memory.find(&key(), &uid, |entry| entry.requests.clone()).unwrap();
+    assert_eq!((kept.len(), kept["asked"].spec.regions.len()), (21, 1), "a new one comes with the mirror");
+    for number in 0..20 {
+        let request = &kept[&refused(number)];
+        assert_eq!((request.spec.regions.len(), request.annotations().len()), (0, 0), "{number}");
+    }
+    came_to_generation_one(&mut simulation);
+    let refused = simulation.server.get::<Resize>(&key().sibling(&refused(0))).unwrap();
+    assert_eq!(refused.spec.regions.len(), 1, "what it wants stays");
 }
 
 #[test]
