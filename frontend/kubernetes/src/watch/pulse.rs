@@ -61,6 +61,12 @@ struct NotStarted(Duration);
 #[error("nothing was delivered for {0:?}, nor did the watch end as it was asked to")]
 struct Silent(Duration);
 
+/// A watch has ended in the middle of its answer. What was met is only told: of some of that the watcher makes an end
+/// without a word.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer broke off ({0})")]
+struct BrokenOff(String);
+
 /// When something was heard last, and when the API server may be asked again. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]
 pub(super) struct Pulse(Arc<Mutex<Heard>>);
@@ -174,7 +180,7 @@ impl Pulse {
                     pulse.delivers();
                     Some((Ok(part), Some((parts, pulse))))
                 }
-                Ok(Some(Err(error))) => Some((Err(BoxError::from(error)), None)),
+                Ok(Some(Err(error))) => Some((Err(BoxError::from(BrokenOff(error.to_string()))), None)),
                 Ok(None) => {
                     pulse.delivers();
                     None

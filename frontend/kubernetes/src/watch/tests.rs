@@ -133,6 +133,8 @@ enum Answers {
     WithSilence,
     /// The first ones with silence, this many.
     AtLast(usize),
+    /// Each breaks off after 20 s.
+    InPart,
     AsItShould,
 }
 
@@ -158,6 +160,11 @@ async fn watch_for(seconds: u64, answers: Answers) -> (usize, u64, Option<String
                 (false, _) => AnyBody::from(list),
                 (true, Answers::Never) => std::future::pending().await,
                 (true, Answers::WithSilence) => AnyBody::from_stream(stream::pending::<Result<String, BoxError>>()),
+                (true, Answers::InPart) => {
+                    let end = tokio::time::sleep(Duration::from_secs(20));
+                    let cut = |()| Err::<String, std::io::Error>(std::io::ErrorKind::UnexpectedEof.into());
+                    AnyBody::from_stream(stream::once(end).map(cut))
+                }
                 (true, Answers::AtLast(_) | Answers::AsItShould) => {
                     let end = tokio::time::sleep(Duration::from_secs(seconds.unwrap_or(3600)));
                     let end = stream::once(end).filter_map(async |()| None::<Result<String, BoxError>>);
@@ -213,6 +220,11 @@ async fn a_mirror_whose_watches_all_fall_silent_is_old_until_one_does_not() {
     assert_eq!((begun, failed), (4, 3));
     silent_for(problem, "8");
     assert_eq!(watch_for(140, Answers::AtLast(3)).await, (5, 3, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_off_has_failed() {
+    assert_eq!(watch_for(70, Answers::InPart).await, (4, 3, None));
 }
 
 #[tokio::test]
