@@ -152,8 +152,9 @@ async fn stored(client: Client, namespace: Arc<str>, wanted: Resize, has_key: bo
     let unheard = |why: &str| errors::perhaps_taken(&name, why);
     match api.create(&parameters, &wanted).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-        // This is said of the last try. One before may have made it, and have used up the quota.
-        Err(kube::Error::Api(status)) if status.code == 403 => {
+        // This is said of the last try. One before may have made it, and have used up the quota; policies refuse
+        // with any of these.
+        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
             let refused = from_kubernetes_or(kube::Error::Api(status), "regions", unheard);
             return match find(&client, &namespace, &name).await {
                 Ok(Some(found)) => Ok(Stored::There(Some(found))),
@@ -296,8 +297,8 @@ mod tests {
         creations: usize,
         reads: usize,
         unheard: usize,
-        /// Only so many may be there.
-        quota: Option<usize>,
+        /// Only so many may be there; what comes of others.
+        quota: Option<(usize, u16)>,
     }
 
     impl Forgetful {
@@ -313,10 +314,12 @@ mod tests {
             }
             self.creations += 1;
             // This is looked at before the name is.
-            if self.quota.is_some_and(|quota| self.requests.len() >= quota) {
+            if let Some((quota, code)) = self.quota
+                && self.requests.len() >= quota
+            {
                 return (
-                    403,
-                    json!({"kind": "Status", "status": "Failure", "message": "exceeded quota: q", "code": 403}),
+                    code,
+                    json!({"kind": "Status", "status": "Failure", "message": "exceeded quota: q", "code": code}),
                 );
             }
             let mut made: Resize = serde_json::from_slice(body).unwrap();
@@ -386,21 +389,29 @@ mod tests {
         }
     }
 
-    /// The first try takes the last place that the quota has.
+    /// The first try takes the last place that the quota, or a policy, has.
     #[tokio::test(start_paused = true)]
     async fn a_creation_that_is_refused_after_one_that_was_not_heard_of_is_there_nevertheless() {
         for key in ["", "k"] {
             let request = ResizeRequest { idempotency_key: key.into(), ..ResizeRequest::default() };
-            for (unheard, quota, expected) in [(1, 1, None), (0, 1, None), (0, 0, Some("QUOTA_EXCEEDED"))] {
+            let table = [
+                (1, (1, 403), None),
+                (0, (1, 403), None),
+                (0, (0, 403), Some("QUOTA_EXCEEDED")),
+                (1, (1, 422), None),
+                (0, (0, 422), Some("INVALID_REQUEST")),
+                (1, (1, 400), None),
+            ];
+            for (unheard, quota, expected) in table {
                 let (server, client) = Forgetful { unheard, quota: Some(quota), ..Forgetful::default() }.client();
                 let made = requested(&client, &[], &job(), &request).await;
                 let why =
                     made.as_ref().err().map(|status| status.get_error_details().error_info().unwrap().reason.clone());
-                assert_eq!(why.as_deref(), expected, "{key} {unheard} {quota}");
+                assert_eq!(why.as_deref(), expected, "{key} {unheard} {quota:?}");
                 let server = server.lock().unwrap();
                 let there: Vec<_> = server.requests.values().map(|request| &request.metadata.uid).collect();
                 let found: Vec<_> = made.iter().map(|made| &made.metadata.uid).collect();
-                assert_eq!(found, there, "{key} {unheard} {quota}");
+                assert_eq!(found, there, "{key} {unheard} {quota:?}");
             }
         }
     }
