@@ -60,7 +60,7 @@ fn failure(status: Status, address: &str) -> anyhow::Error {
         None => matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled),
     };
     if is_time_over {
-        anyhow!("no answer in time ({said}): does the fusion service answer, and does a frontend run?")
+        anyhow!("no answer in time ({said}): are there other dry runs, do the fusion service and the frontend answer?")
     } else if let Some(cause) = status.source() {
         anyhow!(words::of_error(cause)).context(not_reached(address))
     } else {
@@ -182,7 +182,7 @@ mod tests {
         let Command::Plan(options) = Arguments::parse_from(line).command else { panic!("{line:?}") };
         let told = words::of_error(plan("n", options).await.unwrap_err().as_ref());
         drop(listener);
-        assert!(told.starts_with("no answer in time (Timeout expired): does the fusion service"), "{told}");
+        assert!(told.starts_with("no answer in time (Timeout expired): are there other dry runs"), "{told}");
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
             (Status::unavailable("the fusion service is gone"), "the fusion service is gone"),
             (
                 Status::cancelled("Timeout expired"),
-                "no answer in time (Timeout expired): does the fusion service answer, and does a frontend run?",
+                "no answer in time (Timeout expired): are there other dry runs, do the fusion service and the frontend answer?",
             ),
         ];
         for (status, expected) in table {

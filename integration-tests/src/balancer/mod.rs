@@ -176,7 +176,7 @@ impl Balancer {
             // Whoever has edited it meanwhile had a reason.
             expected_width: Some(region.desired_width),
         };
-        let asked = Unanswered::again(self.unanswered.take(), width, region.desired_width);
+        let asked = Unanswered::again(self.unanswered.clone(), width, region.desired_width);
         let request = ResizeRequest {
             namespace: region.namespace.clone(),
             job: region.job.clone(),
@@ -187,9 +187,12 @@ impl Balancer {
         };
         let signed = self.signed(request, self.resize_within);
         let request = signed.map_err(|error| Status::unauthenticated(format!("{error:#}")))?;
+        // Before the call: whoever stops waiting for this look has no answer either.
+        self.unanswered = Some(asked);
         let answer = self.api.resize(request).await;
-        let is_open = answer.as_ref().is_err_and(|status| leaves_open(status.code()));
-        self.unanswered = is_open.then_some(asked);
+        if !answer.as_ref().is_err_and(|status| leaves_open(status.code())) {
+            self.unanswered = None;
+        }
         answer.map(tonic::Response::into_inner)
     }
 
