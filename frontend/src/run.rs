@@ -35,7 +35,7 @@ use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use streams_kubernetes::client::{CallOptions, configuration};
 use streams_kubernetes::cluster::ApiServer;
@@ -69,8 +69,10 @@ const SUBSCRIPTION_CALLS: usize = 8;
 
 /// After a second a PE takes it that a report did not arrive.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
+/// How often a process that is asked to stop looks whether it is frozen.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long the last words of a leader may take.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+pub(crate) const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// When the mirrors are compared again with what the API server has, if that failed.
 const CATCH_UP_AGAIN: Duration = Duration::from_secs(1);
@@ -160,6 +162,9 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let pe_api = PeApi::new(own, shared, boards.clone(), callers, regions.clone(), are_led_away, &metrics);
     tasks.background.spawn(pe_api.task_ended());
     let pe_api_ends = CancellationToken::new();
+    // From when regions are not driven any more. On a worker, as all that hears PEs.
+    let awake = Awake::default();
+    let _looking = AbortOnDropHandle::new(tokio::spawn(awake.clone().look(asked_to_stop.clone())));
     let (served, stop) = (pe_api.clone(), pe_api_ends.clone());
     let figures = HttpRequests::among(&metrics);
     tasks.servers.spawn(async move {
@@ -254,7 +259,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
 
     // One that has no address leads nobody to itself.
     if let (None, Some(released), Some(_)) = (&unasked, released, options.endpoints.pe_api_address) {
-        hand_over(released, &regions, &pe_api_ends).await;
+        hand_over(released, &regions, &pe_api_ends, &awake).await;
     }
     pe_api_ends.cancel();
     drop(events);
@@ -379,31 +384,49 @@ async fn while_leading(
     tokio::try_join!(hold, work).and_then(|(released, result)| result.map(|()| released))
 }
 
-/// Whether this process runs until then. One that was frozen for a while has not heard who has given up meanwhile.
-async fn runs_until(end: Instant) -> bool {
-    while Instant::now() < end {
-        let begun = Instant::now();
-        sleep_until(end.min(begun + GIVEN_UP_AFTER)).await;
-        if begun.elapsed() > GIVEN_UP_AFTER * 2 {
-            tracing::warn!(took = ?begun.elapsed(), "this process was frozen, and may not have heard what PEs report");
-            return false;
+/// Whether this process runs all the time. One that was frozen for a while has not heard who has given up meanwhile.
+/// Cheap to clone; all clones are the same. By default nobody looks.
+#[derive(Clone, Default)]
+struct Awake {
+    /// When it was seen to run last, if it has done so all the time.
+    last: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Awake {
+    /// Looks from when that is cancelled, until it was frozen.
+    async fn look(self, begin: CancellationToken) {
+        begin.cancelled().await;
+        *self.lock() = Some(Instant::now());
+        while self.is_so() {
+            sleep(LOOK_EVERY).await;
         }
+        tracing::warn!("this process was frozen, and may not have heard what PEs report");
     }
-    true
+
+    /// Whether it has run since it was looked at first.
+    fn is_so(&self) -> bool {
+        let mut last = self.lock();
+        *last = last.filter(|last| last.elapsed() < GIVEN_UP_AFTER / 2).map(|_| Instant::now());
+        last.is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Hears what PEs report until they are led to the next leader, and says to that of which regions something is lost
-/// (rule call-32). If the PE API ends before, it has not heard all, and says nothing.
-async fn hand_over(released: Released, regions: &ConsistentRegions, pe_api_ends: &CancellationToken) {
+/// (rule call-32). If the PE API ends before, or this process was frozen, it has not heard all, and says nothing.
+async fn hand_over(released: Released, regions: &ConsistentRegions, pe_api_ends: &CancellationToken, awake: &Awake) {
     if !regions.mirrors.consistent_regions.keys().is_empty() {
         tracing::info!("PEs of consistent regions may report for {LINGER:?}");
         tokio::select! {
-            is_whole = runs_until(released.at() + LINGER) => if !is_whole { return },
-            () = pe_api_ends.cancelled() => return,
+            () = sleep_until(released.at() + LINGER) => {}
+            () = pe_api_ends.cancelled() => {}
         }
     }
-    let Some(words) = regions.last_words() else { return };
-    let error = match timeout(LAST_WORDS, released.say(&words)).await {
+    let words = || if awake.is_so() && !pe_api_ends.is_cancelled() { regions.last_words() } else { None };
+    let error = match timeout(LAST_WORDS, released.say(words)).await {
         Ok(Ok(())) => return,
         Ok(Err(error)) => with_causes(&error),
         Err(_) => "it took too long".to_owned(),
@@ -499,7 +522,6 @@ mod tests {
     use kube::client::Body;
     use std::convert::Infallible;
     use std::future::{pending, ready};
-    use std::sync::{Mutex, PoisonError};
     use streams_api::{ConsistentRegion, ConsistentRegionSpec};
     use streams_kubernetes::leadership::LeaseOptions;
     use streams_kubernetes::queue::{BackOff, Queue, Sharing};
@@ -620,10 +642,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_leader_that_has_ended_stays_for_pes_and_speaks_if_it_has_heard_all() {
-        // whether there are regions, whether the PE API goes on -> whether it stays, whether it speaks
-        for (has_regions, is_heard, stays, speaks) in
-            [(true, true, true, true), (false, true, false, true), (true, false, false, false)]
-        {
+        // whether there are regions, the PE API goes on, it was frozen -> whether it stays, whether it speaks
+        for (has_regions, is_heard, is_frozen, stays, speaks) in [
+            (true, true, false, true, true),
+            (false, true, false, false, true),
+            (true, false, false, false, false),
+            (true, true, true, true, false),
+        ] {
             let (lease, metrics, ends) = (Arc::default(), Metrics::new("test"), CancellationToken::new());
             let released = while_leading(leader(&lease).await, ready(Ok(()))).await.unwrap().unwrap();
             let regions = ConsistentRegions::of(&Mirrors::new(&metrics), Term::default());
@@ -638,27 +663,46 @@ mod tests {
                 ends.cancel();
             }
             let begun = Instant::now();
-            hand_over(released, &regions, &ends).await;
+            let awake = looked_at();
+            tokio::task::yield_now().await;
+            if is_frozen {
+                tokio::time::advance(GIVEN_UP_AFTER).await;
+            }
+            hand_over(released, &regions, &ends, &awake).await;
             let annotations =
                 lease.lock().unwrap().as_ref().and_then(|lease: &Lease| lease.metadata.annotations.clone());
             let note = annotations.unwrap_or_default().into_values().collect::<String>();
             assert_eq!(
                 (begun.elapsed() > LINGER / 2, note.contains("words")),
                 (stays, speaks),
-                "{has_regions} {is_heard}"
+                "{has_regions} {is_heard} {is_frozen}"
             );
         }
     }
 
+    /// A process that is asked to stop now.
+    fn looked_at() -> Awake {
+        let (awake, stop) = (Awake::default(), CancellationToken::new());
+        stop.cancel();
+        tokio::spawn(awake.clone().look(stop));
+        awake
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_process_that_was_frozen_knows_that_it_has_not_heard_all() {
-        assert!(runs_until(Instant::now() + LINGER).await);
-        let freezes = async {
-            sleep(LINGER / 2).await;
-            tokio::time::advance(GIVEN_UP_AFTER * 3).await;
-        };
-        let (is_whole, ()) = tokio::join!(runs_until(Instant::now() + LINGER), freezes);
-        assert!(!is_whole);
+        assert!(!Awake::default().is_so(), "nobody has looked");
+        // milliseconds for which it was frozen, from any moment on -> it has heard all
+        for (frozen, expected) in [(0, true), (300, true), (600, false), (1_000, false), (1_700, false)] {
+            for before in [0, 30, 99] {
+                let awake = looked_at();
+                sleep(LINGER / 2 + Duration::from_millis(before)).await;
+                assert!(awake.is_so());
+                tokio::time::advance(Duration::from_millis(frozen)).await;
+                assert_eq!(awake.is_so(), expected, "{frozen} {before}: whoever asks at once knows it, too");
+                sleep(LINGER / 2).await;
+                assert_eq!(awake.is_so(), expected, "{frozen} {before}");
+            }
+        }
     }
 
     #[tokio::test]

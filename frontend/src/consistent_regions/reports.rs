@@ -9,7 +9,7 @@
 //!
 //! Invariants: a PE has few reports here, the same one once; nothing is taken as long as nobody drives the regions;
 //! what cannot be stored goes back, in front of what came later; no report waits for others that the region does not
-//! wait for; however a report goes without being stored, its region has a gap.
+//! wait for; however a report that was heard goes without being stored, its region has a gap.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,13 +35,13 @@ pub(crate) struct Waiting {
     /// When it came.
     since: Instant,
     answers: Vec<oneshot::Sender<()>>,
-    storing: Storing,
+    heard: Heard,
 }
 
 impl Waiting {
     /// Says that what came of it is stored.
     pub(crate) fn answer(mut self) {
-        self.storing.is_done = true;
+        self.heard.is_done = true;
         for answer in self.answers {
             // Whoever has given up is not interested.
             let _ = answer.send(());
@@ -52,18 +52,32 @@ impl Waiting {
 /// Regions of which something may be lost that PEs have reported, and for which nobody has made up yet.
 type Gaps = Arc<Mutex<BTreeSet<Key>>>;
 
-/// What leaves a gap, unless it is done.
+/// A report, from when its first bytes have come until it is stored. However it goes before, it leaves a gap: also if
+/// its PE gives up before the rest has come.
 #[derive(Debug)]
-struct Storing {
+#[must_use = "the region has a gap when this is dropped"]
+pub(crate) struct Heard {
     region: Key,
     gaps: Gaps,
     is_done: bool,
 }
 
-impl Drop for Storing {
+impl Heard {
+    /// It may be lost.
+    pub(crate) fn leave_gap(&self) {
+        lock(&self.gaps).insert(self.region.clone());
+    }
+
+    /// Nothing is lost without it.
+    pub(crate) fn comes_to_nothing(mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for Heard {
     fn drop(&mut self) {
         if !self.is_done {
-            lock(&self.gaps).insert(self.region.clone());
+            self.leave_gap();
         }
     }
 }
@@ -157,30 +171,34 @@ impl Reports {
         }
     }
 
+    /// A report about this region has begun to come.
+    pub(crate) fn heard(&self, region: &Key) -> Heard {
+        Heard { region: region.clone(), gaps: Arc::clone(&self.gaps), is_done: false }
+    }
+
     /// Waits until what comes of a report is stored. Who stops waiting has reported nevertheless.
     ///
     /// # Errors
     /// It is not taken, or the region has gone.
-    pub(crate) async fn report(&self, region: &Key, pe: u64, event: Event) -> Result<(), NotTaken> {
+    pub(crate) async fn report(&self, heard: Heard, pe: u64, event: Event) -> Result<(), NotTaken> {
         let stored = {
+            let region = heard.region.clone();
             let mut inner = self.inner();
-            let Some(queue) = inner.queue.clone() else {
-                lock(&self.gaps).insert(region.clone());
-                return Err(NotTaken::NotDriven);
-            };
+            let Some(queue) = inner.queue.clone() else { return Err(NotTaken::NotDriven) };
             let of_region = inner.regions.entry(region.clone()).or_default();
             let waiting = &mut of_region.waiting;
             let (answer, stored) = oneshot::channel();
             if let Some(same) = waiting.iter_mut().find(|other| other.pe == pe && other.event == event) {
                 same.answers.retain(|answer| !answer.is_closed());
                 same.answers.push(answer);
+                // It is stored with that one, or goes with it.
+                heard.comes_to_nothing();
             } else if waiting.iter().filter(|other| other.pe == pe).count() < OF_PE_MAX {
-                let storing = Storing { region: region.clone(), gaps: Arc::clone(&self.gaps), is_done: false };
-                waiting.push(Waiting { pe, event, since: Instant::now(), answers: vec![answer], storing });
+                waiting.push(Waiting { pe, event, since: Instant::now(), answers: vec![answer], heard });
             } else {
                 return Err(NotTaken::TooMany);
             }
-            queue.add_urgent_later(region.clone(), of_region.wait());
+            queue.add_urgent_later(region, of_region.wait());
             stored
         };
         stored.await.map_err(|_| if self.are_taken() { NotTaken::Gone } else { NotTaken::NotDriven })
@@ -286,7 +304,7 @@ mod tests {
         async fn report(&self, pe: u64) {
             let event = Event::Report(Member { pe, launch: 1 }, Progress::CheckpointDone { sequence: 1 });
             let reports = self.reports.clone();
-            tokio::spawn(async move { reports.report(&key(), pe, event).await });
+            tokio::spawn(async move { reports.report(reports.heard(&key()), pe, event).await });
             tokio::task::yield_now().await;
         }
 
@@ -383,7 +401,7 @@ mod tests {
             let it = Fixture::new();
             let event = Event::Report(Member { pe: 0, launch: 1 }, Progress::CheckpointDone { sequence: 1 });
             let reports = it.reports.clone();
-            let told = tokio::spawn(async move { reports.report(&key(), 0, event).await });
+            let told = tokio::spawn(async move { reports.report(reports.heard(&key()), 0, event).await });
             tokio::task::yield_now().await;
             assert_eq!(it.reports.waiting(&key()), 1);
             goes(&it.reports);
@@ -427,6 +445,30 @@ mod tests {
             becomes(&it.reports, taken);
             assert_eq!(it.reports.gaps().contains(&key()), expected, "{number}");
         }
+    }
+
+    /// However far it has come.
+    #[tokio::test(start_paused = true)]
+    async fn a_report_that_was_heard_and_did_not_come_so_far_leaves_a_gap() {
+        let it = Fixture::new();
+        let has_gap = |it: &Fixture| it.reports.gaps().contains(&key());
+        it.reports.heard(&key()).comes_to_nothing();
+        assert!(!has_gap(&it));
+        // The same again is stored with the one that waits.
+        it.report(0).await;
+        it.report(0).await;
+        it.reports.take(&key()).into_iter().for_each(Waiting::answer);
+        assert!(!has_gap(&it));
+        drop(it.reports.heard(&key()));
+        assert!(has_gap(&it));
+        it.reports.close_gap(&key());
+        for number in 0..=OF_PE_MAX as u64 {
+            assert!(!has_gap(&it), "{number}");
+            let event = Event::Report(Member { pe: 0, launch: 1 }, Progress::CheckpointDone { sequence: number });
+            let reported = it.reports.report(it.reports.heard(&key()), 0, event);
+            let _ = timeout(Duration::from_millis(1), reported).await;
+        }
+        assert!(has_gap(&it), "one is too many");
     }
 
     #[tokio::test(start_paused = true)]

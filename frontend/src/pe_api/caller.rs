@@ -147,6 +147,11 @@ impl Caller {
             Err(Refusal::Forbidden(words.to_owned()))
         }
     }
+
+    /// The caller is a pod of that job.
+    pub(super) fn is_of_job_of_regions(&self) -> bool {
+        self.job_of_regions().is_ok_and(|job| self.pes.iter().any(|speaker| speaker.job == job))
+    }
 }
 
 impl FromRequestParts<PeApi> for Caller {

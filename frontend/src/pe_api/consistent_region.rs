@@ -7,7 +7,7 @@ use super::arriving::{SHORT, Unread};
 use super::bodies::Number;
 use super::caller::{Caller, Speaker};
 use super::left_behind::is_left_behind;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, TOO_LATE};
 use super::write::WITHIN;
 use crate::consistent_regions::members::{self, launch};
 use crate::consistent_regions::read::ReadRegion;
@@ -18,13 +18,14 @@ use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::consistent_region::RegionTrigger;
 use streams_api::names;
 use streams_consistent_region::{Document, Event, Member, Progress};
 use streams_kubernetes::Key;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use utoipa::ToSchema;
 
 /// Longest name of an operator.
@@ -426,7 +427,7 @@ impl PeApi {
         let key = self.consistent_region(caller, region).map(|(_, key, _)| key)?;
         let pe = Number::of_path_or_absent(pe)?;
         let speaker = caller.speaks_as(caller.job_of_regions()?, pe);
-        self.report(since, &key, speaker, body, |by, text| Ok(Event::Report(by, progress(text)?))).await
+        self.report(since, caller, &key, speaker, body, |by, text| Ok(Event::Report(by, progress(text)?))).await
     }
 
     /// A PE asks for something.
@@ -441,7 +442,7 @@ impl PeApi {
         let (_, key, region) = self.consistent_region(caller, region)?;
         let speaker = caller.speaks_as_one_of(caller.job_of_regions()?, &region.spec.pe_ids);
         drop(region);
-        self.report(since, &key, speaker, body, event).await
+        self.report(since, caller, &key, speaker, body, event).await
     }
 
     /// Waits until what comes of a report is stored. The runtime reports once: what is not stored then is lost, and the
@@ -449,6 +450,7 @@ impl PeApi {
     async fn report(
         &self,
         since: Instant,
+        caller: &Caller,
         key: &Key,
         speaker: Result<&Speaker, Refusal>,
         body: Unread,
@@ -456,15 +458,40 @@ impl PeApi {
     ) -> Result<StatusCode, Refusal> {
         let speaker = match speaker {
             Ok(speaker) => speaker,
-            // It may be the pod, and only this replica does not know yet.
-            Err(refusal) => return Err(refusal.unheard(since).await),
+            Err(refusal) => {
+                // It may be the pod, and only this replica does not know yet. A stranger is not.
+                if caller.is_of_job_of_regions() {
+                    drop(self.regions.reports.heard(key));
+                }
+                return Err(refusal.unheard(since).await);
+            }
         };
-        let (text, _memory) = match body.text(SHORT).await {
+        // Before anything is awaited: a PE that gives up has reported nevertheless, and then this is dropped.
+        let heard = self.regions.reports.heard(key);
+        let mut reading = pin!(body.text(SHORT));
+        let read = match timeout_at(since + TOO_LATE, &mut reading).await {
             Ok(read) => read,
-            Err(refusal) => return Err(refusal.unheard_if_it_passes(since).await),
+            Err(_) => {
+                // The PE has given up, perhaps before it has sent all.
+                heard.leave_gap();
+                reading.await
+            }
+        };
+        let (text, _memory) = match read {
+            Ok(read) => read,
+            Err(refusal) => {
+                drop(heard);
+                return Err(refusal.unheard_if_it_passes(since).await);
+            }
         };
         let by = Member { pe: speaker.pe, launch: launch(speaker.launch_count) };
-        let event = event(by, &text)?;
+        let event = match event(by, &text) {
+            Ok(event) => event,
+            Err(refusal) => {
+                heard.comes_to_nothing();
+                return Err(refusal);
+            }
+        };
         let comes_to_nothing = || self.regions.read.get(key).is_some_and(|region| comes_to_nothing(&region, &event));
         if self.regions.are_driven_here() {
             // The runtime looks up where it reports for each report, but keeps where it asks for a minute. So what it
@@ -472,13 +499,15 @@ impl PeApi {
             let pe = key.sibling(&names::processing_element(&speaker.job, speaker.pe));
             self.regions.answered.has_come(&pe, by.launch);
             if comes_to_nothing() {
+                heard.comes_to_nothing();
                 return Ok(StatusCode::NO_CONTENT);
             }
         } else if comes_to_nothing() {
             // Nothing is lost, so the next leader need not hear of it.
+            heard.comes_to_nothing();
             return Err(Refusal::Later(NotTaken::NotDriven.to_string()).unheard(since).await);
         }
-        let stored = timeout(WITHIN, self.regions.reports.report(key, by.pe, event)).await;
+        let stored = timeout(WITHIN, self.regions.reports.report(heard, by.pe, event)).await;
         let refusal = match stored {
             Ok(Ok(())) => return Ok(StatusCode::NO_CONTENT),
             Ok(Err(not_taken)) => Refusal::Later(not_taken.to_string()),

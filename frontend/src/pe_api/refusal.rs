@@ -9,7 +9,7 @@ use streams_kubernetes::error::with_causes;
 use tokio::time::{Instant, sleep_until};
 
 /// The runtime waits a second for an answer. What comes later is, for it, no answer, and it tries again.
-const TOO_LATE: Duration = Duration::from_millis(1_500);
+pub(super) const TOO_LATE: Duration = Duration::from_millis(1_500);
 
 /// Why something is not done. The text is the body of the answer.
 #[derive(Clone, Debug, thiserror::Error)]

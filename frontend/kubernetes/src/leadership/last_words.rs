@@ -81,6 +81,11 @@ pub(super) fn said(lease: &Lease) -> Option<Arc<str>> {
     of_predecessor(lease)?.words.map(Arc::from)
 }
 
+/// Whether the leader before has spoken, or still says that it will.
+pub(super) fn are_promised(lease: &Lease) -> bool {
+    of_predecessor(lease).is_some()
+}
+
 /// Nobody has to read it again.
 pub(super) fn remove(lease: &mut Lease) {
     if let Some(annotations) = &mut lease.metadata.annotations {

@@ -297,12 +297,14 @@ impl Leader {
             renewed.spec = Some(lease::renewed(renewed.spec.as_ref(), &self.options, Timestamp::now()));
             match self.api.replace(&self.options.name, &PostParams::default(), &renewed).await {
                 Ok(mut lease) => {
-                    if let LastWords::Awaited { .. } = self.term.last_words()
-                        && let Some(words) = last_words::said(&lease)
-                    {
-                        // They were not there when the renewal before was sent, which has replaced a Lease without.
-                        self.term.hear(LastWords::Said { words, not_before: self.renewed_at });
-                        last_words::remove(&mut lease);
+                    if let LastWords::Awaited { .. } = self.term.last_words() {
+                        if let Some(words) = last_words::said(&lease) {
+                            // They were not there when the renewal before was sent, which has replaced a Lease without.
+                            self.term.hear(LastWords::Said { words, not_before: self.renewed_at });
+                            last_words::remove(&mut lease);
+                        } else if !last_words::are_promised(&lease) {
+                            self.term.hear(LastWords::None);
+                        }
                     }
                     self.lease = lease;
                     self.renewed_at = sent_at;
@@ -383,18 +385,23 @@ impl Released {
         self.at
     }
 
-    /// Says this to the next leader. If nobody can hear it any more, nothing is said.
+    /// Says to the next leader what `words` returns, or that there are none after all. It is asked after each look at
+    /// the Lease: what was found later than that is not missing in what replaces this version. If nobody can hear it
+    /// any more, nothing is said.
     ///
     /// # Errors
     /// The Lease cannot be read, or written.
-    pub async fn say(self, words: &str) -> kube::Result<()> {
+    pub async fn say(self, words: impl Fn() -> Option<String>) -> kube::Result<()> {
         let mut tries_left = TRIES;
         loop {
             let Some(mut lease) = absent(self.api.get(&self.name).await)? else { return Ok(()) };
             if !(self.term..=self.term.saturating_add(1)).contains(&last_words::term(&lease)) {
                 return Ok(());
             }
-            last_words::write(&mut lease, self.term, Some(words));
+            match words() {
+                Some(words) => last_words::write(&mut lease, self.term, Some(&words)),
+                None => last_words::remove(&mut lease),
+            }
             tries_left -= 1;
             match self.api.replace(&self.name, &PostParams::default(), &lease).await {
                 // The next leader has renewed it meanwhile, which it does every few seconds.
@@ -583,7 +590,7 @@ mod tests {
         let holding = tokio::spawn(async move { second.hold(&CancellationToken::new()).await });
         sleep(LINGER).await;
         let said_at = Instant::now();
-        released.say("n/a").await.unwrap();
+        released.say(|| Some("n/a".to_owned())).await.unwrap();
         sleep(options().renew_interval * 2).await;
         let LastWords::Said { words, not_before } = term.last_words() else { panic!("{:?}", term.last_words()) };
         assert_eq!(&*words, "n/a");
@@ -611,6 +618,59 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_is_said_is_found_out_after_the_look_at_the_version_that_it_replaces() {
+        let client = server();
+        let released = end(leader(&client, "a").await.0).await;
+        let (second, term) = leader(&client, "b").await;
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let (counted, passed_on) = (Arc::clone(&calls), client.clone());
+        // The next leader has always renewed the Lease just before the first write.
+        let between = service_fn(move |request: Request<Sent>| {
+            let is_first = {
+                let mut calls = counted.lock().unwrap();
+                calls.push(request.method().to_string());
+                calls.iter().filter(|call| *call == "PUT").count() == 1
+            };
+            let client = passed_on.clone();
+            async move {
+                if request.method() == Method::PUT && is_first {
+                    let api = Api::<Lease>::namespaced(client.clone(), "n");
+                    let renewed = api.get("l").await.unwrap();
+                    api.replace("l", &PostParams::default(), &renewed).await.unwrap();
+                }
+                Ok::<_, tower::BoxError>(client.send(request).await.unwrap())
+            }
+        });
+        let released = Released { api: Api::namespaced(Client::new(between, "n"), "n"), ..released };
+        let found = || {
+            let mut calls = calls.lock().unwrap();
+            calls.push("words".to_owned());
+            Some(format!("after {}", calls.len()))
+        };
+        released.say(found).await.unwrap();
+        assert_eq!(*calls.lock().unwrap(), ["GET", "words", "PUT", "GET", "words", "PUT"]);
+        let holding = tokio::spawn(async move { second.hold(&CancellationToken::new()).await });
+        sleep(options().renew_interval * 2).await;
+        assert!(matches!(term.last_words(), LastWords::Said { words, .. } if &*words == "after 5"));
+        holding.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_words_that_are_taken_back() {
+        let client = server();
+        let released = end(leader(&client, "a").await.0).await;
+        let (second, term) = leader(&client, "b").await;
+        let holding = tokio::spawn(async move { second.hold(&CancellationToken::new()).await });
+        sleep(options().renew_interval * 2).await;
+        assert!(matches!(term.last_words(), LastWords::Awaited { .. }));
+        released.say(|| None).await.unwrap();
+        sleep(options().renew_interval * 2).await;
+        assert_eq!(term.last_words(), LastWords::None);
+        assert!(!holding.is_finished());
+        holding.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_nobody_can_hear_is_not_said() {
         let client = server();
         let released = end(leader(&client, "a").await.0).await;
@@ -618,7 +678,7 @@ mod tests {
         let (_, term) = leader(&client, "c").await;
         let api = Api::<Lease>::namespaced(client.clone(), "n");
         let before = api.get("l").await.unwrap();
-        released.say("n/a").await.unwrap();
+        released.say(|| Some("n/a".to_owned())).await.unwrap();
         assert_eq!(api.get("l").await.unwrap(), before);
         assert!(matches!(term.last_words(), LastWords::Awaited { .. }));
     }

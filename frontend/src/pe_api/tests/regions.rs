@@ -1,9 +1,12 @@
 //! What PEs are told by consistent regions, and what they report.
 
 use super::{Cluster, Exchange, NEIGHBOUR, PE, STRANGER, TOOL, get, jobs, leave_behind, metadata, send};
-use axum::http::Method;
+use axum::body::{Body, Bytes};
+use axum::extract::ConnectInfo;
+use axum::http::{Method, Request};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as KubernetesTime;
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streams_api::{ConsistentRegion, Job, ProcessingElement, names};
@@ -12,6 +15,7 @@ use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Queue, Sharing};
 use streams_kubernetes_fake::Server;
+use tower::ServiceExt as _;
 
 const OF_PE: &str = "/api/consistentregion/pe/1";
 const DOCUMENT: &str = r#"{"0":{"type":"resumeSubmission","message":"seqId=3;retId=1;pendCkpt=0"}}"#;
@@ -161,7 +165,7 @@ async fn reports_are_answered_when_they_are_stored() {
     for absent in ["region/1/pe/1/checkpoint", "region/x/pe/1/checkpoint", "region/0/pe/x/checkpoint"] {
         cluster.expect(send(Method::PUT, &format!("/api/consistentregion/{absent}"), "3"), 404, "").await;
     }
-    assert!(events.lock().unwrap().is_empty());
+    assert!(events.lock().unwrap().is_empty() && cluster.regions.reports.gaps().is_empty());
 }
 
 /// The runtime says of each operator with which a region starts that it has begun to drain, at each drain.
@@ -236,6 +240,31 @@ async fn a_report_that_is_not_stored_is_not_heard() {
     cluster.regions.reports.open(queue, []);
     cluster.expect(Exchange { from: PE, ..send(Method::PUT, path, "3") }, 503, "too long").await;
     assert!(comes(&cluster), "what it reports comes here");
+}
+
+/// The next leader hears of it.
+#[tokio::test(start_paused = true)]
+async fn a_report_that_its_pe_gives_up_before_all_has_come_is_not_forgotten() {
+    // who reports, seconds after which it gives up, if it does -> whether something may be lost after 2 s
+    let table = [(PE, Some(1), true), (PE, None, true), (NEIGHBOUR, Some(1), true), (TOOL, Some(1), false)];
+    for (from, gives_up, expected) in table {
+        let cluster = cluster();
+        stored(&cluster);
+        let mut request = Request::put("/api/consistentregion/region/0/pe/1/checkpoint")
+            .header("host", "streams-srcjob-consistentregion-api.n:10000")
+            .body(Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>()))
+            .unwrap();
+        let peer: SocketAddr = format!("{from}:40000").parse().unwrap();
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let router = cluster.router.clone();
+        let reporting = tokio::spawn(async move { router.oneshot(request).await });
+        tokio::time::sleep(Duration::from_secs(gives_up.unwrap_or(2))).await;
+        if gives_up.is_some() {
+            reporting.abort();
+            let _ = reporting.await;
+        }
+        assert_eq!(cluster.regions.reports.gaps().len(), usize::from(expected), "{from} {gives_up:?}");
+    }
 }
 
 /// A cluster whose region waits for the end of a checkpoint, and that region.

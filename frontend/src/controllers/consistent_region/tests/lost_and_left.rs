@@ -37,7 +37,7 @@ async fn a_record_that_cannot_be_read_is_told_and_left_alone() {
     // What PEs report is not stored, and not answered as if it were.
     let event = Event::Report(Member { pe: 0, launch: 1 }, Progress::CheckpointDone { sequence: 1 });
     let reports = fixture.regions.reports.clone();
-    let report = tokio::spawn(async move { reports.report(&key(), 0, event).await });
+    let report = tokio::spawn(async move { reports.report(reports.heard(&key()), 0, event).await });
     while fixture.regions.reports.waiting(&key()) < 1 {
         tokio::task::yield_now().await;
     }
@@ -135,7 +135,7 @@ async fn nothing_is_kept_of_a_region_that_is_gone() {
     fixture.server.remove::<ConsistentRegion>(&key());
     let waiting = fixture.regions.reports.clone();
     let event = Event::Reset { by: None, is_forced: false };
-    let waiting = tokio::spawn(async move { waiting.report(&key(), 0, event).await });
+    let waiting = tokio::spawn(async move { waiting.report(waiting.heard(&key()), 0, event).await });
     while fixture.regions.reports.waiting(&key()) < 1 {
         tokio::task::yield_now().await;
     }

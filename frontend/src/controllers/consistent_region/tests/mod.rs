@@ -253,7 +253,8 @@ impl Fixture {
         let reports = [0, 1].map(|number| {
             let (reports, by) =
                 (self.regions.reports.clone(), Member { pe: number, launch: launches[number as usize] });
-            tokio::spawn(async move { reports.report(&key(), number, Event::Report(by, progress)).await })
+            let event = Event::Report(by, progress);
+            tokio::spawn(async move { reports.report(reports.heard(&key()), number, event).await })
         });
         while self.regions.reports.waiting(&key()) < 2 {
             tokio::task::yield_now().await;
@@ -348,7 +349,7 @@ async fn what_a_pe_reports_of_a_region_that_it_is_not_in_counts_for_nothing() {
     let before = fixture.region().status;
     let reports = fixture.regions.reports.clone();
     let event = Event::Report(Member { pe: 7, launch: 1 }, Progress::CheckpointDone { sequence: 57 });
-    let reported = tokio::spawn(async move { reports.report(&key(), 7, event).await });
+    let reported = tokio::spawn(async move { reports.report(reports.heard(&key()), 7, event).await });
     while fixture.regions.reports.waiting(&key()) == 0 {
         tokio::task::yield_now().await;
     }
@@ -441,7 +442,10 @@ async fn reports_are_kept_until_they_are_stored_and_refused_where_nobody_drives(
     let say = |sequence| {
         let event = Event::Report(Member { pe: 0, launch: 1 }, Progress::CheckpointDone { sequence });
         let reports = reports.clone();
-        async move { tokio::time::timeout(Duration::from_millis(5), reports.report(&key(), 0, event)).await }
+        async move {
+            let reported = reports.report(reports.heard(&key()), 0, event);
+            tokio::time::timeout(Duration::from_millis(5), reported).await
+        }
     };
     for sequence in 0..4 {
         assert!(say(sequence).await.is_err(), "it waits");
@@ -462,7 +466,7 @@ async fn the_report_that_a_region_waits_for_does_not_wait_for_others() {
     let report = |pe, launch, sequence| {
         let event = Event::Report(Member { pe, launch }, Progress::CheckpointDone { sequence });
         let reports = reports.clone();
-        tokio::spawn(async move { reports.report(&key(), pe, event).await })
+        tokio::spawn(async move { reports.report(reports.heard(&key()), pe, event).await })
     };
     let before = fixture.connection.writes();
     let first = report(0, 1, 1);
@@ -693,7 +697,7 @@ async fn a_spec_that_somebody_else_has_changed_is_no_reason_for_a_step() {
     let reports = [0, 1].map(|pe| {
         let event = Event::Report(Member { pe, launch: 1 }, Progress::CheckpointDone { sequence: 1 });
         let reports = fixture.regions.reports.clone();
-        tokio::spawn(async move { reports.report(&key(), pe, event).await })
+        tokio::spawn(async move { reports.report(reports.heard(&key()), pe, event).await })
     });
     while fixture.regions.reports.waiting(&key()) < 2 {
         tokio::task::yield_now().await;
