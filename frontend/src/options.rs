@@ -372,6 +372,7 @@ impl RunOptions {
 mod tests {
     use super::*;
     use crate::controllers::job::long_work::publish::KEPT;
+    use crate::run::LAST_WORDS;
     use clap::CommandFactory;
     use streams_kubernetes::leadership::LINGER;
 
@@ -489,6 +490,9 @@ mod tests {
         let time_outs = &defaults.time_outs;
         let serves = time_outs.call_seconds + LINGER + time_outs.grace_seconds;
         assert!(Duration::from_secs(seconds - sleep) > serves);
+        // The next leader has heard what this one says before it is asked to stop (rule consistent-region-14).
+        let ready = deployment["spec"]["minReadySeconds"].as_u64().unwrap();
+        assert!(Duration::from_secs(ready - sleep) > LINGER + LAST_WORDS);
         // What users submit takes three quarters of the memory at most (rules fetch-6 and job-8).
         let bundles = &defaults.bundles;
         let fetched = u64::from(defaults.jobs.download_workers) * bundles.max_bundle_mib + 2 * bundles.max_adl_mib;
