@@ -8,7 +8,9 @@
 
 use super::child::{Child, Port};
 use super::created_region::CreatedRegion;
-use super::observed::{Children, NextPod, ObservedObject, ObservedPe, ObservedRegion, PodState, must_move, placed};
+use super::observed::{
+    Children, NextPod, ObservedObject, ObservedPe, ObservedRegion, PodState, is_place_known, must_move, placed,
+};
 use super::owned::Owned;
 use super::user_ports::{Endpoints, UserPorts};
 use super::waits::{Words, needs_correction};
@@ -413,7 +415,10 @@ pub(super) fn processing_element(pe: &ProcessingElement) -> ObservedPe {
     let same_content = matches!(run, PodState::Completed | PodState::Suspended)
         || status.stopped
         || (has_same_text && (run == PodState::Down || !must_move));
-    let run = if same_content { run } else { PodState::Pending };
+    // Where the pod had to run is not known if an earlier frontend has made it, before the PE controller has looked.
+    let is_seen = status.observed_generation.is_some() && status.observed_generation == pe.metadata.generation;
+    let is_placed = is_seen || is_place_known(status.placement_hash.as_ref(), pe.spec.placement_hash.as_ref());
+    let run = if same_content && (is_placed || run != PodState::Ready) { run } else { PodState::Pending };
     let no_other_pod = no_other_pod(&status);
     let says = says(&status, run, no_other_pod.as_ref());
     let permits_no_pod = no_other_pod.filter(|words| needs_correction(&words.reason));
@@ -611,6 +616,15 @@ mod tests {
                 let found = processing_element(&pe(phase, ready, text, place, seen)).run;
                 assert_eq!(found, expected, "{phase} {text} {place} {seen}");
             }
+        }
+        // An earlier frontend has made the pod, and it may have to move, or not: the PE controller finds out.
+        for (seen, place, expected) in
+            [(2, Some("p0"), PodState::Ready), (1, Some("p0"), PodState::Pending), (1, None, PodState::Ready)]
+        {
+            let mut pe = pe("Running", "True", "r0", "", seen);
+            pe.spec.placement_hash = place.map(str::to_owned);
+            pe.status.as_mut().unwrap().placement_hash = None;
+            assert_eq!(processing_element(&pe).run, expected, "{seen} {place:?}");
         }
     }
 }

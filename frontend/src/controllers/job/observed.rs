@@ -517,6 +517,11 @@ pub(crate) fn must_move(pod: Option<&String>, wanted: Option<&String>) -> bool {
     pod.zip(wanted).is_some_and(|(pod, wanted)| pod != wanted)
 }
 
+/// Whether that says if a pod must be replaced. Of one that an earlier frontend has made the PE controller finds out.
+pub(crate) fn is_place_known(pod: Option<&String>, wanted: Option<&String>) -> bool {
+    pod.is_some() || wanted.is_none()
+}
+
 /// Where a pod may run, if not anywhere. By which label it is put there moves no pod.
 pub(crate) fn placed(placement: &Placement) -> Option<Box<Placement>> {
     let placement = Placement { group: None, ..placement.clone() };

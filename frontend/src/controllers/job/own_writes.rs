@@ -7,7 +7,7 @@
 //! it leaves the mirror, and after 30 s: a mirror that takes longer may have missed that the object came and went.
 
 use super::child::Child;
-use super::observed::{Children, ObservedObject, ObservedPe, ObservedRegion, PodState, must_move};
+use super::observed::{Children, ObservedObject, ObservedPe, ObservedRegion, PodState, is_place_known, must_move};
 use super::owned::Owned;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
@@ -185,7 +185,8 @@ impl OwnWrites {
 /// What was written of a PE that is there. The mirror may show a status that was written just before, by which the next
 /// pod is on its way, and the write later: without this, the PE would be brought back to its older text meanwhile (rule
 /// job-51). And its pod, which the mirror shows running as it should, is about to be replaced: without this, it would
-/// not count as taken down when a newer generation is rolled out (rule job-49).
+/// not count as taken down when a newer generation is rolled out (rule job-49). One that is down gets a pod again if its
+/// text is another one.
 fn show(children: &mut Children, owned: &Owned, write: &OwnWrite) {
     let Owned::Child(Child::ProcessingElement(id)) = owned else { return };
     let Some(written) = &write.pe else { return };
@@ -196,7 +197,13 @@ fn show(children: &mut Children, owned: &Owned, write: &OwnWrite) {
     let has_same_text = pe.runtime_id.as_ref() == Some(&written.runtime_id);
     let stays = has_same_text && !must_move(pe.pod_placement_hash.as_ref(), written.placement_hash.as_ref());
     pe.runs_another = pe.has_running_pod && !stays;
-    if pe.runs_another && pe.run == PodState::Ready {
+    let is_placed = is_place_known(pe.pod_placement_hash.as_ref(), written.placement_hash.as_ref());
+    let gets_other = match pe.run {
+        PodState::Ready => pe.runs_another || !is_placed,
+        PodState::Down => !has_same_text && !pe.is_stopped,
+        PodState::Pending | PodState::Completed | PodState::Suspended => false,
+    };
+    if gets_other {
         pe.run = PodState::Pending;
     }
 }
@@ -297,31 +304,38 @@ mod tests {
     #[test]
     fn a_pe_that_runs_is_about_to_be_replaced_once_something_else_was_written() {
         let owned = Owned::Child(Child::ProcessingElement(3));
-        let runs = |run| ObservedPe {
+        let runs = |run, place: Option<&str>| ObservedPe {
             run,
             has_running_pod: run == PodState::Ready,
             runtime_id: Some("r0".to_owned()),
-            pod_placement_hash: Some("p0".to_owned()),
+            pod_placement_hash: place.map(str::to_owned),
             ..ObservedPe::default()
         };
-        // what its pod does, text and place that were written -> what it does for the job, it is about to be replaced
+        let (p0, p1) = (Some("p0"), Some("p1"));
+        // what its pod does, its place, text and place that were written -> what it does for the job, it is about to be
+        // replaced
         let table = [
-            (PodState::Ready, "r0", Some("p0"), PodState::Ready, false),
-            (PodState::Ready, "r1", Some("p0"), PodState::Pending, true),
-            (PodState::Ready, "r0", Some("p1"), PodState::Pending, true),
-            (PodState::Ready, "r0", None, PodState::Ready, false),
-            (PodState::Completed, "r1", Some("p1"), PodState::Completed, false),
-            (PodState::Pending, "r1", Some("p1"), PodState::Pending, false),
+            (PodState::Ready, p0, "r0", p0, PodState::Ready, false),
+            (PodState::Ready, p0, "r1", p0, PodState::Pending, true),
+            (PodState::Ready, p0, "r0", p1, PodState::Pending, true),
+            (PodState::Ready, p0, "r0", None, PodState::Ready, false),
+            (PodState::Ready, None, "r0", None, PodState::Ready, false),
+            // An earlier frontend has made its pod: the PE controller finds out whether it must move.
+            (PodState::Ready, None, "r0", p1, PodState::Pending, false),
+            (PodState::Down, p0, "r0", p1, PodState::Down, false),
+            (PodState::Down, p0, "r1", p0, PodState::Pending, false),
+            (PodState::Completed, p0, "r1", p1, PodState::Completed, false),
+            (PodState::Pending, p0, "r1", p1, PodState::Pending, false),
         ];
-        for (run, text, place, expected, replaced) in table {
+        for (run, pod, text, place, expected, replaced) in table {
             let (mut writes, mut children) = (OwnWrites::default(), Children::default());
-            children.processing_elements.insert(3, runs(run));
+            children.processing_elements.insert(3, runs(run, pod));
             let (runtime_id, placement_hash) = (text.to_owned(), place.map(str::to_owned));
             let pe = WrittenPe { runtime_id, placement_hash, ..WrittenPe::default() };
             writes.note(owned.clone(), OwnWrite { pe: Some(pe), ..write(7) });
             writes.add_to(&mut children, at(0), |_| Some(6));
             let pe = &children.processing_elements[&3];
-            assert_eq!((pe.run, pe.runs_another), (expected, replaced), "{run:?} {text} {place:?}");
+            assert_eq!((pe.run, pe.runs_another), (expected, replaced), "{run:?} {pod:?} {text} {place:?}");
         }
     }
 
