@@ -152,8 +152,9 @@ impl<C: Cluster> Actor<'_, C> {
         Ok(())
     }
 
-    /// The job as the API server has it, if that is the status that was sent, for the same spec: a first try of the call
-    /// had its effect and was not answered, and the next one found another version than it was made for (rule call-9).
+    /// The job as the API server has it, if that is the status that was sent, for the same spec: a first try of the
+    /// call had its effect and was not answered, and the next one found another version than it was made for (rule
+    /// call-9).
     async fn found_as_sent(&self, sent: &Job) -> Option<Job> {
         let found = self.reconciler.cluster.get::<Job>(&self.snapshot.key).await.ok().flatten()?;
         // As they are stored: a time has fewer digits then.

@@ -185,8 +185,8 @@ impl OwnWrites {
 /// What was written of a PE that is there. The mirror may show a status that was written just before, by which the next
 /// pod is on its way, and the write later: without this, the PE would be brought back to its older text meanwhile (rule
 /// job-51). And its pod, which the mirror shows running as it should, is about to be replaced: without this, it would
-/// not count as taken down when a newer generation is rolled out (rule job-49). One that is down gets a pod again if its
-/// text is another one.
+/// not count as taken down when a newer generation is rolled out (rule job-49). One that is down gets a pod again if
+/// its text is another one.
 fn show(children: &mut Children, owned: &Owned, write: &OwnWrite) {
     let Owned::Child(Child::ProcessingElement(id)) = owned else { return };
     let Some(written) = &write.pe else { return };

@@ -124,8 +124,8 @@ pub(crate) fn out_of_bounds(spec: &JobSpec, plan: &Plan) -> Option<String> {
     })
 }
 
-/// What [`out_of_bounds`] reads of a spec beside names and widths of entries: names and bounds of those that have bounds,
-/// in their order. Nothing if no entry has a width.
+/// What [`out_of_bounds`] reads of a spec beside names and widths of entries: names and bounds of those that have
+/// bounds, in their order. Nothing if no entry has a width.
 pub(crate) fn bounds_of_widths(spec: &JobSpec) -> Vec<(&str, Option<u32>, Option<u32>)> {
     if spec.parallel_regions.iter().all(|entry| entry.width.is_none()) {
         return Vec::new();
