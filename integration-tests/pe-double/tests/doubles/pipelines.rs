@@ -62,7 +62,7 @@ async fn it_asks_as_the_contract_says() -> Result<()> {
             format!("GET http://{host}/api/subscriptions/job/row/pe/{source}"),
         ),
     ] {
-        assert_eq!(called(&world, part).await?[0], call);
+        assert_eq!(called(&world, part, 1).await?[0], call);
     }
     Ok(())
 }

@@ -276,16 +276,16 @@ pub(crate) async fn reaches(double: &Double, what: &str, is: impl Fn(&Status) ->
     }
 }
 
-/// Waits until a call was made.
-pub(crate) async fn called(world: &World, part: &str) -> Result<Calls> {
+/// Waits until so many calls were made.
+pub(crate) async fn called(world: &World, part: &str, times: usize) -> Result<Calls> {
     let since = Instant::now();
     loop {
         let calls = world.calls(part);
-        if !calls.is_empty() {
+        if calls.len() >= times {
             return Ok(calls);
         }
         let all = lock(&world.operator.calls).join("\n");
-        ensure!(since.elapsed() < SOON, "no call with {part:?} within {SOON:?}; there were\n{all}");
+        ensure!(since.elapsed() < SOON, "not {times} calls with {part:?} within {SOON:?}; there were\n{all}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
