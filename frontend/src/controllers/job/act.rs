@@ -509,7 +509,8 @@ impl<C: Cluster> Actor<'_, C> {
         if let Some(error) = self.remember(|entry| entry.outdated.pauses(child, now())) {
             return Err(error);
         }
-        let result = self.apply(child, generation, wanted).await;
+        // On the heap: the stack of a thread has little room for all of it in debug builds.
+        let result = Box::pin(self.apply(child, generation, wanted)).await;
         if let Err(error) = &result {
             self.remember(|entry| entry.outdated.failed(error, child, now()));
         }
@@ -529,7 +530,7 @@ impl<C: Cluster> Actor<'_, C> {
                 let Some((version, _)) = text else { return Ok(Kept::Whole) };
                 let desired = builder.processing_element(generation, pe, origin, version);
                 let as_written = Some(WrittenPe::of(&desired.spec));
-                let applied = self.apply_pe(generation.number, &desired).await?;
+                let applied = Box::pin(self.apply_pe(generation.number, &desired)).await?;
                 if let Applied::Written(pe) = &applied {
                     self.reconciler.known_launches.note_applied(pe);
                 }

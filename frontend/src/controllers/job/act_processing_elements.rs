@@ -48,7 +48,8 @@ impl<C: Cluster> Actor<'_, C> {
         let says_so = |pe: &ProcessingElement| pe.annotations().contains_key(names::ANNOTATION_MADE_AGAIN);
         let again = existing.is_some_and(says_so).then(|| made_again(desired)).transpose()?;
         let desired = again.as_ref().unwrap_or(desired);
-        let applied = writer.apply(names::ANNOTATION_APPLIED_HASH, desired, existing).await?;
+        // On the heap, as all that applies a PE: debug builds need much of the stack of a thread for each call.
+        let applied = Box::pin(writer.apply(names::ANNOTATION_APPLIED_HASH, desired, existing)).await?;
         Ok(match (applied, found) {
             // It is not shown yet.
             (Applied::Unchanged, Some(found)) => Applied::Written(Box::new(found)),
