@@ -22,7 +22,8 @@ impl<C: Cluster> Actor<'_, C> {
     /// Makes a PE of this generation what is `desired`.
     ///
     /// # Errors
-    /// As [`Writer::apply`](streams_kubernetes::writer::Writer::apply).
+    /// As [`Writer::apply`](streams_kubernetes::writer::Writer::apply), and if it cannot be read whether one that the
+    /// mirror does not show says that it was made again: applied without, it would never say so.
     pub(super) async fn apply_pe(
         &self,
         generation: u64,
@@ -39,7 +40,7 @@ impl<C: Cluster> Actor<'_, C> {
                 Ok(created) => return Ok(Applied::Written(Box::new(created))),
                 // The mirror is behind. Perhaps it was made again by a call that was not answered.
                 Err(error) if is_already_exists(&error) => {
-                    found = cluster.get::<ProcessingElement>(&key).await.ok().flatten();
+                    found = cluster.get::<ProcessingElement>(&key).await?;
                 }
                 Err(error) => return Err(written(&again, error)),
             }

@@ -87,7 +87,10 @@ impl<C: Cluster> PeReconciler<C> {
     /// reading them. There may be many of such names as well: a few are enough, with those of the last launches.
     fn pods(&self, key: &Key, pe: &ProcessingElement) -> impl Iterator<Item = Arc<Pod>> + use<C> {
         let (uid, status) = (pe.uid().unwrap_or_default(), pe.status.as_ref());
-        let launches = status.map_or([FIRST; 2], |status| [status.launch_count, status.created_launch_count]);
+        let launches = status.map_or([FIRST; 3], |status| {
+            let created = status.created_launch_count;
+            [status.launch_count, created, created.saturating_sub(1)]
+        });
         let last = launches.map(|launch| pod::name(&key.name, &uid, launch.max(FIRST)));
         let mut pods = self.mirrors.kept_pods_of_pe(key);
         pods.retain(|(pod, _)| pod::is_name(&pod.name, &key.name));

@@ -159,8 +159,7 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
                     draft.report.unwritten += 1;
                     count(observed, *id, current, current.state(pe), draft);
                 } else {
-                    let words = name_taken(observed, *id).filter(|_| current.is_none()).unwrap_or_default();
-                    draft.report.wait(*id, is_launched, &words);
+                    draft.report.wait(*id, is_launched, &words_until_written(observed, *id, current));
                 }
             }
         }
@@ -177,6 +176,16 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
         repair(observed, without_text, draft);
     }
     outdated.renew(observed, draft);
+}
+
+/// What a PE waits for while its object is to be written. One that waited before goes on to say why: otherwise a job
+/// that has failed for that reason would fail for another one with each edit of the options.
+fn words_until_written(observed: &JobObservation, id: u64, current: Option<&ObservedPe>) -> Words {
+    match current {
+        Some(current) if current.run == PodState::Pending => current.says.clone(),
+        Some(_) => Words::default(),
+        None => name_taken(observed, id).unwrap_or_default(),
+    }
 }
 
 /// Counts a PE by what its pod does.

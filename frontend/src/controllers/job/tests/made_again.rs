@@ -2,9 +2,9 @@
 
 use super::simulation::{JobSimulation, UserDeletion};
 use kube::ResourceExt;
-use kube::core::ObjectMeta;
+use kube::core::{ObjectMeta, Status};
 use streams_api::{ProcessingElement, names};
-use streams_kubernetes_fake::Fault;
+use streams_kubernetes_fake::{Fault, Verb};
 
 /// Ids of the PEs that say that they were made again.
 fn made_again(simulation: &JobSimulation) -> Vec<u64> {
@@ -40,8 +40,10 @@ fn a_pe_that_is_made_again_says_so_whatever_is_applied_to_it_later() {
 
 #[test]
 fn a_pe_that_the_mirror_does_not_show_yet_says_so_if_it_was_made_again_and_not_if_it_was_there() {
-    // it is made again by a call that is not answered, or by somebody else as it was -> it says so
-    for (is_unanswered, expected) in [(true, vec![1]), (false, vec![])] {
+    // it is made again by a call that is not answered, or by somebody else as it was; whether it can be read then
+    // -> it says so
+    let table = [(true, true, vec![1]), (true, false, vec![1]), (false, true, vec![]), (false, false, vec![])];
+    for (is_unanswered, is_readable, expected) in table {
         let mut simulation = JobSimulation::running();
         let before = simulation.pe(1).unwrap();
         simulation.delete(&UserDeletion::ProcessingElement(1));
@@ -58,12 +60,17 @@ fn a_pe_that_the_mirror_does_not_show_yet_says_so_if_it_was_made_again_and_not_i
                 ObjectMeta { name, namespace, labels, annotations, owner_references, ..ObjectMeta::default() };
             simulation.server.create(&ProcessingElement { metadata, status: None, ..before });
         }
-        assert!(simulation.pe(1).is_some(), "{is_unanswered}");
+        assert!(simulation.pe(1).is_some(), "{is_unanswered} {is_readable}");
+        simulation.server.refuse(move |call| {
+            let is_read = call.verb == Verb::Get && call.kind == "ProcessingElement";
+            (is_read && !is_readable).then(|| *Status::failure("etcd is slow", "InternalError").with_code(500).boxed())
+        });
         simulation.reconcile_behind([0; 6]);
-        assert!(simulation.leader.shown(1).is_none(), "{is_unanswered}");
-        assert_eq!(made_again(&simulation), expected, "{is_unanswered}");
+        simulation.server.refuse(|_| None);
+        assert!(simulation.leader.shown(1).is_none(), "{is_unanswered} {is_readable}");
+        assert_eq!(made_again(&simulation), expected, "{is_unanswered} {is_readable}");
         simulation.settle();
         simulation.check_at_rest();
-        assert_eq!(made_again(&simulation), expected, "{is_unanswered}");
+        assert_eq!(made_again(&simulation), expected, "{is_unanswered} {is_readable}");
     }
 }

@@ -6,11 +6,12 @@ use crate::controllers::job::long_work;
 use crate::controllers::job::tasks::{CompileRequest, PublishRequest, Task, TaskKind};
 use futures::FutureExt as _;
 use kube::core::Status;
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
-use streams_api::{InitialWidth, Job, JobPhase, JobStatus, condition};
+use streams_api::{InitialWidth, Job, JobPhase, JobStatus, PeOptions, condition};
 use streams_kubernetes::Key;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::stopwatch;
@@ -350,6 +351,15 @@ fn a_refused_pod_fails_the_submission_once_in_its_own_words_and_nothing_is_torn_
     }
     assert_eq!((simulation.status().phase, simulation.pes()), (Some(JobPhase::Failed), before));
     assert!(reasons(&simulation).is_empty(), "it is told once");
+    // Its options are edited, and the pods are refused as before.
+    simulation.change_spec(|spec| {
+        let resources = serde_json::from_value(json!({"limits": {"cpu": "2"}})).unwrap();
+        spec.processing_element = Some(PeOptions { resources: Some(resources), ..spec.pe_options() });
+    });
+    simulation.settle();
+    assert_eq!(simulation.status().phase, Some(JobPhase::Failed));
+    assert!(simulation.pes().values().all(|pe| pe.spec.options.resources.is_some()));
+    assert!(reasons(&simulation).is_empty(), "an edit that changes nothing of the refusal is not told as another one");
     simulation.forget_starts();
     simulation.services.change(|services| services.refused_pods.clear());
     simulation.settle();
