@@ -1,10 +1,30 @@
 //! The Kubernetes side of streams-operator: controllers, the gRPC APIs, and what running PEs ask.
 //!
-//! It knows Kubernetes and nothing of ADL: what an application is made of is the business of the fusion service, which
-//! it asks over gRPC.
+//! | Module | What it is |
+//! |---|---|
+//! | [`program`], `options` | the program; its command line |
+//! | `run` | everything that the process runs: how it begins and ends |
+//! | [`settings`] | settings that apply to all jobs |
+//! | [`mirrors`] | the shared watches |
+//! | [`controllers`] | what should be, what is, what to do next, for each kind |
+//! | [`fusion`] | the client of the fusion service |
+//! | [`bundles`] | fetching bundles, and giving them to PEs |
+//! | [`elasticity`], `subscription` | the gRPC APIs: widths; exports and imports |
+//! | `grpc` | what both have in common: the listener, who calls, pages |
+//! | [`pe_api`] | what running PEs ask and tell over HTTP |
+//! | `broker`, `run_time` | which exports and imports match; what of them may be changed while jobs run |
+//! | `consistent_regions` | who is in them, what is stored of them, what PEs are told and report |
+//! | `service_endpoints` | the replicas behind a Service |
+//! | `status_changes` | changes of a status that the next read shows |
+//! | `of_job`, `owner` | which job an object is of; whom a key belongs to |
+//! | `fair_semaphore` | permits that namespaces share |
+//! | `call_figures` | figures of calls |
 //!
 //! The custom resources are the crate `streams_api`; how any controller talks to Kubernetes is the crate
 //! `streams_kubernetes`.
+//!
+//! Knows: Kubernetes, plans. Must not know: ADL. What an application is made of is the business of the fusion service,
+//! which it asks over gRPC.
 
 mod broker;
 pub mod bundles;
