@@ -1,6 +1,8 @@
 //! The command line.
 //!
 //! Every option can also be given by an environment variable, as a Deployment does.
+//!
+//! Knows: names, defaults and bounds of options. Must not know: what is done with them.
 
 use crate::fusion;
 use crate::grpc::access::Access;

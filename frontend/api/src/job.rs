@@ -1,4 +1,6 @@
 //! A job: an application bundle, how it is compiled, and how it runs. What can be edited is said by rule job-31.
+//!
+//! Knows: the schema, which fields contradict each other or cannot be edited. Must not know: how a job comes to run.
 
 use super::pe_options::ImagePullPolicy;
 use super::{

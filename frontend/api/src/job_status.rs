@@ -2,6 +2,8 @@
 //!
 //! A generation is written before it is used: `proposal` is what is being written, `plan` what is committed
 //! (rule job-14). Phases: rule job-32.
+//!
+//! Knows: what is stored of a job. Must not know: who decides it, plans.
 
 use super::resize::{CommittedResizes, RefusedEdit, ResizeChanges, UnwrittenWidth};
 use super::schema;

@@ -1,5 +1,7 @@
 //! Options of processing elements that users set on the job (`spec.processingElement`) and that every PE of the job
 //! carries.
+//!
+//! Knows: the schema, defaults. Must not know: how a pod is made of them.
 
 use super::{mounts, schema};
 use k8s_openapi::api::core::v1::ResourceRequirements;

@@ -2,6 +2,8 @@
 //!
 //! The spec holds everything a pod is made from, so that the PE controller needs neither the plan nor the job's
 //! options.
+//!
+//! Knows: the schema, names. Must not know: plans, how a pod is made.
 
 use super::{PeOptions, condition, names, schema};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

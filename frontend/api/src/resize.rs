@@ -3,6 +3,8 @@
 //!
 //! A request is an object so that it outlives whoever asked, and the frontend that works on it: its outcome is in its
 //! status. The spec never changes. What is edited later, in the spec of a region, is another wish, and a newer one.
+//!
+//! Knows: the schema, names and bounds of requests. Must not know: what becomes of a request.
 
 use super::{Job, ParallelRegion, names};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -3,6 +3,8 @@
 //! Two thousand exports that all go to two thousand imports are four million matches, so a match must cost little. The
 //! places are numbered without gaps, so where many of them are in a set, they are neighbours: 64 that follow each other
 //! are kept as the bits of one word, about a third of an octet each.
+//!
+//! Knows: numbers. Must not know: what has a place.
 
 use std::collections::BTreeMap;
 

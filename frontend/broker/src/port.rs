@@ -1,4 +1,6 @@
 //! PEs and their ports, and how PEs write them.
+//!
+//! Knows: names of jobs, numbers. Must not know: what is exported or imported.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! What a PE is told about its exports and imports, and the bytes that tell it (rules import-3 and import-4).
 //!
 //! Names and places of the fields are those that the runtime of PEs reads.
+//!
+//! Knows: what the runtime reads, and how much of it. Must not know: the board, how a message is sent.
 
 use crate::fact::{Export, Import};
 use crate::port::Pe;

@@ -1,6 +1,11 @@
 //! What is known of a region: what is stored, and all that follows from it.
 //!
 //! Only the step makes a new state of an old one (`transition`).
+//!
+//! Knows: phases, launches, sequence ids. Must not know: what an event does, clocks.
+//!
+//! Invariant: what PEs are told, and when time is up, follow from the state and the settings alone (rule
+//! consistent-region-3).
 
 use crate::health::Launches;
 use crate::message::Message;

@@ -1,4 +1,8 @@
 //! The step from one state to the next (rules consistent-region-1 and consistent-region-4).
+//!
+//! Pure. Knows: states, events, settings. Must not know: how states are stored, how PEs are told, clocks.
+//!
+//! Invariants: those of the crate are kept here.
 
 use crate::event::{Event, Ignored, Member, Progress};
 use crate::health::{Health, Launches};

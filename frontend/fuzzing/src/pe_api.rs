@@ -5,6 +5,8 @@
 //! nothing; only objects of the job of which the sender is a PE are changed; answers have the form that they say.
 //!
 //! The API server is the fake one; nobody drives the consistent regions here.
+//!
+//! Knows: paths, forms and statuses of the API. Must not know: how the API does anything.
 
 use arbitrary::{Result, Unstructured};
 use axum::Router;

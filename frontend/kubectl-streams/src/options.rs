@@ -1,4 +1,6 @@
 //! The command line.
+//!
+//! Knows: names, defaults and bounds of options. Must not know: what is done with them.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;

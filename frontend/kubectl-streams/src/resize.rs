@@ -1,4 +1,6 @@
 //! Asks for widths and follows the request; withdraws one.
+//!
+//! Knows: objects of requests. Must not know: the elasticity API, how widths come into force.
 
 use super::options::{CancelOptions, ResizeOptions};
 use super::progress::{has_come_to, is_unseen, tell};

@@ -1,4 +1,7 @@
 //! Errors of reading and writing objects, one for each way to react (rule call-4).
+//!
+//! Knows: statuses of the API server, and the texts by which it tells what no field of a status says. Must not know:
+//! what a controller does about an error.
 
 use kube::core::Status;
 use kube::{Resource, ResourceExt};

@@ -3,6 +3,9 @@
 //! A [`Writer`] combines the calls of a [`Cluster`] into the writes that controllers need: writes that are the same
 //! however often they are made, or that fail if another client has written the object since it was read. Objects with a
 //! deletion timestamp, or whose controller is somebody else, are never written to.
+//!
+//! Knows: who controls an object, hashes of what was applied. Must not know: what any kind means, why something is
+//! written.
 
 use super::cluster::{Cluster, Conflicts, Manager, Object};
 use super::error::{definition, is_already_exists, is_conflict, is_not_found, is_of_quota, outdated, written};

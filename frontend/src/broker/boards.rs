@@ -16,6 +16,8 @@
 //! * Routes that may be thousands are put together when the lock is free again.
 //! * A namespace that is not settled, or was not until now, has a turn to come.
 //! * Nothing is kept of a namespace without jobs, exports and imports.
+//!
+//! Knows: the mirrors of exports, imports and jobs. Must not know: who asks, how PEs are told.
 
 use crate::broker::answers::{Limit, Message, Says, Standing, ToTell, Untold};
 use crate::broker::facts::{self, Problem};

@@ -1,6 +1,8 @@
 //! Statuses of the elasticity API with `google.rpc` details (rule elasticity-13). Where there is no object of the
 //! request, the name of the request is empty; where it is not known whether there is one, it is the name that the
 //! object would have.
+//!
+//! Knows: codes, reasons and details of the contract. Must not know: when there is an error.
 
 use crate::grpc;
 use crate::grpc::places::Full;

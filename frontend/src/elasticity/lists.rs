@@ -1,4 +1,6 @@
 //! Lists of regions and requests, in pages (rule elasticity-21).
+//!
+//! Knows: the order of lists, tokens of pages. Must not know: how a region or a request is shown, who calls.
 
 use super::Elasticity;
 use super::errors;

@@ -5,6 +5,8 @@
 //!
 //! Invariant: what is said of all regions of a job is found by region. A job may have thousands of regions and a
 //! thousand requests, and showing one region looks at what is said of that one.
+//!
+//! Knows: objects of regions, the status of the job, requests. Must not know: mirrors, who asks.
 
 use super::ready::ReadyWidths;
 use super::times;

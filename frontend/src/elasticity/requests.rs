@@ -5,6 +5,8 @@
 //! again makes no second one (rule call-10), and whoever hears nothing of it knows what to look for. A key that names
 //! an object which the mirror shows costs no call of the API server, and another one that makes no object a turn (rule
 //! elasticity-30).
+//!
+//! Knows: the API server, callers. Must not know: what becomes of a request.
 
 use super::view::ClusterView;
 use super::writes::{Unanswered, Write};

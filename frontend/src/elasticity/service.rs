@@ -1,4 +1,9 @@
 //! The gRPC service: checks a request, has an object made for it, waits.
+//!
+//! Knows: the contract, the mirrors. Must not know: how widths come into force.
+//!
+//! Invariants: whoever waits is answered by its deadline, and when this frontend is to stop; what can be refused
+//! without looking at the cluster is refused first.
 
 use super::backlog::Place;
 use super::outcome::{self, ResizeOutcome};

@@ -8,6 +8,8 @@
 //!
 //! Invariants: a stream has a place among those that there may be, from its first message to its end; it ends at its
 //! deadline, and at once when this frontend is to stop.
+//!
+//! Knows: the mirrors, what a stream has told. Must not know: how widths come into force.
 
 use super::followed::{FollowedRequest, ShownRequest};
 use super::looks::{PAUSE, RegionDigests, RegionsLook, RegionsScope};

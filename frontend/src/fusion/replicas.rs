@@ -5,6 +5,8 @@
 //! resolved beside the calls, every [`REFRESH`] and as soon as a replica cannot be reached; no call waits for that but
 //! the first. A replica that failed is left alone, longer each time that it fails again. Connections are made when
 //! first needed and kept; resizes have their own, so that the texts of a submission are not in front of them.
+//!
+//! Knows: addresses, connections, how calls ended. Must not know: what is called.
 
 use super::preference::{Candidate, bound, preferred};
 use hyper_util::rt::TokioIo;

@@ -1,6 +1,8 @@
 //! What bodies of requests and answers say, and numbers in paths, in the form of the runtime (rule pe-api-2).
 //!
 //! Elements are told by their local names: the runtime has prefixes of its own.
+//!
+//! Knows: XML and JSON of the runtime. Must not know: whose an object is, whether a change is permitted.
 
 use super::arriving::{Media, Share, Unread};
 use super::refusal::Refusal;

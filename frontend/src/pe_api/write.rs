@@ -3,6 +3,8 @@
 //! How a status is changed is the business of [`status_changes`]. All of it has less time than the runtime waits; a
 //! write that takes longer goes on without whoever has asked for it. So does all that is done with the name of an
 //! endpoint, from its reservation to its release: whoever goes away in between leaves nothing behind.
+//!
+//! Knows: clusters, mirrors, whose turn it is. Must not know: HTTP, what is changed.
 
 use super::endpoints::ENDPOINTS_MAX;
 use super::refusal::Refusal;

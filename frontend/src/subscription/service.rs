@@ -1,4 +1,9 @@
 //! The gRPC service: finds an export or import, has it changed, waits until this frontend shows it.
+//!
+//! Knows: the contract, objects of both kinds. Must not know: what may be changed ([`run_time`](crate::run_time)), how
+//! a status is written.
+//!
+//! Invariants: whoever waits is answered by its deadline; a change that was begun goes on without its caller.
 
 use super::{SubscriptionApi, errors, etag, requests, shown};
 use crate::grpc::access::caller_of;

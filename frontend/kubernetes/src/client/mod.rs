@@ -15,6 +15,10 @@
 //!
 //! A write that is tried again may find that its first try had succeeded (rule call-3). Therefore writes are apply (the
 //! same however often), create-or-match, compare-and-swap (409) or deletion with a uid: see [`writer`](super::writer).
+//!
+//! Knows: HTTP, what an answer says of trying again. Must not know: any kind of objects, what a call is for, who leads.
+//!
+//! Invariants: no try begins after the deadline of its call; of answers other than those above none is tried again.
 
 mod attempt;
 pub mod configuration;

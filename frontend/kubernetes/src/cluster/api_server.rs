@@ -1,5 +1,9 @@
 //! The real cluster, through a client. Objects are read as they are delivered ([`Delivered`]): what somebody has made
 //! of one of them keeps no other one from being read.
+//!
+//! Knows: the client, the gate, the term of the leader. Must not know: what objects mean.
+//!
+//! Invariants: a write of a controller is not sent once the term is over; every call passes the gate.
 
 use super::{Cluster, Conflicts, Manager, Object};
 use crate::Key;

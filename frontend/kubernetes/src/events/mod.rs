@@ -4,6 +4,11 @@
 //! a time, but one of each namespace; when there are more, one is dropped and counted, a Warning last. The same Event
 //! about the same object (reason and note are equal) is published as a series, not as many: one call, if this process
 //! has told it not long ago.
+//!
+//! Knows: Events as the API server keeps them. Must not know: who tells what, and why.
+//!
+//! Invariants: whoever publishes never waits; what waits, and what is remembered of what was told, is bounded; an Event
+//! that nobody will see is counted.
 
 mod told;
 mod waiting;

@@ -16,6 +16,8 @@
 //!   nine.
 //!
 //! Not guaranteed: that a key is handed out once per addition, or that a delay is exact.
+//!
+//! Knows: keys, whom they belong to, whether work succeeded. Must not know: what the work is.
 
 mod state;
 pub(crate) mod turns;

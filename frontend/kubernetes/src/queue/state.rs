@@ -1,4 +1,8 @@
 //! The state of a queue: where every key is. Reads no clock and never waits.
+//!
+//! Knows: keys, what is known of their urgency. Must not know: workers, futures, what the work is.
+//!
+//! Invariants: the guarantees of [`queue`](super) are kept here. Nothing is kept of a key that is nowhere.
 
 use super::turns::{Owner, Turns};
 use std::collections::{BTreeSet, HashMap};

@@ -16,6 +16,9 @@
 //!   is kept as compressed JSON ([`Kept`]) and read by whoever asks for it.
 //! * An object that cannot be read (a newer version wrote it, or somebody something) keeps its last readable state, and
 //!   is counted; all others are read.
+//!
+//! Knows: how the API server tells of changes. Must not know: what any kind means; indexes, and what is trimmed, are
+//! said by its owner.
 
 mod catch_up;
 mod kept;

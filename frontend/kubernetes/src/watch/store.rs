@@ -2,6 +2,10 @@
 //!
 //! There are many objects, so an entry has no more than what cannot be read from the object when it is needed. Names of
 //! namespaces and groups are there many times: objects that are beside each other share them.
+//!
+//! Knows: names, groups, packed objects. Must not know: watches, who hears of a change.
+//!
+//! Invariants: an object is in those groups that the indexes say of its last state; one name has one object.
 
 use super::kept::Kept;
 use super::packed::Packer;

@@ -1,4 +1,6 @@
 //! The status of a region (rule elasticity-4). Pure.
+//!
+//! Knows: the region, the spec and the status of its job. Must not know: plans, objects of PEs, clusters.
 
 use crate::controllers::job::cool_down::{COOLING_DOWN, CoolDown};
 use crate::controllers::job::requests::refused_edits::too_many;

@@ -1,4 +1,8 @@
 //! Carries decisions out: writes the status, asks the API server for pods, creates and deletes them.
+//!
+//! Knows: the cluster, what a call is for. Must not know: why something is decided.
+//!
+//! Invariant: a status is written over the state that was looked at, and over no other.
 
 use super::answers::{Answers, status};
 use super::decide::{Deletion, FIRST, PeAction, PeDecision, PeStatusChange};

@@ -1,4 +1,6 @@
 //! The observation of a PE: plain values that the PE controller decides by.
+//!
+//! Knows: what a decision depends on. Must not know: mirrors, clusters, pods as Kubernetes has them.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;

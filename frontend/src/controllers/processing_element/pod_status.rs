@@ -2,6 +2,8 @@
 //!
 //! Which PE object and launch a pod was made for is told by what nobody can change: its uid, once the PE has recorded
 //! it, else its name, which follows from both (rule pe-25).
+//!
+//! Knows: pods as Kubernetes has them. Must not know: what is decided by them.
 
 use super::metadata;
 use super::observed::{self, Explanation, PodEnd, Stage};

@@ -1,4 +1,13 @@
 //! Routes of PEs, and what they export and import, to be read and changed while they run (rule pe-api-6).
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | `routes` | documents of routes, few at a time |
+//! | [`exports`] | properties of exported streams |
+//! | [`imports`] | subscriptions and filters |
+//!
+//! Knows: paths, objects of both kinds, the board. Must not know: what matches what, what may be changed
+//! ([`run_time`](crate::run_time)).
 
 pub(super) mod exports;
 pub(super) mod imports;

@@ -1,4 +1,10 @@
 //! Who is let in next. Reads no clock and never waits.
+//!
+//! Knows: calls by namespace and priority, how their tries ended, how long they took. Must not know: futures, what a
+//! call does.
+//!
+//! Invariants: those of [`gate`](super) are kept here. Nothing is kept of a namespace without calls, but for a moment
+//! and for its troubles.
 
 use super::pace::Pace;
 use super::troubles::{SLOW, Troubles};

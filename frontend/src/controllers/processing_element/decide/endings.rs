@@ -1,4 +1,6 @@
 //! Records how pods end, and applies the restart policies (rules pe-7 and pe-8).
+//!
+//! Pure. Knows: pods that ended or are gone, policies. Must not know: how the next pod is made.
 
 use super::super::facts::{
     LONGEST_DELAY, STOPPED, SUSPENDED, how_it_ended, is_restart_permitted, put_off_until, recorded, was_created,
