@@ -4,7 +4,9 @@
 //! * [`server`] is for the frontend: gRPC, any number of equal replicas. [`serve`] is the subcommand that starts it.
 //!
 //! Both translate between their callers and the crate `streams_compiler`; neither uses the other. What both need stands
-//! beside them: [`options`]. Nothing here knows Kubernetes.
+//! beside them: [`options`].
+//!
+//! Knows: the compiler, files, gRPC. Must not know: Kubernetes, how an application is compiled.
 
 pub mod command;
 pub mod options;

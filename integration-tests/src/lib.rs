@@ -15,8 +15,10 @@
 //!   cargo:    this workspace's own programs, built by the running cargo
 //! ```
 //!
-//! The crate knows how the services are run, and what a job consists of as its users see it. It does not know how the
-//! services work inside. What they promise is checked by the tests of this package, which use the same modules.
+//! What the services promise is checked by the tests of this package, which use the same modules.
+//!
+//! Knows: how the services are run, what a job consists of as its users see it. Must not know: how the services work
+//! inside.
 
 pub mod balancer;
 pub mod cargo;

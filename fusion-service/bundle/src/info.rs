@@ -2,6 +2,8 @@
 //!
 //! The reader does not look at the namespace of elements, but it checks the attributes. It refuses a document type
 //! declaration and entities other than the five of XML.
+//!
+//! Knows: XML, the elements of the description. Must not know: archives, ADL.
 
 use crate::Error;
 use crate::name::{beginning, normalized, shown};

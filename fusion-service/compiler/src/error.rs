@@ -3,6 +3,8 @@
 //! Every stage returns [`Error`]. If the input is at fault, the error holds *all* problems that the stage can see at
 //! once (rule language-6). If the deadline passed or the caller cancelled, the error says nothing about the input. The
 //! stages and codes are a contract (rule language-7); the wording is free.
+//!
+//! Knows: stages by name, codes, places in a document. Must not know: what a stage does, who is told.
 
 use std::fmt;
 

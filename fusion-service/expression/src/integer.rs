@@ -3,6 +3,8 @@
 //! Arithmetic is exact: `9223372036854775807 + 1` has a result (rule expression-4). A result of more than 1,024 bits is
 //! a fault: such a number could not be compared with a float64 anyway, and `1 << 1000000000` must not cost what it
 //! says.
+//!
+//! Knows: numbers. Must not know: expressions.
 
 use crate::fault::Fault;
 use num_bigint::{BigInt, Sign};

@@ -3,6 +3,10 @@
 //! Whoever has many expressions and many sets of properties need not try each with each: an expression that is true for
 //! some properties has one of its needs met by them. `kind == "a" && n > 3` needs a property `kind` that is `"a"`;
 //! `n > 3 || b` needs `n` or `b`; `1 == 1` needs nothing. A need that is met says nothing: only evaluating does.
+//!
+//! Knows: trees. Must not know: who has the properties, how they are found.
+//!
+//! Invariant: properties for which an expression is true meet one of its needs.
 
 use crate::expression::{Expression, Kind, Node, NodeId};
 use crate::operation::Binary;

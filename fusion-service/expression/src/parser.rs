@@ -1,4 +1,9 @@
 //! From tokens to the tree, by operator precedence with a stack of its own (rule expression-2).
+//!
+//! Knows: tokens, precedence, limits. Must not know: what an expression evaluates to.
+//!
+//! Invariants: no recursion, however deep an expression is nested; a tree within the limits, or the first error with
+//! its place.
 
 use crate::expression::{Expression, Kind, Node, NodeId};
 use crate::operation::{Binary, Precedence, Prefix};

@@ -2,6 +2,8 @@
 //!
 //! A character that belongs to no token is an error: a malformed expression is reported where it was written. Filters
 //! have numbers of another form, and another blank (rule expression-15).
+//!
+//! Knows: characters. Must not know: which token may follow which.
 
 use crate::Error;
 use crate::integer::Integer;

@@ -2,6 +2,8 @@
 //!
 //! Invariants: a list holds elements of one type; an integer has at most 1,024 bits; the text of an rstring is what
 //! stands between the quotes, escapes as written, because the language compares texts without decoding them.
+//!
+//! Knows: types of values. Must not know: operators of the language.
 
 use crate::integer::Integer;
 use crate::java::{hash_of_boolean, hash_of_double, hash_of_list, hash_of_text, java_double};

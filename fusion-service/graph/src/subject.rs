@@ -1,4 +1,6 @@
 //! The operators and PEs of a job that is drawn, before and after a resize, and what the resize does to each.
+//!
+//! Knows: compiled jobs, what a resize does. Must not know: limits of a drawing, how it is written.
 
 use super::drawing::{Mark, Node, NodeId, NodeKind};
 use super::outline::{Connection, Description, When};

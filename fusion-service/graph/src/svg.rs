@@ -3,6 +3,8 @@
 //!
 //! What a resize does is shown in three ways: by a sign and a word, by the border (thin, thick, dashed, dotted), and by
 //! a colour.
+//!
+//! Knows: drawings, places of their parts. Must not know: jobs, what is folded.
 
 use super::drawing::{ClusterKind, Drawing, Edge, Mark, Node, NodeKind};
 use super::layout::{self, Layout, Line, Path, Rect, Segment, common_mark};

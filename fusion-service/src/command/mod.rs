@@ -2,6 +2,8 @@
 //!
 //! Commands that take an application with flags share [`application`]. [`options`], `document` and `request` have other
 //! code that several commands share.
+//!
+//! Knows: files, arguments, exit statuses. Must not know: gRPC, the server.
 
 pub mod application;
 pub mod check;

@@ -2,6 +2,8 @@
 //!
 //! A file that does not have the form is a failure of the command. Values that are wrong in themselves, such as a width
 //! of 0, are left to the compiler.
+//!
+//! Knows: the form of the files, bounds of their texts. Must not know: what a request comes to.
 
 use super::CommandFailure;
 use serde::Deserialize;

@@ -17,8 +17,8 @@
 //!
 //! The program `control-plane` (`src/main.rs`) is the same for work by hand; `README.md` beside it says how to use it.
 //!
-//! The crate knows how programs are run, and Kubernetes as a client and an administrator know it. It knows nothing of
-//! jobs, PEs or any other kind of this project: custom resource definitions come from its caller.
+//! Knows: how programs are run, Kubernetes as a client and an administrator know it. Must not know: jobs, PEs or any
+//! other kind of this project; custom resource definitions come from the caller.
 //!
 //! Invariants:
 //! * Every program is started by a supervisor. However the process that uses this crate ends (return, panic, Ctrl-C,

@@ -11,6 +11,8 @@
 //!
 //! A container with a command runs that, with the paths of its mounts replaced; for one without, the program of the
 //! agent plays the entry point of the image. Pods with several containers are refused. Nothing is restarted.
+//!
+//! Knows: pods. Must not know: jobs, what a container does.
 
 use crate::addresses::Addresses;
 use crate::environment::{expand, variables};

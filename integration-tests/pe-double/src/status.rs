@@ -1,4 +1,6 @@
 //! What a double says of itself: the JSON of its status page.
+//!
+//! Knows: the form of the page. Must not know: how anything in it comes about.
 
 use crate::peers::PortLabel;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,6 @@
 //! `cargo soak NAME`: runs that take longer than tests may, with a report that is kept.
+//!
+//! Knows: names, arguments, reports. Must not know: what a run does.
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};

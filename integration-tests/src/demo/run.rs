@@ -1,4 +1,6 @@
 //! The steps of the demo.
+//!
+//! Knows: the steps. Must not know: where the cluster comes from, how a table is written.
 
 use super::cluster::Cluster;
 use super::report::{Handles, Step};

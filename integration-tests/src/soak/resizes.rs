@@ -2,6 +2,8 @@
 //! until the jobs have settled. Then every PE of the newest widths must run in exactly one pod, no other object of the
 //! job may exist, and the applied widths must be the desired ones. Each request that changes a width must lead to
 //! exactly one generation. At the end the run deletes the jobs, and none of their objects may stay.
+//!
+//! Knows: widths, what a job consists of. Must not know: how a fault is injected.
 
 use super::faults::{self, Fault};
 use super::figures::Durations;

@@ -2,6 +2,8 @@
 //!
 //! What must be there follows from the widths of the sample application, not from what the operator says: an operator
 //! that forgot a PE everywhere would be found out.
+//!
+//! Knows: the sample application, kinds of objects. Must not know: how a job got there.
 
 use super::snapshot::Snapshot;
 use crate::sample::Widths;

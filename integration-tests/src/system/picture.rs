@@ -1,5 +1,7 @@
 //! What a job has brought about, without what differs from one job to the next: names of namespaces, uids, times,
 //! addresses, how often something was started. Two jobs that are alike have equal pictures.
+//!
+//! Knows: kinds of objects, what in them differs from job to job. Must not know: what a job should have.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};

@@ -21,6 +21,8 @@
 //! Invariants: the same sketch gives the same text; operators are numbered in the order in which they were added,
 //! primitive ones first, the main composite last. What a sketch says need not be sound: tests of errors are written
 //! with it, too.
+//!
+//! Knows: ADL. Must not know: what the compiler makes of it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

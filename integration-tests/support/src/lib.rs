@@ -6,9 +6,11 @@
 //! * [`fused`] — answers of the command `fuse` against what its cases expect.
 //! * [`table`] — what was compared, and how much of it agrees.
 //!
-//! The crate knows file formats: ADL as the compiler reads it, AADL and `context.json` as it writes them. It depends on
-//! no crate of this workspace and knows nothing of how an application is compiled. So unit tests of the compiler can
-//! use it, and what it says of documents is a second opinion.
+//! It depends on no crate of this workspace, so unit tests of the compiler can use it, and what it says of documents is
+//! a second opinion.
+//!
+//! Knows: file formats, which are ADL as the compiler reads it, AADL and `context.json` as it writes them. Must not
+//! know: how an application is compiled.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,6 @@
 //! How one process reaches the server, and how that fails.
+//!
+//! Knows: the port, calls and their faults. Must not know: what a call does at the server.
 
 use crate::error::broken;
 use crate::kind::Kind;

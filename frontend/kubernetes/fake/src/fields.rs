@@ -1,4 +1,6 @@
 //! Fields of objects, and who owns them.
+//!
+//! Knows: paths of fields, managers. Must not know: calls, versions.
 
 use crate::kind::{Kind, ListType};
 use serde_json::{Map, Value, json};

@@ -48,6 +48,9 @@
 //! * No `generateName`, dry run, JSON or strategic merge patch, deletion of collections, or sub-resources other than
 //!   `status`.
 //! * No watches over the wire: a [`Mirror`] takes the place of the connection that delivers them.
+//!
+//! Knows: an API server as its clients see it. Must not know: any controller, custom resources but by their names and
+//! what a test declares.
 
 pub mod conformance;
 mod connection;

@@ -1,4 +1,6 @@
 //! The server, as a test sees it: what it has, and what others than the process under test do to it.
+//!
+//! Knows: what there is, who inspects or refuses a call. Must not know: controllers.
 
 use crate::fields::{Owners, normal};
 use crate::kind::{Id, Kind};

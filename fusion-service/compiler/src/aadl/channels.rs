@@ -3,6 +3,8 @@
 //!
 //! The topology shares such values between channels. This module makes one fragment per shared value, and recognises
 //! the value by its address.
+//!
+//! Knows: values that channels share. Must not know: PEs, documents.
 
 use super::element::{Element, ElementAttribute};
 use super::hashing_writer::{Fragment, HashingWriter, StartTag, Unwritable};

@@ -1,4 +1,9 @@
 //! Writes the document of one PE: `aug:augmentedPE` (rule aadl-6).
+//!
+//! Knows: PEs with their ports, fragments, the vocabulary. Must not know: how operators were grouped, what becomes of
+//! the text.
+//!
+//! Invariant: the same PE gives the same bytes, whatever was compiled before.
 
 use super::element::HasAttributes;
 use super::fragments::Fragments;

@@ -3,6 +3,8 @@
 //! A PE's document mostly repeats the application: all tuple types, all host pools, and for every operator what its
 //! channels share. The compiler makes these fragments once per job, so that writing a document is copying bytes and
 //! formatting numbers. The fragments of an operator and its ports are in [`super::operator_fragments`].
+//!
+//! Knows: the application, the topology. Must not know: PEs.
 
 use super::channels::ChannelFragments;
 use super::hashing_writer::{Fragment, HashingWriter, Unwritable};

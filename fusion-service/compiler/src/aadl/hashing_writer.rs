@@ -5,6 +5,8 @@
 //! The [`super::vocabulary`] decides which values those are: the caller writes an attribute by its constant and an
 //! element by its type. The observed stream has no markup. It has one mark per element, strings with their length and
 //! numbers with a fixed size, so two different contents never give the same stream.
+//!
+//! Knows: bytes, what of them is observed. Must not know: what a document says.
 
 use super::element::{Element, ElementAttribute, FixedAttribute, FixedElement, HasAttributes};
 use super::escape::unwritable;

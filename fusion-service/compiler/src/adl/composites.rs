@@ -3,6 +3,8 @@
 //!
 //! The tree is read with a stack of its own, so that the nesting of a document never becomes recursion. What a
 //! primitive looks like differs between the dialects; a function of the dialect reads it.
+//!
+//! Knows: what both dialects have in common. Must not know: how a dialect writes a primitive.
 
 use super::parts::consistent_entry;
 use super::ports::ports;

@@ -1,6 +1,8 @@
 //! The account of a compiled job. `explain` writes it as JSON, with keys in camel case.
 //!
 //! Releases only add fields. For each list that may be cut off, another field has the number of all entries.
+//!
+//! Knows: the form of the answer. Must not know: how it is found out.
 
 use crate::fuser::AutomaticFusion;
 use crate::plan::{Fate, Reason};

@@ -1,4 +1,6 @@
 //! Compares the documents of PEs that go on after a resize, as trees. Then it groups changes at places that are alike.
+//!
+//! Knows: documents as trees, names of operators. Must not know: how documents are written.
 
 use super::account::DocumentChange;
 use super::names::{self, NAMED, Names};

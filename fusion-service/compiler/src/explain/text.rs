@@ -1,4 +1,6 @@
 //! Writes an account as text for people who operate jobs.
+//!
+//! Knows: the account. Must not know: the job that it is about.
 
 use super::account::{Account, CauseAccount, CauseEffect, DocumentChange, ElementGroup, RegionAccount};
 use super::names::ranges;

@@ -5,6 +5,8 @@
 //! the unit with the most connections to it. The order of the work list at any step depends on all the sorts before. So
 //! [`WorkList`] and [`Frontier`] keep the order and never compute it anew. The pass aims at the number of PEs but may
 //! exceed it: units that the rules keep out of every PE get new PEs.
+//!
+//! Knows: units, their connections, whether a PE accepts one. Must not know: why it does not, operators.
 
 use super::composition::Composition;
 use super::frontier::{Frontier, Neighbour};

@@ -4,6 +4,8 @@
 //! the channels share it. So comparing a few references shows whether two channels have the same traits, and most
 //! traits are made once. Where they are not, because every channel is in another consistent region, for example, texts
 //! that channels share are still looked at once: they may be long.
+//!
+//! Knows: the topology, the application. Must not know: modes of fusion.
 
 use super::graph::{FusionHostPool, Graph};
 use super::operators::{

@@ -5,6 +5,8 @@
 //! [`Kind`]. Rules about hosts are in [`super::host_bindings`].
 //!
 //! A refusal is final: units never leave a PE, so a PE that refuses a kind once refuses it always.
+//!
+//! Knows: constraints, units. Must not know: in which order PEs are filled.
 
 use super::constraints::{Constraint, Demand, Mixed, Origin, Others, SameValue};
 use super::graph::Graph;

@@ -1,4 +1,6 @@
 //! Operators as written (rule model-2): composites, primitives, imports and exports, with their ports and connections.
+//!
+//! Knows: what an ADL says of an operator. Must not know: widths in force, channels.
 
 use super::{Annotation, OperatorId, Text};
 use crate::error::Place;

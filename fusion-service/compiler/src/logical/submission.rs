@@ -4,6 +4,8 @@
 //! A job may give a value under three spellings: its name, `composite.name`, and the part of the latter behind its last
 //! `:`. The text of a value is an SPL literal. The compiler does not evaluate it; the operator that reads it knows its
 //! type.
+//!
+//! Knows: names, literals. Must not know: what a value is for.
 
 use super::{Application, SubmissionValue};
 use crate::budget::Budget;

@@ -1,4 +1,6 @@
 //! One PE of a plan: what the PE controller needs besides the document.
+//!
+//! Knows: PEs with their ports, the topology. Must not know: ConfigMaps, pods, how documents are written.
 
 use super::placement::{self, Placement};
 use super::plan_texts::{PlanTexts, bytes_of, bytes_of_export, bytes_of_imports};

@@ -4,6 +4,8 @@
 //! consecutive ids as one entry. So the layout of a job with millions of ports stays small. The same layout always
 //! gives the same bytes. Reading trusts no length or number in the bytes: [`super::layout_counts`] compares them with
 //! the limits first.
+//!
+//! Knows: layouts, bounds of their numbers. Must not know: what a layout is used for.
 
 use super::layout::{
     Digest, Layout, LayoutElement, LayoutError, LayoutInputPort, LayoutOutputPort, RestoreError, SplitterTree, VERSION,

@@ -1,4 +1,7 @@
 //! The input of a compilation: an application, and what a job adds to it.
+//!
+//! Knows: the application, what may be asked of it. Must not know: stages after the topology, but how many PEs
+//! automatic fusion wants; who asks.
 
 use super::{Digest, Warning};
 use crate::adl;

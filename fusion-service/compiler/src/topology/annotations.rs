@@ -4,6 +4,8 @@
 //! region, then `threading` if a model applies. Values that refer to submission-time values are resolved.
 //! `eventTimeContext` keeps the triples of the ADL, which name operators by ADL index. Operator indexes are only final
 //! after a resize has carried them over, so the AADL stage puts them in.
+//!
+//! Knows: annotations of an operator, its channel. Must not know: final numbers of operators, XML.
 
 use super::annotation_text::resolve;
 use super::consistent::Membership;

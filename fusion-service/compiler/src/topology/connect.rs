@@ -6,6 +6,8 @@
 //!
 //! A walk over ends takes time, in every channel again, also where it makes nothing. So its steps are counted before,
 //! like what it makes. What is still to be walked over is a range of channels, however many these are.
+//!
+//! Knows: ends that ports reach, copies of ports. Must not know: how ends were found, PEs.
 
 use super::copies::Copies;
 use super::count::Count;

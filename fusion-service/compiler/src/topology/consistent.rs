@@ -13,6 +13,8 @@
 //! are autonomous. There is one in every channel of what is around it, also where no operator is. [`PassedEnds`] has
 //! channels that are passed together as one range, because a broadcast leads into all channels of a region at once. It
 //! counts what it keeps, and the steps to it (rule expansion-33).
+//!
+//! Knows: operators, connections, splitters and mergers. Must not know: PEs, what a region does while it runs.
 
 use super::annotation_text::resolve;
 use super::connect::ReachedPorts;

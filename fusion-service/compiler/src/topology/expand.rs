@@ -9,6 +9,8 @@
 //! Everything up to `links` takes time linear in the document, whatever the widths. Numbers are bounded there: of what
 //! is made for each channel, and of the steps to it. Texts are bounded where they are made, and what consistent regions
 //! pass while it is followed.
+//!
+//! Knows: the steps and their order. Must not know: PEs, what the topology is used for.
 
 use super::annotations::AnnotationCache;
 use super::connect::{Connector, ReachedPorts};

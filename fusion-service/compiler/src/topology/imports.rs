@@ -9,6 +9,8 @@
 //! Invariant: a text is charged for before it is made, but for what one expression is folded to, or its tree, which is
 //! charged for before the next one is read. Replacing a channel function makes no text longer: no channel has more
 //! digits than the shortest of them has letters.
+//!
+//! Knows: expressions, channels. Must not know: which exports there are, who matches them.
 
 use super::copies::Copies;
 use super::links::{End, Links};

@@ -8,6 +8,8 @@
 //! Documents are not trusted: their links may form circles or multiply at every step. The search refuses circles,
 //! counts products with saturation, and bounds the number of ends that it remembers. It also counts the steps that it
 //! takes to make connections: a broadcast repeats what is behind it in every channel, also ends that become nothing.
+//!
+//! Knows: links as written, widths. Must not know: copies of operators.
 
 use super::shape::{ScopeId, Shape};
 use super::wiring::{Link, LinkTarget, MergerId, Side, SplitterId};

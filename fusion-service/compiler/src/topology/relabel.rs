@@ -3,6 +3,8 @@
 //! A fresh expansion numbers operators, splitters and copies of host pools from the beginning. [`relabel`] gives those
 //! that existed before the number that a [`Numbering`] recorded, and gives new ones a number that no other has. It
 //! changes nothing but numbers.
+//!
+//! Knows: identities, numbers. Must not know: how a layout stores them.
 
 use super::copies::Copies;
 use super::order::Numbered;

@@ -1,4 +1,7 @@
 //! Widths of parallel regions (rules expansion-1 and expansion-2).
+//!
+//! Knows: what the ADL, the job and a resize say of a region, and which of it counts. Must not know: channels, what a
+//! width costs beyond its limit.
 
 use super::Region;
 use crate::budget::{Budget, Limits, Pace};

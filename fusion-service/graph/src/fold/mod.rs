@@ -10,6 +10,8 @@
 //! Two members are alike if they are of one kind, have one origin in the application and one mark, and contain alike
 //! members. What they are connected to does not count. Time is linear in the outline and its connections, up to
 //! sorting, for each step.
+//!
+//! Knows: outlines, limits of a drawing. Must not know: jobs, how a drawing is written.
 
 mod shapes;
 

@@ -2,6 +2,8 @@
 //!
 //! [`streams_compiler::plan::check`] finds the problems. `excerpt` cuts lines out of the document, `bundled` finds
 //! places in the ADL of a bundle.
+//!
+//! Knows: documents, places in them. Must not know: how a problem is found.
 
 mod bundled;
 mod excerpt;

@@ -2,6 +2,8 @@
 //!
 //! The command reads one case per line and answers each with one line, in order: the PEs with their ports and threads,
 //! or an error. At a line that is no case it ends, after it has answered everything before.
+//!
+//! Knows: lines, the form of a case. Must not know: applications, topologies.
 
 mod answer;
 mod case;

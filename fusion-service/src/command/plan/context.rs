@@ -1,4 +1,6 @@
 //! `context.json` (rule service-22).
+//!
+//! Knows: plans, the form of the file. Must not know: where the file is, who reads it.
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};

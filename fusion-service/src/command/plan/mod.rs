@@ -1,6 +1,8 @@
 //! `fusion-service plan`: a submission and a chain of resizes, or one resize alone, as files (rule service-21).
 //!
 //! `folder` writes the files of a step; `context` and `failure` are the forms of its JSON files.
+//!
+//! Knows: requests, folders. Must not know: how a plan is made.
 
 mod context;
 mod failure;

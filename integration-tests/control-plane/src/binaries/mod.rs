@@ -4,6 +4,8 @@
 //! Each program is looked up by itself, because a `KUBEBUILDER_ASSETS` folder as others make it holds etcd,
 //! kube-apiserver and kubectl only. The cache is keyed by all that goes into a build, so several versions of this
 //! repository can share one.
+//!
+//! Knows: folders, Go. Must not know: what the programs do.
 
 mod build;
 

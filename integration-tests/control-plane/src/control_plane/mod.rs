@@ -15,6 +15,9 @@
 //!
 //! What differs from a real cluster: no kubelet, so no containers, logs, probes or network. `stages.yaml` says what
 //! becomes of a pod and by which annotations a test directs it.
+//!
+//! Knows: the programs, their arguments, what they need of each other. Must not know: how a program is kept from
+//! outliving this one, kinds of this project.
 
 mod components;
 mod credentials;

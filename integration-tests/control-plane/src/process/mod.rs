@@ -5,6 +5,10 @@
 //! waited for. How a supervising process works: `supervisor`.
 //!
 //! Everything here is driven by threads, not by the asynchronous runtime, which may be gone before the programs are.
+//!
+//! Knows: processes, signals, files. Must not know: which programs there are.
+//!
+//! Invariant: however this process ends, no program that it has started goes on.
 
 mod protocol;
 mod readiness;

@@ -1,5 +1,7 @@
 //! A namespace with frontends of its own that die, freeze and fail as their referee says, and a job that lives through
 //! all operations again and again, struck in another place each time.
+//!
+//! Knows: frontends as processes, operations. Must not know: which call is struck.
 
 use super::operations::{Operation, Pace};
 use super::referee::{Blow, Counted, Referee, Watches};

@@ -11,6 +11,8 @@
 //!   operations: what is done and what must come of it      referee: counts calls, says where to strike
 //!             \------------> lane: one frontend, one job <------------/
 //! ```
+//!
+//! Knows: what a job is like with and without a fault. Must not know: how the operator gets there, what a call is for.
 
 mod lane;
 mod operations;

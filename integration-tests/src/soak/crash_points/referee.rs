@@ -1,4 +1,6 @@
 //! Says what becomes of each call of a frontend: it counts those that matter and strikes at one of them.
+//!
+//! Knows: calls as they are asked about. Must not know: operations, frontends as processes.
 
 use crate::faults::{Asked, Verdict};
 use anyhow::{Context as _, Result};

@@ -11,6 +11,8 @@
 //!                children: objects of a job that users delete and change
 //!                fresh: jobs to compare with
 //! ```
+//!
+//! Knows: schemas, what users wrote, what they are told. Must not know: how the operator works.
 
 mod children;
 mod effects;

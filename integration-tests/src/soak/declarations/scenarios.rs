@@ -1,5 +1,7 @@
 //! What users write beside the fields of jobs, what they delete, and in which order such things meet: regions, bounds,
 //! suspension, requests to restart and to stop, waves, edits while others are under way, jobs that come again.
+//!
+//! Knows: what users write. Must not know: what must come of it, but for what a step says.
 
 use super::children::Child;
 use super::fields;

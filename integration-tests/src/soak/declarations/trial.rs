@@ -1,4 +1,6 @@
 //! One sequence, from its namespace to the end of it.
+//!
+//! Knows: steps, oracles. Must not know: which sequences there are.
 
 use super::children::{Child, Lost, Spoilt};
 use super::judge::{Oracle, Standing, has_one_of, is_pinned};

@@ -3,6 +3,8 @@
 //!
 //! What the schema alone says (types, bounds, words to choose from) is found in it. What it does not say, such as which
 //! regions the application has or which Secrets there are, stands in a table here.
+//!
+//! Knows: schemas, the sample application, what is there in a namespace. Must not know: sequences.
 
 use super::fields::Field;
 use serde_json::{Value, json};

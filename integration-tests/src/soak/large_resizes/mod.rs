@@ -9,6 +9,8 @@
 //!
 //! Each caller has a job and an application of its own, so no answer is made from what another caller has sent. There
 //! is no cluster: nothing but the service and its callers.
+//!
+//! Knows: the contract, limits of the deployment. Must not know: how the service keeps within them.
 
 mod caller;
 mod message;

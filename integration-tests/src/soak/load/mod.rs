@@ -5,6 +5,8 @@
 //!   phases:  jobs are created, run, are resized; two tenants
 //!   bare:    the objects that were there, written by a plain client
 //! ```
+//!
+//! Knows: what users do, objects that are there. Must not know: how the operator makes them.
 
 pub(super) mod bare;
 mod phases;

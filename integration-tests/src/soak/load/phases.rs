@@ -1,4 +1,6 @@
 //! What a run measures: many jobs or a large one beside the bare client, and two tenants beside each other.
+//!
+//! Knows: jobs, times, tenants. Must not know: how a report is written.
 
 use super::bare::{Awaited, Written};
 use super::{LoadOptions, Shape};

@@ -1,4 +1,6 @@
 //! What happens in the windows, one after the other.
+//!
+//! Knows: windows and their order. Must not know: how a report is written.
 
 use super::PeApiOptions;
 use super::beside::{Beside, Others, resize};

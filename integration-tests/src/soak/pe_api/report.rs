@@ -1,4 +1,6 @@
 //! The page about a run.
+//!
+//! Knows: what was counted. Must not know: how it came about.
 
 use super::tally::{Asked, Question};
 use super::usage::{API_SERVER, ETCD, FRONTEND, OTHERS, PES};

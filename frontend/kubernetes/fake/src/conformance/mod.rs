@@ -9,7 +9,11 @@
 //! | [`objects`] | names, versions, generation, the status, immutable ConfigMaps and Secrets |
 //! | [`ownership`] | server-side apply: conflicts, owners of fields, fields that are removed |
 //! | [`deletion`] | preconditions, finalizers, pods, garbage |
+//! | [`exchange`] | the parts of a case |
+//! | `sample` | a custom resource for the cases |
 //! | `run` | carrying a case out |
+//!
+//! Knows: the port, answers. Must not know: which server answers.
 
 pub mod deletion;
 pub mod exchange;

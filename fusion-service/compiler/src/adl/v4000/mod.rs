@@ -3,6 +3,8 @@
 //!
 //! Both parts may come in any order, so the physical part is kept as [`Pe`]s and merged into the tree at the end
 //! ([`merge()`]).
+//!
+//! Knows: elements of this dialect. Must not know: what they mean together.
 
 mod merge;
 

@@ -7,6 +7,8 @@
 //! Reading goes down and up again: [`Reader::child`] opens the next child of the innermost open element, or closes that
 //! element and says so with `None`. Whoever opens an element closes it: with `child` until `None`, with
 //! [`Reader::text`], or with [`Reader::skip`]. [`Reader::children`] does it for the caller.
+//!
+//! Knows: XML, the namespaces of an ADL. Must not know: what elements mean.
 
 use super::characters::{illegal_character, is_name, is_qualified_name, is_space, local, normalised, resolve};
 use crate::budget::{Budget, Limits, Pace};
