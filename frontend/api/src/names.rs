@@ -4,7 +4,7 @@
 //! Nothing selects by generation: who belongs to a generation is said by the plan.
 //!
 //! Two parts of these rules are not here: names of pods (rule name-4, `controllers/processing_element/pod` of the
-//! frontend) and Services (rule name-7, `controllers/job/children.rs`).
+//! frontend) and Services (rule name-7, `controllers/job/objects/mod.rs`).
 
 use std::collections::BTreeMap;
 

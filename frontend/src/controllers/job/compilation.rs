@@ -13,7 +13,7 @@ use streams_proto::fusion::v1::{
 
 pub(crate) use streams_proto::fusion::v1::fusion::Automatic;
 
-use super::chunks::digest;
+use super::documents::chunks::digest;
 use super::generation::{Generation, Settled};
 use super::in_force::{is_list_of, place_of, redis_of};
 use super::resources;

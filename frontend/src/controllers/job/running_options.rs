@@ -2,8 +2,8 @@
 //!
 //! Knows: PEs as they are, and as they should be. Must not know: which options are refused.
 
-use super::children::{ChildBuilder, TextVersion};
 use super::generation::{Generation, Origin};
+use super::objects::{ChildBuilder, TextVersion};
 use kube::ResourceExt as _;
 use streams_api::{JobSpec, PeOptions, ProcessingElement, names};
 use streams_kubernetes::writer::hash;

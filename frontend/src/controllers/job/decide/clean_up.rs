@@ -1,12 +1,12 @@
 //! Deletes objects that neither the plan, nor the proposal, nor a PE refers to (rule job-16).
 
-use super::super::chunks::Document;
-use super::super::observed::{DesiredGeneration, JobObservation};
 use super::super::tasks::{Slot, Task};
 use super::prepare::wanted_target;
 use super::removals::{Removable, Removals, is_removed};
 use super::waves::stalls;
 use super::{Child, Draft, Owned, abandoned, committed, is_rolled_out, next_generation, proposed, superfluous};
+use crate::controllers::job::documents::chunks::Document;
+use crate::controllers::job::observed::{DesiredGeneration, JobObservation};
 use std::collections::BTreeSet;
 use streams_api::{StoredAdl, StoredPlan};
 

@@ -1,9 +1,7 @@
 //! Prepares the next generation, row by row.
 
-use super::super::chunks::Document;
 use super::super::generation::Target;
 use super::super::held_up::{Blocked, looked_at_again};
-use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded};
 use super::super::refusals;
 use super::super::requests::observe::Fault;
 use super::super::tasks::{CompileRequest, Compiled, Failure, Progress, PublishRequest, Remedy, Slot, Task};
@@ -12,6 +10,8 @@ use super::{
     COMPILING, Child, Current, Draft, FETCHING, JobStatusChange, Owned, Propagation, Step, WRITING, WhichGeneration,
     abandoned, committed, next_generation, proposed,
 };
+use crate::controllers::job::documents::chunks::Document;
+use crate::controllers::job::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded};
 use streams_api::{StoredPlan, condition};
 
 /// Generations of which not all requests were told that they are committed (schema).

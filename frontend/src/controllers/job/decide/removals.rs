@@ -6,8 +6,8 @@
 //!
 //! Knows: what PEs run, and for which generations. Must not know: who sends to whom.
 
-use super::super::observed::{DesiredGeneration, JobObservation, Loaded, PodState};
 use super::waves::stalls;
+use crate::controllers::job::observed::{DesiredGeneration, JobObservation, Loaded, PodState};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;

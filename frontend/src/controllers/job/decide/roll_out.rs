@@ -1,16 +1,16 @@
 //! Brings the objects of a job to the committed generation, and repairs them.
 
-use super::super::chunks::Document;
-use super::super::observed::{
-    Children, DesiredGeneration, DesiredPe, JobObservation, Loaded, NextPod, ObservedPe, PodState,
-};
 use super::super::tasks::{PublishRequest, Remedy, RenewRequest, Task};
-use super::super::waits::Words;
 use super::waves::Changes;
 use super::{
     Child, Current, Draft, JobAction, StoredDocument, WhichGeneration, after, committed, is_submitted, name_taken,
     proposed, superfluous,
 };
+use crate::controllers::job::documents::chunks::Document;
+use crate::controllers::job::observed::{
+    Children, DesiredGeneration, DesiredPe, JobObservation, Loaded, NextPod, ObservedPe, PodState,
+};
+use crate::controllers::job::waits::Words;
 use k8s_openapi::jiff::Timestamp;
 use streams_api::StoredPlan;
 

@@ -3,9 +3,9 @@
 //! Pure. Knows: what Kubernetes takes, and what whoever runs the frontend allows. Must not know: how plans are made.
 
 use super::error::WorkError;
-use crate::controllers::job::children::{OBJECT_BYTES, PORT_ID_MAX};
-use crate::controllers::job::oversized::oversized;
-use crate::controllers::job::{missing_nodes, port_labels};
+use crate::controllers::job::generation::missing_nodes;
+use crate::controllers::job::objects::oversized::oversized;
+use crate::controllers::job::objects::{OBJECT_BYTES, PORT_ID_MAX, port_labels};
 use crate::fusion::MAX_TEXT;
 use crate::settings::JobSettings;
 use std::cmp::Reverse;

@@ -3,8 +3,8 @@
 use super::early_texts::{self, MAX_TEXT_BYTES};
 use super::existing_pes::{ExistingPes, existing_pes, just_written, last_seen};
 use super::{Assignment, LongWork, WorkError, check, fetch, hosts, redis, thread_for};
-use crate::controllers::job::chunks::{self, Document, digest};
 use crate::controllers::job::compilation::{self, automatic, compilation, repeated};
+use crate::controllers::job::documents::chunks::{self, Document, digest};
 use crate::controllers::job::documents::{self, WriteError};
 use crate::controllers::job::generation::{Generation, GenerationDetails, Settled, Target};
 use crate::controllers::job::in_force::redis_of;

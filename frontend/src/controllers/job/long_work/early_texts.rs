@@ -4,7 +4,7 @@
 //! Knows: plans that were just made, what of the job is there. Must not know: how texts are written.
 
 use super::{Assignment, start};
-use crate::controllers::job::chunks::digest;
+use crate::controllers::job::documents::chunks::digest;
 use crate::controllers::job::generation::Target;
 use crate::controllers::job::tasks::{BeingStored, CompileRequest, PublishRequest, Task};
 use crate::fusion::RenderedText;

@@ -5,10 +5,10 @@
 
 use super::{Assignment, WorkError};
 use crate::controllers::job::generation::Generation;
-use crate::controllers::job::mirrored::processing_element;
+use crate::controllers::job::memory::plans::Sources;
 use crate::controllers::job::observed::ObservedPe;
+use crate::controllers::job::observed::mirrored::processing_element;
 use crate::controllers::job::off_thread::off_thread_if_many;
-use crate::controllers::job::plans::Sources;
 use crate::mirrors::{ByOwner as _, Mirrors};
 use kube::Resource as _;
 use kube::core::ObjectMeta;

@@ -2,8 +2,8 @@
 
 use super::{Assignment, LongWork, WorkError};
 use crate::bundles::Application;
-use crate::controllers::job::chunks::Document;
 use crate::controllers::job::documents;
+use crate::controllers::job::documents::chunks::Document;
 use crate::controllers::job::off_thread::Thread;
 use crate::controllers::job::tasks::{Slot, TaskKind, Tasks};
 use bytes::Bytes;

@@ -2,9 +2,9 @@
 
 use super::error::WorkError;
 use crate::controllers::job::generation::Generation;
-use crate::controllers::job::missing_nodes::{self, HOST_NOT_FOUND};
+use crate::controllers::job::generation::missing_nodes::{self, HOST_NOT_FOUND};
+use crate::controllers::job::reconciler::shared_look::SharedLook;
 use crate::controllers::job::resources::parse_milli;
-use crate::controllers::job::shared_look::SharedLook;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,10 +6,10 @@
 
 use super::compile::is_repair;
 use super::{Assignment, LongWork, WorkError, fetch, thread_for};
-use crate::controllers::job::children::{ChildBuilder, OBJECT_BYTES, StoredText};
-use crate::controllers::job::chunks::digest;
+use crate::controllers::job::documents::chunks::digest;
 use crate::controllers::job::generation::Generation;
 use crate::controllers::job::held_up::HeldUp;
+use crate::controllers::job::objects::{ChildBuilder, OBJECT_BYTES, StoredText};
 use crate::controllers::job::off_thread::Thread;
 use crate::controllers::job::owned::Owned;
 use crate::controllers::job::services::Fusion;

@@ -7,9 +7,9 @@
 
 use super::publish::{generation, publish, span};
 use super::{Assignment, LongWork, WorkError};
-use crate::controllers::job::children::OBJECT_BYTES;
 use crate::controllers::job::generation::Generation;
 use crate::controllers::job::held_up::HeldUp;
+use crate::controllers::job::objects::OBJECT_BYTES;
 use crate::controllers::job::tasks::{PublishRequest, RenewRequest, Slot, TaskKind, Tasks};
 use k8s_openapi::jiff::Timestamp;
 use streams_kubernetes::cluster::Cluster;

@@ -66,7 +66,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::job::plans::Plans;
+    use crate::controllers::job::memory::plans::Plans;
     use crate::controllers::job::requests::Verdicts;
     use crate::controllers::job::tasks::CompileRequest;
 

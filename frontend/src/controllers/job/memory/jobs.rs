@@ -4,8 +4,8 @@
 //! Knows: names, uids and versions; how much room there is. Must not know: what comes of long work.
 
 use super::Entry;
+use crate::controllers::job::memory::plans::Plans;
 use crate::controllers::job::owned::Owned;
-use crate::controllers::job::plans::Plans;
 use crate::controllers::job::tasks::TextsAtHand;
 use crate::controllers::remembered::Remembered;
 use crate::fusion::RenderedText;

@@ -12,32 +12,36 @@
 //! | [`writes`] | what was just written or deleted, and writes that were not answered |
 //! | [`restored`] | objects that were restored not long ago |
 //! | [`failures`] | failures in a row |
+//! | [`in_vain`] | actions that came to nothing and say that others would, too |
+//! | [`plans`] | the plans of all jobs: unpacked, packed, or dropped |
 //!
 //! Knows: what is kept, and for how long. Must not know: how it is computed.
 
 mod compiled_for;
 mod failures;
+pub(crate) mod in_vain;
 mod jobs;
+pub(crate) mod plans;
 mod restored;
 mod results;
 mod writes;
 
 use self::failures::Failures;
-use super::drift::Compared;
+use self::in_vain::InVain;
+use self::plans::PlansOfJob;
 use super::held_up::HeldUp;
-use super::in_vain::InVain;
-use super::outdated::OutdatedDefinitions;
-use super::own_writes::OwnWrites;
+use super::objects::user_ports::Known;
+use super::observed::drift::Compared;
+use super::observed::own_writes::OwnWrites;
 use super::owned::Owned;
-use super::pause::Pause;
-use super::plans::PlansOfJob;
 use super::refusals::Refusals;
+use super::refusals::outdated::OutdatedDefinitions;
+use super::refusals::pause::Pause;
 use super::requests::Verdicts;
 use super::requests::named::NamedRequests;
 use super::requests::observe::Begun;
 use super::tasks::{Failure, TaskKind, Tasks, TextsAtHand};
 use super::transport::Sighting;
-use super::user_ports::Known;
 use crate::controllers::restorations::Restorations;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;

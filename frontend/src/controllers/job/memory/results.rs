@@ -1,7 +1,7 @@
 //! What came of long work: it is kept until the status shows that it was used, or nobody wants it any more.
 
 use super::Entry;
-use crate::controllers::job::chunks::Document;
+use crate::controllers::job::documents::chunks::Document;
 use crate::controllers::job::held_up::{HeldUp, ProposalPart};
 use crate::controllers::job::refusals;
 use crate::controllers::job::requests::wishes::WidthSet;
@@ -200,7 +200,7 @@ impl Entry {
 mod tests {
     use super::*;
     use crate::controllers::job::generation::Target;
-    use crate::controllers::job::plans::Plans;
+    use crate::controllers::job::memory::plans::Plans;
     use crate::controllers::job::tasks::{CompileRequest, Failure, RenewRequest};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use streams_api::{JobPhase, ProposedPlan, ResizeChanges};

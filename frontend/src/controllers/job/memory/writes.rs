@@ -103,7 +103,7 @@ fn keep_unseen(written: &mut BTreeMap<String, Timestamp>, now: Timestamp, seen: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::job::plans::Plans;
+    use crate::controllers::job::memory::plans::Plans;
 
     #[test]
     fn what_was_just_written_counts_until_it_is_seen_or_for_a_while() {

@@ -1,8 +1,8 @@
 //! What others make of the annotation by which an object says what was applied to it last (rule call-19).
 
 use super::simulation::{JOB, JobSimulation, NAMESPACE, wait_for};
-use crate::controllers::job::port_labels;
-use crate::controllers::job::rewrites::Rewrites;
+use crate::controllers::job::objects::port_labels;
+use crate::controllers::job::reconciler::rewrites::Rewrites;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! Single situations, as users see them.
 
 use super::simulation::{JobSimulation, UserDeletion, key, wait_for};
-use crate::controllers::job::chunks::Document;
 use crate::controllers::job::decide::{JobDecision, JobStatusChange, Step};
+use crate::controllers::job::documents::chunks::Document;
 use crate::controllers::job::tasks::{Slot, TaskKind};
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::ResourceRequirements;

@@ -2,7 +2,7 @@
 //! operator, selectors and ports (rule call-19).
 
 use super::simulation::{JOB, JobSimulation, NAMESPACE, NOT_RESTARTABLE, wait_for};
-use crate::controllers::job::rewrites::Rewrites;
+use crate::controllers::job::reconciler::rewrites::Rewrites;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
 use kube::core::Status;

@@ -2,7 +2,7 @@
 //! pe-api-5 and name-7).
 
 use super::simulation::{JOB, JobSimulation, NAMESPACE, wait_for};
-use crate::controllers::job::rewrites::Rewrites;
+use crate::controllers::job::reconciler::rewrites::Rewrites;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
 use serde_json::json;

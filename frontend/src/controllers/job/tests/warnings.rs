@@ -2,9 +2,9 @@
 //! job-52).
 
 use super::simulation::{JOB, JobSimulation, NAMESPACE, key};
+use crate::controllers::job::describe::warnings::warnings as warnings_of;
 use crate::controllers::job::observed::{Loaded, PodState};
 use crate::controllers::job::waits::Waits;
-use crate::controllers::job::warnings::warnings as warnings_of;
 use std::sync::Arc;
 use streams_api::{InitialWidth, JobPhase, ProcessingElement, condition, names};
 use streams_kubernetes::Key;

@@ -5,9 +5,9 @@
 use super::journal::{Journal, keep};
 use super::services::{NOT_RESTARTABLE, SINK, SOURCE, Services};
 use super::{JOB, JobSimulation, NAMESPACE, Visible, key};
-use crate::controllers::job::chunks::{Document, join};
+use crate::controllers::job::documents::chunks::{Document, join};
 use crate::controllers::job::generation::Generation;
-use crate::controllers::job::port_labels;
+use crate::controllers::job::objects::port_labels;
 use crate::controllers::job::resources::parse_milli;
 use crate::controllers::job::transport::certificate::inspect;
 use crate::controllers::job::transport::secret::material;

@@ -4,7 +4,7 @@
 
 use super::REGIONS;
 use crate::bundles::{self, Application};
-use crate::controllers::job::chunks::digest;
+use crate::controllers::job::documents::chunks::digest;
 use crate::controllers::job::services::{Bundles, Fusion};
 use crate::fusion::{self, RenderedText};
 use bytes::Bytes;

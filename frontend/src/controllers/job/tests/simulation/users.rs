@@ -1,8 +1,8 @@
 //! Users, and the PE controller.
 
 use super::{JOB, JobSimulation, NAMESPACE, REGIONS, key};
-use crate::controllers::job::chunks::digest;
 use crate::controllers::job::decide::Child;
+use crate::controllers::job::documents::chunks::digest;
 use crate::controllers::job::resources::parse_milli;
 use crate::controllers::placement_hash::placement_hash;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements, Secret, Service};
