@@ -1,4 +1,8 @@
 //! Exports and imports: what is known of them, and what matches what (rule import-1).
+//!
+//! Knows: subscriptions, properties, names. Must not know: the board, which other facts there are.
+//!
+//! Invariant: whether two facts match depends on these two alone.
 
 use crate::port::Port;
 use serde_json::Value as Json;

@@ -1,5 +1,7 @@
 //! One side of the board: all exports, or all imports, found by port, by PE, and by what a match needs; and what of the
 //! other side each of them is still to be tried with.
+//!
+//! Knows: facts by their places. Must not know: what matches what, the other side but for its places.
 
 use crate::fact::{Fact, Key, Outcome};
 use crate::ids::{Id, Ids};

@@ -10,6 +10,8 @@
 //! Invariants: a PE has few reports here, the same one once; nothing is taken as long as nobody drives the regions;
 //! what cannot be stored goes back, in front of what came later; no report waits for others that the region does not
 //! wait for; however a report that was heard goes without being stored, its region has a gap.
+//!
+//! Knows: regions, their PEs, what these report. Must not know: HTTP, how a report is stored.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

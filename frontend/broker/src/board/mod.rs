@@ -9,6 +9,8 @@
 //! [`matches`](crate::fact::matches) says of every export with every import, though only those are tried that have a
 //! key in common, and none again because of a change that the match does not depend on (rule import-2); [`Changes`]
 //! name what has become other, and no more.
+//!
+//! Knows: facts, what a match needs. Must not know: objects of Kubernetes, time, how PEs are told.
 
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,11 @@
 //!
 //! A process that has lost its Lease must end (rule call-13): [`Leader::hold`] returns. One that ends in order may stay
 //! for a while after it has released the Lease, and say something to the next leader ([`LastWords`]).
+//!
+//! Knows: a Lease, clocks of this machine. Must not know: what the leader does, nor what its last words say.
+//!
+//! Invariants: while [`Term::lasts`] no other replica leads that follows the same rules. No write of the Lease replaces
+//! one that was not seen.
 
 mod last_words;
 mod lease;

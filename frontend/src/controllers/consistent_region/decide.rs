@@ -1,4 +1,6 @@
 //! What becomes of a region, and of its status. Pure.
+//!
+//! Knows: the object, its PEs, what has come of them, the machine. Must not know: clusters, mirrors, how PEs are told.
 
 use super::Memory;
 use crate::consistent_regions::answered::{ByPe, was_answered, were_all_answered};

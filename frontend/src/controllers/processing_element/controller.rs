@@ -1,4 +1,6 @@
 //! Runs the reconciler: wakes PEs when objects change, and runs the workers.
+//!
+//! Knows: which objects a PE depends on, and what of a change is worth a look. Must not know: what comes of the look.
 
 use super::counters::Counters;
 use super::memory::LastSeen;
