@@ -1,5 +1,6 @@
 //! Runs long computations on a thread of their own.
 
+use streams_kubernetes::Error;
 use streams_process::background;
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, spawn_blocking};
@@ -32,11 +33,16 @@ impl Thread {
     }
 }
 
+/// The error of a look at a job of which something was not computed.
+pub(crate) fn not_computed(error: JoinError) -> Error {
+    Error::Call(kube::Error::Service(error.into()))
+}
+
 /// Things to look at, from which on a computation about them takes so long that it must not be on a thread that serves
 /// others.
 const MANY: usize = 2_048;
 
-/// So many things count as one object that is made, hashed, or compared with another one.
+/// Making, hashing or comparing one object counts as so many looks.
 pub(crate) const OF_AN_OBJECT: usize = 64;
 
 /// The same as [`off_thread`], if it is about so many things that it takes long; else on this thread.

@@ -5,8 +5,7 @@
 use super::order::WRITES;
 use super::{Actor, CONCURRENT};
 use crate::controllers::job::child::Child;
-use crate::controllers::job::observe::requests::JobRequests;
-use crate::controllers::job::off_thread::off_thread_if_many;
+use crate::controllers::job::off_thread::{not_computed, off_thread_if_many};
 use crate::controllers::job::owned::Owned;
 use crate::controllers::job::requests::admission::{GENERATION_MISMATCH, TOO_MANY_REQUESTS, admit_all, age, ended};
 use crate::controllers::job::requests::amount;
@@ -49,13 +48,19 @@ impl<C: Cluster> Actor<'_, C> {
         if let Some(trace) = newest.and_then(|request| traces::carried_by(&**request)) {
             traces::continue_context(&span, &trace);
         }
-        self.admit_against_regions(requests).instrument(span).await
+        let named = self.regions_of(&requests);
+        let known = requests.iter().filter_map(|request| request.uid()).collect();
+        // Other jobs with large ones need not wait for the API server.
+        drop(requests);
+        self.admit_against_regions(named, known).instrument(span).await
     }
 
-    /// Admits the requests that are new, against the regions as they are at this moment.
-    async fn admit_against_regions(&self, requests: JobRequests) -> Result<(), Error> {
+    /// Admits the requests that are new and known, against the regions that they name, by their indexes, as these are at
+    /// this moment. Of a request that comes later a region may have been changed before, and be read as it was.
+    async fn admit_against_regions(&self, named: Vec<u64>, known: BTreeSet<String>) -> Result<(), Error> {
         let job = &*self.snapshot.job;
-        let mut regions = self.regions_of(&requests).await?;
+        let mut regions = self.read_regions(named).await?;
+        let requests = self.reconciler.read_requests(&self.snapshot.key, &self.snapshot.job).await?;
         // An object that the next look does not see yet, like this one, would be taken for deleted after the admission.
         let is_seen = |region: &ParallelRegion| {
             let seen = self.observed.requests.keys.get(&region.spec.name);
@@ -71,14 +76,15 @@ impl<C: Cluster> Actor<'_, C> {
         let (job, status) = (Arc::clone(&self.snapshot.job), self.observed.status.clone());
         let amount = regions.len() + amount(requests.iter().map(|request| &**request));
         let judged = off_thread_if_many(amount, move || {
-            let known =
-                (requests.iter().map(|request| &**request).collect::<Vec<_>>(), regions.iter().collect::<Vec<_>>());
-            let of = Circumstances::new(&job.spec, &status, &known.1, &known.0);
+            let is_known = |request: &&Resize| request.uid().is_some_and(|uid| known.contains(&uid));
+            let requests: Vec<_> = requests.iter().map(|request| &**request).filter(is_known).collect();
+            let regions: Vec<_> = regions.iter().collect();
+            let of = Circumstances::new(&job.spec, &status, &regions, &requests);
             // The oldest ones. The others are judged when these are written.
             let judged = admit_all(&of, last, now).into_iter().take(WRITES);
             judged.map(|(request, status)| Resize { status: Some(status), ..request.clone() }).collect::<Vec<_>>()
         });
-        let judged = judged.await.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
+        let judged = judged.await.map_err(not_computed)?;
         let judged = self.without_outdated(judged).await?;
         if judged.is_empty() {
             // What becomes of them depends on others, or on a later state of the job, whose changes wake the job.
@@ -146,17 +152,20 @@ impl<C: Cluster> Actor<'_, C> {
         Ok(if is_as_observed { judged } else { judged.into_iter().filter(|request| !by_job(request)).collect() })
     }
 
-    /// The regions that requests name which are not over, as the API server has them at this moment. A few are read one
-    /// by one: a list waits until the API server's own cache has caught up with what was written last, whatever that
-    /// was, and that may take a tenth of a second.
-    async fn regions_of(&self, requests: &[Arc<Resize>]) -> Result<Vec<ParallelRegion>, Error> {
-        let Some(generation) = &self.snapshot.committed else { return Ok(Vec::new()) };
+    /// The indexes of the regions that requests name which are not over.
+    fn regions_of(&self, requests: &[Arc<Resize>]) -> Vec<u64> {
+        let Some(generation) = &self.snapshot.committed else { return Vec::new() };
         let concerned = requests.iter().filter(|request| !request.phase().is_final());
         let named: BTreeSet<&str> =
             concerned.flat_map(|request| &request.spec.regions).map(|wanted| wanted.name.as_str()).collect();
         let of_job = &generation.plan.parallel_regions;
-        let named: Vec<u64> =
-            of_job.iter().filter(|region| named.contains(region.name.as_str())).map(|region| region.index).collect();
+        of_job.iter().filter(|region| named.contains(region.name.as_str())).map(|region| region.index).collect()
+    }
+
+    /// The regions with these indexes, as the API server has them at this moment. A few are read one by one: a list
+    /// waits until the API server's own cache has caught up with what was written last, whatever that was, and that may
+    /// take a tenth of a second.
+    async fn read_regions(&self, named: Vec<u64>) -> Result<Vec<ParallelRegion>, Error> {
         let cluster = &self.reconciler.cluster;
         if named.len() > READ_ONE_BY_ONE {
             let of_job = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, self.snapshot.key.name));

@@ -10,7 +10,7 @@
 //! Knows: the mirror, what this process has written, the API server. Must not know: what becomes of requests.
 
 use crate::controllers::job::memory::Entry;
-use crate::controllers::job::off_thread::off_thread_if_many;
+use crate::controllers::job::off_thread::{not_computed, off_thread_if_many};
 use crate::controllers::job::reconciler::JobReconciler;
 use crate::controllers::job::requests::amount_of_unread;
 use crate::controllers::job::requests::in_part::{InPart, LARGE, room_of, until_shown, with_regions, without_regions};
@@ -30,7 +30,6 @@ use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::watch::version;
 use streams_kubernetes::{Error, Key};
-use tokio::task::JoinError;
 
 /// How long an answer of the API server holds.
 const ASKED_FOR: SignedDuration = SignedDuration::from_secs(10);
@@ -144,17 +143,16 @@ impl<C> JobReconciler<C> {
     /// # Errors
     /// Reading panicked.
     pub(in super::super) async fn read_requests(&self, key: &Key, job: &Job) -> Result<JobRequests, Error> {
-        let failed = |error: JoinError| Error::Call(kube::Error::Service(error.into()));
         let own = self.own_requests(key, job);
         let kept = self.mirrors.resizes.kept_of_job(key);
         let amount = amount_of_unread(kept.len());
         let read = || kept.into_iter().filter_map(|(_, kept)| InPart::of(kept)).collect::<Vec<_>>();
-        let shown = off_thread_if_many(amount, read).await.map_err(failed)?;
+        let shown = off_thread_if_many(amount, read).await.map_err(not_computed)?;
         let all = self.latest_requests(key, job, own, shown);
         let is_large = room_of(&all) >= LARGE;
         let turn = if is_large { Some(self.large_looks.acquire(&key.namespace).await) } else { None };
         let read = move || JobRequests { requests: with_regions(all), _turn: turn };
-        off_thread_if_many(amount, read).await.map_err(failed)
+        off_thread_if_many(amount, read).await.map_err(not_computed)
     }
 
     /// The same, on this thread.

@@ -1,0 +1,118 @@
+//! What the process remembers of a job, and what it has written that the mirrors do not show yet.
+//!
+//! Knows: the memory of the process. Must not know: what is decided on it.
+
+use super::objects::Objects;
+use crate::controllers::job::generation::next_generation;
+use crate::controllers::job::held_up::HoldUp;
+use crate::controllers::job::memory::Entry;
+use crate::controllers::job::observed::drift::Difference;
+use crate::controllers::job::observed::snapshot::JobSnapshot;
+use crate::controllers::job::observed::{Contention, ObservedDrift, ObservedObject};
+use crate::controllers::job::owned::Owned;
+use crate::controllers::job::reconciler::JobReconciler;
+use crate::controllers::job::refusals::outdated::UndeclaredField;
+use crate::controllers::job::tasks::{Failure, Tasks};
+use crate::controllers::restorations::Restorations;
+use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use streams_api::JobStatus;
+use streams_kubernetes::watch::version;
+
+/// What is remembered of a job. [`JobObservation`](crate::controllers::job::observed::JobObservation) says what most of
+/// it is.
+pub(super) struct Remembrance {
+    pub(super) worked: Duration,
+    pub(super) contended: Vec<Contention>,
+    pub(super) last_failure: Option<Failure>,
+    pub(super) tasks: Tasks,
+    pub(super) written_until: Option<Timestamp>,
+    pub(super) outdated: BTreeSet<UndeclaredField>,
+    /// The job is as it was when this process looked at it first, and was at rest then.
+    pub(super) is_inherited: bool,
+    pub(super) has_given_up: bool,
+    pub(super) unanswered_until: Option<Timestamp>,
+    pub(super) proposed_at: Option<Timestamp>,
+    pub(super) refusals_are_over: bool,
+    pub(super) held_up: Option<HoldUp>,
+    pub(super) cannot_store_proposal: bool,
+}
+
+/// What is remembered of the job. Adds to the objects what of it the mirrors do not show.
+pub(super) fn remembered<C>(
+    reconciler: &JobReconciler<C>,
+    snapshot: &JobSnapshot,
+    status: &JobStatus,
+    objects: &mut Objects,
+    now: Timestamp,
+) -> Remembrance {
+    let JobSnapshot { key, job, .. } = snapshot;
+    let is_settled = is_settled(snapshot, status);
+    let state = (job.metadata.generation, status.plan.as_ref().map(|plan| plan.sha256.clone()));
+    let recorded = Duration::from_millis(status.submission_worked_milliseconds);
+    let next = next_generation(status);
+    let proposal = status.proposal.as_ref().map(|proposal| &proposal.plan);
+    reconciler.memory.with(key, snapshot.uid(), |entry| {
+        add_what_is_not_shown(entry, objects, now);
+        let inherited = entry.inherited.get_or_insert_with(|| is_settled.then(|| state.clone()));
+        if inherited.as_ref().is_some_and(|inherited| *inherited != state) {
+            *inherited = None;
+        }
+        let is_inherited = inherited.is_some();
+        Remembrance {
+            worked: recorded.saturating_add(entry.unrecorded_work),
+            contended: entry.contended(key),
+            last_failure: entry.last_failure.clone(),
+            tasks: entry.tasks.clone(),
+            written_until: entry.written_until(),
+            outdated: entry.outdated.fields(now),
+            is_inherited,
+            has_given_up: entry.given_up_for == Some(next),
+            unanswered_until: entry.unanswered_until(version(&job.metadata)),
+            proposed_at: entry.proposed_at,
+            refusals_are_over: entry.refusals.are_over(),
+            held_up: proposal.and_then(|plan| entry.held_up.longest(&plan.sha256)).cloned(),
+            cannot_store_proposal: proposal.is_some_and(|plan| entry.unstorable_plan.as_ref() == Some(&plan.sha256)),
+        }
+    })
+}
+
+/// This process finds the job at rest, so what it would write differently is a rewrite by a new version, of which there
+/// are so many a second (rule job-45). An edit that nobody has carried out yet, or only in part, is none: it is carried
+/// out at once, by whoever comes.
+fn is_settled(snapshot: &JobSnapshot, status: &JobStatus) -> bool {
+    status.proposal.is_none()
+        && status.observed_generation == snapshot.job.metadata.generation
+        && status.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some() && rollout.pending == 0)
+}
+
+/// Adds what this process has written or deleted, as far as the mirrors do not show it, and what others changed of the
+/// rest.
+fn add_what_is_not_shown(entry: &mut Entry, objects: &mut Objects, now: Timestamp) {
+    let Objects { mirrored, children, differences, .. } = objects;
+    entry.own_writes.delete_from(children, now, |owned| mirrored.uid(owned));
+    let shown = |name: &str| children.texts.get(name).is_some_and(|text| !text.just_deleted);
+    for name in entry.just_written(now, shown) {
+        children.texts.insert(name, ObservedObject::default());
+    }
+    let shown = |name: &str| children.chunks.get(name).is_some_and(|chunk| !chunk.just_deleted);
+    children.just_stored = entry.just_stored(now, shown);
+    let shown = |owned: &Owned| mirrored.version(owned);
+    entry.own_writes.add_to(children, now, shown);
+    entry.restorations.retain(|_, restorations| restorations.count(now));
+    children.held_back = entry.held_back(now);
+    for (owned, difference) in std::mem::take(differences) {
+        let not_before = entry.restorations.get(&owned).and_then(Restorations::not_before);
+        let Difference { field, of_content, applied } = difference;
+        // What was written since is not shown yet.
+        if !entry.own_writes.has(&owned)
+            && let Some(object) = children.object(&owned)
+        {
+            object.drift = Some(ObservedDrift { field, not_before, of_content });
+            if let Some(applied) = applied {
+                object.applied = applied.to_string();
+            }
+        }
+    }
+}
