@@ -1,4 +1,8 @@
 //! The keys of the objects of a job that the controller applies.
+//!
+//! Knows: which there are, and how they are called. Must not know: the objects.
+
+use streams_api::names;
 
 /// The key of an object of the job that the controller applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +27,23 @@ pub(crate) enum Child {
     ConsistentRegionService,
     /// The Secret with which PEs secure their connections.
     TransportSecret,
+}
+
+impl Child {
+    /// The name of the object of the job of this name (rules name-3 and name-5).
+    pub(crate) fn name(self, job: &str) -> String {
+        match self {
+            Self::ProcessingElement(id) | Self::Service(id) => names::processing_element(job, id),
+            Self::Region(index) => names::parallel_region(job, index),
+            Self::HostPool(index) => names::host_pool(job, index),
+            Self::JobConfigMap => names::job_config_map(job),
+            Self::Export(port) => names::export(job, port.pe, port.id),
+            Self::Import(port) => names::import(job, port.pe, port.id),
+            Self::ConsistentRegion(index) => names::consistent_region(job, index),
+            Self::ConsistentRegionService => names::consistent_region_service(job),
+            Self::TransportSecret => names::transport_secret(job),
+        }
+    }
 }
 
 /// A port of a PE.

@@ -45,20 +45,48 @@ impl Owned {
 
     /// Kind and name of the object of this job, for people.
     pub(crate) fn of_job(&self, job: &str) -> impl fmt::Display {
-        match self {
-            Self::Child(Child::ProcessingElement(id)) => format!("PE {}", names::processing_element(job, *id)),
-            Self::Child(Child::Service(id)) => format!("Service {}", names::processing_element(job, *id)),
-            Self::Child(Child::Region(index)) => format!("region {}", names::parallel_region(job, *index)),
-            Self::Child(Child::HostPool(index)) => format!("host pool {}", names::host_pool(job, *index)),
-            Self::Child(Child::JobConfigMap) => format!("ConfigMap {}", names::job_config_map(job)),
-            Self::Child(Child::Export(port)) => format!("export {}", names::export(job, port.pe, port.id)),
-            Self::Child(Child::Import(port)) => format!("import {}", names::import(job, port.pe, port.id)),
-            Self::Child(Child::ConsistentRegion(index)) => {
-                format!("consistent region {}", names::consistent_region(job, *index))
-            }
-            Self::Child(Child::ConsistentRegionService) => format!("Service {}", names::consistent_region_service(job)),
-            Self::Child(Child::TransportSecret) => format!("Secret {}", names::transport_secret(job)),
-            Self::ConfigMap(name) => format!("ConfigMap {name}"),
+        let child = match self {
+            Self::Child(child) => *child,
+            Self::ConfigMap(name) => return format!("ConfigMap {name}"),
+        };
+        let kind = match child {
+            Child::ProcessingElement(_) => "PE",
+            Child::Service(_) | Child::ConsistentRegionService => "Service",
+            Child::Region(_) => "region",
+            Child::HostPool(_) => "host pool",
+            Child::JobConfigMap => "ConfigMap",
+            Child::Export(_) => "export",
+            Child::Import(_) => "import",
+            Child::ConsistentRegion(_) => "consistent region",
+            Child::TransportSecret => "Secret",
+        };
+        format!("{kind} {}", child.name(job))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::{ConfigMap, Service};
+
+    #[test]
+    fn the_key_of_an_object_follows_from_its_name() {
+        fn of<K: Resource<DynamicType = ()>>(child: Child) -> (Owned, Option<Owned>) {
+            (Owned::Child(child), Owned::of_name::<K>("job-1", &child.name("job-1")))
+        }
+        let port = Port { pe: 7, id: 2 };
+        for (key, found) in [
+            of::<ProcessingElement>(Child::ProcessingElement(3)),
+            of::<Service>(Child::Service(3)),
+            of::<ParallelRegion>(Child::Region(4)),
+            of::<HostPool>(Child::HostPool(5)),
+            of::<ConfigMap>(Child::JobConfigMap),
+            of::<Export>(Child::Export(port)),
+            of::<Import>(Child::Import(port)),
+            of::<ConsistentRegion>(Child::ConsistentRegion(6)),
+            of::<Service>(Child::ConsistentRegionService),
+        ] {
+            assert_eq!(found, Some(key));
         }
     }
 }

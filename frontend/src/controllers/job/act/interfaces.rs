@@ -1,74 +1,52 @@
-//! Writes and deletes exports, imports, consistent regions and their Service.
+//! Writes exports, imports, consistent regions and their Service.
 //!
 //! Knows: the API server. Must not know: the reasons of a decision.
 
 use super::{Actor, Kept};
-use crate::controllers::job::child::Child;
+use crate::controllers::job::child::{Child, Port};
 use crate::controllers::job::generation::Generation;
-use crate::controllers::job::owned::Owned;
-use k8s_openapi::api::core::v1::Service;
-use kube::api::PropagationPolicy;
-use streams_api::{ConsistentRegion, Export, Import, names};
-use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::{Error, Key};
 
 impl<C: Cluster> Actor<'_, C> {
-    /// Brings an export, an import, a consistent region or their Service to what this generation wants of it.
-    pub(super) async fn apply_interface(&self, child: Child, generation: &Generation) -> Result<Kept, Error> {
-        let builder = self.snapshot.builder();
-        let mirrors = &self.reconciler.mirrors;
-        let (job, plan) = (&*self.snapshot.key.name, &generation.plan);
-        let key = |name: &str| self.snapshot.key.sibling(name);
-        let pe = |id: u64| generation.member(id).map(|(pe, _)| pe);
-        match child {
-            Child::Export(port) => {
-                let planned = pe(port.pe).and_then(|pe| pe.exports.iter().find(|export| export.port_id == port.id));
-                let Some(planned) = planned else { return Ok(Kept::Whole) };
-                let existing = mirrors.exports.get(&key(&names::export(job, port.pe, port.id)));
-                self.put(child, &builder.export(generation, port, planned), existing.as_deref()).await
-            }
-            Child::Import(port) => {
-                let planned = pe(port.pe).and_then(|pe| pe.imports.iter().find(|import| import.port_id == port.id));
-                let Some(planned) = planned else { return Ok(Kept::Whole) };
-                let existing = mirrors.imports.get(&key(&names::import(job, port.pe, port.id)));
-                self.put(child, &builder.import(generation, port, planned), existing.as_deref()).await
-            }
-            Child::ConsistentRegion(index) => {
-                let planned = plan.consistent_regions.iter().find(|region| region.index == index);
-                let Some(planned) = planned else { return Ok(Kept::Whole) };
-                let existing = mirrors.consistent_regions.get(&key(&names::consistent_region(job, index)));
-                self.put(child, &builder.consistent_region(plan, planned), existing.as_deref()).await
-            }
-            _ => {
-                let name = names::consistent_region_service(job);
-                let existing = mirrors.services.get(&key(&name));
-                self.put(child, &builder.consistent_region_service(plan), existing.as_deref()).await
-            }
-        }
+    fn key(&self, child: Child) -> Key {
+        self.snapshot.key.sibling(&child.name(&self.snapshot.key.name))
     }
 
-    /// Deletes one of them. Nothing depends on it.
-    pub(super) async fn delete_interface(&self, child: Child) -> Result<(), Error> {
-        let job = &*self.snapshot.key.name;
-        let mirrors = &self.reconciler.mirrors;
-        let (object, at_once) = (Owned::Child(child), PropagationPolicy::Background);
-        match child {
-            Child::Export(port) => {
-                let name = names::export(job, port.pe, port.id);
-                self.delete_one::<Export, _>(&object, &mirrors.exports, &name, at_once).await
-            }
-            Child::Import(port) => {
-                let name = names::import(job, port.pe, port.id);
-                self.delete_one::<Import, _>(&object, &mirrors.imports, &name, at_once).await
-            }
-            Child::ConsistentRegion(index) => {
-                let name = names::consistent_region(job, index);
-                self.delete_one::<ConsistentRegion, _>(&object, &mirrors.consistent_regions, &name, at_once).await
-            }
-            _ => {
-                let name = names::consistent_region_service(job);
-                self.delete_one::<Service, _>(&object, &mirrors.services, &name, at_once).await
-            }
-        }
+    /// Brings the export to what this generation wants of it.
+    pub(super) async fn apply_export(&self, port: Port, generation: &Generation) -> Result<Kept, Error> {
+        let child = Child::Export(port);
+        let pe = generation.member(port.pe).map(|(pe, _)| pe);
+        let planned = pe.and_then(|pe| pe.exports.iter().find(|export| export.port_id == port.id));
+        let Some(planned) = planned else { return Ok(Kept::Whole) };
+        let existing = self.reconciler.mirrors.exports.get(&self.key(child));
+        self.put(child, &self.snapshot.builder().export(generation, port, planned), existing.as_deref()).await
+    }
+
+    /// Brings the import to what this generation wants of it.
+    pub(super) async fn apply_import(&self, port: Port, generation: &Generation) -> Result<Kept, Error> {
+        let child = Child::Import(port);
+        let pe = generation.member(port.pe).map(|(pe, _)| pe);
+        let planned = pe.and_then(|pe| pe.imports.iter().find(|import| import.port_id == port.id));
+        let Some(planned) = planned else { return Ok(Kept::Whole) };
+        let existing = self.reconciler.mirrors.imports.get(&self.key(child));
+        self.put(child, &self.snapshot.builder().import(generation, port, planned), existing.as_deref()).await
+    }
+
+    /// Brings the consistent region to what this generation wants of it.
+    pub(super) async fn apply_consistent_region(&self, index: u64, generation: &Generation) -> Result<Kept, Error> {
+        let (child, plan) = (Child::ConsistentRegion(index), &generation.plan);
+        let planned = plan.consistent_regions.iter().find(|region| region.index == index);
+        let Some(planned) = planned else { return Ok(Kept::Whole) };
+        let existing = self.reconciler.mirrors.consistent_regions.get(&self.key(child));
+        self.put(child, &self.snapshot.builder().consistent_region(plan, planned), existing.as_deref()).await
+    }
+
+    /// Brings the Service of consistent regions to what this generation wants of it.
+    pub(super) async fn apply_consistent_region_service(&self, generation: &Generation) -> Result<Kept, Error> {
+        let child = Child::ConsistentRegionService;
+        let existing = self.reconciler.mirrors.services.get(&self.key(child));
+        let desired = self.snapshot.builder().consistent_region_service(&generation.plan);
+        self.put(child, &desired, existing.as_deref()).await
     }
 }

@@ -54,7 +54,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use streams_api::{HostPool, ParallelRegion, ProcessingElement, names};
+use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Object};
 use streams_kubernetes::drift::dropped;
@@ -535,7 +535,7 @@ impl<C: Cluster> Actor<'_, C> {
     async fn apply(&self, child: Child, generation: &Generation, wanted: &DesiredGeneration) -> Result<Kept, Error> {
         let builder = self.snapshot.builder();
         let mirrors = &self.reconciler.mirrors;
-        let key = |name: &str| self.snapshot.key.sibling(name);
+        let key = self.snapshot.key.sibling(&child.name(&self.snapshot.key.name));
         match child {
             Child::ProcessingElement(id) => {
                 let Some((pe, origin)) = generation.member(id) else { return Ok(Kept::Whole) };
@@ -555,16 +555,14 @@ impl<C: Cluster> Actor<'_, C> {
                 let Some((pe, _)) = generation.member(id) else { return Ok(Kept::Whole) };
                 let endpoints = self.observed.children.user_ports.of(id);
                 let desired: Service = builder.service(&generation.plan, pe, endpoints);
-                let name = names::processing_element(&self.snapshot.key.name, id);
-                self.put(child, &desired, mirrors.services.get(&key(&name)).as_deref()).await
+                self.put(child, &desired, mirrors.services.get(&key).as_deref()).await
             }
             Child::Region(index) => {
                 let Some(region) = generation.plan.parallel_regions.iter().find(|region| region.index == index) else {
                     return Ok(Kept::Whole);
                 };
                 let desired: ParallelRegion = builder.region(&generation.plan, region);
-                let name = names::parallel_region(&self.snapshot.key.name, index);
-                let existing = mirrors.parallel_regions.get(&key(&name));
+                let existing = mirrors.parallel_regions.get(&key);
                 let existing = existing.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job));
                 if let Some(existing) = existing {
                     let fields = region_fields(&builder, &generation.plan, region, false);
@@ -588,17 +586,16 @@ impl<C: Cluster> Actor<'_, C> {
                     return Ok(Kept::Whole);
                 };
                 let desired: HostPool = builder.host_pool(generation, pool);
-                let existing = mirrors.host_pools.get(&key(&names::host_pool(&self.snapshot.key.name, index)));
-                self.put(child, &desired, existing.as_deref()).await
+                self.put(child, &desired, mirrors.host_pools.get(&key).as_deref()).await
             }
             Child::JobConfigMap => {
                 let desired = self.snapshot.config_map();
-                let name = names::job_config_map(&self.snapshot.key.name);
-                self.put(child, &desired, mirrors.config_maps.get(&key(&name)).as_deref()).await
+                self.put(child, &desired, mirrors.config_maps.get(&key).as_deref()).await
             }
-            Child::Export(_) | Child::Import(_) | Child::ConsistentRegion(_) | Child::ConsistentRegionService => {
-                self.apply_interface(child, generation).await
-            }
+            Child::Export(port) => self.apply_export(port, generation).await,
+            Child::Import(port) => self.apply_import(port, generation).await,
+            Child::ConsistentRegion(index) => self.apply_consistent_region(index, generation).await,
+            Child::ConsistentRegionService => self.apply_consistent_region_service(generation).await,
             Child::TransportSecret => self.apply_transport().await.map(|()| Kept::Whole),
         }
     }
@@ -677,7 +674,6 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     async fn delete(&self, object: &Owned, propagation: Propagation) -> Result<(), Error> {
-        let job = &*self.snapshot.key.name;
         let mirrors = &self.reconciler.mirrors;
         let propagation = match propagation {
             Propagation::Background => PropagationPolicy::Background,
@@ -685,38 +681,32 @@ impl<C: Cluster> Actor<'_, C> {
         };
         // Only PEs have dependents; other objects are deleted at once.
         let at_once = PropagationPolicy::Background;
-        match object {
-            Owned::Child(Child::ProcessingElement(id)) => {
-                let name = names::processing_element(job, *id);
-                self.delete_one::<ProcessingElement, _>(object, &mirrors.processing_elements, &name, propagation).await
-            }
-            Owned::Child(Child::Service(id)) => {
-                let name = names::processing_element(job, *id);
-                self.delete_one::<Service, _>(object, &mirrors.services, &name, at_once).await
-            }
-            Owned::Child(Child::Region(index)) => {
-                let name = names::parallel_region(job, *index);
-                self.delete_one::<ParallelRegion, _>(object, &mirrors.parallel_regions, &name, at_once).await
-            }
-            Owned::Child(Child::HostPool(index)) => {
-                let name = names::host_pool(job, *index);
-                self.delete_one::<HostPool, _>(object, &mirrors.host_pools, &name, at_once).await
-            }
-            Owned::Child(Child::JobConfigMap) => {
-                let name = names::job_config_map(job);
-                self.delete_one::<ConfigMap, _>(object, &mirrors.config_maps, &name, at_once).await
-            }
-            Owned::Child(
-                child @ (Child::Export(_)
-                | Child::Import(_)
-                | Child::ConsistentRegion(_)
-                | Child::ConsistentRegionService),
-            ) => self.delete_interface(*child).await,
-            Owned::Child(Child::TransportSecret) => self.delete_transport().await,
+        let child = match object {
+            Owned::Child(child) => *child,
             Owned::ConfigMap(name) => {
                 self.remember(|entry| entry.forget_result_of(name));
-                self.delete_one::<ConfigMap, _>(object, &mirrors.config_maps, name, at_once).await
+                return self.delete_one::<ConfigMap, _>(object, &mirrors.config_maps, name, at_once).await;
             }
+        };
+        let name = &*child.name(&self.snapshot.key.name);
+        match child {
+            Child::ProcessingElement(_) => {
+                self.delete_one::<ProcessingElement, _>(object, &mirrors.processing_elements, name, propagation).await
+            }
+            Child::Service(_) | Child::ConsistentRegionService => {
+                self.delete_one::<Service, _>(object, &mirrors.services, name, at_once).await
+            }
+            Child::Region(_) => {
+                self.delete_one::<ParallelRegion, _>(object, &mirrors.parallel_regions, name, at_once).await
+            }
+            Child::HostPool(_) => self.delete_one::<HostPool, _>(object, &mirrors.host_pools, name, at_once).await,
+            Child::JobConfigMap => self.delete_one::<ConfigMap, _>(object, &mirrors.config_maps, name, at_once).await,
+            Child::Export(_) => self.delete_one::<Export, _>(object, &mirrors.exports, name, at_once).await,
+            Child::Import(_) => self.delete_one::<Import, _>(object, &mirrors.imports, name, at_once).await,
+            Child::ConsistentRegion(_) => {
+                self.delete_one::<ConsistentRegion, _>(object, &mirrors.consistent_regions, name, at_once).await
+            }
+            Child::TransportSecret => self.delete_transport().await,
         }
     }
 
