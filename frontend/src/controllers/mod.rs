@@ -64,7 +64,7 @@ use self::job::services::ClusterBundles;
 use self::known_launches::KnownLaunches;
 use self::messenger::Datagrams;
 use self::pe_api_service::{Addresses, PeApiServiceReconciler};
-pub use self::processing_element::memory::LastSeen;
+pub use self::processing_element::last_seen::LastSeen;
 use self::reconciler::{Reconciler, reconcile};
 use self::routes::RoutesReconciler;
 use self::standing::{StandingReconciler, Stands};

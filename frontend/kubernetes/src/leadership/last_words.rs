@@ -8,9 +8,12 @@
 //! Each leader of a Lease has a number, which only grows: `leaseTransitions`. Words count for the leader with the next
 //! number, and for nobody else.
 //!
-//! Knows: annotations of Leases. Must not know: what is said.
+//! Knows: the Lease and its annotations. Must not know: what is said, until when a leader leads.
 
+use crate::error::{absent, is_conflict};
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::PostParams;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +23,8 @@ use tokio::time::Instant;
 pub const LINGER: Duration = Duration::from_secs(20);
 /// How long the next one waits for its words.
 const AWAITED_FOR: Duration = Duration::from_secs(30);
+/// How often words are written while others write the Lease as well.
+const TRIES: usize = 5;
 
 /// Has a [`Note`].
 const ANNOTATION: &str = "streams.ibm.com/last-words";
@@ -42,6 +47,48 @@ pub enum LastWords {
         /// It has not spoken earlier.
         not_before: Instant,
     },
+}
+
+/// A Lease that this replica has released, while the next leader waits for what it says (rule call-32).
+#[derive(Debug)]
+pub struct Released {
+    pub(super) api: Api<Lease>,
+    pub(super) name: String,
+    pub(super) term: i32,
+    pub(super) at: Instant,
+}
+
+impl Released {
+    /// When that was asked for; nobody has led before.
+    pub fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// Says to the next leader what `words` returns, or that there are none after all. It is asked after each look at
+    /// the Lease: what was found later than that is not missing in what replaces this version. If nobody can hear it
+    /// any more, nothing is said.
+    ///
+    /// # Errors
+    /// The Lease cannot be read, or written.
+    pub async fn say(self, words: impl Fn() -> Option<String>) -> kube::Result<()> {
+        let mut tries_left = TRIES;
+        loop {
+            let Some(mut lease) = absent(self.api.get(&self.name).await)? else { return Ok(()) };
+            if !(self.term..=self.term.saturating_add(1)).contains(&term(&lease)) {
+                return Ok(());
+            }
+            match words() {
+                Some(words) => write(&mut lease, self.term, Some(&words)),
+                None => remove(&mut lease),
+            }
+            tries_left -= 1;
+            match self.api.replace(&self.name, &PostParams::default(), &lease).await {
+                // The next leader has renewed it meanwhile, which it does every few seconds.
+                Err(error) if is_conflict(&error) && tries_left > 0 => {}
+                said => return said.map(drop),
+            }
+        }
+    }
 }
 
 /// What the annotation says.

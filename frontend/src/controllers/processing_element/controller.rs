@@ -3,7 +3,7 @@
 //! Knows: which objects a PE depends on, and what of a change is worth a look. Must not know: what comes of the look.
 
 use super::counters::Counters;
-use super::memory::LastSeen;
+use super::last_seen::LastSeen;
 use super::observe::redis_configuration;
 use super::pod_status;
 use super::reconciler::PeReconciler;

@@ -19,7 +19,8 @@
 //! | `restoration` | restoring what others have changed of the metadata of a pod |
 //! | `reconciler` | observe, decide and act put together |
 //! | `answers` | what the API server has answered during one reconcile |
-//! | `memory` | what the process remembers; safe to lose |
+//! | `last_seen` | how pods were seen last, kept by every replica; safe to lose |
+//! | `memory` | what the controller remembers of its own calls; safe to lose |
 //! | `unclaimed` | how pods ended whose PEs are not known; bounded for each namespace |
 //! | `submissions` | jobs whose pods go before what PEs say, and PEs that wait for them |
 //! | `controller` | wakes the reconciler and runs the workers |
@@ -35,7 +36,8 @@ pub(crate) mod counters;
 pub(crate) mod decide;
 mod describe;
 mod facts;
-pub(crate) mod memory;
+pub(crate) mod last_seen;
+mod memory;
 mod metadata;
 mod observe;
 pub(crate) mod observed;

@@ -3,7 +3,7 @@
 use super::answers::{Answers, status};
 use super::decide::{FIRST, needs_another_pod};
 use super::facts::LeftBehind;
-use super::memory::SeenPod;
+use super::last_seen::SeenPod;
 use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, Policies};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};

@@ -12,7 +12,8 @@
 use super::answers::Answers;
 use super::counters::Counters;
 use super::decide::{PeDecision, decide};
-use super::memory::{DeletedPods, LastSeen, OwnWrites, ToldRefusals};
+use super::last_seen::LastSeen;
+use super::memory::{DeletedPods, OwnWrites, ToldRefusals};
 use super::observed::PeObservation;
 use super::submissions::Submissions;
 use crate::controllers::known_launches::KnownLaunches;

@@ -1,6 +1,7 @@
 //! What pods were answered that asked for their bundles, as the statuses of PEs have it (rule repository-11).
 
-use super::{Cluster, NEIGHBOUR, PE, STRANGER, TOOL, element, job, jobs};
+use super::objects::{element, job, jobs};
+use super::{Cluster, NEIGHBOUR, PE, STRANGER, TOOL};
 use crate::broker::Boards;
 use crate::bundles::BundleError;
 use crate::bundles::repository::Pods as _;

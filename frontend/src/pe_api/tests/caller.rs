@@ -1,10 +1,24 @@
-//! What is looked at while it is waited for the news of who asks.
+//! Who asks, what it may do, and what is looked at while the news of who asks are waited for.
 
-use super::super::caller::Caller;
-use super::super::refusal::Refusal;
-use super::*;
-use axum::extract::FromRequestParts as _;
+use super::objects::{by_properties, element, importing, job, jobs, leave_behind, region, subscribed};
+use super::{Cluster, Exchange, NEIGHBOUR, PE, STRANGER, TOOL, get, names, properties, property, registration, send};
+use crate::pe_api::PeApi;
+use crate::pe_api::caller::Caller;
+use crate::pe_api::refusal::Refusal;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, FromRequestParts as _};
+use axum::http::{Method, Request};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use streams_api::{Job, ProcessingElement};
+use streams_kubernetes::Key;
+use streams_kubernetes::ownership::controlled_by;
+use streams_kubernetes_fake::Server;
 use tokio::time::sleep;
+use tower::ServiceExt as _;
 
 /// Who asks from this address, in namespace `n`.
 async fn caller(api: &PeApi, from: &str) -> Caller {
@@ -82,4 +96,213 @@ async fn what_comes_at_the_last_moment_is_found() {
     };
     let (found, ()) = tokio::join!(api.found_soon(&caller, ("srcjob", 1), look), changing);
     assert_eq!(found.unwrap(), "7");
+}
+
+#[tokio::test]
+async fn a_pe_that_was_left_behind_changes_nothing_of_a_later_job_of_the_name() {
+    let mut cluster = Cluster::with(by_properties);
+    leave_behind(&cluster.server);
+    let later = cluster.server.create(&job("srcjob", 3));
+    region(&cluster.server);
+    cluster.mirrors.deliver_all();
+    let width = "/api/state/job/srcjob/pr/R/width";
+    let property = "/api/subscriptions/job/srcjob/pe/1/export/10/property/prop0";
+    for (method, path, body) in [(Method::PUT, width, "3"), (Method::DELETE, property, "")] {
+        cluster.expect(send(method, path, body), 403, "only PEs of job srcjob").await;
+    }
+    // What it says of itself is heard.
+    cluster.expect(send(Method::PUT, "/api/state/job/srcjob/pe/1/connectivity", "\"Full\""), 204, "").await;
+    cluster.expect(registration(1), 204, "").await;
+    cluster.server.edit::<ProcessingElement>(&Key::new("n", "srcjob-0"), |pe| {
+        (pe.metadata.owner_references, pe.spec.job_id) = (Some(vec![controlled_by(&later)]), 3);
+    });
+    cluster.mirrors.deliver_all();
+    cluster.expect(Exchange { from: NEIGHBOUR, ..send(Method::PUT, width, "3") }, 204, "").await;
+    let endpoint = "/api/endpoints/job/srcjob/pe/1/endpoint/test";
+    cluster.expect(Exchange { from: NEIGHBOUR, ..send(Method::DELETE, endpoint, "") }, 403, "only PEs of job").await;
+}
+
+/// Anybody can change labels; what the PE has recorded of its pod nobody can.
+#[tokio::test]
+async fn a_pod_is_heard_as_that_of_its_launch_whatever_its_label_says_by_then() {
+    let path = "/api/state/job/srcjob/pe/1/connectivity";
+    for label in [None, Some("0"), Some("99")] {
+        let mut cluster = Cluster::with(jobs);
+        let pod = Key::new("n", "srcjob-1-x");
+        let uid = cluster.server.get::<Pod>(&pod).unwrap().metadata.uid;
+        cluster.server.edit::<ProcessingElement>(&Key::new("n", "srcjob-1"), |pe| {
+            let status = pe.status.as_mut().unwrap();
+            (status.pod_uid, status.created_launch_count) = (uid, 2);
+        });
+        cluster.server.edit::<Pod>(&pod, |pod| {
+            let labels = pod.metadata.labels.as_mut().unwrap();
+            labels.remove("streams.ibm.com/launch-count");
+            labels.extend(label.map(|label| ("streams.ibm.com/launch-count".to_owned(), label.to_owned())));
+        });
+        cluster.mirrors.deliver_all();
+        cluster.expect(send(Method::PUT, path, "\"Full\""), 204, "").await;
+        cluster.expect(get(path), 200, "\"Full\"").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_that_can_be_no_count_of_launches_says_nothing() {
+    let path = "/api/state/job/srcjob/pe/1/connectivity";
+    // label -> answer to a pod that no PE has recorded
+    for (label, expected) in [("2", 204), ("4294967296", 403), ("18446744073709551615", 403)] {
+        let mut cluster = Cluster::with(jobs);
+        cluster.server.edit::<Pod>(&Key::new("n", "srcjob-1-x"), |pod| {
+            let labels = pod.metadata.labels.as_mut().unwrap();
+            labels.insert("streams.ibm.com/launch-count".to_owned(), label.to_owned());
+        });
+        cluster.mirrors.deliver_all();
+        cluster.expect(send(Method::PUT, path, "\"Full\""), expected, "").await;
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_is_faster_than_the_news_of_its_address_is_heard() {
+    let path = "/api/state/job/srcjob/pe/1/connectivity";
+    let mut cluster = Cluster::with(jobs);
+    let key = Key::new("n", "srcjob-1-x");
+    cluster.server.edit::<Pod>(&key, |pod| pod.status.as_mut().unwrap().pod_ip = Some("10.0.0.7".to_owned()));
+    cluster.expect(Exchange { from: "10.0.0.7", ..send(Method::PUT, path, "\"Full\"") }, 204, "").await;
+}
+
+/// An address may be given away before the mirrors show that the pod that had it has ended.
+#[tokio::test(start_paused = true)]
+async fn a_pod_at_the_address_of_one_of_another_namespace_is_heard_when_it_is_known_or_not_at_all() {
+    let (path, address) = ("/api/state/job/srcjob/pe/1/connectivity", "10.0.0.7");
+    // whether the mirrors come to show the pod of the PE there -> the answer, and when it comes
+    for (is_shown, status, within) in [(true, 204, 0..500), (false, 403, 1_500..2_500)] {
+        let mut cluster = Cluster::with(|server| {
+            jobs(server);
+            let before: Pod = serde_json::from_value(json!({
+                "metadata": {"name": "p", "namespace": "m", "labels": {"app": "streams"}},
+                "spec": {"containers": [{"name": "pe"}]}, "status": {"phase": "Running", "podIP": address},
+            }))
+            .unwrap();
+            server.create(&before);
+        });
+        if is_shown {
+            let key = Key::new("n", "srcjob-1-x");
+            cluster.server.edit::<Pod>(&key, |pod| pod.status.as_mut().unwrap().pod_ip = Some(address.to_owned()));
+        }
+        let since = tokio::time::Instant::now();
+        cluster.expect(Exchange { from: address, ..send(Method::PUT, path, "\"Full\"") }, status, "").await;
+        let took = since.elapsed().as_millis();
+        assert!(within.contains(&took), "{status}: {took} ms");
+    }
+}
+
+/// A report that was answered would not be told again.
+#[tokio::test(start_paused = true)]
+async fn a_report_of_a_pe_that_the_mirrors_do_not_show_is_heard_when_they_do_or_not_at_all() {
+    let path = "/api/state/job/srcjob/pe/1/connectivity";
+    type Objects = fn(&Server);
+    let nothing: Objects = |_| {};
+    let all: Objects = jobs;
+    let job_only: Objects = |server| {
+        server.create(&job("srcjob", 1));
+    };
+    let pe_only: Objects = |server| element(server, "srcjob", 1, PE);
+    // what the mirrors show, what there is besides, of which they show the pods only -> the answer, and when it comes
+    let table = [
+        (nothing, all, 204, 0..500),
+        (job_only, pe_only, 204, 0..500),
+        (nothing, nothing, 400, 1_500..2_500),
+        (job_only, nothing, 404, 1_500..2_500),
+    ];
+    for (shown, besides, status, within) in table {
+        let mut cluster = Cluster::with(shown);
+        besides(&cluster.server);
+        cluster.mirrors.pods.deliver(usize::MAX);
+        let since = tokio::time::Instant::now();
+        cluster.expect(send(Method::PUT, path, "\"Full\""), status, "").await;
+        let took = since.elapsed().as_millis();
+        assert!(within.contains(&took), "{status}: {took} ms");
+        if status == 204 {
+            cluster.expect(get(path), 200, "Full").await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_pods_of_the_job_change_it_and_only_a_pe_says_how_it_is_connected() {
+    let streams = "<importedStreams/>";
+    let one = property("n", "int64", "1");
+    let listed = names(&["prop0"]);
+    let with = properties(&[("b", "c")]);
+    let exports = "/api/subscriptions/job/srcjob/pe/1/export/10";
+    let writes: [(Method, String, &str); 10] = [
+        (Method::PUT, "/api/state/job/srcjob/pr/R/width".to_owned(), "3"),
+        (Method::PUT, "/api/endpoints/job/srcjob/pe/1/endpoint/test".to_owned(), "{\"port\": 80}"),
+        (Method::DELETE, "/api/endpoints/job/srcjob/pe/1/endpoint/test".to_owned(), ""),
+        (Method::PUT, format!("{exports}/properties"), &with),
+        (Method::PATCH, format!("{exports}/properties"), &with),
+        (Method::DELETE, format!("{exports}/properties"), &listed),
+        (Method::PUT, format!("{exports}/property/n"), &one),
+        (Method::DELETE, format!("{exports}/property/prop0"), ""),
+        (Method::PUT, "/api/subscriptions/job/srcjob/pe/1/import/10/filter".to_owned(), "a == 1"),
+        (Method::PUT, "/api/subscriptions/job/srcjob/pe/1/import/10/streams".to_owned(), streams),
+    ];
+    let connectivity = "/api/state/job/srcjob/pe/1/connectivity";
+    let mut cluster = Cluster::with(|server| {
+        by_properties(server);
+        importing(server, "srcjob-1-10", "srcjob", 1, 10, &subscribed("a == 1"));
+        region(server);
+        // A pod with all labels of a PE that no PE controls.
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "false", "namespace": "n", "labels": {
+                "app": "streams", "svc": "pe", "streams.ibm.com/job": "srcjob", "streams.ibm.com/pe": "1",
+                "streams.ibm.com/launch-count": "2",
+            }},
+            "spec": {"containers": [{"name": "pe"}]}, "status": {"phase": "Running", "podIP": "10.0.0.8"},
+        }))
+        .unwrap();
+        server.create(&pod);
+    });
+    for from in [STRANGER, TOOL, "10.0.0.8"] {
+        for (method, path, body) in &writes {
+            let exchange = Exchange { from, method: method.clone(), path, body };
+            cluster.expect(exchange, 403, "only PEs of job srcjob").await;
+        }
+        cluster.expect(Exchange { from, ..send(Method::PUT, connectivity, "\"Full\"") }, 403, "only PE 1").await;
+    }
+    cluster.expect(Exchange { from: NEIGHBOUR, ..send(Method::PUT, connectivity, "\"Full\"") }, 403, "only PE 1").await;
+    assert_eq!(cluster.connection.writes(), 0);
+    // A PE of the job may; whoever is in the namespace may read.
+    let width = "/api/state/job/srcjob/pr/R/width";
+    for wrong in ["0", "10001", "x", "-1", ""] {
+        cluster.expect(send(Method::PUT, width, wrong), 400, "").await;
+    }
+    cluster.expect(Exchange { from: NEIGHBOUR, ..send(Method::PUT, width, "3") }, 204, "").await;
+    cluster.expect(Exchange { from: TOOL, ..get(width) }, 200, "3").await;
+    cluster.expect(Exchange { from: STRANGER, ..get(connectivity) }, 200, "None").await;
+}
+
+#[tokio::test]
+async fn a_request_is_about_the_namespace_of_the_caller() {
+    let mut cluster = Cluster::with(|server| {
+        jobs(server);
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "namespace": "m", "labels": {"app": "streams"}},
+            "spec": {"containers": [{"name": "pe"}]}, "status": {"phase": "Running", "podIP": "10.1.0.1"},
+        }))
+        .unwrap();
+        server.create(&pod);
+    });
+    let path = "/api/state/job/by-id/1/name";
+    cluster.expect(Exchange { from: "10.1.0.1", ..get(path) }, 403, "another namespace").await;
+    for (from, host, status) in
+        [(PE, None, 200), ("10.1.0.1", None, 400), (TOOL, None, 403), (TOOL, Some("streams-api.n"), 200)]
+    {
+        let mut request = Request::get(path).body(Body::empty()).unwrap();
+        if let Some(host) = host {
+            request.headers_mut().insert("host", host.parse().unwrap());
+        }
+        request.extensions_mut().insert(ConnectInfo::<SocketAddr>(format!("{from}:1").parse().unwrap()));
+        let response = cluster.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), status, "{from} {host:?}");
+    }
 }

@@ -1,6 +1,23 @@
 //! Endpoints under a name, and what reserves the name.
 
-use super::*;
+use super::objects::{jobs, metadata, reservations, with_endpoints};
+use super::{Cluster, Exchange, NEIGHBOUR, PE, get, registration, send};
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{Method, Request};
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use streams_api::ProcessingElement;
+use streams_kubernetes::Key;
+use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes_fake::Fault;
+use tokio::sync::Mutex;
+use tower::ServiceExt as _;
 
 #[tokio::test]
 async fn endpoints_are_registered_found_and_removed() {

@@ -1,6 +1,7 @@
 //! What PEs are told by consistent regions, and what they report.
 
-use super::{Cluster, Exchange, NEIGHBOUR, PE, STRANGER, TOOL, get, jobs, leave_behind, metadata, send};
+use super::objects::{jobs, leave_behind, metadata};
+use super::{Cluster, Exchange, NEIGHBOUR, PE, STRANGER, TOOL, get, send};
 use axum::body::{Body, Bytes};
 use axum::extract::ConnectInfo;
 use axum::http::{Method, Request};

@@ -1,6 +1,7 @@
 //! What PEs tell of their connections while the API server takes its time (rule pe-api-4).
 
-use super::{Cluster, PE, STRANGER, element, jobs, send};
+use super::objects::{element, jobs};
+use super::{Cluster, PE, STRANGER, send};
 use crate::pe_api::reports::AT_A_TIME;
 use axum::body::Body;
 use axum::extract::ConnectInfo;

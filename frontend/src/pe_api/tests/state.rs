@@ -1,10 +1,27 @@
-//! The state of the instance.
+//! Names of jobs, connectivity and widths; and the state of the whole instance.
 
-use super::*;
-use axum::body::Bytes;
+use super::objects::{
+    by_properties, element, export, exporting, importing, job, jobs, leave_behind, metadata, named, region, subscribed,
+};
+use super::{Cluster, Exchange, NEIGHBOUR, PE, STRANGER, SUBSCRIPTIONS, TOOL, get, registration, send};
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::ConnectInfo;
+use axum::http::{Method, Request, StatusCode};
 use axum::response::Response;
-use futures::{TryStreamExt as _, poll};
+use futures::TryStreamExt as _;
+use futures::poll;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use streams_api::{
+    Connectivity, Job, JobPhase, ParallelRegion, PePhase, ProcessingElement, ReportedConnectivity, Termination,
+    UserEndpoint, names,
+};
+use streams_kubernetes::Key;
+use streams_kubernetes_fake::Server;
+use tower::ServiceExt as _;
 
 /// The state, without the time of the request.
 async fn state(cluster: &mut Cluster, accept: &str) -> (String, String) {
@@ -252,4 +269,114 @@ async fn an_address_has_few_captures_until_all_of_them_were_sent() {
     assert_eq!(captured(&cluster, PE).await.status(), StatusCode::OK);
     drop(unread);
     assert_eq!(cluster.api.captures.under_way(), 0);
+}
+
+#[tokio::test]
+async fn a_job_is_known_before_anything_of_it() {
+    let paths = [
+        "/api/state/job/by-id/1/name",
+        "/api/state/job/srcjob/pe/1/connectivity",
+        "/api/state/job/srcjob/pr/R/width",
+        "/api/endpoints/job/srcjob/pe/1",
+        "/api/endpoints/job/srcjob/endpoint/test",
+        SUBSCRIPTIONS,
+        "/api/subscriptions/job/srcjob/pe/1/export/10",
+        "/api/subscriptions/job/srcjob/pe/1/export/10/property/prop0",
+        "/api/subscriptions/job/srcjob/pe/1/import/10",
+        "/api/subscriptions/job/srcjob/pe/1/import/10/filter",
+        "/api/subscriptions/job/srcjob/pe/1/import/10/streams",
+    ];
+    let mut nothing = Cluster::with(|_| {});
+    for path in paths {
+        nothing.expect(get(path), 400, "there is no job").await;
+    }
+    let mut jobs_only = Cluster::with(|server| {
+        server.create(&job("srcjob", 1));
+    });
+    jobs_only.expect(get(paths[0]), 200, "srcjob").await;
+    for path in &paths[1..] {
+        jobs_only.expect(get(path), 404, "").await;
+    }
+    for path in [
+        "/api/state/job/by-id/x/name",
+        "/api/subscriptions/job/srcjob/pe/x",
+        "/api/subscriptions/job/srcjob/pe/1/export/x",
+    ] {
+        jobs_only.expect(get(path), 400, "").await;
+    }
+    jobs_only.expect(get("/api/endpoints/job/srcjob/pe/x"), 404, "").await;
+}
+
+#[tokio::test]
+async fn pes_that_their_job_has_left_behind_find_each_other_and_tell_of_their_connections() {
+    let mut cluster = Cluster::with(by_properties);
+    let by_number = "/api/state/job/by-id/1/name";
+    let connectivity = "/api/state/job/srcjob/pe/1/connectivity";
+    let endpoint = "/api/endpoints/job/srcjob/endpoint/test";
+    leave_behind(&cluster.server);
+    cluster.mirrors.deliver_all();
+    let (status, name) = cluster.answer(get(by_number)).await;
+    assert_eq!((status.as_u16(), &*name), (200, "srcjob"));
+    cluster.expect(Exchange { from: STRANGER, ..get(by_number) }, 200, "srcjob").await;
+    cluster.expect(get("/api/state/job/by-id/2/name"), 200, "dstjob").await;
+    cluster.expect(get("/api/state/job/by-id/3/name"), 400, "no job").await;
+    cluster.expect(send(Method::PUT, connectivity, "\"Full\""), 204, "").await;
+    cluster.expect(get(connectivity), 200, "Full").await;
+    cluster.expect(get(endpoint), 404, "no endpoint test").await;
+    cluster.expect(registration(1), 204, "").await;
+    cluster.expect(get(endpoint), 200, "80").await;
+    // Who hears 400 keeps its routes; nobody makes a job wider that is not there.
+    cluster.expect(get(SUBSCRIPTIONS), 400, "no job").await;
+    cluster.expect(get("/api/subscriptions/job/srcjob/pe/1/export/10"), 400, "no job").await;
+    cluster.expect(get("/api/state/job/srcjob/pr/R/width"), 400, "no job").await;
+    // PEs that go with their job are no reason to answer.
+    cluster.server.remove::<Job>(&Key::new("n", "dstjob"));
+    cluster.mirrors.deliver_all();
+    cluster.expect(Exchange { from: STRANGER, ..get("/api/state/job/by-id/2/name") }, 400, "no job").await;
+    cluster.expect(Exchange { from: STRANGER, ..get("/api/state/job/dstjob/pe/0/connectivity") }, 400, "no job").await;
+}
+
+#[tokio::test]
+async fn connectivity_is_that_of_the_present_pod() {
+    let path = "/api/state/job/srcjob/pe/1/connectivity";
+    let mut cluster = Cluster::with(jobs);
+    cluster.expect(get(path), 200, "\"None\"").await;
+    for state in ["\"Full\"", "\"Partial\""] {
+        cluster.expect(send(Method::PUT, path, state), 204, "").await;
+        cluster.expect(get(path), 200, state).await;
+    }
+    let writes = cluster.connection.writes();
+    cluster.expect(send(Method::PUT, path, "\"Partial\""), 204, "").await;
+    assert_eq!(cluster.connection.writes(), writes, "nothing has changed");
+    cluster.expect(send(Method::PUT, path, "\"Whole\""), 400, "Partial").await;
+    // The next pod has told nothing yet, and the one before it is not heard any more.
+    let key = Key::new("n", "srcjob-1");
+    cluster.server.edit::<ProcessingElement>(&key, |pe| pe.status.as_mut().unwrap().launch_count = 3);
+    cluster.mirrors.deliver_all();
+    cluster.expect(get(path), 200, "\"None\"").await;
+    cluster.expect(send(Method::PUT, path, "\"Full\""), 204, "").await;
+    cluster.expect(get(path), 200, "\"None\"").await;
+}
+
+/// Whoever may make one could have PEs change that, and resize nothing.
+#[tokio::test]
+async fn a_region_that_only_says_that_it_is_of_a_job_is_not_that_of_the_job() {
+    let mut cluster = Cluster::with(|server| {
+        jobs(server);
+        region(server);
+        let made: ParallelRegion = serde_json::from_value(json!({
+            "apiVersion": "streams.ibm.com/v1", "kind": "ParallelRegion",
+            "metadata": {"name": "a", "namespace": "n", "labels": names::job_labels("srcjob")},
+            "spec": {"jobName": "srcjob", "index": 0, "name": "R", "width": 9},
+        }))
+        .unwrap();
+        server.create(&made);
+    });
+    let path = "/api/state/job/srcjob/pr/R/width";
+    cluster.expect(get(path), 200, "2").await;
+    cluster.expect(send(Method::PUT, path, "3"), 204, "").await;
+    let widths =
+        ["srcjob-0", "a"].map(|name| cluster.server.get::<ParallelRegion>(&Key::new("n", name)).unwrap().spec.width);
+    assert_eq!(widths, [3, 9]);
+    cluster.expect(get("/api/state/job/srcjob/pr/S/width"), 404, "no parallel region S").await;
 }

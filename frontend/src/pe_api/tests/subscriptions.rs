@@ -1,11 +1,23 @@
 //! Routes, properties, filters and subscriptions.
 
-use super::*;
+use super::objects::{by_name, by_properties, importing, job, jobs, metadata, named, subscribed};
+use super::{Cluster, Exchange, NEIGHBOUR, PE, STRANGER, SUBSCRIPTIONS, TOOL, get, names, properties, property, send};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{Method, Request, StatusCode};
 use axum::response::Response;
-use futures::{StreamExt as _, poll};
+use futures::StreamExt as _;
+use futures::poll;
+use k8s_openapi::api::core::v1::Pod;
+use std::net::SocketAddr;
 use std::pin::pin;
-use streams_api::names;
+use std::time::Duration;
+use streams_api::{Export, Import, Job, ProcessingElement, names};
 use streams_broker::Pe;
+use streams_kubernetes::Key;
+use streams_kubernetes_fake::Server;
+use tower::ServiceExt as _;
 
 #[tokio::test]
 async fn routes_are_those_of_the_board_and_follow_a_change_before_it_is_answered() {

@@ -1,6 +1,12 @@
 //! Records that are lost, regions that are made again, and jobs that let go of their objects.
 
-use super::*;
+use super::{DRAIN, Fixture, PERIOD, RESUME, both, key, pe, start};
+use crate::consistent_regions::reports::NotTaken;
+use serde_json::json;
+use std::time::Duration;
+use streams_api::{ConsistentRegion, Job, ProcessingElement, condition};
+use streams_consistent_region::{Event, Member, Progress};
+use streams_kubernetes::Key;
 
 #[tokio::test]
 async fn what_belongs_to_others_does_not_count() {

@@ -1,6 +1,14 @@
 //! PEs that are in two regions: there may be no datagram that is short enough to tell them (rule consistent-region-8).
 
-use super::*;
+use super::{Fixture, Slow, key, pe, processing, record, start};
+use crate::controllers::consistent_region::telling::Telling;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use streams_api::{ConsistentRegion, ConsistentRegionSpec, ProcessingElement};
+use streams_consistent_region::{Launches, Progress};
+use streams_kubernetes::Key;
+use streams_kubernetes::queue::Outcome;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -100,4 +108,74 @@ async fn pes_of_one_region_do_not_have_to_ask() {
         assert_eq!(fixture.state(), "DRAINING");
         fixture.report([1, 1], Progress::CheckpointDone { sequence }).await;
     }
+}
+
+/// Both PEs are in a second region, too, and this is what the mirrors show.
+async fn with_a_second_region(fixture: &Fixture, records: [Value; 2]) -> Key {
+    let second = Key::new("n", "flow-cr1");
+    let mut region = fixture.region();
+    let spec = ConsistentRegionSpec { index: 1, ..region.spec.clone() };
+    let owners = region.metadata.owner_references.take();
+    region = ConsistentRegion::new("flow-cr1", spec);
+    (region.metadata.namespace, region.metadata.owner_references) = (Some("n".to_owned()), owners);
+    fixture.server.create(&region);
+    for number in 0..2 {
+        fixture.server.edit::<ProcessingElement>(&pe(number), |pe| pe.spec.consistent_regions = vec![0, 1]);
+    }
+    let [of_first, of_second] = records;
+    fixture.stores(&key(), of_first).await;
+    fixture.stores(&second, of_second).await;
+    second
+}
+
+#[tokio::test]
+async fn a_pe_of_two_regions_is_never_told_what_is_older() {
+    let fixture = Fixture::processing().await;
+    let second = with_a_second_region(&fixture, [processing(2), processing(2)]).await;
+    let slow = Slow { allowed: Arc::new(tokio::sync::Semaphore::new(0)), sent: Arc::default() };
+    let telling = Arc::new(Telling::through(slow.clone()));
+    let launches: Launches = [(0, 1), (1, 1)].into_iter().collect();
+    let tell = |region: &Key| {
+        let (telling, regions, region, launches) =
+            (Arc::clone(&telling), fixture.regions.clone(), region.clone(), launches.clone());
+        tokio::spawn(async move { telling.tell(&regions, &region, "flow", &launches).await })
+    };
+    let rest = || async {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let of_first = tell(&key());
+    rest().await;
+    fixture.stores(&second, processing(3)).await;
+    let of_second = tell(&second);
+    rest().await;
+    fixture.stores(&key(), processing(3)).await;
+    slow.allowed.add_permits(100);
+    of_first.await.unwrap();
+    of_second.await.unwrap();
+    let sent = slow.sent.lock().unwrap().clone();
+    assert_eq!(sent.len(), 4);
+    // All but the one that was under way were made when both had gone on.
+    let (first, others) = sent.split_first().unwrap();
+    assert_eq!(first.1.matches("seqId=1").count(), 2, "{first:?}");
+    for later in others {
+        assert_eq!(later.1.matches("seqId=2").count(), 2, "{later:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_pe_that_has_to_ask_is_not_kept_from_it() {
+    let fixture = Fixture::processing().await;
+    let pending = json!({"resumed": 0, "reports": {"done": [0, 1], "blocking": []}, "complete": 0});
+    let second = with_a_second_region(&fixture, [processing(2), record(3, 1, "checkpointPending", &pending)]).await;
+    let telling = Telling::through(fixture.recorder.clone());
+    let launches: Launches = [(0, 1), (1, 1)].into_iter().collect();
+    fixture.asks(0);
+    telling.tell(&fixture.regions, &key(), "flow", &launches).await;
+    let to: Vec<String> = fixture.sent().into_iter().map(|(to, _)| to).collect();
+    assert_eq!(to, ["10.0.1.0"], "a PE that hears something does not ask");
+    fixture.asks(1);
+    telling.tell(&fixture.regions, &key(), "flow", &launches).await;
+    assert_eq!((fixture.sent().len(), fixture.regions.answered.of(&second).len()), (2, 2));
 }

@@ -1,6 +1,11 @@
 //! Regions of jobs that are suspended: nobody is called because of them (rule consistent-region-12).
 
-use super::*;
+use super::{Fixture, key};
+use serde_json::json;
+use std::time::Duration;
+use streams_api::Job;
+use streams_kubernetes::Key;
+use streams_kubernetes::queue::{BackOff, Queue, Sharing};
 use tokio::time::timeout;
 
 /// There is no pod that goes, or comes back, and would have the region looked at.

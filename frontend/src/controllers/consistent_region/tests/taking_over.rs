@@ -1,7 +1,15 @@
 //! Leaders that come and go (rule consistent-region-14).
 
-use super::*;
-use streams_kubernetes::leadership::LastWords;
+use super::{DRAIN, Fixture, PERIOD, RESET, RESUME, SECOND_RESET, Slow, both, key, processing, service, start};
+use crate::controllers::consistent_region::telling::Telling;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use streams_consistent_region::{Launches, Progress};
+use streams_kubernetes::Key;
+use streams_kubernetes::leadership::{LastWords, Term};
+use streams_kubernetes::queue::Outcome;
 use tokio::time::Instant;
 
 #[tokio::test]

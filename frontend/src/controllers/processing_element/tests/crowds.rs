@@ -1,7 +1,7 @@
 //! What is not said of first pods while there is a crowd (rule pe-20).
 
-use super::scenarios::{launches, settle};
 use super::simulation::{ClusterEvent, PeSimulation};
+use super::{launches, settle};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 
 use super::super::answers::Answers;
 use super::super::counters::Counters;
-use super::super::memory::LastSeen;
+use super::super::last_seen::LastSeen;
 use super::super::observed::PeObservation;
 use super::super::reconciler::{PeReconciler, UNKNOWN};
 use crate::controllers::known_launches::KnownLaunches;

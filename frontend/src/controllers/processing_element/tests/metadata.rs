@@ -1,7 +1,7 @@
 //! What others make of the metadata of a pod: labels, annotations and who controls it (rules pe-22 and pe-25).
 
-use super::scenarios::{launches, settle, work};
 use super::simulation::{ClusterEvent, PeSimulation};
+use super::{launches, settle, work};
 use streams_api::{PePhase, condition, names};
 
 const fn unlabelled(label: &'static str) -> ClusterEvent {

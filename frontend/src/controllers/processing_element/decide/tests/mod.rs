@@ -1,9 +1,14 @@
 //! The table, row by row.
 
 mod bundles;
+mod endings;
+mod first_pods;
+mod launches;
 mod outdated;
+mod owners;
 mod policies;
-mod rows;
+mod stops;
+mod told;
 
 use super::super::observed::{
     AbsentPod, Contention, Explanation, ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, PodEnd, Policies,
@@ -162,4 +167,26 @@ fn settle(mut observed: PeObservation, gone: AbsentPod) -> Settled {
 /// The pod is gone, and nobody saw how.
 fn unseen() -> AbsentPod {
     AbsentPod { last_seen: None, deletion_seen: false, since: at(0), node_gone: false }
+}
+
+/// Why another launch begins, if it does.
+fn launched(observed: PeObservation) -> Option<LaunchReason> {
+    settle(observed, unseen()).actions.into_iter().find_map(|step| match step {
+        PeAction::Record(PeStatusChange::Launch(reason)) => Some(reason),
+        _ => None,
+    })
+}
+
+/// Status and reason of the readiness.
+fn ready(observed: &PeObservation) -> (String, String) {
+    let status = settle(observed.clone(), unseen()).observed.status;
+    let ready = condition::get(&status.conditions, condition::READY).unwrap();
+    (ready.status.clone(), ready.reason.clone())
+}
+
+/// The PE of [`running`], changed.
+fn edited(edit: impl FnOnce(&mut PeObservation)) -> PeObservation {
+    let mut observed = running();
+    edit(&mut observed);
+    observed
 }

@@ -10,7 +10,7 @@ use self::events::Surroundings;
 use self::ground_truth::{host, is_of, read};
 use super::super::counters::Counters;
 use super::super::facts::is_restart_permitted;
-use super::super::memory::LastSeen;
+use super::super::last_seen::LastSeen;
 use super::super::metadata;
 use super::super::observed::{ObservedPod, Policies};
 use super::super::reconciler::PeReconciler;

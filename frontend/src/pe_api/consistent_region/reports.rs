@@ -1,185 +1,31 @@
-//! What PEs are told by their consistent regions, and what they report (rule pe-api-9).
+//! What PEs report to their regions, and what operators ask of them.
 //!
-//! The paths name no job: it is that of the Service by which the caller came here, or that of the calling pod.
+//! Knows: bodies, that a report counts from its first bytes, how long a PE waits for an answer. Must not know: what a
+//! region tells its PEs.
 
-use super::PeApi;
-use super::arriving::{SHORT, Unread};
-use super::bodies::Number;
-use super::caller::{Caller, Speaker};
-use super::left_behind::is_left_behind;
-use super::refusal::{Refusal, TOO_LATE};
-use super::write::WITHIN;
-use crate::consistent_regions::members::{self, launch};
+use crate::consistent_regions::members::launch;
 use crate::consistent_regions::read::ReadRegion;
 use crate::consistent_regions::reports::NotTaken;
 use crate::consistent_regions::stored;
 use crate::controllers::start_hash::Starts as _;
+use crate::pe_api::PeApi;
+use crate::pe_api::arriving::{SHORT, Unread};
+use crate::pe_api::bodies::Number;
+use crate::pe_api::caller::{Caller, Speaker};
+use crate::pe_api::refusal::{Refusal, TOO_LATE};
+use crate::pe_api::write::WITHIN;
 use axum::extract::{Path, State};
-use axum::http::{Method, StatusCode, header};
-use axum::response::{IntoResponse, Json, Response};
+use axum::http::StatusCode;
 use serde::Deserialize;
 use std::pin::pin;
-use std::sync::Arc;
-use std::time::Duration;
-use streams_api::consistent_region::RegionTrigger;
 use streams_api::names;
-use streams_consistent_region::{Document, Event, Member, Progress};
+use streams_consistent_region::{Event, Member, Progress};
 use streams_kubernetes::Key;
 use tokio::time::{Instant, timeout, timeout_at};
 use utoipa::ToSchema;
 
 /// Longest name of an operator.
 const NAME_MAX: usize = 1_024;
-
-/// What a PE is told.
-#[utoipa::path(
-    get, path = "/api/consistentregion/pe/{pe}",
-    responses(
-        (status = 200, body = Object, description = "type and message, by region"),
-        (status = 404, description = "its regions have nothing to say, or there is no such PE"),
-        (status = 503, description = "another replica drives the regions"),
-    ),
-)]
-pub(super) async fn of_pe(
-    State(api): State<PeApi>,
-    caller: Caller,
-    method: Method,
-    Path(pe): Path<String>,
-) -> Result<Response, Refusal> {
-    let told = api.told(&caller, &pe)?;
-    // Who asks for a head only has heard nothing.
-    if method == Method::GET {
-        told.is_heard(&api);
-    }
-    let document = told.document;
-    if document.is_empty() {
-        return Err(Refusal::Absent(format!("no region of PE {pe} has anything to say")));
-    }
-    Ok(([(header::CONTENT_TYPE, "application/json")], document.json()).into_response())
-}
-
-/// What a PE is told by one region.
-#[utoipa::path(
-    get, path = "/api/consistentregion/pe/{pe}/region/{region}",
-    responses(
-        (status = 200, body = Object, description = "type and message"),
-        (status = 404, description = "the region has nothing to say, or there is no such region or PE"),
-        (status = 503, description = "another replica drives the regions"),
-    ),
-)]
-pub(super) async fn of_pe_and_region(
-    State(api): State<PeApi>,
-    caller: Caller,
-    Path((pe, region)): Path<(String, String)>,
-) -> Result<Response, Refusal> {
-    let (index, _, _) = api.consistent_region(&caller, &region)?;
-    // This is no answer about the other regions of the PE, nor what a PE asks to know what to do.
-    let message = api.told(&caller, &pe)?.document.message(index);
-    let silent = || Refusal::Absent(format!("region {region} has nothing to say to PE {pe}"));
-    message.map(|message| Json(message).into_response()).ok_or_else(silent)
-}
-
-/// What goes on in a region.
-#[utoipa::path(
-    get, path = "/api/consistentregion/region/{region}/state",
-    responses((status = 200, body = String), (status = 404, description = "there is no such region")),
-)]
-pub(super) async fn state(
-    State(api): State<PeApi>,
-    caller: Caller,
-    Path(region): Path<String>,
-) -> Result<Json<&'static str>, Refusal> {
-    Ok(Json(api.region_state(&caller, &region)?.name()))
-}
-
-/// The checkpoint that a reset goes back to.
-#[utoipa::path(
-    get, path = "/api/consistentregion/region/{region}/lastcompletedseqid",
-    responses((status = 200, body = u64), (status = 404, description = "there is no such region")),
-)]
-pub(super) async fn last_completed(
-    State(api): State<PeApi>,
-    caller: Caller,
-    Path(region): Path<String>,
-) -> Result<Json<u64>, Refusal> {
-    Ok(Json(api.region_state(&caller, &region)?.last_completed()))
-}
-
-/// Seconds between checkpoints; 0 if operators ask for them.
-#[utoipa::path(
-    get, path = "/api/consistentregion/region/{region}/period",
-    responses((status = 200, body = f64), (status = 404, description = "there is no such region")),
-)]
-pub(super) async fn period(
-    State(api): State<PeApi>,
-    caller: Caller,
-    Path(region): Path<String>,
-) -> Result<Json<f64>, Refusal> {
-    let (_, _, region) = api.consistent_region(&caller, &region)?;
-    Ok(Json(seconds(region.spec.period_milliseconds.unwrap_or_default())))
-}
-
-/// Seconds that a checkpoint may take.
-#[utoipa::path(
-    get, path = "/api/consistentregion/region/{region}/draintimeout",
-    responses((status = 200, body = f64), (status = 404, description = "there is no such region")),
-)]
-pub(super) async fn drain_timeout(
-    State(api): State<PeApi>,
-    caller: Caller,
-    Path(region): Path<String>,
-) -> Result<Json<f64>, Refusal> {
-    let (_, _, region) = api.consistent_region(&caller, &region)?;
-    Ok(Json(seconds(region.spec.drain_timeout_milliseconds)))
-}
-
-/// Seconds that a reset may take.
-#[utoipa::path(
-    get, path = "/api/consistentregion/region/{region}/resettimeout",
-    responses((status = 200, body = f64), (status = 404, description = "there is no such region")),
-)]
-pub(super) async fn reset_timeout(
-    State(api): State<PeApi>,
-    caller: Caller,
-    Path(region): Path<String>,
-) -> Result<Json<f64>, Refusal> {
-    let (_, _, region) = api.consistent_region(&caller, &region)?;
-    Ok(Json(seconds(region.spec.reset_timeout_milliseconds)))
-}
-
-/// How many resets in a row may fail.
-#[utoipa::path(
-    get, path = "/api/consistentregion/region/{region}/maxconsecutiveresetattempts",
-    responses((status = 200, body = u32), (status = 404, description = "there is no such region")),
-)]
-pub(super) async fn reset_attempts(
-    State(api): State<PeApi>,
-    caller: Caller,
-    Path(region): Path<String>,
-) -> Result<Json<u32>, Refusal> {
-    let (_, _, region) = api.consistent_region(&caller, &region)?;
-    Ok(Json(region.spec.max_consecutive_reset_attempts))
-}
-
-/// What asks for checkpoints.
-#[utoipa::path(
-    get, path = "/api/consistentregion/region/{region}/trigger",
-    responses(
-        (status = 200, content_type = "text/plain", body = String, description = "periodic, or operator driven"),
-        (status = 404, description = "there is no such region"),
-    ),
-)]
-pub(super) async fn trigger(
-    State(api): State<PeApi>,
-    caller: Caller,
-    Path(region): Path<String>,
-) -> Result<&'static str, Refusal> {
-    let (_, _, region) = api.consistent_region(&caller, &region)?;
-    Ok(match region.spec.trigger {
-        RegionTrigger::Periodic => "periodic",
-        RegionTrigger::OperatorDriven => "operator driven",
-    })
-}
 
 /// All operators of a PE have written a checkpoint.
 #[utoipa::path(
@@ -192,7 +38,7 @@ pub(super) async fn trigger(
         (status = 503, description = "not stored; the answer comes after 1.5 s"),
     ),
 )]
-pub(super) async fn checkpoint(
+pub(in super::super) async fn checkpoint(
     State(api): State<PeApi>,
     caller: Caller,
     Path((region, pe)): Path<(String, String)>,
@@ -213,7 +59,7 @@ pub(super) async fn checkpoint(
         (status = 503, description = "not stored; the answer comes after 1.5 s"),
     ),
 )]
-pub(super) async fn blocking_checkpoint(
+pub(in super::super) async fn blocking_checkpoint(
     State(api): State<PeApi>,
     caller: Caller,
     Path((region, pe)): Path<(String, String)>,
@@ -225,7 +71,7 @@ pub(super) async fn blocking_checkpoint(
 
 /// That all operators of a PE have gone back.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(super) struct ResetDone {
+pub(in super::super) struct ResetDone {
     progress: ResetProgress,
 }
 
@@ -249,7 +95,7 @@ struct ResetProgress {
         (status = 503, description = "not stored; the answer comes after 1.5 s"),
     ),
 )]
-pub(super) async fn reset_done(
+pub(in super::super) async fn reset_done(
     State(api): State<PeApi>,
     caller: Caller,
     Path((region, pe)): Path<(String, String)>,
@@ -266,7 +112,7 @@ pub(super) async fn reset_done(
 
 /// That an operator has begun to drain its region.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(super) struct DrainRequest {
+pub(in super::super) struct DrainRequest {
     request: DrainRequested,
 }
 
@@ -290,7 +136,7 @@ struct DrainRequested {
         (status = 503, description = "not stored; the answer comes after 1.5 s"),
     ),
 )]
-pub(super) async fn drain(
+pub(in super::super) async fn drain(
     State(api): State<PeApi>,
     caller: Caller,
     Path(region): Path<String>,
@@ -305,7 +151,7 @@ pub(super) async fn drain(
 
 /// That an operator asks for a reset.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(super) struct ResetRequest {
+pub(in super::super) struct ResetRequest {
     request: ResetRequested,
 }
 
@@ -328,7 +174,7 @@ struct ResetRequested {
         (status = 503, description = "not stored; the answer comes after 1.5 s"),
     ),
 )]
-pub(super) async fn reset(
+pub(in super::super) async fn reset(
     State(api): State<PeApi>,
     caller: Caller,
     Path(region): Path<String>,
@@ -356,64 +202,7 @@ fn comes_to_nothing(region: &ReadRegion, event: &Event) -> bool {
     !region.spec.is_changed_by_others(&region.metadata) && !stored::settings(&region.spec).may_drain(operator)
 }
 
-/// What a PE is told by all of its regions.
-struct Told {
-    document: Document,
-    pe: Key,
-    member: members::Member,
-    /// The launch of the pod that asks; nothing, if somebody else does.
-    of_pod: Option<u32>,
-}
-
-impl Told {
-    /// This is the answer to who asks. It counts when it is made: whether it arrives, nobody knows.
-    fn is_heard(&self, api: &PeApi) {
-        if let Some(launch) = self.of_pod {
-            api.regions.has_answered(&self.pe, &self.member, launch, &self.document);
-        }
-    }
-}
-
 impl PeApi {
-    /// A region of the job that the request is about, which may have left it behind: its index, its key and itself.
-    ///
-    /// # Errors
-    /// There is no such job or region, or nothing says which job is meant.
-    fn consistent_region(&self, caller: &Caller, index: &str) -> Result<(u64, Key, Arc<ReadRegion>), Refusal> {
-        let job = caller.job_of_regions()?;
-        let found = index.parse::<u64>().ok().and_then(|index| {
-            let key = Key::new(&caller.namespace, &names::consistent_region(job, index));
-            let region = self.regions.read.get(&key).filter(|region| region.spec.job_name == job)?;
-            Some((index, key, region))
-        });
-        if !found.as_ref().is_some_and(|(_, _, region)| is_left_behind(&region.metadata)) {
-            self.job_or_going(caller, job)?;
-        }
-        let absent = || Refusal::Absent(format!("job {job} has no consistent region {}", index.escape_debug()));
-        found.ok_or_else(absent)
-    }
-
-    /// The state of a region.
-    fn region_state(&self, caller: &Caller, index: &str) -> Result<streams_consistent_region::State, Refusal> {
-        let (_, _, region) = self.consistent_region(caller, index)?;
-        let state = region.state.as_ref().cloned();
-        state.map_err(|error| Refusal::Later(format!("the state cannot be read: {error}")))
-    }
-
-    /// What a PE is told, as long as this replica drives the regions: what another one says may be newer.
-    fn told(&self, caller: &Caller, pe: &str) -> Result<Told, Refusal> {
-        let job = caller.job_of_regions()?;
-        let (key, element) = self.pe(caller, job, Number::of_path_or_absent(pe)?)?;
-        let member = self.regions.members.get(&key);
-        let member = member.ok_or_else(|| Refusal::Absent(format!("PE {pe} of job {job} is in no region")))?;
-        let of_pod = caller.speaks_as(job, element.spec.id).map(|speaker| launch(speaker.launch_count)).ok();
-        let document = self.regions.document(&key, &member, of_pod.unwrap_or(member.facts.launch));
-        if !self.regions.are_driven_here() {
-            return Err(Refusal::Later("another replica drives the consistent regions".to_owned()));
-        }
-        Ok(Told { document, pe: key, member, of_pod })
-    }
-
     /// A PE reports how far it is.
     async fn progress(
         &self,
@@ -515,11 +304,6 @@ impl PeApi {
         };
         Err(refusal.unheard(since).await)
     }
-}
-
-/// Milliseconds as the seconds that the runtime reads.
-fn seconds(milliseconds: u64) -> f64 {
-    Duration::from_millis(milliseconds).as_secs_f64()
 }
 
 fn sequence(text: &str) -> Result<u64, Refusal> {

@@ -1,0 +1,283 @@
+//! Who gets memory, who waits for it and who is refused.
+
+use super::*;
+use CallClass::{DryRun, Render, Resize, Submit};
+use tokio::task::JoinHandle;
+
+fn memory(units: u64) -> Memory {
+    Memory::new(units * SMALL, Arc::new(Metrics::new()))
+}
+
+async fn with(memory: &Memory, class: CallClass, units: u64) -> Result<Share, Denied> {
+    let share = memory.share(class);
+    share.take(units * SMALL).await.map(|()| share)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_class_and_size_has_its_ceiling() {
+    // What is taken already, who asks, for how much, and whether it gets it.
+    let cases = [
+        (0, Submit, 48, Ok(())),
+        (0, Submit, 49, Err(Denied::TooMuch { most: 48 * SMALL })),
+        (0, Resize, 56, Ok(())),
+        (0, Resize, 57, Err(Denied::TooMuch { most: 56 * SMALL })),
+        (40, Submit, 8, Ok(())),
+        (40, Submit, 9, Err(Denied::Busy)),
+        (40, DryRun, 9, Err(Denied::Busy)),
+        (40, Resize, 16, Ok(())),
+        (40, Render, 17, Err(Denied::Busy)),
+        (56, Submit, 1, Ok(())),
+        (56, Submit, 2, Err(Denied::Busy)),
+        (56, Resize, 1, Ok(())),
+    ];
+    for (taken, class, bytes, expected) in cases {
+        let memory = memory(64);
+        let _others = with(&memory, Resize, taken).await.unwrap();
+        let result = with(&memory, class, bytes).await;
+        assert_eq!(result.as_ref().map(|_| ()), expected.as_ref().map(|&()| ()), "{taken} {class:?} {bytes}");
+        drop(result);
+        assert_eq!(memory.taken().0, taken * SMALL, "{taken} {class:?} {bytes}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_goes_to_those_who_wait_in_order() {
+    let memory = memory(64);
+    let first = with(&memory, Resize, 50).await.unwrap();
+    let wait = |class, bytes| {
+        let memory = memory.clone();
+        tokio::spawn(async move { with(&memory, class, bytes).await })
+    };
+    let large = wait(Resize, 40);
+    while memory.waiting() < 1 {
+        tokio::task::yield_now().await;
+    }
+    // It would fit, but the large one came before.
+    let behind = wait(Resize, 4);
+    while memory.waiting() < 2 {
+        tokio::task::yield_now().await;
+    }
+    // Small ones do not wait for it.
+    let _small = with(&memory, Submit, 1).await.unwrap();
+    assert_eq!(memory.waiting(), 2);
+    first.keep(10 * SMALL);
+    let large = large.await.unwrap().unwrap();
+    assert_eq!(large.bytes(), 40 * SMALL);
+    let behind = behind.await.unwrap().unwrap();
+    drop((large, behind, first));
+    assert_eq!(memory.taken(), (SMALL, 56 * SMALL - SMALL));
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_hold_memory_do_not_wait_for_each_other() {
+    let memory = memory(64);
+    let one = with(&memory, Resize, 25).await.unwrap();
+    let other = with(&memory, Resize, 25).await.unwrap();
+    let waits = tokio::spawn(async move {
+        one.take(20 * SMALL).await.unwrap();
+        one.bytes()
+    });
+    while memory.waiting() < 1 {
+        tokio::task::yield_now().await;
+    }
+    let began = time::Instant::now();
+    assert_eq!(other.take(20 * SMALL).await, Err(Denied::Busy));
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    drop(other);
+    assert_eq!(waits.await.unwrap(), 45 * SMALL);
+    assert_eq!(memory.taken().0, 0);
+}
+
+/// A call that holds little and then takes so many units more; when it has them, it says so and gives them back.
+fn grow(
+    memory: &Memory,
+    class: CallClass,
+    units: u64,
+    served: &Served,
+    name: &'static str,
+) -> JoinHandle<Result<(), Denied>> {
+    let (memory, served) = (memory.clone(), Arc::clone(served));
+    tokio::spawn(async move {
+        let share = memory.share(class);
+        share.take(LITTLE).await?;
+        share.take(units * SMALL).await?;
+        served.lock().unwrap().push(name);
+        Ok(())
+    })
+}
+
+/// The same for a call that has nothing before.
+fn enter(memory: &Memory, class: CallClass, units: u64, served: &Served, name: &'static str) {
+    let (memory, served) = (memory.clone(), Arc::clone(served));
+    tokio::spawn(async move {
+        let _share = with(&memory, class, units).await.unwrap();
+        served.lock().unwrap().push(name);
+    });
+}
+
+type Served = Arc<Mutex<Vec<&'static str>>>;
+const LITTLE: u64 = 1 << 10;
+
+async fn until_waiting(memory: &Memory, count: usize) {
+    while memory.waiting() != count {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_holds_memory_waits_in_a_line_that_is_short() {
+    let (memory, served) = (memory(64), Served::default());
+    let first = with(&memory, Resize, 40).await.unwrap();
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let mut line = Vec::new();
+    for (count, name) in (1..).zip(names) {
+        line.push(grow(&memory, Resize, 30, &served, name));
+        until_waiting(&memory, count).await;
+    }
+    let began = time::Instant::now();
+    assert_eq!(grow(&memory, Resize, 30, &served, "one too many").await.unwrap(), Err(Denied::Busy));
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    // Longer than those wait who have nothing to lose.
+    time::advance(LINE_WAIT - Duration::from_secs(1)).await;
+    drop(first);
+    for call in line {
+        assert_eq!(call.await.unwrap(), Ok(()));
+    }
+    assert_eq!(*served.lock().unwrap(), names);
+    assert_eq!(memory.taken().0, 0);
+    // Their places are free again.
+    let mut again = Vec::new();
+    for _ in names {
+        again.push(memory.share(Resize).place().await.unwrap());
+    }
+    let began = time::Instant::now();
+    memory.share(Resize).place().await.unwrap_err();
+    assert_eq!(began.elapsed(), WAIT);
+    drop(again);
+    memory.share(Resize).place().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_ever() {
+    let (memory, served) = (memory(64), Served::default());
+    let _first = with(&memory, Resize, 40).await.unwrap();
+    let began = time::Instant::now();
+    assert_eq!(grow(&memory, Resize, 30, &served, "line").await.unwrap(), Err(Denied::Busy));
+    assert_eq!(began.elapsed(), LINE_WAIT);
+    let began = time::Instant::now();
+    assert_eq!(with(&memory, Resize, 30).await.unwrap_err(), Denied::Busy);
+    assert_eq!(began.elapsed(), WAIT);
+    assert_eq!(memory.waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_is_kept_by_who_does_not_know_yet_how_much_it_needs() {
+    let (memory, served) = (memory(64), Served::default());
+    let first = with(&memory, Resize, 40).await.unwrap();
+    let early = memory.share(Resize);
+    early.take(LITTLE).await.unwrap();
+    let place = early.place().await.unwrap();
+    let late = grow(&memory, Resize, 30, &served, "late");
+    until_waiting(&memory, 1).await;
+    let early = {
+        let served = Arc::clone(&served);
+        tokio::spawn(async move {
+            early.take_at(30 * SMALL, Some(place)).await.unwrap();
+            served.lock().unwrap().push("early");
+        })
+    };
+    until_waiting(&memory, 2).await;
+    drop(first);
+    early.await.unwrap();
+    late.await.unwrap().unwrap();
+    assert_eq!(*served.lock().unwrap(), ["early", "late"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_line_and_those_who_have_nothing_take_turns() {
+    let (memory, served) = (memory(64), Served::default());
+    let first = with(&memory, Resize, 40).await.unwrap();
+    for (count, name) in [(1, "line 1"), (2, "line 2"), (3, "line 3")] {
+        drop(grow(&memory, Resize, 30, &served, name));
+        until_waiting(&memory, count).await;
+    }
+    for (count, name) in [(4, "new 1"), (5, "new 2")] {
+        enter(&memory, Resize, 30, &served, name);
+        until_waiting(&memory, count).await;
+    }
+    drop(first);
+    until_waiting(&memory, 0).await;
+    while memory.taken().0 > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(*served.lock().unwrap(), ["line 1", "new 1", "line 2", "new 2", "line 3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_unserved_has_used_its_turn() {
+    let (memory, served) = (memory(64), Served::default());
+    let first = with(&memory, Resize, 40).await.unwrap();
+    let large = memory.share(Resize);
+    large.take(LITTLE).await.unwrap();
+    let large = tokio::spawn(async move { large.take(30 * SMALL).await.map(|()| large) });
+    until_waiting(&memory, 1).await;
+    let small = grow(&memory, Resize, 10, &served, "small");
+    until_waiting(&memory, 2).await;
+    let began = time::Instant::now();
+    // More than there is, as long as the large one works.
+    enter(&memory, Resize, 50, &served, "new 1");
+    until_waiting(&memory, 3).await;
+    time::sleep(WAIT / 2).await;
+    enter(&memory, Resize, 50, &served, "new 2");
+    until_waiting(&memory, 4).await;
+    drop(first);
+    let _large = large.await.unwrap().unwrap();
+    small.await.unwrap().unwrap();
+    assert_eq!(began.elapsed(), WAIT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_calls_have_few_places_and_take_none_from_urgent_ones() {
+    let memory = memory(64);
+    let _submission = memory.share(Submit).place().await.unwrap();
+    let _dry_run = memory.share(DryRun).place().await.unwrap();
+    memory.share(Submit).place().await.unwrap_err();
+    let _resize = memory.share(Resize).place().await.unwrap();
+    let _rendering = memory.share(Render).place().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_with_memory_that_is_kept_for_small_calls() {
+    let (memory, served) = (memory(64), Served::default());
+    let _large = with(&memory, Resize, 50).await.unwrap();
+    let mut small = Vec::new();
+    for _ in 0..7 {
+        small.push(with(&memory, Submit, 1).await.unwrap());
+    }
+    let began = time::Instant::now();
+    assert_eq!(grow(&memory, Resize, 5, &served, "large").await.unwrap(), Err(Denied::Busy));
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_leaves_takes_nothing_and_lets_others_pass() {
+    let memory = memory(64);
+    let _first = with(&memory, Resize, 50).await.unwrap();
+    let leaving = {
+        let memory = memory.clone();
+        tokio::spawn(async move { with(&memory, Resize, 40).await.map(drop) })
+    };
+    while memory.waiting() < 1 {
+        tokio::task::yield_now().await;
+    }
+    let behind = {
+        let memory = memory.clone();
+        tokio::spawn(async move { with(&memory, Resize, 4).await.map(|share| share.bytes()) })
+    };
+    while memory.waiting() < 2 {
+        tokio::task::yield_now().await;
+    }
+    leaving.abort();
+    assert_eq!(behind.await.unwrap(), Ok(4 * SMALL));
+    assert_eq!(memory.taken(), (50 * SMALL, 54 * SMALL));
+}
