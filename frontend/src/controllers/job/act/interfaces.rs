@@ -2,7 +2,8 @@
 //!
 //! Knows: the API server. Must not know: the reasons of a decision.
 
-use super::{Actor, Kept};
+use super::Actor;
+use super::apply::Kept;
 use crate::controllers::job::child::{Child, Port};
 use crate::controllers::job::generation::Generation;
 use streams_kubernetes::cluster::Cluster;

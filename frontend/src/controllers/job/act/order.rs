@@ -2,7 +2,8 @@
 //!
 //! Knows: what an action is for. Must not know: how it is carried out.
 
-use super::{Actor, Cut};
+use super::Actor;
+use super::turn::Cut;
 use crate::controllers::job::decide::{
     Child, JobAction, JobStatusChange, Step, StoredDocument, WhichGeneration, has_abandoned,
 };

@@ -2,8 +2,9 @@
 //!
 //! Each is a compare-and-swap on what was observed. Knows: the API server. Must not know: why something is written.
 
+use super::Actor;
 use super::order::WRITES;
-use super::{Actor, CONCURRENT};
+use super::turn::CONCURRENT;
 use crate::controllers::job::child::Child;
 use crate::controllers::job::off_thread::{not_computed, off_thread_if_many};
 use crate::controllers::job::owned::Owned;
