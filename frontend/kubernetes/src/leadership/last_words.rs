@@ -74,7 +74,9 @@ impl Released {
         let mut tries_left = TRIES;
         loop {
             let Some(mut lease) = absent(self.api.get(&self.name).await)? else { return Ok(()) };
-            if !(self.term..=self.term.saturating_add(1)).contains(&term(&lease)) {
+            let leads = term(&lease);
+            if !(self.term..=self.term.saturating_add(1)).contains(&leads) {
+                tracing::info!(leads, ended = self.term, "the leader changed again; nobody hears the last words");
                 return Ok(());
             }
             match words() {

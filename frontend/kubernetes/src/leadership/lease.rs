@@ -12,6 +12,8 @@ use tokio::time::Instant;
 pub(super) enum Claim {
     /// Take the Lease.
     Take,
+    /// Go on with it: this replica has taken it, and nobody has led since.
+    Keep,
     /// Look again later.
     Wait {
         /// Who leads.
@@ -23,6 +25,8 @@ pub(super) enum Claim {
 #[derive(Debug, Default)]
 pub(super) struct SeenLease {
     last: Option<(LeaseSpec, Instant)>,
+    /// The number under which this replica has tried last to take it.
+    tried: Option<i32>,
 }
 
 impl SeenLease {
@@ -30,9 +34,14 @@ impl SeenLease {
     pub(super) fn claim(&mut self, current: Option<&LeaseSpec>, options: &LeaseOptions, now: Instant) -> Claim {
         let Some(current) = current else { return Claim::Take };
         let holder = current.holder_identity.clone().unwrap_or_default();
-        // A replica that was started again under its own name need not wait for itself.
-        if holder.is_empty() || holder == options.identity {
+        if holder.is_empty() {
             return Claim::Take;
+        }
+        if holder == options.identity {
+            // The answer to its own try was lost, or came late. A replica that was started again under its own name is
+            // another leader, but need not wait for itself.
+            let is_taken = self.tried.is_some() && self.tried == current.lease_transitions;
+            return if is_taken { Claim::Keep } else { Claim::Take };
         }
         let since = match &self.last {
             Some((last, since)) if last == current => *since,
@@ -47,15 +56,12 @@ impl SeenLease {
             .map_or(options.duration, Duration::from_secs);
         if now.saturating_duration_since(since) >= duration { Claim::Take } else { Claim::Wait { holder } }
     }
-}
 
-/// The Lease after this replica has taken it.
-pub(super) fn taken(before: Option<&LeaseSpec>, options: &LeaseOptions, now: Timestamp) -> LeaseSpec {
-    let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or(-1);
-    LeaseSpec {
-        acquire_time: Some(MicroTime(now)),
-        lease_transitions: Some(transitions.saturating_add(1)),
-        ..renewed(before, options, now)
+    /// The Lease after this replica has taken it, which it is about to try.
+    pub(super) fn taken(&mut self, before: Option<&LeaseSpec>, options: &LeaseOptions, now: Timestamp) -> LeaseSpec {
+        let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or(-1);
+        self.tried = Some(transitions.saturating_add(1));
+        LeaseSpec { acquire_time: Some(MicroTime(now)), lease_transitions: self.tried, ..renewed(before, options, now) }
     }
 }
 
@@ -123,11 +129,36 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_that_this_replica_has_tried_to_take_is_its_own_unless_somebody_else_has_led_since() {
+        let numbered = |holder: &str, number: i32| LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_transitions: Some(number),
+            ..LeaseSpec::default()
+        };
+        // the Lease that it tries to take, the Lease that it sees then -> what it does
+        let table = [
+            (None, numbered("me", 0), Claim::Keep),
+            (Some(numbered("", 4)), numbered("me", 5), Claim::Keep),
+            (Some(numbered("", 4)), numbered("me", 4), Claim::Take),
+            (Some(numbered("", 4)), numbered("me", 6), Claim::Take),
+            (Some(numbered("", 4)), numbered("", 5), Claim::Take),
+            (Some(numbered("", 4)), numbered("other", 5), Claim::Wait { holder: "other".to_owned() }),
+        ];
+        for (before, sees, expected) in table {
+            let mut seen = SeenLease::default();
+            let _ = seen.taken(before.as_ref(), &options(), Timestamp::UNIX_EPOCH);
+            assert_eq!(seen.claim(Some(&sees), &options(), Instant::now()), expected, "{before:?} {sees:?}");
+        }
+        // Another process of the same name has tried.
+        assert_eq!(SeenLease::default().claim(Some(&numbered("me", 5)), &options(), Instant::now()), Claim::Take);
+    }
+
+    #[test]
     fn taking_counts_and_renewing_does_not() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let first = taken(None, &options(), at(1));
+        let first = SeenLease::default().taken(None, &options(), at(1));
         let again = renewed(Some(&first), &options(), at(2));
-        let second = taken(Some(&again), &options(), at(3));
+        let second = SeenLease::default().taken(Some(&again), &options(), at(3));
         let transitions: Vec<_> = [&first, &again, &second].iter().map(|spec| spec.lease_transitions).collect();
         assert_eq!(transitions, [Some(0), Some(0), Some(1)]);
         assert_eq!(again.acquire_time, first.acquire_time);

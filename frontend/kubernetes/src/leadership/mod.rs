@@ -102,18 +102,18 @@ pub async fn acquire(
 ) -> Option<Leader> {
     let api = Api::namespaced(client, &options.namespace);
     let mut candidate = Candidate { api, options, last_state: SeenLease::default(), holder: String::new() };
-    let mut is_taken_again = false;
+    let mut is_renewed_first = false;
     loop {
         match candidate.look().await {
             // Little time is left for the first renewal, and whoever is late with that must end. It is this replica's
-            // now, which may take it again; once: others may be faster.
+            // now, which renews it first; once: others may have been faster.
             Ok(Some((_, sent_at)))
                 if sent_at.elapsed() * 2 > candidate.options.renew_deadline
-                    && !is_taken_again
+                    && !is_renewed_first
                     && !stop.is_cancelled() =>
             {
-                tracing::info!(took = ?sent_at.elapsed(), "taking the lease took long; will take it again");
-                is_taken_again = true;
+                tracing::info!(took = ?sent_at.elapsed(), "taking the lease took long; will renew it first");
+                is_renewed_first = true;
                 continue;
             }
             Ok(Some((lease, renewed_at))) => {
@@ -152,24 +152,25 @@ impl Candidate {
         let spec = current.as_ref().and_then(|lease| lease.spec.as_ref());
         let now = Timestamp::now();
         let sent_at = Instant::now();
-        let claim = self.last_state.claim(spec, &self.options, sent_at);
-        let taken = match (claim, current) {
-            (Claim::Wait { holder }, _) => {
+        let own = match self.last_state.claim(spec, &self.options, sent_at) {
+            Claim::Wait { holder } => {
                 if holder != self.holder {
                     tracing::info!(holder, lease = self.options.name, "another replica leads");
                     self.holder = holder;
                 }
                 return Ok(None);
             }
-            (Claim::Take, None) => {
-                let lease = Lease {
-                    metadata: ObjectMeta { name: Some(self.options.name.clone()), ..ObjectMeta::default() },
-                    spec: Some(lease::taken(None, &self.options, now)),
-                };
-                self.api.create(&PostParams::default(), &lease).await
+            Claim::Take => self.last_state.taken(spec, &self.options, now),
+            // Under another number it would be another leader, for which the last words of the one before do not count.
+            Claim::Keep => lease::renewed(spec, &self.options, now),
+        };
+        let taken = match current {
+            None => {
+                let metadata = ObjectMeta { name: Some(self.options.name.clone()), ..ObjectMeta::default() };
+                self.api.create(&PostParams::default(), &Lease { metadata, spec: Some(own) }).await
             }
-            (Claim::Take, Some(mut lease)) => {
-                lease.spec = Some(lease::taken(lease.spec.as_ref(), &self.options, now));
+            Some(mut lease) => {
+                lease.spec = Some(own);
                 self.api.replace(&self.options.name, &PostParams::default(), &lease).await
             }
         };

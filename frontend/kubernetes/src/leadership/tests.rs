@@ -73,12 +73,17 @@ async fn a_lease_that_is_gone_is_lost_at_once_and_one_that_is_there_after_all_is
     }
 }
 
-/// An API server with one Lease, which somebody holds who is not there any more. It answers after so many
-/// milliseconds: the first write, and everything else.
-fn slow_server(first_write: u64, others: u64) -> Client {
+/// A Lease, which somebody holds who is not there any more.
+fn held_by_other() -> Lease {
     let spec = LeaseSpec { holder_identity: Some("other".to_owned()), ..LeaseSpec::default() };
     let metadata = ObjectMeta { name: Some("l".to_owned()), ..ObjectMeta::default() };
-    let stored = Arc::new(Mutex::new(Lease { metadata, spec: Some(spec) }));
+    Lease { metadata, spec: Some(spec) }
+}
+
+/// An API server with this Lease. It answers after so many milliseconds: the first write, and everything else. The
+/// answer to the first write may be lost.
+fn slow_server(lease: Lease, first_write: u64, others: u64, is_lost: bool) -> Client {
+    let stored = Arc::new(Mutex::new(lease));
     let was_written = Arc::new(AtomicBool::new(false));
     let server = service_fn(move |request: Request<Sent>| {
         let stored = Arc::clone(&stored);
@@ -92,7 +97,10 @@ fn slow_server(first_write: u64, others: u64) -> Client {
             if is_write {
                 *stored = serde_json::from_slice(&sent).unwrap();
             }
-            Ok::<_, tower::BoxError>(Response::new(Body::from(serde_json::to_vec(&*stored).unwrap())))
+            if is_first && is_lost {
+                return Err(tower::BoxError::from("the connection has ended"));
+            }
+            Ok(Response::new(Body::from(serde_json::to_vec(&*stored).unwrap())))
         }
     });
     Client::new(server, "n")
@@ -106,16 +114,32 @@ async fn a_slow_api_server_lets_a_candidate_lead_as_long_as_it_lets_a_leader_go_
         (2_000, 2_000, true),
         (3_000, 3_000, true),
         (4_900, 4_900, true),
-        // It is taken again: there was no time left to renew it.
+        // It is renewed first: there was little time left for that.
         (9_500, 1_000, true),
         (1, 10_100, false),
     ];
     for (first_write, others, expected) in table {
         let (term, stop, metrics) = (Term::default(), CancellationToken::new(), Metrics::new("test"));
-        let server = slow_server(first_write, others);
+        let server = slow_server(held_by_other(), first_write, others, false);
         let leader = acquire(server, options(), term.clone(), &metrics, &stop).await.unwrap();
         let held = tokio::time::timeout(Duration::from_secs(60), leader.hold(&stop)).await;
         assert_eq!((held.is_err(), term.lasts()), (expected, expected), "{first_write} {others}: {held:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_the_lease_in_several_tries_is_one_leader_and_waits_for_the_words_of_the_one_before() {
+    // milliseconds that the answer to the first write takes, whether it is lost
+    for (first_write, is_lost) in [(1, false), (4_900, false), (9_500, false), (1, true)] {
+        let (term, stop, metrics) = (Term::default(), CancellationToken::new(), Metrics::new("test"));
+        let mut released = held_by_other();
+        let spec = released.spec.as_mut().unwrap();
+        (spec.holder_identity, spec.lease_transitions) = (None, Some(4));
+        last_words::write(&mut released, 4, None);
+        let server = slow_server(released, first_write, 1_000, is_lost);
+        let leader = acquire(server, options(), term.clone(), &metrics, &stop).await.unwrap();
+        assert_eq!(last_words::term(&leader.lease), 5, "{first_write} {is_lost}");
+        assert!(matches!(term.last_words(), LastWords::Awaited { .. }), "{first_write} {is_lost}");
     }
 }
 
