@@ -1,5 +1,6 @@
 //! Requests to resize: each has its own outcome, whatever becomes of others (rules elasticity-15 to elasticity-17).
 
+mod admission;
 mod cool_downs;
 mod held_up;
 mod preconditions;
