@@ -16,6 +16,7 @@
 //! | [`line`] | whose turn it is |
 //! | [`until_settled`] | who looks again when that is found out |
 //! | [`answers`] | what boards answer |
+//! | `testing` | objects for tests of boards, and of whoever asks them |
 //!
 //! What matches what is the business of the crate `streams_broker`.
 //!

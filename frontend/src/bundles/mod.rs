@@ -15,7 +15,7 @@
 //! | [`proofs`] | who has shown lately that a server gives them a bundle |
 //! | [`volume`] | files of volumes that may not answer |
 //! | [`contents`] | bundles by digest, in memory and in the store |
-//! | [`place`] | a place in memory, and the threads that hold it |
+//! | [`place`], [`places`] | a place in memory, and the threads that hold it; whose bundle is fetched next |
 //! | [`application`] | from a bundle to its ADL |
 //! | [`fetcher`] | all of it in order |
 //! | [`repository`] | serving PEs the bundles of their jobs |

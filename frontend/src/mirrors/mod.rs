@@ -9,6 +9,8 @@
 //! | pods with the label `app=streams` | job, PE | most of it |
 //! | Services and ConfigMaps with this label | job | the status of a Service; the data of a ConfigMap |
 //!
+//! [`trim`] leaves out what nobody reads, and [`job_changes`] wakes those who wait for changes of a job.
+//!
 //! Knows: kinds, labels. Must not know: the controllers.
 
 mod job_changes;

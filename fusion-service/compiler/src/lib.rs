@@ -19,7 +19,8 @@
 //! * [`explain`] explains to people why a job is compiled as it is.
 //!
 //! All stages use [`budget`] (what a compilation may cost), [`error`] (why a stage refuses its input), [`shared`] (what
-//! generations of a job have in common) and [`phrase`] (counts and lists in sentences).
+//! generations of a job have in common), [`heap`] (how many bytes a value has) and [`phrase`] (counts and lists in
+//! sentences).
 //!
 //! Knows: ADL, operators, PEs, AADL. Must not know: files, arguments, gRPC, threads, Kubernetes. The dependencies of
 //! the crate keep this border.

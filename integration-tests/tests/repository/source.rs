@@ -1,5 +1,5 @@
-//! Is the code written as CONTRIBUTING says, where neither the compiler nor clippy asks? Imports, and the width of
-//! comments.
+//! Is the code written as CONTRIBUTING says, where neither the compiler nor clippy asks? Imports, the width of comments,
+//! and tables of modules.
 
 use crate::files::{self, File, assert_none, line_at};
 use regex::Regex;
@@ -10,6 +10,12 @@ const COLUMNS: usize = 120;
 
 /// A whole `use`, and the blank lines and the `use` behind it, if there is one.
 static USE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?m)^[ ]*use ([^;]+);\n(\n+[ ]*use )?").unwrap());
+
+/// A row about a module in the page of a folder.
+static ROW: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?m)^//! [|*] \[`(\w+)`\]").unwrap());
+
+/// A module of a folder.
+static MODULE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?m)^(?:pub(?:\([a-z: ]+\))? )?mod (\w+);").unwrap());
 
 /// All Rust code of the repository.
 fn sources() -> impl Iterator<Item = &'static File> {
@@ -47,6 +53,41 @@ fn comments_are_not_wider_than_code() {
         }
     }
     assert_none("comments that are too wide", problems);
+}
+
+/// The modules of a folder that its page does not name, if it has a row for another one.
+fn unnamed(text: &str) -> Vec<&str> {
+    let modules = MODULE.captures_iter(text).map(|found| found.get(1).unwrap().as_str());
+    let modules: Vec<_> = modules.filter(|module| *module != "tests").collect();
+    let page: String = text.split_inclusive('\n').filter(|line| line.starts_with("//!")).collect();
+    if !ROW.captures_iter(&page).any(|row| modules.contains(&row.get(1).unwrap().as_str())) {
+        return Vec::new();
+    }
+    modules.into_iter().filter(|module| !page.contains(&format!("`{module}`"))).collect()
+}
+
+#[test]
+fn a_table_of_modules_has_all_of_them() {
+    let mut problems = Vec::new();
+    for file in sources().filter(|file| ["mod.rs", "lib.rs"].iter().any(|name| file.path.ends_with(name))) {
+        problems.extend(unnamed(&file.text).into_iter().map(|module| format!("{}: {module}", file.path)));
+    }
+    assert_none("modules that the page of their folder does not name", problems);
+}
+
+#[test]
+fn a_module_that_a_table_lacks_is_seen() {
+    let page = "//! | Module | What it is |\n//! |---|---|\n//! | [`one`], [`two`] | this and that |\n";
+    for (page, modules, expected) in [
+        (page, "mod one;\npub(crate) mod two;\n#[cfg(test)]\nmod tests;\n", vec![]),
+        (page, "mod one;\npub(in super::super) mod three;\nmod two;\n", vec!["three"]),
+        ("//! * [`one`] - this;\n", "mod one;\nmod two;\n", vec!["two"]),
+        ("//! | [`Type`] | no module |\n", "mod one;\n", vec![]),
+        ("//! No table.\n", "mod one;\n", vec![]),
+    ] {
+        let text = format!("{page}\n{modules}");
+        assert_eq!(unnamed(&text), expected, "{text}");
+    }
 }
 
 #[test]

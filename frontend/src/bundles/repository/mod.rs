@@ -9,6 +9,7 @@
 //! | [`submitted`] | what a job's status says of its bundle |
 //! | [`shelf`] | bundles on disk, by digest, within a bound |
 //! | [`flights`] | one download for all who wait for it |
+//! | [`reading`] | how much of the disk a namespace keeps from others, because its PEs read it |
 //!
 //! Knows: what is recorded of a submitted job, how its bundle is had again. Must not know: which pod has which address,
 //! the protocol, what becomes of it that a pod is told why it does not get its bundle.

@@ -8,14 +8,15 @@
 //! * [`behaviour`] — what users see in particular situations;
 //! * [`requests`] — requests to resize, and what becomes of them; [`dry_runs`]: what would become of them;
 //! * [`scenarios`] — a crash before and after every write of whole scenarios;
-//! * [`early_texts`] — texts that are written while their plan is stored;
+//! * [`early_texts`] — texts that are written while their plan is stored; [`newest_texts`]: PEs that go on with older
+//!   ones;
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
 //! * [`drift`] — what others change of objects; [`applied_hashes`]: of the annotation that says what was applied;
 //!   [`spoilt_texts`]: of texts and chunks, again and again;
 //! * [`refused_options`] — options that are refused while the job runs;
 //! * [`counts`] — what Events count; [`warnings`]: PEs that could get no other pod;
 //! * [`connectivity`] — what PEs tell of their connections; [`missing_bundles`]: that they wait for their bundles;
-//! * [`user_ports`] — ports that operators open under a name;
+//! * [`user_ports`] — ports that operators open under a name; [`transport`]: certificates;
 //! * [`made_again`] — PEs that a user deletes;
 //! * [`memories`] — what is remembered ends;
 //! * [`orphans`] — objects that a deleted job has left behind;
