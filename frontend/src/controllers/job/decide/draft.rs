@@ -1,0 +1,232 @@
+//! A decision that is being made: actions, and what the status should say, are added to it row by row.
+//!
+//! Knows: how actions follow from what is missing. Must not know: which rows there are.
+
+use super::decision::{JobAction, Propagation, WhichGeneration};
+use super::{REWRITES_LATER, after};
+use crate::controllers::job::child::Child;
+use crate::controllers::job::held_up::Blocked;
+use crate::controllers::job::observed::{Children, DesiredPe, JobObservation, ObservedDrift, ObservedObject};
+use crate::controllers::job::owned::Owned;
+use crate::controllers::job::tasks::{Failure, Progress, Remedy, Task};
+use crate::controllers::job::waits::{Waits, Words};
+use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeSet;
+
+/// What the status should say about the job, found while deciding.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Report {
+    /// What the next generation waits for, in words; empty when there is nothing to prepare.
+    pub(crate) preparing: String,
+    /// The failure that is being retried, if any.
+    pub(crate) trouble: Option<Failure>,
+    /// The first object that the proposal waits for and that is not written now.
+    pub(crate) blocked: Option<Blocked>,
+    /// PEs of the committed generation that do not run yet what it wants.
+    pub(crate) pending: u32,
+    /// PEs of the committed generation that run what it wants.
+    pub(crate) ready: u32,
+    /// PEs of the committed generation whose objects are still to be written, with nothing changing for their pods.
+    /// They count as they run as well.
+    pub(crate) unwritten: u32,
+    /// PEs that are still to be removed.
+    pub(crate) superfluous: u32,
+    /// PEs of the committed generation that have completed and stay so.
+    pub(crate) completed: u32,
+    /// PEs of the committed generation without a pod because the job is suspended.
+    pub(crate) suspended: u32,
+    /// PEs that are gone or down and stay so.
+    pub(crate) down: Waits,
+    /// What the pending PEs say.
+    pub(crate) waits: Waits,
+    /// What those PEs say that never had a pod.
+    pub(crate) without_pods: Waits,
+    /// Something that the job needs is lost.
+    pub(crate) lost: Option<String>,
+    /// Objects are deleted now. They may still exist for a while.
+    pub(crate) deletes: bool,
+    /// Nothing is said before this time, unless there is trouble: the number of the job is (rule job-50).
+    pub(crate) unsaid_until: Option<Timestamp>,
+    /// When to look again although nothing happens.
+    pub(crate) wake_at: Option<Timestamp>,
+}
+
+impl Report {
+    /// A PE of the committed generation does not run yet what it wants.
+    pub(super) fn wait(&mut self, id: u64, is_launched: bool, words: &Words) {
+        self.pending += 1;
+        self.waits.add(id, words);
+        if !is_launched {
+            self.without_pods.add(id, words);
+        }
+    }
+}
+
+/// A decision that is not complete yet: the actions so far, and the report.
+#[derive(Default)]
+pub(super) struct Draft {
+    pub(super) actions: Vec<JobAction>,
+    pub(super) report: Report,
+    /// Objects that are rewritten because the frontend wants another form of them.
+    rewrites: usize,
+}
+
+impl Draft {
+    pub(super) fn act(&mut self, action: JobAction) {
+        self.actions.push(action);
+    }
+
+    /// What is deleted need not be as it should: the two would be in each other's way.
+    pub(super) fn restore_no_more_than_stays(&mut self) {
+        let deleted = self.actions.iter().filter_map(|action| match action {
+            JobAction::Delete(Owned::ConfigMap(name), _) => Some(name.clone()),
+            _ => None,
+        });
+        let deleted: BTreeSet<String> = deleted.collect();
+        if !deleted.is_empty() {
+            let goes =
+                |action: &JobAction| matches!(action, JobAction::RestoreMetadata(name) if deleted.contains(name));
+            self.actions.retain(|action| !goes(action));
+        }
+    }
+
+    /// Whether work is started that is like this. It goes on beside the other actions.
+    pub(super) fn starts(&self, is_like: impl Fn(&Task) -> bool) -> bool {
+        self.actions.iter().any(|action| matches!(action, JobAction::Start(task) if is_like(task)))
+    }
+
+    /// Deletes an object at once, unless it is being deleted.
+    pub(super) fn delete(&mut self, object: Owned, state: &ObservedObject) {
+        self.delete_with(Propagation::Background, object, state);
+    }
+
+    pub(super) fn delete_with(&mut self, propagation: Propagation, object: Owned, state: &ObservedObject) {
+        if !state.deleting {
+            self.report.deletes = true;
+            self.act(JobAction::Delete(object, propagation));
+        }
+    }
+
+    /// Applies a child unless it is up to date. Returns whether it is. Waits for a child that is being deleted. A child
+    /// that was changed by others is up to date and restored.
+    pub(super) fn ensure(
+        &mut self,
+        observed: &JobObservation,
+        child: Child,
+        of: WhichGeneration,
+        current: Option<Current>,
+    ) -> bool {
+        match current {
+            Some(Current { deleting: true, .. }) => {
+                if of == WhichGeneration::Proposed {
+                    self.report.blocked.get_or_insert(Blocked::Terminating(Owned::Child(child)));
+                }
+                false
+            }
+            Some(Current { as_wanted: true, drift, .. }) => {
+                if self.may_restore(observed, drift) {
+                    self.act(JobAction::Apply(child, of));
+                }
+                true
+            }
+            // What a proposal needs is new: the commit waits for it.
+            Some(Current { at_once: false, .. }) if observed.rewrites.is_some() && of == WhichGeneration::Committed => {
+                self.rewrite(observed, child, of);
+                true
+            }
+            Some(_) | None => {
+                self.act(JobAction::Apply(child, of));
+                false
+            }
+        }
+    }
+
+    /// Whether an object is to be restored now. If it was restored too often, later.
+    pub(super) fn may_restore(&mut self, observed: &JobObservation, drift: Option<&ObservedDrift>) -> bool {
+        let Some(drift) = drift else { return false };
+        match drift.not_before {
+            Some(at) if at > observed.now => {
+                self.wake(at);
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Applies a child whose desired state is another one than when it was applied, although nobody has changed the
+    /// job: not too many at once (rule job-45).
+    pub(super) fn rewrite(&mut self, observed: &JobObservation, child: Child, of: WhichGeneration) {
+        if observed.rewrites.is_none_or(|left| self.rewrites < left) {
+            self.rewrites += 1;
+            self.act(JobAction::Apply(child, of));
+        } else {
+            self.wake(after(observed.now, REWRITES_LATER));
+        }
+    }
+
+    /// Starts long work, waits for it, or retries it (rule job-20). Returns the output, or the failure that a user must
+    /// correct. `what` names the work in messages.
+    pub(super) fn poll<'a, O>(
+        &mut self,
+        observed: &JobObservation,
+        progress: Progress<'a, O>,
+        task: Task,
+        what: &str,
+    ) -> Option<Result<&'a O, &'a Failure>> {
+        let start = match progress {
+            Progress::Done(output) => return Some(Ok(output)),
+            Progress::Failed(failure) => match failure.remedy {
+                Remedy::Correct | Remedy::Recompile(_) => return Some(Err(failure)),
+                Remedy::Retry(at) => {
+                    self.report.trouble = Some(failure.clone());
+                    if at > observed.now {
+                        self.wake(at);
+                    }
+                    at <= observed.now
+                }
+            },
+            Progress::Running => false,
+            Progress::NotRequested => true,
+        };
+        what.clone_into(&mut self.report.preparing);
+        if start {
+            self.act(JobAction::Start(task));
+        }
+        None
+    }
+
+    /// Decides again at this time, at the latest.
+    pub(super) fn wake(&mut self, at: Timestamp) {
+        let wake_at = &mut self.report.wake_at;
+        *wake_at = Some(wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+}
+
+/// The present state of a child.
+pub(super) struct Current<'a> {
+    pub(super) as_wanted: bool,
+    deleting: bool,
+    pub(super) drift: Option<&'a ObservedDrift>,
+    /// The job has changed, so writing it is no rewrite (rule job-45) and is not put off.
+    at_once: bool,
+}
+
+impl<'a> Current<'a> {
+    /// Of an object that should have been applied with this hash.
+    pub(super) fn of(object: &'a ObservedObject, wanted: &str) -> Self {
+        let as_wanted = object.applied == wanted;
+        Self { as_wanted, deleting: object.deleting, drift: object.drift.as_ref(), at_once: false }
+    }
+
+    /// Of the Service of a PE that a generation wants.
+    pub(super) fn service(children: &'a Children, generation: u64, id: u64, pe: &DesiredPe) -> Option<Self> {
+        let (object, ports) = (children.services.get(&id)?, &children.user_ports);
+        let at_once = ports.changed.contains(&id);
+        Some(Self { at_once, ..Self::of(object, ports.service(generation, id, &pe.service)) })
+    }
+
+    /// Of an object that only has to exist.
+    pub(super) fn existing(object: &'a ObservedObject) -> Self {
+        Self { as_wanted: true, deleting: object.deleting, drift: object.drift.as_ref(), at_once: false }
+    }
+}
