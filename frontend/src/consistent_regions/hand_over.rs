@@ -45,6 +45,10 @@ impl ConsistentRegions {
     /// What is known of a region all of whose PEs come here since this moment, if they do, by a Service with an
     /// address: they come nowhere else since.
     pub(crate) fn gap(&self, region: &Key, since: Option<Instant>) -> Gap {
+        // This replica has lost a report itself, whatever the leader before says.
+        if self.reports.loss(region).is_some() {
+            return Gap::Possible;
+        }
         match self.term.last_words() {
             LastWords::None => Gap::Possible,
             LastWords::Awaited { .. } => Gap::Unknown,
@@ -106,7 +110,8 @@ mod tests {
     fn a_region_has_no_gap_if_the_leader_before_has_stayed_until_its_pes_came_here() {
         let (term, now) = (Term::default(), Instant::now());
         let regions = of(term.clone());
-        let of_region = |since| regions.gap(&Key::new("n", "flow-cr1"), since);
+        let key = Key::new("n", "flow-cr1");
+        let of_region = |since| regions.gap(&key, since);
         assert_eq!(of_region(Some(now)), Gap::Possible);
         term.hear(LastWords::Awaited { until: now + HEARD_WITHIN * 20 });
         assert_eq!(of_region(Some(now)), Gap::Unknown);
@@ -123,5 +128,11 @@ mod tests {
             term.hear(LastWords::Said { words: words.into(), not_before });
             assert_eq!(of_region(seconds.map(|_| now)), expected, "{words} {seconds:?}");
         }
+        let not_before = now + Duration::from_secs(60);
+        term.hear(LastWords::Said { words: "".into(), not_before });
+        assert_eq!(of_region(Some(now)), Gap::None);
+        regions.mirrors.consistent_regions.insert(region(&key.name));
+        drop(regions.reports.heard(&key));
+        assert_eq!(of_region(Some(now)), Gap::Possible, "this replica has lost something");
     }
 }

@@ -39,7 +39,6 @@ use self::members::Members;
 use self::read::ReadRegions;
 use self::reports::Reports;
 use crate::mirrors::Mirrors;
-use streams_kubernetes::Key;
 use streams_kubernetes::leadership::Term;
 
 /// Consistent regions, as one replica sees them. Cheap to clone; all clones are the same.
@@ -62,11 +61,10 @@ pub(crate) struct ConsistentRegions {
 impl ConsistentRegions {
     /// The regions of these mirrors, which this replica drives as long as its term lasts.
     pub(crate) fn of(mirrors: &Mirrors, term: Term) -> Self {
-        let (mirrors, members, reports) = (mirrors.clone(), Members::of(mirrors), Reports::default());
+        let (mirrors, members) = (mirrors.clone(), Members::of(mirrors));
+        let reports = Reports::following(&mirrors.consistent_regions);
         let answered = Answered::following(&mirrors.consistent_regions, &mirrors.processing_elements);
         let read = ReadRegions::of(&mirrors.consistent_regions);
-        let following = reports.clone();
-        mirrors.consistent_regions.subscribe_to_departures(move |region, _| following.forget(&Key::of(region)));
         Self { mirrors, read, members, reports, answered, term }
     }
 

@@ -4,21 +4,25 @@
 //! come as the region waits for, or [`TOGETHER`] has passed: one write stores all of them. Whoever reports is answered
 //! after that.
 //!
-//! A report that is not stored is lost: PEs report once. Of which regions that may have happened is remembered, for the
-//! next leader (rule consistent-region-14).
+//! A report that is not stored is lost: PEs report once. Of which regions that may have happened, with this replica or
+//! with the leader before, is remembered until the region has made up for it: the next leader has to know (rule
+//! consistent-region-14).
 //!
 //! Invariants: a PE has few reports here, the same one once; nothing is taken as long as nobody drives the regions;
 //! what cannot be stored goes back, in front of what came later; no report waits for others that the region does not
-//! wait for; however a report that was heard goes without being stored, its region has a gap.
+//! wait for; however a report that was heard goes without being stored, its region has a gap, if it is there; only what
+//! was lost before is made up for.
 //!
 //! Knows: regions, their PEs, what these report. Must not know: HTTP, how a report is stored.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use streams_api::ConsistentRegion;
 use streams_consistent_region::Event;
 use streams_kubernetes::Key;
 use streams_kubernetes::queue::Queue;
+use streams_kubernetes::watch::Watch;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -28,7 +32,6 @@ pub(crate) const TOGETHER: Duration = Duration::from_millis(50);
 const OF_PE_MAX: usize = 4;
 
 /// A report that waits.
-#[derive(Debug)]
 pub(crate) struct Waiting {
     /// The PE that has sent it.
     pub(crate) pe: u64,
@@ -51,23 +54,56 @@ impl Waiting {
     }
 }
 
+/// Which of the losses of this replica; later ones are greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Loss(u64);
+
 /// Regions of which something may be lost that PEs have reported, and for which nobody has made up yet.
-type Gaps = Arc<Mutex<BTreeSet<Key>>>;
+#[derive(Debug, Default)]
+struct Gaps {
+    /// With the leader before.
+    inherited: BTreeSet<Key>,
+    /// With this replica: the last time.
+    own: BTreeMap<Key, Loss>,
+    last: Loss,
+}
+
+/// Which regions are there, and which of them have gaps.
+#[derive(Clone)]
+struct OfThoseThere {
+    regions: Watch<ConsistentRegion>,
+    gaps: Arc<Mutex<Gaps>>,
+}
+
+impl OfThoseThere {
+    fn lose(&self, region: &Key) {
+        let mut gaps = self.gaps();
+        // Asked under the lock: whoever forgets it takes that, too, after it has gone.
+        if self.regions.contains(region) {
+            let loss = Loss(gaps.last.0.saturating_add(1));
+            gaps.last = loss;
+            gaps.own.insert(region.clone(), loss);
+        }
+    }
+
+    fn gaps(&self) -> MutexGuard<'_, Gaps> {
+        lock(&self.gaps)
+    }
+}
 
 /// A report, from when its first bytes have come until it is stored. However it goes before, it leaves a gap: also if
 /// its PE gives up before the rest has come.
-#[derive(Debug)]
 #[must_use = "the region has a gap when this is dropped"]
 pub(crate) struct Heard {
     region: Key,
-    gaps: Gaps,
+    gaps: OfThoseThere,
     is_done: bool,
 }
 
 impl Heard {
     /// It may be lost.
     pub(crate) fn leave_gap(&self) {
-        lock(&self.gaps).insert(self.region.clone());
+        self.gaps.lose(&self.region);
     }
 
     /// Nothing is lost without it.
@@ -99,11 +135,11 @@ pub(crate) enum NotTaken {
 }
 
 /// Reports by region. Cheap to clone; all clones are the same.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Reports {
     inner: Arc<Mutex<Inner>>,
-    /// Whoever has its lock does not wait for the other one.
-    gaps: Gaps,
+    /// Whoever has their lock does not wait for the other one.
+    gaps: OfThoseThere,
 }
 
 #[derive(Default)]
@@ -133,11 +169,20 @@ impl OfRegion {
 }
 
 impl Reports {
+    /// Nothing yet. What is kept of a region ends when it leaves this mirror.
+    pub(crate) fn following(regions: &Watch<ConsistentRegion>) -> Self {
+        let gaps = OfThoseThere { regions: regions.clone(), gaps: Arc::default() };
+        let reports = Self { inner: Arc::default(), gaps };
+        let following = reports.clone();
+        regions.subscribe_to_departures(move |region, _| following.forget(&Key::of(region)));
+        reports
+    }
+
     /// From now on reports are taken; their regions are put into this queue. Of these regions some may be lost, that
     /// were sent to the leader before.
     pub(crate) fn open(&self, queue: Queue<Key>, regions: impl IntoIterator<Item = Key>) {
         let mut inner = self.inner();
-        lock(&self.gaps).extend(regions);
+        self.gaps.gaps().inherited.extend(regions);
         inner.queue = Some(queue);
         inner.were_taken = true;
     }
@@ -156,7 +201,8 @@ impl Reports {
     /// Regions of which a report may be lost. Of those that the leader before has driven this is known once reports are
     /// taken.
     pub(crate) fn gaps(&self) -> BTreeSet<Key> {
-        lock(&self.gaps).clone()
+        let gaps = self.gaps.gaps();
+        gaps.inherited.iter().chain(gaps.own.keys()).cloned().collect()
     }
 
     /// Whether reports are taken, or were.
@@ -164,18 +210,36 @@ impl Reports {
         self.inner().were_taken
     }
 
-    /// This replica has made up for what may have been lost of a region. What is lost since nobody takes reports any
-    /// more is up to the next one.
-    pub(crate) fn close_gap(&self, region: &Key) {
+    /// The last loss of this replica of which its region has not made up yet.
+    pub(crate) fn loss(&self, region: &Key) -> Option<Loss> {
+        self.gaps.gaps().own.get(region).copied()
+    }
+
+    /// This replica has taken a region over: whatever was lost with the leader before is made up for.
+    pub(crate) fn take_over(&self, region: &Key) {
+        self.make_up(|gaps| _ = gaps.inherited.remove(region));
+    }
+
+    /// A region has made up for what this replica had lost of it when this was the last loss.
+    pub(crate) fn make_up_for(&self, region: &Key, loss: Loss) {
+        self.make_up(|gaps| {
+            if gaps.own.get(region).is_some_and(|last| *last <= loss) {
+                gaps.own.remove(region);
+            }
+        });
+    }
+
+    /// Unless nobody takes reports any more: what is lost since then is up to the next leader.
+    fn make_up(&self, made_up: impl FnOnce(&mut Gaps)) {
         let inner = self.inner();
         if inner.queue.is_some() {
-            lock(&self.gaps).remove(region);
+            made_up(&mut self.gaps.gaps());
         }
     }
 
     /// A report about this region has begun to come.
     pub(crate) fn heard(&self, region: &Key) -> Heard {
-        Heard { region: region.clone(), gaps: Arc::clone(&self.gaps), is_done: false }
+        Heard { region: region.clone(), gaps: self.gaps.clone(), is_done: false }
     }
 
     /// Waits until what comes of a report is stored. Who stops waiting has reported nevertheless.
@@ -245,8 +309,7 @@ impl Reports {
         }
         // Asked under the lock: whoever forgets it takes that, too, after it has gone.
         if !is_there() {
-            drop(earlier);
-            lock(&self.gaps).remove(region);
+            earlier.into_iter().for_each(|report| report.heard.comes_to_nothing());
             return;
         }
         let of_region = inner.regions.entry(region.clone()).or_default();
@@ -257,7 +320,9 @@ impl Reports {
     /// The region is gone. Whoever waits for an answer about it hears so.
     pub(crate) fn forget(&self, region: &Key) {
         self.inner().regions.remove(region);
-        lock(&self.gaps).remove(region);
+        let mut gaps = self.gaps.gaps();
+        gaps.inherited.remove(region);
+        gaps.own.remove(region);
     }
 
     /// Reports that wait for a region.
@@ -284,22 +349,32 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mirrors::indexes;
+    use streams_api::ConsistentRegionSpec;
     use streams_consistent_region::{Member, Progress};
     use streams_kubernetes::metrics::Metrics;
     use streams_kubernetes::queue::{BackOff, InProgress, Sharing};
     use tokio::time::{sleep, timeout};
 
+    /// Two regions are there.
     struct Fixture {
+        regions: Watch<ConsistentRegion>,
         reports: Reports,
         queue: Queue<Key>,
     }
 
     impl Fixture {
         fn new() -> Self {
-            let (reports, queue) =
-                (Reports::default(), Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test")));
+            let regions = [key(), another()].map(|key| {
+                let mut region = ConsistentRegion::new(&key.name, ConsistentRegionSpec::default());
+                region.metadata.namespace = Some(key.namespace.to_string());
+                region
+            });
+            let regions = Watch::filled(indexes(), regions);
+            let reports = Reports::following(&regions);
+            let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
             reports.open(queue.clone(), []);
-            Self { reports, queue }
+            Self { regions, reports, queue }
         }
 
         /// A PE reports, and waits for its answer.
@@ -322,6 +397,10 @@ mod tests {
 
     fn key() -> Key {
         Key::new("n", "flow-cr0")
+    }
+
+    fn another() -> Key {
+        Key::new("n", "flow-cr1")
     }
 
     #[tokio::test(start_paused = true)]
@@ -463,7 +542,7 @@ mod tests {
         assert!(!has_gap(&it));
         drop(it.reports.heard(&key()));
         assert!(has_gap(&it));
-        it.reports.close_gap(&key());
+        it.reports.make_up_for(&key(), it.reports.loss(&key()).unwrap());
         for number in 0..=OF_PE_MAX as u64 {
             assert!(!has_gap(&it), "{number}");
             let event = Event::Report(Member { pe: 0, launch: 1 }, Progress::CheckpointDone { sequence: number });
@@ -476,17 +555,42 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_the_leader_before_may_have_lost_is_a_gap_until_this_one_has_made_up_for_it() {
         let it = Fixture::new();
-        let another = Key::new("n", "flow-cr1");
-        it.reports.open(it.queue.clone(), [key(), another.clone()]);
-        it.reports.close_gap(&key());
-        assert_eq!(it.reports.gaps(), [another.clone()].into());
+        it.reports.open(it.queue.clone(), [key(), another()]);
+        it.reports.take_over(&key());
+        assert_eq!(it.reports.gaps(), [another()].into());
         it.reports.close();
         // Nobody makes up for what is lost from here on.
         it.report(0).await;
-        it.reports.close_gap(&key());
-        it.reports.close_gap(&another);
-        assert_eq!(it.reports.gaps(), [key(), another].into());
+        it.reports.make_up_for(&key(), it.reports.loss(&key()).unwrap());
+        it.reports.take_over(&another());
+        assert_eq!(it.reports.gaps(), [key(), another()].into());
         it.reports.forget(&key());
         assert_eq!(it.reports.gaps().len(), 1);
+    }
+
+    #[test]
+    fn what_this_replica_loses_is_made_up_for_by_what_follows_it() {
+        let it = Fixture::new();
+        it.reports.open(it.queue.clone(), [key()]);
+        assert_eq!(it.reports.loss(&key()), None, "the leader before may have lost something");
+        drop(it.reports.heard(&key()));
+        let first = it.reports.loss(&key()).unwrap();
+        it.reports.take_over(&key());
+        assert_eq!(it.reports.gaps(), [key()].into());
+        drop(it.reports.heard(&key()));
+        it.reports.make_up_for(&key(), first);
+        assert_eq!(it.reports.gaps(), [key()].into(), "something else was lost meanwhile");
+        it.reports.make_up_for(&key(), it.reports.loss(&key()).unwrap());
+        assert!(it.reports.gaps().is_empty());
+    }
+
+    #[test]
+    fn what_is_lost_of_a_region_that_is_gone_is_no_gap() {
+        let it = Fixture::new();
+        let heard = it.reports.heard(&key());
+        it.regions.remove(&key());
+        heard.leave_gap();
+        drop(heard);
+        assert!(it.reports.gaps().is_empty());
     }
 }

@@ -5,7 +5,7 @@
 use super::Memory;
 use crate::consistent_regions::answered::{ByPe, was_answered, were_all_answered};
 use crate::consistent_regions::hand_over::Gap;
-use crate::consistent_regions::reports::Waiting;
+use crate::consistent_regions::reports::{Loss, Waiting};
 use crate::consistent_regions::stored;
 use crate::controllers::consistent_region_service::Way;
 use crate::controllers::start_hash::Starts as _;
@@ -61,8 +61,10 @@ pub(crate) struct Observation {
     pub(super) are_pes_led_here: bool,
     /// How its PEs find this replica.
     pub(super) way: Way,
-    /// Whether a report to the leader before may be lost.
+    /// Whether a report to the leader before may be lost, or one to this replica.
     pub(super) gap: Gap,
+    /// What this replica has lost last.
+    pub(super) loss: Option<Loss>,
     /// What this replica remembers.
     pub(super) memory: Memory,
     /// The time.
@@ -82,6 +84,8 @@ pub(crate) struct Decision {
     pub(super) ignored: Vec<String>,
     /// No step is taken now, and what PEs have reported counts later.
     pub(super) is_put_off: bool,
+    /// Once the state is stored, nothing is missing that was lost before this step.
+    pub(super) is_made_up_for: bool,
     /// When to look again.
     pub(super) look_again: Option<Duration>,
 }
@@ -132,6 +136,7 @@ pub(super) fn decide(observed: &Observation) -> Decision {
         notices: notices(&before, &state).into_iter().chain(short).collect(),
         ignored,
         is_put_off: false,
+        is_made_up_for: is_made_up_for(&settings, &before, &state, stored::time(observed.now)),
         look_again: due.chain(say_again).chain(asked).chain(told).min(),
         state: Some(state),
     }
@@ -174,6 +179,16 @@ fn is_to_be_taken_over(observed: &Observation) -> bool {
 fn suffers(settings: &Settings, state: &State, now: Time) -> bool {
     // One that waits until its PEs have asked waits for no report, and begins to wait anew.
     state.to_be_seen().is_none() && step(settings, state, &Event::TakenOver, now).ignored.is_none()
+}
+
+/// Whether nothing is missing any more of what PEs had reported before a step, however much of it is lost: the region
+/// waits for no report before the step or after it, a reset begins, or all PEs have reported what it was waiting for.
+/// What they report next follows from what they are told after the step (rule consistent-region-14).
+fn is_made_up_for(settings: &Settings, before: &State, after: &State, now: Time) -> bool {
+    let were_awaited = matches!(before.name(), "DRAINING" | "CHECKPOINT_PENDING" | "RESETTING");
+    let have_all_reported = were_awaited && after.name() == "PROCESSING";
+    let [waited, waits] = [before, after].map(|state| suffers(settings, state, now));
+    !waited || !waits || begins_reset(before, after) || have_all_reported
 }
 
 /// How soon a region is looked at again before it is taken over; nothing, if it need not wait. PEs report once what
@@ -303,9 +318,8 @@ fn said(state: &State, health: &Health, attempts_max: u32) -> (bool, &'static st
 
 /// What people are told of a change.
 fn notices(before: &State, after: &State) -> Vec<Notice> {
-    let is_new = |name: &str| after.name() == name && (before.name() != name || attempts(before) != attempts(after));
     let mut notices = Vec::new();
-    if is_new("RESETTING") {
+    if begins_reset(before, after) {
         let (from, to) = (before.name(), after.last_completed());
         notices.push(Notice::normal("Reset", format!("from {from} back to checkpoint {to}")));
     }
@@ -314,6 +328,12 @@ fn notices(before: &State, after: &State) -> Vec<Notice> {
         notices.push(Notice::warning(EXHAUSTED, words));
     }
     notices
+}
+
+/// Whether a reset begins, or another attempt of one.
+fn begins_reset(before: &State, after: &State) -> bool {
+    let is_reset = |state: &State| state.name() == "RESETTING";
+    is_reset(after) && (!is_reset(before) || attempts(before) != attempts(after))
 }
 
 fn attempts(state: &State) -> u32 {

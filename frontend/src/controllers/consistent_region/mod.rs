@@ -149,6 +149,8 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         };
         let now = self.cluster.now();
         let are_pes_led_here = memory.has_taken_over || pes.iter().all(comes_here);
+        // Before the reports are taken: what is lost later is not made up for by what comes of these.
+        let loss = self.regions.reports.loss(key);
         let (mut way, mut gap) = (Way::ByName, Gap::Possible);
         if !memory.has_taken_over {
             way = self.led.of_job(&job);
@@ -171,6 +173,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
             are_pes_led_here,
             way,
             gap,
+            loss,
             memory,
             now,
             region,
@@ -182,9 +185,9 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
     }
 
     async fn act(&self, key: &Key, (): &mut (), observed: Observation, decision: Decision) -> Result<Next, Error> {
-        let Observation { region, mut reports, mut memory, now, .. } = observed;
+        let Observation { region, mut reports, mut memory, now, loss, .. } = observed;
         let now = stored::time(now);
-        let Decision { state, written, notices, ignored, is_put_off, look_again } = decision;
+        let Decision { state, written, notices, ignored, is_put_off, is_made_up_for, look_again } = decision;
         for reason in ignored {
             tracing::debug!(%key, reason, "nothing comes of what a consistent region was told");
         }
@@ -217,7 +220,10 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         reports.into_iter().for_each(|report| report.answer());
         if let Some(state) = state {
             if !memory.has_taken_over {
-                self.regions.reports.close_gap(key);
+                self.regions.reports.take_over(key);
+            }
+            if let Some(loss) = loss.filter(|_| is_made_up_for) {
+                self.regions.reports.make_up_for(key, loss);
             }
             memory.has_taken_over = true;
             // A region of a job that rests is not unwell: its pods are gone because somebody wants it so.

@@ -1,6 +1,7 @@
 //! Regions over a fake API server: what is stored, and what PEs are told, when something happens.
 
 mod lost_and_left;
+mod lost_reports;
 mod overlapping;
 mod reports;
 mod steps;

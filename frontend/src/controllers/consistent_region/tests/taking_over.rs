@@ -103,7 +103,7 @@ async fn pes_have_their_time_from_when_they_are_led_here() {
 
 /// A region that drains, or an operator-driven one that may have begun to, and the replica that takes it over, by a
 /// Service with this address. All PEs have come there.
-async fn handed_over(trigger: &str, address: &str) -> Fixture {
+pub(super) async fn handed_over(trigger: &str, address: &str) -> Fixture {
     let fixture = Fixture::new(json!({"trigger": trigger, "triggerOperators": ["o"]}));
     for number in 0..2 {
         start(&fixture.server, number, 1);
@@ -118,7 +118,7 @@ async fn handed_over(trigger: &str, address: &str) -> Fixture {
 }
 
 /// The leader before has said this, so many seconds from now.
-fn said(words: &str, seconds: u64) -> LastWords {
+pub(super) fn said(words: &str, seconds: u64) -> LastWords {
     LastWords::Said { words: words.into(), not_before: Instant::now() + Duration::from_secs(seconds) }
 }
 
