@@ -32,6 +32,9 @@ const DRIVEN_WITHIN: Duration = Duration::from_secs(40);
 /// The same, if what they look up stays: they come as soon as the nodes know the slices, and ask every 6 seconds.
 const DRIVEN_BY_ADDRESS_WITHIN: Duration = Duration::from_secs(20);
 
+/// Why a region takes no step is told when its PEs could not be led here for that long.
+const LED_WITHIN: Duration = Duration::from_secs(40);
+
 /// Reason of the condition, and of the Event, when resets have failed too often.
 const EXHAUSTED: &str = "ResetAttemptsExhausted";
 /// Reason of the condition when what is stored cannot be read.
@@ -40,6 +43,8 @@ const UNREADABLE: &str = "RecordUnreadable";
 const CHANGED: &str = "ChangedByOthers";
 /// Reason of the condition, and of the Event, when times that the application says are too short.
 const TOO_SHORT: &str = "TimesTooShort";
+/// Reason of the condition while PEs cannot be led to the replica that is to take the region over.
+const NOT_LED: &str = "NotLed";
 /// Reason of the condition of a region that its job has left behind.
 const JOB_DELETED: &str = "JobDeleted";
 
@@ -107,7 +112,7 @@ pub(super) fn decide(observed: &Observation) -> Decision {
     };
     let settings = stored::settings(&region.spec);
     if let Some(wait) = until_led(observed, &settings, &before) {
-        return Decision { is_put_off: true, look_again: Some(wait), ..Decision::default() };
+        return put_off(observed, wait);
     }
     let requested = region.metadata.annotations.as_ref().and_then(|all| all.get(names::ANNOTATION_RESET_REQUESTED));
     let known = region.status.as_ref().and_then(|status| status.reset_requested.as_ref());
@@ -212,6 +217,24 @@ fn until_led(observed: &Observation, settings: &Settings, state: &State) -> Opti
     let passed = Duration::try_from(observed.now.duration_since(led_at)).unwrap_or(within);
     let rest = within.saturating_sub(passed);
     (!rest.is_zero()).then(|| rest.min(ASKED_AGAIN))
+}
+
+/// No step is taken for so long. If that is because PEs cannot be led here, which may last, people are told.
+fn put_off(observed: &Observation, wait: Duration) -> Decision {
+    let (region, since) = (&observed.region, observed.memory.elsewhere_since.unwrap_or(observed.now));
+    let passed = Duration::try_from(observed.now.duration_since(since)).unwrap_or_default();
+    let is_told = observed.way == Way::Elsewhere && !observed.are_pes_led_here && passed >= LED_WITHIN;
+    let (mut written, mut say_again) = (None, None);
+    if is_told {
+        let (status, service) =
+            (region.status.clone().unwrap_or_default(), names::consistent_region_service(&region.spec.job_name));
+        let words = format!(
+            "it takes no step: the EndpointSlices that lead its PEs here, of Service {service}, are not written"
+        );
+        (written, say_again) = with_condition(observed, status, false, false, NOT_LED, &words);
+    }
+    let look_again = say_again.into_iter().chain([wait]).min();
+    Decision { written, look_again, is_put_off: true, ..Decision::default() }
 }
 
 /// Everything that has happened, one after the other.

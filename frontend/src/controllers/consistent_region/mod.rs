@@ -81,6 +81,8 @@ pub(crate) fn subscribe(regions: &ConsistentRegions, queue: &Queue<Key>) {
 pub(crate) struct Memory {
     /// When it found that its PEs are led here.
     led_at: Option<Timestamp>,
+    /// When it found that they are not.
+    elsewhere_since: Option<Timestamp>,
     /// When it found that they have come.
     come_at: Option<Instant>,
     /// It has said to the region that it drives it.
@@ -154,7 +156,10 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         let (mut way, mut gap) = (Way::ByName, Gap::Possible);
         if !memory.has_taken_over {
             way = self.led.of_job(&job);
-            if way != Way::Elsewhere {
+            if way == Way::Elsewhere {
+                memory.elsewhere_since.get_or_insert(now);
+            } else {
+                memory.elsewhere_since = None;
                 memory.led_at.get_or_insert(now);
             }
             if way == Way::ByAddress {

@@ -90,8 +90,14 @@ async fn pes_have_their_time_from_when_they_are_led_here() {
         let fixture = fixture.taken_over_without_pes();
         fixture.settle().await;
         // It takes long until the slices are written. What PEs report meanwhile is lost, also of a reset.
-        fixture.server.advance(Duration::from_secs(60));
+        fixture.server.advance(Duration::from_secs(39));
         assert_eq!(fixture.settle().await, Outcome::Again(Duration::from_secs(1)));
+        assert_eq!(fixture.said().1, "Processing");
+        fixture.server.advance(Duration::from_secs(21));
+        assert_eq!(fixture.settle().await, Outcome::Again(Duration::from_secs(1)));
+        let (is_ready, reason, message) = fixture.said();
+        assert_eq!((is_ready.as_str(), reason.as_str(), fixture.state().as_str()), ("False", "NotLed", "DRAINING"));
+        assert!(message.contains("flow-consistentregion-api"), "{message}");
         fixture.leads().await;
         for (passed, expected) in [(0, "DRAINING"), (seconds - 1, "DRAINING"), (1, "RESETTING")] {
             fixture.server.advance(Duration::from_secs(passed));
