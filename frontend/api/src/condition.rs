@@ -104,11 +104,7 @@ pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
 
 /// The longest prefix of `text` of at most `max` bytes that ends at a character.
 pub fn cut(text: &str, max: usize) -> &str {
-    let mut end = max.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default()
+    text.get(..text.floor_char_boundary(max)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use kube::ResourceExt;
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
 use streams_kubernetes::leadership::Term;
-use streams_kubernetes::watch::Watch;
+use streams_kubernetes::watch::{Watch, version};
 
 /// What both controllers share. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]
@@ -54,7 +54,9 @@ impl KnownLaunches {
     }
 
     fn keep(&self, pe: &ProcessingElement) {
-        if let Some(version) = version(pe) {
+        let version = version(&pe.metadata);
+        // One that is no number says nothing of what is newer.
+        if version > 0 {
             self.known_at.keep(&Key::of(pe), pe.uid().as_deref().unwrap_or_default(), version);
         }
     }
@@ -64,7 +66,7 @@ impl KnownLaunches {
         let uid = pe.uid().unwrap_or_default();
         let known_at = self.known_at.find(&Key::of(pe), &uid, |version| *version);
         // An older one may lack what was written since.
-        known_at.is_some_and(|known_at| Some(known_at) <= version(pe)) && self.term.lasts()
+        known_at.is_some_and(|known_at| known_at <= version(&pe.metadata)) && self.term.lasts()
     }
 
     /// The status of the PE is about to be written.
@@ -82,10 +84,6 @@ impl KnownLaunches {
     pub(crate) fn len(&self) -> usize {
         self.known_at.len()
     }
-}
-
-fn version(pe: &ProcessingElement) -> Option<u64> {
-    pe.resource_version()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@
 //! | [`traces`] | what work shows in the trace of a request |
 //! | [`start_hash`] | how a change by somebody else shows, of what pods are replaced for |
 //! | [`placement_hash`] | whether a pod runs where it must |
+//! | [`times`] | times as statuses hold them, and as controllers wait for them |
 //! | [`token_labels`] | labels by which pods are put together, or apart |
 //! | [`user_requests`] | what users ask of a PE by annotations, as its status remembers it |
 //! | [`reconciler`] | the trait that all of them implement |
@@ -53,6 +54,7 @@ pub(crate) mod standing;
 pub(crate) mod start_hash;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod times;
 pub(crate) mod token_labels;
 pub(crate) mod traces;
 pub(crate) mod user_requests;

@@ -1,7 +1,6 @@
 //! Why a change at run time is refused.
 
 use crate::broker::facts;
-use spl_expression::ValueError;
 use streams_broker::TooManySteps;
 
 /// Why a change at run time is refused.
@@ -16,23 +15,9 @@ pub(crate) enum Problem {
     /// A property that is to be replaced or removed is not there.
     #[error("there is no property {0}")]
     Missing(String),
-    /// A property would be none.
-    #[error("property {name}: {error}")]
-    Value {
-        /// Its name.
-        name: String,
-        /// What is wrong.
-        error: ValueError,
-    },
-    /// There would be two properties of this name.
-    #[error("there are two properties {0}")]
-    Twice(String),
-    /// The subscription is no expression.
-    #[error("subscription: {0}")]
-    Subscription(spl_expression::Error),
-    /// PEs cannot read the filter.
-    #[error("filter: {0}")]
-    Filter(spl_expression::Error),
+    /// A board could not know the object as it would be.
+    #[error(transparent)]
+    Fact(#[from] facts::Problem),
     /// The export that has this name sends to the port, or would, and forbids filters.
     #[error("export {0}, which sends to the port, forbids filters")]
     FilterForbidden(String),
@@ -47,16 +32,5 @@ pub(crate) enum Problem {
 impl From<TooManySteps> for Problem {
     fn from(TooManySteps: TooManySteps) -> Self {
         Self::FilterUndecided
-    }
-}
-
-impl From<facts::Problem> for Problem {
-    fn from(problem: facts::Problem) -> Self {
-        match problem {
-            facts::Problem::Property { name, error } => Self::Value { name, error },
-            facts::Problem::Twice(name) => Self::Twice(name),
-            facts::Problem::Subscription(error) => Self::Subscription(error),
-            facts::Problem::Filter(error) => Self::Filter(error),
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! Statuses of the subscription API with `google.rpc` details (rule import-9).
 
+use crate::broker::facts;
 use crate::grpc;
 use crate::grpc::places::Full;
 use crate::grpc::status::{LATER, bounded, status};
@@ -49,10 +50,10 @@ pub(super) fn refused(problem: &Problem, field: &str) -> Status {
         Problem::ByName => failed("EXPORTED_BY_NAME", &[]),
         Problem::Exists(name) => failed("PROPERTY_EXISTS", &[("property", name)]),
         Problem::Missing(name) => failed("PROPERTY_NOT_FOUND", &[("property", name)]),
-        Problem::Value { name, .. } | Problem::Twice(name) => {
+        Problem::Fact(facts::Problem::Property { name, .. } | facts::Problem::Twice(name)) => {
             invalid("INVALID_PROPERTY", field, &message, &[("property", name)])
         }
-        Problem::Subscription(error) | Problem::Filter(error) => expression(error),
+        Problem::Fact(facts::Problem::Subscription(error) | facts::Problem::Filter(error)) => expression(error),
         Problem::FilterForbidden(export) => failed("FILTER_FORBIDDEN", &[("export", export)]),
         Problem::FilterUndecided => failed("FILTER_UNDECIDED", &[]),
     }
@@ -143,9 +144,9 @@ mod tests {
             Problem::ByName,
             Problem::Exists(long.clone()),
             Problem::Missing(long.clone()),
-            Problem::Twice(long.clone()),
-            Problem::Filter(error()),
-            Problem::Subscription(error()),
+            facts::Problem::Twice(long.clone()).into(),
+            facts::Problem::Filter(error()).into(),
+            facts::Problem::Subscription(error()).into(),
             Problem::FilterForbidden(long.clone()),
             Problem::FilterUndecided,
         ];

@@ -3,6 +3,7 @@
 //! Bounds are those of the custom resources, so that what is too much is told with its place.
 
 use super::errors;
+use crate::broker::facts;
 use crate::run_time::Problem;
 use crate::run_time::exports::ExportChange;
 use crate::run_time::imports::{DEFAULT_SCOPE, ImportChange};
@@ -54,7 +55,7 @@ pub(super) fn of_export(change: Option<&OfExport>) -> Result<ExportChange, Statu
 /// of a name the second one is too much.
 pub(super) fn field_of_export(change: Option<&OfExport>, problem: Option<&Problem>) -> String {
     let name = match problem {
-        Some(Problem::Value { name, .. } | Problem::Twice(name)) => Some(name),
+        Some(Problem::Fact(facts::Problem::Property { name, .. } | facts::Problem::Twice(name))) => Some(name),
         _ => None,
     };
     let (whole, part) = match change {
@@ -121,8 +122,12 @@ pub(super) fn field_of_import(change: Option<&OfImport>, problem: Option<&Proble
         Some(OfImport::Edit(EditImportedStreams { subscription, .. })) => ("edit", subscription.is_some()),
     };
     match problem {
-        Some(Problem::Subscription(_)) if has_subscription => format!("{whole}.subscription.expression"),
-        Some(Problem::Filter(_) | Problem::FilterForbidden(_) | Problem::FilterUndecided) => format!("{whole}.filter"),
+        Some(Problem::Fact(facts::Problem::Subscription(_))) if has_subscription => {
+            format!("{whole}.subscription.expression")
+        }
+        Some(Problem::Fact(facts::Problem::Filter(_)) | Problem::FilterForbidden(_) | Problem::FilterUndecided) => {
+            format!("{whole}.filter")
+        }
         _ => whole.to_owned(),
     }
 }

@@ -246,13 +246,12 @@ fn reason<'a>(name: &str, metadata: impl IntoIterator<Item = (&'a str, String)>)
     ErrorDetails::with_error_info(name, ERROR_DOMAIN, metadata)
 }
 
-/// The beginning of `text`, at most `most` bytes.
+/// The text, or at most `most` bytes of its beginning and a sign that it goes on.
 fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }
-    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    format!("{}…", &text[..end])
+    format!("{}…", &text[..text.floor_char_boundary(most)])
 }
 
 #[cfg(test)]

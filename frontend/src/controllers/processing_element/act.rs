@@ -8,11 +8,12 @@ use super::answers::{Answers, status};
 use super::decide::{Deletion, FIRST, PeAction, PeDecision, PeStatusChange};
 use super::facts::OUTDATED;
 use super::memory::DELETION_COUNTS;
-use super::observed::{self, AbsentPod, OwnerJob, PeObservation, after};
+use super::observed::{self, AbsentPod, OwnerJob, PeObservation};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
 use crate::controllers::reconciler::Next;
 use crate::controllers::resizing::is_in_roll_out;
+use crate::controllers::times::{after, up_to_second};
 use crate::controllers::traces;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
@@ -490,16 +491,6 @@ fn later(decision: &PeDecision, now: Timestamp) -> Outcome {
         Outcome::Patiently(delay)
     } else {
         Outcome::Again(delay)
-    }
-}
-
-/// The first whole second that is not before `at`. An observation has no other times: a look before that second would
-/// find that it is still to wait, again and again.
-fn up_to_second(at: Timestamp) -> Timestamp {
-    match Timestamp::from_second(at.as_second()) {
-        Ok(second) if second < at => after(second, Duration::from_secs(1)),
-        Ok(second) => second,
-        Err(_) => at,
     }
 }
 

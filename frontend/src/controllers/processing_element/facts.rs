@@ -3,7 +3,8 @@
 //!
 //! Knows: names, hashes, states. Must not know: actions.
 
-use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObservation, Policies, after};
+use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObservation, Policies};
+use crate::controllers::times::after;
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 use streams_api::{DeletedBy, ProcessingElementStatus, Termination, TerminationOutcome, UnavailableBundle, condition};

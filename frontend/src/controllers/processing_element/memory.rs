@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
-use streams_kubernetes::watch::Watch;
+use streams_kubernetes::watch::{Watch, version};
 
 /// How long a deletion counts while the mirror shows that the pod stays. One that takes longer is deleted once more
 /// when its PE is looked at.
@@ -42,7 +42,9 @@ impl OwnWrites {
     pub(crate) fn newer(&self, key: &Key, mirrored: &ProcessingElement) -> ProcessingElement {
         let uid = mirrored.uid().unwrap_or_default();
         let written = self.by_pe.find(key, &uid, |written| written.clone());
-        if let Some(written) = written.filter(|written| version(written) > version(mirrored)) {
+        // One whose version is no number is older than every other, so that the mirror is believed.
+        let is_newer = |written: &ProcessingElement| version(&written.metadata) > version(&mirrored.metadata);
+        if let Some(written) = written.filter(is_newer) {
             return written;
         }
         self.by_pe.forget_all_of(key);
@@ -153,11 +155,6 @@ impl DeletedPods {
     pub(crate) fn len(&self) -> usize {
         self.by_pe.len()
     }
-}
-
-/// Versions of one kind grow. One that is no number is older than every other, so that the mirror is believed.
-fn version(pe: &ProcessingElement) -> Option<u64> {
-    pe.resource_version()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
 use crate::controllers::job;
 use crate::controllers::start_hash::{Starts as _, is_written_by_others};
+use crate::controllers::times::whole_seconds;
 use crate::controllers::user_requests::remembered;
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -291,9 +292,4 @@ fn wanted(pe: &ProcessingElement) -> PeObject {
         stop_requested: pe.annotations().get(names::ANNOTATION_STOP_REQUESTED).map(|text| remembered(text)),
         policies: Policies::of(&pe.spec.options, pe.spec.restart_failed_pod()),
     }
-}
-
-/// The time as the status can hold it, so that a decision equals what is read back later.
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

@@ -2,7 +2,8 @@
 //!
 //! Knows: what a decision depends on. Must not know: mirrors, clusters, pods as Kubernetes has them.
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use crate::controllers::times::after;
+use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 use streams_api::{PeOptions, ProcessingElementStatus};
 
@@ -330,9 +331,4 @@ impl ObservedPod {
     pub(crate) fn may_run(&self, now: Timestamp) -> bool {
         self.end().is_none() && self.given_up_at().is_none_or(|at| now < at)
     }
-}
-
-/// `start` plus `duration`; a duration beyond the calendar never ends.
-pub(crate) fn after(start: Timestamp, duration: Duration) -> Timestamp {
-    SignedDuration::try_from(duration).ok().and_then(|d| start.checked_add(d).ok()).unwrap_or(Timestamp::MAX)
 }

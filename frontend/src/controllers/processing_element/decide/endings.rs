@@ -5,8 +5,9 @@
 use super::super::facts::{
     LONGEST_DELAY, STOPPED, SUSPENDED, how_it_ended, is_restart_permitted, put_off_until, recorded, was_created,
 };
-use super::super::observed::{AbsentPod, Explanation, ObservedPod, PodEnd, Stage, after};
+use super::super::observed::{AbsentPod, Explanation, ObservedPod, PodEnd, Stage};
 use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
+use crate::controllers::times::after;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
 use streams_api::{DeletedBy, Termination, TerminationOutcome, condition};

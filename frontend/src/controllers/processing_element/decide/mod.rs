@@ -44,7 +44,8 @@ mod tests;
 
 use super::describe::describe;
 use super::facts::{LeftBehind, blocking, current, is_uncommitted, obstacle, was_created};
-use super::observed::{AbsentPod, Explanation, ObservedPod, OwnerJob, PeObservation, Stage, after};
+use super::observed::{AbsentPod, Explanation, ObservedPod, OwnerJob, PeObservation, Stage};
+use crate::controllers::times::after;
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 use streams_api::processing_element::ASKS_FOR_BUNDLE_WITHIN;
