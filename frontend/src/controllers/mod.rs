@@ -61,7 +61,6 @@ pub(crate) mod user_requests;
 
 use self::consistent_region::{ConsistentRegionReconciler, RegionFigures};
 use self::consistent_region_service::{ConsistentRegionServiceReconciler, Led};
-use self::job::long_work::dry_run::{DryRuns, Foresee};
 use self::job::services::ClusterBundles;
 use self::known_launches::KnownLaunches;
 use self::messenger::Datagrams;
@@ -87,14 +86,12 @@ use streams_api::{Export, Import};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{ApiServer, troubles_of};
 use streams_kubernetes::events::Events;
-use streams_kubernetes::gate::{Gate, Limits};
+use streams_kubernetes::gate::Gate;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
+use streams_kubernetes::queue::{self, BackOff, Owner, Queue, Sharing};
+use streams_kubernetes::watch::{Mirrored, Watch};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-
-/// Calls of the API server that dry runs make at the same time.
-const DRY_RUN_CALLS: usize = 4;
 
 /// What the controllers need of the process.
 pub struct Dependencies {
@@ -126,21 +123,6 @@ pub struct Dependencies {
     pub last_seen: Arc<LastSeen>,
 }
 
-/// Dry runs of requests to resize, which every replica can do (rule elasticity-24). Their calls have a gate of their
-/// own: they are in front of nothing that the controllers do.
-pub(crate) fn dry_runs(
-    client: &Client,
-    mirrors: &Mirrors,
-    events: &Events,
-    metrics: &Metrics,
-    fusion: &fusion::Client,
-    jobs: &JobSettings,
-) -> Arc<dyn Foresee> {
-    let gate = Gate::new(Limits::of(DRY_RUN_CALLS), metrics);
-    let cluster = ApiServer::new(client.clone(), events.clone(), gate);
-    Arc::new(DryRuns::new(cluster, mirrors.clone(), Arc::new(fusion.clone()), jobs.clone()))
-}
-
 /// Runs all controllers until `stop`, then finishes the reconciles that are under way, or as much of them as `finish`
 /// allows (rule call-13). Long work that is under way is dropped; the next leader does it again.
 pub async fn run(dependencies: Dependencies, stop: CancellationToken, finish: Duration) {
@@ -159,162 +141,162 @@ async fn end_in_time(work: impl Future<Output = ()>, stop: &CancellationToken, f
     }
 }
 
-async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
-    let Dependencies { client, regions, boards, pe_api, pe_api_address, .. } = dependencies;
-    let Dependencies { events, metrics, gate, fusion, bundles, jobs, pods, last_seen, .. } = dependencies;
+async fn run_all(needs: Dependencies, stop: CancellationToken) {
+    let (regions, boards, pe_api) = (needs.regions, needs.boards, needs.pe_api);
     let mirrors = regions.mirrors.clone();
-    let workers = usize::from(jobs.workers);
-    let cluster = ApiServer::new(client.clone(), events, gate).while_leading(regions.term.clone());
+    let cluster = ApiServer::new(needs.client.clone(), needs.events, needs.gate).while_leading(regions.term.clone());
     let known_launches = KnownLaunches::of(&mirrors.processing_elements, regions.term.clone());
-    let processing_elements = processing_element::controller::PeController::new(
+    let pes = processing_element::controller::PeController::new(
         cluster.clone(),
         &mirrors,
-        &metrics,
-        &pods,
-        &jobs,
-        last_seen,
+        &needs.metrics,
+        &needs.pods,
+        &needs.jobs,
+        needs.last_seen,
         known_launches.clone(),
     );
-    let job_controller = job::controller::JobController::new(
+    let jobs = job::controller::JobController::new(
         cluster.clone(),
         &mirrors,
-        Arc::new(ClusterBundles { fetcher: bundles, client }),
-        Arc::new(fusion),
+        Arc::new(ClusterBundles { fetcher: needs.bundles, client: needs.client }),
+        Arc::new(needs.fusion),
         known_launches,
-        &metrics,
-        &jobs,
+        &needs.metrics,
+        &needs.jobs,
     );
-    let sharing = Sharing::among(jobs.workers, owner_of_child);
-    let troubles = || troubles_of(&cluster);
-    let region_queue = Queue::new("parallel_region", BackOff::default(), sharing, &metrics).with_troubles(troubles());
-    let pool_queue = Queue::new("host_pool", BackOff::default(), sharing, &metrics).with_troubles(troubles());
-    parallel_region::subscribe(&mirrors, &region_queue);
-    let sharing = Sharing::among(jobs.workers, owner_of_child);
-    let resize_queue = Queue::new("resize", BackOff::default(), sharing, &metrics).with_troubles(troubles());
-    host_pool::subscribe(&mirrors, &pool_queue);
-    resize::subscribe(&mirrors, &resize_queue);
-    let exports = standing::<Export>(&cluster, &mirrors, &boards, &metrics, &jobs, &stop);
-    let imports = standing::<Import>(&cluster, &mirrors, &boards, &metrics, &jobs, &stop);
-    let consistent_regions = consistent_regions(&cluster, regions, pe_api_address, &metrics, &jobs, &stop);
-    let sharing = Sharing::among(jobs.workers, owner_of_child);
-    let routes_queue = Queue::new("routes", BackOff::default(), sharing, &metrics);
-    let until_settled = routes::subscribe(&mirrors, &boards, &routes_queue);
-    let service_queue =
-        Queue::new("pe_api_service", BackOff::default(), Sharing::among(jobs.workers, owner_of_job), &metrics)
-            .with_troubles(troubles());
-    pe_api_service::subscribe(&mirrors, &service_queue);
+    let all = Controllers { cluster: &cluster, metrics: &needs.metrics, jobs: &needs.jobs, stop: &stop };
 
-    let close = {
-        let (regions, pools, stop) = (region_queue.clone(), pool_queue.clone(), stop.clone());
-        let (resizes, routes, services) = (resize_queue.clone(), routes_queue.clone(), service_queue.clone());
-        async move {
+    let jobs = future::join(all.resync(&mirrors.jobs, jobs.queue()), jobs.run(stop.clone()));
+    let pes = future::join(all.resync(&mirrors.processing_elements, pes.queue()), pes.run(stop.clone()));
+    let parallel_regions = all.resynced("parallel_region", &mirrors.parallel_regions, |queue| {
+        parallel_region::subscribe(&mirrors, queue);
+        parallel_region::RegionReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() }
+    });
+    let host_pools = all.resynced("host_pool", &mirrors.host_pools, |queue| {
+        host_pool::subscribe(&mirrors, queue);
+        host_pool::HostPoolReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() }
+    });
+    let resizes = all.resynced("resize", &mirrors.resizes, |queue| {
+        resize::subscribe(&mirrors, queue);
+        resize::ResizeReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() }
+    });
+    let exports = all.standing::<Export>(&mirrors, &boards);
+    let imports = all.standing::<Import>(&mirrors, &boards);
+    let led = Led::among(&mirrors);
+    let reports = regions.reports.clone();
+    let consistent_regions = all.resynced("consistent_region", &mirrors.consistent_regions, |queue| {
+        consistent_region::subscribe(&regions, queue);
+        regions.reports.open(queue.clone(), mirrors.consistent_regions.keys());
+        let (messenger, figures) = (Datagrams::to(messenger::CONSISTENT_REGIONS), RegionFigures::among(&needs.metrics));
+        ConsistentRegionReconciler::new(cluster.clone(), regions, led.clone(), messenger, figures)
+    });
+    let consistent_region_services = all.woken(all.queue("consistent_region_service", owner_of_child), |queue| {
+        consistent_region_service::subscribe(&mirrors, queue);
+        ConsistentRegionServiceReconciler::new(cluster.clone(), mirrors.clone(), needs.pe_api_address, &led)
+    });
+    // It calls nobody, so no namespace is in trouble.
+    let sharing = Sharing::among(needs.jobs.workers, owner_of_child);
+    let routes = all.woken(Queue::new("routes", BackOff::default(), sharing, &needs.metrics), |queue| {
+        let until_settled = routes::subscribe(&mirrors, &boards, queue);
+        RoutesReconciler::new(mirrors.clone(), boards.clone(), until_settled, Datagrams::to(messenger::ROUTES))
+    });
+    let pe_api_queue = all.queue("pe_api_service", owner_of_job);
+    let following = pe_api_service::follow(mirrors.clone(), pe_api.clone(), pe_api_queue.clone());
+    let pe_api_services = all.woken(pe_api_queue, |queue| {
+        pe_api_service::subscribe(&mirrors, queue);
+        PeApiServiceReconciler::new(cluster.clone(), mirrors.clone(), pe_api)
+    });
+
+    // Reports are refused before the queue is closed that they would wait in.
+    let consistent_regions = future::join(
+        async {
             stop.cancelled().await;
-            regions.close();
-            routes.close();
-            services.close();
-            pools.close();
-            resizes.close();
-        }
-    };
-    let resync = {
-        let (interval, stop) = (jobs.resync_seconds, || stop.clone());
-        let (of_jobs, of_pes) = (job_controller.queue().clone(), processing_elements.queue().clone());
-        let (of_regions, of_pools) = (region_queue.clone(), pool_queue.clone());
-        let of_resizes = resync::run(mirrors.resizes.clone(), resize_queue.clone(), interval, stop());
-        let others = future::join4(
-            resync::run(mirrors.jobs.clone(), of_jobs, interval, stop()),
-            resync::run(mirrors.processing_elements.clone(), of_pes, interval, stop()),
-            resync::run(mirrors.parallel_regions.clone(), of_regions, interval, stop()),
-            resync::run(mirrors.host_pools.clone(), of_pools, interval, stop()),
-        );
-        future::join(of_resizes, others)
-    };
-    let resizes = resize::ResizeReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() };
-    let of_resizes = each(resize_queue, workers, resizes);
-    let regions = parallel_region::RegionReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() };
-    let of_regions = each(region_queue, workers, regions);
-    let of_pools =
-        each(pool_queue, workers, host_pool::HostPoolReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() });
-    let standing = async { tokio::join!(exports, imports, consistent_regions) };
-    let of_routes = each(
-        routes_queue,
-        workers,
-        RoutesReconciler::new(mirrors.clone(), boards, until_settled, Datagrams::to(messenger::ROUTES)),
+            reports.close();
+        },
+        consistent_regions,
     );
-    let following = pe_api_service::follow(mirrors.clone(), pe_api.clone(), service_queue.clone());
-    let services = each(service_queue, workers, PeApiServiceReconciler::new(cluster, mirrors, pe_api));
-    let of_services = async {
+    let pe_api_services = async {
         tokio::select! {
-            () = services => {}
+            () = pe_api_services => {}
             () = async { following.await; std::future::pending().await } => {}
         }
     };
-    let of_pe_api = future::join(of_routes, of_services);
-    let of_jobs = job_controller.run(stop.clone());
-    let of_pes = processing_elements.run(stop);
-    tokio::join!(close, resync, of_jobs, of_regions, of_resizes, of_pools, of_pe_api, standing, of_pes);
+    tokio::join!(
+        jobs,
+        pes,
+        parallel_regions,
+        host_pools,
+        resizes,
+        exports,
+        imports,
+        consistent_regions,
+        consistent_region_services,
+        routes,
+        pe_api_services,
+    );
 }
 
-/// The controllers of consistent regions and of their Services, until `stop`.
-fn consistent_regions(
-    cluster: &ApiServer,
-    regions: ConsistentRegions,
-    address: Option<IpAddr>,
-    metrics: &Metrics,
-    jobs: &JobSettings,
-    stop: &CancellationToken,
-) -> impl Future<Output = ()> + use<> {
-    let sharing = || Sharing::among(jobs.workers, owner_of_child);
-    let queue =
-        Queue::new("consistent_region", BackOff::default(), sharing(), metrics).with_troubles(troubles_of(cluster));
-    let services = Queue::new("consistent_region_service", BackOff::default(), sharing(), metrics)
-        .with_troubles(troubles_of(cluster));
-    consistent_region::subscribe(&regions, &queue);
-    consistent_region_service::subscribe(&regions.mirrors, &services);
-    regions.reports.open(queue.clone(), regions.mirrors.consistent_regions.keys());
-    let mirror = regions.mirrors.consistent_regions.clone();
-    let resync = resync::run(mirror, queue.clone(), jobs.resync_seconds, stop.clone());
-    let (of_regions, of_services, stop) = (queue.clone(), services.clone(), stop.clone());
-    let reports = regions.reports.clone();
-    let close = async move {
-        stop.cancelled().await;
-        reports.close();
-        of_regions.close();
-        of_services.close();
-    };
-    let (cluster, workers, figures) = (cluster.clone(), usize::from(jobs.workers), RegionFigures::among(metrics));
-    let led = Led::among(&regions.mirrors);
-    let leading = ConsistentRegionServiceReconciler::new(cluster.clone(), regions.mirrors.clone(), address, &led);
-    async move {
-        let messenger = Datagrams::to(messenger::CONSISTENT_REGIONS);
-        let driving = ConsistentRegionReconciler::new(cluster, regions, led, messenger, figures);
-        tokio::join!(close, resync, each(queue, workers, driving), each(services, workers, leading));
+/// What the controllers have in common.
+struct Controllers<'a> {
+    cluster: &'a ApiServer,
+    metrics: &'a Metrics,
+    jobs: &'a JobSettings,
+    stop: &'a CancellationToken,
+}
+
+impl Controllers<'_> {
+    /// A queue whose workers are shared by these owners of keys, and left to others by namespaces in trouble.
+    fn queue(&self, name: &'static str, owner: fn(&Key) -> Owner) -> Queue<Key> {
+        let sharing = Sharing::among(self.jobs.workers, owner);
+        Queue::new(name, BackOff::default(), sharing, self.metrics).with_troubles(troubles_of(self.cluster))
     }
-}
 
-/// The controller of exports or of imports, until `stop`.
-fn standing<K: Stands>(
-    cluster: &ApiServer,
-    mirrors: &Mirrors,
-    boards: &Boards,
-    metrics: &Metrics,
-    jobs: &JobSettings,
-    stop: &CancellationToken,
-) -> impl Future<Output = ()> + use<K> {
-    let queue = Queue::new(K::CONTROLLER, BackOff::default(), Sharing::among(jobs.workers, owner_of_child), metrics)
-        .with_troubles(troubles_of(cluster));
-    let until_settled = standing::subscribe::<K>(mirrors, boards, &queue);
-    let resync = resync::run(K::mirror(mirrors).clone(), queue.clone(), jobs.resync_seconds, stop.clone());
-    let (closing, stop) = (queue.clone(), stop.clone());
-    let close = async move {
-        stop.cancelled().await;
-        closing.close();
-    };
-    let (mirrors, boards) = (mirrors.clone(), boards.clone());
-    let reconciler = StandingReconciler::<_, K>::new(cluster.clone(), mirrors, boards, until_settled);
-    let work = each(queue, jobs.workers.into(), reconciler);
-    async move {
-        tokio::join!(close, resync, work);
+    /// A controller that looks at all objects of this mirror from time to time as well.
+    fn resynced<K: Mirrored, R: Reconciler>(
+        &self,
+        name: &'static str,
+        mirror: &Watch<K>,
+        begin: impl FnOnce(&Queue<Key>) -> R,
+    ) -> impl Future<Output = ()> {
+        let queue = self.queue(name, owner_of_child);
+        let resync = self.resync(mirror, &queue);
+        let work = self.woken(queue, begin);
+        async move {
+            tokio::join!(resync, work);
+        }
+    }
+
+    /// A controller of what is added to the queue, until `stop`. `begin` makes what reconciles it, and whatever adds to
+    /// the queue.
+    fn woken<R: Reconciler>(
+        &self,
+        queue: Queue<Key>,
+        begin: impl FnOnce(&Queue<Key>) -> R,
+    ) -> impl Future<Output = ()> {
+        let reconciler = begin(&queue);
+        let (closing, stop) = (queue.clone(), self.stop.clone());
+        let work = each(queue, usize::from(self.jobs.workers), reconciler);
+        async move {
+            let close = async {
+                stop.cancelled().await;
+                closing.close();
+            };
+            tokio::join!(close, work);
+        }
+    }
+
+    /// Looks at all objects of a mirror from time to time, until `stop`.
+    fn resync<K: Mirrored>(&self, mirror: &Watch<K>, queue: &Queue<Key>) -> impl Future<Output = ()> + use<K> {
+        resync::run(mirror.clone(), queue.clone(), self.jobs.resync_seconds, self.stop.clone())
+    }
+
+    /// The controller of exports or of imports.
+    fn standing<K: Stands>(&self, mirrors: &Mirrors, boards: &Boards) -> impl Future<Output = ()> {
+        let (cluster, boards) = (self.cluster.clone(), boards.clone());
+        self.resynced(K::CONTROLLER, K::mirror(mirrors), |queue| {
+            let until_settled = standing::subscribe::<K>(mirrors, &boards, queue);
+            StandingReconciler::<_, K>::new(cluster, mirrors.clone(), boards, until_settled)
+        })
     }
 }
 

@@ -1,0 +1,154 @@
+//! The end of a leader: it hears PEs until they are led to the next one, and says to that what is lost (rule call-32).
+//!
+//! Knows: the Lease that was released, regions of which a report is lost, whether this process ran all the time. Must
+//! not know: how PEs are served.
+
+use crate::consistent_regions::ConsistentRegions;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use streams_kubernetes::error::with_causes;
+use streams_kubernetes::leadership::{LINGER, Released};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// After a second a PE takes it that a report did not arrive.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
+/// How often a process that is asked to stop looks whether it is frozen.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long the last words of a leader may take.
+pub(crate) const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Whether this process runs all the time. One that was frozen for a while has not heard who has given up meanwhile.
+/// Cheap to clone; all clones are the same. By default nobody looks.
+#[derive(Clone, Default)]
+pub(super) struct Awake {
+    /// When it was seen to run last, if it has done so all the time.
+    last: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Awake {
+    /// Looks from when that is cancelled, until it was frozen.
+    pub(super) async fn look(self, begin: CancellationToken) {
+        begin.cancelled().await;
+        *self.lock() = Some(Instant::now());
+        while self.is_so() {
+            sleep(LOOK_EVERY).await;
+        }
+        tracing::warn!("this process was frozen, and may not have heard what PEs report");
+    }
+
+    /// Whether it has run since it was looked at first.
+    fn is_so(&self) -> bool {
+        let mut last = self.lock();
+        *last = last.filter(|last| last.elapsed() < GIVEN_UP_AFTER / 2).map(|_| Instant::now());
+        last.is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Hears what PEs report until they are led to the next leader, and says to that of which regions something is lost
+/// (rule call-32). If the PE API ends before, or this process was frozen, it has not heard all, and says nothing.
+pub(super) async fn hand_over(
+    released: Released,
+    regions: &ConsistentRegions,
+    pe_api_ends: &CancellationToken,
+    awake: &Awake,
+) {
+    if !regions.mirrors.consistent_regions.keys().is_empty() {
+        tracing::info!("PEs of consistent regions may report for {LINGER:?}");
+        tokio::select! {
+            () = sleep_until(released.at() + LINGER) => {}
+            () = pe_api_ends.cancelled() => {}
+        }
+    }
+    say(released, || if awake.is_so() && !pe_api_ends.is_cancelled() { regions.last_words() } else { None }).await;
+}
+
+/// Says this to the next leader, or that there is nothing to wait for.
+pub(super) async fn say(released: Released, words: impl Fn() -> Option<String>) {
+    let error = match timeout(LAST_WORDS, released.say(words)).await {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => with_causes(&error),
+        Err(_) => "it took too long".to_owned(),
+    };
+    tracing::warn!(error, "the next leader does not hear what is lost of reports, and takes nothing for granted");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mirrors::Mirrors;
+    use crate::run::tests::{leader, note};
+    use streams_api::{ConsistentRegion, ConsistentRegionSpec};
+    use streams_kubernetes::leadership::Term;
+    use streams_kubernetes::metrics::Metrics;
+    use streams_kubernetes::queue::{BackOff, Queue, Sharing};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_has_ended_stays_for_pes_and_speaks_if_it_has_heard_all() {
+        // whether there are regions, the PE API goes on, it was frozen -> whether it stays, whether it speaks
+        for (has_regions, is_heard, is_frozen, stays, speaks) in [
+            (true, true, false, true, true),
+            (false, true, false, false, true),
+            (true, false, false, false, false),
+            (true, true, true, true, false),
+        ] {
+            let (lease, metrics, ends) = (Arc::default(), Metrics::new("test"), CancellationToken::new());
+            let stop = CancellationToken::new();
+            stop.cancel();
+            let released = leader(&lease).await.hold(&stop).await.unwrap().unwrap();
+            let regions = ConsistentRegions::of(&Mirrors::new(&metrics), Term::default());
+            if has_regions {
+                let mut region = ConsistentRegion::new("flow-cr0", ConsistentRegionSpec::default());
+                region.metadata.namespace = Some("n".to_owned());
+                regions.mirrors.consistent_regions.insert(region);
+            }
+            let queue = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
+            regions.reports.open(queue, []);
+            if !is_heard {
+                ends.cancel();
+            }
+            let begun = Instant::now();
+            let awake = looked_at();
+            tokio::task::yield_now().await;
+            if is_frozen {
+                tokio::time::advance(GIVEN_UP_AFTER).await;
+            }
+            hand_over(released, &regions, &ends, &awake).await;
+            let note = note(&lease);
+            assert_eq!(
+                (begun.elapsed() > LINGER / 2, note.contains("words"), note.is_empty()),
+                (stays, speaks, !speaks),
+                "{has_regions} {is_heard} {is_frozen}"
+            );
+        }
+    }
+
+    /// A process that is asked to stop now.
+    fn looked_at() -> Awake {
+        let (awake, stop) = (Awake::default(), CancellationToken::new());
+        stop.cancel();
+        tokio::spawn(awake.clone().look(stop));
+        awake
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_was_frozen_knows_that_it_has_not_heard_all() {
+        assert!(!Awake::default().is_so(), "nobody has looked");
+        // milliseconds for which it was frozen, from any moment on -> it has heard all
+        for (frozen, expected) in [(0, true), (300, true), (600, false), (1_000, false), (1_700, false)] {
+            for before in [0, 30, 99] {
+                let awake = looked_at();
+                sleep(LINGER / 2 + Duration::from_millis(before)).await;
+                assert!(awake.is_so());
+                tokio::time::advance(Duration::from_millis(frozen)).await;
+                assert_eq!(awake.is_so(), expected, "{frozen} {before}: whoever asks at once knows it, too");
+                sleep(LINGER / 2).await;
+                assert_eq!(awake.is_so(), expected, "{frozen} {before}");
+            }
+        }
+    }
+}
