@@ -1,11 +1,12 @@
-//! One generation of a job: its plan, and what was decided together with it, in the form in which it is stored.
+//! One generation of a job: its plan, and what was decided together with it.
 //!
 //! With a [`Generation`], the ADL and the objects in the namespace, a frontend that has just started goes on where
 //! another one stopped (rule job-9).
 //!
 //! | Module | What it is |
 //! |---|---|
-//! | this one | the generation, how one follows another, its stored form |
+//! | this one | the generation, and how one follows another |
+//! | [`stored`] | the form in which it is stored |
 //! | [`added_ports`] | since which generation a job exports and imports at its ports |
 //! | [`places`], [`missing_nodes`] | where its PEs must run, and together with which; nodes that do not exist |
 //! | [`regions`] | what the status says of its regions |
@@ -21,20 +22,17 @@ pub(super) mod added_ports;
 pub(super) mod missing_nodes;
 pub(super) mod places;
 pub(crate) mod regions;
+mod stored;
 
-use self::added_ports::{AddedPort, AddedPorts};
+use self::added_ports::AddedPorts;
 use self::places::{groups, host_pool, members, place, tokens};
 use bytes::Bytes;
-use prost::{Message, encode_length_delimiter, length_delimiter_len};
+use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use streams_api::{JobStatus, ResizeChanges, TransportSecurity};
 use streams_proto::fusion::v1::{ChannelCount, Compilation, Fate, HostPool, Plan, ProcessingElement, Warning};
 
-/// Version of the stored form.
-const FORMAT: u32 = 1;
-/// What is before the plan in the stored form: the number of its field, and that its length follows.
-const PLAN_KEY: usize = (4 << 3) | 2;
 /// Why a PE restarts whose text stays, for people.
 const MOVED: &str = "it must run somewhere else";
 
@@ -123,14 +121,14 @@ pub(crate) struct Origin {
     /// Bytes of the text.
     #[prost(uint64, tag = "5")]
     pub(crate) size: u64,
-    /// Number of PEs of that generation. Only frontends of before rule pod-4 was what it is divide by it: one of them
-    /// may lead again.
+    /// Number of PEs of that generation. Nothing here reads it: a frontend that may lead again, from before rule pod-4
+    /// was what it is, divides by it.
     #[prost(uint32, tag = "6")]
     pub(crate) share_of: u32,
     /// Trace context of that generation.
     #[prost(string, tag = "7")]
     pub(crate) trace_parent: String,
-    /// Generation that changed the text of the PE last; 0 in plans of before this was noted.
+    /// Generation that changed the text of the PE last; 0 if an earlier frontend has stored the plan.
     #[prost(uint64, tag = "8")]
     pub(crate) text_generation: u64,
     /// Key of the label of the group that the PE is in (rule placement-7); empty if it is that of its only token, or if
@@ -141,11 +139,6 @@ pub(crate) struct Origin {
     #[prost(uint64, tag = "10")]
     pub(crate) joined: u64,
 }
-
-/// A stored generation that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the stored plan cannot be read: {0}")]
-pub(crate) struct Unreadable(String);
 
 /// Number of the generation that is being prepared for a job.
 pub(super) fn next_generation(status: &JobStatus) -> u64 {
@@ -283,107 +276,6 @@ impl Generation {
         let count = self.plan.processing_elements.iter().filter(|pe| fates.contains(&pe.fate())).count();
         u32::try_from(count).unwrap_or(u32::MAX)
     }
-
-    /// The stored form. The same generation gives the same bytes, and one that was read those that it was read from.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let (before, after) = self.stored_beside_plan();
-        let mut bytes = Vec::with_capacity(self.size_with(&before, &after));
-        // A vector has room for any message.
-        bytes.extend(before.encode_to_vec());
-        encode_length_delimiter(PLAN_KEY, &mut bytes).unwrap_or_default();
-        self.plan.encode_length_delimited(&mut bytes).unwrap_or_default();
-        bytes.extend(after.encode_to_vec());
-        bytes
-    }
-
-    /// How many bytes the stored form has.
-    pub(crate) fn encoded_len(&self) -> usize {
-        let (before, after) = self.stored_beside_plan();
-        self.size_with(&before, &after)
-    }
-
-    fn size_with(&self, before: &StoredGeneration, after: &StoredGeneration) -> usize {
-        let plan = self.plan.encoded_len();
-        let plan = length_delimiter_len(PLAN_KEY) + length_delimiter_len(plan) + plan;
-        before.encoded_len() + plan + after.encoded_len()
-    }
-
-    /// What is stored before the plan, and what after it: the plan is too large to be copied.
-    fn stored_beside_plan(&self) -> (StoredGeneration, StoredGeneration) {
-        let (inputs, widths, rebalances) = match &self.target {
-            Target::Submission { inputs } => (Some(inputs.clone()), BTreeMap::new(), false),
-            Target::Resize { widths, rebalances } => (None, widths.clone(), *rebalances),
-        };
-        let mut origins: Vec<Origin> = self.origins.values().cloned().collect();
-        if self.stores_no_groups {
-            origins.iter_mut().for_each(|origin| origin.group.clear());
-        }
-        let before = StoredGeneration {
-            format: FORMAT,
-            number: self.number,
-            compilation: Some(self.compilation.clone()),
-            ..StoredGeneration::default()
-        };
-        let after = StoredGeneration {
-            inputs,
-            widths,
-            rebalances,
-            origins,
-            nodes: self.nodes.clone(),
-            warnings: self.warnings.clone(),
-            trace_parent: self.trace_parent.clone(),
-            redis: self.settled.redis.clone(),
-            transport: self.settled.transport != TransportSecurity::None,
-            added_ports: self.added_ports.stored(),
-            ..StoredGeneration::default()
-        };
-        (before, after)
-    }
-
-    /// Reads the stored form and checks it.
-    ///
-    /// # Errors
-    /// The bytes are damaged, or of another format.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
-        let unreadable = |message: &str| Unreadable(message.to_owned());
-        let stored = StoredGeneration::decode(bytes).map_err(|error| Unreadable(error.to_string()))?;
-        if stored.format != FORMAT {
-            return Err(Unreadable(format!("format {} is not known", stored.format)));
-        }
-        let plan = stored.plan.ok_or_else(|| unreadable("no plan"))?;
-        let origins: BTreeMap<u64, Origin> = stored.origins.into_iter().map(|origin| (origin.pe_id, origin)).collect();
-        if !members(&plan).map(|pe| pe.id).eq(origins.keys().copied()) {
-            return Err(unreadable("PEs and origins do not belong together"));
-        }
-        let target = match stored.inputs {
-            Some(inputs) => Target::Submission { inputs },
-            None => Target::Resize { widths: stored.widths, rebalances: stored.rebalances },
-        };
-        let mut generation = Self {
-            number: stored.number,
-            compilation: stored.compilation.ok_or_else(|| unreadable("no compilation"))?,
-            plan,
-            target,
-            origins,
-            nodes: stored.nodes,
-            warnings: stored.warnings,
-            trace_parent: stored.trace_parent,
-            settled: Settled {
-                redis: stored.redis,
-                transport: if stored.transport { TransportSecurity::Tls12 } else { TransportSecurity::None },
-            },
-            added_ports: AddedPorts::of_stored(stored.added_ports),
-            stores_no_groups: false,
-        };
-        // An earlier frontend stored none. Pods that there are stay where they are: the next ones are put by them.
-        let mut groups = groups(&generation.plan, |pe| generation.is_put_by(pe.id), |_| true);
-        let has_none = generation.origins.values().all(|origin| origin.group.is_empty());
-        generation.stores_no_groups = has_none && !groups.labels.is_empty();
-        for (id, origin) in &mut generation.origins {
-            origin.group = groups.labels.remove(id).unwrap_or_default();
-        }
-        Ok(generation)
-    }
 }
 
 /// The compiler looks at the texts of PEs only. One that keeps its text, and must run somewhere else, is restarted as
@@ -403,41 +295,9 @@ fn is_kept(pe: &ProcessingElement) -> bool {
     matches!(pe.fate(), Fate::Kept | Fate::KeptUnobservable)
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct StoredGeneration {
-    #[prost(uint32, tag = "1")]
-    format: u32,
-    #[prost(uint64, tag = "2")]
-    number: u64,
-    #[prost(message, optional, tag = "3")]
-    compilation: Option<Compilation>,
-    #[prost(message, optional, tag = "4")]
-    plan: Option<Plan>,
-    #[prost(string, optional, tag = "5")]
-    inputs: Option<String>,
-    #[prost(btree_map = "string, uint32", tag = "6")]
-    widths: BTreeMap<String, u32>,
-    #[prost(message, repeated, tag = "7")]
-    origins: Vec<Origin>,
-    #[prost(btree_map = "string, string", tag = "8")]
-    nodes: BTreeMap<String, String>,
-    #[prost(message, repeated, tag = "9")]
-    warnings: Vec<Warning>,
-    #[prost(string, tag = "10")]
-    trace_parent: String,
-    #[prost(string, tag = "11")]
-    redis: String,
-    #[prost(bool, tag = "12")]
-    transport: bool,
-    #[prost(bool, tag = "14")]
-    rebalances: bool,
-    /// None in plans of before this was noted.
-    #[prost(message, repeated, tag = "15")]
-    added_ports: Vec<AddedPort>,
-}
-
 #[cfg(test)]
 mod tests {
+    use super::stored::{FORMAT, StoredGeneration};
     use super::*;
     use crate::controllers::token_labels::{Kind, key};
     use streams_proto::fusion::v1::placement::Pool;
