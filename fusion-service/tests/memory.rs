@@ -118,10 +118,13 @@ fn what_is_too_large_is_refused_before_it_is_made() {
         let import = |sketch: Sketch, number| sketch.import(&format!("I{number}"), &what, "");
         (0..30).fold(Sketch::new().op("P", 0, 0), import).adl()
     };
-    let (documents, texts) = (Some("the AADL documents of the job are too large"), Some("texts that differ between"));
+    let common = "what the AADL documents of the job have in common is too large, with";
+    let (constants_of, annotations_of) =
+        (format!("{common} runtime constants of operator S"), format!("{common} annotations of operator E"));
+    let texts = Some("texts of channels, and expressions of imports, have more than");
     let table = [
-        ("names of operators in annotations", channels.adl(), documents),
-        ("constants of an operator", row, documents),
+        ("names of operators in annotations", channels.adl(), Some(&*annotations_of)),
+        ("constants of an operator", row, Some(&*constants_of)),
         ("expressions of channels", imports("getChannel()"), texts),
         ("expressions", imports("b"), None),
     ];

@@ -8,13 +8,13 @@
 
 use super::element::{Element, ElementAttribute};
 use super::hashing_writer::{Fragment, HashingWriter, StartTag, Unwritable};
-use super::size::FragmentSize;
+use super::size::{FragmentSize, Room};
 use super::vocabulary::{
     Annotation as AnnotationElement, AnnotationAttribute, AnnotationList, AnnotationListEntry, AnnotationTuple,
     CoLocation, EVENT_TIME, ExLocation, HostLocation, PoolLocation, Resources as ResourcesElement, RuntimeConstant,
     RuntimeConstants, is_observed,
 };
-use crate::budget::{Budget, Pace};
+use crate::budget::Budget;
 use crate::error::{Error, excerpt};
 use crate::heap::primary_map;
 use crate::logical::{Application, Resources};
@@ -72,7 +72,7 @@ impl ChannelFragments {
                         pieces.len() as u32 - 1
                     })
                 }));
-                size.add(more as u64)?;
+                size.add(more as u64, || format!("operator {}", excerpt(&operator.name)))?;
                 continue;
             }
             let mut own = [0; 3];
@@ -87,17 +87,16 @@ impl ChannelFragments {
                     let number = match numbers.get(&address) {
                         Some(number) => *number,
                         None => {
-                            let room = size.left();
-                            let piece = match kind {
-                                0 => resources(&operator.resources, room),
-                                1 => runtime_constants(&operator.runtime_constants, room),
-                                _ => annotations(&operator.annotations, &copies, room, &mut pace)?,
+                            let room = size.room(1, budget);
+                            let (what, piece) = match kind {
+                                0 => ("locations", resources(&operator.resources, room)),
+                                1 => ("runtime constants", runtime_constants(&operator.runtime_constants, room)),
+                                _ => ("annotations", annotations(&operator.annotations, &copies, room)),
                             };
-                            let piece = piece.map_err(|unwritable| {
-                                unwritable.problem(&format!("operator {}", excerpt(&operator.name)))
-                            })?;
+                            let what = || format!("{what} of operator {}", excerpt(&operator.name));
+                            let piece = piece.map_err(|unwritable| unwritable.error(&what()))?;
                             pace.steps(u32::try_from(piece.len() >> 10).unwrap_or(u32::MAX / 2))?;
-                            size.add(piece.len() as u64)?;
+                            size.add(piece.len() as u64, what)?;
                             pieces.push(Shared::new(piece));
                             let number = pieces.len() as u32 - 1;
                             numbers.insert(address, number);
@@ -130,7 +129,7 @@ impl ChannelFragments {
 }
 
 /// `resources` (rule aadl-9).
-fn resources(resources: &Resources, room: usize) -> Result<Fragment, Unwritable> {
+fn resources(resources: &Resources, room: Room<'_>) -> Result<Fragment, Unwritable> {
     Fragment::within(room, |w| {
         w.start(ResourcesElement).attribute(ResourcesElement::ISOLATION, resources.isolation).open();
         if let Some(host) = resources.host.as_deref().filter(|host| !host.is_empty()) {
@@ -157,7 +156,7 @@ pub(crate) fn sorted(texts: &[String]) -> Vec<&str> {
     texts
 }
 
-fn runtime_constants(constants: &[(String, Option<String>)], room: usize) -> Result<Fragment, Unwritable> {
+fn runtime_constants(constants: &[(String, Option<String>)], room: Room<'_>) -> Result<Fragment, Unwritable> {
     Fragment::within(room, |w| {
         w.open(RuntimeConstants);
         w.each(constants, |w, (name, value)| {
@@ -212,61 +211,38 @@ fn names_distant_operators(application: &Application) -> bool {
 }
 
 /// `annotation` elements.
-///
-/// # Errors
-///
-/// The budget ends.
 fn annotations(
     annotations: &[ResolvedAnnotation],
     copies: &OperatorIndexes,
-    room: usize,
-    pace: &mut Pace<'_>,
-) -> Result<Result<Fragment, Unwritable>, Error> {
-    let mut ended = Ok(());
-    let fragment = Fragment::within(room, |w| {
+    room: Room<'_>,
+) -> Result<Fragment, Unwritable> {
+    Fragment::within(room, |w| {
         // Without keys it would break the document's schema, and nothing reads it.
         w.each(annotations.iter().filter(|written| !written.values.is_empty()), |w, written| {
-            if ended.is_err() {
-                return;
-            }
             if written.tag == EVENT_TIME {
-                ended = event_time(w, written, copies, pace);
+                event_time(w, written, copies);
             } else if is_observed(&written.tag) {
                 annotation(w, written, member);
             } else {
                 w.unobserved(|w| annotation(w, written, member));
             }
         });
-    });
-    ended.map(|()| fragment)
+    })
 }
 
-/// An annotation that names operators (rule aadl-13). A value becomes as many as there are channels, a few MB at most;
-/// so each is made when it is written, and the budget asked after it.
-fn event_time(
-    w: &mut HashingWriter<'_, true>,
-    written: &ResolvedAnnotation,
-    copies: &OperatorIndexes,
-    pace: &mut Pace<'_>,
-) -> Result<(), Error> {
-    let mut ended = Ok(());
+/// An annotation that names operators (rule aadl-13). A value becomes as many as there are channels, 10 MB at most; so
+/// each is made when it is written.
+fn event_time(w: &mut HashingWriter<'_, true>, written: &ResolvedAnnotation, copies: &OperatorIndexes) {
     annotation(w, written, |w, key, value| {
-        if ended.is_err() {
-            return;
-        }
         let triples = match value {
             AnnotationValue::Text(text) if key == INPUT_CONNECTIONS => copies.input_connections(text),
             _ => None,
         };
         match triples {
-            Some(triples) => {
-                ended = pace.steps(u32::try_from(triples.len() >> 4).unwrap_or(u32::MAX / 2));
-                member(w, key, &AnnotationValue::Text(triples));
-            }
+            Some(triples) => member(w, key, &AnnotationValue::Text(triples)),
             None => member(w, key, value),
         }
     });
-    ended
 }
 
 fn annotation<const O: bool>(
@@ -346,22 +322,47 @@ mod tests {
     }
 
     #[test]
+    fn what_an_operator_has_of_its_own_is_written_within_the_budget() {
+        let long = "x".repeat(1 << 20);
+        let value = || AnnotationValue::Text(long.clone());
+        let entries = |count: usize| (0..count).map(|_| value()).collect();
+        let budget = Budget::cancelled();
+        let room = Room { bytes: usize::MAX, budget: Some(&budget) };
+        let ended = Err(Unwritable::Ended(Error::Cancelled));
+        let constants = vec![("c".to_owned(), Some(long.clone())); 20];
+        assert_eq!(runtime_constants(&constants, room).map(|_| ()), ended);
+        let none = OperatorIndexes::default();
+        for (tag, values) in [
+            ("x", (0..20).map(|_| ("k".to_owned(), value())).collect()),
+            ("x", vec![("k".to_owned(), AnnotationValue::List(entries(20)))]),
+            (EVENT_TIME, vec![("k".to_owned(), AnnotationValue::List(entries(20)))]),
+        ] {
+            let all = [ResolvedAnnotation { tag: tag.to_owned(), values }];
+            assert_eq!(annotations(&all, &none, room).map(|_| ()), ended, "{tag}");
+        }
+        // What is short is written at once.
+        assert!(runtime_constants(&constants[..1], room).is_ok());
+    }
+
+    #[test]
     fn triples_are_made_within_the_budget_and_as_long_as_there_is_room() {
         let copies = OperatorIndexes([(7, (0..20_000).collect())].into());
         let value = |key: &str| (key.to_owned(), AnnotationValue::Text("[0,7,1]".to_owned()));
         // 2 GB, if all were made.
         let values = vec![value(INPUT_CONNECTIONS); 10_000];
         let all = [ResolvedAnnotation { tag: EVENT_TIME.to_owned(), values }];
-        let made = |room, budget: &Budget| annotations(&all, &copies, room, &mut budget.pace());
-        assert_eq!(made(usize::MAX, &Budget::cancelled()).map(|_| ()), Err(Error::Cancelled));
-        let fragment = made(1 << 20, &Budget::default()).unwrap();
-        assert_eq!(fragment.map(|_| ()), Err(Unwritable::TooLong));
+        let budget = Budget::cancelled();
+        let cancelled = Room { bytes: usize::MAX, budget: Some(&budget) };
+        let full = Room { bytes: 1 << 20, ..Room::ENOUGH };
+        for (room, expected) in [(cancelled, Unwritable::Ended(Error::Cancelled)), (full, Unwritable::TooLong)] {
+            assert_eq!(annotations(&all, &copies, room).map(|_| ()), Err(expected));
+        }
         // Other keys, and those of other annotations, stay as they are.
         let values = || vec![value("x"), value(INPUT_CONNECTIONS)];
         let few = OperatorIndexes([(7, vec![2, 9])].into());
         for (tag, expected) in [(EVENT_TIME, "[[0,2,1],[0,9,1]]"), ("x", "[0,7,1]")] {
             let all = [ResolvedAnnotation { tag: tag.to_owned(), values: values() }];
-            let fragment = annotations(&all, &few, usize::MAX, &mut Budget::default().pace()).unwrap().unwrap();
+            let fragment = annotations(&all, &few, Room::ENOUGH).unwrap();
             let mut w = HashingWriter::<true>::new(None);
             annotation(&mut w, &all[0], |w, key, _| {
                 let text = if key == INPUT_CONNECTIONS { expected } else { "[0,7,1]" };

@@ -9,7 +9,7 @@
 use super::channels::ChannelFragments;
 use super::hashing_writer::{Fragment, HashingWriter, Unwritable};
 use super::operator_fragments::OperatorFragments;
-use super::size::FragmentSize;
+use super::size::{FragmentSize, Room};
 use super::tuple_type;
 use super::value::Word;
 use super::vocabulary::{
@@ -18,7 +18,7 @@ use super::vocabulary::{
     TupleType, TupleTypes,
 };
 use crate::budget::{Budget, Pace};
-use crate::error::{Error, Problem, excerpt};
+use crate::error::{Error, excerpt};
 use crate::heap::primary_map;
 use crate::logical::{self, OperatorKind, Runtime};
 use crate::shared::Shared;
@@ -78,7 +78,7 @@ impl Fragments {
         let mut size = FragmentSize::new(&budget.limits);
         let job = match before.filter(|(_, generations)| generations.share_repeated_parts()) {
             Some((before, _)) => {
-                size.add(before.job.counted)?;
+                size.add(before.job.counted, || "what the generation before has".to_owned())?;
                 before.job.clone()
             }
             None => Shared::new(JobFragments::new(topology, job_name, job_id, &mut size, budget)?),
@@ -118,12 +118,11 @@ impl JobFragments {
         budget: &Budget,
     ) -> Result<Self, Error> {
         let application = &*topology.application;
-        let whole = |what: &'static str| move |unwritable: Unwritable| unwritable.problem(what);
-        let mut tables = Tables { size, pace: budget.pace() };
+        let whole = |what: &'static str| move |unwritable: Unwritable| unwritable.error(what);
+        let mut tables = Tables { size, budget, pace: budget.pace() };
         // Each is here, in the head, and in what ports have.
-        let tuple_contents = tables.entries(&application.tuple_types, 3, |t, room| {
-            tuple_type::content(t, room).map_err(|unwritable| unwritable.problem(&format!("tuple type {}", t.index)))
-        })?;
+        let type_of = |t: &logical::TupleType| format!("tuple type {}", t.index);
+        let tuple_contents = tables.entries(&application.tuple_types, 3, type_of, tuple_type::content)?;
         let tuple_types = application
             .tuple_types
             .iter()
@@ -140,35 +139,42 @@ impl JobFragments {
         let mut operators = PrimaryMap::with_capacity(application.operators.len());
         for operator in application.operators.values() {
             tables.pace.steps(16)?;
+            let what = || format!("operator {}", excerpt(&operator.logical_name));
             let pieces = match &operator.kind {
                 OperatorKind::Primitive(primitive) => {
-                    let pieces = OperatorFragments::new(application, operator, primitive, tables.size.left());
-                    let what = || format!("operator {}", excerpt(&operator.logical_name));
-                    pieces.map_err(|unwritable| unwritable.problem(&what()))?
+                    let room = tables.size.room(1, budget);
+                    let pieces = OperatorFragments::new(application, operator, primitive, room);
+                    pieces.map_err(|unwritable| unwritable.error(&what()))?
                 }
                 _ => None,
             };
-            tables.add(pieces.as_ref().map_or(0, OperatorFragments::len))?;
+            tables.add(pieces.as_ref().map_or(0, OperatorFragments::len), what)?;
             operators.push(pieces.map(Box::new));
         }
         let root = root(topology, job_name, job_id);
         let root = root.map_err(whole("the job's name or the application's attributes"))?;
         let head = head(topology, &tuple_contents, &mut tables)?;
-        let toolkits = toolkits(application, tables.size.left()).map_err(whole("a toolkit"))?;
-        tables.add(toolkits.len())?;
+        let toolkits = toolkits(application, tables.size.room(1, budget)).map_err(whole("a toolkit"))?;
+        tables.add(toolkits.len(), || "toolkits".to_owned())?;
+        let definition_of = |one: &logical::OperatorDefinition| format!("operator definition {}", one.index);
         Ok(Self {
             root,
             head,
             toolkits,
             tuple_types,
-            definitions: tables.entries(&application.definitions, 1, |one, room| {
-                definition(one, room).map_err(whole("an operator definition"))
-            })?,
-            capabilities: tables.entries(&application.definitions, 1, |one, room| {
-                capabilities(one, room).map_err(whole("a capability"))
-            })?,
-            metrics: tables
-                .entries(&application.custom_metrics, 1, |one, _| metric(one).map_err(whole("a custom metric")))?,
+            definitions: tables.entries(&application.definitions, 1, definition_of, definition)?,
+            capabilities: tables.entries(
+                &application.definitions,
+                1,
+                |one| format!("a capability of {}", definition_of(one)),
+                capabilities,
+            )?,
+            metrics: tables.entries(
+                &application.custom_metrics,
+                1,
+                |one| format!("custom metric {}", one.index),
+                |one, _| metric(one),
+            )?,
             operators,
             counted: tables.size.bytes(),
         })
@@ -189,28 +195,32 @@ impl JobFragments {
 /// long they become when they are escaped.
 struct Tables<'s, 'b> {
     size: &'s mut FragmentSize,
+    budget: &'b Budget,
     pace: Pace<'b>,
 }
 
-impl Tables<'_, '_> {
-    /// Makes the fragments of a table, each within the room that there is for it. It is kept so many times.
+impl<'b> Tables<'_, 'b> {
+    /// Makes the fragments of a table, each within the room that there is for it. It is kept so many times. `what` names
+    /// an entry.
     fn entries<T>(
         &mut self,
         table: &[T],
         times: usize,
-        make: impl Fn(&T, usize) -> Result<Fragment, Problem>,
+        what: impl Fn(&T) -> String,
+        make: impl Fn(&T, Room<'b>) -> Result<Fragment, Unwritable>,
     ) -> Result<Vec<Fragment>, Error> {
         let fragments = table.iter().map(|entry| {
-            let fragment = make(entry, self.size.left() / times)?;
-            self.add(times * fragment.len())?;
+            let room = self.size.room(times as u64, self.budget);
+            let fragment = make(entry, room).map_err(|unwritable| unwritable.error(&what(entry)))?;
+            self.add(times * fragment.len(), || what(entry))?;
             Ok(fragment)
         });
         fragments.collect()
     }
 
-    fn add(&mut self, bytes: usize) -> Result<(), Error> {
+    fn add(&mut self, bytes: usize, what: impl FnOnce() -> String) -> Result<(), Error> {
         self.pace.steps(1 + u32::try_from(bytes / 1024).unwrap_or(u32::MAX / 2))?;
-        Ok(self.size.add(bytes as u64)?)
+        Ok(self.size.add(bytes as u64, what)?)
     }
 }
 
@@ -247,14 +257,15 @@ fn root(topology: &Topology, job_name: &str, job_id: u64) -> Result<Fragment, Un
 /// Children of the root that come first and are the same everywhere (rule aadl-6).
 fn head(topology: &Topology, tuple_contents: &[Fragment], tables: &mut Tables<'_, '_>) -> Result<Fragment, Error> {
     let mut counted = Ok(());
-    let head = Fragment::new(|w| {
+    let room = Room { budget: Some(tables.budget), ..Room::ENOUGH };
+    let head = Fragment::within(room, |w| {
         w.fixed(Libraries);
         w.open(HostPools);
         for pool in &topology.host_pools {
             let before = w.bytes();
-            w.limit(tables.size.left());
+            w.limit(tables.size.room(1, tables.budget).bytes);
             host_pool(w, pool);
-            counted = tables.add((w.bytes() - before) as usize);
+            counted = tables.add((w.bytes() - before) as usize, || format!("host pool {}", excerpt(&pool.name)));
             if counted.is_err() {
                 return;
             }
@@ -272,7 +283,7 @@ fn head(topology: &Topology, tuple_contents: &[Fragment], tables: &mut Tables<'_
         w.fixed(EnvironmentVariables);
     });
     counted?;
-    Ok(head.map_err(|unwritable| unwritable.problem("a host pool"))?)
+    head.map_err(|unwritable| unwritable.error("a host pool"))
 }
 
 /// `hostpool` (rule aadl-9).
@@ -291,7 +302,7 @@ fn host_pool(w: &mut HashingWriter<'_, true>, pool: &logical::HostPool) {
     w.end(HostPool);
 }
 
-fn toolkits(application: &logical::Application, room: usize) -> Result<Fragment, Unwritable> {
+fn toolkits(application: &logical::Application, room: Room<'_>) -> Result<Fragment, Unwritable> {
     Fragment::within(room, |w| {
         w.open(ToolkitsMap);
         w.each(&application.toolkits, |w, toolkit| {
@@ -305,7 +316,7 @@ fn toolkits(application: &logical::Application, room: usize) -> Result<Fragment,
 }
 
 /// `operDefinition` (rule aadl-17).
-fn definition(definition: &logical::OperatorDefinition, room: usize) -> Result<Fragment, Unwritable> {
+fn definition(definition: &logical::OperatorDefinition, room: Room<'_>) -> Result<Fragment, Unwritable> {
     let runtime = match definition.runtime {
         Runtime::CPlusPlus => Word("SPL_CPlusPlus", 1),
         Runtime::Java => Word("SPL_Java", 0),
@@ -328,7 +339,7 @@ fn definition(definition: &logical::OperatorDefinition, room: usize) -> Result<F
     })
 }
 
-fn capabilities(definition: &logical::OperatorDefinition, room: usize) -> Result<Fragment, Unwritable> {
+fn capabilities(definition: &logical::OperatorDefinition, room: Room<'_>) -> Result<Fragment, Unwritable> {
     Fragment::within(room, |w| w.each(&definition.capabilities, |w, capability| w.leaf(Capability, capability)))
 }
 

@@ -10,9 +10,10 @@
 
 use super::element::{Element, ElementAttribute, FixedAttribute, FixedElement, HasAttributes};
 use super::escape::unwritable;
-use super::size::too_much_text;
+use super::size::{Room, too_much_in_common};
 use super::value::Value;
-use crate::error::Problem;
+use crate::budget::Budget;
+use crate::error::Error;
 use get_size2::GetSize;
 use sha2::{Digest, Sha256};
 use std::io;
@@ -21,6 +22,9 @@ use std::marker::PhantomData;
 /// The writer hashes the text and passes it on in pieces of about this size: large enough for the hash, small enough
 /// for the processor's cache.
 const PIECE: usize = 48 << 10;
+
+/// Bytes of text of a fragment after which its budget is asked.
+const LOOK: usize = 1 << 20;
 
 /// Longest observed stream that a fragment keeps as it is.
 const LONGEST: usize = 48;
@@ -42,19 +46,26 @@ impl Fragment {
     ///
     /// A character that XML cannot hold.
     pub(super) fn new(write: impl FnOnce(&mut HashingWriter<'_, true>)) -> Result<Self, Unwritable> {
-        Self::within(usize::MAX, write)
+        Self::within(Room::ENOUGH, write)
     }
 
     /// Keeps what `write` writes, of which there may be any number of texts: with [`HashingWriter::each`].
     ///
     /// # Errors
     ///
-    /// A character that XML cannot hold, or more than `room` bytes of text.
-    pub(super) fn within(room: usize, write: impl FnOnce(&mut HashingWriter<'_, true>)) -> Result<Self, Unwritable> {
+    /// A character that XML cannot hold, more text than there is room for, or the budget ends.
+    pub(super) fn within<'b>(
+        room: Room<'b>,
+        write: impl FnOnce(&mut HashingWriter<'b, true>),
+    ) -> Result<Self, Unwritable> {
         let mut w = HashingWriter::<true>::new(None);
         w.piece = usize::MAX;
-        w.limit(room);
+        w.limit(room.bytes);
+        w.budget = room.budget;
         write(&mut w);
+        if let Some(ended) = w.ended {
+            return Err(Unwritable::Ended(ended));
+        }
         if let Some(illegal) = w.illegal {
             return Err(Unwritable::Character(illegal));
         }
@@ -91,20 +102,23 @@ impl Fragment {
 }
 
 /// Why a fragment cannot be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unwritable {
     /// It has a character that XML cannot hold.
     Character(char),
     /// There is no room for it.
     TooLong,
+    /// The budget ended.
+    Ended(Error),
 }
 
 impl Unwritable {
-    /// The problem of what it was to be a part of.
-    pub(super) fn problem(self, what: &str) -> Problem {
+    /// The error of what it was to be a part of.
+    pub(super) fn error(self, what: &str) -> Error {
         match self {
-            Self::Character(illegal) => unwritable(what, illegal),
-            Self::TooLong => too_much_text(),
+            Self::Character(illegal) => unwritable(what, illegal).into(),
+            Self::TooLong => too_much_in_common(what).into(),
+            Self::Ended(error) => error,
         }
     }
 }
@@ -116,6 +130,11 @@ pub(super) struct HashingWriter<'s, const OBSERVE: bool> {
     piece: usize,
     /// The text may have this length.
     room: usize,
+    /// Asked by [`HashingWriter::each`], and when for the next time: where the text has this length.
+    budget: Option<&'s Budget>,
+    next_look: usize,
+    /// What the budget has said that ended.
+    ended: Option<Error>,
     content: Sha256,
     runtime: Sha256,
     /// Whether a part of the observed stream of a fragment is in `runtime` already.
@@ -144,6 +163,9 @@ impl<'s, const OBSERVE: bool> HashingWriter<'s, OBSERVE> {
             observed: Vec::new(),
             piece: PIECE,
             room: usize::MAX,
+            budget: None,
+            next_look: LOOK,
+            ended: None,
             content: Sha256::new(),
             runtime: Sha256::new(),
             hashed: false,
@@ -228,6 +250,9 @@ impl<'s, const OBSERVE: bool> HashingWriter<'s, OBSERVE> {
             observed: Vec::new(),
             piece: self.piece,
             room: self.room,
+            budget: self.budget,
+            next_look: self.next_look,
+            ended: self.ended.take(),
             content: std::mem::take(&mut self.content),
             runtime: Sha256::new(),
             hashed: false,
@@ -238,6 +263,7 @@ impl<'s, const OBSERVE: bool> HashingWriter<'s, OBSERVE> {
         let result = write(&mut w);
         (self.text, self.content, self.sink) = (w.text, w.content, w.sink);
         (self.flushed, self.illegal) = (w.flushed, w.illegal);
+        (self.next_look, self.ended) = (w.next_look, w.ended);
         result
     }
 
@@ -251,12 +277,12 @@ impl<'s, const OBSERVE: bool> HashingWriter<'s, OBSERVE> {
         self.text.len() > self.room
     }
 
-    /// Writes the parts of a fragment that there may be many of, as long as there is room. A part may be a text of a
-    /// few MB, but all of them together may be thousands of times as large as the application. The observed stream is
-    /// hashed on the way, so that it is not in memory beside the text.
+    /// Writes the parts of a fragment that there may be many of, as long as there is room, and the budget has not
+    /// ended. A part may be a text of some MB, but all of them together may be thousands of times as large as the
+    /// application. The observed stream is hashed on the way, so that it is not in memory beside the text.
     pub(super) fn each<T>(&mut self, parts: impl IntoIterator<Item = T>, mut write: impl FnMut(&mut Self, T)) {
         for part in parts {
-            if self.is_full() {
+            if self.is_full() || self.has_ended() {
                 return;
             }
             write(self, part);
@@ -266,6 +292,18 @@ impl<'s, const OBSERVE: bool> HashingWriter<'s, OBSERVE> {
                 self.hashed = true;
             }
         }
+    }
+
+    /// Whether the budget has ended, which is asked once for each [`LOOK`].
+    fn has_ended(&mut self) -> bool {
+        if self.text.len() >= self.next_look
+            && self.ended.is_none()
+            && let Some(budget) = self.budget
+        {
+            self.next_look = self.text.len() + LOOK;
+            self.ended = budget.check().err();
+        }
+        self.ended.is_some()
     }
 
     /// A shared piece.
@@ -509,7 +547,7 @@ mod tests {
         };
         let at_once = Fragment::new(|w| texts.iter().for_each(|text| constant(w, text))).unwrap();
         let mut most = 0;
-        let in_parts = Fragment::within(at_once.len(), |w| {
+        let in_parts = Fragment::within(Room { bytes: at_once.len(), ..Room::ENOUGH }, |w| {
             w.each(&texts, |w, text| {
                 constant(w, text);
                 most = most.max(w.observed.len());
@@ -525,7 +563,7 @@ mod tests {
         let long = "&".repeat(1_000);
         for (room, expected) in [(0, 1), (4_999, 1), (10_000, 2), (50_000, 10)] {
             let mut written = 0;
-            let fragment = Fragment::within(room, |w| {
+            let fragment = Fragment::within(Room { bytes: room, ..Room::ENOUGH }, |w| {
                 w.each([&long; 1_000], |w, text| {
                     w.leaf(CustomMetricIndex, text);
                     written += 1;

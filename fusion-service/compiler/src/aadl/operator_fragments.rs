@@ -5,6 +5,7 @@
 
 use super::element::HasAttributes;
 use super::hashing_writer::{Fragment, StartTag, Unwritable};
+use super::size::Room;
 use super::value::Word;
 use super::vocabulary::{
     CheckpointingElement, InputPort, JvmArgument, JvmArguments, OperInstance, OutputPort, PePortAttributes,
@@ -50,17 +51,17 @@ pub(super) struct PortFragments {
 }
 
 impl OperatorFragments {
-    /// Makes the fragments of a primitive operator, none of which may have more than `room` bytes. Returns nothing if
-    /// its definition does not exist, which the topology refuses.
+    /// Makes the fragments of a primitive operator, of which those that may have any number of texts have this room; the
+    /// others have a handful. Returns nothing if its definition does not exist, which the topology refuses.
     ///
     /// # Errors
     ///
-    /// A character that XML cannot hold, or there is no room.
+    /// A character that XML cannot hold, there is no room, or the budget ends.
     pub(super) fn new(
         application: &logical::Application,
         operator: &logical::Operator,
         primitive: &Primitive,
-        room: usize,
+        room: Room<'_>,
     ) -> Result<Option<Self>, Unwritable> {
         let Ok(position) = application.definitions.binary_search_by_key(&primitive.definition, |d| d.index) else {
             return Ok(None);
@@ -184,7 +185,7 @@ fn checkpointing(checkpointing: Option<&Checkpointing>) -> Result<Fragment, Unwr
     })
 }
 
-fn jvm_arguments(arguments: Option<&[String]>, room: usize) -> Result<Fragment, Unwritable> {
+fn jvm_arguments(arguments: Option<&[String]>, room: Room<'_>) -> Result<Fragment, Unwritable> {
     Fragment::within(room, |w| {
         w.observe(u8::from(arguments.is_some()));
         let Some(arguments) = arguments else { return };

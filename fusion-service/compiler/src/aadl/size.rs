@@ -1,6 +1,6 @@
 //! The limits on the documents of a job together, and on what they have in common (rules aadl-21 and service-13).
 
-use crate::budget::Limits;
+use crate::budget::{Budget, Limits};
 use crate::error::{Problem, Stage};
 
 /// The limit on all documents of a job (rule aadl-21).
@@ -9,6 +9,26 @@ pub(super) fn too_much_text() -> Problem {
         Stage::Topology,
         "the AADL documents of the job are too large: widths are too large, or there are too many PEs",
     )
+}
+
+/// The limit on what documents have in common (rule service-13), which there is more of with this.
+pub(super) fn too_much_in_common(what: &str) -> Problem {
+    let message = format!("what the AADL documents of the job have in common is too large, with {what}");
+    Problem::new(Stage::Topology, message)
+}
+
+/// What a fragment may have and take.
+#[derive(Clone, Copy)]
+pub(super) struct Room<'b> {
+    /// Bytes of text.
+    pub(super) bytes: usize,
+    /// Asked while its parts are written. Without one, they are.
+    pub(super) budget: Option<&'b Budget>,
+}
+
+impl Room<'_> {
+    /// For a handful of texts, or for what is counted already.
+    pub(super) const ENOUGH: Self = Self { bytes: usize::MAX, budget: None };
 }
 
 /// The fragments of a job so far: of operators, of channels, of tables. Operators may share a text that each of their
@@ -28,18 +48,18 @@ impl FragmentSize {
         self.most - self.left
     }
 
-    /// Bytes that further fragments may have.
-    pub(super) fn left(&self) -> usize {
-        usize::try_from(self.left).unwrap_or(usize::MAX)
+    /// What further fragments may have, so many times.
+    pub(super) fn room<'b>(&self, times: u64, budget: &'b Budget) -> Room<'b> {
+        Room { bytes: usize::try_from(self.left / times).unwrap_or(usize::MAX), budget: Some(budget) }
     }
 
-    /// Adds fragments of this many bytes together.
+    /// Adds fragments of this many bytes together, which are of this.
     ///
     /// # Errors
     ///
     /// All fragments so far are too large.
-    pub(super) fn add(&mut self, bytes: u64) -> Result<(), Problem> {
-        self.left = self.left.checked_sub(bytes).ok_or_else(too_much_text)?;
+    pub(super) fn add(&mut self, bytes: u64, what: impl FnOnce() -> String) -> Result<(), Problem> {
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| too_much_in_common(&what()))?;
         Ok(())
     }
 }
@@ -59,7 +79,11 @@ mod tests {
             (100, vec![50, 51], false),
         ] {
             let mut size = FragmentSize::new(&Limits { aadl_bytes, ..Limits::default() });
-            assert_eq!(sizes.iter().all(|bytes| size.add(*bytes).is_ok()), fits, "{sizes:?} of {aadl_bytes}");
+            assert_eq!(
+                sizes.iter().all(|bytes| size.add(*bytes, String::new).is_ok()),
+                fits,
+                "{sizes:?} of {aadl_bytes}"
+            );
         }
     }
 }

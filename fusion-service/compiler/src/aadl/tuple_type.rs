@@ -2,6 +2,7 @@
 
 use super::element::{self, Element, HasAttributes};
 use super::hashing_writer::{Fragment, HashingWriter, StartTag, Unwritable};
+use super::size::Room;
 use super::vocabulary::{
     StructureAttribute, StructureKey, StructureList, StructureMap, StructureOptional, StructureSet, StructureTuple,
     StructureValue, TupleAttribute, TupleStructure,
@@ -11,8 +12,8 @@ use crate::logical::{Attribute, TupleType, Type};
 type FragmentWriter<'a> = HashingWriter<'a, true>;
 
 /// Content of `app:tupleType` and of `aug:tupleType`: attributes, then the structure. Nothing where the ADL has no
-/// structure. It has room for so many bytes.
-pub(super) fn content(tuple_type: &TupleType, room: usize) -> Result<Fragment, Unwritable> {
+/// structure. It has this room.
+pub(super) fn content(tuple_type: &TupleType, room: Room<'_>) -> Result<Fragment, Unwritable> {
     Fragment::within(room, |w| {
         let attributes = tuple_type.attributes.as_deref().unwrap_or_default();
         let mut flat = String::new();

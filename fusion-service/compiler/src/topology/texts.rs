@@ -34,7 +34,8 @@ impl TextBudget {
                 Ok(())
             }
             None => {
-                let message = format!("texts that differ between channels have more than {} bytes", self.most);
+                let message =
+                    format!("texts of channels, and expressions of imports, have more than {} bytes", self.most);
                 Err(Problem::new(Stage::Topology, message).into())
             }
         }

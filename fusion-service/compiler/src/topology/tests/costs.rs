@@ -41,7 +41,7 @@ fn texts(bytes: u64) -> Budget {
 }
 
 fn is_about_texts(error: &Error) -> bool {
-    error.problems().first().is_some_and(|problem| problem.message.starts_with("texts that differ"))
+    error.problems().first().is_some_and(|problem| problem.message.starts_with("texts of channels"))
 }
 
 /// What `look` makes of the resolved primitives of a sketch.
