@@ -1,5 +1,5 @@
-//! Memory of what the frontend keeps of each PE, beside the JSON of the same objects after trimming, and of callers
-//! whose requests are long in coming.
+//! Memory of what the frontend keeps of each PE, beside the JSON of the same objects after trimming, of callers whose
+//! requests are long in coming, and of imports that ask for much.
 //!
 //! Every allocation of Rust is counted; zstd has its dictionaries and contexts beside them, whose number is bounded.
 //! `cargo test -p streams-frontend --test memory -- --nocapture` prints the table.
@@ -16,8 +16,10 @@ use peak_alloc::PeakAlloc;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use spl_expression::{Expression, Limits};
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use streams_broker::{Board, Import, Pe, Port, Subscription};
 use streams_frontend::controllers::LastSeen;
 use streams_frontend::mirrors::Mirrors;
 use streams_frontend::pe_api;
@@ -42,6 +44,9 @@ const CALLERS: usize = 20;
 const MOST_OF_CALLER: usize = 16 << 10;
 /// Bytes that their jobs, PEs and regions have more than is needed of them.
 const LARGE: usize = 64 << 10;
+
+/// Bytes of the heap for the subscriptions and filters of a namespace, which have 32 MiB, and for its imports.
+const MOST_OF_BOARD: usize = 40 << 20;
 
 /// The metadata of an object of a PE as the API server has it.
 fn metadata(job: usize, pe: usize, name: &str, owner: (&str, &str), more: &Value) -> Value {
@@ -230,9 +235,10 @@ fn fill<K: Mirrored>(mirror: &Watch<K>, object: impl Fn(usize, usize) -> Value, 
 
 /// One test only: others would be counted with it.
 #[test]
-fn little_is_kept_of_each_pe_and_for_each_caller() {
+fn little_is_kept_of_each_pe_for_each_caller_and_of_long_subscriptions() {
     what_is_kept_of_a_pe_takes_less_than_half_of_its_json();
     nothing_is_kept_for_a_caller_of_what_it_asks_about();
+    imports_of_a_namespace_take_no_more_than_there_is_room_for();
 }
 
 fn what_is_kept_of_a_pe_takes_less_than_half_of_its_json() {
@@ -256,6 +262,36 @@ fn what_is_kept_of_a_pe_takes_less_than_half_of_its_json() {
     }
     assert!(ratio(all_grown, all_json) <= MOST, "{:.2}", ratio(all_grown, all_json));
     drop(seen);
+}
+
+/// Each has another subscription, as long as it may be, or a filter.
+fn imports_of_a_namespace_take_no_more_than_there_is_room_for() {
+    let long = "a|".repeat(4_000);
+    let many = (0..150).map(|n| format!("name_{n} == {n}")).collect::<Vec<_>>().join(" || ");
+    let import = |id: u64, subscription: Option<&str>, filter: Option<&str>| Import {
+        port: Port { pe: Pe { job: "in".into(), id }, id: 0 },
+        job_id: 1,
+        port_index: 0,
+        named: Vec::new(),
+        subscription: subscription.map(|text| Subscription {
+            scope: "Default".into(),
+            expression: Expression::parse(text, &Limits::of_evaluation()).unwrap().into(),
+        }),
+        filter: filter.map(Into::into),
+    };
+    type Made<'a> = (&'a str, u64, &'a dyn Fn(u64) -> Import);
+    let table: [Made<'_>; 4] = [
+        ("long subscriptions", 300, &|id| import(id, Some(&format!("{long}n == {id}")), None)),
+        ("many alternatives", 1_000, &|id| import(id, Some(&format!("{many} || n == {id}")), None)),
+        ("the same alternatives", 3_000, &|id| import(id, Some(&many), None)),
+        ("filters", 1_000, &|id| import(id, None, Some(&format!("{} == {id}", "f".repeat(65_000))))),
+    ];
+    for (what, count, made) in table {
+        let mut board = Board::default();
+        let grown = growth(|| (0..count).for_each(|id| _ = board.put_import(made(id))));
+        println!("| imports with {what} | {grown} |");
+        assert!(grown <= MOST_OF_BOARD, "{what}: {grown}");
+    }
 }
 
 /// An object of a user who makes it as large as it may be.

@@ -12,7 +12,7 @@
 //! | [`trial`] | exports and imports that are tried with each other, apart from the board |
 //! | `ids` | sets of places of one side |
 //! | `side` | one side of the board: all exports, or all imports, found by what a match needs |
-//! | `expressions` | the trees of subscriptions, which imports share |
+//! | [`asked`] | the subscriptions and filters of imports, which share them, and for which there is so much room |
 //! | [`board`] | both sides, and the matches between them |
 //! | [`matched`] | what a PE matches, apart from the board |
 //! | [`routes`] | what a PE is told, and the bytes that tell it |
@@ -22,8 +22,8 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
+pub mod asked;
 pub mod board;
-mod expressions;
 pub mod fact;
 mod ids;
 pub mod matched;
@@ -32,6 +32,7 @@ pub mod routes;
 mod side;
 pub mod trial;
 
+pub use asked::NoRoom;
 pub use board::{Board, Changes, TooCostly, TooManySteps};
 pub use fact::{Application, Export, Import, NamedStream, Subscription};
 pub use matched::{Matched, Receivers};

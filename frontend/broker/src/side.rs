@@ -1,6 +1,9 @@
 //! One side of the board: all exports, or all imports, found by port, by PE, and by what a match needs; and what of the
 //! other side each of them is still to be tried with.
 //!
+//! Invariant: a fact is found under its keys. They are made of it again when it goes, and not kept with each: imports
+//! that share the tree of a subscription would still have hundreds each.
+//!
 //! Knows: facts by their places. Must not know: what matches what, the other side but for its places.
 
 use crate::fact::{Fact, Key, Outcome};
@@ -16,8 +19,6 @@ pub(crate) struct Placed<F> {
     pub(crate) fact: Arc<F>,
     /// What an entry for it weighs in the routes of others.
     pub(crate) weight: usize,
-    /// The keys under which it is found now.
-    keys: Vec<Key>,
     /// What of the other side it matches.
     pub(crate) matched: Ids,
     /// With what of the other side it costs too much to be tried.
@@ -95,14 +96,13 @@ impl<F: Fact> Side<F> {
             let (matched, costly) = (Ids::default(), Ids::default());
             let weight = fact.weight();
             let fact = Arc::new(fact);
-            let id = self.placed.insert(Placed { fact, weight, keys: keys.clone(), matched, costly, load: 0 });
+            let id = self.placed.insert(Placed { fact, weight, matched, costly, load: 0 });
             self.by_pe.entry(port.pe.clone()).or_default().insert(id);
             self.by_port.insert(port, id);
             self.enter(keys, id);
             return id;
         };
-        if let Some(placed) = self.placed.get_mut(id) {
-            let before = std::mem::replace(&mut placed.keys, keys.clone());
+        if let Some(before) = self.placed.get(id).map(|placed| placed.fact.keys()) {
             self.leave(&before, id);
         }
         self.replace(id, fact);
@@ -124,7 +124,7 @@ impl<F: Fact> Side<F> {
         self.by_port.remove(port);
         self.untried.remove(&id);
         forget(&mut self.by_pe, &port.pe, id);
-        self.leave(&placed.keys, id);
+        self.leave(&placed.fact.keys(), id);
     }
 
     /// The other side's `other`, which weighs so much, matches or does not.

@@ -4,7 +4,7 @@
 
 use crate::broker::facts::Problem;
 use crate::broker::predecessors::LeftOut;
-use streams_broker::{Matched, TooCostly, TooManyRoutes};
+use streams_broker::{Matched, NoRoom, TooCostly, TooManyRoutes};
 
 /// What a PE is to be told of its routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +54,9 @@ pub(crate) enum Limit {
     /// Its PE has too many routes.
     #[error(transparent)]
     TooManyRoutes(#[from] TooManyRoutes),
+    /// Subscriptions and filters of the namespace take too much memory.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
     /// Its subscription costs too much.
     #[error("the subscription {0}")]
     TooCostly(TooCostly),

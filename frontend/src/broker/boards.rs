@@ -5,14 +5,16 @@
 //! board and matches nothing (rule import-5).
 //!
 //! What somebody writes into an object is taken over by whoever is told of it, which may be the task that polls the
-//! mirrors of all namespaces. It tries a little of what may match, and [`Boards::settle`] the rest, namespace by
-//! namespace (rule import-10). Until then the namespace is not *settled*, and nobody is told anything of it.
+//! mirrors of all namespaces. It looks at some of the ports that an event is about, of which a job may have thousands,
+//! and tries a little of what may match, and [`Boards::settle`] does the rest, namespace by namespace (rule import-10).
+//! Until then the namespace is not *settled*, and nobody is told anything of it.
 //!
 //! Invariants:
 //! * What a board knows of an object is what the mirror has of it, once everybody who was told of a change has looked:
-//!   the mirror is read under the lock of the namespace.
-//! * Whoever asks for a namespace waits for nobody who asks for another one, and nobody tries more than a [`SLICE`] at
-//!   a time, and the evaluation with which it ends. Whoever asks whether it is settled waits for nobody.
+//!   the mirror is read under the lock of the namespace. What has not been looked at yet is written down there.
+//! * Whoever asks for a namespace waits for nobody who asks for another one. Of all that an event is about, nobody
+//!   looks at more than takes a [`SLICE`], nor tries more than another one, but for the look and the evaluation with
+//!   which these end. Whoever asks whether a namespace is settled waits for nobody.
 //! * Routes that may be thousands are put together when the lock is free again.
 //! * A namespace that is not settled, or was not until now, has a turn to come.
 //! * Nothing is kept of a namespace without jobs, exports and imports.
@@ -37,6 +39,32 @@ use tokio::sync::Notify;
 /// What is tried at a time, in steps of evaluations: a millisecond or two, in which a subscription is tried with two
 /// thousand exports. So long whoever is told of a change is held up, and whoever asks for the namespace meanwhile.
 pub(super) const SLICE: usize = 1 << 20;
+/// Steps for a look at an object, besides those for reading its texts: it is unpacked, read, and put on the board.
+const LOOK_STEPS: usize = 4 << 10;
+
+/// What may still be done because of one event, in steps of evaluations. The rest is done in turns.
+struct Allowance {
+    /// For looks at objects.
+    looks: usize,
+    /// For trying what may match.
+    tries: usize,
+}
+
+impl Allowance {
+    /// That of an event, or of a turn.
+    fn new() -> Self {
+        Self { looks: SLICE, tries: SLICE }
+    }
+}
+
+/// What has come of a look at an object.
+struct Looked {
+    changes: Changes,
+    /// Of which it has one port more or less.
+    pe: Option<Pe>,
+    /// What it has taken to read the object, in steps of evaluations.
+    steps: usize,
+}
 
 type Subscriber = Box<dyn Fn(&Key) + Send + Sync>;
 type SettledSubscriber = Box<dyn Fn(&str) + Send + Sync>;
@@ -214,7 +242,7 @@ impl Boards {
         }
         let found = self.read(name, |namespace| {
             namespace.forget_old();
-            if namespace.board.is_settled() { Ok(find(namespace)?) } else { Err(Untold::Unsettled) }
+            if namespace.is_settled() { Ok(find(namespace)?) } else { Err(Untold::Unsettled) }
         });
         // Of a namespace that nobody knows there is nothing to tell.
         found.unwrap_or_else(|| Ok(find(&mut Namespace::default())?))
@@ -252,6 +280,7 @@ impl Boards {
         self.standing(&key, facts::import(object).err(), |namespace| {
             let port = namespace.imports.get(&key.name)?;
             let limit = namespace.board.can_be_told(&port.pe).err().map(Limit::from);
+            let limit = limit.or_else(|| namespace.board.without_room(port).map(Limit::NoRoom));
             let limit = limit.or_else(|| namespace.board.too_costly(port).map(Limit::TooCostly));
             Some((namespace.board.has_exporters(port), limit))
         })
@@ -293,64 +322,79 @@ impl Boards {
 
     /// Takes over what the mirror has of an export. Whoever has seen it in the mirror may call this at any time.
     pub(crate) fn look_at_export(&self, key: &Key) {
-        self.look(key, |namespace, mirrors| {
-            let found = mirrors.exports.get(key).and_then(|object| {
-                let spec = &object.spec;
-                let is_named = *key.name == *names::export(&spec.job_name, spec.pe_id, spec.port_id);
-                let port = facts::output_port(&object);
-                let job = namespace.job_of(&*object, &port, spec.job_id, mirrors, key).filter(|_| is_named)?;
-                let (fact, since) = (facts::export(&object).ok()?, since(&object.metadata));
-                Some((namespace.counts(&job, (&port, Side::Export), since, mirrors, key), since, fact))
-            });
-            let port =
-                found.as_ref().map(|(.., fact)| &fact.port).or_else(|| namespace.exports.get(&key.name)).cloned();
-            let seen = found.as_ref().map(|(counts, since, _)| (*counts, *since));
-            port.iter().for_each(|port| namespace.note_early(Side::Export, port, seen));
-            let fact = found.map(|(counts, _, fact)| if counts == Counts::Meets { fact } else { fact.for_nobody() });
-            match fact {
-                Some(fact) => {
-                    let port = fact.port.clone();
-                    let changes = namespace.put_export(fact);
-                    let is_new = namespace.exports.insert(Arc::clone(&key.name), port.clone()).is_none();
-                    (changes, is_new.then_some(port.pe))
-                }
-                None => match namespace.exports.remove(&key.name) {
-                    Some(port) => (namespace.remove_export(&port), Some(port.pe)),
-                    None => (Changes::default(), None),
-                },
-            }
-        });
+        self.look_within(Side::Export, key, &mut Allowance::new());
     }
 
     /// Takes over what the mirror has of an import. Whoever has seen it in the mirror may call this at any time.
     pub(crate) fn look_at_import(&self, key: &Key) {
-        self.look(key, |namespace, mirrors| {
-            let found = mirrors.imports.get(key).and_then(|object| {
-                let spec = &object.spec;
-                let is_named = *key.name == *names::import(&spec.job_name, spec.pe_id, spec.port_id);
-                let port = facts::input_port(&object);
-                let job = namespace.job_of(&*object, &port, spec.job_id, mirrors, key).filter(|_| is_named)?;
-                let (fact, since) = (facts::import(&object).ok()?, since(&object.metadata));
-                Some((namespace.counts(&job, (&port, Side::Import), since, mirrors, key), since, fact))
-            });
-            let port =
-                found.as_ref().map(|(.., fact)| &fact.port).or_else(|| namespace.imports.get(&key.name)).cloned();
-            let seen = found.as_ref().map(|(counts, since, _)| (*counts, *since));
-            port.iter().for_each(|port| namespace.note_early(Side::Import, port, seen));
-            let fact = found.map(|(counts, _, fact)| if counts == Counts::Meets { fact } else { fact.of_nothing() });
-            match fact {
-                Some(fact) => {
-                    let port = fact.port.clone();
-                    let changes = namespace.put_import(fact);
-                    let is_new = namespace.imports.insert(Arc::clone(&key.name), port.clone()).is_none();
-                    (changes, is_new.then_some(port.pe))
-                }
-                None => match namespace.imports.remove(&key.name) {
-                    Some(port) => (namespace.remove_import(&port), Some(port.pe)),
-                    None => (Changes::default(), None),
-                },
-            }
+        self.look_within(Side::Import, key, &mut Allowance::new());
+    }
+
+    fn look_within(&self, side: Side, key: &Key, allowance: &mut Allowance) {
+        self.look((side, key), allowance, |namespace, mirrors| match side {
+            Side::Export => Self::look_for_export(key, namespace, mirrors),
+            Side::Import => Self::look_for_import(key, namespace, mirrors),
         });
+    }
+
+    /// Takes over what the mirror has of an export.
+    fn look_for_export(key: &Key, namespace: &mut Namespace, mirrors: &Mirrors) -> Looked {
+        let mut steps = 0;
+        let found = mirrors.exports.get(key).and_then(|object| {
+            steps = facts::steps_of_export(&object);
+            let spec = &object.spec;
+            let is_named = *key.name == *names::export(&spec.job_name, spec.pe_id, spec.port_id);
+            let port = facts::output_port(&object);
+            let job = namespace.job_of(&*object, &port, spec.job_id, mirrors, key).filter(|_| is_named)?;
+            let (fact, since) = (facts::export(&object).ok()?, since(&object.metadata));
+            Some((namespace.counts(&job, (&port, Side::Export), since, mirrors, key), since, fact))
+        });
+        let port = found.as_ref().map(|(.., fact)| &fact.port).or_else(|| namespace.exports.get(&key.name)).cloned();
+        let seen = found.as_ref().map(|(counts, since, _)| (*counts, *since));
+        port.iter().for_each(|port| namespace.note_early(Side::Export, port, seen));
+        let fact = found.map(|(counts, _, fact)| if counts == Counts::Meets { fact } else { fact.for_nobody() });
+        match fact {
+            Some(fact) => {
+                let port = fact.port.clone();
+                let changes = namespace.put_export(fact);
+                let is_new = namespace.exports.insert(Arc::clone(&key.name), port.clone()).is_none();
+                Looked { changes, pe: is_new.then_some(port.pe), steps }
+            }
+            None => match namespace.exports.remove(&key.name) {
+                Some(port) => Looked { changes: namespace.remove_export(&port), pe: Some(port.pe), steps },
+                None => Looked { changes: Changes::default(), pe: None, steps },
+            },
+        }
+    }
+
+    /// Takes over what the mirror has of an import.
+    fn look_for_import(key: &Key, namespace: &mut Namespace, mirrors: &Mirrors) -> Looked {
+        let mut steps = 0;
+        let found = mirrors.imports.get(key).and_then(|object| {
+            steps = facts::steps_of_import(&object);
+            let spec = &object.spec;
+            let is_named = *key.name == *names::import(&spec.job_name, spec.pe_id, spec.port_id);
+            let port = facts::input_port(&object);
+            let job = namespace.job_of(&*object, &port, spec.job_id, mirrors, key).filter(|_| is_named)?;
+            let (fact, since) = (facts::import(&object).ok()?, since(&object.metadata));
+            Some((namespace.counts(&job, (&port, Side::Import), since, mirrors, key), since, fact))
+        });
+        let port = found.as_ref().map(|(.., fact)| &fact.port).or_else(|| namespace.imports.get(&key.name)).cloned();
+        let seen = found.as_ref().map(|(counts, since, _)| (*counts, *since));
+        port.iter().for_each(|port| namespace.note_early(Side::Import, port, seen));
+        let fact = found.map(|(counts, _, fact)| if counts == Counts::Meets { fact } else { fact.of_nothing() });
+        match fact {
+            Some(fact) => {
+                let port = fact.port.clone();
+                let changes = namespace.put_import(fact);
+                let is_new = namespace.imports.insert(Arc::clone(&key.name), port.clone()).is_none();
+                Looked { changes, pe: is_new.then_some(port.pe), steps }
+            }
+            None => match namespace.imports.remove(&key.name) {
+                Some(port) => Looked { changes: namespace.remove_import(&port), pe: Some(port.pe), steps },
+                None => Looked { changes: Changes::default(), pe: None, steps },
+            },
+        }
     }
 
     /// Looks at all that a job exports and imports, if the job counts now and did not, or matches something now and did
@@ -373,16 +417,17 @@ impl Boards {
                 _ => None,
             }
         });
-        let Some(early) = early else {
-            for (export, _) in mirrors.exports.kept_of_job(key) {
-                self.look_at_export(&export);
+        let objects = match early {
+            Some(early) => objects_of(&early),
+            None => {
+                let exports =
+                    mirrors.exports.kept_of_job(key).into_iter().map(|(export, _)| (Side::Export, export.name));
+                let imports =
+                    mirrors.imports.kept_of_job(key).into_iter().map(|(import, _)| (Side::Import, import.name));
+                exports.chain(imports).collect()
             }
-            for (import, _) in mirrors.imports.kept_of_job(key) {
-                self.look_at_import(&import);
-            }
-            return;
         };
-        self.look_at(key, early);
+        self.look_at_all(&key.namespace, objects);
     }
 
     /// Looks at those ports of a PE that its pod has by now and did not, or the other way round.
@@ -390,30 +435,59 @@ impl Boards {
         let Some(pe) = pe_of(&key.name) else { return };
         let mirrors = &self.shared.mirrors;
         let changed = self.read(&key.namespace, |namespace| namespace.changed_by(&pe, mirrors, key));
-        self.look_at(key, changed.unwrap_or_default());
+        self.look_at_all(&key.namespace, objects_of(&changed.unwrap_or_default()));
     }
 
-    /// Looks at the exports and imports of these ports, beside an object of the namespace.
-    fn look_at(&self, beside: &Key, ports: Vec<(Port, Side)>) {
-        for (port, side) in ports {
-            let object = beside.sibling(&port.to_string());
-            match side {
-                Side::Export => self.look_at_export(&object),
-                Side::Import => self.look_at_import(&object),
-            }
+    /// Looks at the objects that an event is about: at first at some, and at the others in turns of the namespace.
+    fn look_at_all(&self, namespace: &Arc<str>, objects: Vec<(Side, Arc<str>)>) {
+        let mut allowance = Allowance::new();
+        let mut objects = objects.into_iter();
+        while allowance.looks > 0
+            && let Some((side, name)) = objects.next()
+        {
+            self.look_within(side, &Key { namespace: Arc::clone(namespace), name }, &mut allowance);
+        }
+        if objects.len() > 0 {
+            self.change(namespace, |namespace_of| {
+                namespace_of.waiting.extend(objects);
+                self.have_a_turn(namespace);
+            });
         }
     }
 
-    /// Makes a change of a board, which says also which PE it has one port more or less of.
-    fn look(&self, key: &Key, change: impl FnOnce(&mut Namespace, &Mirrors) -> (Changes, Option<Pe>)) {
+    /// Looks at some of what waits for that.
+    pub(super) fn look_at_waiting(&self, namespace: &Arc<str>) {
+        let mut allowance = Allowance::new();
+        while allowance.looks > 0
+            && let Some((side, name)) = self.read(namespace, |namespace| namespace.waiting.first().cloned()).flatten()
+        {
+            self.look_within(side, &Key { namespace: Arc::clone(namespace), name }, &mut allowance);
+        }
+    }
+
+    fn have_a_turn(&self, namespace: &Arc<str>) {
+        self.line().join(namespace);
+        self.shared.is_any_unsettled.notify_one();
+    }
+
+    /// Makes the change of a board that comes of a look at an object.
+    fn look(
+        &self,
+        (side, key): (Side, &Key),
+        allowance: &mut Allowance,
+        change: impl FnOnce(&mut Namespace, &Mirrors) -> Looked,
+    ) {
         let last_version = &self.shared.last_version;
         let touched = self.change(&key.namespace, |namespace| {
             // What is left of a change before is not made more by whoever changes something all the time.
-            let was_settled = namespace.board.is_settled();
-            let (changes, pe) = change(namespace, &self.shared.mirrors);
+            let was_settled = namespace.is_settled();
+            namespace.waiting.remove(&(side, Arc::clone(&key.name)));
+            let Looked { changes, pe, steps } = change(namespace, &self.shared.mirrors);
+            allowance.looks = allowance.looks.saturating_sub(LOOK_STEPS + steps);
             let mut touched = namespace.numbered(changes, last_version);
             if was_settled {
-                let settled = namespace.board.settle(SLICE);
+                let settled = namespace.board.settle(allowance.tries);
+                allowance.tries = allowance.tries.saturating_sub(settled.steps);
                 touched.extend(namespace.numbered(settled, last_version));
             }
             namespace.forget_old();
@@ -425,10 +499,9 @@ impl Boards {
                 touched.remove(gone);
             }
             touched.extend(pe.filter(|_| gone.is_none()));
-            if !was_settled || !namespace.board.is_settled() {
+            if !was_settled || !namespace.is_settled() {
                 // Nobody can be told routes now. Whoever settles the namespace tells all together.
-                self.line().join(&key.namespace);
-                self.shared.is_any_unsettled.notify_one();
+                self.have_a_turn(&key.namespace);
                 namespace.untold.append(&mut touched);
             }
             touched.extend(gone);
@@ -482,6 +555,11 @@ impl Boards {
     pub(super) fn line(&self) -> MutexGuard<'_, Line> {
         self.shared.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The objects of these ports.
+fn objects_of(ports: &[(Port, Side)]) -> Vec<(Side, Arc<str>)> {
+    ports.iter().map(|(port, side)| (*side, Arc::from(port.to_string()))).collect()
 }
 
 /// The PE that has this name.

@@ -7,6 +7,11 @@ use std::sync::Arc;
 use streams_api::{Export, Import, StreamProperty};
 use streams_broker::{self as broker, Application, NamedStream, Pe, Port, Subscription};
 
+/// Steps for an octet of an expression that is read: it becomes a tree, of which is found out what it needs.
+const OCTET_STEPS: usize = 64;
+/// Steps for a stream that is named, or a value of a property.
+const ENTRY_STEPS: usize = 256;
+
 /// Why a board cannot know an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Problem {
@@ -107,6 +112,20 @@ pub(crate) fn output_port(export: &Export) -> Port {
 pub(crate) fn input_port(import: &Import) -> Port {
     let spec = &import.spec;
     Port { pe: Pe { job: Arc::from(&*spec.job_name), id: spec.pe_id }, id: spec.port_id }
+}
+
+/// What it takes to read an export, about, in steps of evaluations.
+pub(crate) fn steps_of_export(object: &Export) -> usize {
+    let values = |property: &StreamProperty| 1 + property.values.len();
+    ENTRY_STEPS * object.properties().into_iter().flatten().map(values).sum::<usize>()
+}
+
+/// What it takes to read an import, about, in steps of evaluations.
+pub(crate) fn steps_of_import(object: &Import) -> usize {
+    let streams = object.streams();
+    let subscription = streams.property_based_import.as_ref().map_or(0, |import| import.subscription.len());
+    let filter = streams.filter.as_ref().map_or(0, String::len);
+    OCTET_STEPS * (subscription + filter) + ENTRY_STEPS * streams.name_based_imports.len()
 }
 
 /// What a board knows of an export.

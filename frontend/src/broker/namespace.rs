@@ -37,6 +37,8 @@ pub(super) struct Namespace {
     pub(super) predecessors: Predecessors,
     /// Numbers of the last changes of the routes of PEs that export or import.
     pub(super) versions: BTreeMap<Pe, u64>,
+    /// Names of the exports and imports that are still to be looked at. It is not settled before all are.
+    pub(super) waiting: BTreeSet<(Side, Arc<str>)>,
     /// PEs that are told of what has become other, once it is settled. It knows all of them.
     pub(super) untold: BTreeSet<Pe>,
     /// Whether it was said already that something panicked.
@@ -139,14 +141,19 @@ impl DerefMut for LockedNamespace<'_> {
 
 impl Drop for LockedNamespace<'_> {
     fn drop(&mut self) {
-        self.is_settled.store(self.namespace.board.is_settled(), Ordering::Release);
+        self.is_settled.store(self.namespace.is_settled(), Ordering::Release);
     }
 }
 
 impl Namespace {
     pub(super) fn is_empty(&self) -> bool {
-        // What is early is among the others.
+        // What is early is among the others, and what waits counts only with its job.
         self.exports.is_empty() && self.imports.is_empty() && self.jobs.is_empty()
+    }
+
+    /// Whether it is known what matches.
+    pub(super) fn is_settled(&self) -> bool {
+        self.waiting.is_empty() && self.board.is_settled()
     }
 
     /// Whether the PE exports or imports.
@@ -214,7 +221,7 @@ impl Namespace {
     /// Forgets which ports have gone, if that does not matter any more.
     pub(super) fn forget_old(&mut self) {
         let now = Instant::now();
-        if !self.board.is_settled() {
+        if !self.is_settled() {
             self.predecessors.is_unsettled(now);
         }
         self.predecessors.forget_old(now);
@@ -264,9 +271,11 @@ impl Namespace {
         exports.chain(imports).filter(is_other).collect()
     }
 
-    /// Numbers the changes. Returns the PEs for which something has become other.
+    /// Numbers the changes, and has what is to be put again looked at. Returns the PEs for which something has become
+    /// other.
     pub(super) fn numbered(&mut self, changes: Changes, last_version: &AtomicU64) -> BTreeSet<Pe> {
-        let Changes { routes, costs: mut touched, panicked, .. } = changes;
+        let Changes { routes, costs: mut touched, again, panicked, steps: _ } = changes;
+        self.waiting.extend(again.iter().map(|port| (Side::Import, Arc::from(port.to_string()))));
         if let Some((export, import)) = panicked.filter(|_| !self.has_panicked) {
             self.has_panicked = true;
             tracing::error!(%export, %import, "an export cannot be tried with an import, and does not match it");

@@ -1,15 +1,17 @@
 //! Finds out what matches, namespace by namespace, where whoever was told of a change has not (rule import-10).
 //!
 //! ```text
-//!  line ─► turn: trials of a namespace ─► tried, on a thread that makes way ─► learnt ─┬─► not settled: line
+//!  line ─► turn: trials of a namespace ─► tried, on a thread that makes way ─► learnt ─┬─► not settled: looks, line
 //!                                                                                      └─► settled: told
 //! ```
+//!
+//! In a turn some of the exports and imports are looked at that wait for it, on a thread as fast as others.
 //!
 //! Knows: what is to be tried, whose turn it is. Must not know: who is told, what was changed.
 //!
 //! Invariants:
 //! * A thread that makes way for others has no lock: nobody waits for it. It has copies of what it tries.
-//! * The lock of a namespace is held for about [`LEARNT_AT_A_TIME`] outcomes, or to take [`TRIALS`].
+//! * The lock of a namespace is held for about [`LEARNT_AT_A_TIME`] outcomes, to take [`TRIALS`], or for one look.
 //! * Whoever waits for a namespace is told in a turn of it that finds it settled. So a namespace that was not settled
 //!   has such a turn, whoever settled it.
 
@@ -31,6 +33,8 @@ struct Turn {
     name: Arc<str>,
     /// `None`: it is gone.
     namespace: Option<Arc<SharedNamespace>>,
+    /// Whether something of it is still to be looked at.
+    has_waiting: bool,
 }
 
 impl Boards {
@@ -43,12 +47,13 @@ impl Boards {
             {
                 let tried = background::spawn(move || tried_in_a_slice(trials)).await;
                 let boards = self.clone();
-                let told = match tried.map(|tried| self.is_settled_by(&turn, tried)) {
+                let ended = match tried.map(|tried| self.is_settled_by(&turn, tried)) {
                     Ok(true) => spawn_blocking(move || boards.tell_all(&turn)).await,
+                    Ok(false) if turn.has_waiting => spawn_blocking(move || boards.look_at_waiting(&turn.name)).await,
                     Ok(false) => Ok(()),
                     Err(error) => Err(error),
                 };
-                if let Err(error) = told {
+                if let Err(error) = ended {
                     tracing::error!(%error, "boards are not settled any more");
                     return;
                 }
@@ -64,8 +69,12 @@ impl Boards {
     fn next_turn(&self) -> Option<(Turn, Vec<Trial>)> {
         let name = self.line().next()?;
         let namespace = self.namespaces().get(&name).cloned();
-        let trials = namespace.as_ref().map(|namespace| namespace.lock().board.trials(TRIALS));
-        Some((Turn { name, namespace }, trials.unwrap_or_default()))
+        let taken = namespace.as_ref().map(|namespace| {
+            let namespace = namespace.lock();
+            (namespace.board.trials(TRIALS), !namespace.waiting.is_empty())
+        });
+        let (trials, has_waiting) = taken.unwrap_or_default();
+        Some((Turn { name, namespace, has_waiting }, trials))
     }
 
     /// Takes over what came of a turn. Whether all is known now; if not, the namespace will have another turn.
@@ -115,6 +124,8 @@ impl Boards {
         let Some((turn, trials)) = self.next_turn() else { return };
         if self.is_settled_by(&turn, tried_in_a_slice(trials)) {
             self.tell_all(&turn);
+        } else if turn.has_waiting {
+            self.look_at_waiting(&turn.name);
         }
     }
 }
@@ -122,10 +133,10 @@ impl Boards {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::answers::{Standing, Untold};
+    use crate::broker::answers::{Limit, Standing, Untold};
     use crate::broker::testing::{Followed, costly_namespace, export, import, job};
     use serde_json::json;
-    use streams_api::Import;
+    use streams_api::{ExportType, Import};
     use streams_broker::{Pe, Routes};
     use streams_kubernetes::Key;
 
@@ -200,6 +211,130 @@ mod tests {
         }
         stop.cancel();
         settling.await.unwrap();
+    }
+
+    /// As many as there are in one event, of a job whose ports each fit into a slice.
+    #[test]
+    fn whoever_is_told_of_a_job_tries_a_slice_of_all_that_its_ports_may_match() {
+        const EXPORTS: u64 = 50;
+        let followed = Followed::new();
+        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+        let exporter = |is_suspended| {
+            let mut exporter = job("out", "u1", Some(1));
+            exporter.spec.suspend = is_suspended;
+            mirrors.jobs.insert(exporter);
+        };
+        exporter(false);
+        mirrors.jobs.insert(job("in", "u2", Some(2)));
+        let subscription = ["hash(a) == 1"; 1_000].join(" || ");
+        for pe in 0..3 {
+            let mut import = import(&format!("in-{pe}-0"), "in", "u2", 2);
+            import.spec.pe_id = pe;
+            import.spec.streams = serde_json::from_value(json!({"propertyBasedImport": {
+                "subscription": subscription, "applicationScope": "Default", "importOperName": "In", "index": 0,
+            }}))
+            .unwrap();
+            mirrors.imports.insert(import);
+        }
+        for pe in 0..EXPORTS {
+            let mut export = export(&format!("out-{pe}-0"), "out", "u1", 1);
+            export.spec.pe_id = pe;
+            export.spec.export_type = ExportType::ByProperties;
+            let short = json!([{"name": "a", "type": "rstring", "values": ["\"x\""]}]);
+            export.spec.stream.properties = serde_json::from_value(short).unwrap();
+            mirrors.exports.insert(export);
+        }
+        assert!(boards.is_settled("n"), "each of them fits into a slice");
+        exporter(true);
+        assert!(boards.is_settled("n"), "nothing is left to try");
+        exporter(false);
+        let mut slices = 0;
+        while !boards.is_settled("n") {
+            boards.settle_a_slice();
+            slices += 1;
+        }
+        assert!(slices > 10, "{slices}");
+    }
+
+    #[test]
+    fn of_a_job_with_many_ports_some_are_looked_at_at_once_and_the_others_in_turns() {
+        const IMPORTS: u64 = 600;
+        let followed = Followed::new();
+        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+        mirrors.jobs.insert(job("out", "u1", Some(1)));
+        mirrors.jobs.insert(job("in", "u2", Some(2)));
+        mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+        for pe in 0..IMPORTS {
+            let mut import = import(&format!("in-{pe}-0"), "in", "u2", 2);
+            import.spec.pe_id = pe;
+            mirrors.imports.insert(import);
+        }
+        assert_eq!((boards.is_settled("n"), followed.receivers()), (true, 600));
+        let mut resting = job("in", "u2", Some(2));
+        resting.spec.suspend = true;
+        mirrors.jobs.insert(resting);
+        let waiting = || boards.namespaces()["n"].lock().waiting.len();
+        assert!((300..400).contains(&waiting()), "{}", waiting());
+        assert_eq!(boards.message("n", &pe("out", 0), None), Err(Untold::Unsettled));
+        followed.told();
+        let mut turns = 0;
+        while !boards.is_settled("n") {
+            boards.settle_a_slice();
+            turns += 1;
+        }
+        assert_eq!((turns, waiting(), followed.receivers()), (2, 0, 0));
+        boards.settle_a_slice();
+        assert!(followed.told().contains(&"out-0".to_owned()));
+        assert!(boards.line().waiting().is_empty());
+    }
+
+    #[test]
+    fn imports_for_which_there_is_no_room_say_so_until_others_have_gone() {
+        let followed = Followed::new();
+        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+        mirrors.jobs.insert(job("out", "u1", Some(1)));
+        mirrors.jobs.insert(job("in", "u2", Some(2)));
+        mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+        let put = |pe: u64, operands: usize| {
+            let mut import = import(&format!("in-{pe}-0"), "in", "u2", 2);
+            import.spec.pe_id = pe;
+            import.spec.streams.property_based_import = serde_json::from_value(json!({
+                "subscription": format!("{}n == {pe}", "a|".repeat(operands)), "applicationScope": "Default",
+                "importOperName": "In", "index": 0,
+            }))
+            .unwrap();
+            mirrors.imports.insert(import.clone());
+            import
+        };
+        let all: Vec<Import> = (0..120).map(|pe| put(pe, 4_000)).collect();
+        let settle = || {
+            while !boards.line().waiting().is_empty() {
+                boards.settle_a_slice();
+            }
+        };
+        let without = |all: &[Import]| {
+            let limits = all.iter().filter_map(|import| match boards.import(import) {
+                // They get what they name.
+                Standing::Limited { is_connected: true, limit: Limit::NoRoom(why) } => Some(why.to_string()),
+                Standing::Connected => None,
+                other => panic!("{other:?}"),
+            });
+            limits.collect::<Vec<String>>()
+        };
+        settle();
+        let refused = without(&all);
+        assert!((1..60).contains(&refused.len()), "{}", refused.len());
+        assert!(refused[0].starts_with("the subscription of in-"), "{}", refused[0]);
+        // Those that ask for little have room.
+        let few: Vec<Import> = (120..240).map(|pe| put(pe, 1)).collect();
+        settle();
+        assert_eq!(without(&few), [""; 0]);
+        assert!(without(&all).len() >= refused.len());
+        for pe in 0..60 {
+            mirrors.imports.remove(&Key::new("n", &format!("in-{pe}-0")));
+        }
+        settle();
+        assert_eq!(without(&all[60..]), [""; 0]);
     }
 
     #[test]

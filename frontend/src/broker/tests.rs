@@ -278,6 +278,9 @@ fn a_pod_that_is_younger_than_a_job_made_again_is_told_all_at_once() {
         put("u2", 2, ports);
         mirrors.jobs.insert(made("u3", 3, "2026-01-01T00:00:10Z"));
         put("u3", 3, ports);
+        while !boards.is_settled("n") {
+            boards.settle_a_slice();
+        }
         let all = if ports == 1 { Says::All } else { Says::Ask };
         // when the pod was created -> what it is told to do, what is left out of its answer
         let table =

@@ -7,7 +7,6 @@ use crate::operation::{Binary, Prefix};
 use crate::substitution::Intrinsic;
 use crate::value::{ScalarType, Value};
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -100,6 +99,18 @@ pub struct Expression {
 }
 
 impl Expression {
+    /// Its text, as it was read.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.source
+    }
+
+    /// No more of its operands and operators than these are operands.
+    #[must_use]
+    pub fn operands_at_most(&self) -> usize {
+        self.nodes.len().div_ceil(2)
+    }
+
     /// Octets of its text: a measure of what folding and printing it takes.
     #[must_use]
     pub fn length(&self) -> usize {
@@ -121,13 +132,6 @@ impl Expression {
     /// The text of a word of this expression.
     pub(crate) fn word(&self, range: &Range<u32>) -> &str {
         self.source.get(range.start as usize..range.end as usize).unwrap_or_default()
-    }
-}
-
-/// Those that are written alike have the same hash.
-impl Hash for Expression {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.source.hash(state);
     }
 }
 

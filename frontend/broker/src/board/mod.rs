@@ -7,15 +7,15 @@
 //!
 //! Invariants: a match stands on both sides; once all is tried, what matches is what
 //! [`matches`](crate::fact::matches) says of every export with every import, though only those are tried that have a
-//! key in common, and none again because of a change that the match does not depend on (rule import-2); [`Changes`]
-//! name what has become other, and no more.
+//! key in common, and none again because of a change that the match does not depend on (rule import-2), and what there
+//! is no room for is left out of imports (rule import-12); [`Changes`] name what has become other, and no more.
 //!
 //! Knows: facts, what a match needs. Must not know: objects of Kubernetes, time, how PEs are told.
 
 #[cfg(test)]
 mod tests;
 
-use crate::expressions::Expressions;
+use crate::asked::{Asked, NoRoom};
 use crate::fact::{Export, Fact, Import, Outcome, tried};
 use crate::ids::{Id, Ids};
 use crate::matched::{Matched, Receivers};
@@ -31,7 +31,7 @@ use std::sync::Arc;
 pub struct Board {
     exports: Side<Export>,
     imports: Side<Import>,
-    expressions: Expressions,
+    asked: Asked,
 }
 
 /// What has become other.
@@ -43,6 +43,9 @@ pub struct Changes {
     pub costs: BTreeSet<Pe>,
     /// What it has taken to find that out, in steps of evaluations.
     pub steps: usize,
+    /// Input ports whose imports are to be put again as they are, because there is room now for what they ask for, or
+    /// none any more.
+    pub again: BTreeSet<Port>,
     /// The first export and import that it panicked to try with each other; they do not match.
     pub panicked: Option<(Port, Port)>,
 }
@@ -68,12 +71,11 @@ impl Board {
         put(&mut self.exports, &mut self.imports, export)
     }
 
-    /// The import is there, in the place of what its port had before. What it matches is still to be tried.
+    /// The import is there, in the place of what its port had before. What it matches is still to be tried. Where there
+    /// is no room for a part of it, it does not match by that ([`Board::without_room`]).
     pub fn put_import(&mut self, mut import: Import) -> Changes {
-        if let Some(subscription) = &mut import.subscription {
-            subscription.expression = self.expressions.shared(&subscription.expression);
-        }
-        put(&mut self.imports, &mut self.exports, import)
+        let again = self.asked.put(&mut import);
+        Changes { again, ..put(&mut self.imports, &mut self.exports, import) }
     }
 
     /// The output port is exported no longer.
@@ -83,7 +85,8 @@ impl Board {
 
     /// The input port imports no longer.
     pub fn remove_import(&mut self, port: &Port) -> Changes {
-        remove(&mut self.imports, &mut self.exports, port)
+        let again = self.asked.remove(port);
+        Changes { again, ..remove(&mut self.imports, &mut self.exports, port) }
     }
 
     /// Tries what is still to be tried, until nothing is or it has taken so many steps.
@@ -195,6 +198,12 @@ impl Board {
         let placed = self.imports.at(port)?;
         let first = facts(&self.exports, &placed.costly).map(|export| &export.port).min()?;
         Some(TooCostly { first: first.clone(), others: placed.costly.len().saturating_sub(1) })
+    }
+
+    /// The first part of what the input port asks for that there is no room for.
+    #[must_use]
+    pub fn without_room(&self, port: &Port) -> Option<NoRoom> {
+        self.asked.without_room(port)
     }
 
     /// Number of the job of an output port that is exported.

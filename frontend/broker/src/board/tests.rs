@@ -187,7 +187,7 @@ proptest! {
         for port in imports.keys() {
             board.remove_import(port);
         }
-        prop_assert!(board.exports.is_empty() && board.imports.is_empty(), "{board:?}");
+        prop_assert!(board.exports.is_empty() && board.imports.is_empty() && board.asked.is_empty(), "{board:?}");
     }
 
     #[test]
@@ -240,7 +240,7 @@ proptest! {
         for port in imports.keys() {
             board.remove_import(port);
         }
-        prop_assert!(board.exports.is_empty() && board.imports.is_empty(), "{board:?}");
+        prop_assert!(board.exports.is_empty() && board.imports.is_empty() && board.asked.is_empty(), "{board:?}");
     }
 }
 

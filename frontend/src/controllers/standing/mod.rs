@@ -50,6 +50,7 @@ impl Said {
             Standing::Limited { limit, .. } => {
                 let reason = match limit {
                     Limit::TooManyRoutes(_) => "TooManyRoutes",
+                    Limit::NoRoom(_) => "NoRoom",
                     Limit::TooCostly(_) => "TooCostly",
                 };
                 (false, reason, limit.to_string())

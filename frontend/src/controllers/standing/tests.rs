@@ -7,7 +7,8 @@ use crate::broker::{Boards, UntilSettled};
 use crate::controllers::reconciler::{Reconciler as _, reconcile};
 use crate::controllers::tests::LateMirrors;
 use streams_api::{Export, ExportSpec, Import, ImportSpec};
-use streams_broker::{Pe, Port, TooCostly, TooManyRoutes};
+use streams_broker::asked::Part;
+use streams_broker::{NoRoom, Pe, Port, TooCostly, TooManyRoutes};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Outcome, Queue, Sharing};
@@ -56,11 +57,14 @@ fn who_is_alone_works_and_what_is_malformed_says_why() {
     let limited = |limit| Standing::Limited { is_connected: true, limit };
     let out = Port { pe: Pe { job: "out".into(), id: 0 }, id: 1 };
     let too_many = limited(Limit::TooManyRoutes(TooManyRoutes { pe: out.pe.clone() }));
+    let no_room = limited(Limit::NoRoom(NoRoom { port: out.clone(), part: Part::Filter, bytes: 70_000 }));
     let too_costly = limited(Limit::TooCostly(TooCostly { first: out, others: 3 }));
     let words = (
         "PE out-0 has more than 32768 connections that the broker makes, and cannot be told them",
         "the subscription costs too much to evaluate for the properties of out-0-1 and 3 more exports, and does not \
          match them",
+        "the filter of out-0-1 takes 70000 bytes of memory, for which there is no room: all subscriptions and filters \
+         of imports of the namespace have 33554432 together, and the smallest go first",
     );
     // standing -> ready, reason, message
     let table = [
@@ -70,6 +74,7 @@ fn who_is_alone_works_and_what_is_malformed_says_why() {
         (Standing::Malformed(problem), false, "Malformed", "there are two properties n"),
         (too_many, false, "TooManyRoutes", words.0),
         (too_costly, false, "TooCostly", words.1),
+        (no_room, false, "NoRoom", words.2),
     ];
     for (standing, is_ready, reason, message) in table {
         let expected = Said { is_ready, reason, message: message.to_owned() };
