@@ -103,6 +103,15 @@ enum Kept {
     Filter(Arc<str>),
 }
 
+/// Ports of imports for which something is otherwise than it was.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    /// There is no room any more for a part of what they ask for ([`Asked::leave_out`]).
+    pub(crate) without: BTreeSet<Port>,
+    /// There is room now, for what has to be given again.
+    pub(crate) with: BTreeSet<Port>,
+}
+
 /// What the imports of a board ask for.
 #[derive(Debug)]
 pub(crate) struct Asked {
@@ -130,14 +139,14 @@ impl Asked {
 
     /// The import asks for this, and no longer for what its port asked for before. It gets what others share that ask
     /// for the same. Of what there is no room for nothing stays in it: it matches nothing by such a subscription, and
-    /// nothing at all without its filter. Returns the ports of others for which there is room now and was not, or the
-    /// other way round.
-    pub(crate) fn put(&mut self, import: &mut Import) -> BTreeSet<Port> {
+    /// nothing at all without its filter. Returns what becomes of others.
+    pub(crate) fn put(&mut self, import: &mut Import) -> Moved {
         let subscription = import.subscription.as_ref().map(|asked| Rank::of_subscription(&asked.expression));
         let filter = import.filter.as_deref().map(Rank::of_filter);
         let ranks: Vec<Rank> = subscription.into_iter().chain(filter).collect();
         let mut others = self.ask(&import.port, ranks);
-        others.remove(&import.port);
+        others.without.remove(&import.port);
+        others.with.remove(&import.port);
         if let (Some(rank), Some(asked)) = (subscription, &mut import.subscription) {
             match self.kept(&rank, || Kept::Subscription(Arc::clone(&asked.expression))) {
                 Some(Kept::Subscription(expression)) => asked.expression = expression,
@@ -147,17 +156,25 @@ impl Asked {
         if let (Some(rank), Some(asked)) = (filter, &mut import.filter) {
             match self.kept(&rank, || Kept::Filter(Arc::clone(asked))) {
                 Some(Kept::Filter(filter)) => *asked = filter,
-                _ => {
-                    import.named.clear();
-                    (import.subscription, import.filter) = (None, None);
-                }
+                _ => get_nothing(import),
             }
         }
         others
     }
 
-    /// The port asks for nothing any more. Returns the ports of others for which there is room now.
-    pub(crate) fn remove(&mut self, port: &Port) -> BTreeSet<Port> {
+    /// Takes out of an import what there is no room for.
+    pub(crate) fn leave_out(&self, import: &mut Import) {
+        let ranks = self.of_port.get(&import.port).into_iter().flatten();
+        for rank in ranks.filter(|rank| !self.has_room(rank)) {
+            match rank.part {
+                Part::Subscription => import.subscription = None,
+                Part::Filter => get_nothing(import),
+            }
+        }
+    }
+
+    /// The port asks for nothing any more. Returns what becomes of others.
+    pub(crate) fn remove(&mut self, port: &Port) -> Moved {
         self.ask(port, Vec::new())
     }
 
@@ -181,7 +198,7 @@ impl Asked {
     }
 
     /// The port asks for these, and for nothing else.
-    fn ask(&mut self, port: &Port, ranks: Vec<Rank>) -> BTreeSet<Port> {
+    fn ask(&mut self, port: &Port, ranks: Vec<Rank>) -> Moved {
         for rank in &ranks {
             let asking = self.asking.entry(*rank).or_default();
             let is_new = asking.ports.is_empty();
@@ -207,9 +224,9 @@ impl Asked {
         self.share_out()
     }
 
-    /// Gives the room to the smallest. Returns the ports that have some now and had none, or the other way round.
-    fn share_out(&mut self) -> BTreeSet<Port> {
-        let mut others = BTreeSet::new();
+    /// Gives the room to the smallest.
+    fn share_out(&mut self) -> Moved {
+        let mut others = Moved::default();
         while self.bytes > self.room {
             let largest = match self.first_without {
                 Some(first) => self.asking.range_mut(..first).next_back(),
@@ -217,7 +234,7 @@ impl Asked {
             };
             let Some((rank, asking)) = largest else { break };
             asking.kept = None;
-            others.extend(asking.ports.iter().cloned());
+            others.without.extend(asking.ports.iter().cloned());
             self.bytes -= rank.bytes;
             self.first_without = Some(*rank);
         }
@@ -232,11 +249,24 @@ impl Asked {
                 break;
             }
             self.bytes += rank.bytes;
-            others.extend(asking.ports.iter().cloned());
+            others.with.extend(asking.ports.iter().cloned());
             let after = self.asking.range((Bound::Excluded(*rank), Bound::Unbounded)).next();
             self.first_without = after.map(|(next, _)| *next);
         }
         others
+    }
+}
+
+/// Who has no filter any more must not get all tuples instead.
+fn get_nothing(import: &mut Import) {
+    import.named.clear();
+    (import.subscription, import.filter) = (None, None);
+}
+
+#[cfg(test)]
+impl Moved {
+    fn into_ports(self) -> BTreeSet<Port> {
+        self.without.into_iter().chain(self.with).collect()
     }
 }
 
@@ -271,9 +301,9 @@ mod tests {
 
     /// Puts the import, and those again that are to be.
     fn put(asked: &mut Asked, all: &BTreeMap<Port, Import>, port: &Port) {
-        let mut again = asked.put(&mut all[port].clone());
+        let mut again = asked.put(&mut all[port].clone()).into_ports();
         while let Some(port) = again.pop_first() {
-            let more = asked.put(&mut all[&port].clone());
+            let more = asked.put(&mut all[&port].clone()).into_ports();
             assert!(more.is_empty(), "{more:?} have to be put again, though nothing is asked for that was not");
         }
     }
@@ -281,7 +311,7 @@ mod tests {
     /// What is left of each.
     fn left(asked: &mut Asked, all: &BTreeMap<Port, Import>) -> Vec<(Option<String>, Option<String>, bool)> {
         let each = all.values().cloned().map(|mut import| {
-            assert!(asked.put(&mut import).is_empty());
+            assert!(asked.put(&mut import).into_ports().is_empty());
             let subscription = import.subscription.map(|asked| asked.expression.to_string());
             let has_room = asked.without_room(&import.port).is_none();
             (subscription, import.filter.as_deref().map(str::to_owned), has_room)
@@ -360,7 +390,7 @@ mod tests {
                 let port = port(id);
                 if is_removed {
                     all.remove(&port);
-                    let again = asked.remove(&port);
+                    let again = asked.remove(&port).into_ports();
                     again.iter().for_each(|port| put(&mut asked, &all, port));
                 } else {
                     let subscription = subscription.map(|length| "a|".repeat(length) + "b");

@@ -15,7 +15,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::asked::{Asked, NoRoom};
+use crate::asked::{Asked, Moved, NoRoom};
 use crate::fact::{Export, Fact, Import, Outcome, tried};
 use crate::ids::{Id, Ids};
 use crate::matched::{Matched, Receivers};
@@ -39,12 +39,12 @@ pub struct Board {
 pub struct Changes {
     /// PEs whose routes have.
     pub routes: BTreeSet<Pe>,
-    /// PEs of exports and imports that cost too much to be tried with each other and did not, or the other way round.
+    /// PEs of exports and imports that cost too much to be tried with each other and did not, or the other way round; and
+    /// of imports for which there is room and was not, or the other way round.
     pub costs: BTreeSet<Pe>,
     /// What it has taken to find that out, in steps of evaluations.
     pub steps: usize,
-    /// Input ports whose imports are to be put again as they are, because there is room now for what they ask for, or
-    /// none any more.
+    /// Input ports whose imports are to be put again as they are, because there is room now for what they ask for.
     pub again: BTreeSet<Port>,
     /// The first export and import that it panicked to try with each other; they do not match.
     pub panicked: Option<(Port, Port)>,
@@ -74,8 +74,9 @@ impl Board {
     /// The import is there, in the place of what its port had before. What it matches is still to be tried. Where there
     /// is no room for a part of it, it does not match by that ([`Board::without_room`]).
     pub fn put_import(&mut self, mut import: Import) -> Changes {
-        let again = self.asked.put(&mut import);
-        Changes { again, ..put(&mut self.imports, &mut self.exports, import) }
+        let moved = self.asked.put(&mut import);
+        let changes = put(&mut self.imports, &mut self.exports, import);
+        self.share_out(moved, changes)
     }
 
     /// The output port is exported no longer.
@@ -85,8 +86,22 @@ impl Board {
 
     /// The input port imports no longer.
     pub fn remove_import(&mut self, port: &Port) -> Changes {
-        let again = self.asked.remove(port);
-        Changes { again, ..remove(&mut self.imports, &mut self.exports, port) }
+        let moved = self.asked.remove(port);
+        let changes = remove(&mut self.imports, &mut self.exports, port);
+        self.share_out(moved, changes)
+    }
+
+    /// What there is no room for any more goes from imports at once: there is room for others then.
+    fn share_out(&mut self, Moved { without, with }: Moved, mut changes: Changes) -> Changes {
+        changes.costs.extend(without.iter().chain(&with).map(|port| port.pe.clone()));
+        for port in without {
+            let Some(mut import) = self.imports.at(&port).map(|placed| Import::clone(&placed.fact)) else { continue };
+            self.asked.leave_out(&mut import);
+            let Changes { routes, costs, .. } = put(&mut self.imports, &mut self.exports, import);
+            changes.routes.extend(routes);
+            changes.costs.extend(costs);
+        }
+        Changes { again: with, ..changes }
     }
 
     /// Tries what is still to be tried, until nothing is or it has taken so many steps.
