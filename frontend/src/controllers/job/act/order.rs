@@ -71,6 +71,16 @@ fn is_never_put_off(action: &JobAction) -> bool {
     matches!(action, JobAction::Start(_) | JobAction::StoreAgain(StoredDocument::Plan(_)))
 }
 
+/// Leaves out what comes after the writes of a turn. Whether there was any.
+fn leave_after_the_writes(others: &mut Vec<&JobAction>) -> bool {
+    let (before, mut taken) = (others.len(), 0);
+    others.retain(|action| {
+        taken += 1;
+        taken <= WRITES || is_never_put_off(action)
+    });
+    others.len() < before
+}
+
 /// Leaves out what is more than `most` of what nobody waits for before a commit. Whether there was any.
 fn leave_for_later(others: &mut Vec<&JobAction>, most: usize) -> bool {
     let (before, mut taken) = (others.len(), 0);
@@ -142,9 +152,9 @@ impl<C: Cluster> Actor<'_, C> {
         let least_deletions = if is_for_admission && !is_put_off { IN_A_CROWD } else { least_deletions };
         let most_deletions = part(deletions.len(), least_deletions);
         let most_of_roll_out = part(others.len(), least_writes);
-        let is_cut =
-            leave_for_later(others, most_of_roll_out) || others.len() > WRITES || deletions.len() > most_deletions;
-        others.truncate(WRITES);
+        let is_long = leave_for_later(others, most_of_roll_out);
+        let is_too_long = leave_after_the_writes(others);
+        let is_cut = is_long || is_too_long || deletions.len() > most_deletions;
         deletions.truncate(most_deletions);
         let after_admission = if is_put_off { std::mem::take(deletions) } else { Vec::new() };
         Cut { is_cut, after_admission }
@@ -195,6 +205,7 @@ impl<C: Cluster> Actor<'_, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::job::tasks::Task;
     use std::collections::BTreeMap;
     use streams_api::{ResizeChanges, StoredAdl, StoredPlan};
 
@@ -217,6 +228,30 @@ mod tests {
                 priority_of(&step, &status, is_waited_for)
             };
             assert_eq!([of(None, false), of(Some(0), false), of(Some(0), true)], expected, "{step:?}");
+        }
+    }
+
+    #[test]
+    fn a_turn_has_so_many_writes_and_begins_all_long_work() {
+        let writes: Vec<_> = (0..)
+            .take(WRITES + 1)
+            .map(|pe| JobAction::Apply(Child::ProcessingElement(pe), WhichGeneration::Proposed))
+            .collect();
+        let start = JobAction::Start(Task::Fetch(1));
+        let of_plan = JobAction::StoreAgain(StoredDocument::Plan(WhichGeneration::Committed));
+        // writes, what comes after them -> how much there is in the turn
+        let table = [
+            (WRITES, vec![], WRITES),
+            (WRITES + 1, vec![], WRITES),
+            (WRITES, vec![&start, &of_plan], WRITES + 2),
+            (WRITES + 1, vec![&start], WRITES + 1),
+        ];
+        for (before, then, expected) in table {
+            let mut others: Vec<_> = writes.iter().take(before).chain(then.iter().copied()).collect();
+            let all = others.len();
+            assert_eq!(leave_after_the_writes(&mut others), expected < all, "{before} {then:?}");
+            assert_eq!(others.len(), expected, "{before} {then:?}");
+            assert!(then.iter().all(|action| others.contains(action)), "{before} {then:?}");
         }
     }
 

@@ -4,7 +4,7 @@
 
 use super::{Actor, failure_of};
 use crate::controllers::job::decide::{JobAction, WhichGeneration};
-use crate::controllers::job::memory::in_vain::{InVain, is_in_vain};
+use crate::controllers::job::memory::in_vain::{InVain, Tried, is_in_vain};
 use crate::controllers::job::refusals::pause::Pause;
 use crate::controllers::reconciler::Next;
 use futures::{StreamExt, future, stream};
@@ -41,12 +41,12 @@ impl<'a> Done<'a> {
 
     /// One shows that others would come to nothing.
     fn is_in_vain(&self) -> bool {
-        self.tried().iter().any(|(_, is_in_vain)| *is_in_vain)
+        self.tried().iter().any(|(_, became)| *became == Tried::InVain)
     }
 
-    /// The actions, each with whether it has shown that.
-    fn tried(&self) -> Vec<(&'a JobAction, bool)> {
-        self.0.iter().map(|(action, result)| (*action, result.as_ref().is_err_and(is_in_vain))).collect()
+    /// The actions, each with what became of it.
+    fn tried(&self) -> Vec<(&'a JobAction, Tried)> {
+        self.0.iter().map(|(action, result)| (*action, Tried::of(result))).collect()
     }
 
     /// The namespace is being deleted.
@@ -121,8 +121,11 @@ impl<C: Cluster> Actor<'_, C> {
                 None if prepares && entry.failures.is_empty() => entry.refusals.wrote(),
                 None => {}
             }
-            if !is_paused || failed.is_some() {
-                entry.last_failure = [&failed, &refused].into_iter().flatten().find_map(failure_of);
+            let failure = [&failed, &refused].into_iter().flatten().find_map(failure_of);
+            // What was refused, and has made way for others, is still in the way.
+            let has_made_way = entry.in_vain.writes.has_refused() || entry.in_vain.deletions.has_refused();
+            if (!is_paused || failed.is_some()) && (failure.is_some() || !has_made_way) {
+                entry.last_failure = failure;
             }
             entry.pause.and_then(|pause| pause.left(now))
         });

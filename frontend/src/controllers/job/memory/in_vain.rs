@@ -3,10 +3,14 @@
 //! take as long as a call may, so a turn ends with the first of them. The next turn begins with all other kinds, and
 //! goes on within the kind after what has failed: what fails keeps nothing else from being done.
 //!
+//! An action that was refused with an answer says nothing of others. But it is there again at the next turn, and if a
+//! turn has not all that there is to do, those that are refused could be all that it has, again and again. So the turn
+//! after one that has left something out goes on after them in the same way (rule job-3).
+//!
 //! Knows: actions and errors. Must not know: how an action is carried out. Pure.
 
 use crate::controllers::job::child::Child;
-use crate::controllers::job::decide::JobAction;
+use crate::controllers::job::decide::{JobAction, StoredDocument, WhichGeneration};
 use crate::controllers::job::owned::Owned;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::Resource;
@@ -14,7 +18,8 @@ use std::borrow::Cow;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement, Resize};
 use streams_kubernetes::Error;
 
-/// What came to nothing in the last turns. The writes and the deletions of a turn end each for themselves.
+/// What came to nothing in the last turns, or was refused. The writes and the deletions of a turn end each for
+/// themselves.
 #[derive(Debug, Default)]
 pub(crate) struct InVain {
     /// Of writes.
@@ -23,47 +28,91 @@ pub(crate) struct InVain {
     pub(crate) deletions: LastInVain,
 }
 
-/// The last action of each kind that came to nothing, as long as none of the kind has succeeded since. What has just
-/// failed is the last.
+/// What became of an action that was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Tried {
+    /// It is done, or passes by itself.
+    Done,
+    /// It failed, and others need not.
+    Refused,
+    /// It came to nothing, and says that others would, too.
+    InVain,
+}
+
+impl Tried {
+    /// What this result says.
+    pub(in super::super) fn of(result: &Result<(), Error>) -> Self {
+        match result {
+            Err(error) if is_in_vain(error) => Self::InVain,
+            Err(error) if !error.is_conflict() => Self::Refused,
+            Ok(()) | Err(_) => Self::Done,
+        }
+    }
+}
+
+/// What comes last in the next turn. What has just failed is the last of each list.
 #[derive(Debug, Default)]
-pub(crate) struct LastInVain(Vec<JobAction>);
+pub(crate) struct LastInVain {
+    /// The last action of each kind that came to nothing, as long as none of the kind was answered since.
+    in_vain: Vec<JobAction>,
+    /// The last action of each group that was refused in a turn which had not tried everything, as long as the group
+    /// was not tried since without a refusal.
+    refused: Vec<JobAction>,
+}
 
 impl LastInVain {
-    /// There is none.
+    /// Whether nothing came to nothing. What is refused does not count: a turn is what it always is.
     pub(in super::super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.in_vain.is_empty()
     }
 
-    /// Puts the actions of a turn in order: those of kinds that came to nothing last come last, each kind beginning
-    /// with the action after the one that failed. Before all others come those that concern requests to resize:
-    /// somebody waits for them, and a turn may come to no more than a few.
+    /// Whether something was refused, and is to be tried again.
+    pub(in super::super) fn has_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    /// Puts the actions of a turn in order: groups of which something was refused come after the others, and kinds that
+    /// came to nothing last come last, each beginning with the action after the one that failed. Before all others come
+    /// those that concern requests to resize: somebody waits for them, and a turn may come to no more than a few.
     pub(in super::super) fn put_last(&self, actions: &mut [&JobAction]) {
-        if self.is_empty() {
+        if self.in_vain.is_empty() && self.refused.is_empty() {
             return;
         }
-        // From 1; 0 if nothing of the kind came to nothing.
+        // From 1; 0 if nothing like it has failed.
         let place = |action: &JobAction| {
-            let of_kind = self.0.iter().zip(1..).find(|(last, _)| kind(last) == kind(action));
-            of_kind.map_or(0, |(_, place)| place)
+            let of_kind = self.in_vain.iter().position(|last| kind(last) == kind(action));
+            let of_group = || self.refused.iter().position(|last| is_of_group(last, action));
+            of_kind.map(|at| self.refused.len() + at + 1).or_else(|| Some(of_group()? + 1)).unwrap_or(0)
         };
         actions.sort_by_cached_key(|action| (place(action), !concerns_requests(action)));
-        for alike in actions.chunk_by_mut(|one, other| kind(one) == kind(other)) {
-            if let Some(at) = alike.iter().position(|action| self.0.contains(action)) {
+        for alike in actions.chunk_by_mut(|one, other| place(one) == place(other)) {
+            let last = alike.first().and_then(|action| place(action).checked_sub(1));
+            let last = last.and_then(|at| self.refused.iter().chain(&self.in_vain).nth(at));
+            if let Some(at) = last.and_then(|last| alike.iter().position(|action| *action == last)) {
                 alike.rotate_left(at + 1);
             }
         }
     }
 
-    /// Of these actions, which were all that there were to do, those in `tried` were tried, each with whether it came
-    /// to nothing, in the order of the turn.
-    pub(in super::super) fn note(&mut self, actions: &[&JobAction], tried: &[(&JobAction, bool)]) {
-        let is_of = |last: &JobAction, action: &JobAction| kind(last) == kind(action);
-        self.0.retain(|last| {
-            actions.iter().any(|action| is_of(last, action)) && !tried.iter().any(|(action, _)| is_of(last, action))
-        });
-        for (action, _) in tried.iter().filter(|(_, is_in_vain)| *is_in_vain) {
-            self.0.retain(|last| !is_of(last, action));
-            self.0.push((*action).clone());
+    /// Of these actions, which were all that there were to do, those in `tried` were tried, each with what became of
+    /// it, in the order of the turn.
+    pub(in super::super) fn note(&mut self, actions: &[&JobAction], tried: &[(&JobAction, Tried)]) {
+        let is_of_kind = |last: &JobAction, action: &JobAction| kind(last) == kind(action);
+        let were_all_tried = tried.len() == actions.len();
+        let lists: [(&mut Vec<_>, Tried, fn(&JobAction, &JobAction) -> bool); 2] =
+            [(&mut self.in_vain, Tried::InVain, is_of_kind), (&mut self.refused, Tried::Refused, is_of_group)];
+        for (list, failed, is_of) in lists {
+            list.retain(|last| {
+                actions.iter().any(|action| is_of(last, action)) && !tried.iter().any(|(action, _)| is_of(last, action))
+            });
+            if failed == Tried::Refused && were_all_tried {
+                continue;
+            }
+            // An admission is of no group: it is one action.
+            for (action, _) in tried.iter().filter(|(action, became)| *became == failed && is_of(action, action)) {
+                list.retain(|last| !is_of(last, action));
+                list.push((*action).clone());
+            }
         }
     }
 }
@@ -77,6 +126,17 @@ pub(in super::super) fn is_in_vain(error: &Error) -> bool {
 /// Somebody who asks for widths waits for it, whatever becomes of the objects of the job.
 fn concerns_requests(action: &JobAction) -> bool {
     matches!(action, JobAction::Admit | JobAction::Tell(..) | JobAction::WriteWidth(_) | JobAction::TakeOver { .. })
+}
+
+/// Whether an action is of the group of one that was refused: of the same kind, and for the same generation, as
+/// somebody may wait for the next one; what requests are told is apart from all else. There is one admission only.
+fn is_of_group(last: &JobAction, action: &JobAction) -> bool {
+    let is_proposed = |action: &JobAction| {
+        use WhichGeneration::Proposed;
+        matches!(action, JobAction::Apply(_, Proposed) | JobAction::StoreAgain(StoredDocument::Plan(Proposed)))
+    };
+    let group = |action: &JobAction| (kind(action), is_proposed(action), concerns_requests(action));
+    *last != JobAction::Admit && *action != JobAction::Admit && group(last) == group(action)
 }
 
 /// The kind of the objects that an action writes or deletes. `None` for the start of long work, which writes for
@@ -106,7 +166,7 @@ fn kind(action: &JobAction) -> Option<Cow<'static, str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::job::decide::{Propagation, WhichGeneration};
+    use crate::controllers::job::decide::Propagation;
     use kube::Error as KubeError;
     use kube::core::Status;
 
@@ -119,7 +179,11 @@ mod tests {
     }
 
     fn in_vain(actions: &[&JobAction]) -> LastInVain {
-        LastInVain(actions.iter().map(|action| (*action).clone()).collect())
+        LastInVain { in_vain: actions.iter().map(|action| (*action).clone()).collect(), refused: Vec::new() }
+    }
+
+    fn refused(actions: &[&JobAction]) -> LastInVain {
+        LastInVain { in_vain: Vec::new(), refused: in_vain(actions).in_vain }
     }
 
     #[test]
@@ -200,9 +264,62 @@ mod tests {
             (&[&gone], &all, &[], &[&gone]),
         ];
         for (before, actions, tried, expected) in table {
+            let became = |is_in_vain: &bool| if *is_in_vain { Tried::InVain } else { Tried::Done };
+            let tried: Vec<_> = tried.iter().map(|(action, is_in_vain)| (*action, became(is_in_vain))).collect();
             let mut last = in_vain(before);
+            last.note(actions, &tried);
+            assert_eq!(last.in_vain, in_vain(expected).in_vain, "{before:?} {tried:?}");
+            assert!(!last.has_refused(), "{before:?} {tried:?}");
+        }
+    }
+
+    #[test]
+    fn a_group_of_which_something_was_refused_comes_after_the_others_and_goes_on_after_that() {
+        let service = |id, of| JobAction::Apply(Child::Service(id), of);
+        let (committed, proposed) = (WhichGeneration::Committed, WhichGeneration::Proposed);
+        let (new, one, two) = (service(9, proposed), service(1, committed), service(2, committed));
+        let (pe, map) = (JobAction::Apply(Child::ProcessingElement(1), committed), config_map("a"));
+        let (admit, width) = (JobAction::Admit, JobAction::TakeOver { region: 0, width: 2 });
+        let all = [&new, &width, &admit, &one, &pe, &two, &map];
+        // what was refused, the last one last, what came to nothing -> order
+        let table: [(&[&JobAction], &[&JobAction], [&JobAction; 7]); 6] = [
+            (&[], &[], all),
+            (&[&one], &[], [&width, &admit, &new, &pe, &map, &two, &one]),
+            (&[&new], &[], [&width, &admit, &one, &pe, &two, &map, &new]),
+            (&[&two, &map], &[], [&width, &admit, &new, &pe, &one, &two, &map]),
+            (&[&one], &[&pe], [&width, &admit, &new, &map, &two, &one, &pe]),
+            (&[&one], &[&two], [&width, &admit, &pe, &map, &new, &one, &two]),
+        ];
+        for (of_answers, without_answer, expected) in table {
+            let mut actions = all;
+            let last = LastInVain { in_vain: in_vain(without_answer).in_vain, ..refused(of_answers) };
+            last.put_last(&mut actions);
+            assert_eq!(actions, expected, "{of_answers:?} {without_answer:?}");
+            assert_eq!(last.is_empty(), without_answer.is_empty(), "what is refused makes no turn smaller");
+        }
+    }
+
+    #[test]
+    fn what_was_refused_is_remembered_if_not_everything_was_tried_until_nothing_of_the_group_is_refused() {
+        use Tried::{Done, InVain, Refused};
+        let (service, other, pe, map) =
+            (apply(Child::Service(1)), apply(Child::Service(2)), apply(Child::ProcessingElement(1)), config_map("a"));
+        let all = [&service, &other, &pe, &map];
+        // what was refused before, what there is to do, what was tried and what became of it -> what is remembered
+        let table: [(&[&JobAction], &[&JobAction], &[(&JobAction, Tried)], &[&JobAction]); 8] = [
+            (&[], &all, &[(&service, Refused), (&other, Done)], &[&service]),
+            (&[], &all, &[(&service, Refused), (&pe, Refused), (&other, Refused)], &[&pe, &other]),
+            (&[], &all, &[(&service, Refused), (&other, Refused), (&pe, Done), (&map, Done)], &[]),
+            (&[], &all, &[(&service, InVain)], &[]),
+            (&[&service], &all, &[(&pe, Done), (&map, Done)], &[&service]),
+            (&[&service], &all, &[(&pe, Done), (&map, Refused)], &[&service, &map]),
+            (&[&service], &all, &[(&pe, Done), (&other, Done)], &[]),
+            (&[&service], &[&pe, &map], &[(&pe, Done)], &[]),
+        ];
+        for (before, actions, tried, expected) in table {
+            let mut last = refused(before);
             last.note(actions, tried);
-            assert_eq!(last.0, in_vain(expected).0, "{before:?} {tried:?}");
+            assert_eq!(last.refused, refused(expected).refused, "{before:?} {tried:?}");
         }
     }
 }

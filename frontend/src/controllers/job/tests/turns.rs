@@ -5,8 +5,8 @@ use crate::controllers::job::decide::{Child, JobAction, JobDecision};
 use crate::controllers::reconciler::Next;
 use kube::core::Status;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streams_api::{PeOptions, TraceLevel, condition};
 use streams_kubernetes::queue::Outcome;
@@ -93,6 +93,47 @@ fn what_fails_for_one_kind_of_objects_keeps_none_of_another_kind_waiting() {
     }
     assert!(refused.load(Ordering::Relaxed) <= 40, "{refused:?} Services were tried");
     simulation.steps_again();
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+/// A quota permits no Services, and the job lacks more of them than a turn has writes.
+#[test]
+fn objects_that_are_refused_keep_none_of_what_comes_after_them_waiting() {
+    let mut simulation = JobSimulation::running();
+    simulation.resize(0, 20);
+    simulation.settle();
+    // A turn has eight writes then.
+    simulation.leader.connection.crowd(true);
+    let ids: BTreeSet<u64> = simulation.pes().into_keys().collect();
+    assert!(ids.len() > 20, "{ids:?}");
+    ids.iter().for_each(|id| simulation.delete(&UserDeletion::Service(*id)));
+    simulation.collect();
+    let tried = Arc::new(Mutex::new(BTreeSet::new()));
+    let noted = Arc::clone(&tried);
+    simulation.server.refuse(move |call| {
+        let is_refused = call.verb == Verb::Create && call.kind == "Service";
+        is_refused.then(|| {
+            noted.lock().unwrap().insert(call.key.name.clone());
+            *Status::failure("exceeded quota: q", "Forbidden").with_code(403).boxed()
+        })
+    });
+    simulation.change_spec(|spec| {
+        let level = TraceLevel::Debug;
+        spec.processing_element = Some(PeOptions { runtime_trace_level: level, ..PeOptions::default() });
+    });
+    for look in 0..12 {
+        simulation.reconcile();
+        let status = simulation.status();
+        let progressing = condition::get(&status.conditions, condition::PROGRESSING).unwrap();
+        assert_eq!(progressing.reason, "QuotaExceeded", "look {look}");
+    }
+    for (id, pe) in simulation.pes() {
+        assert_eq!(pe.spec.options.runtime_trace_level, TraceLevel::Debug, "PE {id}");
+    }
+    assert_eq!(tried.lock().unwrap().len(), ids.len(), "each Service was tried");
+    simulation.steps_again();
+    simulation.leader.connection.crowd(false);
     simulation.settle();
     simulation.check_at_rest();
 }
