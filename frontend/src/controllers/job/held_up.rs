@@ -22,6 +22,8 @@ use streams_kubernetes::writer::DEFINITIONS_OUTDATED;
 const FOR_A_WHILE: SignedDuration = SignedDuration::from_secs(5);
 /// Why texts cannot be rendered although the fusion service answers: others may be rendered.
 const OF_TEXTS: [&str; 3] = [DEADLINE_EXCEEDED, REPLICAS_LOST, "FusionFailed"];
+/// An object of the wanted name is being deleted.
+pub(crate) const TERMINATING: &str = "Terminating";
 /// How the API server says that an admission webhook fails, which it asks about some objects only.
 const OF_WEBHOOK: &str = "failed calling webhook";
 
@@ -52,11 +54,11 @@ pub(crate) enum Blocked {
 
 impl Blocked {
     /// What is said of it, of a job with this name.
-    fn failure(&self, job: &str) -> Failure {
+    pub(crate) fn failure(&self, job: &str) -> Failure {
         let (reason, message) = match self {
             Self::Terminating(object) => {
                 let object = object.of_job(job);
-                ("Terminating", format!("{object} is being deleted and does not go away: it may have finalizers"))
+                (TERMINATING, format!("{object} is being deleted and does not go away: it may have finalizers"))
             }
             Self::ChangedByOthers(name) => {
                 ("ChangedByOthers", format!("somebody else changes ConfigMap {name} as often as it is written"))
@@ -111,7 +113,8 @@ impl HeldUp {
     pub(crate) fn failed(&mut self, plan: &str, part: ProposalPart, failure: &Failure, now: Timestamp) {
         let is_of_text = part == ProposalPart::Texts && OF_TEXTS.contains(&failure.reason.as_str());
         let is_of_webhook = failure.message.contains(OF_WEBHOOK);
-        if is_of_object(failure) || failure.reason == DEFINITIONS_OUTDATED || is_of_text || is_of_webhook {
+        let is_in_the_way = [TERMINATING, DEFINITIONS_OUTDATED].contains(&failure.reason.as_str());
+        if is_of_object(failure) || is_in_the_way || is_of_text || is_of_webhook {
             self.note(plan, part, || failure.clone(), now);
         }
     }
@@ -182,6 +185,7 @@ mod tests {
             (service, "QuotaExceeded", "", true),
             (service, "Forbidden", "", true),
             (service, DEFINITIONS_OUTDATED, "", true),
+            (service, TERMINATING, "", true),
             (service, "ApiServer", webhook, true),
             (service, "ApiServer", "it does not answer", false),
             (service, "NamespaceTerminating", "", false),

@@ -30,7 +30,7 @@ mod turn;
 use self::apply::Kept;
 use super::decide::{Child, JobAction, JobDecision, JobStatusChange, Owned, Report, Step, WhichGeneration};
 use super::generation::Generation;
-use super::held_up::{HeldUp, ProposalPart};
+use super::held_up::{Blocked, HeldUp, ProposalPart, TERMINATING};
 use super::memory::Entry;
 use super::observed::snapshot::JobSnapshot;
 use super::observed::{DesiredGeneration, JobObservation};
@@ -87,7 +87,8 @@ pub(super) fn is_waited_for(observed: &JobObservation, report: &Report) -> bool 
 /// passes by itself.
 fn failure_of(error: &Error) -> Option<Failure> {
     let reason = match error {
-        Error::Conflict { .. } | Error::Terminating { .. } => return None,
+        Error::Conflict { .. } => return None,
+        Error::Terminating { .. } => TERMINATING,
         Error::Foreign { .. } => NAME_TAKEN,
         Error::NamespaceTerminating { .. } => "NamespaceTerminating",
         Error::Refused { .. } => "ObjectRefused",
@@ -204,6 +205,9 @@ impl<C: Cluster> Actor<'_, C> {
         }
         if of == WhichGeneration::Proposed {
             let (part, now) = (ProposalPart::Child(child), self.reconciler.cluster.now());
+            let going = Blocked::Terminating(Owned::Child(child));
+            let is_going = matches!(applied, Err(Error::Terminating { .. }));
+            let failure = if is_going { Some(going.failure(&self.snapshot.key.name)) } else { failure };
             self.note_proposal(|held_up, plan| match &failure {
                 Some(failure) => held_up.failed(plan, part, failure, now),
                 None if applied.is_ok() => held_up.is_over(part),

@@ -19,6 +19,9 @@ use streams_kubernetes::queue::Outcome;
 pub(super) const CONCURRENT: usize = 16;
 /// After a turn that ended because others would have come to nothing: whatever is tried may take as long as a call may.
 const FEW: usize = 4;
+/// When an object that is being deleted is looked for again. If no mirror shows it, nothing tells that it is gone
+/// (rule job-30).
+const GOING: Duration = Duration::from_secs(5);
 /// When objects may be rewritten again for which there was no more room in this second.
 const NEXT_SECOND: Duration = Duration::from_secs(1);
 
@@ -47,6 +50,11 @@ impl<'a> Done<'a> {
     /// The actions, each with what became of it.
     fn tried(&self) -> Vec<(&'a JobAction, Tried)> {
         self.0.iter().map(|(action, result)| (*action, Tried::of(result))).collect()
+    }
+
+    /// One has succeeded.
+    fn is_any_done(&self) -> bool {
+        self.0.iter().any(|(_, result)| result.is_ok())
     }
 
     /// The namespace is being deleted.
@@ -98,30 +106,35 @@ impl<C: Cluster> Actor<'_, C> {
             entry.in_vain.writes.note(&all_others, &written.tried());
             entry.in_vain.deletions.note(&all_deletions, &deleted.tried());
         });
-        let mut failed = None;
-        let mut refused = None;
+        let (mut failed, mut refused, mut going) = (None, None, None);
+        let is_any_done = deleted.is_any_done() || written.is_any_done();
         for error in deleted.errors().chain(of_requests).chain(written.errors()) {
             match error {
-                Error::Terminating { .. } => {}
+                Error::Terminating { .. } => going = Some(error),
                 Error::NamespaceTerminating { .. } => refused = Some(error),
                 // One that passes by itself says nothing of the others.
                 error if failed.as_ref().is_none_or(Error::is_conflict) => failed = Some(error),
                 _ => {}
             }
         }
+        if going.is_some() {
+            self.look_again(GOING);
+        }
+        // Where nothing can be done before something is gone, a turn at once would find it again.
+        let goes_on = is_cut && (going.is_none() || is_any_done);
         let pause = self.remember(|entry| {
             match (&refused, wrote) {
                 (Some(_), _) => entry.pause = Some(Pause::after(before, now)),
                 (None, true) => entry.pause = None,
                 (None, false) => {}
             }
-            match failed.as_ref().or(refused.as_ref()) {
+            match failed.as_ref().or(refused.as_ref()).or(going.as_ref()) {
                 Some(_) => entry.refusals.failed(),
                 // Long work that has failed may be refused still.
                 None if prepares && entry.failures.is_empty() => entry.refusals.wrote(),
                 None => {}
             }
-            let failure = [&failed, &refused].into_iter().flatten().find_map(failure_of);
+            let failure = [&failed, &refused, &going].into_iter().flatten().find_map(failure_of);
             // What was refused, and has made way for others, is still in the way.
             let has_made_way = entry.in_vain.writes.has_refused() || entry.in_vain.deletions.has_refused();
             if (!is_paused || failed.is_some()) && (failure.is_some() || !has_made_way) {
@@ -141,7 +154,7 @@ impl<C: Cluster> Actor<'_, C> {
             (Some(error), ..) => Err(error),
             (None, Some(left), Next::Rest(Outcome::Again(delay))) => Ok(Next::Rest(Outcome::Again(delay.min(left)))),
             (None, Some(left), Next::Rest(Outcome::Done)) => Ok(Next::Rest(Outcome::Again(left))),
-            (None, _, Next::Rest(_)) if is_cut => Ok(Next::Rest(Outcome::Again(Duration::ZERO))),
+            (None, _, Next::Rest(_)) if goes_on => Ok(Next::Rest(Outcome::Again(Duration::ZERO))),
             (None, _, Next::Rest(_)) if is_put_off => Ok(Next::Rest(Outcome::Again(NEXT_SECOND))),
             (None, _, described) => Ok(described),
         }

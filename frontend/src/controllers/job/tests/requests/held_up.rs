@@ -1,9 +1,11 @@
 //! Proposals that cannot be written, and what that costs others.
 
+use super::super::in_the_way::put_a_service_in_the_way;
 use super::*;
 use crate::controllers::job::long_work;
 use crate::controllers::job::tasks::{PublishRequest, Task};
 use futures::FutureExt as _;
+use k8s_openapi::api::core::v1::Service;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_api::names;
 use streams_kubernetes::Key;
@@ -377,6 +379,29 @@ fn a_text_that_is_being_deleted_holds_up_nobody_but_who_needs_it() {
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!((end(&simulation, "again"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(3, 1)));
+}
+
+/// Somebody else has it, without the labels of the job: no mirror shows that it is being deleted.
+#[test]
+fn a_wish_whose_object_has_a_name_that_does_not_become_free_makes_way() {
+    let mut simulation = JobSimulation::running();
+    let mut foreseen = JobSimulation::resume(&simulation.snapshot());
+    foreseen.resize(0, 4);
+    foreseen.settle();
+    let before = simulation.pes();
+    let new = foreseen.pes().into_keys().find(|id| !before.contains_key(id)).unwrap();
+    let key = put_a_service_in_the_way(&simulation, new);
+    simulation.request("large", &[("R", 4)]);
+    go_on(&mut simulation, 6);
+    assert_eq!(end(&simulation, "large"), is(ResizePhase::Planned, "Terminating"));
+    assert!(simulation.outcome("large").message.unwrap().contains("it may have finalizers"));
+    simulation.request("small", &[("S", 1)]);
+    go_on(&mut simulation, 20);
+    assert_eq!((end(&simulation, "small"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(2, 1)));
+    simulation.server.remove::<Service>(&key);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!((end(&simulation, "large"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(4, 1)));
 }
 
 #[test]

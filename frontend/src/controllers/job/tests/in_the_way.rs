@@ -1,0 +1,64 @@
+//! Objects of somebody else in the way that are being deleted, and that no mirror shows: nothing tells when they are
+//! gone (rule job-30).
+
+use super::simulation::{JOB, JobSimulation, NAMESPACE, UserDeletion};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::DeleteParams;
+use std::time::Duration;
+use streams_api::{condition, names};
+use streams_kubernetes::Key;
+use streams_kubernetes::queue::Outcome;
+
+/// Somebody else has a Service of the name of that of this PE, without the labels of the job, and has deleted it;
+/// something keeps it. Gives its key.
+pub(super) fn put_a_service_in_the_way(simulation: &JobSimulation, pe: u64) -> Key {
+    let key = Key::new(NAMESPACE, &names::processing_element(JOB, pe));
+    let mut service = Service::default();
+    service.metadata.name = Some(key.name.to_string());
+    service.metadata.namespace = Some(NAMESPACE.to_owned());
+    service.metadata.finalizers = Some(vec!["example.com/load-balancer".to_owned()]);
+    simulation.server.create(&service);
+    simulation.server.delete::<Service>(&key, &DeleteParams::default());
+    assert!(simulation.server.get::<Service>(&key).is_some(), "something keeps it");
+    key
+}
+
+/// Everything goes on until nothing more can be done. Gives what the last look came to.
+fn go_on(simulation: &mut JobSimulation) -> Option<Outcome> {
+    let mut outcome = None;
+    for _ in 0..12 {
+        outcome = simulation.reconcile();
+        simulation.work();
+        simulation.run_pods();
+        simulation.collect();
+    }
+    outcome
+}
+
+#[test]
+fn what_is_in_the_way_and_being_deleted_is_named_and_looked_for_until_it_is_gone() {
+    for is_submission in [true, false] {
+        let mut simulation = if is_submission { JobSimulation::new() } else { JobSimulation::running() };
+        if !is_submission {
+            simulation.delete(&UserDeletion::Service(1));
+            simulation.collect();
+        }
+        let key = put_a_service_in_the_way(&simulation, 1);
+        for look in 0..20 {
+            let outcome = go_on(&mut simulation);
+            let is_soon = matches!(outcome, Some(Outcome::Again(delay)) if delay <= Duration::from_secs(5));
+            assert!(is_soon, "{is_submission} {look}: {outcome:?}");
+            let status = simulation.status();
+            let ready = condition::get(&status.conditions, condition::RESOURCES_READY).unwrap();
+            let said = (ready.status.as_str(), ready.reason.as_str(), ready.message.as_str());
+            assert_eq!(said, ("False", "Terminating", "Service job-1 is being deleted"), "{is_submission} {look}");
+            assert_eq!(status.generation.is_none(), is_submission);
+            simulation.wait(5);
+        }
+        // Nobody hears of it.
+        simulation.server.remove::<Service>(&key);
+        simulation.settle();
+        simulation.check_at_rest();
+        assert!(simulation.has_service(1), "{is_submission}");
+    }
+}
