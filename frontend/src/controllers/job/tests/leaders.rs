@@ -1,13 +1,15 @@
 //! A write of a deposed leader arrives after the next leader has finished; a leader that sees requests later than jobs.
 
 use super::simulation::{JOB, JobSimulation, NAMESPACE, Snapshot, key, wait_for};
+use crate::controllers::job::reconciler::rewrites::Rewrites;
 use futures::FutureExt;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use streams_api::{
-    CommittedResizes, InitialWidth, Job, ParallelRegion, ParallelRegionSpec, Resize, ResizePhase, names,
+    CommittedResizes, InitialWidth, Job, ParallelRegion, ParallelRegionSpec, PeOptions, ProcessingElement, Resize,
+    ResizePhase, TraceLevel, names,
 };
 use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::{Fault, Verb};
@@ -283,4 +285,27 @@ fn a_job_that_is_rolled_out_names_no_requests_any_more_and_what_is_gone_is_asked
         simulation.wait(60);
     }
     assert_eq!(lists.load(Ordering::Relaxed), 1);
+}
+
+/// The look that sees the edit for the first time takes a step for something else, and writes none of it.
+#[test]
+fn an_edit_that_nobody_has_carried_out_is_carried_out_at_once_by_the_next_leader_whatever_was_recorded() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.widest = 4);
+    simulation.resize(0, 5);
+    simulation.reconcile();
+    simulation.work();
+    let options = PeOptions { runtime_trace_level: TraceLevel::Debug, ..PeOptions::default() };
+    simulation.change_spec(|spec| spec.processing_element = Some(options));
+    simulation.round();
+    assert!(simulation.status().rejected_resize.is_some(), "that is the step");
+    let is_written = |pe: &ProcessingElement| pe.spec.options.runtime_trace_level == TraceLevel::Debug;
+    assert!(!simulation.pes().values().any(is_written));
+    simulation.crash();
+    // It may write nothing of what is only rewritten.
+    Arc::get_mut(&mut simulation.leader.reconciler).unwrap().rewrites = Rewrites::new(0);
+    simulation.settle();
+    assert!(simulation.pes().values().all(is_written));
+    assert_eq!(simulation.status().observed_generation, Some(2));
+    simulation.check_at_rest();
 }
