@@ -71,8 +71,6 @@ pub(crate) struct Entry {
     /// The spec with the options in force, and the `metadata.generation` of the job that it follows from; only while
     /// some options are refused.
     pub(crate) in_force: Option<(i64, Arc<JobSpec>)>,
-    /// What the children were last made from, and the `metadata.generation` of the job that it follows from.
-    pub(crate) made_from: Option<(i64, Arc<JobSpec>)>,
     /// What users should know of the entries for regions in the spec, and the `metadata.generation` of the job and the
     /// digest of the plan that it follows from.
     pub(crate) entry_warnings: Option<EntryWarnings>,
@@ -161,7 +159,6 @@ impl Entry {
             latest: None,
             plans,
             in_force: None,
-            made_from: None,
             entry_warnings: None,
             job_config_map: None,
             transport: None,

@@ -73,9 +73,6 @@ pub(super) async fn plans_of<C: Cluster>(
     if let Some(running) = running.filter(|_| refusal.is_some()) {
         snapshot.in_force = Some(options_in_force(reconciler, &snapshot, running));
     }
-    if refusal.is_none() || snapshot.in_force.is_some() {
-        note_made_from(reconciler, &snapshot);
-    }
     let committed = load(reconciler, &snapshot, status.plan.as_ref(), committed).await?;
     let proposed = load(reconciler, &snapshot, proposal, proposed).await?;
     let (committed, generation) = committed.unzip();
@@ -103,30 +100,16 @@ fn options_in_force<C: Cluster>(
     let ours = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, &**job)).map(|pe| &**pe);
     let shown: BTreeMap<u64, u64> = ours.clone().map(|pe| (pe.spec.id, version(&pe.metadata))).collect();
     let now = reconciler.cluster.now();
-    let made_from = reconciler.memory.with(key, snapshot.uid(), |entry| {
-        let is_behind = entry.own_writes.has_unseen_pe(now, |id| shown.get(&id).copied());
-        entry.made_from.as_ref().filter(|_| is_behind).map(|(_, spec)| Arc::clone(spec))
+    // What the mirror shows of PEs is what they had before that.
+    let written = reconciler.memory.with(key, snapshot.uid(), |entry| {
+        let is_member = |id| generation.member(id).is_some();
+        entry.own_writes.unseen_options(now, is_member, |id| shown.get(&id).copied())
     });
-    let running = match &made_from {
-        // What the mirror shows of PEs is what they had before that.
-        Some(spec) => Some(ChildBuilder { spec, ..snapshot.builder() }.options(generation.shares())),
-        None => running_options(snapshot.builder(), generation, ours).cloned(),
-    };
-    let computed = Arc::new(in_force(&job.spec, running.as_ref(), &generation.settled));
+    let running = written.as_deref().or_else(|| running_options(snapshot.builder(), generation, ours));
+    let computed = Arc::new(in_force(&job.spec, running, &generation.settled));
     let kept = (spec_generation, Arc::clone(&computed));
     reconciler.memory.with(key, snapshot.uid(), |entry| entry.in_force = Some(kept));
     computed
-}
-
-/// Remembers what the children are made from: some options of the next spec may be refused.
-fn note_made_from<C>(reconciler: &JobReconciler<C>, snapshot: &JobSnapshot) {
-    let generation = snapshot.job.metadata.generation.unwrap_or_default();
-    reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| {
-        if entry.made_from.as_ref().is_none_or(|(of, _)| *of != generation) {
-            let spec = snapshot.in_force.clone().unwrap_or_else(|| Arc::new(snapshot.job.spec.clone()));
-            entry.made_from = Some((generation, spec));
-        }
-    });
 }
 
 /// A stored generation, or what of it is missing. `None` if there is none.

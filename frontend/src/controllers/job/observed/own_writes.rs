@@ -12,7 +12,7 @@ use crate::controllers::job::owned::Owned;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use streams_api::ProcessingElementSpec;
+use streams_api::{PeOptions, ProcessingElementSpec};
 
 /// How long a write or a deletion counts while the mirror does not show it.
 const COUNTS: SignedDuration = SignedDuration::from_secs(30);
@@ -22,6 +22,8 @@ const COUNTS: SignedDuration = SignedDuration::from_secs(30);
 pub(crate) struct OwnWrites {
     writes: BTreeMap<Owned, OwnWrite>,
     deletions: BTreeMap<Owned, OwnDeletion>,
+    /// Of the PE that was written last.
+    options: Option<Arc<PeOptions>>,
 }
 
 /// A write.
@@ -54,19 +56,28 @@ pub(crate) struct WrittenPe {
     config_map: String,
     runtime_id: String,
     placement_hash: Option<String>,
+    options: Arc<PeOptions>,
 }
 
 impl WrittenPe {
     /// Of the PE with this spec.
     pub(crate) fn of(spec: &ProcessingElementSpec) -> Self {
         let (runtime_id, placement_hash) = (spec.runtime_id.clone(), spec.placement_hash.clone());
-        Self { generation: spec.generation, config_map: spec.config_map.name.clone(), runtime_id, placement_hash }
+        let (config_map, options) = (spec.config_map.name.clone(), Arc::new(spec.options.clone()));
+        Self { generation: spec.generation, config_map, runtime_id, placement_hash, options }
     }
 }
 
 impl OwnWrites {
     /// The object was written.
-    pub(crate) fn note(&mut self, owned: Owned, write: OwnWrite) {
+    pub(crate) fn note(&mut self, owned: Owned, mut write: OwnWrite) {
+        // PEs that are written with each other have the same options, which are kept once.
+        if let Some(pe) = &mut write.pe {
+            match &self.options {
+                Some(options) if *options == pe.options => pe.options = Arc::clone(options),
+                _ => self.options = Some(Arc::clone(&pe.options)),
+            }
+        }
         self.writes.insert(owned, write);
     }
 
@@ -122,15 +133,22 @@ impl OwnWrites {
         })
     }
 
-    /// Whether a PE was written not long ago, and the mirror does not show it as it became. `mirrored` is the version
-    /// that it shows of one.
-    pub(crate) fn has_unseen_pe(&self, now: Timestamp, mirrored: impl Fn(u64) -> Option<u64>) -> bool {
-        self.writes.iter().any(|(owned, write)| match owned {
+    /// The options with which a PE was last written, of those that were not long ago and that the mirror does not show
+    /// as they became. `is_member` says which PEs count, `mirrored` is the version that the mirror shows of one.
+    pub(crate) fn unseen_options(
+        &self,
+        now: Timestamp,
+        is_member: impl Fn(u64) -> bool,
+        mirrored: impl Fn(u64) -> Option<u64>,
+    ) -> Option<Arc<PeOptions>> {
+        let unseen = self.writes.iter().filter_map(|(owned, write)| match owned {
             Owned::Child(Child::ProcessingElement(id)) => {
-                now < until(write.at) && mirrored(*id).is_none_or(|version| version < write.version)
+                let is_unseen = now < until(write.at) && mirrored(*id).is_none_or(|version| version < write.version);
+                write.pe.as_ref().filter(|_| is_unseen && is_member(*id)).map(|pe| (write.version, &pe.options))
             }
-            Owned::Child(_) | Owned::ConfigMap(_) => false,
-        })
+            Owned::Child(_) | Owned::ConfigMap(_) => None,
+        });
+        unseen.max_by_key(|(version, _)| *version).map(|(_, options)| Arc::clone(options))
     }
 
     /// When the first of the writes or deletions does not count any more.
@@ -167,6 +185,7 @@ impl OwnWrites {
         if self.writes.is_empty() {
             // The same.
             self.writes = BTreeMap::new();
+            self.options = None;
         }
         for (owned, write) in &self.writes {
             let object = ObservedObject { applied: write.applied.clone(), ..ObservedObject::default() };
@@ -296,9 +315,35 @@ mod tests {
             assert_eq!((pe.generation, pe.config_map.as_str(), pe.launched), expected, "{version:?}");
             let unseen: Vec<u64> = writes.processing_elements().collect();
             assert_eq!(unseen == [3], version != Some(8), "{version:?}");
-            assert_eq!(writes.has_unseen_pe(at(29), |_| version), version != Some(8), "{version:?}");
-            assert!(!writes.has_unseen_pe(at(29), |_| Some(7)) && !writes.has_unseen_pe(at(30), |_| version));
         }
+    }
+
+    #[test]
+    fn options_are_those_of_the_newest_write_that_is_not_seen_yet() {
+        let options = |sab: &str| PeOptions { sab_name: Some(sab.to_owned()), ..PeOptions::default() };
+        let mut writes = OwnWrites::default();
+        // PE, version of its write, second, options
+        for (id, version, second, sab) in [(1, 7, 0, "a"), (2, 8, 1, "b"), (3, 9, 2, "c"), (4, 10, 3, "c")] {
+            let pe = Some(WrittenPe { options: Arc::new(options(sab)), ..WrittenPe::default() });
+            let write = OwnWrite { version, at: at(second), applied: String::new(), pe };
+            writes.note(Owned::Child(Child::ProcessingElement(id)), write);
+        }
+        // second, PEs that count, version that the mirror shows of all -> options
+        let table: [(i64, &[u64], u64, Option<&str>); 7] = [
+            (3, &[1, 2, 3, 4], 6, Some("c")),
+            (3, &[1, 2], 6, Some("b")),
+            (3, &[1, 2], 7, Some("b")),
+            (3, &[1, 2], 8, None),
+            (30, &[1, 2], 6, Some("b")),
+            (31, &[1, 2], 6, None),
+            (3, &[], 6, None),
+        ];
+        for (now, members, shown, expected) in table {
+            let found = writes.unseen_options(at(now), |id| members.contains(&id), |_| Some(shown));
+            assert_eq!(found.as_deref(), expected.map(options).as_ref(), "{now} {members:?} {shown}");
+        }
+        let of = |id| &writes.writes[&Owned::Child(Child::ProcessingElement(id))].pe.as_ref().unwrap().options;
+        assert!(!Arc::ptr_eq(of(2), of(3)) && Arc::ptr_eq(of(3), of(4)));
     }
 
     #[test]

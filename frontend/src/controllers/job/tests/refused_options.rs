@@ -3,6 +3,7 @@
 use super::simulation::{JOB, JobSimulation, key};
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements};
 use kube::ResourceExt as _;
+use kube::core::Status;
 use serde_json::{Value, json};
 use streams_api::{PeOptions, ProcessingElement, TransportSecurity, names};
 
@@ -85,5 +86,39 @@ fn a_plan_that_is_found_again_says_what_was_settled() {
     simulation.check_at_rest();
     for (id, pe) in simulation.pes() {
         assert_eq!(pe.spec.options.transport_security_type, TransportSecurity::Tls12, "{id}");
+    }
+}
+
+/// The mirror shows none of the PEs that a resize has added, and none is written for the edit that was good.
+#[test]
+fn options_that_no_pe_has_had_are_not_what_the_pes_had() {
+    let mut simulation = JobSimulation::running();
+    want(&simulation, &cpu("1"));
+    simulation.settle();
+    let before = simulation.pes().len();
+    let all_but_pes = [usize::MAX, 0, usize::MAX, usize::MAX, usize::MAX, usize::MAX];
+    simulation.resize(0, 4);
+    for _ in 0..20 {
+        if simulation.status().generation == Some(1) {
+            break;
+        }
+        simulation.reconcile_behind(all_but_pes);
+        simulation.work();
+    }
+    assert_eq!(simulation.status().generation, Some(1));
+    assert!(simulation.pes().len() > before);
+    simulation.server.refuse(|call| {
+        let is_refused = call.kind == "ProcessingElement" && call.verb.is_write();
+        is_refused.then(|| *Status::failure("not now", "Forbidden").with_code(403).boxed())
+    });
+    want(&simulation, &cpu("2"));
+    simulation.reconcile_behind(all_but_pes);
+    simulation.server.refuse(|_| None);
+    want(&simulation, &refused());
+    simulation.reconcile_behind(all_but_pes);
+    simulation.settle();
+    simulation.check_at_rest();
+    for (id, pe) in simulation.pes() {
+        assert_eq!(json!(pe.spec.options.resources), cpu("1"), "{id}");
     }
 }
