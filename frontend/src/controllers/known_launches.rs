@@ -2,15 +2,15 @@
 //!
 //! Before a pod is created, the API server is asked for the PE, because a mirror may lag behind what another leader has
 //! written: that the pod was created already, and has ended. The answer is known if this process has led ever since
-//! * it created the PE, and has not recorded a launch; it recreates a PE that somebody deleted only once the mirror
-//!   shows that it is gone;
+//! * it created the PE, or was told when it wrote or read it that it was not launched, and has not recorded a launch; it
+//!   recreates a PE that somebody deleted only once the mirror shows that it is gone;
 //! * or it recorded the launch whose pod is to be created.
 //!
 //! A PE is kept until its status is about to be written or it leaves the mirror. Without it, the API server is asked.
 //! One whose creation is answered after it has left the mirror is kept until one of its name leaves: it makes nothing
 //! known of that one, which has another uid.
 //!
-//! Knows: PEs as the API server answered writes of this process, the term of the leader. Must not know: pods.
+//! Knows: PEs as the API server answered calls of this process, the term of the leader. Must not know: pods.
 
 use super::remembered::Remembered;
 use kube::ResourceExt;
@@ -35,8 +35,8 @@ impl KnownLaunches {
         Self { known_at, term }
     }
 
-    /// The API server has answered a write of its spec with this PE. If it was launched, the status may be written at
-    /// the same time.
+    /// The API server has answered a write of its spec with this PE, or a read because one of its name was there. If it
+    /// was launched, the status may be written at the same time.
     pub(crate) fn note_applied(&self, pe: &ProcessingElement) {
         let is_launched = pe.status.as_ref().is_some_and(|status| status.launch_count > 0);
         if !is_launched {

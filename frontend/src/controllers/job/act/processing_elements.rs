@@ -11,7 +11,7 @@
 
 use super::Actor;
 use crate::controllers::job::decide::is_submitted;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use streams_api::{ProcessingElement, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
@@ -33,21 +33,34 @@ impl<C: Cluster> Actor<'_, C> {
         let key = self.snapshot.key.sibling(&desired.name_any());
         let shown = self.reconciler.mirrors.processing_elements.get(&key);
         let is_rolled_out = self.observed.status.generation == Some(generation) && is_submitted(self.observed);
-        let mut found = None;
+        let (mut found, mut unreadable_says_so) = (None, false);
         if shown.is_none() && is_rolled_out {
             let again = made_again(desired)?;
             match cluster.create(writer.namespace, writer.manager, &again).await {
                 Ok(created) => return Ok(Applied::Written(Box::new(created))),
-                // The mirror is behind. Perhaps it was made again by a call that was not answered.
+                // The mirror is behind. Perhaps it was made again by a call that was not answered. One that is gone by
+                // now is left to the next look: made here, it would not say that it was made again.
                 Err(error) if is_already_exists(&error) => {
-                    found = cluster.get::<ProcessingElement>(&key).await?;
+                    let (kind, name) = (ProcessingElement::kind(&()).into_owned(), desired.name_any());
+                    let gone = Error::Conflict { kind, name };
+                    match cluster.get::<ProcessingElement>(&key).await {
+                        Ok(read) => found = Some(read.ok_or(gone)?),
+                        // What cannot be read can be written: its metadata says whether it was made again.
+                        Err(kube::Error::SerdeError(_)) => {
+                            let meta = cluster.get_metadata::<ProcessingElement>(&key).await?.ok_or(gone)?;
+                            let annotations = meta.annotations.unwrap_or_default();
+                            unreadable_says_so = annotations.contains_key(names::ANNOTATION_MADE_AGAIN);
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
                 }
                 Err(error) => return Err(written(&again, error)),
             }
         }
         let existing = found.as_ref().or(shown.as_deref());
         let says_so = |pe: &ProcessingElement| pe.annotations().contains_key(names::ANNOTATION_MADE_AGAIN);
-        let again = existing.is_some_and(says_so).then(|| made_again(desired)).transpose()?;
+        let is_made_again = unreadable_says_so || existing.is_some_and(says_so);
+        let again = is_made_again.then(|| made_again(desired)).transpose()?;
         let desired = again.as_ref().unwrap_or(desired);
         // On the heap, as all that applies a PE: debug builds need much of the stack of a thread for each call.
         let applied = Box::pin(writer.apply(names::ANNOTATION_APPLIED_HASH, desired, existing)).await?;

@@ -1,6 +1,7 @@
 //! PEs that a user deletes, and that are made again (rules job-27 and pe-6).
 
 use super::simulation::{JobSimulation, UserDeletion};
+use futures::FutureExt as _;
 use kube::ResourceExt;
 use kube::core::{ObjectMeta, Status};
 use streams_api::{ProcessingElement, names};
@@ -10,6 +11,13 @@ use streams_kubernetes_fake::{Fault, Verb};
 fn made_again(simulation: &JobSimulation) -> Vec<u64> {
     let says_so = |pe: &ProcessingElement| pe.annotations().contains_key(names::ANNOTATION_MADE_AGAIN);
     simulation.pes().into_iter().filter(|(_, pe)| says_so(pe)).map(|(id, _)| id).collect()
+}
+
+/// Somebody makes a PE again as it was.
+fn create_again(simulation: &JobSimulation, before: ProcessingElement) {
+    let ObjectMeta { name, namespace, labels, annotations, owner_references, .. } = before.metadata;
+    let metadata = ObjectMeta { name, namespace, labels, annotations, owner_references, ..ObjectMeta::default() };
+    simulation.server.create(&ProcessingElement { metadata, status: None, ..before });
 }
 
 /// While the job is suspended, its PE gets no pod; when it gets one, other generations are committed.
@@ -55,10 +63,7 @@ fn a_pe_that_the_mirror_does_not_show_yet_says_so_if_it_was_made_again_and_not_i
             simulation.reconcile_behind([0; 6]);
             simulation.leader.connection.stop_failing();
         } else {
-            let ObjectMeta { name, namespace, labels, annotations, owner_references, .. } = before.metadata;
-            let metadata =
-                ObjectMeta { name, namespace, labels, annotations, owner_references, ..ObjectMeta::default() };
-            simulation.server.create(&ProcessingElement { metadata, status: None, ..before });
+            create_again(&simulation, before);
         }
         assert!(simulation.pe(1).is_some(), "{is_unanswered} {is_readable}");
         simulation.server.refuse(move |call| {
@@ -73,4 +78,28 @@ fn a_pe_that_the_mirror_does_not_show_yet_says_so_if_it_was_made_again_and_not_i
         simulation.check_at_rest();
         assert_eq!(made_again(&simulation), expected, "{is_unanswered} {is_readable}");
     }
+}
+
+/// Somebody has made it again as it was, and deletes it while the API server is asked what it is.
+#[test]
+fn a_pe_that_goes_while_it_is_asked_for_says_so_once_it_is_made_again() {
+    let mut simulation = JobSimulation::running();
+    let before = simulation.pe(1).unwrap();
+    simulation.delete(&UserDeletion::ProcessingElement(1));
+    simulation.collect();
+    simulation.leader.catch_up();
+    create_again(&simulation, before);
+    let server = simulation.server.clone();
+    simulation.leader.connection.meanwhile(move |call| {
+        if call.verb == Verb::Get && call.kind == "ProcessingElement" {
+            server.remove::<ProcessingElement>(&call.key);
+        }
+        async {}.boxed()
+    });
+    simulation.reconcile_behind([0; 6]);
+    simulation.leader.connection.alone();
+    assert_eq!(simulation.pe(1), None, "it is looked at again");
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(made_again(&simulation), [1]);
 }

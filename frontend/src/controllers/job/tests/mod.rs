@@ -19,7 +19,7 @@
 //! * [`user_ports`] — ports that operators open under a name; [`transport`]: certificates;
 //! * [`made_again`] — PEs that a user deletes;
 //! * [`memories`] — what is remembered ends;
-//! * [`orphans`] — objects that a deleted job has left behind; [`in_the_way`]: of somebody else, that are being deleted;
+//! * [`orphans`] — objects that a deleted job has left behind; [`in_the_way`]: of others, and being deleted;
 //! * [`outdated`] — definitions of custom resources of an earlier version;
 //! * [`waves`] — the order of a roll-out;
 //! * [`removals`] — what goes while newer generations are committed; [`turns`]: what one turn has;
