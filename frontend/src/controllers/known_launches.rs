@@ -2,8 +2,8 @@
 //!
 //! Before a pod is created, the API server is asked for the PE, because a mirror may lag behind what another leader has
 //! written: that the pod was created already, and has ended. The answer is known if this process has led ever since
-//! * it created the PE, or was told when it wrote or read it that it was not launched, and has not recorded a launch; it
-//!   recreates a PE that somebody deleted only once the mirror shows that it is gone;
+//! * it created the PE, or was told when it wrote or read it that it was not launched, and has not recorded a launch;
+//!   it recreates a PE that somebody deleted only once the mirror shows that it is gone;
 //! * or it recorded the launch whose pod is to be created.
 //!
 //! A PE is kept until its status is about to be written or it leaves the mirror. Without it, the API server is asked.

@@ -130,7 +130,8 @@ pub(super) async fn pes(base: &Base, options: &RunOptions, tasks: &mut Tasks) ->
     Ok((pe_api, Hearing { ends, awake, _looking: looking }))
 }
 
-/// The elasticity API and the subscription API, which changes the same objects as the PE API and so takes turns with it.
+/// The elasticity API and the subscription API, which changes the same objects as the PE API and so takes turns with
+/// it.
 pub(super) async fn grpc_apis(
     base: &Base,
     options: &RunOptions,

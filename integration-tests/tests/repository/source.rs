@@ -1,5 +1,5 @@
-//! Is the code written as CONTRIBUTING says, where neither the compiler nor clippy asks? Imports, the width of comments,
-//! and tables of modules.
+//! Is the code written as CONTRIBUTING says, where neither the compiler nor clippy asks? Imports, the width of
+//! comments, and tables of modules.
 
 use crate::files::{self, File, assert_none, line_at};
 use regex::Regex;

@@ -39,8 +39,8 @@ pub struct Board {
 pub struct Changes {
     /// PEs whose routes have.
     pub routes: BTreeSet<Pe>,
-    /// PEs of exports and imports that cost too much to be tried with each other and did not, or the other way round; and
-    /// of imports for which there is room and was not, or the other way round.
+    /// PEs of exports and imports that cost too much to be tried with each other and did not, or the other way round;
+    /// and of imports for which there is room and was not, or the other way round.
     pub costs: BTreeSet<Pe>,
     /// What it has taken to find that out, in steps of evaluations.
     pub steps: usize,

@@ -200,8 +200,8 @@ struct Tables<'s, 'b> {
 }
 
 impl<'b> Tables<'_, 'b> {
-    /// Makes the fragments of a table, each within the room that there is for it. It is kept so many times. `what` names
-    /// an entry.
+    /// Makes the fragments of a table, each within the room that there is for it. It is kept so many times. `what`
+    /// names an entry.
     fn entries<T>(
         &mut self,
         table: &[T],

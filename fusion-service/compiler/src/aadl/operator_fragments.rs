@@ -51,8 +51,8 @@ pub(super) struct PortFragments {
 }
 
 impl OperatorFragments {
-    /// Makes the fragments of a primitive operator, of which those that may have any number of texts have this room; the
-    /// others have a handful. Returns nothing if its definition does not exist, which the topology refuses.
+    /// Makes the fragments of a primitive operator, of which those that may have any number of texts have this room;
+    /// the others have a handful. Returns nothing if its definition does not exist, which the topology refuses.
     ///
     /// # Errors
     ///

@@ -56,8 +56,8 @@ impl<C: Cluster> Actor<'_, C> {
         self.admit_against_regions(named, known).instrument(span).await
     }
 
-    /// Admits the requests that are new and known, against the regions that they name, by their indexes, as these are at
-    /// this moment. Of a request that comes later a region may have been changed before, and be read as it was.
+    /// Admits the requests that are new and known, against the regions that they name, by their indexes, as these are
+    /// at this moment. Of a request that comes later a region may have been changed before, and be read as it was.
     async fn admit_against_regions(&self, named: Vec<u64>, known: BTreeSet<String>) -> Result<(), Error> {
         let job = &*self.snapshot.job;
         let mut regions = self.read_regions(named).await?;

@@ -62,8 +62,8 @@ pub(crate) fn describe(
     after_step: bool,
 ) -> JobStatus {
     let submitted = !after_step && is_submitted(observed);
-    // A step carries nothing of the spec out, and what it asks of PEs is not counted while it is not known what they are
-    // made from. Whoever leads next takes it for an edit that is still to be carried out (rule job-45).
+    // A step carries nothing of the spec out, and what it asks of PEs is not counted while it is not known what they
+    // are made from. Whoever leads next takes it for an edit that is still to be carried out (rule job-45).
     let is_carried_out = !after_step && !matches!(observed.committed, Some(Loaded::Lost(_)));
     if is_carried_out || observed.status.generation.is_none() {
         status.observed_generation = Some(observed.spec_generation);

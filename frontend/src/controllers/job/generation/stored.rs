@@ -1,7 +1,7 @@
 //! The form in which a generation is stored, with its plan as the fusion service has written it.
 //!
-//! What an earlier frontend has not stored is read as 0 or as empty. What this one writes an earlier one may read, which
-//! leads again.
+//! What an earlier frontend has not stored is read as 0 or as empty. What this one writes an earlier one may read,
+//! which leads again.
 //!
 //! Knows: fields and their numbers. Must not know: what a generation means.
 
