@@ -2,6 +2,8 @@
 //!
 //! Pure. After the first generation these fields do not change: the schema pins them (rule job-31), and a resize
 //! repeats the stored compilation.
+//!
+//! Knows: the spec, what was settled. Must not know: how it is compiled, or when.
 
 use bytes::Bytes;
 use prost::Message;

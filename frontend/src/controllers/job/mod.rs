@@ -57,6 +57,8 @@
 //! * the next generation does not write to a PE whose origin and placement stay, as long as the text of the origin
 //!   exists, but for its share of job-wide resources (rule pod-4);
 //! * objects that are being deleted, or that have another controller, are never written to.
+//!
+//! Knows: the parts and their order. Must not know: ADL, how a generation is compiled.
 
 mod act;
 pub(crate) mod child;

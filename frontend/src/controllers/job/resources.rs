@@ -3,6 +3,8 @@
 //! Requests and limits of the job alike are divided by the number of PEs: thousandths of CPU, whole pages of huge
 //! pages, whole units of everything else, rounded down, never to 0 (rule pod-4). What can be used divides into what can
 //! be used.
+//!
+//! Knows: quantities of Kubernetes. Must not know: jobs, PEs, where a share is used.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;

@@ -1,4 +1,6 @@
 //! Prepares the next generation, row by row.
+//!
+//! Knows: the observation, the proposal. Must not know: how PEs that run are replaced.
 
 use super::super::generation::Target;
 use super::super::held_up::{Blocked, looked_at_again};

@@ -1,4 +1,6 @@
 //! Brings the objects of a job to the committed generation, and repairs them.
+//!
+//! Knows: the observation, the committed generation. Must not know: the next generation, but for what takes its place.
 
 use super::super::tasks::{PublishRequest, Remedy, RenewRequest, Task};
 use super::waves::Changes;

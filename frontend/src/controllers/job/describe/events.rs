@@ -1,4 +1,6 @@
 //! Computes the Events of a change of a job's status, for `kubectl describe` (rule job-34). Pure.
+//!
+//! Knows: two statuses, the observation. Must not know: how Events are stored.
 
 use super::warnings::{NO_OTHER_POD, beginning, no_other_pods, of_no_other_pods};
 use crate::controllers::job::long_work::redis;

@@ -10,6 +10,8 @@
 //! | [`transition`] | the other fields: the status after a step |
 //! | [`warnings`] | what users should know although it stops nothing |
 //! | [`events`] | Events of a change of the status |
+//!
+//! Knows: the observation, what was decided. Must not know: clients, which action comes next.
 
 pub(crate) mod events;
 pub(crate) mod transition;

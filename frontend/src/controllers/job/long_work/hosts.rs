@@ -1,4 +1,6 @@
 //! Reads the nodes of the cluster: which node has an address, and how much CPU is free.
+//!
+//! Knows: nodes, pods, who may read them. Must not know: how PEs are placed.
 
 use super::error::WorkError;
 use crate::controllers::job::generation::Generation;

@@ -21,6 +21,8 @@
 //!
 //! Work may be repeated. Chunks of the ADL and texts are the same each time; a plan may differ. Nothing refers to
 //! chunks until the reconciler has recorded the output; those that it does not record are deleted (rule job-16).
+//!
+//! Knows: kinds of work, their queues. Must not know: what is decided on their results.
 
 mod check;
 mod compile;

@@ -3,6 +3,8 @@
 //! Texts are streamed: three of [`MAX_TEXT`](crate::fusion::MAX_TEXT) are in memory at a time, and what is written. A
 //! text that may not fit an object is rendered and measured before any is written, so that a generation which cannot be
 //! stored leaves nothing.
+//!
+//! Knows: plans, the fusion service, ConfigMaps. Must not know: when texts are wanted, what becomes of a proposal.
 
 use super::compile::is_repair;
 use super::{Assignment, LongWork, WorkError, fetch, thread_for};

@@ -1,4 +1,6 @@
 //! What came of long work: it is kept until the status shows that it was used, or nobody wants it any more.
+//!
+//! Knows: kinds of work, the status. Must not know: how work is done.
 
 use super::Entry;
 use crate::controllers::job::documents::chunks::Document;

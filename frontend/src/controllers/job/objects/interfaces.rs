@@ -2,6 +2,8 @@
 //!
 //! Pure and deterministic, as all [objects](super). These follow from the plan alone: what connects streams and drives
 //! consistent regions finds here what it needs of the plan.
+//!
+//! Knows: the plan. Must not know: who matches what, how regions are driven.
 
 use super::{ChildBuilder, NAME_MAX, SERVICE_TYPE, start_hash};
 use crate::controllers::job::child::{Child, Port};

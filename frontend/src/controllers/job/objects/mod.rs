@@ -21,6 +21,8 @@
 //! | [`user_ports`] | ports of Services that operators have opened under a name |
 //! | [`created_region`] | what a region was created as |
 //! | [`oversized`] | what of a plan does not fit the objects |
+//!
+//! Knows: the spec, generations, names. Must not know: mirrors, clients, what is there already.
 
 pub(super) mod created_region;
 pub(crate) mod interfaces;

@@ -5,6 +5,8 @@
 //!
 //! What is kept of an object ends when the mirror shows it as new as it was written, or that it is being deleted, when
 //! it leaves the mirror, and after 30 s: a mirror that takes longer may have missed that the object came and went.
+//!
+//! Knows: what was written, versions, time. Must not know: mirrors, why something was written.
 
 use super::{Children, ObservedObject, ObservedPe, ObservedRegion, PodState, is_place_known, must_move};
 use crate::controllers::job::child::Child;

@@ -3,6 +3,8 @@
 //!
 //! The regions must be as they are at one moment, not as a mirror shows them: what was edited before the request was
 //! made must not count as edited later.
+//!
+//! Knows: requests, bounds, regions at one moment. Must not know: clients, what the compiler would say.
 
 use super::standing::{Circumstances, Wanted, is_new};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -1,4 +1,6 @@
 //! What one look at a job finds about wishes: pure, from the regions, the requests and the status of the job.
+//!
+//! Knows: regions, requests, verdicts of the compiler. Must not know: clients, what is written next.
 
 use super::super::cool_down::{COOLING_DOWN, CoolDown};
 use super::super::tasks::Failure;

@@ -14,6 +14,8 @@
 //!
 //! What was begun and ended because a request of it was withdrawn, again and again, is begun with fewer wishes each
 //! time, down to the oldest one alone: whoever makes and withdraws requests keeps nobody waiting who was there before.
+//!
+//! Knows: wishes, what came of compilations. Must not know: requests, edits, how long something takes.
 
 use super::super::tasks::Failure;
 use super::apart::{Apart, may_be_of_widths};

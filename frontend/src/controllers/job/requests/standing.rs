@@ -1,4 +1,7 @@
 //! How far requests have come, by the status of the job and the regions as they are. Pure.
+//!
+//! Knows: the status of the job, regions, requests. Must not know: which set is compiled next. Invariant: what it says
+//! follows from the objects and the status alone, so two leaders say the same.
 
 use super::super::MANAGER;
 use super::super::cool_down::CoolDown;

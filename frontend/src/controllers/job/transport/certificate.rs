@@ -5,6 +5,8 @@
 //! authority: whoever has read an older file of the same authority trusts a renewed certificate. Both keys are of the
 //! curve P-256; the key usage `keyAgreement` lets old versions of OpenSSL use them, which choose no curve by
 //! themselves.
+//!
+//! Knows: certificates and keys. Must not know: Secrets, when they are renewed.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use rcgen::{
