@@ -1,8 +1,8 @@
 //! Computes the desired widths of the regions of a job (rule elasticity-1), and refuses some of them without calling
 //! the compiler. Pure.
 //!
-//! Knows: the spec, bounds, regions and what is noted there that somebody asked for. Must not know: objects that ask for
-//! a resize, what the compiler says.
+//! Knows: the spec, bounds, regions and what is noted there that somebody asked for. Must not know: objects that ask
+//! for a resize, what the compiler says.
 
 use super::generation::Generation;
 use std::collections::{BTreeMap, BTreeSet};
