@@ -38,7 +38,8 @@ pub const PART_AADL: &str = "aadl";
 
 /// Annotation that a user sets on a PE to any new value to have its pod replaced.
 pub const ANNOTATION_RESTART_REQUESTED: &str = "streams.ibm.com/restart-requested";
-/// Annotation of a PE that was deleted by somebody and that the job controller has made again.
+/// Annotation of a PE that was deleted by somebody, that the job controller has made again, and that has not been
+/// launched since.
 pub const ANNOTATION_MADE_AGAIN: &str = "streams.ibm.com/made-again";
 /// Annotation that a user sets on a PE to any new value to stop it for good.
 pub const ANNOTATION_STOP_REQUESTED: &str = "streams.ibm.com/stop-requested";

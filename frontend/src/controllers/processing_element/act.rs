@@ -9,16 +9,18 @@ use super::decide::{Deletion, FIRST, PeAction, PeDecision, PeStatusChange};
 use super::facts::OUTDATED;
 use super::memory::DELETION_COUNTS;
 use super::observed::{self, AbsentPod, OwnerJob, PeObservation};
+use super::pod_status;
 use super::reconciler::PeReconciler;
-use super::{pod, pod_status};
 use crate::controllers::reconciler::Next;
 use crate::controllers::resizing::is_in_roll_out;
 use crate::controllers::times::{after, up_to_second};
 use crate::controllers::traces;
+use crate::pods_of_pe;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{ListParams, PropagationPolicy};
+use serde_json::json;
 use std::time::Duration;
 use streams_api::{Job, ProcessingElement, ProcessingElementStatus, condition, names};
 use streams_kubernetes::cluster::Cluster;
@@ -132,14 +134,18 @@ impl<C: Cluster> PeReconciler<C> {
         }
     }
 
-    /// Nothing is left to do but to restore what others have changed of the pod.
+    /// Nothing is left to do but to take back what nobody needs any more, and to restore what others have changed of
+    /// the pod.
     async fn rest(
         &self,
         key: &Key,
-        answers: &Answers,
+        answers: &mut Answers,
         observed: &PeObservation,
         decision: &PeDecision,
     ) -> Result<Next, Error> {
+        if observed.wanted.made_again && decision.status.launch_count > 0 {
+            Priority::Telling.of(self.forget_made_again(key, answers)).await?;
+        }
         if let (Some(pod), Some(pe)) = (&decision.restored, &answers.pe)
             && Priority::Normal.of(self.restore(key, pe, pod)).await?
         {
@@ -153,6 +159,25 @@ impl<C: Cluster> PeReconciler<C> {
             return Ok(Next::Observe);
         }
         Ok(Next::Rest(later(decision, self.cluster.now())))
+    }
+
+    /// Takes back that the PE was made again: its launch count says from now on how far it has come (rule pe-6).
+    ///
+    /// # Errors
+    /// Failures of the call. That the API server does not permit it is none: it does no harm where it is.
+    async fn forget_made_again(&self, key: &Key, answers: &mut Answers) -> Result<(), Error> {
+        let uid = answers.pe.as_ref().and_then(ResourceExt::uid);
+        let patch = json!({"metadata": {"uid": uid, "annotations": {(names::ANNOTATION_MADE_AGAIN): null}}});
+        match self.cluster.merge::<ProcessingElement>(self.writer(key).manager, key, &patch).await {
+            Ok(mut pe) => {
+                pe.metadata.managed_fields = None;
+                self.own_writes.note(key, &pe);
+                answers.wrote(pe);
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409 | 422) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// What the decision is for (rule call-22).
@@ -212,7 +237,7 @@ impl<C: Cluster> PeReconciler<C> {
         let status = status(pe);
         let launch_count = status.launch_count.max(FIRST);
         let uid = pe.uid().unwrap_or_default();
-        let name = pod::name(&key.name, &uid, launch_count);
+        let name = pods_of_pe::name(&key.name, &uid, launch_count);
         if let Some(pod) = self.pod_of_launch(key, pe, &name, launch_count).await? {
             self.last_seen.note_found(key, &uid, launch_count, &pod);
             answers.pods.push(pod_status::read_of(&pod, pe, launch_count));
@@ -291,7 +316,7 @@ impl<C: Cluster> PeReconciler<C> {
         if self.last_seen.pod(key, &uid, previous, None).is_some_and(|seen| seen.is_gone()) {
             return Ok(false);
         }
-        let name = pod::name(&key.name, &uid, previous);
+        let name = pods_of_pe::name(&key.name, &uid, previous);
         let Some(pod) = self.cluster.get::<Pod>(&key.sibling(&name)).await? else { return Ok(false) };
         let Some(launch) = pod_status::launch_of(&pod, pe) else { return Ok(false) };
         answers.pods.push(pod_status::read_of(&pod, pe, launch));

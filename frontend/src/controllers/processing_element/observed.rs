@@ -66,7 +66,8 @@ pub(crate) struct PeObject {
     pub(crate) object_generation: Option<i64>,
     /// When it was created.
     pub(crate) created_at: Option<Timestamp>,
-    /// Somebody has deleted an earlier object of its name, and the job controller has made this one for it.
+    /// Somebody has deleted an earlier object of its name, and the job controller has made this one for it. It is told
+    /// until the first launch is recorded.
     pub(crate) made_again: bool,
     /// It is being deleted.
     pub(crate) deleting: bool,

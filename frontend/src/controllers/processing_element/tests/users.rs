@@ -2,7 +2,9 @@
 
 use super::simulation::{ClusterEvent, PeSimulation};
 use super::{launches, settle};
+use kube::ResourceExt as _;
 use streams_api::PePhase;
+use streams_api::names::ANNOTATION_MADE_AGAIN;
 
 /// A crash at every call while the pod is deleted, and while it starts again.
 #[test]
@@ -91,7 +93,10 @@ fn a_pe_that_is_made_again_while_its_job_is_suspended_does_not_begin_anew_after_
     simulation.commit_after_making_again();
     simulation.reconcile();
     assert_eq!(launches(&simulation), (0, 0, Some(PePhase::Suspended)));
+    let says_so = |simulation: &PeSimulation| simulation.pe().annotations().contains_key(ANNOTATION_MADE_AGAIN);
+    assert!(says_so(&simulation), "nothing else does");
     simulation.happen(ClusterEvent::Suspend(false));
     settle(&mut simulation);
     assert_eq!(launches(&simulation), (2, 0, Some(PePhase::Running)));
+    assert!(!says_so(&simulation), "its launch count does");
 }

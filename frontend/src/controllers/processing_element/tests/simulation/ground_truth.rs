@@ -2,11 +2,12 @@
 
 use super::super::super::facts::is_restart_permitted;
 use super::super::super::observed::ObservedPod;
-use super::super::super::pod;
 use super::super::super::pod_status;
 use super::{PE, policies};
+use crate::pods_of_pe;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use streams_api::{DeletedBy, Job, ProcessingElement, Termination, TerminationOutcome, names};
 use streams_kubernetes::Key;
@@ -81,7 +82,7 @@ pub(super) fn read(pod: &Pod) -> ObservedPod {
 
 /// Whether the pod was made for this PE object.
 pub(super) fn is_of(pod: &Pod, pe: &ProcessingElement) -> bool {
-    pod.name_any() == pod::name(PE, &pe.uid().unwrap(), launch(pod))
+    pod.name_any() == pods_of_pe::name(PE, &pe.uid().unwrap(), launch(pod))
 }
 
 impl GroundTruth {
@@ -152,6 +153,15 @@ impl GroundTruth {
                     assert_eq!(label.as_str(), Some(&*launch(&pod).to_string()), "labels are restored as they were");
                 }
             }
+            (Verb::Merge, "ProcessingElement") => {
+                let body = call.body.as_ref().unwrap();
+                let uid = body["metadata"]["uid"].as_str();
+                let patch = json!({"metadata": {"uid": uid, "annotations": {(names::ANNOTATION_MADE_AGAIN): null}}});
+                assert_eq!(*body, patch, "nothing else of a PE is written");
+                let pe = server.get::<ProcessingElement>(&call.key).filter(|pe| pe.uid().as_deref() == uid);
+                let is_launched = pe.is_none_or(|pe| pe.status.is_some_and(|status| status.launch_count > 0));
+                assert!(is_launched, "nothing else says of a PE that it was made again");
+            }
             (Verb::Get | Verb::List, _) => {}
             _ => panic!("the controller does not do this: {call}"),
         }
@@ -171,7 +181,7 @@ impl GroundTruth {
         if before.launch_count == 0 && after.created_launch_count == 1 {
             // Not asked for but recorded.
             let uid = existing.uid().unwrap();
-            assert!(self.pods.contains_key(&pod::name(PE, &uid, 1)), "a pod is recorded that was created");
+            assert!(self.pods.contains_key(&pods_of_pe::name(PE, &uid, 1)), "a pod is recorded that was created");
             return;
         }
         let job: Job = server.get(&Key::of(pe).sibling(&pe.spec.job_name)).unwrap();
@@ -199,7 +209,7 @@ impl GroundTruth {
             return;
         }
         let uid = existing.uid().unwrap();
-        let name = pod::name(PE, &uid, before.launch_count);
+        let name = pods_of_pe::name(PE, &uid, before.launch_count);
         let truth = self.pods.get(&name).cloned().unwrap_or_default();
         let is_recorded = before.last_termination.as_ref().is_some_and(|last| last.launch_count == before.launch_count);
         // The controller may not have heard yet that the pod is gone, or that it ran: what it knows permits these.
