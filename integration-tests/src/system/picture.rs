@@ -58,6 +58,8 @@ pub enum Likeness {
     /// Ids of PEs and what follows from them depend on how widths came about: numbers of objects, and which operators
     /// run.
     Operators,
+    /// So does how many PEs there are, if PEs were stopped meanwhile (rule job-55): nothing is put into these.
+    OperatorsOfAnyPes,
     /// In what has an effect: not in the options that PE objects carry.
     Effects,
 }
@@ -123,12 +125,14 @@ impl Picture {
                     .map(|(key, value)| (key.clone(), value.clone()))
                     .collect()
             }
-            Likeness::Operators => {
+            Likeness::Operators | Likeness::OperatorsOfAnyPes => {
                 let mut seen = BTreeMap::<String, Value>::new();
                 for (key, value) in &self.0 {
                     let kind = key.split(' ').next().unwrap_or_default();
                     match kind {
                         "Status" | "Condition" | "Validity" => drop(seen.insert(key.clone(), value.clone())),
+                        "ProcessingElement" | "Pod" | "Service" | "ConfigMap"
+                            if likeness == Likeness::OperatorsOfAnyPes => {}
                         _ => {
                             let count = seen.entry(format!("number of {kind}")).or_insert(json!(0));
                             *count = json!(count.as_u64().unwrap_or(0) + 1);
@@ -351,7 +355,16 @@ mod tests {
         let three = picture(&[("ProcessingElement j-1", json!({"spec": {"operators": ["B"]}}))]);
         assert!(one.differences(&two, Likeness::Effects).is_empty());
         assert!(one.differences(&two, Likeness::Operators).is_empty());
-        assert_eq!(one.differences(&three, Likeness::Operators).len(), 2);
+        for likeness in [Likeness::Operators, Likeness::OperatorsOfAnyPes] {
+            assert_eq!(one.differences(&three, likeness).len(), 2);
+        }
+        let beside = |kind: &str| {
+            picture(&[("ProcessingElement j-0", json!({"spec": {"operators": ["A"]}})), (kind, json!({"spec": {}}))])
+        };
+        for (kind, [in_operators, of_any_pes]) in [("Pod 1", [1, 0]), ("Export e", [1, 1])] {
+            assert_eq!(one.differences(&beside(kind), Likeness::Operators).len(), in_operators, "{kind}");
+            assert_eq!(one.differences(&beside(kind), Likeness::OperatorsOfAnyPes).len(), of_any_pes, "{kind}");
+        }
         assert_eq!(one.differences(&two, Likeness::Whole).len(), 2);
     }
 }

@@ -47,6 +47,8 @@ struct Trial<'a> {
     causes: BTreeMap<String, Vec<String>>,
     was_bad: bool,
     widths: BTreeMap<String, Value>,
+    /// Widths have changed while a PE was stopped.
+    resized_beside_stopped: bool,
     restarts: u32,
     lost: Vec<Lost>,
     spoilt: Vec<Spoilt>,
@@ -79,6 +81,7 @@ pub(super) async fn run(world: &World, sequence: &Sequence) -> Result<Option<Fai
         causes: BTreeMap::new(),
         was_bad: false,
         widths: BTreeMap::new(),
+        resized_beside_stopped: false,
         restarts: 0,
         lost: Vec::new(),
         spoilt: Vec::new(),
@@ -143,6 +146,7 @@ impl Trial<'_> {
                 if is_taken {
                     self.causes.remove(region);
                     self.widths.insert(region.clone(), width.clone());
+                    self.resized_beside_stopped |= self.causes.keys().any(|place| place.starts_with(STOPPED));
                     if !words.is_empty() {
                         self.causes.insert(region.clone(), words.clone());
                     }
@@ -183,6 +187,7 @@ impl Trial<'_> {
             Step::Again(propagation) => {
                 self.world.delete(&self.namespace, *propagation).await?;
                 self.widths.clear();
+                self.resized_beside_stopped = false;
                 self.causes.retain(|place, _| !place.starts_with(STOPPED));
                 let spec = self.spec.clone();
                 let again = eventually("the name can be used again", WITHIN, || async {
@@ -382,7 +387,11 @@ impl Trial<'_> {
                 );
             }
         };
-        let likeness = if self.widths.is_empty() { Likeness::Whole } else { Likeness::Operators };
+        let likeness = match (self.widths.is_empty(), self.resized_beside_stopped) {
+            (true, _) => Likeness::Whole,
+            (false, false) => Likeness::Operators,
+            (false, true) => Likeness::OperatorsOfAnyPes,
+        };
         let alike = eventually("it is like a fresh one", WITHIN / 3, || async {
             let differences = self.world.picture(&self.namespace).await?.differences(&fresh, likeness);
             ensure!(differences.is_empty(), "{}", differences.join("; "));
