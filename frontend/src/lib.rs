@@ -40,6 +40,7 @@ mod of_job;
 mod options;
 mod owner;
 pub mod pe_api;
+mod pods_of_pe;
 pub mod program;
 mod run;
 mod run_time;

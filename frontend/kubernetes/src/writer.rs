@@ -287,7 +287,8 @@ impl<C: Cluster> Writer<'_, C> {
     }
 
     /// Writes the whole status of `object`, unless somebody wrote the object since `object` was read: the
-    /// `resourceVersion` that it carries must still be the one of the API server.
+    /// `resourceVersion` that it carries must still be the one of the API server. If an earlier try of the call had its
+    /// effect and was not answered, the answer is what the API server has.
     ///
     /// # Errors
     /// [`Error::Conflict`]: it was changed, or is gone; read again and decide again. [`Error::Refused`]; failures of
@@ -315,8 +316,20 @@ impl<C: Cluster> Writer<'_, C> {
                 }
             },
             Err(error) if is_not_found(&error) => Err(conflict()),
+            Err(error) if is_conflict(&error) => self.found_as_sent(object).await.ok_or_else(|| written(object, error)),
             Err(error) => Err(written(object, error)),
         }
+    }
+
+    /// The object as the API server has it, if that has the status that was sent, for the same spec: a first try of the
+    /// call had its effect, and the next one found another version than it was made for.
+    async fn found_as_sent<K: Object>(&self, sent: &K) -> Option<K> {
+        let found = self.cluster.get::<K>(&Key::of(sent)).await.ok().flatten()?;
+        let (before, after) = (sent.meta(), found.meta());
+        let is_same = before.uid == after.uid && before.generation == after.generation;
+        // As they are stored: a time has fewer digits then.
+        let status = |object: &K| serde_json::to_value(object).ok()?.get_mut("status").map(Value::take);
+        (is_same && status(sent) == status(&found)).then_some(found)
     }
 
     /// The field of the status that the API server has dropped, if it has changed nothing at all.

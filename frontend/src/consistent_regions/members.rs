@@ -8,6 +8,7 @@
 
 use crate::mirrors::{Mirrors, pe_of};
 use crate::of_job::OfJob;
+use crate::pods_of_pe;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -165,7 +166,7 @@ fn member(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement) -> Option<Member
     let now = launch(status.map_or(0, |status| status.launch_count));
     let reported = status.and_then(|status| status.connectivity.as_ref());
     let full = reported.filter(|reported| reported.state == Connectivity::Full);
-    let pods = mirrors.pods_of_pe(key).filter(|pod| is_controlled_by(&pod.metadata, pe));
+    let pods = pods_of_pe::read(mirrors, key, pe).filter(|pod| is_controlled_by(&pod.metadata, pe));
     let pod = pods.filter_map(|pod| Some((launch_of(&pod, pe)?, pod))).max_by_key(|(of, _)| (*of == now, *of));
     let address = pod.as_ref().filter(|(of, _)| *of == now).and_then(|(_, pod)| crate::mirrors::address_of(pod));
     let pod_created = pod.as_ref().and_then(|(_, pod)| pod.metadata.creation_timestamp.as_ref()).map(|at| at.0);

@@ -284,13 +284,9 @@ impl Mirrors {
         }
     }
 
-    /// The pods that this PE (`<job>-<peId>`) controls, or whose labels name it, by name.
-    pub fn pods_of_pe(&self, pe: &Key) -> impl Iterator<Item = Arc<Pod>> + use<> {
-        self.kept_pods_of_pe(pe).into_iter().filter_map(|(_, pod)| pod.read())
-    }
-
-    /// The same, to be read in part: anybody may label as many pods as he likes with a PE.
-    pub(crate) fn kept_pods_of_pe(&self, pe: &Key) -> Vec<(Key, Kept<Pod>)> {
+    /// The pods that this PE (`<job>-<peId>`) controls, or whose labels name it, by name. Anybody may label as many as
+    /// he likes: [`pods_of_pe`](crate::pods_of_pe) reads the few that may be those of the PE.
+    pub(crate) fn pods_of_pe(&self, pe: &Key) -> Vec<(Key, Kept<Pod>)> {
         self.pods.of_group(OF_PE, pe)
     }
 
@@ -617,7 +613,7 @@ mod tests {
             (mirrors.pods.of_job(&job).count(), mirrors.services.of_job(&job).count())
         };
         assert_eq!((of_job("flow"), of_job("other")), ((1, 1), (0, 0)));
-        let of_pe = |pe: &str| mirrors.pods_of_pe(&Key::new("n", pe)).count();
+        let of_pe = |pe: &str| mirrors.pods_of_pe(&Key::new("n", pe)).len();
         assert_eq!((of_pe("flow-3"), of_pe("flow-4")), (1, 0));
         assert_eq!(job_of(&Service::default()), None);
     }

@@ -327,7 +327,7 @@ fn controller(pod: &Pod) -> Option<&OwnerReference> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::processing_element::pod;
+    use crate::pods_of_pe;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use kube::core::ObjectMeta;
     use serde_json::json;
@@ -343,7 +343,7 @@ mod tests {
     fn pod(launch_count: u64, phase: &str) -> Pod {
         serde_json::from_value(json!({
             "metadata": {
-                "namespace": "n", "name": pod::name("flow-3", "p", launch_count), "uid": "u",
+                "namespace": "n", "name": pods_of_pe::name("flow-3", "p", launch_count), "uid": "u",
                 "labels": {
                     names::LABEL_JOB: "flow", names::LABEL_PE: "3", names::LABEL_LAUNCH_COUNT: launch_count.to_string(),
                 },
@@ -372,7 +372,7 @@ mod tests {
         // A pod of a PE that was deleted goes, while the one that was made again has its own.
         let mut of_another = pod(3, "Running");
         of_another.metadata.owner_references.iter_mut().flatten().for_each(|owner| owner.uid = "q".to_owned());
-        of_another.metadata.name = Some(pod::name("flow-3", "q", 3));
+        of_another.metadata.name = Some(pods_of_pe::name("flow-3", "q", 3));
         note(&seen, &of_another, true);
         assert!(found("p", 4, Some("u")).unwrap().pod.has_failed());
         assert!(found("q", 3, None).unwrap().deletion_seen);
@@ -431,7 +431,7 @@ mod tests {
             let mut pod = pod(1, "Failed");
             let meta = &mut pod.metadata;
             meta.namespace = Some(namespace.to_owned());
-            meta.name = Some(pod::name("flow-3", uid, 1));
+            meta.name = Some(pods_of_pe::name("flow-3", uid, 1));
             meta.owner_references.iter_mut().flatten().for_each(|owner| owner.uid = uid.to_owned());
             let long = (names::ANNOTATION_CONTENT_ID.to_owned(), "x".repeat(200_000));
             meta.annotations = Some([long].into());

@@ -12,7 +12,7 @@ use crate::controllers::start_hash::{Starts as _, is_written_by_others};
 use crate::controllers::times::whole_seconds;
 use crate::controllers::user_requests::remembered;
 use crate::mirrors::ByOwner as _;
-use k8s_openapi::api::core::v1::Pod;
+use crate::pods_of_pe;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
 use std::sync::Arc;
@@ -24,8 +24,6 @@ use streams_kubernetes::{Error, Key};
 
 /// How long a PE that gets another pod waits for its newest text (rule pe-23).
 const RENEWED_WITHIN: SignedDuration = SignedDuration::from_secs(5);
-/// So many pods of a PE are looked at (rule call-24).
-const PODS_MAX: usize = 64;
 /// The PEs that a generation adds are a crowd of their own if they are so many (rule pe-20).
 const CROWD: u32 = 64;
 
@@ -37,7 +35,7 @@ impl<C: Cluster> PeReconciler<C> {
         let redis = self.redis(pe);
         let template = self.template(pe, pool.as_deref(), redis.as_deref());
         let (mut pods, mut predecessors) = (Vec::new(), Vec::new());
-        for pod in self.pods(key, pe) {
+        for pod in pods_of_pe::read(&self.mirrors, key, pe) {
             if let Some(launch) = pod_status::launch_of(&pod, pe) {
                 pods.push(pod_status::read_of(&pod, pe, launch));
             } else if pod_status::is_of_predecessor(&pod, pe) {
@@ -82,21 +80,6 @@ impl<C: Cluster> PeReconciler<C> {
         };
         observed.renewed_by = self.renewed_by(key, pe, &observed);
         Some(observed)
-    }
-
-    /// The pods that may be of this PE, or of an earlier one of the name. Their names say so, which are known without
-    /// reading them. There may be many of such names as well: a few are enough, with those of the last launches.
-    fn pods(&self, key: &Key, pe: &ProcessingElement) -> impl Iterator<Item = Arc<Pod>> + use<C> {
-        let (uid, status) = (pe.uid().unwrap_or_default(), pe.status.as_ref());
-        let launches = status.map_or([FIRST; 3], |status| {
-            let created = status.created_launch_count;
-            [status.launch_count, created, created.saturating_sub(1)]
-        });
-        let last = launches.map(|launch| pod::name(&key.name, &uid, launch.max(FIRST)));
-        let mut pods = self.mirrors.kept_pods_of_pe(key);
-        pods.retain(|(pod, _)| pod::is_name(&pod.name, &key.name));
-        pods.sort_by_key(|(pod, _)| !last.iter().any(|name| **name == *pod.name));
-        pods.into_iter().take(PODS_MAX).filter_map(|(_, pod)| pod.read())
     }
 
     /// The first pod of a PE whose status does not have it yet, although the mirror does not show it: it is about to,

@@ -7,7 +7,8 @@
 
 use super::metadata;
 use super::observed::{self, Explanation, PodEnd, Stage};
-use super::pod::{self, CONTAINER};
+use super::pod::CONTAINER;
+use crate::pods_of_pe;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::core::ObjectMeta;
@@ -102,13 +103,13 @@ fn labelled(pod: &Pod) -> Option<u64> {
 }
 
 fn is_named(pod: &Pod, pe_name: &str, pe_uid: &str, launch_count: u64) -> bool {
-    pod.metadata.name.as_deref() == Some(&*pod::name(pe_name, pe_uid, launch_count))
+    pod.metadata.name.as_deref() == Some(&*pods_of_pe::name(pe_name, pe_uid, launch_count))
 }
 
 /// Whether the pod belongs to an earlier PE object of the same name, or was left behind by it (rule pe-22). Pods of
 /// both have names as the PE gives them.
 pub(crate) fn is_of_predecessor(pod: &Pod, pe: &ProcessingElement) -> bool {
-    if !pod::is_name(&pod.name_any(), &pe.name_any()) || launch_of(pod, pe).is_some() {
+    if !pods_of_pe::is_name(&pod.name_any(), &pe.name_any()) || launch_of(pod, pe).is_some() {
         return false;
     }
     let Some(owner) = controller(&pod.metadata) else { return true };
@@ -513,7 +514,7 @@ mod tests {
         for (uid, expected) in [("p", false), ("q", true)] {
             pe.metadata.uid = Some(uid.to_owned());
             let mut pod = pod(json!({}));
-            pod.metadata.name = Some(pod::name("flow-3", "p", 4));
+            pod.metadata.name = Some(pods_of_pe::name("flow-3", "p", 4));
             assert_eq!(is_of_predecessor(&pod, &pe), expected, "{uid}");
         }
     }
@@ -523,7 +524,7 @@ mod tests {
         const OURS: &str = "p";
         let mut pe = ProcessingElement::new("flow-3", streams_api::ProcessingElementSpec::default());
         pe.metadata.uid = Some(OURS.to_owned());
-        let named = |uid: &str, launch| pod::name("flow-3", uid, launch);
+        let named = |uid: &str, launch| pods_of_pe::name("flow-3", uid, launch);
         let asked = streams_api::ProcessingElementStatus { launch_count: 4, ..Default::default() };
         let recorded = streams_api::ProcessingElementStatus {
             created_launch_count: 4,
@@ -600,7 +601,7 @@ mod tests {
         ];
         for (label, owner, expected) in table {
             let mut pod = pod(json!({}));
-            pod.metadata.name = Some(pod::name("flow-3", "before", 4));
+            pod.metadata.name = Some(pods_of_pe::name("flow-3", "before", 4));
             pod.labels_mut().insert(names::LABEL_LAUNCH_COUNT.to_owned(), label.to_owned());
             match owner {
                 Some(uid) => pod.owner_references_mut().iter_mut().for_each(|owner| owner.uid = uid.to_owned()),

@@ -20,6 +20,7 @@ use crate::broker::{Boards, UntilSettled};
 use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::{Mirrors, address_of, pe_of};
+use crate::pods_of_pe;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,7 +128,7 @@ impl<M> RoutesReconciler<M> {
 
     /// Where the pods of a PE are that may be told. Labels, which anybody can give to a pod, say nothing.
     fn pods(&self, key: &Key, element: &ProcessingElement) -> PodsToTell {
-        let pods = self.mirrors.pods_of_pe(key).filter(|pod| is_controlled_by(&pod.metadata, element));
+        let pods = pods_of_pe::read(&self.mirrors, key, element).filter(|pod| is_controlled_by(&pod.metadata, element));
         let mut found = PodsToTell::default();
         let mut created = Vec::new();
         for pod in pods {

@@ -202,7 +202,7 @@ async fn pes_are_told_once_and_of_the_end_and_nothing_is_kept() {
     .unwrap();
     server.create(&labelled);
     let mut late = LateMirrors::of(&server);
-    assert_eq!(late.mirrors.pods_of_pe(&Key::new("n", "out-0")).count(), 2);
+    assert_eq!(late.mirrors.pods_of_pe(&Key::new("n", "out-0")).len(), 2);
     let boards = Boards::of(&late.mirrors);
     let recorder = Recorder::default();
     let until_settled = UntilSettled::new(&boards, |_| ());

@@ -13,7 +13,7 @@ use crate::controllers::job::requests::wishes::WidthSet;
 use crate::controllers::reconciler::Next;
 use crate::controllers::traces;
 use std::time::Duration;
-use streams_api::{Job, JobStatus};
+use streams_api::JobStatus;
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::queue::Outcome;
@@ -130,12 +130,7 @@ impl<C: Cluster> Actor<'_, C> {
         let mut job = (*self.snapshot.job).clone();
         let happened = events::of_change(&self.snapshot.key.name, self.observed, &status);
         job.status = Some(status);
-        let mut written = self.writer().replace_status_if_unchanged(&job).await;
-        if written.as_ref().is_err_and(Error::is_conflict)
-            && let Some(found) = self.found_as_sent(&job).await
-        {
-            written = Ok(found);
-        }
+        let written = self.writer().replace_status_if_unchanged(&job).await;
         if written.as_ref().is_err_and(Error::is_unanswered) {
             let (follows, now) = (version(&job.metadata), self.reconciler.cluster.now());
             self.remember(|entry| entry.lost_answer(follows, now));
@@ -149,18 +144,6 @@ impl<C: Cluster> Actor<'_, C> {
             self.reconciler.cluster.announce(&*self.snapshot.job, &notice);
         }
         Ok(())
-    }
-
-    /// The job as the API server has it, if that is the status that was sent, for the same spec: a first try of the
-    /// call had its effect and was not answered, and the next one found another version than it was made for (rule
-    /// call-9).
-    async fn found_as_sent(&self, sent: &Job) -> Option<Job> {
-        let found = self.reconciler.cluster.get::<Job>(&self.snapshot.key).await.ok().flatten()?;
-        // As they are stored: a time has fewer digits then.
-        let stored = |job: &Job| job.status.as_ref().and_then(|status| serde_json::to_value(status).ok());
-        let (before, after) = (&sent.metadata, &found.metadata);
-        let is_same = before.uid == after.uid && before.generation == after.generation;
-        (is_same && stored(sent) == stored(&found)).then_some(found)
     }
 
     /// Shows the roll-out in the trace of the request for its generation, if this status is the first to say that it is

@@ -5,6 +5,7 @@
 
 use crate::controllers::job::observed::{Children, DesiredGeneration, ObservedPe, must_move};
 use crate::mirrors::Mirrors;
+use crate::pods_of_pe;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use std::sync::Arc;
@@ -13,8 +14,7 @@ use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
 
 /// Adds them to the PEs that the committed generation has from before, as long as it is being rolled out: only then is
-/// it of interest. PEs whose first pods are yet to come may be thousands, so nothing is read of one without a pod, and
-/// no more than the pod if that does not run.
+/// it of interest. PEs whose first pods are yet to come may be thousands, so nothing is read of one without a pod.
 pub(super) fn add_to(
     children: &mut Children,
     mirrors: &Mirrors,
@@ -38,12 +38,12 @@ pub(super) fn add_to(
 fn running(mirrors: &Mirrors, key: &Key) -> Option<(Arc<ProcessingElement>, Arc<Pod>)> {
     let runs = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"));
     let stays = |pod: &Pod| pod.metadata.deletion_timestamp.is_none();
-    let running: Vec<_> = mirrors.pods_of_pe(key).filter(|pod| runs(pod) && stays(pod)).collect();
-    if running.is_empty() {
+    if mirrors.pods_of_pe(key).is_empty() {
         return None;
     }
     let pe = mirrors.processing_elements.get(key)?;
-    let pod = running.into_iter().find(|pod| is_controlled_by(&pod.metadata, &*pe))?;
+    let of_pe = |pod: &Pod| is_controlled_by(&pod.metadata, &*pe);
+    let pod = pods_of_pe::read(mirrors, key, &pe).find(|pod| runs(pod) && stays(pod) && of_pe(pod))?;
     Some((pe, pod))
 }
 

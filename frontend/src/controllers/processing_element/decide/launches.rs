@@ -2,8 +2,8 @@
 
 use super::super::facts::{current, is_restart_permitted, is_stopped, lacks_bundle, obstacle, recorded, was_created};
 use super::super::observed::{ObservedPod, OwnerJob, PeObservation, Stage, TemplateHashes};
-use super::super::pod;
 use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
+use crate::pods_of_pe;
 use streams_api::{Termination, TerminationOutcome};
 
 /// The launch of a PE that begins.
@@ -114,7 +114,7 @@ impl DecisionBuilder<'_> {
         let interrupted_for = self.interrupted_for(reason);
         let status = &mut self.status;
         status.launch_count = if reason == LaunchReason::First { first } else { status.launch_count.saturating_add(1) };
-        status.pod_name = Some(pod::name(&wanted.name, &wanted.uid, status.launch_count));
+        status.pod_name = Some(pods_of_pe::name(&wanted.name, &wanted.uid, status.launch_count));
         status.pod_uid = None;
         status.interrupted_for = interrupted_for.or(status.interrupted_for);
         (status.content_id, status.runtime_id) = (None, None);

@@ -20,6 +20,7 @@ mod volumes;
 mod tests;
 
 use crate::controllers::placement_hash::placement_hash;
+use crate::pods_of_pe;
 use crate::settings::PodSettings;
 use k8s_openapi::api::core::v1::{
     LocalObjectReference, Pod, PodDNSConfig, PodDNSConfigOption, PodSecurityContext, PodSpec,
@@ -39,8 +40,6 @@ use super::observed::{self, Obstacle};
 const USER: i64 = 2098;
 /// Its group.
 const GROUP: i64 = 2015;
-/// Digits of the hashes that tell one from another among few.
-const DIGITS: usize = 10;
 
 /// What a pod is made from.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +119,7 @@ impl<'a> PodTemplate<'a> {
         }
         annotations.extend(self.placement.annotations.clone());
         let metadata = ObjectMeta {
-            name: Some(name(&pe.name_any(), &pe.uid().unwrap_or_default(), launch_count)),
+            name: Some(pods_of_pe::name(&pe.name_any(), &pe.uid().unwrap_or_default(), launch_count)),
             namespace: pe.namespace(),
             labels: Some(labels),
             annotations: Some(annotations),
@@ -131,18 +130,6 @@ impl<'a> PodTemplate<'a> {
         let spec = PodSpec { affinity, ..pod_spec(self.parts, &spec.config_map, launch_count) };
         Pod { metadata, spec: Some(spec), status: None }
     }
-}
-
-/// Name of the pod of a PE for a launch (rule name-4).
-pub(crate) fn name(pe_name: &str, pe_uid: &str, launch_count: u64) -> String {
-    let digest = hex::encode(Sha256::digest(format!("{pe_uid}/{launch_count}")));
-    format!("{pe_name}-{}", digest.get(..DIGITS).unwrap_or_default())
-}
-
-/// Whether a PE of this name gives such names to its pods. A copy that somebody makes of a pod has another one.
-pub(crate) fn is_name(name: &str, pe_name: &str) -> bool {
-    let digits = name.strip_prefix(pe_name).and_then(|rest| rest.strip_prefix('-')).unwrap_or_default();
-    digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn pod_spec(parts: Parts<'_>, text: &AadlConfigMap, launch_count: u64) -> PodSpec {

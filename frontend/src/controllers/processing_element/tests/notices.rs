@@ -25,6 +25,26 @@ fn people_hear_of_what_happens() {
     assert_eq!(announced(&simulation), [(false, "PodDeleted".into()), (true, "NotRestarted".into())]);
 }
 
+/// The client tries again what is not answered: the first try has had its effect, and the next one is a conflict.
+#[test]
+fn what_was_written_by_a_try_without_an_answer_is_told_like_anything_else() {
+    let told = |is_tried_again: bool| {
+        let mut simulation = PeSimulation::new();
+        if is_tried_again {
+            simulation.lose_first_tries();
+        }
+        settle(&mut simulation);
+        for event in [ClusterEvent::End { code: 1 }, ClusterEvent::End { code: 1 }, ClusterEvent::Vanish] {
+            simulation.happen(event);
+            settle(&mut simulation);
+        }
+        simulation.notices().into_iter().map(|notice| notice.reason).collect::<Vec<_>>()
+    };
+    let expected = told(false);
+    assert!(expected.len() > 6, "{expected:?}");
+    assert_eq!(told(true), expected);
+}
+
 #[test]
 fn a_refused_pod_is_shown_and_tried_again() {
     let mut simulation = PeSimulation::new();

@@ -1,7 +1,7 @@
 //! PEs that their jobs do not control any more, and pods of others with the names of theirs.
 
-use super::super::pod;
 use super::memories::{PeProcess, create_pe};
+use crate::pods_of_pe;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
@@ -68,7 +68,7 @@ fn a_pod_of_others_that_is_going_and_has_the_name_of_the_next_one_is_told_and_no
     let owner = controlled_by(&server.get::<ConfigMap>(&pe.sibling("job-0-text")).unwrap());
     let finalizers = Some(vec!["of.others/finalizer".to_owned()]);
     let meta = ObjectMeta { finalizers, ..ObjectMeta::default() };
-    let other = create_pod(&server, &pe, &pod::name(&pe.name, &uid, 1), owner, meta);
+    let other = create_pod(&server, &pe, &pods_of_pe::name(&pe.name, &uid, 1), owner, meta);
     server.delete::<Pod>(&other, &DeleteParams::default());
     let refused = process.try_reconcile(&pe).unwrap_err();
     assert_eq!(refused.to_string(), format!("Pod {} is being deleted", other.name));

@@ -39,7 +39,7 @@ fn template(hash: &str, placement: &str) -> TemplateHashes {
 /// A pod of a launch that has been running since second 0.
 fn pod(launch_count: u64) -> ObservedPod {
     ObservedPod {
-        name: crate::controllers::processing_element::pod::name("flow-3", "uid", launch_count),
+        name: crate::pods_of_pe::name("flow-3", "uid", launch_count),
         uid: format!("pod {launch_count}"),
         launch_count,
         content_id: Some("c0".to_owned()),

@@ -70,17 +70,6 @@ fn whole_pods() {
 }
 
 #[test]
-fn the_name_of_a_pod_follows_from_the_pe_and_the_launch_count() {
-    assert_eq!(name("flow-3", "uid", 1), name("flow-3", "uid", 1));
-    let names =
-        [name("flow-3", "uid", 1), name("flow-3", "uid", 2), name("flow-3", "other", 1), name("flow-3", "uid", 11)];
-    for (index, one) in names.iter().enumerate() {
-        assert!(one.starts_with("flow-3-") && one.len() == "flow-3-".len() + DIGITS);
-        assert!(names.iter().skip(index + 1).all(|other| other != one));
-    }
-}
-
-#[test]
 fn the_image_follows_from_the_options_of_the_pe_and_of_the_frontend() {
     // image, build type, valgrind, build type of the frontend -> image
     let table = [

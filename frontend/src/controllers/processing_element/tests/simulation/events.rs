@@ -1,9 +1,9 @@
 //! Events that the controller does not cause: kubelets, users, resizes, accidents.
 
 use super::super::super::observed;
-use super::super::super::pod;
 use super::ground_truth::{GroundTruth, host, launch, read};
 use super::{JOB, PE, TEXT, key};
+use crate::pods_of_pe;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -396,7 +396,7 @@ impl Surroundings {
     /// Whether it is a pod of the PE object that is there.
     fn is_present(&self, pod: &observed::ObservedPod) -> bool {
         let pe = self.server.get::<ProcessingElement>(&key(PE));
-        pe.and_then(|pe| pe.uid()).is_some_and(|uid| pod.name == pod::name(PE, &uid, pod.launch_count))
+        pe.and_then(|pe| pe.uid()).is_some_and(|uid| pod.name == pods_of_pe::name(PE, &uid, pod.launch_count))
     }
 
     /// Nobody finds a pod of an earlier PE object that has lost the labels by which it is known (rule pe-22).

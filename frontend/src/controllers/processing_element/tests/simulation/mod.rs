@@ -57,6 +57,8 @@ pub(super) struct PeSimulation {
     leader: ControllerProcess,
     /// A controller that does not know yet that it does not lead any more, and hears of nothing.
     deposed: Option<ControllerProcess>,
+    /// The first try of each write of a status has its effect and is not answered, and the client tries again.
+    writes_twice: bool,
 }
 
 /// A process with a controller, which lives until a call of it fails for good.
@@ -137,7 +139,7 @@ impl PeSimulation {
         surroundings.add_text();
         let last_seen = Arc::default();
         let leader = ControllerProcess::start(server, &last_seen);
-        Self { surroundings, last_seen, leader, deposed: None }
+        Self { surroundings, last_seen, leader, deposed: None, writes_twice: false }
     }
 
     /// The process that leads has created the PE itself.
@@ -225,6 +227,9 @@ impl PeSimulation {
     /// One reconcile; after a crash another process takes over, with mirrors that are up to date.
     pub(super) fn reconcile(&mut self) -> Option<Outcome> {
         self.surroundings.begin_reconcile();
+        if self.writes_twice {
+            self.write_twice();
+        }
         let result = self.leader.reconcile();
         self.leader.connection.alone();
         self.leader.connection.stop_failing();
@@ -232,6 +237,23 @@ impl PeSimulation {
             self.leader = self.successor();
         }
         result.ok()
+    }
+
+    /// From now on, the first try of each write of a status is not answered.
+    pub(super) fn lose_first_tries(&mut self) {
+        self.writes_twice = true;
+    }
+
+    fn write_twice(&self) {
+        let server = self.surroundings.server.clone();
+        self.leader.connection.meanwhile(move |call| {
+            let sent = call.object::<ProcessingElement>().filter(|_| call.verb == Verb::ReplaceStatus);
+            let version = server.get::<ProcessingElement>(&key(PE)).and_then(|pe| pe.metadata.resource_version);
+            if let Some(sent) = sent.filter(|sent| sent.metadata.resource_version == version) {
+                server.edit(&key(PE), |pe: &mut ProcessingElement| pe.status = sent.status);
+            }
+            std::future::ready(()).boxed()
+        });
     }
 
     /// The replica that leads next. It did not lead before, but it has heard of everything.
