@@ -13,8 +13,9 @@
 //! first that gets one, unless several of it are told apart. Whoever waits no more costs nobody a permit. No more is
 //! kept of those who have left than of those who wait, but for a few.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_kubernetes::queue::{Owner, Turns};
 use streams_kubernetes::stopwatch;
 use tokio::sync::oneshot;
@@ -124,7 +125,7 @@ impl FairSemaphore {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Every change of the state is finished before anything that could panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -8,8 +8,9 @@
 //!
 //! Knows: clusters, mirrors. Must not know: who asks, what is changed, HTTP, gRPC.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use streams_kubernetes::cluster::{Cluster, Manager, Object};
 use streams_kubernetes::gate::Priority;
@@ -64,7 +65,7 @@ impl Turns {
     /// Waits until it is this change's turn.
     async fn take(&self, kind: &str, key: &Key) -> Turn {
         let turns = {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.0.lock();
             all.retain(|_, turns| turns.strong_count() > 0);
             let turns = all.entry((kind.to_owned(), key.clone())).or_default();
             turns.upgrade().unwrap_or_else(|| {

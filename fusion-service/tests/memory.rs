@@ -6,8 +6,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
+use parking_lot::Mutex;
 use peak_alloc::PeakAlloc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use streams_compiler::budget::{Budget, Limits};
 use streams_compiler::plan::{FusionOption, JobState, Policy, Request, Source, resize, submit};
 use streams_test_support::application::Sketch;
@@ -33,7 +34,7 @@ fn counted<T>(work: impl FnOnce() -> T) -> (T, usize, usize) {
 
 #[test]
 fn a_compilation_takes_little_more_than_what_stays_and_a_job_knows_its_size() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     let Some(folder) = corpus::benchmarks() else {
         eprintln!("no corpus: nothing to measure");
         return;
@@ -99,7 +100,7 @@ fn a_compilation_takes_little_more_than_what_stays_and_a_job_knows_its_size() {
 #[test]
 fn what_is_too_large_is_refused_before_it_is_made() {
     const MOST: usize = 48 << 20;
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     let budget = Budget::with_limits(Limits { aadl_bytes: 64 << 20, ..Limits::default() });
     // Each value has a triple for each channel of the operator that it names.
     let connections = "<value key='inputConnections' type=''>[0,0,0]</value>".repeat(10_000);

@@ -6,8 +6,9 @@ use anyhow::Result;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::trace::v1::Span;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
@@ -25,7 +26,7 @@ impl TraceService for Collector {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        let mut traces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut traces = self.0.lock();
         let resources = request.into_inner().resource_spans.into_iter();
         for span in resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans) {
             traces.entry(hex::encode(&span.trace_id)).or_default().push(span);
@@ -53,7 +54,7 @@ impl Collector {
 
     /// The spans of a trace that have come so far. The trace is given by its id, in hexadecimal digits.
     pub fn spans_of(&self, trace: &str) -> Vec<Span> {
-        let traces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let traces = self.0.lock();
         traces.get(trace).cloned().unwrap_or_default()
     }
 

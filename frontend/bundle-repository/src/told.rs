@@ -8,8 +8,8 @@
 //! Invariant: what is kept is bounded by the lines of a minute.
 
 use crate::repository::Tenant;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -33,7 +33,7 @@ struct Minute {
 impl Told {
     /// There is something to be told of a client of this tenant. Whether it is, as not much else was.
     pub(crate) fn has_room(&self, tenant: &Tenant, now: Instant) -> bool {
-        let mut minute = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut minute = self.0.lock();
         let minute = match &mut *minute {
             Some(minute) if now.duration_since(minute.begun) < MINUTE => minute,
             over => over.insert(Minute { begun: now, all: 0, of: HashMap::new() }),
@@ -66,7 +66,7 @@ mod tests {
             let counts = [lines(None), lines(Some("a".into())), lines(None), lines(Some("b".into()))];
             assert_eq!(counts, [10, 10, 0, 10], "{minute}");
             let others = (0..1_000).map(|number| lines(Some(format!("n{number}").into()))).sum::<usize>();
-            let kept = told.0.lock().unwrap().as_ref().map(|minute| minute.of.len());
+            let kept = told.0.lock().as_ref().map(|minute| minute.of.len());
             assert_eq!((others, kept), (30, Some(6)), "{minute}");
         }
     }

@@ -7,8 +7,9 @@
 //! nobody waits.
 
 use crate::repository::Tenant;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use streams_places::{Place, Places};
 use tokio::sync;
 use tokio::sync::Notify;
@@ -51,7 +52,7 @@ impl Turns {
     }
 
     fn line(&self, tenant: &Tenant) -> Arc<Line> {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock();
         // Nobody waits in the others.
         lines.retain(|_, line| Arc::strong_count(line) > 1);
         Arc::clone(lines.entry(tenant.clone()).or_default())
@@ -111,7 +112,7 @@ mod tests {
         drop(waits);
         drop(first);
         assert!(now(pin!(turns.wait(&other))).is_some());
-        assert_eq!(turns.lines.lock().unwrap().len(), 1, "the last one");
+        assert_eq!(turns.lines.lock().len(), 1, "the last one");
         assert_eq!(turns.places.taken(), 0);
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Knows: what is counted, and how it is named. Must not know: how figures are asked for.
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -11,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Labels of calls to the API server.
@@ -154,7 +155,7 @@ impl Metrics {
 
     /// Adds a figure; its name gets the prefix of the process.
     pub fn register(&self, name: &str, help: &str, metric: impl Metric) {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner).register(name, help, metric);
+        self.registry.lock().register(name, help, metric);
     }
 
     /// All figures as text.
@@ -163,7 +164,7 @@ impl Metrics {
     /// A figure that cannot be written.
     pub fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
-        encode(&mut text, &self.registry.lock().unwrap_or_else(PoisonError::into_inner))?;
+        encode(&mut text, &self.registry.lock())?;
         Ok(text)
     }
 }

@@ -13,10 +13,11 @@
 //! Invariant: what was measured never exceeds the time that has passed, unless somebody else says that it has worked
 //! for longer ([`has_worked`]).
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task_local;
 
@@ -141,7 +142,7 @@ impl Stopwatch {
 
     fn reading(&self) -> MutexGuard<'_, Reading> {
         // Nothing panics between two changes that belong together.
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reading.lock()
     }
 }
 

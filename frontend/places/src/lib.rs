@@ -13,9 +13,10 @@
 //!
 //! Invariants: a [`Place`] is counted as long as it lives. A group that has none takes no memory.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// For each place that a group has, so many are free when it gets another one.
 const FREE_FOR_EACH: usize = 3;
@@ -190,7 +191,7 @@ impl<G: Eq + Hash, O: Eq + Hash, U: Eq + Hash> Drop for Place<G, O, U> {
 
 fn lock<G, O, U>(taken: &Mutex<Taken<G, O, U>>) -> MutexGuard<'_, Taken<G, O, U>> {
     // Nothing that panics runs under the lock.
-    taken.lock().unwrap_or_else(PoisonError::into_inner)
+    taken.lock()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 
 use anyhow::{Context as _, anyhow, ensure};
 use futures::{Stream, StreamExt as _};
+use parking_lot::Mutex;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -18,7 +19,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -88,7 +89,7 @@ impl<C> Renewed<C> {
 
     fn current(&self) -> Arc<C> {
         // Nothing panics while the lock is held.
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         if current.looked_at.elapsed() < LOOK {
             return Arc::clone(&current.made);
         }
@@ -433,17 +434,17 @@ mod tests {
             spoil(&files.pair("server").certificate);
             lately(&server);
             assert!(Arc::ptr_eq(&server.current(), &before), "{what}");
-            assert!(server.current.lock().unwrap().is_failing, "{what}");
+            assert!(server.current.lock().is_failing, "{what}");
         }
         fs::write(files.pair("server").certificate, certificate).unwrap();
         lately(&server);
         assert!(Arc::ptr_eq(&server.current(), &before), "nothing is new");
-        assert!(!server.current.lock().unwrap().is_failing);
+        assert!(!server.current.lock().is_failing);
     }
 
     /// As if it had last been looked at longer ago.
     fn lately<C>(renewed: &Renewed<C>) {
-        let mut current = renewed.current.lock().unwrap();
+        let mut current = renewed.current.lock();
         current.looked_at = current.looked_at.checked_sub(LOOK).unwrap();
     }
 

@@ -28,9 +28,10 @@ use crate::broker::namespace::{CountedJob, Counts, Namespace, SharedNamespace, s
 use crate::broker::predecessors::{LeftOut, Side};
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use streams_api::{Export, Import, Job, ProcessingElement, names};
 use streams_broker::{Board, Changes, Pe, Port, Receivers, Routes, TooManyRoutes, TooManySteps};
 use streams_kubernetes::Key;
@@ -139,12 +140,12 @@ impl Boards {
     /// exports and imports counts now and did not, or the other way round; when its namespace is settled. It must not
     /// block.
     pub(crate) fn subscribe(&self, subscriber: impl Fn(&Key) + Send + Sync + 'static) {
-        self.shared.subscribers.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(subscriber));
+        self.shared.subscribers.write().push(Box::new(subscriber));
     }
 
     /// Calls `subscriber` with the name of each namespace that was not settled and is. It must not block.
     pub(super) fn subscribe_to_settled(&self, subscriber: impl Fn(&str) + Send + Sync + 'static) {
-        let mut subscribers = self.shared.settled_subscribers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut subscribers = self.shared.settled_subscribers.write();
         subscribers.push(Box::new(subscriber));
     }
 
@@ -511,7 +512,7 @@ impl Boards {
     }
 
     pub(super) fn tell(&self, namespace: &str, touched: BTreeSet<Pe>) {
-        let subscribers = self.shared.subscribers.read().unwrap_or_else(PoisonError::into_inner);
+        let subscribers = self.shared.subscribers.read();
         for pe in touched {
             let pe = key_of(namespace, &pe);
             subscribers.iter().for_each(|subscriber| subscriber(&pe));
@@ -519,7 +520,7 @@ impl Boards {
     }
 
     pub(super) fn tell_settled(&self, namespace: &str) {
-        let subscribers = self.shared.settled_subscribers.read().unwrap_or_else(PoisonError::into_inner);
+        let subscribers = self.shared.settled_subscribers.read();
         subscribers.iter().for_each(|subscriber| subscriber(namespace));
     }
 
@@ -549,11 +550,11 @@ impl Boards {
 
     /// All namespaces. Nobody waits for one of them meanwhile.
     pub(super) fn namespaces(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<SharedNamespace>>> {
-        self.shared.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.namespaces.lock()
     }
 
     pub(super) fn line(&self) -> MutexGuard<'_, Line> {
-        self.shared.line.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.line.lock()
     }
 }
 

@@ -9,10 +9,11 @@ use crate::broker::texts::KnownTexts;
 use crate::mirrors::Mirrors;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::ObjectMeta;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use streams_api::{Job, names};
 use streams_broker::{Board, Changes, Export, Import, Matched, Pe, Port, TooManyRoutes};
 use streams_kubernetes::Key;
@@ -115,7 +116,7 @@ impl Default for SharedNamespace {
 impl SharedNamespace {
     /// Waits until nobody else looks at it.
     pub(super) fn lock(&self) -> LockedNamespace<'_> {
-        let namespace = self.namespace.lock().unwrap_or_else(PoisonError::into_inner);
+        let namespace = self.namespace.lock();
         LockedNamespace { namespace, is_settled: &self.is_settled }
     }
 

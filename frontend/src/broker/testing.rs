@@ -2,8 +2,9 @@
 
 use crate::broker::boards::Boards;
 use crate::mirrors::Mirrors;
+use parking_lot::Mutex;
 use serde_json::json;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use streams_api::{Export, ExportType, Import, Job, ProcessingElement};
 use streams_broker::Pe;
 use streams_kubernetes::metrics::Metrics;
@@ -116,13 +117,13 @@ impl Followed {
         let boards = Boards::of(&mirrors);
         let told = Arc::new(Mutex::new(Vec::new()));
         let list = Arc::clone(&told);
-        boards.subscribe(move |pe| list.lock().unwrap().push(pe.name.to_string()));
+        boards.subscribe(move |pe| list.lock().push(pe.name.to_string()));
         Self { mirrors, boards, told }
     }
 
     /// The PEs that were told of since this was asked last.
     pub(crate) fn told(&self) -> Vec<String> {
-        let mut told = std::mem::take(&mut *self.told.lock().unwrap());
+        let mut told = std::mem::take(&mut *self.told.lock());
         told.sort();
         told.dedup();
         told

@@ -6,8 +6,9 @@
 //! happened meanwhile; a key waits once, however often it is looked at.
 
 use crate::broker::boards::Boards;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_kubernetes::Key;
 
 /// Keys by namespace.
@@ -56,7 +57,7 @@ impl UntilSettled {
 }
 
 fn locked(keys: &Keys) -> MutexGuard<'_, BTreeMap<Arc<str>, BTreeSet<Key>>> {
-    keys.lock().unwrap_or_else(PoisonError::into_inner)
+    keys.lock()
 }
 
 #[cfg(test)]
@@ -87,12 +88,12 @@ mod tests {
             let boards = Boards::of(&mirrors);
             let woken = Arc::new(Mutex::new(Vec::new()));
             let list = Arc::clone(&woken);
-            let until_settled = UntilSettled::new(&boards, move |key| list.lock().unwrap().push(key.to_string()));
+            let until_settled = UntilSettled::new(&boards, move |key| list.lock().push(key.to_string()));
             Self { mirrors, boards, until_settled, woken }
         }
 
         fn woken(&self) -> Vec<String> {
-            std::mem::take(&mut *self.woken.lock().unwrap())
+            std::mem::take(&mut *self.woken.lock())
         }
     }
 

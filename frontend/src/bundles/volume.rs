@@ -10,9 +10,10 @@
 //! are never more threads than were agreed on, however often a volume is asked that does not answer.
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -79,14 +80,14 @@ impl<T> Lent<T> {
     /// # Errors
     /// Nobody waits any more.
     pub(super) fn with<R>(&self, used: impl FnOnce(&mut T) -> R) -> io::Result<R> {
-        let mut lent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lent = self.0.lock();
         lent.as_mut().map(used).ok_or_else(|| io::Error::new(ErrorKind::TimedOut, Silent))
     }
 }
 
 impl<T> Loan<T> {
     fn take(&self) -> Option<T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 
@@ -193,7 +194,7 @@ mod tests {
         let waits = Arc::new(Mutex::new(waits));
         for _ in 0..2 {
             let waits = Arc::clone(&waits);
-            let asked = volume.ask((), move |_| waits.lock().unwrap().recv().is_ok());
+            let asked = volume.ask((), move |_| waits.lock().recv().is_ok());
             assert!(timeout(IMPATIENT, asked).await.is_err());
         }
         assert_eq!(volume.threads.available_permits(), 0);

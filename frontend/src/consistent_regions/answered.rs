@@ -10,8 +10,9 @@
 //! Invariants: of a message to go on that a checkpoint waits for, only what the pod of a PE has got for an answer is
 //! here; nothing is kept of messages for which no region waits, nor of regions and PEs that are gone.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_api::{ConsistentRegion, ProcessingElement};
 use streams_consistent_region::{Launches, Message};
 use streams_kubernetes::Key;
@@ -107,7 +108,7 @@ impl Answered {
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+    shared.lock()
 }
 
 /// Whether a PE was answered with this message in this launch.

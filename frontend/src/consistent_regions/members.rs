@@ -12,9 +12,10 @@ use crate::pods_of_pe;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use streams_api::{Connectivity, ProcessingElement, names};
 use streams_consistent_region::PeFacts;
 use streams_consistent_region::health::PodFacts;
@@ -78,7 +79,7 @@ impl Members {
 
     /// Calls `subscriber` with the key of each region of which a PE has become another one. It must not block.
     pub(crate) fn subscribe(&self, subscriber: impl Fn(&Key) + Send + Sync + 'static) {
-        self.subscribers.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(subscriber));
+        self.subscribers.write().push(Box::new(subscriber));
     }
 
     /// What is known of a PE.
@@ -138,7 +139,7 @@ impl Members {
         if before == now {
             return;
         }
-        let subscribers = self.subscribers.read().unwrap_or_else(PoisonError::into_inner);
+        let subscribers = self.subscribers.read();
         for member in before.iter().chain(&now) {
             for region in &member.regions {
                 let region = key.sibling(&names::consistent_region(&member.job, *region));
@@ -148,7 +149,7 @@ impl Members {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<Key, Member>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

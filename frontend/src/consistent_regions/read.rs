@@ -10,8 +10,9 @@
 use super::stored;
 use crate::of_job::OfJob;
 use kube::core::ObjectMeta;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_api::{ConsistentRegion, ConsistentRegionSpec};
 use streams_consistent_region::State;
 use streams_kubernetes::Key;
@@ -76,7 +77,7 @@ impl ReadRegions {
 }
 
 fn lock<T>(all: &Mutex<T>) -> MutexGuard<'_, T> {
-    all.lock().unwrap_or_else(PoisonError::into_inner)
+    all.lock()
 }
 
 #[cfg(test)]

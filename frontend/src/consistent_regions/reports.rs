@@ -15,8 +15,9 @@
 //!
 //! Knows: regions, their PEs, what these report. Must not know: HTTP, how a report is stored.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::ConsistentRegion;
 use streams_consistent_region::Event;
@@ -343,7 +344,7 @@ impl Reports {
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+    shared.lock()
 }
 
 #[cfg(test)]

@@ -10,9 +10,10 @@
 //! Knows: names and uids. Must not know: what is kept, and why.
 
 use kube::ResourceExt;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::{Mirrored, Watch};
 
@@ -108,7 +109,7 @@ impl<V> Remembered<V> {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Box<Remembrance<V>>>> {
         // No panic under the lock leaves a half-written value.
-        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+        self.values.lock()
     }
 }
 

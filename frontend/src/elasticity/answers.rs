@@ -14,9 +14,10 @@ use super::Elasticity;
 use super::lists::Sight;
 use super::view::ClusterView;
 use crate::fair_semaphore::FairSemaphore;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use streams_kubernetes::Key;
 use streams_kubernetes::queue::Owner;
 use streams_proto::elasticity::v1::Region;
@@ -57,7 +58,7 @@ impl Answers {
     }
 
     fn of_job(&self, job: &Key) -> Arc<AnswersOfJob> {
-        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = self.jobs.lock();
         if let Some(known) = jobs.get(job).and_then(Weak::upgrade) {
             return known;
         }
@@ -71,7 +72,7 @@ impl Answers {
 impl AnswersOfJob {
     /// These regions of the job, as far as they are there: as they are now, or were after so many looks had begun.
     fn regions<V: ClusterView>(&self, service: &Elasticity<V>, job: &Key, after: u64, names: &[String]) -> Vec<Region> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         let newer = last.take().filter(|look| look.number > after);
         let look = last.insert(newer.unwrap_or_else(|| self.look(service, job)));
         names.iter().filter_map(|name| look.region(service, job, name)).collect()

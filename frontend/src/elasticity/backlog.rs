@@ -9,8 +9,9 @@
 //! Invariants: nothing is kept of a namespace or a job without a call that waits, but for a moment. A few jobs may
 //! always wait. Whoever is answered, with whatever, had its turn.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::Key;
 use tokio::time::Instant;
@@ -138,7 +139,7 @@ impl Backlog {
 
     fn namespaces(&self) -> MutexGuard<'_, HashMap<Arc<str>, Namespace>> {
         // Every change is finished before anything that could panic.
-        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.namespaces.lock()
     }
 }
 

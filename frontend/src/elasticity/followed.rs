@@ -10,8 +10,9 @@
 
 use super::view::ClusterView;
 use crate::controllers::job::requests::in_part::without_regions;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use streams_api::Resize;
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::Kept;
@@ -40,7 +41,7 @@ pub(super) struct ShownRequest {
 impl FollowedRequests {
     /// The request of this name, for one more who follows it.
     pub(super) fn of(&self, request: &Key) -> Arc<FollowedRequest> {
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.requests.lock();
         if let Some(known) = requests.get(request).and_then(Weak::upgrade) {
             return known;
         }
@@ -52,14 +53,14 @@ impl FollowedRequests {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.requests.lock().len()
     }
 }
 
 impl FollowedRequest {
     /// The request as the mirror shows it now.
     pub(super) fn now<V: ClusterView>(&self, view: &V) -> Option<ShownRequest> {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = self.latest.lock();
         let kept = view.kept_resize(&self.key.namespace, &self.key.name);
         let known = latest.take().filter(|known| kept.as_ref().is_some_and(|kept| kept.is_identical(&known.kept)));
         *latest = known.or_else(|| {

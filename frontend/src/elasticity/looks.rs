@@ -23,10 +23,11 @@ use crate::fair_semaphore::{FairPermit, FairSemaphore};
 use crate::grpc::places::{CallerName, NOTHING, Places};
 use moka::Expiry;
 use moka::sync::Cache;
+use parking_lot::Mutex;
 use prost::Message as _;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use streams_kubernetes::Key;
 use streams_kubernetes::queue::Owner;
@@ -150,7 +151,7 @@ impl<V: ClusterView> Elasticity<V> {
 
     /// The regions of a job, or of a namespace, for a stream.
     pub(super) fn regions_scope(&self, namespace: &str, job: Option<&str>) -> Arc<RegionsScope> {
-        let mut scopes = self.looks.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scopes = self.looks.scopes.lock();
         let key = (namespace.to_owned(), job.map(str::to_owned));
         if let Some(scope) = scopes.get(&key).and_then(Weak::upgrade) {
             return scope;
@@ -203,7 +204,7 @@ impl RegionsScope {
 
     /// The last look, however old it is.
     pub(super) fn newest(&self) -> Option<Arc<RegionsLook>> {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.newest.lock().clone()
     }
 
     /// A look that has all changes until now: that of another stream, or a new one, if the last one is older.
@@ -229,7 +230,7 @@ impl RegionsScope {
             let digests = Arc::new(RegionDigests::of(&regions, &before.unwrap_or_default()));
             let (look, rests_until) = (Arc::new(RegionsLook { regions, digests }), rest_after(begun.elapsed()));
             // Here, since the stream that has begun the look may have gone: it is one all the same.
-            *scope.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&look));
+            *scope.newest.lock() = Some(Arc::clone(&look));
             *latest = Some(Latest { look: Arc::clone(&look), number, rests_until: Instant::now() + rests_until });
             look
         };

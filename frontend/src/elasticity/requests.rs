@@ -280,9 +280,9 @@ mod tests {
     use k8s_openapi::jiff::Timestamp;
     use kube::Config;
     use kube::client::Body;
+    use parking_lot::Mutex;
     use serde_json::json;
     use std::collections::BTreeMap;
-    use std::sync::Mutex;
     use std::time::Duration;
     use streams_api::{BundleReference, CommittedResizes, JobSpec, ResizePhase, ResizeStatus};
     use streams_kubernetes::client::{self, CallOptions, Transport};
@@ -343,7 +343,7 @@ mod tests {
                     let (head, body) = request.into_parts();
                     let body = body.collect_bytes().await.unwrap();
                     let is_creation = head.method == http::Method::POST;
-                    let (code, answer) = it.lock().unwrap().answer(is_creation, head.uri.path(), &body);
+                    let (code, answer) = it.lock().answer(is_creation, head.uri.path(), &body);
                     let answer = Body::from(serde_json::to_vec(&answer).unwrap());
                     Ok::<_, tower::BoxError>(http::Response::builder().status(code).body(answer).unwrap())
                 }
@@ -383,7 +383,7 @@ mod tests {
                 let request = ResizeRequest { idempotency_key: key.into(), regions, ..ResizeRequest::default() };
                 let (server, client) = Forgetful { unheard: 1, ..Forgetful::default() }.client();
                 let made = requested(&client, &[], &job(), &request).await.unwrap();
-                let server = server.lock().unwrap();
+                let server = server.lock();
                 assert_eq!(server.creations, 2, "{key} {expected_width:?}");
                 let there: Vec<_> = server.requests.values().map(|request| &request.metadata.uid).collect();
                 assert_eq!(there, [&made.metadata.uid], "{key} {expected_width:?}");
@@ -410,7 +410,7 @@ mod tests {
                 let why =
                     made.as_ref().err().map(|status| status.get_error_details().error_info().unwrap().reason.clone());
                 assert_eq!(why.as_deref(), expected, "{key} {unheard} {quota:?}");
-                let server = server.lock().unwrap();
+                let server = server.lock();
                 let there: Vec<_> = server.requests.values().map(|request| &request.metadata.uid).collect();
                 let found: Vec<_> = made.iter().map(|made| &made.metadata.uid).collect();
                 assert_eq!(found, there, "{key} {unheard} {quota:?}");
@@ -477,7 +477,7 @@ mod tests {
             let (server, client) = Forgetful { requests, ..Forgetful::default() }.client();
             let said = requested(&client, shown, &job(), &request(width)).await;
             assert_eq!(said.map(drop).map_err(|status| status.code()), expected, "{} {is_there} {width}", shown.len());
-            let server = server.lock().unwrap();
+            let server = server.lock();
             assert_eq!((server.creations, server.reads), calls, "{} {is_there} {width}", shown.len());
         }
     }
@@ -501,7 +501,7 @@ mod tests {
         mirrors.resizes.insert(made);
         drop(turns);
         assert_eq!(waiting.await.unwrap().metadata.uid.as_deref(), Some("u"));
-        assert_eq!(server.lock().unwrap().creations, 0);
+        assert_eq!(server.lock().creations, 0);
     }
 
     /// A job with as many requests as are kept has another answer for those that are there, and no call for others but
@@ -528,7 +528,7 @@ mod tests {
             let (server, client) = Forgetful { requests, ..Forgetful::default() }.client();
             let said = requested(&client, &shown, &job(), &request(key)).await;
             assert_eq!(said.map(drop).map_err(|status| status.code()), expected, "{key}");
-            let server = server.lock().unwrap();
+            let server = server.lock();
             assert_eq!((server.creations, server.reads), (0, reads), "{key}");
         }
     }
@@ -567,7 +567,7 @@ mod tests {
             let (key, request) = (Key::new("n", "flow"), ResizeRequest::default());
             let made = service.requested(&key, &job(), &request, caller, deadline).await;
             assert_eq!(made.as_ref().map_err(Status::code).err(), (!may).then_some(Code::ResourceExhausted));
-            let server = server.lock().unwrap();
+            let server = server.lock();
             let noted = server.requests.values().map(|made| made.annotations().get(names::ANNOTATION_REQUESTED_BY));
             let expected = may.then_some(caller.map(digits_of));
             assert_eq!(noted.map(Option::<&String>::cloned).next(), expected, "{mine} {others} {caller:?}");

@@ -5,9 +5,10 @@ use super::error::FusionError;
 use super::replicas::Lane;
 use super::tries::{Call, answer_of};
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use streams_kubernetes::stopwatch;
 use streams_proto::fusion::v1::render_response::Part;
@@ -73,7 +74,7 @@ async fn render(
         let begun = Instant::now();
         let delivery = Delivery { sink, patience, done: AtomicUsize::new(0), waited: Mutex::default() };
         let untaken = render_within(client, &request, &delivery, begun + left + patience).await?;
-        let waited = delivery.waited.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let waited = delivery.waited.into_inner();
         left = left.saturating_sub(begun.elapsed().saturating_sub(waited));
         let Some(text) = untaken else { return Ok(()) };
         if sink.send(Ok(text)).await.is_err() {
@@ -130,7 +131,7 @@ enum Taken {
 
 impl Delivery<'_> {
     async fn deliver(&self, text: RenderedText) -> Taken {
-        let waited = || self.waited.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = || self.waited.lock();
         let begun = Instant::now();
         let left = self.patience.saturating_sub(*waited());
         let place = timeout(left, self.sink.reserve()).await;

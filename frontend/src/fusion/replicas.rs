@@ -10,11 +10,12 @@
 
 use super::preference::{Candidate, bound, preferred};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use streams_process::tls::Connector;
 use tokio::sync::{Notify, watch as latest};
@@ -114,7 +115,7 @@ impl Chosen {
 
     /// Says that the replica answered.
     pub(super) fn answered(&self) {
-        let mut rest = lock(&self.replica.rest);
+        let mut rest = self.replica.rest.lock();
         (rest.failures, rest.failed_until) = (0, None);
     }
 
@@ -130,7 +131,7 @@ impl Chosen {
 
     /// Says that the replica has enough to do for so long.
     pub(super) fn has_enough(&self, length: Duration) {
-        lock(&self.replica.rest).has_enough_until = Some(Instant::now() + length.min(LONGEST_REST));
+        self.replica.rest.lock().has_enough_until = Some(Instant::now() + length.min(LONGEST_REST));
     }
 }
 
@@ -179,13 +180,13 @@ impl Replica {
 
     /// Says that it failed.
     pub(super) fn failed(&self) {
-        let mut rest = lock(&self.rest);
+        let mut rest = self.rest.lock();
         let length = REST.saturating_mul(1 << rest.failures.min(8)).min(LONGEST_REST);
         (rest.failures, rest.failed_until) = (rest.failures.saturating_add(1), Some(Instant::now() + length));
     }
 
     fn candidate(&self, now: Instant, tried: &BTreeSet<SocketAddr>) -> Candidate {
-        let Rest { failed_until, has_enough_until, .. } = *lock(&self.rest);
+        let Rest { failed_until, has_enough_until, .. } = *self.rest.lock();
         Candidate {
             address: self.address,
             in_flight: self.in_flight.load(Ordering::Relaxed),
@@ -194,11 +195,6 @@ impl Replica {
             is_terminating: self.is_terminating.load(Ordering::Relaxed),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Nothing in this module panics while it holds a lock.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Replicas {
@@ -227,7 +223,7 @@ impl Replicas {
         tried: &BTreeSet<SocketAddr>,
     ) -> Result<Chosen, String> {
         self.follow().await?;
-        let replicas = lock(&self.replicas);
+        let replicas = self.replicas.lock();
         let now = Instant::now();
         let candidates: Vec<_> = replicas.values().map(|replica| replica.candidate(now, tried)).collect();
         let address = preferred(application, &candidates);
@@ -238,7 +234,7 @@ impl Replicas {
 
     /// Chooses one more replica for a call that others work on already, if one has nothing better to do.
     pub(super) fn spare(&self, application: &[u8], lane: Lane, asked: &BTreeSet<SocketAddr>) -> Option<Chosen> {
-        let replicas = lock(&self.replicas);
+        let replicas = self.replicas.lock();
         let now = Instant::now();
         let all = replicas.values().map(|replica| replica.candidate(now, asked));
         let mut candidates: Vec<_> = all.collect();
@@ -251,7 +247,7 @@ impl Replicas {
 
     /// Whether there are replicas besides these.
     pub(super) fn has_others(&self, tried: &BTreeSet<SocketAddr>) -> bool {
-        lock(&self.replicas).keys().any(|address| !tried.contains(address))
+        self.replicas.lock().keys().any(|address| !tried.contains(address))
     }
 
     /// Says that a replica could not be reached: it may be gone, and others there.
@@ -263,11 +259,11 @@ impl Replicas {
     /// long as somebody uses the replicas.
     async fn follow(self: &Arc<Self>) -> Result<(), String> {
         let goes_on = |following: &JoinHandle<()>| !following.is_finished();
-        if self.take_over()? || lock(&self.following).as_ref().is_some_and(goes_on) {
+        if self.take_over()? || self.following.lock().as_ref().is_some_and(goes_on) {
             return Ok(());
         }
         self.resolve().await?;
-        let mut following = lock(&self.following);
+        let mut following = self.following.lock();
         if !following.as_ref().is_some_and(goes_on) {
             *following = Some(tokio::spawn(keep_resolved(Arc::downgrade(self))));
         }
@@ -279,7 +275,7 @@ impl Replicas {
         let Some(told) = self.told.as_ref().map(Endpoints::borrow).filter(|told| !told.is_empty()) else {
             return Ok(false);
         };
-        let mut replicas = lock(&self.replicas);
+        let mut replicas = self.replicas.lock();
         replicas.retain(|address, _| told.iter().any(|endpoint| endpoint.address == *address));
         for Endpoint { address, is_terminating } in told.iter() {
             let replica = match replicas.entry(*address) {
@@ -304,7 +300,7 @@ impl Replicas {
                 Err(_) => failure = Some(format!("{name}: no answer in {REFRESH:?}")),
             }
         }
-        let mut replicas = lock(&self.replicas);
+        let mut replicas = self.replicas.lock();
         if found.is_empty() {
             // Old addresses are better than none.
             return match failure {
@@ -423,10 +419,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn names_are_followed_again_when_what_follows_them_has_ended() {
         let (replicas, none) = (two(), BTreeSet::new());
-        let goes_on = || lock(&replicas.following).as_ref().is_some_and(|following| !following.is_finished());
+        let goes_on = || replicas.following.lock().as_ref().is_some_and(|following| !following.is_finished());
         ask(&replicas, &none).await;
         assert!(goes_on());
-        lock(&replicas.following).as_ref().unwrap().abort();
+        replicas.following.lock().as_ref().unwrap().abort();
         while goes_on() {
             tokio::task::yield_now().await;
         }

@@ -19,11 +19,12 @@ use crate::call_figures::ServedCalls;
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, Request, Response};
 use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use streams_places::{Full, Place, Places};
@@ -227,7 +228,7 @@ impl Room {
     /// It takes so many bytes from now on.
     fn set(&self, bytes: usize) -> Result<(), Status> {
         // Nothing that panics runs under the lock.
-        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut blocks = self.blocks.lock();
         let wanted = bytes.div_ceil(BLOCK);
         blocks.truncate(wanted);
         let more = self.of.blocks(wanted - blocks.len())?;

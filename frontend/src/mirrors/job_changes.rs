@@ -4,8 +4,9 @@
 //!
 //! Invariant: there is an entry for a job only while somebody waits for it, or until the next one begins to wait.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_kubernetes::Key;
 use tokio::sync::watch;
 
@@ -40,7 +41,7 @@ impl JobChanges {
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<Key, watch::Sender<u64>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

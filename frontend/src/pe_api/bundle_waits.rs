@@ -22,10 +22,11 @@ use crate::bundles::repository::Pods;
 use crate::owner::owner_of_child;
 use crate::status_changes::StatusChanges;
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::future::Future;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, ProcessingElement, UnavailableBundle};
 use streams_kubernetes::Key;
@@ -230,5 +231,5 @@ fn changed(before: &ProcessingElement, answer: &Answer, now: Timestamp) -> Optio
 
 fn lock(known: &Mutex<HashMap<Key, Known>>) -> MutexGuard<'_, HashMap<Key, Known>> {
     // Nothing that may panic comes between two changes that belong together.
-    known.lock().unwrap_or_else(PoisonError::into_inner)
+    known.lock()
 }

@@ -4,9 +4,10 @@
 
 use crate::mirrors::{Mirrors, address_of};
 use k8s_openapi::api::core::v1::Pod;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_kubernetes::Key;
 use streams_kubernetes::queue::Owner;
 use streams_kubernetes::watch::Watch;
@@ -112,7 +113,7 @@ impl Callers {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

@@ -8,10 +8,11 @@
 //! Invariants: a PE is found by each name that the mirror shows in its status. What is found by a name must be read: it
 //! may be of another one, because a number stands for the name. Nothing is kept of PEs without endpoints.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::Watch;
@@ -76,7 +77,7 @@ impl EndpointNames {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

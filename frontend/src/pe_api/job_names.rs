@@ -6,8 +6,9 @@
 //! Invariants: a job is here under the number that the mirror shows; nothing is kept of jobs without one. No job is
 //! read because somebody asks.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_api::Job;
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::Watch;
@@ -62,7 +63,7 @@ impl JobNames {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

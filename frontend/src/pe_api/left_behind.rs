@@ -8,8 +8,9 @@
 //! Invariants: a PE is here as long as the mirror shows it without a controller. Nothing is kept of others.
 
 use kube::core::ObjectMeta;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::controller;
@@ -88,7 +89,7 @@ impl LeftBehind {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

@@ -21,10 +21,11 @@ use super::workers::Workers;
 use super::write::{WITHIN, refusal_of, too_long};
 use crate::owner::owner_of_child;
 use crate::status_changes::{StatusChanges, Unchanged};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{ProcessingElement, ReportedConnectivity};
 use streams_kubernetes::Key;
@@ -324,5 +325,5 @@ fn changed(before: &ProcessingElement, report: &ReportedConnectivity) -> Option<
 
 fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
     // Nothing that may panic comes between two changes that belong together.
-    inner.lock().unwrap_or_else(PoisonError::into_inner)
+    inner.lock()
 }

@@ -9,8 +9,9 @@
 //! Invariants: a name is here from before it is reserved until it is known what came of it. Nothing is kept of PEs that
 //! are gone.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::Watch;
@@ -69,7 +70,7 @@ impl Unsettled {
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+    shared.lock()
 }
 
 #[cfg(test)]

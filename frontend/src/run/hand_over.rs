@@ -4,7 +4,8 @@
 //! not know: how PEs are served.
 
 use crate::consistent_regions::ConsistentRegions;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::error::with_causes;
 use streams_kubernetes::leadership::{LINGER, Released};
@@ -45,7 +46,7 @@ impl Awake {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock()
     }
 }
 

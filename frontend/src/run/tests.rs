@@ -4,8 +4,9 @@ use http::{Method, Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::client::Body;
+use parking_lot::Mutex;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::leadership::{self, Leader, LeaseOptions, Term};
 use streams_kubernetes::metrics::Metrics;
@@ -19,7 +20,7 @@ fn api_server_with_lease(lease: &Arc<Mutex<Option<Lease>>>) -> Client {
         async move {
             let is_read = request.method() == Method::GET;
             let body = request.into_body().collect_bytes().await.unwrap_or_default();
-            let mut lease = lease.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lease = lease.lock();
             if !is_read {
                 *lease = serde_json::from_slice(&body).ok();
             }
@@ -37,12 +38,12 @@ fn api_server_with_lease(lease: &Arc<Mutex<Option<Lease>>>) -> Client {
 }
 
 pub(super) fn holder(lease: &Mutex<Option<Lease>>) -> Option<String> {
-    lease.lock().unwrap().as_ref().and_then(|lease| lease.spec.clone()?.holder_identity)
+    lease.lock().as_ref().and_then(|lease| lease.spec.clone()?.holder_identity)
 }
 
 /// What a leader that has ended says by this Lease, or that it will.
 pub(super) fn note(lease: &Mutex<Option<Lease>>) -> String {
-    let annotations = lease.lock().unwrap().as_ref().and_then(|lease| lease.metadata.annotations.clone());
+    let annotations = lease.lock().as_ref().and_then(|lease| lease.metadata.annotations.clone());
     annotations.unwrap_or_default().into_values().collect()
 }
 

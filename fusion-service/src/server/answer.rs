@@ -15,9 +15,10 @@ use super::memory::Share;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::Frame;
+use parking_lot::{Mutex, MutexGuard};
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use streams_process::http2::{Clock, PIECE};
@@ -113,7 +114,7 @@ async fn watch(held: Weak<Mutex<Option<Held>>>, patience: Patience, ended: Cance
 }
 
 fn lock(held: &Mutex<Option<Held>>) -> MutexGuard<'_, Option<Held>> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
+    held.lock()
 }
 
 impl<O: Observer> http_body::Body for AnswerBody<O> {

@@ -7,7 +7,8 @@
 //!
 //! Invariants: a place only gets better. No place waits for itself.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// A place in the order of arrival. Clones are the same place.
 #[derive(Clone, Debug)]
@@ -62,7 +63,7 @@ impl Place {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that panics runs under the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

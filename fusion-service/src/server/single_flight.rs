@@ -32,10 +32,11 @@ use super::class::CallClass;
 use super::errors::Failure;
 use super::metrics::Metrics;
 use super::place::Place;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use streams_process::telemetry;
 use tokio::sync::oneshot;
@@ -233,7 +234,7 @@ where
 
 fn lock<K, V>(flights: &Mutex<Flights<K, V>>) -> MutexGuard<'_, Flights<K, V>> {
     // Nothing that panics runs under the lock.
-    flights.lock().unwrap_or_else(PoisonError::into_inner)
+    flights.lock()
 }
 
 impl<K: Clone + Eq + Hash, V> Entry<K, V> {

@@ -9,7 +9,8 @@
 //! Invariants: a call is counted once, when nobody works for it any more, if it had a worker at all.
 
 use super::class::{CallClass, PerClass};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What all calls need of the workers.
@@ -94,7 +95,7 @@ impl Workload {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that panics runs under the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -147,7 +148,7 @@ impl ShareOfWork {
 
     fn lock(&self) -> MutexGuard<'_, Worked> {
         // Nothing that panics runs under the lock.
-        self.worked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.worked.lock()
     }
 }
 
@@ -178,7 +179,7 @@ impl Drop for ShareOfWork {
 impl Answer {
     fn lock(&self) -> MutexGuard<'_, Progress> {
         // Nothing that panics runs under the lock.
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 }
 

@@ -5,12 +5,13 @@ use nix::unistd::Pid;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::trace::v1::Span;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use streams_proto::fusion::v1 as pb;
 use streams_proto::fusion::v1::fusion_service_client::FusionServiceClient;
@@ -202,7 +203,7 @@ impl TraceService for Collector {
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         let resources = request.into_inner().resource_spans.into_iter();
         let spans = resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans);
-        self.spans.lock().unwrap().extend(spans);
+        self.spans.lock().extend(spans);
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
@@ -221,7 +222,7 @@ async fn traced(calls: impl AsyncFnOnce(FusionServiceClient<tonic::transport::Ch
     calls(served.client().await).await;
     // Ends only when the last spans are sent.
     assert!(served.end(signal::Signal::SIGTERM).await.success(), "{}", served.log());
-    collector.spans.lock().unwrap().drain(..).collect()
+    collector.spans.lock().drain(..).collect()
 }
 
 const SUBMIT: &str = "streams.fusion.v1.FusionService/Submit";

@@ -5,9 +5,10 @@
 
 use clap::Parser;
 use fusion_service::command::application::ApplicationArguments;
+use parking_lot::Mutex;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use streams_compiler::explain::{Account, explain};
 use streams_compiler::plan::{self, Compiled, Fate, JobState, Policy, Request};
 use streams_compiler::topology::ChannelCount;
@@ -50,7 +51,7 @@ fn the_corpus() {
             });
         }
     });
-    let Tally { submissions, resizes, changes, mut problems } = tally.into_inner().unwrap();
+    let Tally { submissions, resizes, changes, mut problems } = tally.into_inner();
     problems.sort();
     println!("{submissions} submissions and {resizes} resizes explained, {changes} changes of documents named");
     problems.iter().take(40).for_each(|problem| println!("{problem}"));
@@ -74,7 +75,7 @@ fn explain_case(case: &Path, policy: Policy, count: ChannelCount, tally: &Mutex<
     let at = |step: usize| format!("{} step {step} {policy:?} {count:?}", case.file_name().unwrap().display());
     let told = told(&at(0), &submitted, None);
     {
-        let mut tally = tally.lock().unwrap();
+        let mut tally = tally.lock();
         tally.submissions += 1;
         tally.problems.extend(told.1);
     }
@@ -83,7 +84,7 @@ fn explain_case(case: &Path, policy: Policy, count: ChannelCount, tally: &Mutex<
         let width = std::slice::from_ref(width);
         let Ok(resized) = plan::resize(&current, width, policy, &JobState::default(), budget) else { continue };
         let (changes, problems) = self::told(&at(step), &resized, Some(&current));
-        let mut tally = tally.lock().unwrap();
+        let mut tally = tally.lock();
         tally.resizes += 1;
         tally.changes += changes;
         tally.problems.extend(problems);

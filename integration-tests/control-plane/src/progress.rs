@@ -4,8 +4,8 @@
 //! it is doing.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 use std::io::Write as _;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time between two lines where there is no terminal.
@@ -42,7 +42,7 @@ impl Progress {
     pub fn at(&self, message: impl Into<String>) {
         let message = message.into();
         if self.bar.is_hidden() {
-            let mut last = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = self.last_line.lock();
             if last.elapsed() >= LINE_EVERY {
                 *last = Instant::now();
                 line(&format!("{}: {message} ({} s)", self.title, self.start.elapsed().as_secs()));

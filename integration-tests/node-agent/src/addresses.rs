@@ -8,10 +8,11 @@
 //! The route stays when the agent ends.
 
 use anyhow::{Context as _, Result, bail};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::process::Command;
@@ -58,7 +59,7 @@ impl PodAddress {
 
 impl Drop for PodAddress {
     fn drop(&mut self) {
-        let mut given = self.addresses.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given = self.addresses.given.lock();
         given.used.remove(&self.offset);
     }
 }
@@ -97,7 +98,7 @@ impl Addresses {
     /// # Errors
     /// When there is none left.
     pub(crate) fn reserve(&self) -> Result<Ipv4Addr> {
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given = self.given.lock();
         if given.next_reserved >= RESERVED {
             bail!("there is no address left for a program");
         }
@@ -110,7 +111,7 @@ impl Addresses {
     /// # Errors
     /// When all are used.
     pub(crate) fn give(self: &Arc<Self>) -> Result<PodAddress> {
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given = self.given.lock();
         // The last address of the network is left out.
         for _ in RESERVED..BLOCK - 1 {
             let offset = given.next;
@@ -158,8 +159,9 @@ pub(crate) async fn see_to_the_route() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::{Addresses, BLOCK, Given, RESERVED};
+    use parking_lot::Mutex;
     use std::collections::BTreeSet;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     fn addresses() -> Arc<Addresses> {
         let given = Given { used: BTreeSet::new(), next: RESERVED, next_reserved: 2 };

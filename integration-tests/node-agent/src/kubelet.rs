@@ -28,11 +28,12 @@ use kube::runtime::reflector::reflector;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Client, ResourceExt as _};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_control_plane::process::{Process, Program, StateDirectory, Supervisor};
 use tokio::sync::watch;
@@ -384,7 +385,7 @@ fn message(process: &Process) -> String {
 
 /// Locks, also after a panic of another task.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// Refuses a node agent without nodes, or with a program that is not there.

@@ -2,10 +2,11 @@
 
 use crate::resolver::Resolver;
 use anyhow::{Context as _, Result, bail};
+use parking_lot::Mutex;
 use reqwest::header::{CONTENT_TYPE, HOST};
 use reqwest::{Client, Method};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -66,12 +67,12 @@ impl Api {
         let Some(Kept { believed, found }) = self.kept.as_deref() else {
             return self.resolver.address(&self.host).await;
         };
-        let known = *found.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = *found.lock();
         if let Some((_, address)) = known.filter(|(at, _)| at.elapsed() < *believed) {
             return Ok(address);
         }
         let address = self.resolver.address(&self.host).await?;
-        *found.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), address));
+        *found.lock() = Some((Instant::now(), address));
         Ok(address)
     }
 

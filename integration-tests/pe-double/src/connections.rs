@@ -3,9 +3,10 @@
 
 use crate::peers::PortLabel;
 use crate::status::{Connectivity, InputStatus, OutputStatus, Problems};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// Problems that are kept in words.
@@ -174,5 +175,5 @@ impl Connections {
 
 /// Locks, also after a panic of another task.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

@@ -11,13 +11,14 @@ use crate::aadl::Destination;
 use crate::api::Api;
 use crate::resolver::Resolver;
 use anyhow::{Context as _, Result, bail, ensure};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::Hash;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The first of the data ports of a PE.
@@ -152,13 +153,13 @@ impl<K: Ord + Hash, V: Clone> Cache<K, V> {
     }
 
     fn get(&self, key: &K) -> Option<V> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         let (since, value) = entries.get(key)?;
         (since.elapsed() < self.believed).then(|| value.clone())
     }
 
     fn put(&self, key: K, value: V) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         if entries.len() >= REMEMBERED {
             entries.clear();
         }

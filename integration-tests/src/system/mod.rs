@@ -232,17 +232,32 @@ impl Frontend {
     }
 
     async fn metrics(&self) -> Result<String> {
-        let url = format!("http://{}/metrics", self.http);
-        let client = reqwest::Client::builder().no_proxy().timeout(ANSWERS_WITHIN).build()?;
-        Ok(client.get(url).send().await?.error_for_status()?.text().await?)
+        metrics(self.http).await
     }
+}
+
+/// What a service that listens there answers at `/metrics`.
+///
+/// # Errors
+/// When it does not answer.
+pub async fn metrics(http: SocketAddr) -> Result<String> {
+    let client = reqwest::Client::builder().no_proxy().timeout(ANSWERS_WITHIN).build()?;
+    Ok(client.get(format!("http://{http}/metrics")).send().await?.error_for_status()?.text().await?)
+}
+
+/// A replica of the fusion service.
+#[derive(Debug)]
+struct Fusion {
+    process: Process,
+    grpc: SocketAddr,
+    http: SocketAddr,
 }
 
 /// The running services. They end with this value, or when the process ends in any way.
 #[derive(Debug)]
 pub struct System {
     frontends: Vec<Frontend>,
-    fusion: Vec<(SocketAddr, Process)>,
+    fusion: Vec<Fusion>,
     bundles: PathBuf,
     state: StateDirectory,
 }
@@ -258,12 +273,12 @@ impl System {
         std::fs::create_dir(&bundles)?;
         let mut fusion = Vec::new();
         for number in 0..options.fusion_replicas {
-            let address = address()?;
+            let (grpc, http) = (address()?, address()?);
             let program = Program::new(format!("fusion-service-{number}"), &programs.fusion)
-                .arguments(["serve", "--listen", &address.to_string()])
+                .arguments(["serve", "--listen", &grpc.to_string(), "--http-listen", &http.to_string()])
                 .without_proxy();
-            let program = with_environment(program, options);
-            fusion.push((address, Process::start(supervisor, &state, program).await?));
+            let process = Process::start(supervisor, &state, with_environment(program, options)).await?;
+            fusion.push(Fusion { process, grpc, http });
         }
         let mut system = Self { frontends: Vec::new(), fusion, bundles, state };
         for number in 0..options.frontend_replicas {
@@ -302,8 +317,8 @@ impl System {
             .argument(&self.bundles)
             .environment("KUBECONFIG", &options.kubeconfig)
             .without_proxy();
-        for (address, _) in &self.fusion {
-            program = program.arguments(["--fusion-service", &address.to_string()]);
+        for replica in &self.fusion {
+            program = program.arguments(["--fusion-service", &replica.grpc.to_string()]);
         }
         if let Some(own) = pe_api {
             program = program.arguments(["--pe-api-address", &own.to_string()]);
@@ -321,8 +336,8 @@ impl System {
     /// # Errors
     /// When it does not, or there is no such replica.
     pub async fn fusion_ready(&self, replica: usize) -> Result<()> {
-        let (address, process) = self.fusion.get(replica).with_context(|| format!("there is no replica {replica}"))?;
-        process.ready(READY_WITHIN, || serves_grpc(*address, FUSION_SERVICE)).await
+        let replica = self.fusion.get(replica).with_context(|| format!("there is no replica {replica}"))?;
+        replica.process.ready(READY_WITHIN, || serves_grpc(replica.grpc, FUSION_SERVICE)).await
     }
 
     /// The first replica of the frontend.
@@ -340,12 +355,17 @@ impl System {
 
     /// The replicas of the fusion service.
     pub fn fusion(&self) -> impl Iterator<Item = &Process> {
-        self.fusion.iter().map(|(_, process)| process)
+        self.fusion.iter().map(|replica| &replica.process)
     }
 
     /// Where replicas of the fusion service listen.
     pub fn fusion_addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.fusion.iter().map(|(address, _)| *address)
+        self.fusion.iter().map(|replica| replica.grpc)
+    }
+
+    /// Where replicas of the fusion service answer `/metrics`, `/healthz` and `/readyz`.
+    pub fn fusion_pages(&self) -> impl Iterator<Item = SocketAddr> {
+        self.fusion.iter().map(|replica| replica.http)
     }
 
     /// The directory that a job's `bundle.file` refers to.

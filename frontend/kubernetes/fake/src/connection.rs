@@ -12,11 +12,12 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use kube::api::{DeleteParams, ListParams};
 use kube::core::{ObjectMeta, PartialObjectMeta};
+use parking_lot::{Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use streams_kubernetes::Key;
@@ -127,7 +128,7 @@ impl Connection {
     }
 
     fn link(&self) -> MutexGuard<'_, LinkState> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+        self.link.lock()
     }
 
     /// Makes a call: others may go first, then it has its effect, and then its answer arrives.

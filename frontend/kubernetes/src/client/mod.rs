@@ -36,8 +36,9 @@ use bytes::Bytes;
 use http::{Method, Request, Response, Uri};
 use kube::client::{Body, ClientBuilder, DynBody};
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task_local;
 use tokio::time::Instant;
@@ -149,7 +150,7 @@ impl Before {
     }
 
     fn take(request: &Request<Body>) -> Option<Result<Response<AnyBody>, BoxError>> {
-        request.extensions().get::<Self>()?.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        request.extensions().get::<Self>()?.0.lock().take()
     }
 }
 
@@ -231,7 +232,7 @@ mod tests {
         let script = Arc::new(Mutex::new(tries.iter().copied().collect::<VecDeque<_>>()));
         let server_script = Arc::clone(&script);
         let server = tower::service_fn(move |_: Request<Body>| {
-            let next = server_script.lock().unwrap().pop_front();
+            let next = server_script.lock().pop_front();
             async move {
                 let answer = |code: u16, retry_after: Option<u64>| {
                     let text = if code < 300 {
@@ -273,7 +274,7 @@ mod tests {
             Err(kube::Error::Api(status)) => Some(status.code),
             Err(_) => None,
         };
-        (code, tries.len() - script.lock().unwrap().len(), start.elapsed())
+        (code, tries.len() - script.lock().len(), start.elapsed())
     }
 
     #[tokio::test(start_paused = true)]
@@ -345,11 +346,11 @@ mod tests {
             let order = Mutex::new(Vec::new());
             let first = async {
                 gate.call("a", call(tries)).await;
-                order.lock().unwrap().push("first");
+                order.lock().push("first");
             };
-            let other = gate.call("b", async { order.lock().unwrap().push("other") });
+            let other = gate.call("b", async { order.lock().push("other") });
             tokio::join!(first, other);
-            let is_let_in = *order.lock().unwrap() == ["other", "first"];
+            let is_let_in = *order.lock() == ["other", "first"];
             assert_eq!(is_let_in, expected, "{tries:?}");
         }
     }
@@ -406,7 +407,7 @@ mod tests {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&asked);
         let server = tower::service_fn(move |request: Request<Body>| {
-            log.lock().unwrap().push(request.uri().to_string());
+            log.lock().push(request.uri().to_string());
             let text = r#"{"kind":"Status","status":"Failure","reason":"NotFound","message":"m","code":404}"#;
             let answer = Response::builder().status(404).body(AnyBody::from(text)).unwrap();
             async { Ok::<_, BoxError>(answer) }
@@ -442,7 +443,7 @@ mod tests {
                 expected.push(format!("/api/v1/namespaces/{namespace}/configmaps/{name}"));
             }
         }
-        assert_eq!(*asked.lock().unwrap(), expected);
+        assert_eq!(*asked.lock(), expected);
     }
 
     #[tokio::test(start_paused = true)]

@@ -261,7 +261,8 @@ mod tests {
     use crate::metrics::Metrics;
     use axum::body::Body;
     use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-    use std::sync::{Arc, Mutex};
+    use parking_lot::Mutex;
+    use std::sync::Arc;
 
     /// A method, a URL, and the form of the answer that is asked for.
     type Call = (String, String, Option<String>);
@@ -272,7 +273,7 @@ mod tests {
         let log = Arc::clone(&asked);
         let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let accept = request.headers().get(ACCEPT).map(|accept| accept.to_str().unwrap().to_owned());
-            log.lock().unwrap().push((request.method().to_string(), request.uri().to_string(), accept));
+            log.lock().push((request.method().to_string(), request.uri().to_string(), accept));
             let answer = http::Response::builder().status(status).body(Body::from(answer)).unwrap();
             async { Ok::<_, kube::Error>(answer) }
         });
@@ -287,7 +288,7 @@ mod tests {
         let (cluster, asked) = cluster(201, "{}");
         cluster.create_unread("a", Manager("m"), &ConfigMap::default()).await.unwrap();
         let url = "/api/v1/namespaces/a/configmaps?&fieldManager=m".to_owned();
-        assert_eq!(*asked.lock().unwrap(), [("POST".to_owned(), url, Some(METADATA_ONLY.to_owned()))]);
+        assert_eq!(*asked.lock(), [("POST".to_owned(), url, Some(METADATA_ONLY.to_owned()))]);
     }
 
     #[tokio::test]
@@ -317,7 +318,7 @@ mod tests {
                 assert_eq!(written.is_ok(), leads, "{written:?}");
             }
             assert!(cluster.get::<ConfigMap>(&key).await.unwrap().is_some());
-            let methods = std::mem::take(&mut *asked.lock().unwrap());
+            let methods = std::mem::take(&mut *asked.lock());
             let methods: Vec<_> = methods.iter().map(|(method, ..)| method.as_str()).collect();
             let expected: &[_] =
                 if leads { &["POST", "POST", "PUT", "PUT", "PATCH", "PATCH", "DELETE", "GET"] } else { &["GET"] };
@@ -343,7 +344,7 @@ mod tests {
             let found = cluster.get::<ConfigMap>(&key).await.unwrap().is_some();
             let found_metadata = cluster.get_metadata::<ConfigMap>(&key).await.unwrap().is_some();
             assert_eq!((found, found_metadata), (expected, expected), "{key}");
-            assert_eq!(std::mem::take(&mut *asked.lock().unwrap()).len(), if expected { 2 } else { 0 }, "{key}");
+            assert_eq!(std::mem::take(&mut *asked.lock()).len(), if expected { 2 } else { 0 }, "{key}");
         }
     }
 

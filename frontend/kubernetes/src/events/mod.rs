@@ -30,11 +30,12 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, Resource};
+use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::fmt;
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -203,7 +204,7 @@ fn event(
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every change is finished before anything that could panic.
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+    shared.lock()
 }
 
 /// Publishes Events until there are no more, and nobody can add one. Those of a namespace that rests then are dropped.
@@ -384,7 +385,7 @@ mod tests {
             async move {
                 let body = request.into_body().collect_bytes().await?;
                 let event: Event = serde_json::from_slice(&body).unwrap();
-                log.lock().unwrap().push(event.reason.unwrap());
+                log.lock().push(event.reason.unwrap());
                 Ok::<_, kube::Error>(http::Response::new(axum::body::Body::from(body)))
             }
         });
@@ -395,7 +396,7 @@ mod tests {
         events.publish(&ConfigMap::default(), &Notice::warning("Broken", "look"));
         drop(events);
         publishing.await;
-        let told = told.lock().unwrap();
+        let told = told.lock();
         assert_eq!((told.len(), told[0].as_str()), (WAITING_MAX, "Broken"));
     }
 
@@ -410,7 +411,7 @@ mod tests {
                 let hangs = request.uri().path().contains("/namespaces/hangs/");
                 let body = request.into_body().collect_bytes().await?;
                 let event: Event = serde_json::from_slice(&body).unwrap();
-                log.lock().unwrap().push(event.note.unwrap());
+                log.lock().push(event.note.unwrap());
                 if hangs {
                     tokio::time::sleep(Duration::from_secs(seconds)).await;
                     let status = serde_json::json!({"kind": "Status", "status": "Failure", "code": code}).to_string();
@@ -446,7 +447,7 @@ mod tests {
                 events.publish(&object("ours", "job"), &Notice::normal("Happened", format!("ours {round}")));
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
-            let count = |of: &str| told.lock().unwrap().iter().filter(|note| note.starts_with(of)).count();
+            let count = |of: &str| told.lock().iter().filter(|note| note.starts_with(of)).count();
             assert_eq!(count("ours"), 100, "{code}: all, each of them in its second");
             // Each 5 s or at once, then a rest of 1 s, 2 s, 4 s, 8 s, 16 s, 32 s.
             assert!((6..=8).contains(&count("look")), "{code}: {}", count("look"));
@@ -468,7 +469,7 @@ mod tests {
                 async move {
                     let body = request.into_body().collect_bytes().await?;
                     let number = {
-                        let mut calls = calls.lock().unwrap();
+                        let mut calls = calls.lock();
                         *calls += 1;
                         *calls
                     };
@@ -478,7 +479,7 @@ mod tests {
                         return Ok(answer.body(axum::body::Body::from(status.to_string())).unwrap());
                     }
                     let event: Event = serde_json::from_slice(&body).unwrap();
-                    log.lock().unwrap().push(event.note.unwrap());
+                    log.lock().push(event.note.unwrap());
                     Ok::<_, kube::Error>(http::Response::new(axum::body::Body::from(body)))
                 }
             });
@@ -490,7 +491,7 @@ mod tests {
                 events.publish(&object("ours", "job"), &Notice::warning("Broken", note));
             }
             tokio::time::sleep(Duration::from_secs(60)).await;
-            assert_eq!((&*told.lock().unwrap(), metrics.events_dropped.get()), (&notes, 0), "{code}");
+            assert_eq!((&*told.lock(), metrics.events_dropped.get()), (&notes, 0), "{code}");
             drop(events);
             publishing.await.unwrap();
         }
@@ -508,7 +509,7 @@ mod tests {
         drop(events);
         let begun = Instant::now();
         publishing.await;
-        assert_eq!(told.lock().unwrap().len(), 50);
+        assert_eq!(told.lock().len(), 50);
         let took = begun.elapsed();
         assert!(took <= Duration::from_millis(150), "four at a time, of 10 ms each: {took:?}");
     }
@@ -548,9 +549,9 @@ mod tests {
                 let body: serde_json::Value =
                     serde_json::from_slice(&request.into_body().collect_bytes().await?).unwrap();
                 let count = body["series"]["count"].as_i64();
-                let is_gone = log.lock().unwrap().iter().filter(|(method, _)| method == "PATCH").count() == 2;
+                let is_gone = log.lock().iter().filter(|(method, _)| method == "PATCH").count() == 2;
                 let is_gone = is_gone && method == "PATCH";
-                log.lock().unwrap().push((method.to_string(), count));
+                log.lock().push((method.to_string(), count));
                 let answer = if is_gone {
                     serde_json::json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})
                 } else {
@@ -574,7 +575,7 @@ mod tests {
             ("POST", None),
             ("PATCH", Some(2)),
         ];
-        let calls = calls.lock().unwrap();
+        let calls = calls.lock();
         assert_eq!(calls.iter().map(|(method, count)| (method.as_str(), *count)).collect::<Vec<_>>(), expected);
     }
 
@@ -604,10 +605,10 @@ mod tests {
         }
 
         fn answer(&self, method: &str, body: &serde_json::Value) -> (u16, serde_json::Value) {
-            let mut calls = self.calls.lock().unwrap();
+            let mut calls = self.calls.lock();
             let number = *calls;
             *calls += 1;
-            let mut event = self.event.lock().unwrap();
+            let mut event = self.event.lock();
             let failure = |reason: &str, code: u16| {
                 (code, serde_json::json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
             };
@@ -634,7 +635,7 @@ mod tests {
         }
 
         fn count(&self) -> i64 {
-            let event = self.event.lock().unwrap();
+            let event = self.event.lock();
             event.as_ref().map_or(0, |event| event["series"]["count"].as_i64().unwrap_or(1))
         }
     }
@@ -682,7 +683,7 @@ mod tests {
         assert_eq!(server.count(), 4, "the process has ended each time");
         let told = Mutex::default();
         publish(&client, &happened(5), &told).await.unwrap();
-        *server.event.lock().unwrap() = None;
+        *server.event.lock() = None;
         publish(&client, &happened(6), &told).await.unwrap();
         assert_eq!(server.count(), 1, "the API server has deleted it");
         publish(&client, &happened(7), &told).await.unwrap();

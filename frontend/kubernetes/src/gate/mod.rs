@@ -28,10 +28,11 @@ use crate::making_way;
 use crate::metrics::{Metrics, PriorityLabels, as_seconds};
 use crate::stopwatch;
 use crate::wait;
+use parking_lot::{Mutex, MutexGuard};
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -259,7 +260,7 @@ impl Gate {
 
     fn state(&self) -> MutexGuard<'_, State<Waiting>> {
         // Every change of the state is finished before anything that could panic.
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 }
 
@@ -476,7 +477,7 @@ mod tests {
     async fn a_call_that_waits_for_its_next_try_has_no_place_and_goes_before_others_of_its_namespace() {
         let gate = gate(1);
         let order = Arc::new(Mutex::new(Vec::new()));
-        let note = |what: &'static str| order.lock().unwrap().push(what);
+        let note = |what: &'static str| order.lock().push(what);
         let again = gate.call("a", async {
             note("first try");
             tried(End::FailedByItself, true);
@@ -494,7 +495,7 @@ mod tests {
             }
         };
         tokio::join!(again, other("other"), other("last"));
-        assert_eq!(*order.lock().unwrap(), ["first try", "other", "second try", "last"]);
+        assert_eq!(*order.lock(), ["first try", "other", "second try", "last"]);
     }
 
     #[tokio::test(start_paused = true)]

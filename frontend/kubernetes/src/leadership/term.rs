@@ -5,9 +5,10 @@
 //! Invariant: no clock but the one of this process says that a term has ended, and no timer is asked.
 
 use super::last_words::LastWords;
+use parking_lot::{Mutex, MutexGuard};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use tokio::time::Instant;
 
@@ -60,7 +61,7 @@ impl Term {
 
     /// What the leader before has said at its end.
     pub fn last_words(&self) -> LastWords {
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let words = self.words.lock().clone();
         match words {
             LastWords::Awaited { until } if until <= Instant::now() => LastWords::None,
             words => words,
@@ -69,11 +70,11 @@ impl Term {
 
     /// This is known of what the leader before says.
     pub fn hear(&self, words: LastWords) {
-        *self.words.lock().unwrap_or_else(PoisonError::into_inner) = words;
+        *self.words.lock() = words;
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<TermEnd>> {
         // Nothing under the lock can panic.
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ends.lock()
     }
 }

@@ -4,8 +4,9 @@ use super::*;
 use axum::body::Body;
 use http::{Method, Request, Response};
 use kube::client::Body as Sent;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use tower::service_fn;
 
 fn options() -> LeaseOptions {
@@ -31,7 +32,7 @@ async fn held_with(answer: (u16, &'static str), writes: usize, is_gone: bool) ->
     let counted = Arc::clone(&calls);
     let server = service_fn(move |request: Request<Sent>| {
         let fails = {
-            let (count, left) = &mut *counted.lock().unwrap();
+            let (count, left) = &mut *counted.lock();
             *count += 1;
             let fails = request.method() == Method::PUT && *left > 0;
             *left -= usize::from(fails);
@@ -49,7 +50,7 @@ async fn held_with(answer: (u16, &'static str), writes: usize, is_gone: bool) ->
     let (lease, term, metrics) = (Lease::default(), Term::default(), Metrics::new("test"));
     let leader = Leader { api, options: options(), lease, term, renewed_at, metrics };
     let _ = tokio::time::timeout(Duration::from_secs(30), leader.hold(&stop)).await;
-    let count = calls.lock().unwrap().0;
+    let count = calls.lock().0;
     (renewed_at.elapsed(), count)
 }
 
@@ -93,7 +94,7 @@ fn slow_server(lease: Lease, first_write: u64, others: u64, is_lost: bool) -> Cl
         async move {
             let sent = request.into_body().collect_bytes().await.unwrap();
             sleep(Duration::from_millis(milliseconds)).await;
-            let mut stored = stored.lock().unwrap();
+            let mut stored = stored.lock();
             if is_write {
                 *stored = serde_json::from_slice(&sent).unwrap();
             }
@@ -151,7 +152,7 @@ fn server() -> Client {
         async move {
             let is_read = request.method() == Method::GET;
             let sent = request.into_body().collect_bytes().await.unwrap();
-            let mut stored = stored.lock().unwrap();
+            let mut stored = stored.lock();
             let version = |lease: &Lease| lease.metadata.resource_version.clone().unwrap_or_default();
             let now = stored.as_ref().map(version);
             let (code, text) = if is_read {
@@ -233,7 +234,7 @@ async fn what_is_said_is_found_out_after_the_look_at_the_version_that_it_replace
     // The next leader has always renewed the Lease just before the first write.
     let between = service_fn(move |request: Request<Sent>| {
         let is_first = {
-            let mut calls = counted.lock().unwrap();
+            let mut calls = counted.lock();
             calls.push(request.method().to_string());
             calls.iter().filter(|call| *call == "PUT").count() == 1
         };
@@ -249,12 +250,12 @@ async fn what_is_said_is_found_out_after_the_look_at_the_version_that_it_replace
     });
     let released = Released { api: Api::namespaced(Client::new(between, "n"), "n"), ..released };
     let found = || {
-        let mut calls = calls.lock().unwrap();
+        let mut calls = calls.lock();
         calls.push("words".to_owned());
         Some(format!("after {}", calls.len()))
     };
     released.say(found).await.unwrap();
-    assert_eq!(*calls.lock().unwrap(), ["GET", "words", "PUT", "GET", "words", "PUT"]);
+    assert_eq!(*calls.lock(), ["GET", "words", "PUT", "GET", "words", "PUT"]);
     let holding = tokio::spawn(async move { second.hold(&CancellationToken::new()).await });
     sleep(options().renew_interval * 2).await;
     assert!(matches!(term.last_words(), LastWords::Said { words, .. } if &*words == "after 5"));

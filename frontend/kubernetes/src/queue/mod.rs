@@ -29,10 +29,11 @@ pub use self::turns::{Owner, Turns};
 pub use self::workers::{Outcome, run};
 use crate::metrics::{Metrics, QueueLabels, as_seconds};
 use backon::{BackoffBuilder, ExponentialBuilder};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -169,7 +170,7 @@ impl<K: QueueKey> Queue<K> {
     /// Looks at the key after a delay that grows with every call until [`Queue::forget`].
     pub fn add_rate_limited(&self, key: K) {
         let failures = {
-            let mut failures = self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failures = self.shared.failures.lock();
             let count = failures.entry(key.clone()).or_insert(0);
             let before = *count;
             *count = count.saturating_add(1);
@@ -180,17 +181,17 @@ impl<K: QueueKey> Queue<K> {
 
     /// The key's next failure is its first.
     pub fn forget(&self, key: &K) {
-        self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.shared.failures.lock().remove(key);
     }
 
     /// Failures of the key since [`Queue::forget`].
     pub fn failures(&self, key: &K) -> u32 {
-        self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied().unwrap_or(0)
+        self.shared.failures.lock().get(key).copied().unwrap_or(0)
     }
 
     /// Keys of which something is kept: that they wait, are delayed, or have failed.
     pub fn remembered(&self) -> usize {
-        let failures = self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let failures = self.shared.failures.lock().len();
         failures + self.state().remembered()
     }
 
@@ -272,7 +273,7 @@ impl<K: QueueKey> Queue<K> {
 
     fn state(&self) -> MutexGuard<'_, State<K>> {
         // Every change of the state is finished before anything that could panic.
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 }
 

@@ -131,7 +131,7 @@ mod tests {
     use crate::gate::{Gate, Limits, Priority};
     use crate::metrics::Metrics;
     use crate::queue::{BackOff, Sharing};
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use streams_process::telemetry::testing;
 
@@ -147,7 +147,7 @@ mod tests {
             let (closing, log) = (closing.clone(), Arc::clone(&log));
             async move {
                 let times = {
-                    let mut log = log.lock().unwrap();
+                    let mut log = log.lock();
                     log.push(key.clone());
                     if log.len() == 9 {
                         closing.close();
@@ -164,7 +164,7 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(200), run(queue.clone(), 2, handle)).await.unwrap();
-        let mut seen = seen.lock().unwrap().clone();
+        let mut seen = seen.lock().clone();
         assert_eq!(seen.last().map(String::as_str), Some("again"));
         seen.sort();
         assert_eq!(seen, ["again", "again", "conflicts", "conflicts", "done", "fails", "fails", "panics", "panics"]);

@@ -50,9 +50,10 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::ResetTimerBackoff;
 use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
 use kube::{Api, Client};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch as latest;
 use tokio::time::{Instant, sleep};
@@ -250,7 +251,7 @@ impl<K: Mirrored> Watch<K> {
         // First the subscription, then what is there: an object may be told twice, but none is left out.
         let subscriber = Arc::new(subscriber);
         let later = Arc::clone(&subscriber);
-        let mut subscribers = self.shared.subscribers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut subscribers = self.shared.subscribers.write();
         subscribers.push(Box::new(move |object| later(object)));
         drop(subscribers);
         for object in self.list() {
@@ -261,7 +262,7 @@ impl<K: Mirrored> Watch<K> {
     /// Calls `subscriber` with the last state of each object that is gone from the mirror, before all others hear of
     /// it. Of one that vanished while the connection was down, nobody was told how it went. It must not block.
     pub fn subscribe_to_departures(&self, subscriber: impl Fn(&K, Departure) + Send + Sync + 'static) {
-        let mut subscribers = self.shared.departure_subscribers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut subscribers = self.shared.departure_subscribers.write();
         subscribers.push(Box::new(subscriber));
     }
 
@@ -278,7 +279,7 @@ impl<K: Mirrored> Watch<K> {
     /// How long nothing was heard of the API server, or no list could be read, at most: with several watches, of the
     /// one of which that is true for the longest time.
     pub fn silence(&self) -> Duration {
-        let pulses = self.shared.pulses.read().unwrap_or_else(PoisonError::into_inner);
+        let pulses = self.shared.pulses.read();
         pulses.iter().map(Pulse::silence).max().unwrap_or_default().max(self.unlisted_for())
     }
 
@@ -329,7 +330,7 @@ impl<K: Mirrored> Watch<K> {
         let config = watcher::Config { label_selector, timeout, page_size: Some(PAGE), ..watcher::Config::default() };
         let parts = scope.parts();
         let pulses: Vec<Pulse> = parts.iter().map(|_| Pulse::new()).collect();
-        self.shared.pulses.write().unwrap_or_else(PoisonError::into_inner).clone_from(&pulses);
+        self.shared.pulses.write().clone_from(&pulses);
         let filled = latest::Sender::new(0usize);
         let watches = parts.iter().zip(&pulses).map(|(part, pulse)| {
             let client = pulse.of_calls(client.clone(), timings);
@@ -457,7 +458,7 @@ impl<K: Mirrored> Watch<K> {
         arrived: Option<&K>,
     ) {
         let (changes, size) = {
-            let mut store = self.shared.store.write().unwrap_or_else(PoisonError::into_inner);
+            let mut store = self.shared.store.write();
             (change(&mut store), store.len())
         };
         if changes.is_empty() {
@@ -466,8 +467,8 @@ impl<K: Mirrored> Watch<K> {
         let size = i64::try_from(size).unwrap_or(i64::MAX);
         self.shared.metrics.watched_objects.get_or_create(&self.shared.label).set(size);
         self.shared.changes.send_modify(|number| *number = number.wrapping_add(1));
-        let departures = self.shared.departure_subscribers.read().unwrap_or_else(PoisonError::into_inner);
-        let subscribers = self.shared.subscribers.read().unwrap_or_else(PoisonError::into_inner);
+        let departures = self.shared.departure_subscribers.read();
+        let subscribers = self.shared.subscribers.read();
         for Replacement { before, after, is_in_place } in changes {
             let before = before.filter(|_| !is_in_place).and_then(|kept| kept.read());
             let arrived = arrived.filter(|_| after.is_some());
@@ -490,16 +491,16 @@ impl<K: Mirrored> Watch<K> {
     }
 
     fn unreadable(&self) -> MutexGuard<'_, UnreadableObjects> {
-        self.shared.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.unreadable.lock()
     }
 
     fn unlisted(&self) -> MutexGuard<'_, BTreeMap<Option<String>, Instant>> {
-        self.shared.unlisted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.unlisted.lock()
     }
 
     fn store(&self) -> RwLockReadGuard<'_, Store<K>> {
         // A panic while the lock is held leaves a mirror that the next list replaces.
-        self.shared.store.read().unwrap_or_else(PoisonError::into_inner)
+        self.shared.store.read()
     }
 
     /// A mirror that is filled by hand: what reads mirrors can be tested without an API server.

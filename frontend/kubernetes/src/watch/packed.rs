@@ -16,7 +16,8 @@
 //!
 //! Knows: bytes. Must not know: that they are JSON of objects.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use zstd::zstd_safe::{self, CCtx, CDict, CompressionLevel, DCtx, DDict};
 
 /// Bytes of a dictionary.
@@ -64,7 +65,7 @@ pub(super) struct Packed {
 impl Packer {
     /// Packs an object that has arrived.
     pub(super) fn pack(&self, plain: &[u8]) -> Packed {
-        let dictionary = self.0.lock().unwrap_or_else(PoisonError::into_inner).after(plain);
+        let dictionary = self.0.lock().after(plain);
         let compressed = dictionary.and_then(|dictionary| dictionary.pack(plain));
         compressed.unwrap_or_else(|| Packed { bytes: plain.into(), dictionary: None })
     }
@@ -167,11 +168,11 @@ impl<T> Pool<T> {
     }
 
     fn take(&self) -> Option<T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.0.lock().pop()
     }
 
     fn give(&self, spare: T) {
-        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spares = self.0.lock();
         if spares.len() < SPARE {
             spares.push(spare);
         }
@@ -268,7 +269,7 @@ mod tests {
         let packed = packer.pack(&large);
         assert!(packed.bytes.len() * 10 < large.len());
         assert_eq!(unpacked(&packed), large);
-        let spare = READERS.0.lock().unwrap();
+        let spare = READERS.0.lock();
         assert!(spare.iter().all(|reader| reader.buffer.capacity() <= BUFFER));
     }
 

@@ -12,7 +12,8 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, service_fn};
@@ -123,7 +124,7 @@ impl Pulse {
 
     fn lock(&self) -> MutexGuard<'_, Heard> {
         // Nothing under the lock can panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// A client whose answers are noted: the beginning of each, and every part of it.

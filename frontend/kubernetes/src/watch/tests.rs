@@ -110,15 +110,15 @@ fn the_state_before_is_told_if_it_leads_elsewhere() {
     ];
     for (after, expected) in table {
         let watch = Watch::filled(&INDEXES, [state("1", "sensors", 1)]);
-        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let told = Arc::new(parking_lot::Mutex::new(Vec::new()));
         watch.subscribe({
             let told = Arc::clone(&told);
-            move |service: &Service| told.lock().unwrap().push(service.metadata.resource_version.clone().unwrap())
+            move |service: &Service| told.lock().push(service.metadata.resource_version.clone().unwrap())
         });
         // What was there already.
-        told.lock().unwrap().clear();
+        told.lock().clear();
         watch.insert(after.clone());
-        assert_eq!(told.lock().unwrap().join(" "), expected, "{after:?}");
+        assert_eq!(told.lock().join(" "), expected, "{after:?}");
         let group = Key::new("n", after.metadata.labels.as_ref().unwrap().get("flow").unwrap());
         let found: Vec<_> = watch.of_group("flow", &group).into_iter().map(|(key, _)| key.to_string()).collect();
         assert_eq!(found, ["n/a"], "{after:?}");
@@ -230,10 +230,10 @@ async fn a_watch_that_breaks_off_has_failed() {
 #[tokio::test]
 async fn what_is_gone_was_deleted_or_has_vanished() {
     let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &INDEXES);
-    let departed = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let departed = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let log = Arc::clone(&departed);
     watch.subscribe_to_departures(move |service: &Service, departure| {
-        log.lock().unwrap().push((Key::of(service).to_string(), service.metadata.resource_version.clone(), departure));
+        log.lock().push((Key::of(service).to_string(), service.metadata.resource_version.clone(), departure));
     });
     let listed = |objects: &[&str]| {
         let applied = objects.iter().map(|name| Event::InitApply(service("n", name, "1")));
@@ -247,18 +247,18 @@ async fn what_is_gone_was_deleted_or_has_vanished() {
     // The deleted one as it was at the end.
     let expected = [("n/a", "7", Departure::Deleted), ("n/b", "1", Departure::Vanished)];
     let expected = expected.map(|(key, version, how)| (key.to_owned(), Some(version.to_owned()), how));
-    assert_eq!(*departed.lock().unwrap(), expected);
+    assert_eq!(*departed.lock(), expected);
 }
 
 #[tokio::test]
 async fn an_object_that_was_made_again_under_its_name_meanwhile_is_told_as_gone() {
     let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &INDEXES);
-    let told_of = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told_of = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let log = Arc::clone(&told_of);
-    watch.subscribe(move |service: &Service| log.lock().unwrap().push((service.metadata.uid.clone().unwrap(), None)));
+    watch.subscribe(move |service: &Service| log.lock().push((service.metadata.uid.clone().unwrap(), None)));
     let log = Arc::clone(&told_of);
     watch.subscribe_to_departures(move |service: &Service, departure| {
-        log.lock().unwrap().push((service.metadata.uid.clone().unwrap(), Some(departure)));
+        log.lock().push((service.metadata.uid.clone().unwrap(), Some(departure)));
     });
     let with_uid = |uid: &str, version: &str| {
         let mut service = service("n", "a", version);
@@ -272,7 +272,7 @@ async fn an_object_that_was_made_again_under_its_name_meanwhile_is_told_as_gone(
     watch.follow(None, told(first.into_iter().chain(later)), trimmed::service, &filled, 1).await;
     let (vanished, told) = (Some(Departure::Vanished), None);
     let expected = [("1", told), ("1", vanished), ("1", told), ("2", told), ("2", vanished), ("2", told), ("3", told)];
-    assert_eq!(*told_of.lock().unwrap(), expected.map(|(uid, departure)| (uid.to_owned(), departure)));
+    assert_eq!(*told_of.lock(), expected.map(|(uid, departure)| (uid.to_owned(), departure)));
 }
 
 #[tokio::test]
@@ -397,10 +397,10 @@ async fn what_cannot_be_read_is_to_be_written_again() {
     let filled = latest::Sender::new(0);
     let events = ["a", "b", "c"].map(|name| Event::Apply(applied(name, "u")));
     watch.follow(None, told(events), trimmed::service, &filled, 1).await;
-    let told_of = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told_of = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let log = Arc::clone(&told_of);
-    watch.subscribe(move |service: &Service| log.lock().unwrap().push(Key::of(service).name.to_string()));
-    told_of.lock().unwrap().clear();
+    watch.subscribe(move |service: &Service| log.lock().push(Key::of(service).name.to_string()));
+    told_of.lock().clear();
     let events = [
         Event::Apply(unreadable("a", Some("u"), "2")),
         // Again and again: nobody is woken by that.
@@ -414,7 +414,7 @@ async fn what_cannot_be_read_is_to_be_written_again() {
         Event::InitDone,
     ];
     watch.follow(None, stream::iter(events.map(Ok)), trimmed::service, &filled, 1).await;
-    assert_eq!(*told_of.lock().unwrap(), ["a", "b", "c"]);
+    assert_eq!(*told_of.lock(), ["a", "b", "c"]);
     let shown: Vec<_> = watch.list().map(|shown| (Key::of(&*shown).name.to_string(), shown)).collect();
     let [(name, shown)] = shown.as_slice() else { panic!("{shown:?}") };
     assert_eq!((name.as_str(), shown.metadata.resource_version.as_deref()), ("a", Some("1")));

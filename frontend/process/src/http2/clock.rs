@@ -2,8 +2,9 @@
 //!
 //! Invariant: a stream that its clock has ended leaves nothing behind that reads its request.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -97,7 +98,7 @@ impl Clock {
 
     fn times(&self) -> MutexGuard<'_, Times> {
         // Nothing that panics runs under the lock.
-        self.0.times.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.times.lock()
     }
 }
 

@@ -52,10 +52,10 @@ fn service_of(
 {
     let held = Arc::new(());
     let weak = Arc::downgrade(&held);
-    let held = Arc::new(std::sync::Mutex::new(Some(held)));
+    let held = Arc::new(parking_lot::Mutex::new(Some(held)));
     let service = tower::service_fn(move |_: Request<Body>| {
         let mut answer = Response::new(Body::new(Parts(vec![vec![7; bytes].into()], false)));
-        hold(answer.extensions_mut(), held.lock().unwrap().take());
+        hold(answer.extensions_mut(), held.lock().take());
         std::future::ready(Ok(answer))
     });
     (service, weak)

@@ -11,9 +11,9 @@
 
 use opentelemetry::Context;
 use opentelemetry::trace::{TraceContextExt, TraceId};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
 use tracing::{Level, Metadata};
@@ -56,7 +56,7 @@ impl Exported {
 
     fn details(&self) -> MutexGuard<'_, Details> {
         // Nothing in this module panics while it holds the lock.
-        self.details.lock().unwrap_or_else(PoisonError::into_inner)
+        self.details.lock()
     }
 }
 

@@ -8,11 +8,12 @@
 use crate::bundles::error::BundleError;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -56,7 +57,7 @@ where
         F: Future<Output = Outcome<T>> + Send + 'static,
     {
         let now = Instant::now();
-        let mut flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut flights = self.0.lock();
         if flights.len() >= MANY {
             flights.retain(|_, flight| flight.failed.is_none_or(|until| now < until + FORGOTTEN));
         }
@@ -72,7 +73,7 @@ where
             // Work that panics must not be under way for ever.
             let outcome = AssertUnwindSafe(work).catch_unwind().await;
             let outcome = outcome.unwrap_or_else(|_| Err(BundleError::unavailable("fetching the bundle failed")));
-            let mut flights = all.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut flights = all.lock();
             if outcome.is_ok() {
                 flights.remove(&mine);
             } else if let Some(flight) = flights.get_mut(&mine) {
@@ -92,7 +93,7 @@ where
 impl<K: Eq + Hash, T: Clone> Flights<K, T> {
     /// When the work for this key may be tried again: what failed a moment ago is not before.
     pub(super) fn free_at(&self, key: &K) -> Instant {
-        let flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let flights = self.0.lock();
         flights.get(key).and_then(|flight| flight.failed).unwrap_or_else(Instant::now)
     }
 }
@@ -117,7 +118,7 @@ mod tests {
         drop(flights.join("a", work));
         let all = futures::future::join_all((0..1000).map(|_| flights.join("a", work))).await;
         assert!(all.iter().all(|outcome| *outcome == Ok(0)));
-        assert!(flights.0.lock().unwrap().is_empty(), "nothing is kept of it");
+        assert!(flights.0.lock().is_empty(), "nothing is kept of it");
         let (again, other) = tokio::join!(flights.join("a", work), flights.join("b", work));
         assert_ne!(again.unwrap(), other.unwrap());
         assert_eq!(begun.load(Ordering::SeqCst), 3);
@@ -147,7 +148,7 @@ mod tests {
         assert_eq!(times, [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]);
         advance(Duration::from_secs(60)).await;
         assert_eq!(flights.join("a", || async { Ok(()) }).await, Ok(()));
-        assert!(flights.0.lock().unwrap().is_empty());
+        assert!(flights.0.lock().is_empty());
         assert_eq!(flights.free_at(&"a"), Instant::now());
     }
 

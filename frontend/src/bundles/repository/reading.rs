@@ -8,8 +8,9 @@
 //! Invariants: bundles that are read for one namespace have a quarter of the disk together, or are one. A bundle counts
 //! once for a namespace, however many read it. Nothing is kept of a namespace for which nothing is read.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The part of the disk that a namespace may keep is one of so many.
 const PARTS: u64 = 4;
@@ -84,7 +85,7 @@ impl Drop for Reader {
 }
 
 fn lock(read: &Mutex<Read>) -> MutexGuard<'_, Read> {
-    read.lock().unwrap_or_else(PoisonError::into_inner)
+    read.lock()
 }
 
 #[cfg(test)]

@@ -10,13 +10,14 @@ use crate::bundles::contents::Content;
 use crate::bundles::error::BundleError;
 use bytes::Bytes;
 use futures::stream::try_unfold;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::AsyncRead;
 use tokio::task::spawn_blocking;
 use tokio_util::io::StreamReader;
@@ -92,7 +93,7 @@ impl Shelf {
 
     /// The bundle with this digest, if it is there.
     pub(super) fn get(&self, sha256: &str) -> Option<Arc<StoredBundle>> {
-        self.bundles.lock().unwrap_or_else(PoisonError::into_inner).get(sha256)
+        self.bundles.lock().get(sha256)
     }
 
     /// Writes a bundle, unless it is there. Those that nobody reads make room.
@@ -112,7 +113,7 @@ impl Shelf {
             Ok(Arc::new(StoredBundle { sha256, file, space }))
         });
         let bundle = stored.await.map_err(|error| BundleError::unread(&error))??;
-        let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bundles = self.bundles.lock();
         if let Some(other) = bundles.get(&content.sha256) {
             return Ok(other);
         }
@@ -128,7 +129,7 @@ impl Shelf {
             let message = format!("all {max_bytes} bytes for bundles that are served are in use");
             BundleError::transient("BundleNotStored", message)
         };
-        let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bundles = self.bundles.lock();
         // Only here more is taken, and given to somebody to read, one after the other; elsewhere it gets less.
         let taken = self.taken.load(Ordering::Acquire);
         if taken.saturating_sub(bundles.idle_bytes()).saturating_add(bytes) > max_bytes {

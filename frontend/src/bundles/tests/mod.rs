@@ -14,10 +14,11 @@ use super::proofs::PROVEN;
 use axum::body::Body;
 use axum::response::Response;
 use http::StatusCode;
+use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streams_api::{BundleReference, PullPolicy};
 use url::Url;
@@ -208,7 +209,7 @@ async fn a_redirect_does_not_carry_a_token_to_hosts_that_are_not_listed() {
     let ports = Arc::new(Mutex::new(0_u16));
     let known = Arc::clone(&ports);
     let site = Site::start(move |seen| {
-        let port = *known.lock().unwrap();
+        let port = *known.lock();
         match (seen.host.as_str(), seen.path.as_str()) {
             (GIT, "/app.sab") => redirect(&format!("https://{OTHER}:{port}/app.sab")),
             (OTHER, "/app.sab") => redirect(&format!("https://{GIT}:{port}/back.sab")),
@@ -217,7 +218,7 @@ async fn a_redirect_does_not_carry_a_token_to_hosts_that_are_not_listed() {
         }
     })
     .await;
-    *ports.lock().unwrap() = site.https;
+    *ports.lock() = site.https;
     let kubernetes = kubernetes(&[("a", "s", "1", "t0", Some(format!("{GIT}:{}", site.https)))]);
     let table = [
         ("/app.sab", vec![(GIT, "/app.sab", true), (OTHER, "/app.sab", false), (GIT, "/back.sab", false)]),
@@ -399,7 +400,7 @@ async fn a_server_is_asked_again_conditionally_and_only_for_what_it_gave_to_the_
     let version = Arc::new(Mutex::new("\"v1\""));
     let current = Arc::clone(&version);
     let site = Site::start(move |seen| {
-        let etag = *current.lock().unwrap();
+        let etag = *current.lock();
         if seen.header("if-none-match") == Some(etag) {
             return status(StatusCode::NOT_MODIFIED);
         }
@@ -419,7 +420,7 @@ async fn a_server_is_asked_again_conditionally_and_only_for_what_it_gave_to_the_
     assert_eq!(asked(), [v1()], "Always asks, and the server need not send it again");
     assert_eq!(fetcher.fetch(&address, "b", &kubernetes(&[])).await.unwrap(), first);
     assert_eq!(asked(), [None], "what a server called it for somebody else proves nothing");
-    *version.lock().unwrap() = "\"v2\"";
+    *version.lock() = "\"v2\"";
     let second = fetch(&fetcher, &always(address.clone())).await.unwrap();
     assert_eq!(asked(), [v1()]);
     assert_ne!(second.bundle_sha256, first.bundle_sha256);
@@ -428,7 +429,7 @@ async fn a_server_is_asked_again_conditionally_and_only_for_what_it_gave_to_the_
     assert!(asked().is_empty());
 
     // A proof that is too old: the server is asked, conditionally.
-    *version.lock().unwrap() = "\"v1\"";
+    *version.lock() = "\"v1\"";
     let fetcher = site.fetcher_with(FetchOptions { allowed: loopback(), ..options() }, Duration::ZERO);
     for expected in [[None], [v1()]] {
         assert_eq!(fetch(&fetcher, &address).await.unwrap(), first);
@@ -448,7 +449,7 @@ async fn a_bundle_that_failed_and_was_corrected_at_its_url_is_seen_at_once() {
     let bundle = Arc::new(Mutex::new(("\"broken\"", b"PK, but no more".to_vec())));
     let current = Arc::clone(&bundle);
     let site = Site::start(move |seen| {
-        let (etag, bytes) = current.lock().unwrap().clone();
+        let (etag, bytes) = current.lock().clone();
         if seen.header("if-none-match") == Some(etag) {
             return status(StatusCode::NOT_MODIFIED);
         }
@@ -464,7 +465,7 @@ async fn a_bundle_that_failed_and_was_corrected_at_its_url_is_seen_at_once() {
     assert_eq!(asked(), [None]);
     assert_eq!(fails(&fetcher, &address).await.0, "BundleInvalid");
     assert_eq!(asked(), [None], "what is no bundle is not kept");
-    *bundle.lock().unwrap() = ("\"refused\"", sab("One"));
+    *bundle.lock() = ("\"refused\"", sab("One"));
     let refused = fetch(&fetcher, &address).await.unwrap();
     assert_eq!(asked(), [None]);
     assert_eq!(fetch(&fetcher, &address).await.unwrap(), refused);
@@ -472,7 +473,7 @@ async fn a_bundle_that_failed_and_was_corrected_at_its_url_is_seen_at_once() {
 
     // It can be read, but what is in it cannot be compiled.
     fetcher.note_unusable("a", &refused.bundle_sha256);
-    *bundle.lock().unwrap() = ("\"good\"", sab("Two"));
+    *bundle.lock() = ("\"good\"", sab("Two"));
     let good = fetch(&fetcher, &address).await.unwrap();
     assert_eq!(asked(), [tagged("\"refused\"")]);
     assert_ne!(good.bundle_sha256, refused.bundle_sha256);

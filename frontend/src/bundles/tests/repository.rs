@@ -12,13 +12,14 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::stream;
 use http::StatusCode;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streams_api::{BundleReference, Job, JobSpec, JobStatus, PeOptions, StoredAdl};
 use streams_bundle_repository::{Refusal, Repository};
@@ -69,16 +70,16 @@ impl repository::Pods for Known {
     async fn known(&self, _: IpAddr) {}
 
     fn job_at(&self, peer: IpAddr) -> Option<Arc<Job>> {
-        self.jobs.lock().unwrap().iter().find(|(pod, _)| *pod == peer).map(|(_, job)| Arc::clone(job))
+        self.jobs.lock().iter().find(|(pod, _)| *pod == peer).map(|(_, job)| Arc::clone(job))
     }
 
     fn names_at(&self, peer: IpAddr) -> Vec<String> {
-        let made_to_ask = self.made_to_ask.lock().unwrap();
+        let made_to_ask = self.made_to_ask.lock();
         made_to_ask.iter().filter(|(pod, _)| *pod == peer).map(|(_, name)| name.clone()).collect()
     }
 
     fn answered(&self, peer: IpAddr, outcome: Result<(), &BundleError>) {
-        self.answered.lock().unwrap().push((peer, outcome.err().map(ToString::to_string)));
+        self.answered.lock().push((peer, outcome.err().map(ToString::to_string)));
     }
 }
 
@@ -124,7 +125,7 @@ impl Pods {
 
     /// What pods were answered since this was asked last.
     fn answered(&self) -> Vec<Answered> {
-        std::mem::take(&mut self.answered.lock().unwrap())
+        std::mem::take(&mut self.answered.lock())
     }
 
     async fn get(&self, peer: IpAddr, name: &str) -> Result<Vec<u8>, Refusal> {
@@ -159,7 +160,7 @@ impl Pods {
 async fn changing(bytes: Vec<u8>) -> (Site, Arc<Mutex<Vec<u8>>>) {
     let there = Arc::new(Mutex::new(bytes));
     let given = Arc::clone(&there);
-    (Site::start(move |_| content(given.lock().unwrap().clone(), None)).await, there)
+    (Site::start(move |_| content(given.lock().clone(), None)).await, there)
 }
 
 #[tokio::test]
@@ -207,17 +208,17 @@ async fn a_pod_gets_its_bundle_by_the_name_that_it_was_told_whatever_its_job_say
         job
     };
     let pods = Pods::new(site.fetcher(), vec![(POD, named(Some("first.sab")))]);
-    pods.made_to_ask.lock().unwrap().push((POD, "first.sab".to_owned()));
+    pods.made_to_ask.lock().push((POD, "first.sab".to_owned()));
     // The job is edited while the pod waits: the server has not given the bundle yet.
     let edit = async {
         while asked.load(Ordering::SeqCst) == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        *pods.jobs.lock().unwrap() = vec![(POD, Arc::new(named(Some("second.sab"))))];
+        *pods.jobs.lock() = vec![(POD, Arc::new(named(Some("second.sab"))))];
     };
     let (given, ()) = tokio::join!(pods.get(POD, "first.sab"), edit);
     assert_eq!(given, Ok(sab("App")));
-    *pods.jobs.lock().unwrap() = vec![(POD, Arc::new(named(None)))];
+    *pods.jobs.lock() = vec![(POD, Arc::new(named(None)))];
     assert_eq!(pods.get(POD, "first.sab").await, Ok(sab("App")), "nor is it too late after that");
     let unknown = Refusal::Unknown("job a/j has no bundle second.sab".to_owned());
     assert_eq!(pods.get(POD, "second.sab").await, Err(unknown));
@@ -246,7 +247,7 @@ async fn nothing_is_kept_of_a_job_whose_bundle_is_waited_for() {
         _ = asked.acquire() => {}
     }
     let later = vec![(POD, Arc::new(job("j", bundle, Some(&sab("App")))))];
-    let before = std::mem::replace(&mut *pods.jobs.lock().unwrap(), later);
+    let before = std::mem::replace(&mut *pods.jobs.lock(), later);
     assert_eq!(before.iter().map(|(_, job)| Arc::strong_count(job)).collect::<Vec<_>>(), [1]);
 }
 
@@ -263,7 +264,7 @@ async fn a_pod_whose_address_another_one_had_is_not_left_before_that_can_be_know
     let meanwhile = async {
         tokio::task::yield_now().await;
         let later = Arc::new(job("later", at_hand(), Some(&sab("B"))));
-        *pods.jobs.lock().unwrap() = vec![(POD, Arc::clone(&later)), (OTHER_POD, later)];
+        *pods.jobs.lock() = vec![(POD, Arc::clone(&later)), (OTHER_POD, later)];
     };
     let (of_another, of_none, ()) = tokio::join!(pods.get(POD, "b.sab"), pods.get(OTHER_POD, "b.sab"), meanwhile);
     assert_eq!((of_another, of_none), (Ok(sab("B")), Ok(sab("B"))));
@@ -297,7 +298,7 @@ async fn what_was_replaced_is_never_served() {
     // Whoever is to know hears both digests each time, and that it is over.
     let why = expected.strip_prefix("the bundle of job a/j cannot be had now: ").unwrap().to_owned();
     assert_eq!(pods.answered(), [(POD, Some(why.clone())), (POD, Some(why))]);
-    *there.lock().unwrap() = sab("Old");
+    *there.lock() = sab("Old");
     assert_eq!(pods.once_there(POD, "demo.App.sab").await, sab("Old"));
     assert_eq!(pods.answered().last(), Some(&(POD, None)));
     assert_eq!(pods.get(POD, "demo.App.sab").await.unwrap(), sab("Old"));
@@ -371,7 +372,7 @@ async fn an_earlier_job_gets_a_bundle_with_its_adl() {
     assert_eq!(pods.get(POD, "old.sab").await.unwrap(), sab("App"));
     assert_eq!(pods.get(POD, "old.sab").await.unwrap(), sab("App"));
     assert_eq!(site.requests(), 1);
-    *there.lock().unwrap() = sab("Other");
+    *there.lock() = sab("Other");
     let pods = Pods::impatient(site.fetcher(), vec![(POD, earlier)]);
     let said = pods.not_now(POD, "old.sab").await;
     assert!(said.contains("old.sab was replaced: the job was submitted with the ADL "), "{said}");

@@ -10,6 +10,7 @@ use axum::response::Response;
 use axum::serve::Listener;
 use http::{HeaderMap, StatusCode};
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use rcgen::{CertificateParams, KeyPair};
 use reqwest::Certificate;
 use rustls::ServerConfig;
@@ -17,7 +18,7 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -88,7 +89,7 @@ impl Site {
                 let host = host.or_else(|| Some(headers.get("host")?.to_str().ok()?.split(':').next()?.to_owned()));
                 let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
                 let seen = Seen { host: host.unwrap_or_default(), path, headers };
-                saw.lock().unwrap().push(seen.clone());
+                saw.lock().push(seen.clone());
                 Ok::<_, Infallible>(answers(&seen))
             }
         };
@@ -129,7 +130,7 @@ impl Site {
 
     /// Takes what was seen.
     pub(super) fn take(&self) -> Vec<Seen> {
-        std::mem::take(&mut self.seen.lock().unwrap())
+        std::mem::take(&mut self.seen.lock())
     }
 
     pub(super) fn requests(&self) -> usize {

@@ -41,8 +41,8 @@ use crate::of_job::OfJob;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as KubernetesTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use streams_api::{ConsistentRegion, Job, names};
 use streams_consistent_region::{Message, State, Time, health};
@@ -67,7 +67,7 @@ pub(crate) fn subscribe(regions: &ConsistentRegions, queue: &Queue<Key>) {
     regions.mirrors.jobs.subscribe(move |job: &Job| {
         let key = Key::of(job);
         let is_suspended = mirrors.jobs.get(&key).is_some_and(|job| job.spec.suspend);
-        let mut suspended = suspended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut suspended = suspended.lock();
         let is_other = if is_suspended { suspended.insert(key.clone()) } else { suspended.remove(&key) };
         drop(suspended);
         if is_other {

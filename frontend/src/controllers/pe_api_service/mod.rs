@@ -21,9 +21,10 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::PropagationPolicy;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, ProcessingElement, names};
 use streams_kubernetes::cluster::{Cluster, Manager};
@@ -135,7 +136,7 @@ impl<C> PeApiServiceReconciler<C> {
     }
 
     fn written(&self) -> MutexGuard<'_, BTreeMap<Key, Written>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+        self.written.lock()
     }
 }
 
@@ -277,7 +278,7 @@ impl<C: Cluster> PeApiServiceReconciler<C> {
         if desired::is_ours(&service) {
             return Ok(Existing::Ours(Arc::new(service)));
         }
-        if self.lines.lock().unwrap_or_else(PoisonError::into_inner).has_room(Instant::now()) {
+        if self.lines.lock().has_room(Instant::now()) {
             tracing::warn!(%key, "somebody else has a Service of this name: PEs of this namespace cannot be served");
         } else {
             tracing::debug!(%key, "somebody else has a Service of this name: PEs of this namespace cannot be served");

@@ -8,10 +8,11 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, Preconditions};
+use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{BundleReference, Job, JobSpec, ProcessingElement, ProcessingElementSpec};
 use streams_kubernetes::Key;
@@ -369,14 +370,14 @@ async fn a_deletion_that_has_its_effect_late_takes_no_slice_for_long() {
             move |call| {
                 let is_late = call.verb == Verb::Delete && call.kind == "EndpointSlice";
                 is_late.then(|| {
-                    *sent.lock().unwrap() = Some((call.key.clone(), call.body.clone()));
+                    *sent.lock() = Some((call.key.clone(), call.body.clone()));
                     kube::core::Status::failure("no answer", "Timeout").with_code(504)
                 })
             }
         });
         assert!(reconcile(&fixture.reconciler, &key()).await.is_err());
         fixture.server.refuse(|_| None);
-        let (slice, parameters) = sent.lock().unwrap().take().expect("it was to be deleted");
+        let (slice, parameters) = sent.lock().take().expect("it was to be deleted");
         if is_another {
             fixture.server.remove::<EndpointSlice>(&slice);
         }

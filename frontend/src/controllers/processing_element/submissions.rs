@@ -9,9 +9,10 @@
 //! Invariant: a PE is kept as long as it is mirrored and has said nothing, and no longer than such a job is there.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use streams_api::{Job, JobPhase, condition};
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::Watch;
@@ -138,7 +139,7 @@ impl Submissions {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, OfNamespace>> {
         // Every change is finished before anything that could panic.
-        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.namespaces.lock()
     }
 }
 
@@ -188,7 +189,7 @@ mod tests {
         let woken = Arc::<Mutex<BTreeMap<String, Woken>>>::default();
         let log = Arc::clone(&woken);
         submissions.wake_by(move |pe, why| {
-            log.lock().unwrap().insert(pe.to_string(), why);
+            log.lock().insert(pe.to_string(), why);
         });
         woken
     }
@@ -251,10 +252,10 @@ mod tests {
         mirror.remove(&Key::new("n", "a"));
         mirror.remove(&Key::new("m", "c"));
         assert!(submissions.are_there("n", at(1_001)) && !submissions.are_there("m", at(1_001)));
-        assert_eq!(*woken.lock().unwrap(), BTreeMap::new());
+        assert_eq!(*woken.lock(), BTreeMap::new());
         mirror.remove(&Key::new("n", "b"));
         let expected = ["n/one", "n/two"].map(|pe| (pe.to_owned(), Woken::ByOthers));
-        assert_eq!(*woken.lock().unwrap(), expected.into());
+        assert_eq!(*woken.lock(), expected.into());
         assert!(!submissions.wait(&other, "x"));
         assert_eq!(submissions.len(), 0);
     }
@@ -274,7 +275,7 @@ mod tests {
             changed.status = Some(JobStatus { generation: Some(generation), proposal, ..JobStatus::default() });
             mirror.insert(changed.clone());
             let expected = [("n/one".to_owned(), Woken::ByItsJob)].into_iter().take(expected);
-            assert_eq!(*woken.lock().unwrap(), expected.collect(), "{generation} {is_proposed}");
+            assert_eq!(*woken.lock(), expected.collect(), "{generation} {is_proposed}");
         }
         assert_eq!(submissions.len(), 2, "the job, and the PE of another one");
     }

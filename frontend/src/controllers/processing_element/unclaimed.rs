@@ -7,9 +7,10 @@
 //!
 //! Knows: keys, bytes, times. Must not know: what is kept.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::Key;
 use tokio::time::Instant;
@@ -88,14 +89,14 @@ impl<V: Clone> Unclaimed<V> {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner<V>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 
 impl<V> Unclaimed<V> {
     /// Values that are kept.
     pub(super) fn len(&self) -> usize {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).entries.len()
+        self.inner.lock().entries.len()
     }
 }
 

@@ -23,9 +23,10 @@ use crate::mirrors::{Mirrors, address_of, pe_of};
 use crate::pods_of_pe;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::ProcessingElement;
 use streams_broker::{Pe, TooManyRoutes};
@@ -147,7 +148,7 @@ impl<M> RoutesReconciler<M> {
     }
 
     fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Told>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.told.lock()
     }
 }
 

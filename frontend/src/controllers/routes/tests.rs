@@ -8,11 +8,12 @@ use crate::controllers::messenger::Messenger;
 use crate::controllers::reconciler::{Reconciler, reconcile};
 use crate::controllers::tests::LateMirrors;
 use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Export, Import, Job, ProcessingElement, names};
 use streams_broker::{Pe, TooManyRoutes};
@@ -109,17 +110,17 @@ struct Recorder {
 
 impl Messenger for Recorder {
     async fn send(&self, address: IpAddr, message: &str) -> io::Result<()> {
-        if *self.fails.lock().unwrap() {
+        if *self.fails.lock() {
             return Err(io::Error::other("down"));
         }
-        self.sent.lock().unwrap().push((address.to_string(), message.to_owned()));
+        self.sent.lock().push((address.to_string(), message.to_owned()));
         Ok(())
     }
 }
 
 impl Recorder {
     fn sent(&self) -> Vec<(String, String)> {
-        std::mem::take(&mut *self.sent.lock().unwrap())
+        std::mem::take(&mut *self.sent.lock())
     }
 }
 
@@ -208,9 +209,9 @@ async fn pes_are_told_once_and_of_the_end_and_nothing_is_kept() {
     let until_settled = UntilSettled::new(&boards, |_| ());
     let reconciler = RoutesReconciler::new(late.mirrors.clone(), boards, until_settled, recorder.clone());
     let (from, to) = (Key::new("n", "out-0"), Key::new("n", "in-0"));
-    *recorder.fails.lock().unwrap() = true;
+    *recorder.fails.lock() = true;
     assert_eq!(reconcile(&reconciler, &from).await.unwrap(), Outcome::Again(super::AGAIN));
-    *recorder.fails.lock().unwrap() = false;
+    *recorder.fails.lock() = false;
     for _ in 0..2 {
         for pe in [&from, &to] {
             assert_eq!(reconcile(&reconciler, pe).await.unwrap(), Outcome::Done);

@@ -16,10 +16,11 @@ use crate::mirrors::Mirrors;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
+use parking_lot::Mutex;
 use serde_json::json;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use streams_api::resize::RESIZES_MAX;
 use streams_api::{Job, ParallelRegion, ProcessingElement, Resize, ResizePhase as Recorded, ResizeSpec, ResizeStatus};
@@ -74,7 +75,7 @@ impl ClusterView for Watched {
     fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>> {
         self.reads.regions.fetch_add(1, Ordering::SeqCst);
         if namespace == "held" {
-            let _ = self.release.lock().unwrap().recv();
+            let _ = self.release.lock().recv();
         }
         self.mirrors.regions(namespace, job)
     }
@@ -99,7 +100,7 @@ impl ClusterView for Watched {
     fn open_resizes(&self, namespace: &str, job: &str) -> Box<dyn Iterator<Item = Arc<Resize>>> {
         self.reads.resizes.fetch_add(1, Ordering::SeqCst);
         if self.reads.are_requests_held.load(Ordering::SeqCst) {
-            let _ = self.release.lock().unwrap().recv();
+            let _ = self.release.lock().recv();
         }
         ClusterView::open_resizes(&self.mirrors, namespace, job)
     }

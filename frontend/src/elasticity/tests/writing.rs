@@ -10,8 +10,9 @@ use futures::future::join;
 use futures::stream::FuturesUnordered;
 use kube::client::Body;
 use kube::{Client, ResourceExt as _};
+use parking_lot::Mutex;
 use serde_json::json;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use streams_api::Resize;
 use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService as _;
@@ -40,7 +41,7 @@ impl Storing {
                 }
                 let body = request.into_body().collect_bytes().await.unwrap();
                 let mut made: Resize = serde_json::from_slice(&body).unwrap();
-                it.asked.lock().unwrap().push(made.clone());
+                it.asked.lock().push(made.clone());
                 it.answers.acquire().await.unwrap().forget();
                 made.metadata.uid = Some("made".to_owned());
                 let refused = json!({"kind": "Status", "status": "Failure", "message": "no", "code": it.code});
@@ -54,7 +55,7 @@ impl Storing {
 
     /// The widths that it was asked to store.
     fn widths(&self) -> Vec<u32> {
-        self.asked.lock().unwrap().iter().map(|request| request.spec.regions[0].width).collect()
+        self.asked.lock().iter().map(|request| request.spec.regions[0].width).collect()
     }
 }
 
@@ -129,7 +130,7 @@ async fn whoever_hears_no_answer_of_the_api_server_hears_whether_anything_was_se
         }
         let status = asks.await.unwrap_err();
         assert_eq!((&*why(&status), status.message().contains(message)), (reason, true), "{status:?}");
-        let sent = storing.asked.lock().unwrap().iter().find(|request| request.spec.regions[0].width == 4).cloned();
+        let sent = storing.asked.lock().iter().find(|request| request.spec.regions[0].width == 4).cloned();
         let details = status.get_error_details();
         let named = details.error_info().unwrap().metadata.get("request").cloned();
         assert_eq!(named, sent.filter(|_| is_there_perhaps).map(|sent| sent.name_any()), "{status:?}");

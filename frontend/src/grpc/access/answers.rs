@@ -11,10 +11,11 @@ use crate::fair_semaphore::FairSemaphore;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, WeakShared};
 use moka::sync::Cache;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use streams_kubernetes::queue::Owner;
 use streams_places::{Full, Places};
@@ -236,5 +237,5 @@ impl<K: Eq + Hash, V> Drop for End<K, V> {
 
 fn lock<K, V>(flights: &Mutex<HashMap<K, Flight<V>>>) -> MutexGuard<'_, HashMap<K, Flight<V>>> {
     // Nothing that panics runs under the lock.
-    flights.lock().unwrap_or_else(PoisonError::into_inner)
+    flights.lock()
 }

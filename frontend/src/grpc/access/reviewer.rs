@@ -191,8 +191,8 @@ impl Subject {
 mod tests {
     use super::*;
     use kube::client::Body;
+    use parking_lot::Mutex;
     use serde_json::{Value, json};
-    use std::sync::Mutex;
     use streams_api::ParallelRegion;
 
     /// A reviewer whose API server answers this status, and what it was asked.
@@ -205,7 +205,7 @@ mod tests {
                 let path = request.uri().path().to_owned();
                 let bytes = request.into_body().collect_bytes().await.unwrap();
                 let mut review: Value = serde_json::from_slice(&bytes).unwrap();
-                noted.lock().unwrap().push((path, review["spec"].clone()));
+                noted.lock().push((path, review["spec"].clone()));
                 let code = if status.get("code").is_some() { 403 } else { 201 };
                 review["status"] = status.clone();
                 let answer = if code == 403 { status } else { review };
@@ -241,7 +241,7 @@ mod tests {
             assert_eq!(found.map(|subject| subject.name.0.to_string()).as_deref(), expected, "{status}");
             let sent =
                 ("/apis/authentication.k8s.io/v1/tokenreviews", json!({"audiences": ["a", "b"], "token": "secret"}));
-            assert_eq!(*asked.lock().unwrap(), [(sent.0.to_owned(), sent.1)]);
+            assert_eq!(*asked.lock(), [(sent.0.to_owned(), sent.1)]);
         }
         let (reviewer, _) = reviewer(forbidden());
         assert_eq!(reviewer.whose(Token::new("secret")).await, Err(Unreviewed("you may not".to_owned())));
@@ -266,7 +266,7 @@ mod tests {
             let spec = json!({"user": "me", "uid": "7", "groups": ["g"], "extra": {"k": ["v"]},
                 "resourceAttributes": attributes});
             let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews".to_owned();
-            assert_eq!(*asked.lock().unwrap(), [(path, spec)]);
+            assert_eq!(*asked.lock(), [(path, spec)]);
         }
         let denied = json!({"allowed": true, "denied": true});
         let (reviewer, _) = reviewer(denied);

@@ -6,9 +6,10 @@ use axum::body::{Body, Bytes};
 use axum::extract::ConnectInfo;
 use axum::http::{Method, Request};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as KubernetesTime;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{ConsistentRegion, Job, ProcessingElement, names};
 use streams_consistent_region::{Event, Member, Progress};
@@ -65,7 +66,7 @@ fn stored(cluster: &Cluster) -> Arc<Mutex<Vec<Event>>> {
     tokio::spawn(async move {
         while let Some(taken) = queue.next().await {
             for report in reports.take(taken.key()) {
-                seen.lock().unwrap().push(report.event.clone());
+                seen.lock().push(report.event.clone());
                 report.answer();
             }
         }
@@ -147,7 +148,7 @@ async fn reports_are_answered_when_they_are_stored() {
     ];
     for (path, body, event) in table {
         cluster.expect(send(Method::PUT, &format!("/api/consistentregion/region/0/{path}"), body), 204, "").await;
-        assert_eq!(std::mem::take(&mut *events.lock().unwrap()), [event], "{path}");
+        assert_eq!(std::mem::take(&mut *events.lock()), [event], "{path}");
     }
     let long = format!(r#"{{"request":{{"seqId":"3","operator":"{}"}}}}"#, "o".repeat(1_025));
     let malformed = [
@@ -166,7 +167,7 @@ async fn reports_are_answered_when_they_are_stored() {
     for absent in ["region/1/pe/1/checkpoint", "region/x/pe/1/checkpoint", "region/0/pe/x/checkpoint"] {
         cluster.expect(send(Method::PUT, &format!("/api/consistentregion/{absent}"), "3"), 404, "").await;
     }
-    assert!(events.lock().unwrap().is_empty() && cluster.regions.reports.gaps().is_empty());
+    assert!(events.lock().is_empty() && cluster.regions.reports.gaps().is_empty());
 }
 
 /// The runtime says of each operator with which a region starts that it has begun to drain, at each drain.
@@ -199,7 +200,7 @@ async fn who_drains_and_may_not_ask_for_it_is_answered_and_holds_up_no_report() 
         assert_eq!(cluster.regions.reports.gaps().len(), usize::from(counts), "{trigger} {operator} {is_changed}");
         let events = stored(&cluster);
         cluster.expect(send(Method::PUT, path, &body), 204, "").await;
-        assert_eq!(events.lock().unwrap().len(), usize::from(counts), "{trigger} {operator} {is_changed}");
+        assert_eq!(events.lock().len(), usize::from(counts), "{trigger} {operator} {is_changed}");
         assert!(cluster.regions.answered.comes(&Key::new("n", "srcjob-1"), 2), "what it reports next comes here");
     }
 }
@@ -225,7 +226,7 @@ async fn only_a_pod_of_the_region_reports_and_only_for_itself() {
             .expect(Exchange { from: STRANGER, ..send(Method::PUT, &path, body) }, 404, "no consistent region")
             .await;
     }
-    assert!(events.lock().unwrap().is_empty());
+    assert!(events.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -352,7 +353,7 @@ async fn reports_are_taken_while_a_job_is_being_deleted_without_its_children() {
                 let path = format!("/api/consistentregion/region/0/{path}");
                 cluster.expect(Exchange { from, ..send(Method::PUT, &path, "3") }, 204, "").await;
             }
-            assert_eq!(std::mem::take(&mut *events.lock().unwrap()).len(), 2, "{region_goes_first} {step}");
+            assert_eq!(std::mem::take(&mut *events.lock()).len(), 2, "{region_goes_first} {step}");
             // What the job itself is changed by is refused.
             cluster.expect(send(Method::PUT, "/api/state/job/srcjob/pr/R/width", "3"), 400, "no job").await;
         }

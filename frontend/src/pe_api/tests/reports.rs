@@ -8,10 +8,11 @@ use axum::extract::ConnectInfo;
 use axum::http::{Method, Request};
 use futures::future::{BoxFuture, join_all};
 use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity, names};
 use streams_kubernetes::Key;
@@ -53,7 +54,7 @@ impl Told {
                 if let Some(pe) = pe {
                     let connectivity = pe.status.unwrap_or_default().connectivity();
                     let name = pe.metadata.name.unwrap_or_default();
-                    written.lock().unwrap().entry(name).or_default().push(connectivity);
+                    written.lock().entry(name).or_default().push(connectivity);
                 }
             }
         });
@@ -99,7 +100,7 @@ impl Told {
 
     /// What was written since this was asked last.
     fn written(&self) -> BTreeMap<String, Vec<Connectivity>> {
-        std::mem::take(&mut self.written.lock().unwrap())
+        std::mem::take(&mut self.written.lock())
     }
 
     fn stored(&self, pe: &str) -> Connectivity {

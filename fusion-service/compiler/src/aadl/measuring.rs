@@ -12,8 +12,8 @@ use super::{Measure, Writer};
 use crate::budget::Budget;
 use crate::elements::Elements;
 use crate::error::Error;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Operators whose documents are worth a helper: below, starting it takes longer than what it does.
 const WORTHWHILE: usize = 256;
@@ -78,7 +78,7 @@ impl<'a, K: Fn(usize) -> Option<Measure> + Sync> Measuring<'a, K> {
             if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > self.budget.limits.aadl_bytes {
                 return self.failed.store(true, Ordering::Relaxed);
             }
-            let mut all = self.measures.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.measures.lock();
             if let Some(slot) = all.get_mut(chunk) {
                 *slot = Some(measures);
             }
@@ -91,7 +91,7 @@ impl<'a, K: Fn(usize) -> Option<Measure> + Sync> Measuring<'a, K> {
     ///
     /// As for [`Writer::measure_all`].
     pub(crate) fn finish(self) -> Result<Vec<Measure>, Error> {
-        let chunks = self.measures.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let chunks = self.measures.into_inner();
         match chunks.into_iter().collect::<Option<Vec<_>>>() {
             Some(chunks) if !self.failed.into_inner() => Ok(chunks.concat()),
             _ => self.writer.measure_all(self.elements, self.known, self.budget),

@@ -31,8 +31,9 @@ use super::errors::{Failure, Overloaded};
 use super::metrics::Metrics;
 use super::place::Place;
 use super::work::{ShareOfWork, Workload};
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use streams_compiler::budget::Budget;
 use streams_process::background;
@@ -253,7 +254,7 @@ pub(crate) fn ended_thread(error: JoinError) -> Failure {
 impl SharedAdmission {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that panics runs under the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits for a worker. Dropping the future leaves the queue.

@@ -180,7 +180,7 @@ async fn no_more_work_at_once_than_workers() {
             tokio::spawn(async move {
                 let work = move |_: &Budget| {
                     began.send(()).unwrap();
-                    gate.lock().unwrap().recv().unwrap();
+                    gate.lock().recv().unwrap();
                     Ok(())
                 };
                 admission.run(CallClass::Resize, &patient(), work).await
@@ -227,7 +227,7 @@ async fn a_flood_of_resizes_lets_a_submission_go_on() {
     let log = Arc::new(Mutex::new(String::new()));
     let write = |letter| {
         let log = Arc::clone(&log);
-        move || log.lock().unwrap().push(letter)
+        move || log.lock().push(letter)
     };
     // The submission goes on until all resizes are done. The first of them waits until all others are there.
     let resizes = 40;
@@ -235,7 +235,7 @@ async fn a_flood_of_resizes_lets_a_submission_go_on() {
     let submission = {
         let (admission, log, submits) = (admission.clone(), Arc::clone(&log), write('s'));
         let work = move |budget: &Budget| {
-            while log.lock().unwrap().matches('R').count() < resizes {
+            while log.lock().matches('R').count() < resizes {
                 submits();
                 budget.check()?;
             }
@@ -267,7 +267,7 @@ async fn a_flood_of_resizes_lets_a_submission_go_on() {
     for task in flooding.into_iter().chain([submission]) {
         task.await.unwrap().unwrap();
     }
-    let log = log.lock().unwrap();
+    let log = log.lock();
     let longest = log.split('s').map(str::len).max();
     assert!(longest <= Some(PATIENCE as usize), "{longest:?} resizes in a row");
     assert_eq!((admission.working(), admission.waiting()), (PerClass::default(), PerClass::default()));

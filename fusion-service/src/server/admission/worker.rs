@@ -19,9 +19,10 @@ use super::{Aside, SharedAdmission};
 use crate::server::budget::CallBudget;
 use crate::server::class::CallClass;
 use crate::server::work::{Keeps, ShareOfWork};
+use parking_lot::Mutex;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use streams_compiler::budget::{Cores, GiveWay};
 use streams_compiler::error::Error;
@@ -126,7 +127,7 @@ impl Drop for Worker {
 impl Turn {
     /// Gives the permit back, if there is one. Returns whose it was and of which class.
     fn give_back(&self, of_call: &ShareOfWork) -> Option<(Arc<SharedAdmission>, CallClass)> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         let Held { permit, keeps } = &mut *held;
         let permit = permit.take()?;
         let worked = permit.since.elapsed().saturating_sub(permit.aside);
@@ -161,7 +162,7 @@ impl Break {
                         let queued_at = Instant::now();
                         let permit = shared.permit(class, None).await.map_err(|_| Error::Cancelled)?;
                         shared.metrics.stage("queue", queued_at.elapsed());
-                        held.lock().unwrap_or_else(PoisonError::into_inner).permit = Some(permit);
+                        held.lock().permit = Some(permit);
                     }
                     Ok(result)
                 } => done,
@@ -172,7 +173,7 @@ impl Break {
 
 impl GiveWay for Turn {
     fn give_way(&self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         let Held { permit: Some(permit), keeps } = &mut *held else { return };
         let Some(shared) = permit.shared.clone() else { return };
         let from = Instant::now();

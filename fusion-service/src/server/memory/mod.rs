@@ -26,10 +26,11 @@ mod tests;
 use super::class::{CallClass, PerClass};
 use super::errors::Failure;
 use super::metrics::Metrics;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time;
@@ -366,7 +367,7 @@ impl State {
 impl Pool {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that panics runs under the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn grant(&self, state: &mut State, class: CallClass, bytes: u64) {

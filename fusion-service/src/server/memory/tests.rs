@@ -101,7 +101,7 @@ fn grow(
         let share = memory.share(class);
         share.take(LITTLE).await?;
         share.take(units * SMALL).await?;
-        served.lock().unwrap().push(name);
+        served.lock().push(name);
         Ok(())
     })
 }
@@ -111,7 +111,7 @@ fn enter(memory: &Memory, class: CallClass, units: u64, served: &Served, name: &
     let (memory, served) = (memory.clone(), Arc::clone(served));
     tokio::spawn(async move {
         let _share = with(&memory, class, units).await.unwrap();
-        served.lock().unwrap().push(name);
+        served.lock().push(name);
     });
 }
 
@@ -143,7 +143,7 @@ async fn who_holds_memory_waits_in_a_line_that_is_short() {
     for call in line {
         assert_eq!(call.await.unwrap(), Ok(()));
     }
-    assert_eq!(*served.lock().unwrap(), names);
+    assert_eq!(*served.lock(), names);
     assert_eq!(memory.taken().0, 0);
     // Their places are free again.
     let mut again = Vec::new();
@@ -183,14 +183,14 @@ async fn a_place_is_kept_by_who_does_not_know_yet_how_much_it_needs() {
         let served = Arc::clone(&served);
         tokio::spawn(async move {
             early.take_at(30 * SMALL, Some(place)).await.unwrap();
-            served.lock().unwrap().push("early");
+            served.lock().push("early");
         })
     };
     until_waiting(&memory, 2).await;
     drop(first);
     early.await.unwrap();
     late.await.unwrap().unwrap();
-    assert_eq!(*served.lock().unwrap(), ["early", "late"]);
+    assert_eq!(*served.lock(), ["early", "late"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,7 +210,7 @@ async fn the_line_and_those_who_have_nothing_take_turns() {
     while memory.taken().0 > 0 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(*served.lock().unwrap(), ["line 1", "new 1", "line 2", "new 2", "line 3"]);
+    assert_eq!(*served.lock(), ["line 1", "new 1", "line 2", "new 2", "line 3"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,10 +4,11 @@ use crate::server::compiler::{Compiler, Measure};
 use crate::server::errors::Failure;
 use crate::server::request::Resize;
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_compiler::budget::Budget;
 use streams_compiler::error::{Error, Problem, Stage};
@@ -30,31 +31,31 @@ struct State {
 impl Gate {
     /// From now on this step does not get through.
     pub(crate) fn hold(&self, step: &'static str) {
-        self.state.lock().unwrap().held.insert(step);
+        self.state.lock().held.insert(step);
     }
 
     pub(crate) fn release(&self, step: &'static str) {
-        self.state.lock().unwrap().held.remove(step);
+        self.state.lock().held.remove(step);
         self.changed.notify_all();
     }
 
     /// Steps that began, with the job: `submit a`.
     pub(crate) fn begun(&self) -> Vec<String> {
-        self.state.lock().unwrap().begun.clone()
+        self.state.lock().begun.clone()
     }
 
     /// Steps that ended because of their budget.
     pub(crate) fn ended_early(&self) -> Vec<String> {
-        self.state.lock().unwrap().ended_early.clone()
+        self.state.lock().ended_early.clone()
     }
 
     /// As a stage of the compiler would: asks the budget now and then.
     fn pass(&self, step: &'static str, job: &str, budget: &Budget) -> Result<(), Failure> {
-        self.state.lock().unwrap().begun.push(format!("{step} {job}"));
+        self.state.lock().begun.push(format!("{step} {job}"));
         while self.is_held(step) {
             // The answer may take long.
             if let Err(error) = budget.check() {
-                self.state.lock().unwrap().ended_early.push(format!("{step} {job}"));
+                self.state.lock().ended_early.push(format!("{step} {job}"));
                 return Err(error.into());
             }
         }
@@ -63,9 +64,9 @@ impl Gate {
 
     /// Whether a step is held even after a moment.
     fn is_held(&self, step: &'static str) -> bool {
-        let state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let moment = Duration::from_millis(2);
-        let (state, _) = self.changed.wait_timeout_while(state, moment, |state| state.held.contains(step)).unwrap();
+        self.changed.wait_while_for(&mut state, |state| state.held.contains(step), moment);
         state.held.contains(step)
     }
 }

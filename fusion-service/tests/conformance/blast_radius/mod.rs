@@ -11,12 +11,13 @@ mod necessity;
 use clap::Parser;
 use fusion_service::command::application::{Application, ApplicationArguments};
 use necessity::{OwnChanges, Partition, partition};
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use streams_compiler::plan::{self, Compiled, Fate, FusionOption, JobState, Policy, Reason, Request};
 use streams_compiler::topology::{ChannelCount, Identity, IgnoredCounts, find_region};
 use streams_test_support::corpus;
@@ -87,7 +88,7 @@ fn the_corpus() {
             });
         }
     });
-    let mut radii = radii.into_inner().unwrap();
+    let mut radii = radii.into_inner();
     radii.values_mut().for_each(|radius| {
         radius.worse.sort();
         radius.channels.sort();
@@ -138,7 +139,7 @@ fn measure(case: &Path, radii: &Mutex<Radii>) {
         let Ok(start) = plan::submit(&source, &request, &application.budget) else { continue };
         let name = case.file_name().unwrap().to_string_lossy();
         let radius = chain(&name, &application, start, policy, &reference);
-        radii.lock().unwrap().entry((mode, way)).or_default().add(radius);
+        radii.lock().entry((mode, way)).or_default().add(radius);
     }
 }
 

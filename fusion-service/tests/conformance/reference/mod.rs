@@ -16,10 +16,10 @@ mod topology;
 
 use super::PROGRAM;
 use judge::Verdict;
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_test_support::documents::context;
 use streams_test_support::table::{Set, say, table};
@@ -65,12 +65,12 @@ fn the_corpus() {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let judged = one(case, &affected);
-                    results.lock().unwrap().extend(judged);
+                    results.lock().extend(judged);
                 }
             });
         }
     });
-    let mut results = results.into_inner().unwrap();
+    let mut results = results.into_inner();
     results.sort_by(|a, b| (&a.name, a.kind, a.step).cmp(&(&b.name, b.kind, b.step)));
     let mut sets: Vec<Set> = KINDS.iter().map(|(kind, what)| set(kind, what, &results)).collect();
     if wanted.is_none() {

@@ -16,6 +16,7 @@ mod state_directory;
 mod supervisor;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::Signal;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -23,7 +24,6 @@ use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -302,7 +302,7 @@ impl Process {
     }
 
     fn run(&self) -> MutexGuard<'_, ProcessRun> {
-        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+        self.run.lock()
     }
 }
 

@@ -3,11 +3,11 @@
 use super::Process;
 use crate::wait::eventually;
 use anyhow::{Context as _, Result, bail};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
@@ -78,7 +78,7 @@ static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 /// # Errors
 /// When no port of the range is free.
 pub fn free_port() -> Result<u16> {
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut given = GIVEN.lock();
     let size = PORTS.end - PORTS.start;
     // The keys of each RandomState are random; no other source of randomness is needed.
     let start = RandomState::new().build_hasher().finish() % u64::from(size);

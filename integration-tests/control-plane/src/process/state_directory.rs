@@ -3,10 +3,10 @@
 
 use super::{Supervisor, supervisor};
 use anyhow::{Context as _, Result, bail};
+use parking_lot::Mutex;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -80,7 +80,7 @@ impl StateDirectory {
 
     /// Makes it stay where it is, and says so on stderr.
     pub fn leave(&self) {
-        let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keeper = self.keeper.lock();
         if let Some(mut stdin) = keeper.take() {
             let _ = writeln!(stdin, "{}", supervisor::LEAVE);
             crate::progress::line(&format!("state and logs stay in {}", self.path.display()));
@@ -94,7 +94,7 @@ impl StateDirectory {
     pub async fn remove(self) -> Result<()> {
         let mut ended = self.keeper_ended.clone();
         let path = self.path.clone();
-        let left = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        let left = self.keeper.lock().is_none();
         drop(self);
         let done = tokio::time::timeout(REMOVED_WITHIN + Duration::from_secs(5), ended.wait_for(|ended| *ended)).await;
         if done.is_err() || (path.exists() && !left) {

@@ -8,12 +8,13 @@ use axum::extract::{ConnectInfo, Request as HttpRequest, State};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HOST};
 use clap::Parser as _;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use streams_compiler::budget::Budget;
 use streams_compiler::plan::{Compiled, FusionOption, PortLabel, Request, Source, submit};
@@ -225,7 +226,7 @@ impl World {
 
 /// Locks, also after a test has failed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 async fn answer(

@@ -17,10 +17,10 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams};
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use streams_api::ProcessingElement;
 use streams_control_plane::process::Supervisor;
@@ -218,7 +218,7 @@ impl<'a> Lane<'a> {
     /// Does an operation, and strikes.
     async fn one(&self, operation: Operation, pace: Pace, strikes_at: Option<(usize, Blow)>) -> (Counted, Result<()>) {
         match self.launches().await {
-            Ok(launches) => *self.before.lock().unwrap_or_else(PoisonError::into_inner) = launches,
+            Ok(launches) => *self.before.lock() = launches,
             Err(error) => return (Counted::default(), Err(error)),
         }
         self.referee.begin(strikes_at);
@@ -322,7 +322,7 @@ impl<'a> Lane<'a> {
         let picture = Picture::of(&self.client, self.job.namespace(), JOB).await?;
         let status = self.job.status().await?;
         let launches = self.launches().await?;
-        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.before.lock();
         // A PE that was removed and comes again is counted from the beginning.
         let since = |(pe, now): (u64, u64)| (pe, now.checked_sub(before.get(&pe).copied().unwrap_or(0)).unwrap_or(now));
         let launches = launches.into_iter().map(since).collect();

@@ -4,9 +4,10 @@
 
 use crate::faults::{Asked, Verdict};
 use anyhow::{Context as _, Result};
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -246,7 +247,7 @@ fn socket(directory: &Path) -> PathBuf {
 
 fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     // Nothing that is done under the lock leaves it half done.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock()
 }
 
 async fn answer(stream: UnixStream, shared: &Shared) -> Result<()> {

@@ -3,8 +3,9 @@
 //! Knows: who runs. Must not know: what anybody makes of it. Invariant: connections of a PE are counted as they are.
 
 use super::topology::Topology;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_api::Connectivity;
 use tokio::sync::watch;
 
@@ -125,7 +126,7 @@ impl Links {
     }
 
     fn network(&self) -> MutexGuard<'_, Network> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -17,11 +17,12 @@ use super::links::{Links, Presence};
 use super::tally::{Answer, Question, Tally};
 use anyhow::Result;
 use futures::future::join3;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use streams_api::Connectivity;
 use streams_pe_double::REGIONS_PORT;
@@ -358,7 +359,7 @@ fn answer_to(message: &Message) -> Option<(&'static str, String)> {
 
 /// Locks, also after a panic of another task.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! Knows: answers. Must not know: who asks, and when.
 
 use crate::soak::figures::Durations;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What is answered shortly before the end of a pod may be about a PE that is gone already.
@@ -140,7 +140,7 @@ impl Tally {
     }
 
     fn counted(&self) -> MutexGuard<'_, Counted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -7,8 +7,9 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::AUTHORIZATION;
+use parking_lot::{Mutex, MutexGuard};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A server with one bundle, which it has or has not, for everybody or for a token.
@@ -70,7 +71,7 @@ impl BundleServer {
 
 fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     // Nothing that is done under the lock leaves it half done.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock()
 }
 
 impl State {

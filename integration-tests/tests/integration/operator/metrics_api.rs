@@ -17,9 +17,10 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{APIService, APIServiceSpec, ServiceReference};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use streams_control_plane::wait::eventually;
 
 const GROUP: &str = "external.metrics.k8s.io";
@@ -68,7 +69,7 @@ impl MetricsApi {
     /// From now on the metric has this value.
     pub(super) fn says(&self, namespace: &str, metric: &str, labels: &str, value: u32) {
         let key = (namespace.to_owned(), metric.to_owned(), labels.to_owned());
-        self.values.lock().unwrap_or_else(PoisonError::into_inner).insert(key, value);
+        self.values.lock().insert(key, value);
     }
 }
 
@@ -130,7 +131,7 @@ fn answer(values: &Values, request: &Request) -> Option<Value> {
             let labels =
                 url.query_pairs().find(|(name, _)| name == "labelSelector").map(|(_, value)| value.into_owned());
             let key = (namespace.to_owned(), metric.to_owned(), labels.unwrap_or_default());
-            let value = *values.lock().unwrap_or_else(PoisonError::into_inner).get(&key)?;
+            let value = *values.lock().get(&key)?;
             let item = json!({
                 "metricName": metric, "metricLabels": {}, "timestamp": Timestamp::now(), "value": value.to_string(),
             });

@@ -5,7 +5,7 @@
 //! namespace lets it come so far and no farther.
 
 mod bundle_server;
-mod fixture;
+pub(crate) mod fixture;
 mod https;
 mod metrics_api;
 mod quota;

@@ -11,11 +11,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _};
+use parking_lot::{Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_api::{MaxUnavailable, PeOptions, PePhase, ProcessingElement, RolloutOptions, condition, names};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
@@ -95,7 +96,7 @@ impl<K> Drop for History<K> {
 }
 
 fn lock<K>(seen: &Mutex<Seen<K>>) -> MutexGuard<'_, Seen<K>> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
+    seen.lock()
 }
 
 /// Tells each version of the job's objects of a kind since this one, and whether it is the last one of its object.

@@ -26,11 +26,11 @@ use crate::settings::{Settings, Trigger};
 use crate::state::{Phase, State};
 use crate::time::Time;
 use crate::transition::step;
+use parking_lot::Mutex;
 use pe::{Call, Effects, Item, Pe};
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Mutex;
 
 /// What is checked, and how far.
 struct Region {
@@ -237,7 +237,7 @@ impl Region {
         let known = if may_time_be_up { &self.settled } else { &self.settled_at_once };
         let mut passed = Vec::new();
         let mut world = world.clone();
-        while !self.is_settled(&world) && !known.lock().unwrap().contains(&hash(&world)) {
+        while !self.is_settled(&world) && !known.lock().contains(&hash(&world)) {
             let Some(action) = self.calm(&world) else { return false };
             if action == Action::Time && Self::is_timeout(&world) && !may_time_be_up {
                 return false;
@@ -249,7 +249,7 @@ impl Region {
                 return false;
             }
         }
-        known.lock().unwrap().extend(passed);
+        known.lock().extend(passed);
         true
     }
 

@@ -17,10 +17,11 @@ use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use crate::mirrors::Mirrors;
 use k8s_openapi::api::core::v1::{Pod, Service};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{ConsistentRegion, Job, ProcessingElement, condition, names};
 use streams_consistent_region::{Event, Member, Progress};
@@ -48,7 +49,7 @@ impl Messenger for Recorder {
     async fn send(&self, address: IpAddr, message: &str) -> io::Result<()> {
         let region = self.server.get::<ConsistentRegion>(&key()).expect("nothing is stored of what is told");
         assert!(region.status.is_some_and(|status| status.record.is_some()), "{message} follows from nothing stored");
-        self.sent.lock().unwrap().push((address.to_string(), message.to_owned()));
+        self.sent.lock().push((address.to_string(), message.to_owned()));
         Ok(())
     }
 }
@@ -245,7 +246,7 @@ impl Fixture {
     }
 
     fn sent(&self) -> Vec<(String, String)> {
-        std::mem::take(&mut *self.recorder.sent.lock().unwrap())
+        std::mem::take(&mut *self.recorder.sent.lock())
     }
 
     /// Both PEs report at the same moment; all of it is stored by as few writes as that takes.
@@ -315,7 +316,7 @@ struct Slow {
 impl Messenger for Slow {
     async fn send(&self, address: IpAddr, message: &str) -> io::Result<()> {
         self.allowed.acquire().await.unwrap().forget();
-        self.sent.lock().unwrap().push((address.to_string(), message.to_owned()));
+        self.sent.lock().push((address.to_string(), message.to_owned()));
         Ok(())
     }
 }

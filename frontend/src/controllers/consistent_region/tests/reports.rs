@@ -2,7 +2,8 @@
 
 use super::{Fixture, PERIOD, key};
 use crate::consistent_regions::reports::{NotTaken, TOGETHER};
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 use streams_consistent_region::{Event, Member, Progress};
 
@@ -14,7 +15,7 @@ async fn reports_are_kept_until_they_are_stored_and_refused_where_nobody_drives(
     // Somebody else has written the region meanwhile.
     let conflicts = Arc::new(Mutex::new(2));
     fixture.server.refuse(move |call| {
-        let mut left = conflicts.lock().unwrap();
+        let mut left = conflicts.lock();
         (call.verb.is_write() && *left > 0).then(|| {
             *left -= 1;
             kube::core::Status::failure("changed", "Conflict").with_code(409)

@@ -41,9 +41,10 @@ use super::{MANAGER, long_work};
 use crate::controllers::reconciler::Next;
 use crate::controllers::resizing::is_resizing;
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
@@ -127,13 +128,13 @@ impl<C: Cluster> Actor<'_, C> {
 
     /// The next look comes after so long, at the latest.
     pub(super) fn look_again(&self, after: Duration) {
-        let mut looks_again = self.looks_again.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looks_again = self.looks_again.lock();
         *looks_again = Some(looks_again.map_or(after, |earlier| earlier.min(after)));
     }
 
     /// After how long the next look is to come because of what was done, if it is.
     pub(super) fn looks_again(&self) -> Option<Duration> {
-        *self.looks_again.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.looks_again.lock()
     }
 
     /// Takes a step: one write of the status.

@@ -14,8 +14,9 @@ use crate::controllers::job::documents::chunks::Packed;
 use crate::controllers::job::generation::Generation;
 use crate::controllers::job::observed::DesiredGeneration;
 use moka::sync::Cache;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::Job;
 
@@ -136,7 +137,7 @@ impl PlansOfJob {
     /// What the plan of this digest wants with these sources, if that is in memory.
     pub(crate) fn wanted(&self, sha256: &str, sources: &Sources) -> Option<Arc<DesiredGeneration>> {
         let unpacked = self.unpacked(sha256)?;
-        let kept = unpacked.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = unpacked.wanted.lock();
         kept.as_ref().filter(|kept| kept.sources == *sources).map(|kept| Arc::clone(&kept.wanted))
     }
 
@@ -144,7 +145,7 @@ impl PlansOfJob {
     pub(crate) fn keep_wanted(&self, sha256: &str, sources: Sources, wanted: Arc<DesiredGeneration>) {
         if let Some(unpacked) = self.unpacked(sha256) {
             let kept = Some(Kept { sources, wanted });
-            *unpacked.wanted.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+            *unpacked.wanted.lock() = kept;
         }
     }
 

@@ -16,11 +16,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Preconditions};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use streams_api::{Job, names};
 use streams_kubernetes::cluster::Cluster;
@@ -153,7 +154,7 @@ impl JobIds {
 
     fn namespaces(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<Namespace>>> {
         // Every change is finished before anything that could panic.
-        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.namespaces.lock()
     }
 }
 

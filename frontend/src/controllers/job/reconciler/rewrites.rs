@@ -3,7 +3,7 @@
 //! Knows: a number per second, for the whole process. Must not know: the objects.
 
 use k8s_openapi::jiff::Timestamp;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 /// Counts rewrites of the present second.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Rewrites {
     }
 
     fn in_this_second(&self, now: Timestamp) -> MutexGuard<'_, (i64, usize)> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock();
         if made.0 != now.as_second() {
             *made = (now.as_second(), 0);
         }

@@ -5,8 +5,9 @@ use crate::controllers::job::reconciler::rewrites::Rewrites;
 use futures::FutureExt;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use streams_api::{
     CommittedResizes, InitialWidth, Job, ParallelRegion, ParallelRegionSpec, PeOptions, ProcessingElement, Resize,
     ResizePhase, TraceLevel, names,
@@ -34,10 +35,10 @@ fn with_a_late_write(
     connection.meanwhile({
         let (simulation, connection) = (Arc::clone(&simulation), connection.clone());
         move |call| {
-            let mut writes = writes.lock().unwrap();
+            let mut writes = writes.lock();
             if call.verb.is_write() {
                 if *writes == after {
-                    let mut simulation = simulation.lock().unwrap();
+                    let mut simulation = simulation.lock();
                     then(&mut simulation);
                     simulation.set_late(true);
                     connection.fail(Fault { after: 0, of_writes: true, has_effect: true, is_last: true });
@@ -56,7 +57,7 @@ fn with_a_late_write(
         if connection.is_broken() {
             break;
         }
-        let simulation = simulation.lock().unwrap();
+        let simulation = simulation.lock();
         simulation.run_pods();
         simulation.collect();
     }
@@ -64,7 +65,7 @@ fn with_a_late_write(
     // It has the simulation, and the simulation its connection.
     connection.meanwhile(|_| async {}.boxed());
     drop(deposed);
-    let simulation = Arc::into_inner(simulation).expect("nobody else has it").into_inner().unwrap();
+    let simulation = Arc::into_inner(simulation).expect("nobody else has it").into_inner();
     simulation.set_late(false);
     was_late.then_some(simulation)
 }

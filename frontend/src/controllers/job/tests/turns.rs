@@ -4,9 +4,10 @@ use super::simulation::{JobSimulation, UserDeletion, wait_for};
 use crate::controllers::job::decide::{Child, JobAction, JobDecision};
 use crate::controllers::reconciler::Next;
 use kube::core::Status;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streams_api::{PeOptions, TraceLevel, condition};
 use streams_kubernetes::queue::Outcome;
@@ -114,7 +115,7 @@ fn objects_that_are_refused_keep_none_of_what_comes_after_them_waiting() {
     simulation.server.refuse(move |call| {
         let is_refused = call.verb == Verb::Create && call.kind == "Service";
         is_refused.then(|| {
-            noted.lock().unwrap().insert(call.key.name.clone());
+            noted.lock().insert(call.key.name.clone());
             *Status::failure("exceeded quota: q", "Forbidden").with_code(403).boxed()
         })
     });
@@ -131,7 +132,7 @@ fn objects_that_are_refused_keep_none_of_what_comes_after_them_waiting() {
     for (id, pe) in simulation.pes() {
         assert_eq!(pe.spec.options.runtime_trace_level, TraceLevel::Debug, "PE {id}");
     }
-    assert_eq!(tried.lock().unwrap().len(), ids.len(), "each Service was tried");
+    assert_eq!(tried.lock().len(), ids.len(), "each Service was tried");
     simulation.steps_again();
     simulation.leader.connection.crowd(false);
     simulation.settle();

@@ -237,7 +237,7 @@ fn a_restart_asks_the_api_server_for_nothing_that_this_process_knows() {
         let reads = simulation.reads();
         simulation.reconcile();
         assert_eq!(simulation.pe().status.unwrap().created_launch_count, 2, "{what}");
-        assert_eq!(*reads.lock().unwrap(), expected, "{what}");
+        assert_eq!(*reads.lock(), expected, "{what}");
     }
 }
 

@@ -15,11 +15,12 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use http::header::AUTHORIZATION;
 use http::{Extensions, HeaderMap};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streams_api::ParallelRegion;
 use tokio::sync::watch;
@@ -75,11 +76,11 @@ impl Fake {
 
     /// What was asked since the last time.
     fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut self.asked.lock().unwrap())
+        std::mem::take(&mut self.asked.lock())
     }
 
     async fn answer<T: Send>(self: Arc<Self>, what: String, found: Option<T>) -> Result<Option<T>, Unreviewed> {
-        self.asked.lock().unwrap().push(what);
+        self.asked.lock().push(what);
         let mut how = self.how.subscribe();
         let how = *how.wait_for(|how| *how != How::NotAtAll).await.unwrap();
         match how {

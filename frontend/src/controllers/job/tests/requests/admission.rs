@@ -2,7 +2,8 @@
 
 use super::{JobSimulation, key};
 use futures::FutureExt as _;
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use streams_api::Resize;
 use streams_kubernetes_fake::{Call, Verb};
 
@@ -20,12 +21,12 @@ fn who_admits_large_requests_reads_the_regions_while_others_may_look_at_theirs()
     let noted = Arc::clone(&could);
     simulation.server.refuse(move |call| {
         if reads_region(call) {
-            noted.lock().unwrap().push(turns.acquire("another").now_or_never().is_some());
+            noted.lock().push(turns.acquire("another").now_or_never().is_some());
         }
         None
     });
     simulation.until(|simulation| simulation.outcome("large").phase.is_some_and(|phase| phase.is_final()));
-    assert_eq!(*could.lock().unwrap(), [true]);
+    assert_eq!(*could.lock(), [true]);
 }
 
 /// Its region may have been changed after that was read, and before the request was made: a change that comes first
@@ -43,7 +44,7 @@ fn a_request_that_comes_while_regions_are_read_is_not_judged_against_these() {
             mirror.insert(late.clone());
         }
         if call.verb.is_write() && call.key.name == "late".into() {
-            *noted.lock().unwrap() += 1;
+            *noted.lock() += 1;
         }
         None
     });
@@ -54,5 +55,5 @@ fn a_request_that_comes_while_regions_are_read_is_not_judged_against_these() {
         simulation.round();
     }
     assert!(simulation.outcome("first").number.is_some());
-    assert_eq!(*writes.lock().unwrap(), 0);
+    assert_eq!(*writes.lock(), 0);
 }

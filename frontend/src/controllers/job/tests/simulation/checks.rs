@@ -14,9 +14,10 @@ use crate::controllers::job::transport::secret::material;
 use crate::settings::JobSettings;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use streams_api::{
     AdmittedRegion, ConsistentRegion, DesiredWidth, Export, HostPool, Import, Job, JobPhase, JobStatus, ParallelRegion,
     PePhase, ProcessingElement, RequestedWidths, Resize, ResizePhase, StoredPlan, TransportSecurity, TransportStatus,
@@ -49,13 +50,13 @@ impl JobSimulation {
 
     /// Somebody may have changed which widths are wanted.
     pub(super) fn note_wanted(&self) {
-        note_wanted(&self.server, &mut self.journal.lock().unwrap());
+        note_wanted(&self.server, &mut self.journal.lock());
     }
 
     /// The generation that the status has committed.
     pub(in super::super) fn generation(&self) -> Arc<Generation> {
         let plan = self.status().plan.expect("a plan is committed");
-        self.journal.lock().unwrap().generation(&self.server, &plan)
+        self.journal.lock().generation(&self.server, &plan)
     }
 
     /// What must hold when nothing happens any more.
@@ -199,7 +200,7 @@ impl JobSimulation {
     /// since, or a newer request was committed.
     fn check_committed_requests(&self, applied: &BTreeMap<String, u32>) {
         self.note_wanted();
-        let journal = self.journal.lock().unwrap();
+        let journal = self.journal.lock();
         let committed = journal.admitted.iter().filter(|(number, _)| journal.committed.contains(number));
         // Newer ones later.
         let mut last: BTreeMap<&str, (u32, &AdmittedRegion)> = BTreeMap::new();
@@ -364,7 +365,7 @@ impl Journal {
 
 impl Inspector {
     fn inspect(&self, call: &Call) {
-        let mut journal = self.journal.lock().unwrap();
+        let mut journal = self.journal.lock();
         note_wanted(&self.server, &mut journal);
         if !call.verb.is_write() {
             return;

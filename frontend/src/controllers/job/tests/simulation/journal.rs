@@ -4,8 +4,9 @@ use super::JobSimulation;
 use super::services::{NOT_RESTARTABLE, ServiceState};
 use crate::controllers::job::generation::Generation;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use streams_api::{Resize, condition};
 use streams_kubernetes_fake::{Server, Verb};
 
@@ -66,30 +67,30 @@ impl Journal {
 impl JobSimulation {
     /// The state that the cluster is in.
     pub(in super::super) fn snapshot(&self) -> Snapshot {
-        let journal = self.journal.lock().unwrap();
+        let journal = self.journal.lock();
         let (services, before) = (self.services.state(), String::new());
         Snapshot { server: self.server.fork(), services, journal: journal.without_snapshots(), before, actions: 0 }
     }
 
     /// Keeps every state that something is written in from now on, whoever writes it.
     pub(in super::super) fn keep_snapshots(&self) {
-        self.journal.lock().unwrap().snapshots = Some(Arc::default());
+        self.journal.lock().snapshots = Some(Arc::default());
     }
 
     /// The states that were kept.
     pub(in super::super) fn snapshots(&self) -> Vec<Snapshot> {
-        let kept = self.journal.lock().unwrap().snapshots.take();
-        kept.map_or_else(Vec::new, |kept| std::mem::take(&mut *kept.lock().unwrap()))
+        let kept = self.journal.lock().snapshots.take();
+        kept.map_or_else(Vec::new, |kept| std::mem::take(&mut *kept.lock()))
     }
 
     /// Writes of the controller until now.
     pub(in super::super) fn writes(&self) -> usize {
-        self.journal.lock().unwrap().writes.len()
+        self.journal.lock().writes.len()
     }
 
     /// Writes of the status of a job until now.
     pub(in super::super) fn status_writes(&self) -> usize {
-        let (journal, of_job) = (self.journal.lock().unwrap(), format!("{:?} Job ", Verb::ReplaceStatus));
+        let (journal, of_job) = (self.journal.lock(), format!("{:?} Job ", Verb::ReplaceStatus));
         journal.writes.iter().filter(|write| write.starts_with(&of_job)).count()
     }
 
@@ -99,42 +100,42 @@ impl JobSimulation {
         let status = job.status.clone().unwrap_or_default();
         let is_submitted = status.generation.is_some() && condition::is_true(&status.conditions, condition::SUBMITTED);
         if id == NOT_RESTARTABLE && is_submitted && self.pe(id).is_some() {
-            self.journal.lock().unwrap().gone.insert((job.metadata.uid.clone(), id));
+            self.journal.lock().gone.insert((job.metadata.uid.clone(), id));
         }
     }
 
     /// The user begins with the next action.
     pub(in super::super) fn begin_action(&self) {
         self.note_state();
-        self.journal.lock().unwrap().actions += 1;
+        self.journal.lock().actions += 1;
     }
 
     /// From now on a write of a deposed leader is on its way, or is not any more.
     pub(in super::super) fn set_late(&self, is_late: bool) {
-        self.journal.lock().unwrap().is_late = is_late;
+        self.journal.lock().is_late = is_late;
     }
 
     /// The mirrors of the controller are behind, and do not show these PEs as they are.
     pub(super) fn set_behind(&self, unseen: BTreeSet<u64>) {
-        let mut journal = self.journal.lock().unwrap();
+        let mut journal = self.journal.lock();
         let until = self.server.now() + BELIEVED;
         (journal.behind_until, journal.unseen) = (Some(until), unseen);
     }
 
     /// The mirrors have caught up. What the controller remembers beside them may be wrong for a while.
     pub(super) fn has_caught_up(&self) {
-        let mut journal = self.journal.lock().unwrap();
+        let mut journal = self.journal.lock();
         journal.behind_until = journal.behind_until.filter(|until| self.server.now() < *until);
     }
 
     /// Another frontend leads, which has mirrors of its own and remembers nothing.
     pub(super) fn knows_nothing(&self) {
-        self.journal.lock().unwrap().behind_until = None;
+        self.journal.lock().behind_until = None;
     }
 
     /// Keeps the state before something that is not a write of the controller.
     pub(super) fn note_state(&self) {
-        let mut journal = self.journal.lock().unwrap();
+        let mut journal = self.journal.lock();
         keep(&self.server, self.services.state(), &mut journal, "something else");
     }
 }
@@ -142,7 +143,7 @@ impl JobSimulation {
 /// Keeps a snapshot, if they are kept.
 pub(super) fn keep(server: &Server, services: ServiceState, journal: &mut Journal, before: &str) {
     let Some(snapshots) = &journal.snapshots else { return };
-    let mut snapshots = snapshots.lock().unwrap();
+    let mut snapshots = snapshots.lock();
     if snapshots.last().is_some_and(|last: &Snapshot| {
         last.server.version() == server.version()
             && last.server.now() == server.now()

@@ -16,9 +16,10 @@ mod users;
 use self::journal::Journal;
 use self::services::Services;
 use kube::core::{ObjectMeta, Status};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streams_api::{BundleReference, Job, JobSpec, JobStatus, ProcessingElement};
 use streams_kubernetes::Key;
@@ -288,7 +289,7 @@ impl JobSimulation {
     }
 
     fn last_writes(&self) -> Vec<String> {
-        let journal = self.journal.lock().unwrap();
+        let journal = self.journal.lock();
         journal.writes.iter().rev().take(30).rev().cloned().collect()
     }
 }

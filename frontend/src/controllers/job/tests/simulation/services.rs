@@ -11,9 +11,9 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use std::time::Duration;
 use streams_api::BundleReference;
 use streams_kubernetes::stopwatch;
@@ -123,11 +123,11 @@ impl Services {
     }
 
     pub(in super::super) fn state(&self) -> ServiceState {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 
     pub(in super::super) fn change(&self, change: impl FnOnce(&mut ServiceState)) {
-        change(&mut self.0.lock().unwrap());
+        change(&mut self.0.lock());
     }
 
     fn plan(

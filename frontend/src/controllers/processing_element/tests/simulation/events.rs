@@ -9,7 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use kube::core::ObjectMeta;
-use std::sync::{Arc, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{
     Job, OlderTexts, Placement, ProcessingElement, RolloutOptions, TerminationOutcome, TraceLevel, names,
@@ -118,10 +119,10 @@ impl Surroundings {
         let surroundings =
             Self { server: Server::new(), truths: Arc::default(), refuses_pods: Arc::default(), known: Arc::default() };
         let (server, truths) = (surroundings.server.clone(), Arc::clone(&surroundings.truths));
-        surroundings.server.inspect(move |call| truths.lock().unwrap().check(&server, call));
+        surroundings.server.inspect(move |call| truths.lock().check(&server, call));
         let refuses = Arc::clone(&surroundings.refuses_pods);
         surroundings.server.refuse(move |call| {
-            let mut refuses = refuses.lock().unwrap();
+            let mut refuses = refuses.lock();
             let words = match &mut *refuses {
                 _ if call.kind != "Pod" || !call.verb.is_write() => return None,
                 Refuses::No => return None,
@@ -144,7 +145,7 @@ impl Surroundings {
     }
 
     pub(super) fn truths(&self) -> MutexGuard<'_, GroundTruth> {
-        self.truths.lock().unwrap()
+        self.truths.lock()
     }
 
     /// Says whether anything happened.
@@ -338,15 +339,15 @@ impl Surroundings {
                 true
             }
             ClusterEvent::Refuse(refused) => {
-                *self.refuses_pods.lock().unwrap() = if refused { Refuses::InTheSameWords } else { Refuses::No };
+                *self.refuses_pods.lock() = if refused { Refuses::InTheSameWords } else { Refuses::No };
                 true
             }
             ClusterEvent::RefuseDeletions => {
-                *self.refuses_pods.lock().unwrap() = Refuses::Deletions;
+                *self.refuses_pods.lock() = Refuses::Deletions;
                 true
             }
             ClusterEvent::RefuseInOtherWords => {
-                *self.refuses_pods.lock().unwrap() = Refuses::InOtherWords(0);
+                *self.refuses_pods.lock() = Refuses::InOtherWords(0);
                 true
             }
             ClusterEvent::MakeAgain => {
@@ -415,7 +416,7 @@ impl Surroundings {
 
     /// Reading them takes a while, and most of the time nothing has changed.
     fn pods(&self) -> MutexGuard<'_, (u64, Vec<Pod>)> {
-        let mut known = self.known.lock().unwrap();
+        let mut known = self.known.lock();
         if known.0 != self.server.version() {
             *known = (self.server.version(), self.server.list());
         }

@@ -212,12 +212,12 @@ impl PeSimulation {
     }
 
     /// The kinds of the objects that the next reconcile asks the API server for, as it asks.
-    pub(super) fn reads(&self) -> Arc<std::sync::Mutex<Vec<String>>> {
-        let reads = Arc::<std::sync::Mutex<Vec<String>>>::default();
+    pub(super) fn reads(&self) -> Arc<parking_lot::Mutex<Vec<String>>> {
+        let reads = Arc::<parking_lot::Mutex<Vec<String>>>::default();
         let noted = Arc::clone(&reads);
         self.leader.connection.meanwhile(move |call| {
             if call.verb == Verb::Get {
-                noted.lock().unwrap().push(call.kind.clone());
+                noted.lock().push(call.kind.clone());
             }
             std::future::ready(()).boxed()
         });
@@ -297,9 +297,9 @@ impl PeSimulation {
     pub(super) fn reconcile_deposed_around(&self, writes: usize) {
         let Some(deposed) = &self.deposed else { return };
         let (leader, surroundings) = (Arc::clone(&self.leader.reconciler), self.surroundings.clone());
-        let left = std::sync::Mutex::new(Some(writes));
+        let left = parking_lot::Mutex::new(Some(writes));
         deposed.connection.meanwhile(move |call| {
-            let mut left = left.lock().unwrap();
+            let mut left = left.lock();
             if call.verb != Verb::ReplaceStatus || left.is_none() {
                 return std::future::ready(()).boxed();
             }
