@@ -16,6 +16,7 @@
 //! | `consistent_regions` | who is in them, what is stored of them, what PEs are told and report |
 //! | `service_endpoints` | the replicas behind a Service |
 //! | `status_changes` | changes of a status that the next read shows |
+//! | `pods_of_pe` | names of the pods of a PE, and which of those that look like them are read |
 //! | `of_job`, `owner` | which job an object is of; whom a key belongs to |
 //! | `fair_semaphore` | permits that namespaces share |
 //! | `call_figures` | figures of calls |
