@@ -14,6 +14,8 @@ use std::fs;
 use std::sync::LazyLock;
 
 const ALERTS: &str = "deploy/helm/streams-operator/files/alerts.yaml";
+/// For promtool: figures, and which alerts fire of them.
+const ALERT_TESTS: &str = "integration-tests/prometheus/alerts.test.yaml";
 const DASHBOARDS: &str = "deploy/helm/streams-operator/files/dashboards";
 const PROMETHEUS_RULE: &str = "deploy/components/monitoring/prometheus-rule.yaml";
 const KUBE_STATE_METRICS: &str = "deploy/samples/kube-state-metrics.yaml";
@@ -254,6 +256,56 @@ fn alerts_are_about_figures_that_there_are_and_are_explained() {
     let gone = explained.iter().filter(|heading| of_alert.is_match(heading) && !names.contains(*heading));
     problems.extend(gone.map(|heading| format!("{OPERATIONS} explains {heading}, which is no alert")));
     assert_none("alerts", problems);
+}
+
+/// Promtool, which runs the tests, has nothing to say of an alert without one, nor of one that is not there and does
+/// not fire.
+#[test]
+fn each_alert_is_tested_with_figures_of_which_it_fires_and_with_others() {
+    let as_series = Regex::new(r#"^ALERTS\{alertname="([A-Za-z]+)",alertstate="firing"\}$"#).unwrap();
+    let tests: Value = serde_saphyr::from_str(&file(ALERT_TESTS).text).unwrap();
+    let (mut fires, mut says, mut is_silent) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let mut problems = Vec::new();
+    for group in tests["tests"].as_array().unwrap() {
+        let name = group["name"].as_str().unwrap();
+        let list = |key: &str| group[key].as_array().into_iter().flatten();
+        for series in list("input_series") {
+            let (_, wrong) = read_expression(series["series"].as_str().unwrap());
+            problems.extend(wrong.into_iter().map(|problem| format!("{name}: {problem}")));
+        }
+        for case in list("alert_rule_test") {
+            let alert = case["alertname"].as_str().unwrap().to_owned();
+            if case["exp_alerts"].as_array().unwrap().is_empty() {
+                is_silent.insert(alert);
+            } else {
+                says.insert(alert.clone());
+                fires.insert(alert);
+            }
+        }
+        for case in list("promql_expr_test") {
+            let expression = case["expr"].as_str().unwrap();
+            let Some(found) = as_series.captures(expression) else {
+                problems.push(format!("{name}: {expression} does not ask whether an alert fires"));
+                continue;
+            };
+            let is_there = !case["exp_samples"].as_array().unwrap().is_empty();
+            if is_there { &mut fires } else { &mut is_silent }.insert(found[1].to_owned());
+        }
+    }
+    for alert in alerts() {
+        let name = alert["alert"].as_str().unwrap();
+        if !fires.remove(name) {
+            problems.push(format!("no test lets {name} fire"));
+        }
+        if !is_silent.remove(name) {
+            problems.push(format!("no test asks when {name} does not fire"));
+        }
+        if alert["annotations"].to_string().contains("$value") && !says.contains(name) {
+            problems.push(format!("no test asks what {name} says of its figure"));
+        }
+    }
+    problems.extend(fires.union(&is_silent).map(|name| format!("{name} is tested, and is no alert")));
+    assert_none("tests of alerts", problems);
 }
 
 /// Why the alert of an expression would end, begin anew or tell something else only because another replica leads.
