@@ -8,5 +8,6 @@ mod chart;
 mod conformance;
 mod demo;
 mod operator;
+mod prometheus;
 mod silence;
 mod support;
