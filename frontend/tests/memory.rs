@@ -1,5 +1,5 @@
 //! Memory of what the frontend keeps of each PE, beside the JSON of the same objects after trimming, of callers whose
-//! requests are long in coming, and of imports that ask for much.
+//! requests are long in coming, and of exports and imports that say much.
 //!
 //! Every allocation of Rust is counted; zstd has its dictionaries and contexts beside them, whose number is bounded.
 //! `cargo test -p streams-frontend --test memory -- --nocapture` prints the table.
@@ -16,10 +16,10 @@ use peak_alloc::PeakAlloc;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use spl_expression::{Expression, Limits};
+use spl_expression::{Expression, Limits, List, Value as Property};
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use streams_broker::{Board, Import, Pe, Port, Subscription};
+use streams_broker::{Application, Board, Export, Import, NamedStream, Pe, Port, Subscription};
 use streams_frontend::controllers::LastSeen;
 use streams_frontend::mirrors::Mirrors;
 use streams_frontend::pe_api;
@@ -239,6 +239,7 @@ fn little_is_kept_of_each_pe_for_each_caller_and_of_long_subscriptions() {
     what_is_kept_of_a_pe_takes_less_than_half_of_its_json();
     nothing_is_kept_for_a_caller_of_what_it_asks_about();
     imports_of_a_namespace_take_no_more_than_there_is_room_for();
+    an_export_and_an_import_by_name_take_little_beside_what_they_say();
 }
 
 fn what_is_kept_of_a_pe_takes_less_than_half_of_its_json() {
@@ -264,33 +265,86 @@ fn what_is_kept_of_a_pe_takes_less_than_half_of_its_json() {
     drop(seen);
 }
 
-/// Each has another subscription, as long as it may be, or a filter.
+/// Each has another subscription, or a filter, that takes as much as it may.
 fn imports_of_a_namespace_take_no_more_than_there_is_room_for() {
     let long = "a|".repeat(4_000);
+    let alternatives = |prefix: &str| (0..256).map(|n| format!("{prefix}_{n} == {n}")).collect::<Vec<_>>().join(" || ");
     let many = (0..150).map(|n| format!("name_{n} == {n}")).collect::<Vec<_>>().join(" || ");
-    let import = |id: u64, subscription: Option<&str>, filter: Option<&str>| Import {
-        port: Port { pe: Pe { job: "in".into(), id }, id: 0 },
-        job_id: 1,
-        port_index: 0,
-        named: Vec::new(),
-        subscription: subscription.map(|text| Subscription {
-            scope: "Default".into(),
-            expression: Expression::parse(text, &Limits::of_evaluation()).unwrap().into(),
-        }),
-        filter: filter.map(Into::into),
+    let most = alternatives("name");
+    let subscribed = |id: u64, scope: &str, text: &str| {
+        let expression = Expression::parse(text, &Limits::of_evaluation()).unwrap().into();
+        Import { subscription: Some(Subscription { scope: scope.into(), expression }), ..import_of_nothing(id) }
     };
+    let filtered = |id: u64, filter: &str| Import { filter: Some(filter.into()), ..import_of_nothing(id) };
     type Made<'a> = (&'a str, u64, &'a dyn Fn(u64) -> Import);
-    let table: [Made<'_>; 4] = [
-        ("long subscriptions", 300, &|id| import(id, Some(&format!("{long}n == {id}")), None)),
-        ("many alternatives", 1_000, &|id| import(id, Some(&format!("{many} || n == {id}")), None)),
-        ("the same alternatives", 3_000, &|id| import(id, Some(&many), None)),
-        ("filters", 1_000, &|id| import(id, None, Some(&format!("{} == {id}", "f".repeat(65_000))))),
+    let table: [Made<'_>; 6] = [
+        ("long subscriptions", 300, &|id| subscribed(id, "Default", &format!("{long}n == {id}"))),
+        ("many alternatives", 1_000, &|id| subscribed(id, "Default", &format!("{many} || n == {id}"))),
+        ("the same alternatives", 3_000, &|id| subscribed(id, "Default", &many)),
+        ("the same alternatives in other scopes", 3_000, &|id| subscribed(id, &format!("scope-{id}"), &most)),
+        ("alternatives of their own", 600, &|id| subscribed(id, "Default", &alternatives(&format!("name_{id}")))),
+        ("filters", 1_000, &|id| filtered(id, &format!("{} == {id}", "f".repeat(65_000)))),
     ];
     for (what, count, made) in table {
         let mut board = Board::default();
-        let grown = growth(|| (0..count).for_each(|id| _ = board.put_import(made(id))));
+        let put = |board: &mut Board, id: u64| board.put_import(made(id)).again;
+        let grown = growth(|| {
+            for id in 0..count {
+                let mut again = put(&mut board, id);
+                while let Some(port) = again.pop_first() {
+                    again.extend(put(&mut board, port.pe.id));
+                }
+            }
+        });
         println!("| imports with {what} | {grown} |");
         assert!(grown <= MOST_OF_BOARD, "{what}: {grown}");
+    }
+}
+
+fn port(job: &str, id: u64) -> Port {
+    Port { pe: Pe { job: job.into(), id }, id: 0 }
+}
+
+fn import_of_nothing(id: u64) -> Import {
+    Import { port: port("in", id), job_id: 1, port_index: 0, named: Vec::new(), subscription: None, filter: None }
+}
+
+/// Nothing bounds how many exports, and imports by name, a namespace has, but a quota: so each takes little.
+fn an_export_and_an_import_by_name_take_little_beside_what_they_say() {
+    const COUNT: usize = 500;
+    let values = |id: u64, count: u64| {
+        let values = (0..count).map(|n| format!("value-{id}-{n}").into()).collect::<Vec<_>>();
+        Property::List(List::Rstring(values.into()))
+    };
+    let export = |id: u64, count: u64| Export {
+        port: port("out", id),
+        job_id: 1,
+        application: Application { name: "a".into(), scope: format!("scope-{id}").into() },
+        name: Some(format!("stream-{id}").into()),
+        properties: Some([("list", values(id, count))].into_iter().collect()),
+        allows_filter: true,
+    };
+    let named = |id: u64, count: u64| {
+        let named = |n| NamedStream {
+            application: None,
+            scope: format!("scope-{id}").into(),
+            stream: format!("s-{id}-{n}").into(),
+        };
+        Import { named: (0..count).map(named).collect(), ..import_of_nothing(id) }
+    };
+    type Put<'a> = (&'a str, usize, &'a dyn Fn(&mut Board, u64));
+    // bytes that each may take
+    let table: [Put<'_>; 4] = [
+        ("exports with 30 values", 24 << 10, &|board, id| _ = board.put_export(export(id, 30))),
+        ("exports with 250 values", 24 << 10, &|board, id| _ = board.put_export(export(id, 250))),
+        ("imports of 30 streams by name", 24 << 10, &|board, id| _ = board.put_import(named(id, 30))),
+        ("imports of 1,024 streams by name", 128 << 10, &|board, id| _ = board.put_import(named(id, 1_024))),
+    ];
+    for (what, most, put) in table {
+        let mut board = Board::default();
+        let each = growth(|| (0..COUNT as u64).for_each(|id| put(&mut board, id))) / COUNT;
+        println!("| each of {what} | {each} |");
+        assert!(each <= most, "{what}: {each}");
     }
 }
 

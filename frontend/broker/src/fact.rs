@@ -13,9 +13,10 @@ use std::sync::Arc;
 pub(crate) const PAIR_STEPS: usize = 256;
 /// Steps for a name that is compared.
 const NAME_STEPS: usize = 32;
-/// Keys of the properties of an export. One with more properties and values is tried with all subscriptions of its
-/// scope: it costs less to try a few more than to keep a hundred thousand keys.
-const KEYS_MAX: usize = 256;
+/// Keys of the properties of an export, and of the streams that an import names. An export with more properties and
+/// values is tried with all subscriptions of its scope, and an import of more streams with all exports that have a
+/// name: it costs less to try a few more than to keep a hundred thousand keys, each of which takes hundreds of bytes.
+const KEYS_MAX: usize = 32;
 /// Octets of a filter that weigh as much as an entry of routes without one.
 const ENTRY_OCTETS: usize = 128;
 
@@ -155,6 +156,8 @@ pub(crate) fn tried(export: &Export, import: &Import) -> (Outcome, usize) {
 pub(crate) enum Key {
     /// This scope, this stream.
     Name(Arc<str>, Arc<str>),
+    /// A stream with a name, or more names than are worth a key each.
+    AnyName,
     /// This scope, whatever the properties.
     Properties(Arc<str>),
     /// This scope, a property.
@@ -205,7 +208,7 @@ impl Fact for Export {
 
     fn keys(&self) -> Vec<Key> {
         let scope = &self.application.scope;
-        let name = self.name.iter().map(|name| Key::Name(scope.clone(), name.clone()));
+        let name = self.name.iter().flat_map(|name| [Key::Name(scope.clone(), name.clone()), Key::AnyName]);
         let properties = self.properties.iter().flat_map(|properties| {
             let each = properties.met().map(|need| Key::Property(scope.clone(), need));
             let mut each: Vec<Key> = each.take(KEYS_MAX + 1).collect();
@@ -243,7 +246,10 @@ impl Fact for Import {
     }
 
     fn keys(&self) -> Vec<Key> {
-        let named = self.named.iter().map(|named| Key::Name(named.scope.clone(), named.stream.clone()));
+        let has_many = self.named.len() > KEYS_MAX;
+        let each = self.named.iter().filter(|_| !has_many);
+        let named = each.map(|named| Key::Name(named.scope.clone(), named.stream.clone()));
+        let named = named.chain(has_many.then_some(Key::AnyName));
         let subscribed =
             self.subscription.iter().flat_map(|Subscription { scope, expression }| match expression.needs() {
                 Needs::Nothing => vec![Key::Properties(scope.clone())],

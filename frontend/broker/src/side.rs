@@ -179,6 +179,11 @@ impl<F: Fact> Side<F> {
         });
     }
 
+    /// How many are to be tried with something.
+    pub(crate) fn untried_len(&self) -> usize {
+        self.untried.len()
+    }
+
     /// Whether nothing is to be tried.
     pub(crate) fn is_tried(&self) -> bool {
         self.untried.is_empty()

@@ -51,13 +51,6 @@ struct Allowance {
     tries: usize,
 }
 
-impl Allowance {
-    /// That of an event, or of a turn.
-    fn new() -> Self {
-        Self { looks: SLICE, tries: SLICE }
-    }
-}
-
 /// What has come of a look at an object.
 struct Looked {
     changes: Changes,
@@ -321,14 +314,20 @@ impl Boards {
         }
     }
 
+    /// What may be done because of an event, or in a turn. Where something is left of what was changed before, whoever
+    /// changes something all the time has nothing more tried.
+    fn allowance(&self, namespace: &str) -> Allowance {
+        Allowance { looks: SLICE, tries: if self.is_settled(namespace) { SLICE } else { 0 } }
+    }
+
     /// Takes over what the mirror has of an export. Whoever has seen it in the mirror may call this at any time.
     pub(crate) fn look_at_export(&self, key: &Key) {
-        self.look_within(Side::Export, key, &mut Allowance::new());
+        self.look_within(Side::Export, key, &mut self.allowance(&key.namespace));
     }
 
     /// Takes over what the mirror has of an import. Whoever has seen it in the mirror may call this at any time.
     pub(crate) fn look_at_import(&self, key: &Key) {
-        self.look_within(Side::Import, key, &mut Allowance::new());
+        self.look_within(Side::Import, key, &mut self.allowance(&key.namespace));
     }
 
     fn look_within(&self, side: Side, key: &Key, allowance: &mut Allowance) {
@@ -439,26 +438,28 @@ impl Boards {
         self.look_at_all(&key.namespace, objects_of(&changed.unwrap_or_default()));
     }
 
-    /// Looks at the objects that an event is about: at first at some, and at the others in turns of the namespace.
+    /// Looks at the objects that an event is about: at first at some, and at the others in turns of the namespace. If
+    /// there are several, the namespace is not settled before all have been looked at: nobody is told what comes of half
+    /// an event, and nobody as often as there are objects.
     fn look_at_all(&self, namespace: &Arc<str>, objects: Vec<(Side, Arc<str>)>) {
-        let mut allowance = Allowance::new();
-        let mut objects = objects.into_iter();
-        while allowance.looks > 0
-            && let Some((side, name)) = objects.next()
-        {
-            self.look_within(side, &Key { namespace: Arc::clone(namespace), name }, &mut allowance);
-        }
-        if objects.len() > 0 {
+        let mut allowance = self.allowance(namespace);
+        if objects.len() > 1 {
             self.change(namespace, |namespace_of| {
-                namespace_of.waiting.extend(objects);
+                namespace_of.waiting.extend(objects.iter().cloned());
                 self.have_a_turn(namespace);
             });
+        }
+        for (side, name) in objects {
+            if allowance.looks == 0 {
+                break;
+            }
+            self.look_within(side, &Key { namespace: Arc::clone(namespace), name }, &mut allowance);
         }
     }
 
     /// Looks at some of what waits for that.
     pub(super) fn look_at_waiting(&self, namespace: &Arc<str>) {
-        let mut allowance = Allowance::new();
+        let mut allowance = self.allowance(namespace);
         while allowance.looks > 0
             && let Some((side, name)) = self.read(namespace, |namespace| namespace.waiting.first().cloned()).flatten()
         {
@@ -480,13 +481,13 @@ impl Boards {
     ) {
         let last_version = &self.shared.last_version;
         let touched = self.change(&key.namespace, |namespace| {
-            // What is left of a change before is not made more by whoever changes something all the time.
-            let was_settled = namespace.is_settled();
+            // What was left to be tried before this waits for its turn.
+            let (was_settled, was_tried) = (namespace.is_settled(), namespace.board.is_settled());
             namespace.waiting.remove(&(side, Arc::clone(&key.name)));
             let Looked { changes, pe, steps } = change(namespace, &self.shared.mirrors);
-            allowance.looks = allowance.looks.saturating_sub(LOOK_STEPS + steps);
+            allowance.looks = allowance.looks.saturating_sub(LOOK_STEPS + steps + changes.noted);
             let mut touched = namespace.numbered(changes, last_version);
-            if was_settled {
+            if was_tried {
                 let settled = namespace.board.settle(allowance.tries);
                 allowance.tries = allowance.tries.saturating_sub(settled.steps);
                 touched.extend(namespace.numbered(settled, last_version));

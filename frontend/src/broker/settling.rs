@@ -288,6 +288,68 @@ mod tests {
         assert!(boards.line().waiting().is_empty());
     }
 
+    /// Imports of PE 0 of job `in`, each at another port, and as many exports; what the imports get is known.
+    fn many_ports(followed: &Followed, imports: u32, exports: u64) {
+        let mirrors = &followed.mirrors;
+        mirrors.jobs.insert(job("out", "u1", Some(1)));
+        mirrors.jobs.insert(job("in", "u2", Some(2)));
+        for pe in 0..exports {
+            let mut export = export(&format!("out-{pe}-0"), "out", "u1", 1);
+            export.spec.pe_id = pe;
+            mirrors.exports.insert(export);
+        }
+        for port in 0..imports {
+            let mut import = import(&format!("in-0-{port}"), "in", "u2", 2);
+            import.spec.port_id = port;
+            mirrors.imports.insert(import);
+        }
+        while !followed.boards.line().waiting().is_empty() {
+            followed.boards.settle_a_slice();
+        }
+    }
+
+    fn suspend(followed: &Followed) {
+        let mut resting = job("in", "u2", Some(2));
+        resting.spec.suspend = true;
+        followed.mirrors.jobs.insert(resting);
+    }
+
+    #[test]
+    fn a_pe_is_told_once_of_an_event_that_is_about_many_of_its_ports() {
+        // ports, whether there is a turn before all are looked at
+        for (ports, has_rest) in [(2, false), (600, true)] {
+            let followed = Followed::new();
+            many_ports(&followed, ports, 1);
+            let told = Arc::new(parking_lot::Mutex::new(Vec::new()));
+            followed.boards.subscribe({
+                let (boards, told) = (followed.boards.clone(), Arc::clone(&told));
+                move |pe| told.lock().push((pe.name.to_string(), boards.is_settled("n")))
+            });
+            suspend(&followed);
+            assert_eq!(std::mem::take(&mut *told.lock()), [], "{ports}: the event is not over");
+            assert_eq!(followed.boards.is_settled("n"), !has_rest, "{ports}");
+            while !followed.boards.line().waiting().is_empty() {
+                followed.boards.settle_a_slice();
+            }
+            assert_eq!(*told.lock(), [("in-0".to_owned(), true), ("out-0".to_owned(), true)], "{ports}");
+        }
+    }
+
+    #[test]
+    fn a_look_that_ends_many_matches_is_one_of_few() {
+        let followed = Followed::new();
+        many_ports(&followed, 200, 100);
+        suspend(&followed);
+        let waiting = || followed.boards.namespaces()["n"].lock().waiting.len();
+        assert!((140..190).contains(&waiting()), "{}", waiting());
+        let mut turns = 0;
+        while !followed.boards.is_settled("n") {
+            followed.boards.settle_a_slice();
+            turns += 1;
+        }
+        assert!((3..9).contains(&turns), "{turns}");
+    }
+
     #[test]
     fn imports_for_which_there_is_no_room_say_so_until_others_have_gone() {
         let followed = Followed::new();
@@ -363,7 +425,7 @@ mod tests {
         let followed = Followed::new();
         let boards = &followed.boards;
         costly_namespace(&followed.mirrors, "m", 20);
-        assert_eq!(followed.told().len(), 20, "the exports were there before the import");
+        assert_eq!(followed.told(), [""; 0], "of half an event");
         boards.settle_a_slice();
         assert_eq!((followed.told(), boards.is_settled("m")), (Vec::new(), false));
         // A PE that the board does not know any more needs no routes.

@@ -5,7 +5,7 @@
 //! [`Board::trials`] and gives back what comes of them, which counts as far as the facts still are what was tried.
 //! Until then a fact matches what it matched before, as far as that is still possible.
 //!
-//! Invariants: a match stands on both sides; once all is tried, what matches is what
+//! Invariants: a match stands on both sides; once all is tried, and put again that is to be, what matches is what
 //! [`matches`](crate::fact::matches) says of every export with every import, though only those are tried that have a
 //! key in common, and none again because of a change that the match does not depend on (rule import-2), and what there
 //! is no room for is left out of imports (rule import-12); [`Changes`] name what has become other, and no more.
@@ -16,7 +16,7 @@
 mod tests;
 
 use crate::asked::{Asked, Moved, NoRoom};
-use crate::fact::{Export, Fact, Import, Outcome, tried};
+use crate::fact::{Export, Fact, Import, Outcome, PAIR_STEPS, tried};
 use crate::ids::{Id, Ids};
 use crate::matched::{Matched, Receivers};
 use crate::port::{Pe, Port};
@@ -25,6 +25,9 @@ use crate::side::Side;
 use crate::trial::{Trial, Tried};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Steps for a fact that is asked whether it is still to be tried with another one.
+const FORGET_STEPS: usize = 32;
 
 /// All exports and imports of a namespace.
 #[derive(Debug, Default)]
@@ -44,7 +47,11 @@ pub struct Changes {
     pub costs: BTreeSet<Pe>,
     /// What it has taken to find that out, in steps of evaluations.
     pub steps: usize,
-    /// Input ports whose imports are to be put again as they are, because there is room now for what they ask for.
+    /// What it has taken, in such steps, to note what others match no longer, or see otherwise, without trying them,
+    /// and which others get or lose room.
+    pub noted: usize,
+    /// Input ports whose imports are to be put again as they are, because there is room now for what they ask for, or
+    /// none any more. Who does so one after the other is held up no longer than by one.
     pub again: BTreeSet<Port>,
     /// The first export and import that it panicked to try with each other; they do not match.
     pub panicked: Option<(Port, Port)>,
@@ -75,8 +82,7 @@ impl Board {
     /// is no room for a part of it, it does not match by that ([`Board::without_room`]).
     pub fn put_import(&mut self, mut import: Import) -> Changes {
         let moved = self.asked.put(&mut import);
-        let changes = put(&mut self.imports, &mut self.exports, import);
-        self.share_out(moved, changes)
+        with_moved(moved, put(&mut self.imports, &mut self.exports, import))
     }
 
     /// The output port is exported no longer.
@@ -87,21 +93,7 @@ impl Board {
     /// The input port imports no longer.
     pub fn remove_import(&mut self, port: &Port) -> Changes {
         let moved = self.asked.remove(port);
-        let changes = remove(&mut self.imports, &mut self.exports, port);
-        self.share_out(moved, changes)
-    }
-
-    /// What there is no room for any more goes from imports at once: there is room for others then.
-    fn share_out(&mut self, Moved { without, with }: Moved, mut changes: Changes) -> Changes {
-        changes.costs.extend(without.iter().chain(&with).map(|port| port.pe.clone()));
-        for port in without {
-            let Some(mut import) = self.imports.at(&port).map(|placed| Import::clone(&placed.fact)) else { continue };
-            self.asked.leave_out(&mut import);
-            let Changes { routes, costs, .. } = put(&mut self.imports, &mut self.exports, import);
-            changes.routes.extend(routes);
-            changes.costs.extend(costs);
-        }
-        Changes { again: with, ..changes }
+        with_moved(moved, remove(&mut self.imports, &mut self.exports, port))
     }
 
     /// Tries what is still to be tried, until nothing is or it has taken so many steps.
@@ -323,6 +315,13 @@ impl Board {
     }
 }
 
+/// The same changes, and those of who has room.
+fn with_moved(Moved { ports, again }: Moved, mut changes: Changes) -> Changes {
+    changes.noted += PAIR_STEPS * (ports.len() + again.len());
+    changes.costs.extend(ports.into_iter().map(|port| port.pe));
+    Changes { again, ..changes }
+}
+
 /// Whether the fact in this place matches what the one matches that was tried.
 fn is_still<F: Fact>(side: &Side<F>, (id, tried): &(Id, Arc<F>)) -> bool {
     side.get(*id).is_some_and(|now| Arc::ptr_eq(&now.fact, tried) || now.fact.matches_like(tried))
@@ -385,7 +384,7 @@ fn put<F: Fact, G: Fact>(near: &mut Side<F>, far: &mut Side<G>, fact: F) -> Chan
             let candidates = far.having(&keys);
             let id = near.put(fact, keys);
             if known.is_some() {
-                far.forget_other(id);
+                forget_other(far, id, &mut changes);
                 differ(near, far, id, Some(&candidates), &mut changes);
             }
             near.try_with(id, candidates);
@@ -397,6 +396,7 @@ fn put<F: Fact, G: Fact>(near: &mut Side<F>, far: &mut Side<G>, fact: F) -> Chan
 /// Those that match the fact see something else of it, which weighs so much.
 fn show<F: Fact, G: Fact>(near: &Side<F>, far: &mut Side<G>, (id, weight): (Id, usize), changes: &mut Changes) {
     let Some(placed) = near.get(id) else { return };
+    changes.noted += PAIR_STEPS * placed.matched.len();
     for other in placed.matched.iter() {
         far.reweigh(other, placed.weight, weight);
         changes.routes.extend(far.get(other).map(|other| other.fact.port().pe.clone()));
@@ -416,14 +416,21 @@ fn differ<F: Fact, G: Fact>(
     others.extend(&placed.costly);
     for other in others.iter().filter(|other| untried.is_none_or(|untried| !untried.contains(*other))) {
         note(near, far, (id, other), Outcome::Differs, changes);
+        changes.noted += PAIR_STEPS;
     }
+}
+
+/// Nothing of the far side is to be tried with this any more.
+fn forget_other<G: Fact>(far: &mut Side<G>, id: Id, changes: &mut Changes) {
+    changes.noted += FORGET_STEPS * far.untried_len();
+    far.forget_other(id);
 }
 
 fn remove<F: Fact, G: Fact>(near: &mut Side<F>, far: &mut Side<G>, port: &Port) -> Changes {
     let mut changes = Changes::default();
     if let Some(id) = near.id(port) {
         differ(near, far, id, None, &mut changes);
-        far.forget_other(id);
+        forget_other(far, id, &mut changes);
         near.remove(id);
     }
     changes

@@ -244,6 +244,69 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Replicas see changes in different orders, and put imports again at different times.
+    #[test]
+    fn with_little_room_the_board_ends_as_one_that_was_given_the_last_in_another_order(
+        changes in prop::collection::vec((change(), 0usize..3, any::<bool>()), 1..60), room in 0usize..6_000
+    ) {
+        let within = || Board { asked: Asked::within(room), ..Board::default() };
+        let (mut board, mut anew) = (within(), within());
+        let (mut exports, mut imports) = (BTreeMap::new(), BTreeMap::new());
+        let mut again = BTreeSet::new();
+        let put = |board: &mut Board, imports: &BTreeMap<Port, Import>, port: &Port| {
+            imports.get(port).map_or_else(BTreeSet::new, |import| board.put_import(import.clone()).again)
+        };
+        for (change, puts, is_first) in changes {
+            match change {
+                Change::PutExport(export) => {
+                    board.put_export(export.clone());
+                    exports.insert(export.port.clone(), export);
+                }
+                Change::PutImport(import) => {
+                    again.extend(board.put_import(import.clone()).again);
+                    imports.insert(import.port.clone(), import);
+                }
+                Change::RemoveExport(port) => {
+                    board.remove_export(&port);
+                    exports.remove(&port);
+                }
+                Change::RemoveImport(port) => {
+                    again.extend(board.remove_import(&port).again);
+                    imports.remove(&port);
+                }
+            }
+            for _ in 0..puts {
+                let Some(port) = (if is_first { again.pop_first() } else { again.pop_last() }) else { break };
+                again.extend(put(&mut board, &imports, &port));
+            }
+            board.settle(1);
+            prop_assert!(board.asked.is_within(), "{:?}", board.asked);
+        }
+        while let Some(port) = again.pop_last() {
+            again.extend(put(&mut board, &imports, &port));
+        }
+        board.settle(usize::MAX);
+        exports.values().rev().for_each(|export| _ = anew.put_export(export.clone()));
+        for port in imports.keys().rev() {
+            let mut again = put(&mut anew, &imports, port);
+            while let Some(port) = again.pop_first() {
+                again.extend(put(&mut anew, &imports, &port));
+            }
+        }
+        anew.settle(usize::MAX);
+        for pe in exports.keys().chain(imports.keys()).map(|port| &port.pe) {
+            prop_assert_eq!(board.routes(pe).unwrap(), anew.routes(pe).unwrap());
+        }
+        for port in imports.keys() {
+            prop_assert_eq!(board.without_room(port), anew.without_room(port));
+        }
+        exports.keys().for_each(|port| _ = board.remove_export(port));
+        imports.keys().for_each(|port| _ = board.remove_import(port));
+        prop_assert!(board.exports.is_empty() && board.imports.is_empty() && board.asked.is_empty(), "{board:?}");
+    }
+}
+
 fn at(job: &str, id: u64) -> Port {
     Port { pe: Pe { job: job.into(), id }, id: 0 }
 }
@@ -574,5 +637,96 @@ fn an_export_with_many_values_is_kept_under_few_keys_and_found_nevertheless() {
         board.put_import(imported(0, subscription, None));
         board.settle(usize::MAX);
         assert_eq!(board.has_exporters(&at("in", 0)), expected, "{subscription}");
+    }
+}
+
+/// A board on which the second of these subscriptions has room, which is the shorter one, and not both.
+fn with_room_for_one(long: &str, short: &str) -> Board {
+    let bytes = |text: &str| {
+        let mut board = Board { asked: Asked::within(0), ..Board::default() };
+        board.put_import(imported(0, text, None));
+        board.without_room(&at("in", 0)).unwrap().bytes
+    };
+    Board { asked: Asked::within(bytes(long) + bytes(short) - 1), ..Board::default() }
+}
+
+#[test]
+fn what_has_no_room_any_more_goes_from_imports_one_at_a_time() {
+    const MANY: u64 = 100;
+    let (long, short) = (format!("n == 1{}", " || n == 2".repeat(9)), format!("n == 1{}", " || n == 2".repeat(8)));
+    let mut board = with_room_for_one(&long, &short);
+    let put = |board: &mut Board, id: u64| board.put_import(imported(id, if id < MANY { &long } else { &short }, None));
+    let exports = |board: &Board, id| board.exporters(&at("in", id), 0).1;
+    for id in 0..MANY {
+        board.put_export(exported(id, &[("n", Value::Int64(1.into()))]));
+    }
+    for id in 0..MANY {
+        assert_eq!(put(&mut board, id).again, BTreeSet::new());
+    }
+    board.settle(usize::MAX);
+    // What is put -> whose subscription has room then
+    for is_put in [true, false, true] {
+        let changes = if is_put { put(&mut board, MANY) } else { board.remove_import(&at("in", MANY)) };
+        // Those of which something is removed at once are its own.
+        assert!(changes.routes.len() <= 1 + MANY as usize, "{}", changes.routes.len());
+        assert!(changes.routes.iter().all(|pe| *pe.job == *"out" || pe.id == MANY), "{:?}", changes.routes);
+        assert_eq!((changes.again.len(), changes.costs.len()), (100, 100), "{is_put}");
+        let (mut again, mut puts) = (changes.again, 0);
+        while let Some(port) = again.pop_first() {
+            let changes = put(&mut board, port.pe.id);
+            assert!(changes.routes.len() <= 1 + MANY as usize, "{}", changes.routes.len());
+            assert!(board.asked.is_within(), "{:?}", board.asked);
+            again.extend(changes.again);
+            puts += 1;
+        }
+        board.settle(usize::MAX);
+        assert_eq!(puts, MANY + u64::from(is_put));
+        let expected =
+            [(MANY - 1, !is_put), (0, !is_put), (MANY, is_put)].map(|(id, has)| (id, if has { 100 } else { 0 }));
+        for (id, expected) in expected {
+            assert_eq!(exports(&board, id), expected, "{id} {is_put}");
+        }
+    }
+}
+
+#[test]
+fn what_ends_many_matches_says_what_that_has_taken() {
+    let mut board = one_of_a_hundred();
+    // import that is put, whether as many exports see something else as are matched
+    let table = [(imported(0, "n > 0", None), 0), (imported(0, "n < 0", None), 0), (imported(0, "m > 0", None), 100)];
+    for (import, expected) in table {
+        let said = format!("{import:?}");
+        let changes = board.put_import(import);
+        assert_eq!(changes.noted, expected * PAIR_STEPS, "{said}");
+        board.put_import(imported(0, "n > 0", None));
+        board.settle(usize::MAX);
+    }
+    assert_eq!(board.put_import(Import { job_id: 3, ..imported(0, "n > 0", None) }).noted, 100 * PAIR_STEPS);
+    assert_eq!(board.remove_import(&at("in", 0)).noted, 100 * PAIR_STEPS);
+}
+
+#[test]
+fn an_import_of_many_streams_is_kept_under_few_keys_and_found_nevertheless() {
+    let named = |count: u64| {
+        let named = |n| NamedStream { application: None, scope: "s".into(), stream: format!("stream-{n}").into() };
+        Import { named: (0..count).map(named).collect(), ..imported(0, "1 == 2", None) }
+    };
+    assert!(named(1_000).keys().len() < 10);
+    // streams that are named, the name of the export -> whether it matches
+    let table = [(1_000, "stream-999", true), (1_000, "stream-1000", false), (9, "stream-8", true)];
+    for (count, name, expected) in table {
+        for is_import_first in [true, false] {
+            let mut board = Board::default();
+            let export = Export { name: Some(name.into()), properties: None, ..exported(0, &[]) };
+            if is_import_first {
+                board.put_import(named(count));
+            }
+            board.put_export(export);
+            if !is_import_first {
+                board.put_import(named(count));
+            }
+            board.settle(usize::MAX);
+            assert_eq!(board.has_exporters(&at("in", 0)), expected, "{count} {name}");
+        }
     }
 }
