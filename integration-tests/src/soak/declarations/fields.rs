@@ -91,6 +91,17 @@ pub(super) fn patch(at: &[String], value: &Value) -> Value {
     at.iter().rev().fold(value.clone(), |inner, key| Value::Object(Map::from_iter([(key.clone(), inner)])))
 }
 
+/// The merge patch that leaves nothing of a value but another one.
+pub(super) fn instead_of(before: &Value, value: &Value) -> Value {
+    let (Some(before), Some(after)) = (before.as_object(), value.as_object()) else { return value.clone() };
+    let mut patch = after.clone();
+    for (key, part) in before {
+        let part = after.get(key).map_or(Value::Null, |after| instead_of(part, after));
+        patch.insert(key.clone(), part);
+    }
+    Value::Object(patch)
+}
+
 /// What a document is after a merge patch (RFC 7396).
 pub(super) fn merged(document: &Value, patch: &Value) -> Value {
     let Some(patch) = patch.as_object() else { return patch.clone() };
@@ -109,6 +120,14 @@ pub(super) fn merged(document: &Value, patch: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_corrected_leaves_nothing_of_what_was_wrong() {
+        let before = json!({"cpu": 1, "example.com/device": 1000, "inner": {"a": 1, "b": 2}});
+        for value in [json!({"cpu": 2}), json!({"inner": {"b": 3}}), json!({}), json!(7)] {
+            assert_eq!(merged(&before, &instead_of(&before, &value)), value);
+        }
+    }
     use serde_json::json;
 
     #[test]

@@ -218,7 +218,11 @@ impl Trial<'_> {
     /// Writes a field; what a refused creation wanted is created with the next field that is written.
     async fn set(&mut self, at: &[String], value: &Value, words: &[String]) -> Result<bool, Ended> {
         let place = at.join(".");
-        let patch = fields::patch(at, value);
+        // What is wrong in a map goes only if its key does.
+        let is_corrected = self.causes.contains_key(&place);
+        let before = self.spec.pointer(&format!("/{}", at.join("/"))).filter(|_| is_corrected);
+        let patch =
+            fields::patch(at, &before.map_or_else(|| value.clone(), |before| fields::instead_of(before, value)));
         let wanted = fields::merged(&self.spec, &patch);
         let answer = if self.exists {
             self.world.edit(&self.namespace, &patch).await?
