@@ -119,7 +119,7 @@ fn what_is_too_large_is_refused_before_it_is_made() {
         let import = |sketch: Sketch, number| sketch.import(&format!("I{number}"), &what, "");
         (0..30).fold(Sketch::new().op("P", 0, 0), import).adl()
     };
-    let common = "what the AADL documents of the job have in common is too large, with";
+    let common = "what the AADL documents of the job have in common is too large: no room is left for";
     let (constants_of, annotations_of) =
         (format!("{common} runtime constants of operator S"), format!("{common} annotations of operator E"));
     let texts = Some("texts of channels, and expressions of imports, have more than");

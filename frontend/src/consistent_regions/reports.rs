@@ -6,7 +6,7 @@
 //!
 //! A report that is not stored is lost: PEs report once. Of which regions that may have happened, with this replica or
 //! with the leader before, is remembered until the region has made up for it: the next leader has to know (rule
-//! consistent-region-14).
+//! consistent-region-14). What came here before this replica led concerned the leader of that time.
 //!
 //! Invariants: a PE has few reports here, the same one once; nothing is taken as long as nobody drives the regions;
 //! what cannot be stored goes back, in front of what came later; no report waits for others that the region does not
@@ -180,10 +180,14 @@ impl Reports {
     }
 
     /// From now on reports are taken; their regions are put into this queue. Of these regions some may be lost, that
-    /// were sent to the leader before.
+    /// were sent to the leader before. What came to this replica earlier does not count: nobody was led here, and the
+    /// leader of that time has made up for it, or says that it has not.
     pub(crate) fn open(&self, queue: Queue<Key>, regions: impl IntoIterator<Item = Key>) {
         let mut inner = self.inner();
-        self.gaps.gaps().inherited.extend(regions);
+        let mut gaps = self.gaps.gaps();
+        gaps.own.clear();
+        gaps.inherited.extend(regions);
+        drop(gaps);
         inner.queue = Some(queue);
         inner.were_taken = true;
     }
@@ -583,6 +587,22 @@ mod tests {
         assert_eq!(it.reports.gaps(), [key()].into(), "something else was lost meanwhile");
         it.reports.make_up_for(&key(), it.reports.loss(&key()).unwrap());
         assert!(it.reports.gaps().is_empty());
+    }
+
+    #[test]
+    fn what_came_to_this_replica_before_it_led_is_no_loss_of_its_own() {
+        let it = Fixture::new();
+        for (before, after) in [(true, false), (true, true), (false, true), (false, false)] {
+            it.reports.close();
+            if before {
+                drop(it.reports.heard(&key()));
+            }
+            it.reports.open(it.queue.clone(), []);
+            if after {
+                drop(it.reports.heard(&key()));
+            }
+            assert_eq!(it.reports.loss(&key()).is_some(), after, "{before} {after}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use crate::consistent_regions::ConsistentRegions;
 use parking_lot::{Mutex, MutexGuard};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::error::with_causes;
@@ -14,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 /// After a second a PE takes it that a report did not arrive.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
-/// How often a process that is asked to stop looks whether it is frozen.
+/// How often a process that is asked to stop looks whether it is frozen, and has anything to say.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long the last words of a leader may take.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -51,21 +52,39 @@ impl Awake {
 }
 
 /// Hears what PEs report until they are led to the next leader, and says to that of which regions something is lost
-/// (rule call-32). If the PE API ends before, or this process was frozen, it has not heard all, and says nothing.
+/// (rule call-32). If the PE API ends before, or this process was frozen, it has not heard all, and has nothing to say;
+/// nor if it has not begun to drive regions. As soon as that is so the next one hears it, and does not wait.
 pub(super) async fn hand_over(
     released: Released,
     regions: &ConsistentRegions,
     pe_api_ends: &CancellationToken,
     awake: &Awake,
 ) {
-    if !regions.mirrors.consistent_regions.keys().is_empty() {
-        tracing::info!("PEs of consistent regions may report for {LINGER:?}");
+    let words = || if awake.is_so() && !pe_api_ends.is_cancelled() { regions.last_words() } else { None };
+    if regions.mirrors.consistent_regions.keys().is_empty() {
+        return say(released, words).await;
+    }
+    tracing::info!("PEs of consistent regions may report for {LINGER:?}");
+    let end = released.at() + LINGER;
+    let mut lingering = pin!(async {
         tokio::select! {
-            () = sleep_until(released.at() + LINGER) => {}
+            () = sleep_until(end) => {}
             () = pe_api_ends.cancelled() => {}
         }
+    });
+    let has_no_words = async {
+        while words().is_some() {
+            sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = &mut lingering => say(released, words).await,
+        () = has_no_words => {
+            say(released, || None).await;
+            lingering.await;
+        }
     }
-    say(released, || if awake.is_so() && !pe_api_ends.is_cancelled() { regions.last_words() } else { None }).await;
 }
 
 /// Says this to the next leader, or that there is nothing to wait for.
@@ -90,12 +109,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_leader_that_has_ended_stays_for_pes_and_speaks_if_it_has_heard_all() {
-        // whether there are regions, the PE API goes on, it was frozen -> whether it stays, whether it speaks
-        for (has_regions, is_heard, is_frozen, stays, speaks) in [
-            (true, true, false, true, true),
-            (false, true, false, false, true),
-            (true, false, false, false, false),
-            (true, true, true, true, false),
+        // whether there are regions, they are driven, the PE API goes on, after how many seconds it is frozen ->
+        // whether it stays, whether it speaks
+        for (has_regions, are_driven, is_heard, frozen_after, stays, speaks) in [
+            (true, true, true, None, true, true),
+            (false, true, true, None, false, true),
+            (true, true, false, None, false, false),
+            (true, true, true, Some(0), true, false),
+            (true, true, true, Some(7), true, false),
+            (true, false, true, None, true, false),
         ] {
             let (lease, metrics, ends) = (Arc::default(), Metrics::new("test"), CancellationToken::new());
             let stop = CancellationToken::new();
@@ -107,24 +129,36 @@ mod tests {
                 region.metadata.namespace = Some("n".to_owned());
                 regions.mirrors.consistent_regions.insert(region);
             }
-            let queue = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
-            regions.reports.open(queue, []);
+            if are_driven {
+                let queue = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
+                regions.reports.open(queue, []);
+            }
             if !is_heard {
                 ends.cancel();
             }
             let begun = Instant::now();
             let awake = looked_at();
             tokio::task::yield_now().await;
-            if is_frozen {
-                tokio::time::advance(GIVEN_UP_AFTER).await;
-            }
-            hand_over(released, &regions, &ends, &awake).await;
-            let note = note(&lease);
+            let noted_meanwhile = async {
+                if let Some(seconds) = frozen_after {
+                    sleep(Duration::from_secs(seconds)).await;
+                    tokio::time::advance(GIVEN_UP_AFTER).await;
+                }
+                sleep_until(begun + LINGER / 2).await;
+                note(&lease)
+            };
+            let stayed = async {
+                hand_over(released, &regions, &ends, &awake).await;
+                begun.elapsed()
+            };
+            let (noted_meanwhile, stayed) = tokio::join!(noted_meanwhile, stayed);
+            let (note, row) = (note(&lease), format!("{has_regions} {are_driven} {is_heard} {frozen_after:?}"));
             assert_eq!(
-                (begun.elapsed() > LINGER / 2, note.contains("words"), note.is_empty()),
+                (stayed > LINGER / 2, note.contains("words"), note.is_empty()),
                 (stays, speaks, !speaks),
-                "{has_regions} {is_heard} {is_frozen}"
+                "{row}"
             );
+            assert_eq!(noted_meanwhile.is_empty(), !speaks, "{row}: nobody waits for what will not be said");
         }
     }
 

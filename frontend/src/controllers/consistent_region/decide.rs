@@ -32,7 +32,7 @@ const DRIVEN_WITHIN: Duration = Duration::from_secs(40);
 /// The same, if what they look up stays: they come as soon as the nodes know the slices, and ask every 6 seconds.
 const DRIVEN_BY_ADDRESS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Why a region takes no step is told when its PEs could not be led here for that long.
+/// Why a region takes no step is told when its PEs were not led here for that long, whatever the reason is.
 const LED_WITHIN: Duration = Duration::from_secs(40);
 
 /// Reason of the condition, and of the Event, when resets have failed too often.
@@ -228,8 +228,11 @@ fn put_off(observed: &Observation, wait: Duration) -> Decision {
     if is_told {
         let (status, service) =
             (region.status.clone().unwrap_or_default(), names::consistent_region_service(&region.spec.job_name));
+        // These stay until the region takes a step, which is a while after the slices are written.
         let words = format!(
-            "it takes no step: the EndpointSlices that lead its PEs here, of Service {service}, are not written"
+            "it waits until its PEs come to this leader, and takes no step: for {} s or more the EndpointSlices of \
+             Service {service} did not lead them here",
+            LED_WITHIN.as_secs()
         );
         (written, say_again) = with_condition(observed, status, false, false, NOT_LED, &words);
     }

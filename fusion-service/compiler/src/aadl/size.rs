@@ -11,9 +11,10 @@ pub(super) fn too_much_text() -> Problem {
     )
 }
 
-/// The limit on what documents have in common (rule service-13), which there is more of with this.
+/// The limit on what documents have in common (rule service-13), in which there is no room for this any more. It may be
+/// small itself: others have taken the room.
 pub(super) fn too_much_in_common(what: &str) -> Problem {
-    let message = format!("what the AADL documents of the job have in common is too large, with {what}");
+    let message = format!("what the AADL documents of the job have in common is too large: no room is left for {what}");
     Problem::new(Stage::Topology, message)
 }
 
@@ -67,6 +68,15 @@ impl FragmentSize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_that_is_one_too_many_is_said_to_have_no_room_and_not_to_be_too_large() {
+        let mut size = FragmentSize::new(&Limits { aadl_bytes: 64 << 20, ..Limits::default() });
+        size.add(8 << 20, || "operator A".to_owned()).unwrap();
+        let problem = size.add(10, || "tuple type 3".to_owned()).unwrap_err();
+        let said = "what the AADL documents of the job have in common is too large: no room is left for tuple type 3";
+        assert!(problem.to_string().contains(said), "{problem}");
+    }
 
     #[test]
     fn fragments_have_a_part_of_what_documents_have() {

@@ -1,10 +1,12 @@
 //! Reports that this replica has heard and lost (rule consistent-region-14).
 
 use super::taking_over::{handed_over, said};
-use super::{Fixture, PERIOD, RESET, both, key, start};
+use super::{DRAIN, Fixture, PERIOD, RESET, both, key, start};
 use serde_json::json;
 use std::time::Duration;
 use streams_consistent_region::{Event, Member, Progress};
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::queue::{BackOff, Queue, Sharing};
 
 impl Fixture {
     /// A report of the region begins to come, and nobody stores it.
@@ -46,6 +48,21 @@ async fn who_takes_over_resets_a_region_of_which_it_has_itself_lost_a_report() {
         fixture.settle().await;
         assert_eq!((fixture.state().as_str(), fixture.sent()), ("RESETTING", both(1, RESET)), "{trigger}");
         assert_eq!(fixture.last_words(), "", "it is made up for");
+    }
+}
+
+#[tokio::test]
+async fn what_a_replica_has_lost_before_it_led_resets_no_region_when_it_leads() {
+    for (trigger, state, told) in [("periodic", "DRAINING", both(1, DRAIN)), ("operatorDriven", "PROCESSING", vec![])] {
+        let fixture = handed_over(trigger, "10.96.0.7").await;
+        fixture.regions.reports.close();
+        fixture.loses_a_report();
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+        fixture.regions.reports.open(queue, [key()]);
+        fixture.regions.term.hear(said("", 60));
+        fixture.settle().await;
+        assert_eq!((fixture.state().as_str(), fixture.sent()), (state, told), "{trigger}");
+        assert_eq!(fixture.last_words(), "", "{trigger}");
     }
 }
 

@@ -163,7 +163,7 @@ fn tables_of_documents_have_a_limit() {
         }),
     ];
     for (what, adl) in cases {
-        for (unit, expected) in [("x", None), ("\"", Some("have in common is too large, with"))] {
+        for (unit, expected) in [("x", None), ("\"", Some("have in common is too large: no room is left for"))] {
             let source = Source::parse(adl(unit).as_bytes(), &Budget::default()).expect(what);
             let error = submit(&source, &request(FusionOption::Legacy), &budget).err().map(|error| error.to_string());
             let is_expected = match (&error, expected) {
