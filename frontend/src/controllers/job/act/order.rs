@@ -81,6 +81,16 @@ fn leave_after_the_writes(others: &mut Vec<&JobAction>) -> bool {
     others.len() < before
 }
 
+/// Leaves out what is more than `most` of what nobody waits for before a commit, and what comes after the writes of a
+/// turn. Half of these are for what somebody may wait for, wherever in the turn it is: what was refused of that comes
+/// last (rule call-7). Whether there was any.
+fn leave_what_is_too_much(others: &mut Vec<&JobAction>, most: usize) -> bool {
+    let before_the_commit = others.iter().filter(|action| is_before_the_commit(action)).count();
+    let is_long = leave_for_later(others, most.min(WRITES - before_the_commit.min(WRITES / 2)));
+    let is_too_long = leave_after_the_writes(others);
+    is_long || is_too_long
+}
+
 /// Leaves out what is more than `most` of what nobody waits for before a commit. Whether there was any.
 fn leave_for_later(others: &mut Vec<&JobAction>, most: usize) -> bool {
     let (before, mut taken) = (others.len(), 0);
@@ -152,9 +162,8 @@ impl<C: Cluster> Actor<'_, C> {
         let least_deletions = if is_for_admission && !is_put_off { IN_A_CROWD } else { least_deletions };
         let most_deletions = part(deletions.len(), least_deletions);
         let most_of_roll_out = part(others.len(), least_writes);
-        let is_long = leave_for_later(others, most_of_roll_out);
-        let is_too_long = leave_after_the_writes(others);
-        let is_cut = is_long || is_too_long || deletions.len() > most_deletions;
+        let is_too_much = leave_what_is_too_much(others, most_of_roll_out);
+        let is_cut = is_too_much || deletions.len() > most_deletions;
         deletions.truncate(most_deletions);
         let after_admission = if is_put_off { std::mem::take(deletions) } else { Vec::new() };
         Cut { is_cut, after_admission }
@@ -252,6 +261,31 @@ mod tests {
             assert_eq!(leave_after_the_writes(&mut others), expected < all, "{before} {then:?}");
             assert_eq!(others.len(), expected, "{before} {then:?}");
             assert!(then.iter().all(|action| others.contains(action)), "{before} {then:?}");
+        }
+    }
+
+    #[test]
+    fn half_of_a_turn_is_for_what_somebody_may_wait_for_also_if_it_comes_last() {
+        let apply = |of| (0..).map(move |pe| JobAction::Apply(Child::ProcessingElement(pe), of));
+        let (committed, proposed) = (WhichGeneration::Committed, WhichGeneration::Proposed);
+        // of the roll-out, after it of a proposal, most of the roll-out -> of the roll-out in the turn, of the proposal
+        let table = [
+            (300, 0, 300, 256, 0),
+            (300, 10, 300, 246, 10),
+            (300, 200, 300, 128, 128),
+            (300, 200, 100, 100, 156),
+            (100, 200, 300, 100, 156),
+            (100, 100, 300, 100, 100),
+            (20, 300, 8, 8, 248),
+        ];
+        for (of_roll_out, of_proposal, most, expected, expected_of_proposal) in table {
+            let all: Vec<_> = apply(committed).take(of_roll_out).chain(apply(proposed).take(of_proposal)).collect();
+            let mut others: Vec<_> = all.iter().collect();
+            let is_too_much = leave_what_is_too_much(&mut others, most);
+            assert_eq!(is_too_much, others.len() < all.len(), "{of_roll_out} {of_proposal}");
+            let (first, then): (Vec<_>, Vec<_>) = others.into_iter().partition(|action| !is_before_the_commit(action));
+            let found = (first.len(), then.len());
+            assert_eq!(found, (expected, expected_of_proposal), "{of_roll_out} {of_proposal} {most}");
         }
     }
 

@@ -8,6 +8,7 @@ use crate::controllers::job::memory::in_vain::{InVain, Tried, is_in_vain};
 use crate::controllers::job::refusals::pause::Pause;
 use crate::controllers::reconciler::Next;
 use futures::{StreamExt, future, stream};
+use k8s_openapi::jiff::Timestamp;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use streams_kubernetes::Error;
@@ -19,9 +20,6 @@ use streams_kubernetes::queue::Outcome;
 pub(super) const CONCURRENT: usize = 16;
 /// After a turn that ended because others would have come to nothing: whatever is tried may take as long as a call may.
 const FEW: usize = 4;
-/// When an object that is being deleted is looked for again. If no mirror shows it, nothing tells that it is gone
-/// (rule job-30).
-const GOING: Duration = Duration::from_secs(5);
 /// When objects may be rewritten again for which there was no more room in this second.
 const NEXT_SECOND: Duration = Duration::from_secs(1);
 
@@ -84,7 +82,7 @@ impl<C: Cluster> Actor<'_, C> {
             let InVain { writes, deletions: of_deletions } = &entry.in_vain;
             writes.put_last(&mut others);
             of_deletions.put_last(&mut deletions);
-            if writes.is_empty() && of_deletions.is_empty() { CONCURRENT } else { FEW }
+            if writes.is_none_in_vain() && of_deletions.is_none_in_vain() { CONCURRENT } else { FEW }
         });
         let rolls_out_after = self.put_off_roll_out(&mut others, &mut deletions, now);
         let wrote = !others.is_empty();
@@ -107,6 +105,7 @@ impl<C: Cluster> Actor<'_, C> {
             entry.in_vain.deletions.note(&all_deletions, &deleted.tried());
         });
         let (mut failed, mut refused, mut going) = (None, None, None);
+        let is_all_tried = written.0.len() == all_others.len();
         let is_any_done = deleted.is_any_done() || written.is_any_done();
         for error in deleted.errors().chain(of_requests).chain(written.errors()) {
             match error {
@@ -117,9 +116,7 @@ impl<C: Cluster> Actor<'_, C> {
                 _ => {}
             }
         }
-        if going.is_some() {
-            self.look_again(GOING);
-        }
+        let going_for = self.going_for(going.is_some(), is_all_tried, now);
         // Where nothing can be done before something is gone, a turn at once would find it again.
         let goes_on = is_cut && (going.is_none() || is_any_done);
         let pause = self.remember(|entry| {
@@ -136,7 +133,7 @@ impl<C: Cluster> Actor<'_, C> {
             }
             let failure = [&failed, &refused, &going].into_iter().flatten().find_map(failure_of);
             // What was refused, and has made way for others, is still in the way.
-            let has_made_way = entry.in_vain.writes.has_refused() || entry.in_vain.deletions.has_refused();
+            let has_made_way = entry.in_vain.has_refused();
             if (!is_paused || failed.is_some()) && (failure.is_some() || !has_made_way) {
                 entry.last_failure = failure;
             }
@@ -150,6 +147,12 @@ impl<C: Cluster> Actor<'_, C> {
         if let (None, None, Some(after), Next::Rest(_)) = (&failed, pause, rolls_out_after, &described) {
             return Ok(Next::Rest(Outcome::Later(after)));
         }
+        let described = match (pause, going_for, described) {
+            // Finalizers may keep it for months: what others wait for goes first.
+            (None, Some(left), Next::Rest(Outcome::Done)) => Next::Rest(Outcome::Later(left)),
+            (None, Some(left), Next::Rest(Outcome::Again(delay))) => Next::Rest(Outcome::Later(delay.min(left))),
+            (_, _, described) => described,
+        };
         match (failed, pause, described) {
             (Some(error), ..) => Err(error),
             (None, Some(left), Next::Rest(Outcome::Again(delay))) => Ok(Next::Rest(Outcome::Again(delay.min(left)))),
@@ -158,6 +161,22 @@ impl<C: Cluster> Actor<'_, C> {
             (None, _, Next::Rest(_)) if is_put_off => Ok(Next::Rest(Outcome::Again(NEXT_SECOND))),
             (None, _, described) => Ok(described),
         }
+    }
+
+    /// After how long what is being deleted is looked for again, if something is (`is_going`): if no mirror shows it,
+    /// nothing tells that it is gone (rule job-30). Each time everything is tried that is in the way, so it is done
+    /// less and less often. Only a turn that has tried everything knows that nothing is being deleted any more.
+    fn going_for(&self, is_going: bool, is_all_tried: bool, now: Timestamp) -> Option<Duration> {
+        self.remember(|entry| {
+            if !is_going {
+                entry.going = entry.going.filter(|_| !is_all_tried);
+                return None;
+            }
+            let before = entry.going;
+            let pause = before.filter(|pause| pause.left(now).is_some()).unwrap_or_else(|| Pause::after(before, now));
+            entry.going = Some(pause);
+            pause.left(now)
+        })
     }
 
     /// Carries these actions out, so many at the same time, until one shows that others would come to nothing.

@@ -1,7 +1,9 @@
-//! Actions that came to nothing and say that others would, too (rule call-7): the namespace is being deleted, or a
-//! write was not answered, perhaps because an admission webhook is down for objects of its kind. Each such call may
-//! take as long as a call may, so a turn ends with the first of them. The next turn begins with all other kinds, and
-//! goes on within the kind after what has failed: what fails keeps nothing else from being done.
+//! Actions that came to nothing or were refused, and make way for others.
+//!
+//! Some say that others would come to nothing, too (rule call-7): the namespace is being deleted, or a write was not
+//! answered, perhaps because an admission webhook is down for objects of its kind. Each such call may take as long as a
+//! call may, so a turn ends with the first of them. The next turn begins with all other kinds, and goes on within the
+//! kind after what has failed: what fails keeps nothing else from being done.
 //!
 //! An action that was refused with an answer says nothing of others. But it is there again at the next turn, and if a
 //! turn has not all that there is to do, those that are refused could be all that it has, again and again. So the turn
@@ -23,9 +25,16 @@ use streams_kubernetes::Error;
 #[derive(Debug, Default)]
 pub(crate) struct InVain {
     /// Of writes.
-    pub(crate) writes: LastInVain,
+    pub(crate) writes: MakesWay,
     /// Of deletions.
-    pub(crate) deletions: LastInVain,
+    pub(crate) deletions: MakesWay,
+}
+
+impl InVain {
+    /// Whether something was refused, and is to be tried again.
+    pub(in super::super) fn has_refused(&self) -> bool {
+        self.writes.has_refused() || self.deletions.has_refused()
+    }
 }
 
 /// What became of an action that was tried.
@@ -50,24 +59,26 @@ impl Tried {
     }
 }
 
+/// Whether the second action says something of the first.
+type IsOf = fn(&JobAction, &JobAction) -> bool;
+
 /// What comes last in the next turn. What has just failed is the last of each list.
 #[derive(Debug, Default)]
-pub(crate) struct LastInVain {
+pub(crate) struct MakesWay {
     /// The last action of each kind that came to nothing, as long as none of the kind was answered since.
     in_vain: Vec<JobAction>,
-    /// The last action of each group that was refused in a turn which had not tried everything, as long as the group
-    /// was not tried since without a refusal.
+    /// The last action of each group that was refused in a turn which had not tried everything, until it is tried again
+    /// or is not due any more. It comes last of its group, so all others that were refused with it are tried before.
     refused: Vec<JobAction>,
 }
 
-impl LastInVain {
+impl MakesWay {
     /// Whether nothing came to nothing. What is refused does not count: a turn is what it always is.
-    pub(in super::super) fn is_empty(&self) -> bool {
+    pub(in super::super) fn is_none_in_vain(&self) -> bool {
         self.in_vain.is_empty()
     }
 
-    /// Whether something was refused, and is to be tried again.
-    pub(in super::super) fn has_refused(&self) -> bool {
+    fn has_refused(&self) -> bool {
         !self.refused.is_empty()
     }
 
@@ -98,12 +109,17 @@ impl LastInVain {
     /// it, in the order of the turn.
     pub(in super::super) fn note(&mut self, actions: &[&JobAction], tried: &[(&JobAction, Tried)]) {
         let is_of_kind = |last: &JobAction, action: &JobAction| kind(last) == kind(action);
+        let is_itself = |last: &JobAction, action: &JobAction| last == action;
         let were_all_tried = tried.len() == actions.len();
-        let lists: [(&mut Vec<_>, Tried, fn(&JobAction, &JobAction) -> bool); 2] =
-            [(&mut self.in_vain, Tried::InVain, is_of_kind), (&mut self.refused, Tried::Refused, is_of_group)];
-        for (list, failed, is_of) in lists {
+        // What of a group is written says nothing of what was refused of it.
+        let lists: [(&mut Vec<_>, Tried, IsOf, IsOf); 2] = [
+            (&mut self.in_vain, Tried::InVain, is_of_kind, is_of_kind),
+            (&mut self.refused, Tried::Refused, is_of_group, is_itself),
+        ];
+        for (list, failed, is_of, answers) in lists {
             list.retain(|last| {
-                actions.iter().any(|action| is_of(last, action)) && !tried.iter().any(|(action, _)| is_of(last, action))
+                actions.iter().any(|action| answers(last, action))
+                    && !tried.iter().any(|(action, _)| answers(last, action))
             });
             if failed == Tried::Refused && were_all_tried {
                 continue;
@@ -178,12 +194,12 @@ mod tests {
         JobAction::Apply(child, WhichGeneration::Proposed)
     }
 
-    fn in_vain(actions: &[&JobAction]) -> LastInVain {
-        LastInVain { in_vain: actions.iter().map(|action| (*action).clone()).collect(), refused: Vec::new() }
+    fn in_vain(actions: &[&JobAction]) -> MakesWay {
+        MakesWay { in_vain: actions.iter().map(|action| (*action).clone()).collect(), refused: Vec::new() }
     }
 
-    fn refused(actions: &[&JobAction]) -> LastInVain {
-        LastInVain { in_vain: Vec::new(), refused: in_vain(actions).in_vain }
+    fn refused(actions: &[&JobAction]) -> MakesWay {
+        MakesWay { in_vain: Vec::new(), refused: in_vain(actions).in_vain }
     }
 
     #[test]
@@ -292,28 +308,31 @@ mod tests {
         ];
         for (of_answers, without_answer, expected) in table {
             let mut actions = all;
-            let last = LastInVain { in_vain: in_vain(without_answer).in_vain, ..refused(of_answers) };
+            let last = MakesWay { in_vain: in_vain(without_answer).in_vain, ..refused(of_answers) };
             last.put_last(&mut actions);
             assert_eq!(actions, expected, "{of_answers:?} {without_answer:?}");
-            assert_eq!(last.is_empty(), without_answer.is_empty(), "what is refused makes no turn smaller");
+            assert_eq!(last.is_none_in_vain(), without_answer.is_empty(), "what is refused makes no turn smaller");
         }
     }
 
     #[test]
-    fn what_was_refused_is_remembered_if_not_everything_was_tried_until_nothing_of_the_group_is_refused() {
+    fn what_was_refused_is_remembered_if_not_everything_was_tried_until_it_is_tried_again_or_not_due() {
         use Tried::{Done, InVain, Refused};
         let (service, other, pe, map) =
             (apply(Child::Service(1)), apply(Child::Service(2)), apply(Child::ProcessingElement(1)), config_map("a"));
         let all = [&service, &other, &pe, &map];
         // what was refused before, what there is to do, what was tried and what became of it -> what is remembered
-        let table: [(&[&JobAction], &[&JobAction], &[(&JobAction, Tried)], &[&JobAction]); 8] = [
+        let table: [(&[&JobAction], &[&JobAction], &[(&JobAction, Tried)], &[&JobAction]); 11] = [
             (&[], &all, &[(&service, Refused), (&other, Done)], &[&service]),
             (&[], &all, &[(&service, Refused), (&pe, Refused), (&other, Refused)], &[&pe, &other]),
             (&[], &all, &[(&service, Refused), (&other, Refused), (&pe, Done), (&map, Done)], &[]),
             (&[], &all, &[(&service, InVain)], &[]),
             (&[&service], &all, &[(&pe, Done), (&map, Done)], &[&service]),
             (&[&service], &all, &[(&pe, Done), (&map, Refused)], &[&service, &map]),
-            (&[&service], &all, &[(&pe, Done), (&other, Done)], &[]),
+            (&[&service], &all, &[(&pe, Done), (&other, Done)], &[&service]),
+            (&[&service], &all, &[(&other, Done), (&service, Done)], &[]),
+            (&[&service], &all, &[(&other, Refused)], &[&other]),
+            (&[&service], &[&other, &pe, &map], &[(&pe, Done)], &[]),
             (&[&service], &[&pe, &map], &[(&pe, Done)], &[]),
         ];
         for (before, actions, tried, expected) in table {

@@ -12,7 +12,7 @@
 //! | [`writes`] | what was just written or deleted, and writes that were not answered |
 //! | [`restored`] | objects that were restored not long ago |
 //! | [`failures`] | failures in a row |
-//! | [`in_vain`] | actions that came to nothing and say that others would, too |
+//! | [`in_vain`] | actions that came to nothing or were refused, and make way for others |
 //! | [`plans`] | the plans of all jobs: unpacked, packed, or dropped |
 //!
 //! Knows: what is kept, and for how long. Must not know: how it is computed.
@@ -105,10 +105,12 @@ pub(crate) struct Entry {
     pub(crate) put_off_since: Option<Timestamp>,
     /// Since when deletions wait for admissions of requests (rule call-7).
     pub(crate) deletions_put_off_since: Option<Timestamp>,
-    /// What the last turn ended with.
+    /// What came to nothing in the last turns, or was refused.
     pub(crate) in_vain: InVain,
     /// The namespace is being deleted: nothing is created for a while.
     pub(crate) pause: Option<Pause>,
+    /// An object in the way is being deleted: when it is looked for again.
+    pub(crate) going: Option<Pause>,
     /// Ports of Services that operators have opened under a name.
     pub(crate) user_ports: Known,
     /// Objects that were written or deleted and that the mirrors do not show like that yet.
@@ -177,6 +179,7 @@ impl Entry {
             deletions_put_off_since: None,
             in_vain: InVain::default(),
             pause: None,
+            going: None,
             user_ports: Known::default(),
             own_writes: OwnWrites::default(),
             compared: Compared::new(),

@@ -1,5 +1,6 @@
-//! Pauses after refusals: nothing is created for a while in a namespace that is being deleted (rule job-37), and no
-//! object is applied of a kind whose definition is of an earlier version (rule call-30). Pure.
+//! Pauses after refusals: nothing is created for a while in a namespace that is being deleted (rule job-37), no object
+//! is applied of a kind whose definition is of an earlier version (rule call-30), and what is being deleted is not
+//! looked for (rule job-30). Pure.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;

@@ -4,10 +4,13 @@
 use super::simulation::{JOB, JobSimulation, NAMESPACE, UserDeletion};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::DeleteParams;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use streams_api::{condition, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::queue::Outcome;
+use streams_kubernetes_fake::Verb;
 
 /// Somebody else has a Service of the name of that of this PE, without the labels of the job, and has deleted it;
 /// something keeps it. Gives its key.
@@ -46,7 +49,7 @@ fn what_is_in_the_way_and_being_deleted_is_named_and_looked_for_until_it_is_gone
         let key = put_a_service_in_the_way(&simulation, 1);
         for look in 0..20 {
             let outcome = go_on(&mut simulation);
-            let is_soon = matches!(outcome, Some(Outcome::Again(delay)) if delay <= Duration::from_secs(5));
+            let is_soon = matches!(outcome, Some(Outcome::Later(delay)) if delay <= Duration::from_secs(60));
             assert!(is_soon, "{is_submission} {look}: {outcome:?}");
             let status = simulation.status();
             let ready = condition::get(&status.conditions, condition::RESOURCES_READY).unwrap();
@@ -61,4 +64,45 @@ fn what_is_in_the_way_and_being_deleted_is_named_and_looked_for_until_it_is_gone
         simulation.check_at_rest();
         assert!(simulation.has_service(1), "{is_submission}");
     }
+}
+
+/// Each time all of them are tried.
+#[test]
+fn what_does_not_go_is_looked_for_less_and_less_often_and_after_what_others_wait_for() {
+    let mut simulation = JobSimulation::running();
+    for pe in [0, 1] {
+        simulation.delete(&UserDeletion::Service(pe));
+        simulation.collect();
+        put_a_service_in_the_way(&simulation, pe);
+    }
+    let tried = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&tried);
+    simulation.server.refuse(move |call| {
+        counted.fetch_add(usize::from(call.verb == Verb::Create && call.kind == "Service"), Ordering::Relaxed);
+        None
+    });
+    go_on(&mut simulation);
+    tried.store(0, Ordering::Relaxed);
+    let (mut waited, mut delays) = (Duration::ZERO, Vec::new());
+    while waited < Duration::from_secs(600) {
+        let outcome = simulation.reconcile();
+        let Some(Outcome::Later(delay)) = outcome else { panic!("{outcome:?} after {delays:?}") };
+        simulation.server.advance(delay);
+        waited += delay;
+        delays.push(delay);
+    }
+    let tried = tried.load(Ordering::Relaxed);
+    assert!(tried <= 2 * delays.len() && delays.len() <= 20, "{tried} tries, after {delays:?}");
+    assert_eq!(delays.last(), Some(&Duration::from_secs(60)), "{delays:?}");
+    // Another one is looked for soon.
+    simulation.server.remove::<Service>(&Key::new(NAMESPACE, &names::processing_element(JOB, 0)));
+    let key = Key::new(NAMESPACE, &names::processing_element(JOB, 1));
+    simulation.server.remove::<Service>(&key);
+    simulation.settle();
+    simulation.check_at_rest();
+    simulation.delete(&UserDeletion::Service(1));
+    simulation.collect();
+    put_a_service_in_the_way(&simulation, 1);
+    let outcome = go_on(&mut simulation);
+    assert!(matches!(outcome, Some(Outcome::Later(delay)) if delay <= Duration::from_secs(1)), "{outcome:?}");
 }

@@ -1,6 +1,6 @@
 //! What one turn of a job has, and what it leaves to the next (rule call-7).
 
-use super::simulation::{JobSimulation, UserDeletion, wait_for};
+use super::simulation::{JOB, JobSimulation, UserDeletion, wait_for};
 use crate::controllers::job::decide::{Child, JobAction, JobDecision};
 use crate::controllers::reconciler::Next;
 use kube::core::Status;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use streams_api::{PeOptions, TraceLevel, condition};
+use streams_api::{PeOptions, TraceLevel, condition, names};
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes_fake::Verb;
 
@@ -133,6 +133,41 @@ fn objects_that_are_refused_keep_none_of_what_comes_after_them_waiting() {
         assert_eq!(pe.spec.options.runtime_trace_level, TraceLevel::Debug, "PE {id}");
     }
     assert_eq!(tried.lock().len(), ids.len(), "each Service was tried");
+    simulation.steps_again();
+    simulation.leader.connection.crowd(false);
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+/// A quota has no room for one Service, and the job lacks more of them than a turn has writes.
+#[test]
+fn what_was_refused_is_said_while_the_others_of_its_kind_are_written() {
+    let mut simulation = JobSimulation::running();
+    simulation.resize(0, 20);
+    simulation.settle();
+    simulation.leader.connection.crowd(true);
+    let ids: BTreeSet<u64> = simulation.pes().into_keys().collect();
+    ids.iter().for_each(|id| simulation.delete(&UserDeletion::Service(*id)));
+    simulation.collect();
+    let first = names::processing_element(JOB, *ids.first().unwrap());
+    let tries = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&tries);
+    simulation.server.refuse(move |call| {
+        let is_refused = call.verb == Verb::Create && call.kind == "Service" && *call.key.name == first;
+        counted.fetch_add(usize::from(is_refused), Ordering::Relaxed);
+        is_refused.then(|| *Status::failure("exceeded quota: q", "Forbidden").with_code(403).boxed())
+    });
+    for look in 0..6 {
+        simulation.reconcile();
+        let status = simulation.status();
+        let progressing = condition::get(&status.conditions, condition::PROGRESSING).unwrap();
+        assert_eq!(progressing.reason, "QuotaExceeded", "look {look}");
+        if look == 1 {
+            assert_eq!(tries.load(Ordering::Relaxed), 1, "others come first");
+        }
+    }
+    assert!(ids.iter().skip(1).all(|id| simulation.has_service(*id)), "all others are there");
+    assert!(tries.load(Ordering::Relaxed) > 1, "it is tried again");
     simulation.steps_again();
     simulation.leader.connection.crowd(false);
     simulation.settle();
