@@ -51,6 +51,35 @@ pub enum Replaced {
     InVain(String),
 }
 
+/// What became of a status that was to be written if nobody has written the object.
+#[derive(Debug)]
+pub enum StatusWrite<K> {
+    /// The API server has this object now.
+    Done(K),
+    /// It had the very status already: an earlier try was not answered, or another process has decided the same.
+    Found(K),
+    /// Somebody else has written the object.
+    Outrun {
+        /// As it is now; `None` if it is gone or cannot be read.
+        found: Option<K>,
+        /// The conflict.
+        error: Error,
+    },
+}
+
+impl<K> StatusWrite<K> {
+    /// The object with the status.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]: it has another one.
+    pub fn written(self) -> Result<K, Error> {
+        match self {
+            Self::Done(object) | Self::Found(object) => Ok(object),
+            Self::Outrun { error, .. } => Err(error),
+        }
+    }
+}
+
 /// Writes objects of one namespace in the name of one field manager.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'a, C> {
@@ -287,8 +316,7 @@ impl<C: Cluster> Writer<'_, C> {
     }
 
     /// Writes the whole status of `object`, unless somebody wrote the object since `object` was read: the
-    /// `resourceVersion` that it carries must still be the one of the API server. If an earlier try of the call had its
-    /// effect and was not answered, the answer is what the API server has.
+    /// `resourceVersion` that it carries must still be the one of the API server.
     ///
     /// # Errors
     /// [`Error::Conflict`]: it was changed, or is gone; read again and decide again. [`Error::Refused`]; failures of
@@ -316,20 +344,31 @@ impl<C: Cluster> Writer<'_, C> {
                 }
             },
             Err(error) if is_not_found(&error) => Err(conflict()),
-            Err(error) if is_conflict(&error) => self.found_as_sent(object).await.ok_or_else(|| written(object, error)),
             Err(error) => Err(written(object, error)),
         }
     }
 
-    /// The object as the API server has it, if that has the status that was sent, for the same spec: a first try of the
-    /// call had its effect, and the next one found another version than it was made for.
-    async fn found_as_sent<K: Object>(&self, sent: &K) -> Option<K> {
-        let found = self.cluster.get::<K>(&Key::of(sent)).await.ok().flatten()?;
-        let (before, after) = (sent.meta(), found.meta());
-        let is_same = before.uid == after.uid && before.generation == after.generation;
-        // As they are stored: a time has fewer digits then.
-        let status = |object: &K| serde_json::to_value(object).ok()?.get_mut("status").map(Value::take);
-        (is_same && status(sent) == status(&found)).then_some(found)
+    /// The same, by somebody who tells of it: after a conflict, the API server is asked what there is. Perhaps an
+    /// earlier try of the call had its effect and was not answered.
+    ///
+    /// # Errors
+    /// The same, but for the conflict; the object cannot be read after it.
+    pub async fn replace_status_or_find<K: Object>(&self, object: &K) -> Result<StatusWrite<K>, Error> {
+        let error = match self.replace_status_if_unchanged(object).await {
+            Ok(written) => return Ok(StatusWrite::Done(written)),
+            Err(error) if error.is_conflict() => error,
+            Err(error) => return Err(error),
+        };
+        let found = match self.cluster.get::<K>(&Key::of(object)).await {
+            Ok(found) => found,
+            // Whatever it is, it is not what was sent.
+            Err(kube::Error::SerdeError(_)) => None,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(match found {
+            Some(found) if is_as_sent(object, &found) => StatusWrite::Found(found),
+            found => StatusWrite::Outrun { found, error },
+        })
     }
 
     /// The field of the status that the API server has dropped, if it has changed nothing at all.
@@ -393,6 +432,14 @@ fn with_hash<K: Object>(applied_hash: &str, desired: &K) -> Result<K, Error> {
         hashed.annotations_mut().insert(applied_hash.to_owned(), hash(desired)?);
     }
     Ok(hashed)
+}
+
+/// Whether an object has the status that was sent, for the same spec.
+fn is_as_sent<K: Object>(sent: &K, found: &K) -> bool {
+    let (before, after) = (sent.meta(), found.meta());
+    // As they are stored: a time has fewer digits then.
+    let status = |object: &K| serde_json::to_value(object).ok()?.get_mut("status").map(Value::take);
+    before.uid == after.uid && before.generation == after.generation && status(sent) == status(found)
 }
 
 /// SHA-256 of the object as JSON, lower-case hexadecimal. Maps of the types are sorted, so equal objects have equal

@@ -4,7 +4,7 @@
 //! written: that the pod was created already, and has ended. The answer is known if this process has led ever since
 //! * it created the PE, or was told when it wrote or read it that it was not launched, and has not recorded a launch;
 //!   it recreates a PE that somebody deleted only once the mirror shows that it is gone;
-//! * or it recorded the launch whose pod is to be created.
+//! * or it recorded the launch whose pod is to be created, and did not only find it recorded.
 //!
 //! A PE is kept until its status is about to be written or it leaves the mirror. Without it, the API server is asked.
 //! One whose creation is answered after it has left the mirror is kept until one of its name leaves: it makes nothing

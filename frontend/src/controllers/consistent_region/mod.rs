@@ -48,7 +48,7 @@ use streams_api::{ConsistentRegion, Job, names};
 use streams_consistent_region::{Message, State, Time, health};
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::queue::{Outcome, Queue};
-use streams_kubernetes::writer::Writer;
+use streams_kubernetes::writer::{StatusWrite, Writer};
 use streams_kubernetes::{Error, Key};
 use tokio::time::{Instant, timeout};
 
@@ -200,7 +200,7 @@ impl<C: Cluster, M: Messenger> reconciler::Reconciler for ConsistentRegionReconc
         let mut stored = None;
         if let Some(written) = written {
             let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
-            match writer.replace_status_if_unchanged(&written).await {
+            match writer.replace_status_or_find(&written).await.and_then(StatusWrite::written) {
                 Ok(written) => stored = Some(written),
                 Err(error) => {
                     self.put_back(key, &region, reports);

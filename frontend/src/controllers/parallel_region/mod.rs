@@ -126,7 +126,7 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
         // The API server must not take what the mirror has of them for all of them.
         written.metadata.managed_fields = None;
         let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
-        Priority::Telling.of(writer.replace_status_if_unchanged(&written)).await?;
+        Priority::Telling.of(writer.replace_status_or_find(&written)).await?.written()?;
         for notice in notices {
             self.cluster.announce(&*region, &notice);
         }

@@ -28,6 +28,7 @@ use streams_kubernetes::events::Notice;
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::{controller, is_controlled_by};
 use streams_kubernetes::queue::Outcome;
+use streams_kubernetes::writer::StatusWrite;
 use streams_kubernetes::{Error, Key};
 use streams_process::telemetry;
 use tracing::{Instrument, field};
@@ -39,7 +40,7 @@ const DONE: Next = Next::Rest(Outcome::Done);
 const GONE: Next = Next::Rest(Outcome::Conflict);
 
 /// The result of writing a status.
-enum StatusWrite {
+enum Written {
     Yes,
     /// Another client has written the PE since it was read. It was read again.
     Outrun,
@@ -81,9 +82,9 @@ impl<C: Cluster> PeReconciler<C> {
                     && self.refusals.is_told(key, pe.uid().as_deref().unwrap_or_default(), self.cluster.now());
                 if decision.status != observed.status && !is_told {
                     match self.write(key, answers, pe.clone(), &decision).await? {
-                        StatusWrite::Yes => {}
-                        StatusWrite::Outrun => return Ok(Next::Observe),
-                        StatusWrite::Gone => return Ok(GONE),
+                        Written::Yes => {}
+                        Written::Outrun => return Ok(Next::Observe),
+                        Written::Gone => return Ok(GONE),
                     }
                 }
                 match answers.refused.take() {
@@ -97,12 +98,12 @@ impl<C: Cluster> PeReconciler<C> {
                 }
             }
             PeAction::Record(fact) => match self.write(key, answers, pe, &decision).await? {
-                StatusWrite::Yes => {
+                Written::Yes => {
                     self.count(fact, &decision.status);
                     Ok(Next::Observe)
                 }
-                StatusWrite::Outrun => Ok(Next::Observe),
-                StatusWrite::Gone => Ok(GONE),
+                Written::Outrun => Ok(Next::Observe),
+                Written::Gone => Ok(GONE),
             },
             PeAction::Look => {
                 self.look(key, answers, &pe).await?;
@@ -134,18 +135,15 @@ impl<C: Cluster> PeReconciler<C> {
         }
     }
 
-    /// Nothing is left to do but to take back what nobody needs any more, and to restore what others have changed of
-    /// the pod.
+    /// Nothing is left to do but to restore what others have changed of the pod, and to take back what nobody needs any
+    /// more.
     async fn rest(
         &self,
         key: &Key,
-        answers: &mut Answers,
+        answers: &Answers,
         observed: &PeObservation,
         decision: &PeDecision,
     ) -> Result<Next, Error> {
-        if observed.wanted.made_again && decision.status.launch_count > 0 {
-            Priority::Telling.of(self.forget_made_again(key, answers)).await?;
-        }
         if let (Some(pod), Some(pe)) = (&decision.restored, &answers.pe)
             && Priority::Normal.of(self.restore(key, pe, pod)).await?
         {
@@ -158,25 +156,30 @@ impl<C: Cluster> PeReconciler<C> {
             // They have gone meanwhile, or somebody waits for the PE; of what comes from now on, it is told.
             return Ok(Next::Observe);
         }
+        if observed.wanted.made_again && decision.status.launch_count > 0 {
+            Priority::Telling.of(self.forget_made_again(key, answers)).await;
+        }
         Ok(Next::Rest(later(decision, self.cluster.now())))
     }
 
-    /// Takes back that the PE was made again: its launch count says from now on how far it has come (rule pe-6).
-    ///
-    /// # Errors
-    /// Failures of the call. That the API server does not permit it is none: it does no harm where it is.
-    async fn forget_made_again(&self, key: &Key, answers: &mut Answers) -> Result<(), Error> {
-        let uid = answers.pe.as_ref().and_then(ResourceExt::uid);
+    /// Takes back that the PE was made again: its launch count says from now on how far it has come (rule pe-6). It
+    /// does no harm where it is, so that it cannot be taken back is no failure; it is tried again a while later, when
+    /// the PE is looked at.
+    async fn forget_made_again(&self, key: &Key, answers: &Answers) {
+        let uid = answers.pe.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
+        if self.unforgotten.is_told(key, &uid, self.cluster.now()) {
+            return;
+        }
         let patch = json!({"metadata": {"uid": uid, "annotations": {(names::ANNOTATION_MADE_AGAIN): null}}});
         match self.cluster.merge::<ProcessingElement>(self.writer(key).manager, key, &patch).await {
             Ok(mut pe) => {
                 pe.metadata.managed_fields = None;
                 self.own_writes.note(key, &pe);
-                answers.wrote(pe);
-                Ok(())
             }
-            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409 | 422) => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                tracing::debug!(pe = %key, %error, "it cannot be taken back that the PE was made again");
+                self.unforgotten.tell(key, &uid, self.cluster.now());
+            }
         }
     }
 
@@ -197,7 +200,7 @@ impl<C: Cluster> PeReconciler<C> {
         answers: &mut Answers,
         mut pe: ProcessingElement,
         decision: &PeDecision,
-    ) -> Result<StatusWrite, Error> {
+    ) -> Result<Written, Error> {
         let is_ready = |pe: &ProcessingElement| {
             pe.status.as_ref().is_some_and(|status| condition::is_true(&status.conditions, condition::READY))
         };
@@ -205,30 +208,32 @@ impl<C: Cluster> PeReconciler<C> {
         pe.status = Some(decision.status.clone());
         // Before, because the answer may be lost.
         self.known_launches.forget(&pe);
-        match self.writer(key).replace_status_if_unchanged(&pe).await {
-            Ok(mut pe) => {
+        let written = self.writer(key).replace_status_or_find(&pe).await?;
+        let is_own = matches!(written, StatusWrite::Done(_));
+        match written {
+            StatusWrite::Done(mut pe) | StatusWrite::Found(mut pe) => {
                 // Large, and the mirror does not have them either.
                 pe.metadata.managed_fields = None;
                 self.own_writes.note(key, &pe);
                 for notice in &decision.notices {
                     self.cluster.announce(&pe, notice);
                 }
-                self.known_launches.note_recorded(&pe);
+                // Perhaps another leader has recorded the launch, and created its pod.
+                if is_own {
+                    self.known_launches.note_recorded(&pe);
+                }
                 self.submissions.forget(key, &pe.spec.job_name);
                 if !was_ready && is_ready(&pe) {
                     self.show_start(key, &pe);
                 }
                 answers.wrote(pe);
-                Ok(StatusWrite::Yes)
+                Ok(Written::Yes)
             }
-            Err(error) if error.is_conflict() => Ok(match self.cluster.get(key).await? {
-                Some(pe) => {
-                    answers.read(pe);
-                    StatusWrite::Outrun
-                }
-                None => StatusWrite::Gone,
-            }),
-            Err(error) => Err(error),
+            StatusWrite::Outrun { found: Some(pe), .. } => {
+                answers.read(pe);
+                Ok(Written::Outrun)
+            }
+            StatusWrite::Outrun { found: None, .. } => Ok(Written::Gone),
         }
     }
 

@@ -63,7 +63,7 @@ impl OwnWrites {
     }
 }
 
-/// When it was told last that the API server refuses the pod of a PE: words that change each time are not told each
+/// When it was told last that the API server refuses something of a PE: words that change each time are not told each
 /// time. Whatever is written of a PE brings the next look at it, and with it the next try.
 #[derive(Debug, Default)]
 pub(crate) struct ToldRefusals {

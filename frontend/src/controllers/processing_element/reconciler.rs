@@ -44,6 +44,8 @@ pub(crate) struct PeReconciler<C> {
     pub(super) own_writes: OwnWrites,
     pub(super) deleted_pods: DeletedPods,
     pub(super) refusals: ToldRefusals,
+    /// When it could not be taken back last that a PE was made again.
+    pub(super) unforgotten: ToldRefusals,
     /// How often metadata of the pods of a PE was restored, as long as that counts.
     pub(super) restorations: Remembered<Restorations>,
     pub(super) known_launches: KnownLaunches,
@@ -74,6 +76,7 @@ impl<C> PeReconciler<C> {
             own_writes,
             deleted_pods,
             refusals,
+            unforgotten,
             restorations,
             known_launches,
             submissions,
@@ -87,6 +90,7 @@ impl<C> PeReconciler<C> {
             ("own writes", own_writes),
             ("deleted pods", deleted_pods.len()),
             ("refusals", refusals.len()),
+            ("unforgotten", unforgotten.len()),
             ("restorations", restorations.len()),
             ("known launches", known_launches),
             ("submissions", submissions.len()),
@@ -117,6 +121,7 @@ impl<C: Cluster> PeReconciler<C> {
             own_writes: OwnWrites::of(&mirrors.processing_elements),
             deleted_pods: DeletedPods::of(&mirrors.processing_elements),
             refusals: ToldRefusals::of(&mirrors.processing_elements),
+            unforgotten: ToldRefusals::of(&mirrors.processing_elements),
             restorations,
             known_launches,
             submissions: Submissions::of(&mirrors.jobs),
@@ -140,6 +145,7 @@ impl<C: Cluster> reconciler::Reconciler for PeReconciler<C> {
                 self.own_writes.forget(key);
                 self.deleted_pods.forget(key);
                 self.refusals.forget(key);
+                self.unforgotten.forget(key);
                 self.restorations.forget_all_of(key);
                 self.last_seen.forget(key);
                 self.known_launches.forget_all_of(key);

@@ -18,6 +18,7 @@ use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::watch::version;
+use streams_kubernetes::writer::StatusWrite;
 use streams_process::telemetry;
 
 /// Least time between two writes of the status, if the second changes counters and texts only (rule job-35).
@@ -49,7 +50,10 @@ impl<C: Cluster> Actor<'_, C> {
                 }
                 _ => {}
             }
-            entry.last_failure = None;
+            // What was refused, and has made way for others, is still in the way.
+            if !entry.in_vain.has_refused() {
+                entry.last_failure = None;
+            }
             entry.refusals = Refusals::default();
             entry.unsaid_since = None;
             entry.described = Some(self.reconciler.cluster.now());
@@ -130,7 +134,7 @@ impl<C: Cluster> Actor<'_, C> {
         let mut job = (*self.snapshot.job).clone();
         let happened = events::of_change(&self.snapshot.key.name, self.observed, &status);
         job.status = Some(status);
-        let written = self.writer().replace_status_if_unchanged(&job).await;
+        let written = self.writer().replace_status_or_find(&job).await.and_then(StatusWrite::written);
         if written.as_ref().is_err_and(Error::is_unanswered) {
             let (follows, now) = (version(&job.metadata), self.reconciler.cluster.now());
             self.remember(|entry| entry.lost_answer(follows, now));

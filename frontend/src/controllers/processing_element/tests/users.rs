@@ -100,3 +100,26 @@ fn a_pe_that_is_made_again_while_its_job_is_suspended_does_not_begin_anew_after_
     assert_eq!(launches(&simulation), (2, 0, Some(PePhase::Running)));
     assert!(!says_so(&simulation), "its launch count does");
 }
+
+/// A policy of the namespace lets nobody change PEs, or what asks for it does not answer.
+#[test]
+fn a_pe_that_cannot_be_told_that_it_was_launched_is_looked_after_like_any_other() {
+    for code in [400, 403, 500] {
+        let mut simulation = PeSimulation::new();
+        settle(&mut simulation);
+        simulation.happen(ClusterEvent::MakeAgain);
+        simulation.commit_after_making_again();
+        settle_refusing(&mut simulation, code);
+        simulation.happen(ClusterEvent::End { code: 1 });
+        let tried = settle_refusing(&mut simulation, code);
+        assert_eq!(launches(&simulation), (3, 1, Some(PePhase::Running)), "{code}");
+        assert!(tried <= 3, "{code}: {tried} times");
+    }
+}
+
+/// Settles while nobody may patch PEs. How often that was tried.
+fn settle_refusing(simulation: &mut PeSimulation, code: u16) -> usize {
+    let tried = simulation.refuse_patches(code);
+    settle(simulation);
+    tried.load(std::sync::atomic::Ordering::Relaxed)
+}

@@ -26,8 +26,9 @@ use futures::executor::block_on;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt as _;
-use kube::core::ObjectMeta;
+use kube::core::{ObjectMeta, Status};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use streams_api::{
     AadlConfigMap, BundleReference, HostPool, HostPoolSpec, Job, JobSpec, JobStatus, PePhase, PoolLocation,
@@ -237,6 +238,20 @@ impl PeSimulation {
             self.leader = self.successor();
         }
         result.ok()
+    }
+
+    /// The API server refuses every patch of a PE with this code from now on. How many there were.
+    pub(super) fn refuse_patches(&self, code: u16) -> Arc<AtomicUsize> {
+        let counted = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&counted);
+        self.surroundings.server.refuse(move |call| {
+            let is_patch = call.verb == Verb::Merge && call.kind == "ProcessingElement";
+            is_patch.then(|| {
+                count.fetch_add(1, Ordering::Relaxed);
+                *Status::failure("nobody may", "Refused").with_code(code).boxed()
+            })
+        });
+        counted
     }
 
     /// From now on, the first try of each write of a status is not answered.
