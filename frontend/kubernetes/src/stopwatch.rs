@@ -13,7 +13,7 @@
 //! Invariant: what was measured never exceeds the time that has passed, unless somebody else says that it has worked
 //! for longer ([`has_worked`]).
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Range;
@@ -76,7 +76,7 @@ pub fn measure<F: Future>(
     async move {
         let output = work.await;
         watch.change(|_| {});
-        let worked = watch.reading().worked;
+        let worked = watch.reading.lock().worked;
         (output, worked)
     }
 }
@@ -135,14 +135,9 @@ impl Stopwatch {
 
     fn change<T>(&self, change: impl FnOnce(&mut Reading) -> T) -> T {
         let now = (self.clock)();
-        let mut reading = self.reading();
+        let mut reading = self.reading.lock();
         reading.go_on(now);
         change(&mut reading)
-    }
-
-    fn reading(&self) -> MutexGuard<'_, Reading> {
-        // Nothing panics between two changes that belong together.
-        self.reading.lock()
     }
 }
 

@@ -13,7 +13,7 @@
 //!
 //! Invariants: a [`Place`] is counted as long as it lives. A group that has none takes no memory.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl<G: Clone + Eq + Hash, O: Clone + Eq + Hash, U: Clone + Eq + Hash> Places<G,
     /// # Errors
     /// There is none for it.
     pub fn take_for(&self, group: &G, one: &O, user: Option<&U>) -> Result<Place<G, O, U>, Full> {
-        let mut taken = lock(&self.taken);
+        let mut taken = self.taken.lock();
         let free = self.most.saturating_sub(taken.in_all);
         if free == 0 {
             return Err(Full::InAll(taken.in_all));
@@ -129,7 +129,7 @@ impl<G: Clone + Eq + Hash, O: Clone + Eq + Hash, U: Clone + Eq + Hash> Places<G,
 
     /// How many places are taken.
     pub fn taken(&self) -> usize {
-        lock(&self.taken).in_all
+        self.taken.lock().in_all
     }
 }
 
@@ -177,7 +177,7 @@ impl<U: Eq + Hash> Count<U> {
 
 impl<G: Eq + Hash, O: Eq + Hash, U: Eq + Hash> Drop for Place<G, O, U> {
     fn drop(&mut self) {
-        let (mut taken, user) = (lock(&self.taken), self.user.as_ref());
+        let (mut taken, user) = (self.taken.lock(), self.user.as_ref());
         let Some(group) = taken.groups.get_mut(&self.group) else { return };
         if group.each.get_mut(&self.one).is_some_and(|of_one| of_one.remove(user)) {
             group.each.remove(&self.one);
@@ -187,11 +187,6 @@ impl<G: Eq + Hash, O: Eq + Hash, U: Eq + Hash> Drop for Place<G, O, U> {
         }
         taken.in_all -= 1;
     }
-}
-
-fn lock<G, O, U>(taken: &Mutex<Taken<G, O, U>>) -> MutexGuard<'_, Taken<G, O, U>> {
-    // Nothing that panics runs under the lock.
-    taken.lock()
 }
 
 #[cfg(test)]
@@ -285,7 +280,7 @@ mod tests {
                 kept.push(got);
             }
             drop(kept);
-            assert!(lock(&places.taken).groups.is_empty() && places.taken() == 0);
+            assert!(places.taken.lock().groups.is_empty() && places.taken() == 0);
         }
         let places = Places::new(4_096, 100);
         let (_kept, full) = use_up(&places, a, Some("x"));
@@ -300,6 +295,6 @@ mod tests {
         assert_eq!(places.clone().take(&"b", &1).err(), Some(Full::InAll(1)));
         drop(first);
         drop(places.take(&"b", &1).unwrap());
-        assert!(lock(&places.taken).groups.is_empty() && places.taken() == 0);
+        assert!(places.taken.lock().groups.is_empty() && places.taken() == 0);
     }
 }

@@ -88,7 +88,6 @@ impl<C> Renewed<C> {
     }
 
     fn current(&self) -> Arc<C> {
-        // Nothing panics while the lock is held.
         let mut current = self.current.lock();
         if current.looked_at.elapsed() < LOOK {
             return Arc::clone(&current.made);

@@ -439,8 +439,8 @@ impl Boards {
     }
 
     /// Looks at the objects that an event is about: at first at some, and at the others in turns of the namespace. If
-    /// there are several, the namespace is not settled before all have been looked at: nobody is told what comes of half
-    /// an event, and nobody as often as there are objects.
+    /// there are several, the namespace is not settled before all have been looked at: nobody is told what comes of
+    /// half an event, and nobody as often as there are objects.
     fn look_at_all(&self, namespace: &Arc<str>, objects: Vec<(Side, Arc<str>)>) {
         let mut allowance = self.allowance(namespace);
         if objects.len() > 1 {

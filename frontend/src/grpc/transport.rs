@@ -227,7 +227,6 @@ struct Room {
 impl Room {
     /// It takes so many bytes from now on.
     fn set(&self, bytes: usize) -> Result<(), Status> {
-        // Nothing that panics runs under the lock.
         let mut blocks = self.blocks.lock();
         let wanted = bytes.div_ceil(BLOCK);
         blocks.truncate(wanted);

@@ -4,7 +4,7 @@
 //!
 //! Invariant: there is an entry for a job only while somebody waits for it, or until the next one begins to wait.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use streams_kubernetes::Key;
@@ -19,7 +19,7 @@ pub(crate) struct JobChanges {
 impl JobChanges {
     /// A number that is another one after every change of this job from now on.
     pub(crate) fn of(&self, job: &Key) -> watch::Receiver<u64> {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         waiting.retain(|_, sender| !sender.is_closed());
         waiting.entry(job.clone()).or_default().subscribe()
     }
@@ -31,17 +31,13 @@ impl JobChanges {
 
     /// Tells those that wait for this job, or for its namespace.
     pub(crate) fn tell(&self, job: &Key) {
-        let waiting = self.waiting();
+        let waiting = self.waiting.lock();
         if waiting.is_empty() {
             return;
         }
         for sender in [waiting.get(job), waiting.get(&whole(&job.namespace))].into_iter().flatten() {
             sender.send_modify(|number| *number = number.wrapping_add(1));
         }
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, HashMap<Key, watch::Sender<u64>>> {
-        self.waiting.lock()
     }
 }
 
@@ -75,7 +71,7 @@ mod tests {
             drop(changes.of(&Key::new("n", &format!("j{job}"))));
         }
         let kept = changes.of(&Key::new("n", "last"));
-        assert_eq!(changes.waiting().len(), 1);
+        assert_eq!(changes.waiting.lock().len(), 1);
         drop(kept);
     }
 }

@@ -22,7 +22,7 @@ use crate::bundles::repository::Pods;
 use crate::owner::owner_of_child;
 use crate::status_changes::StatusChanges;
 use k8s_openapi::jiff::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::Future;
 use std::net::IpAddr;
@@ -120,7 +120,7 @@ impl BundleWaits {
         let is_shown = shown.as_deref() == unavailable.as_ref();
         let answer = Answer { launch_count, unavailable, at: Instant::now() };
         {
-            let mut all = lock(&self.known);
+            let mut all = self.known.lock();
             match all.get_mut(&pe) {
                 // Nothing else waits or is under way.
                 Some(known) if is_shown && known.answer.is_none() => return,
@@ -140,7 +140,7 @@ impl BundleWaits {
     /// PEs of which something is known.
     #[cfg(test)]
     pub(super) fn known(&self) -> usize {
-        lock(&self.known).len()
+        self.known.lock().len()
     }
 }
 
@@ -193,7 +193,7 @@ impl<C: Cluster> Work<C> {
         if let Some(refusal @ Refusal::Later(_)) = refused {
             return Err(refusal);
         }
-        let mut all = lock(&self.known);
+        let mut all = self.known.lock();
         if let Some(known) = all.get_mut(pe) {
             known.quiet_until = Instant::now() + PAUSE;
             known.answer.take_if(|next| *next == answer);
@@ -203,7 +203,7 @@ impl<C: Cluster> Work<C> {
 
     /// What is to be done with a PE now.
     fn turn(&self, pe: &Key) -> Turn {
-        let mut all = lock(&self.known);
+        let mut all = self.known.lock();
         let Some(known) = all.get_mut(pe) else { return Turn::Nothing };
         known.answer.take_if(|answer| answer.unavailable.is_some() && answer.at.elapsed() > KEPT_FOR);
         let rest = known.quiet_until.saturating_duration_since(Instant::now());
@@ -227,9 +227,4 @@ fn changed(before: &ProcessingElement, answer: &Answer, now: Timestamp) -> Optio
     }
     status.bundle_unavailable = unavailable;
     Some(ProcessingElement { status: Some(status), ..before.clone() })
-}
-
-fn lock(known: &Mutex<HashMap<Key, Known>>) -> MutexGuard<'_, HashMap<Key, Known>> {
-    // Nothing that may panic comes between two changes that belong together.
-    known.lock()
 }

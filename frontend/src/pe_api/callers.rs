@@ -4,7 +4,7 @@
 
 use crate::mirrors::{Mirrors, address_of};
 use k8s_openapi::api::core::v1::Pod;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -57,13 +57,13 @@ impl Callers {
 
     /// The pods with this address: more than one if they share the network of their node.
     pub(crate) fn pods(&self, address: IpAddr) -> Vec<Key> {
-        let known = self.known();
+        let known = self.known.lock();
         known.pods.get(&address.to_canonical()).into_iter().flatten().cloned().collect()
     }
 
     /// The namespace of the pods with this address. `None` if there are no such pods, or some of several namespaces.
     pub(crate) fn namespace(&self, address: IpAddr) -> Option<Arc<str>> {
-        let known = self.known();
+        let known = self.known.lock();
         let mut namespaces = known.pods.get(&address.to_canonical())?.iter().map(|pod| &pod.namespace);
         let first = namespaces.next()?;
         namespaces.all(|other| other == first).then(|| Arc::clone(first))
@@ -82,7 +82,7 @@ impl Callers {
 
     /// The mirror is read under the lock, so that the last who looks sees the last state.
     fn look_at(&self, pods: &Watch<Pod>, key: &Key) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let now = pods.get(key).and_then(|pod| address_of(&pod));
         let before = known.addresses.get(key).copied();
         if before == now {
@@ -110,10 +110,6 @@ impl Callers {
         }
         drop(known);
         self.changes.send_modify(|number| *number = number.wrapping_add(1));
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
     }
 }
 
@@ -180,7 +176,7 @@ mod tests {
         mirrors.pods.insert(pod("b", "10.0.0.3", "Running"));
         assert_eq!((at("10.0.0.1"), at("10.0.0.3")), (vec![], vec!["b".to_owned()]));
         mirrors.pods.remove(&Key::new("n", "b"));
-        let known = callers.known();
+        let known = callers.known.lock();
         assert!(known.pods.is_empty() && known.addresses.is_empty());
     }
 }

@@ -8,7 +8,7 @@
 //! Invariants: a PE is found by each name that the mirror shows in its status. What is found by a name must be read: it
 //! may be of another one, because a number stands for the name. Nothing is kept of PEs without endpoints.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher as _;
@@ -42,7 +42,7 @@ impl EndpointNames {
         elements.subscribe(move |element| {
             let key = Key::of(element);
             // Most PEs have none; for them nothing is read.
-            if has_endpoints(element) || following.known().names.contains_key(&key) {
+            if has_endpoints(element) || following.known.lock().names.contains_key(&key) {
                 following.look_at(&key);
             }
         });
@@ -52,14 +52,14 @@ impl EndpointNames {
     /// Keys of PEs of which one has the endpoint of this name of the job, if there is one.
     pub(super) fn find(&self, job: &Key, name: &str) -> Vec<Key> {
         let number = self.number(&job.namespace, &job.name, name);
-        let known = self.known();
+        let known = self.known.lock();
         let found = known.elements.range((number, Key::new("", ""))..);
         found.take_while(|(other, _)| *other == number).map(|(_, key)| key.clone()).collect()
     }
 
     /// Notes what the mirror shows of a PE. It is read under the lock, so that the last who looks sees the last state.
     pub(super) fn look_at(&self, key: &Key) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let element = self.elements.get(key);
         for number in known.names.remove(key).into_iter().flatten() {
             known.elements.remove(&(number, key.clone()));
@@ -74,10 +74,6 @@ impl EndpointNames {
 
     fn number(&self, namespace: &str, job: &str, name: &str) -> u64 {
         self.hasher.hash_one((namespace, job, name))
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
     }
 }
 
@@ -146,7 +142,7 @@ mod tests {
             assert_eq!([find("a"), find("b")], expected, "{of_0:?} {of_1:?}");
         }
         elements.remove(&Key::new("n", "flow-1"));
-        let known = names.known();
+        let known = names.known.lock();
         assert!(known.elements.is_empty() && known.names.is_empty());
     }
 }

@@ -6,7 +6,7 @@
 //! Invariants: a job is here under the number that the mirror shows; nothing is kept of jobs without one. No job is
 //! read because somebody asks.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use streams_api::Job;
@@ -40,14 +40,14 @@ impl JobNames {
     /// The name of the job of this number; the first, if several have it.
     pub(super) fn find(&self, namespace: &str, number: u64) -> Option<Arc<str>> {
         let first = (Arc::from(namespace), number, Arc::from(""));
-        let known = self.known();
+        let known = self.known.lock();
         let (of, found, name) = known.names.range(first..).next()?;
         (&**of == namespace && *found == number).then(|| Arc::clone(name))
     }
 
     /// Notes what the mirror shows of a job. It is read under the lock, so that the last who looks sees the last state.
     fn look_at(&self, key: &Key) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let now = self.jobs.get(key).and_then(|job| job.status.as_ref()?.job_id);
         if known.numbers.get(key).copied() == now {
             return;
@@ -60,10 +60,6 @@ impl JobNames {
             known.names.insert(entry(now));
             known.numbers.insert(key.clone(), now);
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
     }
 }
 
@@ -107,7 +103,7 @@ mod tests {
         for key in [Key::new("n", "a"), Key::new("n", "b"), Key::new("n", "c"), Key::new("m", "b")] {
             jobs.remove(&key);
         }
-        let known = names.known();
+        let known = names.known.lock();
         assert!(known.names.is_empty() && known.numbers.is_empty(), "nothing is kept");
     }
 }

@@ -8,7 +8,7 @@
 //! Invariants: a PE is here as long as the mirror shows it without a controller. Nothing is kept of others.
 
 use kube::core::ObjectMeta;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use streams_api::ProcessingElement;
@@ -46,7 +46,7 @@ impl LeftBehind {
         elements.subscribe(move |element| {
             let key = Key::of(element);
             // Most PEs have a job; for them nothing is read.
-            if is_left_behind(&element.metadata) || following.known().jobs.contains_key(&key) {
+            if is_left_behind(&element.metadata) || following.known.lock().jobs.contains_key(&key) {
                 following.look_at(&key);
             }
         });
@@ -56,7 +56,7 @@ impl LeftBehind {
     /// The name of the job of this number, of which there are PEs.
     pub(super) fn name(&self, namespace: &str, number: u64) -> Option<String> {
         let namespace = Arc::<str>::from(namespace);
-        let known = self.known();
+        let known = self.known.lock();
         let (of, found, _, name) =
             known.numbers.range((Arc::clone(&namespace), number, Arc::from(""), String::new())..).next()?;
         (*of == namespace && *found == number).then(|| name.clone())
@@ -65,14 +65,14 @@ impl LeftBehind {
     /// Whether there are PEs of a job of this name.
     pub(super) fn has(&self, namespace: &str, job: &str) -> bool {
         let namespace = Arc::<str>::from(namespace);
-        let known = self.known();
+        let known = self.known.lock();
         let first = known.names.range((Arc::clone(&namespace), job.to_owned(), Arc::from(""))..).next();
         first.is_some_and(|(of, found, _)| *of == namespace && found == job)
     }
 
     /// Notes what the mirror shows of a PE. It is read under the lock, so that the last who looks sees the last state.
     fn look_at(&self, key: &Key) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let element = self.elements.get(key).filter(|element| is_left_behind(&element.metadata));
         let of = || (Arc::clone(&key.namespace), Arc::clone(&key.name));
         if let Some((number, name)) = known.jobs.remove(key) {
@@ -86,10 +86,6 @@ impl LeftBehind {
         known.numbers.insert((Arc::clone(&namespace), number, Arc::clone(&pe), name.clone()));
         known.names.insert((namespace, name.clone(), pe));
         known.jobs.insert(key.clone(), (number, name));
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
     }
 }
 
@@ -131,7 +127,7 @@ mod tests {
         assert_eq!((names()[0].as_str(), left_behind.has("n", "flow")), ("flow", true));
         elements.insert(pe("n", "flow", 7, 1, true));
         elements.remove(&Key::new("m", "flow-0"));
-        let known = left_behind.known();
+        let known = left_behind.known.lock();
         assert!(known.numbers.is_empty() && known.names.is_empty() && known.jobs.is_empty(), "nothing is kept");
     }
 }

@@ -21,7 +21,7 @@ use super::workers::Workers;
 use super::write::{WITHIN, refusal_of, too_long};
 use crate::owner::owner_of_child;
 use crate::status_changes::{StatusChanges, Unchanged};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::Future;
@@ -129,7 +129,7 @@ impl Reports {
         let following = Arc::clone(&inner);
         mirror.subscribe_to_departures(move |pe, _| {
             let key = Key::of(pe);
-            let mut inner = lock(&following);
+            let mut inner = following.lock();
             inner.paces.remove(&key);
             if let Entry::Occupied(waiting) = inner.waiting.entry(key)
                 && waiting.get().uid == pe.metadata.uid
@@ -180,7 +180,7 @@ impl Reports {
     /// # Errors
     /// The PE is gone, and another one of its name has told something.
     fn put(&self, pe: &Key, mut new: Waiting) -> Result<bool, Refusal> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         match inner.waiting.entry(pe.clone()) {
             Entry::Occupied(mut before) => {
                 let before = before.get_mut();
@@ -208,7 +208,7 @@ impl Reports {
     /// Reports that wait or are being written.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        lock(&self.inner).waiting.len()
+        self.inner.lock().waiting.len()
     }
 }
 
@@ -262,7 +262,7 @@ impl<C: Cluster> Work<C> {
     /// What is to be done with a PE now: nothing, if it has told no news.
     fn begin(&self, pe: &Key) -> Turn {
         let (are_led_away, now) = ((self.are_led_away)(), Instant::now());
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let Inner { waiting: all, paces } = &mut *inner;
         let Some(waiting) = all.get_mut(pe) else { return Turn::Nothing };
         let is_awaited = waiting.answers.iter().any(|answer| !answer.is_closed());
@@ -280,7 +280,7 @@ impl<C: Cluster> Work<C> {
 
     /// Says what has come of it, unless the PE has told something meanwhile: that is in the queue again.
     fn end(&self, pe: &Key, result: Result<(), Refusal>) -> Result<Outcome, Refusal> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let Inner { waiting: all, paces } = &mut *inner;
         if self.mirror.contains(pe) && !matches!(&result, Err(Refusal::Later(_) | Refusal::Absent(_))) {
             paces.entry(pe.clone()).or_default().count(Instant::now());
@@ -321,9 +321,4 @@ fn changed(before: &ProcessingElement, report: &ReportedConnectivity) -> Option<
     }
     status.connectivity = Some(report.clone());
     Some(ProcessingElement { status: Some(status), ..before.clone() })
-}
-
-fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
-    // Nothing that may panic comes between two changes that belong together.
-    inner.lock()
 }

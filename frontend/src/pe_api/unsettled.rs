@@ -9,7 +9,7 @@
 //! Invariants: a name is here from before it is reserved until it is known what came of it. Nothing is kept of PEs that
 //! are gone.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use streams_api::ProcessingElement;
@@ -29,13 +29,13 @@ impl Unsettled {
     pub(super) fn new(most: usize, elements: &Watch<ProcessingElement>) -> Self {
         let names = Arc::<Mutex<HashMap<Key, BTreeSet<String>>>>::default();
         let following = Arc::clone(&names);
-        elements.subscribe_to_departures(move |element, _| drop(lock(&following).remove(&Key::of(element))));
+        elements.subscribe_to_departures(move |element, _| drop(following.lock().remove(&Key::of(element))));
         Self { most, elements: elements.clone(), names }
     }
 
     /// The name is about to be reserved for a PE that has so many endpoints. False if it has too many.
     pub(super) fn begin(&self, pe: &Key, name: &str, endpoints: usize) -> bool {
-        let mut names = lock(&self.names);
+        let mut names = self.names.lock();
         let of_pe = names.get(pe);
         let others = of_pe.map_or(0, |names| names.iter().filter(|other| *other != name).count());
         if endpoints + others >= self.most {
@@ -47,7 +47,7 @@ impl Unsettled {
 
     /// The name may stay reserved although the PE has it no more.
     pub(super) fn add(&self, pe: &Key, name: &str) {
-        self.note(&mut lock(&self.names), pe, name);
+        self.note(&mut self.names.lock(), pe, name);
     }
 
     /// Nobody would forget the names of a PE that has gone meanwhile.
@@ -59,7 +59,7 @@ impl Unsettled {
 
     /// What came of the name is known.
     pub(super) fn settle(&self, pe: &Key, name: &str) {
-        let mut names = lock(&self.names);
+        let mut names = self.names.lock();
         if let Some(of_pe) = names.get_mut(pe) {
             of_pe.remove(name);
             if of_pe.is_empty() {
@@ -67,10 +67,6 @@ impl Unsettled {
             }
         }
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock()
 }
 
 #[cfg(test)]
@@ -99,7 +95,7 @@ mod tests {
         assert!(unsettled.begin(&key, "c", 1));
         unsettled.settle(&key, "b");
         unsettled.settle(&key, "c");
-        let are_left = || !lock(&unsettled.names).is_empty();
+        let are_left = || !unsettled.names.lock().is_empty();
         assert!(!are_left());
         unsettled.add(&key, "d");
         assert!(are_left());

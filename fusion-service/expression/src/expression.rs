@@ -105,12 +105,6 @@ impl Expression {
         &self.source
     }
 
-    /// No more of its operands and operators than these are operands.
-    #[must_use]
-    pub fn operands_at_most(&self) -> usize {
-        self.nodes.len().div_ceil(2)
-    }
-
     /// Octets of its text: a measure of what folding and printing it takes.
     #[must_use]
     pub fn length(&self) -> usize {

@@ -15,7 +15,7 @@ use super::memory::Share;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::Frame;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -93,13 +93,13 @@ async fn watch(held: Weak<Mutex<Option<Held>>>, patience: Patience, ended: Cance
     loop {
         let read_at = held.upgrade().and_then(|held| {
             // Who waits for the rest of the answer reads.
-            lock(&held).as_ref().map(|held| if held.all_read { Instant::now() } else { held.read_at })
+            held.lock().as_ref().map(|held| if held.all_read { Instant::now() } else { held.read_at })
         });
         let Some(read_at) = read_at else { return };
         let stalled = read_at + patience.stall;
         let until = end.map_or(stalled, |end| end.min(stalled));
         if until <= Instant::now() {
-            if let Some(unread) = held.upgrade().and_then(|held| lock(&held).take()) {
+            if let Some(unread) = held.upgrade().and_then(|held| held.lock().take()) {
                 tracing::warn!("an answer was not read");
                 drop(unread);
             }
@@ -113,17 +113,13 @@ async fn watch(held: Weak<Mutex<Option<Held>>>, patience: Patience, ended: Cance
     }
 }
 
-fn lock(held: &Mutex<Option<Held>>) -> MutexGuard<'_, Option<Held>> {
-    held.lock()
-}
-
 impl<O: Observer> http_body::Body for AnswerBody<O> {
     type Data = Bytes;
     type Error = Status;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let Self { held, told, observer } = self.get_mut();
-        let mut held = lock(held);
+        let mut held = held.lock();
         let Some(held) = &mut *held else {
             if mem::replace(told, true) {
                 return Poll::Ready(None);
@@ -163,7 +159,7 @@ impl<O: Observer> http_body::Body for AnswerBody<O> {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &*lock(&self.held) {
+        match &*self.held.lock() {
             Some(held) => held.rest.is_empty() && held.body.is_end_stream(),
             None => self.told,
         }

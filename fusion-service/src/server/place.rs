@@ -62,7 +62,6 @@ impl Place {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that panics runs under the lock.
         self.0.lock()
     }
 }

@@ -32,7 +32,7 @@ use super::class::CallClass;
 use super::errors::Failure;
 use super::metrics::Metrics;
 use super::place::Place;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
@@ -182,7 +182,7 @@ where
     /// Joins a flight, or begins one.
     fn board(&self, key: K, class: CallClass, budget: &CallBudget) -> Boarded<K, V> {
         let (sender, outcome) = oneshot::channel();
-        let mut flights = lock(&self.flights);
+        let mut flights = self.flights.lock();
         flights.numbers += 1;
         let rider = flights.numbers;
         let may_join = CallClass::ALL.into_iter().filter(|other| *other <= class).map(|other| (key.clone(), other));
@@ -228,19 +228,14 @@ where
     /// Calls that wait for a computation. Tests use it to see that a call has arrived.
     #[cfg(test)]
     pub(crate) fn riders(&self) -> usize {
-        lock(&self.flights).by_key.values().map(|flight| flight.riders.len()).sum()
+        self.flights.lock().by_key.values().map(|flight| flight.riders.len()).sum()
     }
-}
-
-fn lock<K, V>(flights: &Mutex<Flights<K, V>>) -> MutexGuard<'_, Flights<K, V>> {
-    // Nothing that panics runs under the lock.
-    flights.lock()
 }
 
 impl<K: Clone + Eq + Hash, V> Entry<K, V> {
     /// Takes the flight out of the table, if it is there and `gone` says so.
     fn clear(&self, gone: impl FnOnce(&mut Flight<V>) -> bool) -> Option<Flight<V>> {
-        let mut flights = lock(&self.flights);
+        let mut flights = self.flights.lock();
         let flight = flights.by_key.get_mut(&self.key).filter(|flight| flight.number == self.flight)?;
         if gone(flight) { flights.by_key.remove(&self.key) } else { None }
     }
@@ -469,7 +464,7 @@ mod tests {
         let arrivals = [(Resize, 50, 50), (Resize, 60, 50), (DryRun, 3, 50), (Resize, 7, 7), (Resize, 8, 7)];
         for (class, arrived, expected) in arrivals {
             calls.push(sky.call(class, &at(arrived)).await);
-            let flights = lock(&sky.flights.flights);
+            let flights = sky.flights.flights.lock();
             let place = flights.by_key.values().next().unwrap().place.as_ref().map(Place::arrived);
             assert_eq!(place, Some(expected), "{class:?} {arrived}");
         }

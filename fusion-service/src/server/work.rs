@@ -94,7 +94,6 @@ impl Workload {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that panics runs under the lock.
         self.state.lock()
     }
 }
@@ -147,7 +146,6 @@ impl ShareOfWork {
     }
 
     fn lock(&self) -> MutexGuard<'_, Worked> {
-        // Nothing that panics runs under the lock.
         self.worked.lock()
     }
 }
@@ -178,7 +176,6 @@ impl Drop for ShareOfWork {
 
 impl Answer {
     fn lock(&self) -> MutexGuard<'_, Progress> {
-        // Nothing that panics runs under the lock.
         self.progress.lock()
     }
 }

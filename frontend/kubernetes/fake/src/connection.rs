@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use kube::api::{DeleteParams, ListParams};
 use kube::core::{ObjectMeta, PartialObjectMeta};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt;
@@ -88,47 +88,43 @@ impl Connection {
 
     /// A call of the future fails.
     pub fn fail(&self, fault: Fault) {
-        self.link().fault = Some(fault);
+        self.link.lock().fault = Some(fault);
     }
 
     /// No call fails that has not failed yet. Says whether one that was asked for has.
     pub fn stop_failing(&self) -> bool {
-        let mut link = self.link();
+        let mut link = self.link.lock();
         link.fault.take().is_none()
     }
 
     /// Whether the process has died.
     pub fn is_broken(&self) -> bool {
-        self.link().is_broken
+        self.link.lock().is_broken
     }
 
     /// Lets something happen before each call arrives. It may use the server, and other connections.
     pub fn meanwhile(&self, meanwhile: impl Fn(&Call) -> BoxFuture<'static, ()> + Send + Sync + 'static) {
-        self.link().meanwhile = Some(Arc::new(meanwhile));
+        self.link.lock().meanwhile = Some(Arc::new(meanwhile));
     }
 
     /// Nothing happens before its calls any more.
     pub fn alone(&self) {
-        self.link().meanwhile = None;
+        self.link.lock().meanwhile = None;
     }
 
     /// Says from now on whether there are more calls than can be made.
     pub fn crowd(&self, is_crowded: bool) {
-        self.link().is_crowded = is_crowded;
+        self.link.lock().is_crowded = is_crowded;
     }
 
     /// Calls until now.
     pub fn calls(&self) -> usize {
-        self.link().calls
+        self.link.lock().calls
     }
 
     /// Writes until now.
     pub fn writes(&self) -> usize {
-        self.link().writes
-    }
-
-    fn link(&self) -> MutexGuard<'_, LinkState> {
-        self.link.lock()
+        self.link.lock().writes
     }
 
     /// Makes a call: others may go first, then it has its effect, and then its answer arrives.
@@ -138,11 +134,11 @@ impl Connection {
         effect: impl FnOnce(&mut State) -> Result<T, kube::Error> + Send,
     ) -> kube::Result<T> {
         YieldOnce::default().await;
-        let meanwhile = self.link().meanwhile.clone();
+        let meanwhile = self.link.lock().meanwhile.clone();
         if let Some(meanwhile) = meanwhile {
             meanwhile(&call).await;
         }
-        let passage = self.link().pass(&call);
+        let passage = self.link.lock().pass(&call);
         if matches!(passage, Delivery::Lost) {
             return Err(broken());
         }
@@ -217,7 +213,7 @@ impl Cluster for Connection {
     }
 
     fn is_crowded(&self, _: &str) -> bool {
-        self.link().is_crowded
+        self.link.lock().is_crowded
     }
 
     fn was_crowded(&self, namespace: &str) -> bool {

@@ -110,11 +110,6 @@ struct Shared {
     refusal: Mutex<Option<Refusal>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A failed test may leave it poisoned; others show what they have.
-    mutex.lock()
-}
-
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server").field("version", &self.version()).finish_non_exhaustive()
@@ -246,12 +241,12 @@ impl Server {
 
     /// Calls `inspect` for every call before it has its effect. It may look at the server, and panic.
     pub fn inspect(&self, inspect: impl Fn(&Call) + Send + Sync + 'static) {
-        *lock(&self.shared.inspector) = Some(Arc::new(inspect));
+        *self.shared.inspector.lock() = Some(Arc::new(inspect));
     }
 
     /// Refuses the calls for which `refusal` gives an answer.
     pub fn refuse(&self, refusal: impl Fn(&Call) -> Option<Status> + Send + Sync + 'static) {
-        *lock(&self.shared.refusal) = Some(Arc::new(refusal));
+        *self.shared.refusal.lock() = Some(Arc::new(refusal));
     }
 
     /// The definition of this kind is one of an earlier version, which does not declare this field. Whether a field is
@@ -268,20 +263,20 @@ impl Server {
 
     /// Takes what people were told since the last time.
     pub fn announced(&self) -> Vec<Announced> {
-        std::mem::take(&mut *lock(&self.shared.announced))
+        std::mem::take(&mut *self.shared.announced.lock())
     }
 
     pub(crate) fn announce(&self, announced: Announced) {
-        lock(&self.shared.announced).push(announced);
+        self.shared.announced.lock().push(announced);
     }
 
     /// The call arrives: it is looked at, and perhaps refused.
     pub(crate) fn admit(&self, call: &Call) -> Result<(), kube::Error> {
-        let refusal = lock(&self.shared.refusal).clone();
+        let refusal = self.shared.refusal.lock().clone();
         if let Some(status) = refusal.and_then(|refusal| refusal(call)) {
             return Err(kube::Error::Api(status.boxed()));
         }
-        let inspector = lock(&self.shared.inspector).clone();
+        let inspector = self.shared.inspector.lock().clone();
         if let Some(inspect) = inspector {
             inspect(call);
         }
@@ -289,7 +284,7 @@ impl Server {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.shared.state)
+        self.shared.state.lock()
     }
 }
 

@@ -50,7 +50,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::ResetTimerBackoff;
 use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
 use kube::{Api, Client};
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
@@ -191,7 +191,7 @@ impl<K: Mirrored> Watch<K> {
 
     /// Whether there is an object of this name that cannot be read. Perhaps the mirror has a state of it from before.
     pub fn is_unreadable(&self, key: &Key) -> bool {
-        self.unreadable().version(key).is_some()
+        self.shared.unreadable.lock().version(key).is_some()
     }
 
     /// The keys of all objects, by namespace and name.
@@ -285,7 +285,7 @@ impl<K: Mirrored> Watch<K> {
 
     /// How long no list could be read: what was heard meanwhile says nothing of the objects.
     fn unlisted_for(&self) -> Duration {
-        self.unlisted().values().map(Instant::elapsed).max().unwrap_or_default()
+        self.shared.unlisted.lock().values().map(Instant::elapsed).max().unwrap_or_default()
     }
 
     /// The kind, and why the mirror must not be relied on, if so: it is not filled yet, or too old (rule call-18).
@@ -371,8 +371,11 @@ impl<K: Mirrored> Watch<K> {
                 }
                 Ok(Event::InitDone) => {
                     let listed = std::mem::take(&mut listed);
-                    self.unlisted().remove(&namespace.map(str::to_owned));
-                    self.unreadable().retain(namespace, listed.iter().filter_map(|listed| listed.as_ref().err()));
+                    self.shared.unlisted.lock().remove(&namespace.map(str::to_owned));
+                    self.shared
+                        .unreadable
+                        .lock()
+                        .retain(namespace, listed.iter().filter_map(|listed| listed.as_ref().err()));
                     self.publish(|store| store.replace(namespace, listed), Departure::Vanished, None);
                     if std::mem::take(&mut first) {
                         filled.send_modify(|count| *count += 1);
@@ -389,13 +392,13 @@ impl<K: Mirrored> Watch<K> {
                         trim(&mut object);
                         self.insert(object);
                     }
-                    self.unreadable().forget(&key);
+                    self.shared.unreadable.lock().forget(&key);
                     self.remove(&key);
                 }
                 Err(error) => {
                     self.shared.metrics.watch_errors.get_or_create(&self.shared.label).inc();
                     if matches!(error, watcher::Error::InitialListFailed(_)) {
-                        self.unlisted().entry(namespace.map(str::to_owned)).or_insert_with(Instant::now);
+                        self.shared.unlisted.lock().entry(namespace.map(str::to_owned)).or_insert_with(Instant::now);
                     }
                     let (kind, text) = (&self.shared.label.kind, with_causes(&error));
                     // An expired version is how a watch that was away for long begins anew.
@@ -414,7 +417,7 @@ impl<K: Mirrored> Watch<K> {
         let key = Key::of(&delivered);
         match delivered.0 {
             Ok(mut object) => {
-                self.unreadable().forget(&key);
+                self.shared.unreadable.lock().forget(&key);
                 trim(&mut object);
                 Ok(object)
             }
@@ -429,7 +432,7 @@ impl<K: Mirrored> Watch<K> {
     fn cannot_read(&self, key: &Key, unreadable: &Unreadable) {
         let kind = &self.shared.label.kind;
         self.shared.metrics.unreadable_objects.get_or_create(&self.shared.label).inc();
-        if self.unreadable().note(key, version(&unreadable.metadata), Instant::now()) {
+        if self.shared.unreadable.lock().note(key, version(&unreadable.metadata), Instant::now()) {
             tracing::error!(%kind, %key, error = %unreadable, "object cannot be read");
         } else {
             tracing::debug!(%kind, %key, error = %unreadable, "object cannot be read");
@@ -488,14 +491,6 @@ impl<K: Mirrored> Watch<K> {
     /// What the mirror is to keep of an object; made before others have to wait for the mirror.
     fn arrival(&self, object: Arc<K>) -> Arrival<K> {
         Store::arrival(self.shared.indexes, self.shared.packer.as_ref(), object)
-    }
-
-    fn unreadable(&self) -> MutexGuard<'_, UnreadableObjects> {
-        self.shared.unreadable.lock()
-    }
-
-    fn unlisted(&self) -> MutexGuard<'_, BTreeMap<Option<String>, Instant>> {
-        self.shared.unlisted.lock()
     }
 
     fn store(&self) -> RwLockReadGuard<'_, Store<K>> {

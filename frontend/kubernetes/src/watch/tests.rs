@@ -375,14 +375,14 @@ async fn an_object_that_cannot_be_read_is_not_waited_for() {
     // What nobody can read and was deleted while the connection was lost is forgotten.
     let gone = [Event::Apply(unreadable("gone", None, "3")), Event::Init, Event::InitDone];
     watch.follow(None, stream::iter(gone.map(Ok)), trimmed::service, &filled, 1).await;
-    assert_eq!(watch.unreadable().version(&Key::new("n", "gone")), None);
+    assert_eq!(watch.shared.unreadable.lock().version(&Key::new("n", "gone")), None);
     watch.insert(service("n", "a", "5"));
     let both = future::join(caught_up, told_later);
     tokio::time::timeout(Duration::from_millis(500), both).await.unwrap().0.unwrap();
     assert_eq!(watch.get(&Key::new("n", "a")), Some(Arc::new(service("n", "a", "5"))), "its last readable state");
     // Somebody has corrected it.
     watch.follow(None, told([Event::Apply(service("n", "a", "8"))]), trimmed::service, &filled, 1).await;
-    assert_eq!(watch.unreadable().version(&Key::new("n", "a")), None);
+    assert_eq!(watch.shared.unreadable.lock().version(&Key::new("n", "a")), None);
 }
 
 #[tokio::test]
@@ -454,7 +454,7 @@ async fn an_object_of_another_form_keeps_no_other_one_from_being_read() {
     assert_eq!((watch.is_synced(), watch.health(timings).1), (true, None));
     let names: Vec<_> = watch.keys().iter().map(|key| key.name.to_string()).collect();
     assert_eq!(names, ["a", "c", "d"]);
-    let unreadable = ["a", "b", "c", "d"].map(|name| watch.unreadable().version(&Key::new("n", name)));
+    let unreadable = ["a", "b", "c", "d"].map(|name| watch.shared.unreadable.lock().version(&Key::new("n", name)));
     assert_eq!(unreadable, [None, Some(2), Some(10), None]);
     assert_eq!(metrics.watch_errors.get_or_create(&watch.shared.label).get(), 0);
     // Whoever begins to lead reads the same.

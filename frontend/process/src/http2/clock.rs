@@ -2,7 +2,7 @@
 //!
 //! Invariant: a stream that its clock has ended leaves nothing behind that reads its request.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl Clock {
 
     /// Lets the stream end then, whatever its caller does.
     pub fn set_end(&self, end: Option<Instant>) {
-        self.times().end = end;
+        self.0.times.lock().end = end;
         self.0.set.notify_one();
     }
 
@@ -67,19 +67,19 @@ impl Clock {
     /// Whether the stream has ended by its clock.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.times().is_over
+        self.0.times.lock().is_over
     }
 
     /// Whether a piece of the answer waits for its reader.
     pub(super) fn set_unread(&self, is_unread: bool) {
-        self.times().unread_since = is_unread.then(Instant::now);
+        self.0.times.lock().unread_since = is_unread.then(Instant::now);
     }
 
     /// Waits until the end has come, or a piece was `unread` for so long.
     async fn over(&self, unread: Duration) {
         loop {
             let until = {
-                let (mut times, now) = (self.times(), Instant::now());
+                let (mut times, now) = (self.0.times.lock(), Instant::now());
                 // A piece that comes later waits until then at least.
                 let until = times.unread_since.unwrap_or(now) + unread;
                 let until = times.end.map_or(until, |end| end.min(until));
@@ -94,11 +94,6 @@ impl Clock {
                 () = self.0.set.notified() => {}
             }
         }
-    }
-
-    fn times(&self) -> MutexGuard<'_, Times> {
-        // Nothing that panics runs under the lock.
-        self.0.times.lock()
     }
 }
 

@@ -11,7 +11,7 @@
 
 use opentelemetry::Context;
 use opentelemetry::trace::{TraceContextExt, TraceId};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::mem;
 use tracing::level_filters::LevelFilter;
@@ -41,7 +41,7 @@ impl Exported {
 
     /// Details of this trace that were not sent.
     pub(super) fn left_out(&self, trace: TraceId) -> u64 {
-        self.details().of(trace).left_out
+        self.details.lock().of(trace).left_out
     }
 
     /// Whether one more detail may be sent of the trace that this thread works for.
@@ -51,12 +51,7 @@ impl Exported {
             let here = span.span_context();
             (here.is_valid() && here.is_sampled()).then(|| here.trace_id())
         });
-        trace.is_some_and(|trace| self.details().of(trace).take())
-    }
-
-    fn details(&self) -> MutexGuard<'_, Details> {
-        // Nothing in this module panics while it holds the lock.
-        self.details.lock()
+        trace.is_some_and(|trace| self.details.lock().of(trace).take())
     }
 }
 

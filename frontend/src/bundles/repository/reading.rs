@@ -8,7 +8,7 @@
 //! Invariants: bundles that are read for one namespace have a quarter of the disk together, or are one. A bundle counts
 //! once for a namespace, however many read it. Nothing is kept of a namespace for which nothing is read.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl Reading {
     /// # Errors
     /// With this one the namespace would keep too much. It passes.
     pub(super) fn begin(&self, namespace: &str, sha256: &str, bytes: u64) -> Result<Reader, TooMuch> {
-        let mut read = lock(&self.read);
+        let mut read = self.read.lock();
         let bundles = read.get(namespace);
         if bundles.is_none_or(|bundles| !bundles.contains_key(sha256)) {
             let others = bundles.map_or(0, |bundles| bundles.values().map(|readers| readers.bytes).sum());
@@ -70,7 +70,7 @@ impl Reading {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        let mut read = lock(&self.read);
+        let mut read = self.read.lock();
         let Some(bundles) = read.get_mut(&self.namespace) else { return };
         if let Some(readers) = bundles.get_mut(&self.sha256) {
             readers.count -= 1;
@@ -82,10 +82,6 @@ impl Drop for Reader {
             read.remove(&self.namespace);
         }
     }
-}
-
-fn lock(read: &Mutex<Read>) -> MutexGuard<'_, Read> {
-    read.lock()
 }
 
 #[cfg(test)]
@@ -112,7 +108,7 @@ mod tests {
             assert!(reading.begin("b", "digest", more).is_ok(), "another namespace has its own part");
             drop(readers);
             assert!(begin(read.len(), more).is_ok());
-            assert!(lock(&reading.read).is_empty(), "nothing is kept");
+            assert!(reading.read.lock().is_empty(), "nothing is kept");
         }
     }
 

@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::PropagationPolicy;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -134,10 +134,6 @@ impl<C> PeApiServiceReconciler<C> {
         let (written, restored) = (Mutex::new(BTreeMap::new()), Remembered::default());
         Self { cluster, mirrors, addresses, written, restored, lines: Mutex::default() }
     }
-
-    fn written(&self) -> MutexGuard<'_, BTreeMap<Key, Written>> {
-        self.written.lock()
-    }
 }
 
 /// What a namespace has.
@@ -178,7 +174,7 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                 || self.mirrors.processing_elements.has_namespace(&key.namespace),
             service: self.mirrors.services.get(key),
             addresses: self.addresses.borrow().clone(),
-            written: self.written().get(key).cloned(),
+            written: self.written.lock().get(key).cloned(),
             unrestored_until: self.restored.find(key, ANY_UID, not_before).flatten().filter(|at| now < *at),
             now,
         }))
@@ -209,7 +205,7 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                     // Should a deletion fail, and the Service be needed again, slices are not what was written.
                     let may_go_until = observed.now.checked_add(UNANSWERED).ok();
                     let unknown = Written { addresses: BTreeSet::new(), at: Timestamp::MIN, may_go_until };
-                    self.written().insert(key.clone(), unknown);
+                    self.written.lock().insert(key.clone(), unknown);
                     // The Service last: as long as it is there, somebody remembers that there may be slices.
                     slices_of(key).delete(&writer).await?;
                 }
@@ -217,7 +213,7 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                     let uid = ours.metadata.uid.as_deref();
                     writer.delete::<Service>(&key.name, uid, PropagationPolicy::Background).await?;
                 }
-                self.written().remove(key);
+                self.written.lock().remove(key);
                 self.restored.forget_all_of(key);
             }
             PeApiServiceDecision::Write { slices } => {
@@ -239,7 +235,7 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                 if slices {
                     slices_of(key).write(&writer, &observed.addresses).await?;
                     let written = Written { addresses: observed.addresses, at: observed.now, may_go_until };
-                    self.written().insert(key.clone(), written);
+                    self.written.lock().insert(key.clone(), written);
                 }
                 let compared_again = may_go_until.map_or(COMPARE_AGAIN, |until| {
                     let left = Duration::try_from(until.duration_since(observed.now)).unwrap_or_default();

@@ -113,7 +113,7 @@ async fn a_namespace_with_jobs_has_the_service_and_the_addresses_of_the_frontend
     assert!(fixture.server.get::<Service>(&key()).is_none());
     assert_eq!(fixture.listed(), [Vec::<String>::new(), Vec::new()]);
     assert_eq!(fixture.writes().await, 0);
-    assert!(fixture.reconciler.written().is_empty());
+    assert!(fixture.reconciler.written.lock().is_empty());
 }
 
 #[tokio::test]

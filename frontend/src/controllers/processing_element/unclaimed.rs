@@ -7,7 +7,7 @@
 //!
 //! Knows: keys, bytes, times. Must not know: what is kept.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl<V: Clone> Unclaimed<V> {
 
     /// Keeps a value for a while. It takes so many bytes.
     pub(super) fn insert(&self, key: Key, value: V, bytes: usize, now: Instant) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.forget_old(now);
         inner.remove(&key);
         let bytes = bytes.saturating_add(key.name.len()).saturating_add(OF_ENTRY);
@@ -83,13 +83,9 @@ impl<V: Clone> Unclaimed<V> {
 
     /// The value, if it is still kept.
     pub(super) fn get(&self, key: &Key, now: Instant) -> Option<V> {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.forget_old(now);
         inner.entries.get(key).map(|entry| entry.value.clone())
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner<V>> {
-        self.inner.lock()
     }
 }
 
@@ -174,7 +170,7 @@ mod tests {
             let now = begun + minute * minutes;
             assert_eq!([0, 1].map(|number| unclaimed.get(&key("n", number), now)), expected, "{minutes}");
         }
-        let inner = unclaimed.inner();
+        let inner = unclaimed.inner.lock();
         assert_eq!((inner.bytes, inner.ages.len(), inner.namespaces.len()), (0, 0, 0));
     }
 }

@@ -23,7 +23,7 @@ use crate::mirrors::{Mirrors, address_of, pe_of};
 use crate::pods_of_pe;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -146,10 +146,6 @@ impl<M> RoutesReconciler<M> {
         found.created = created.into_iter().min().flatten();
         found
     }
-
-    fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Told>> {
-        self.told.lock()
-    }
 }
 
 /// The pods of a PE.
@@ -205,7 +201,7 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
 
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<RoutesObservation>, Error> {
         let Some(kept) = self.mirrors.processing_elements.kept(key) else {
-            self.told().remove(key);
+            self.told.lock().remove(key);
             self.until_settled.forget(key);
             return Ok(None);
         };
@@ -228,7 +224,7 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
             addresses,
             is_any_unknown,
             message,
-            told: self.told().get(key).cloned(),
+            told: self.told.lock().get(key).cloned(),
             now: Instant::now(),
         })))
     }
@@ -293,10 +289,10 @@ impl<M: Messenger> reconciler::Reconciler for RoutesReconciler<M> {
         let KnownRoutes { addresses, is_on_board, is_any_unknown, now, .. } = known;
         let is_all = failed.is_empty();
         if is_all && !is_on_board {
-            self.told().remove(key);
+            self.told.lock().remove(key);
         } else {
             let addresses = addresses.difference(&failed).copied().collect();
-            self.told().insert(key.clone(), Told { addresses, version: message.version, again });
+            self.told.lock().insert(key.clone(), Told { addresses, version: message.version, again });
         }
         let failed_again = (!is_all).then_some(AGAIN);
         let told_again = again.filter(|_| is_on_board).map(|again| again.at.saturating_duration_since(now));

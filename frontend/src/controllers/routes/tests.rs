@@ -236,7 +236,7 @@ async fn pes_are_told_once_and_of_the_end_and_nothing_is_kept() {
     for pe in [&from, &to] {
         reconcile(&reconciler, pe).await.unwrap();
     }
-    assert!(reconciler.told().is_empty());
+    assert!(reconciler.told.lock().is_empty());
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use crate::fair_semaphore::FairSemaphore;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, WeakShared};
 use moka::sync::Cache;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -167,7 +167,7 @@ where
         F: Future<Output = Result<Option<V>, Unreviewed>> + Send + 'static,
     {
         let landing = {
-            let mut flights = lock(&self.flights);
+            let mut flights = self.flights.lock();
             // Under the lock: a question is there until its answer is kept.
             if let Some(answer) = self.kept.get(&key) {
                 return Ok(answer);
@@ -228,14 +228,9 @@ struct End<K: Eq + Hash, V> {
 
 impl<K: Eq + Hash, V> Drop for End<K, V> {
     fn drop(&mut self) {
-        let mut flights = lock(&self.flights);
+        let mut flights = self.flights.lock();
         if flights.get(&self.key).is_some_and(|flight| flight.number == self.number) {
             flights.remove(&self.key);
         }
     }
-}
-
-fn lock<K, V>(flights: &Mutex<HashMap<K, Flight<V>>>) -> MutexGuard<'_, HashMap<K, Flight<V>>> {
-    // Nothing that panics runs under the lock.
-    flights.lock()
 }

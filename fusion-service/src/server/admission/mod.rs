@@ -253,7 +253,6 @@ pub(crate) fn ended_thread(error: JoinError) -> Failure {
 
 impl SharedAdmission {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that panics runs under the lock.
         self.state.lock()
     }
 

@@ -366,7 +366,6 @@ impl State {
 
 impl Pool {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that panics runs under the lock.
         self.state.lock()
     }
 

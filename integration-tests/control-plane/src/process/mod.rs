@@ -16,7 +16,7 @@ mod state_directory;
 mod supervisor;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -200,7 +200,7 @@ impl Process {
     /// When it still runs, or cannot be started.
     pub async fn start_again(&self) -> Result<()> {
         {
-            let mut run = self.run();
+            let mut run = self.run.lock();
             if matches!(*run.state.borrow(), State::Starting | State::Running(_)) {
                 bail!("{} still runs", self.program.name);
             }
@@ -218,7 +218,7 @@ impl Process {
     /// Its process id while it runs.
     #[must_use]
     pub fn id(&self) -> Option<u32> {
-        match *self.run().state.borrow() {
+        match *self.run.lock().state.borrow() {
             State::Running(id) => Some(id),
             _ => None,
         }
@@ -235,7 +235,7 @@ impl Process {
     /// # Errors
     /// When it does not run.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        let mut run = self.run();
+        let mut run = self.run.lock();
         let name = &self.program.name;
         if !matches!(*run.state.borrow(), State::Running(_)) {
             bail!("{name} does not run");
@@ -270,7 +270,7 @@ impl Process {
 
     /// Waits until it has ended by itself or was ended. Has no deadline of its own.
     pub async fn ended(&self) -> Exit {
-        let mut state = self.run().state.clone();
+        let mut state = self.run.lock().state.clone();
         let ended = state.wait_for(|state| matches!(state, State::Ended(_) | State::Refused(_))).await;
         match ended.as_deref() {
             Ok(State::Ended(exit)) => *exit,
@@ -290,7 +290,7 @@ impl Process {
 
     async fn started(&self) -> Result<()> {
         let name = &self.program.name;
-        let mut state = self.run().state.clone();
+        let mut state = self.run.lock().state.clone();
         let started = state.wait_for(|state| *state != State::Starting);
         let started = tokio::time::timeout(SUPERVISOR_ANSWERS_WITHIN, started).await;
         let started = started.map_err(|_| anyhow!("the supervisor of {name} does not answer"))?;
@@ -299,10 +299,6 @@ impl Process {
             Ok(_) => Ok(()),
             Err(_) => bail!("the supervisor of {name} has ended"),
         }
-    }
-
-    fn run(&self) -> MutexGuard<'_, ProcessRun> {
-        self.run.lock()
     }
 }
 

@@ -237,17 +237,12 @@ impl Referee {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.shared.state)
+        self.shared.state.lock()
     }
 }
 
 fn socket(directory: &Path) -> PathBuf {
     directory.join("referee")
-}
-
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // Nothing that is done under the lock leaves it half done.
-    state.lock()
 }
 
 async fn answer(stream: UnixStream, shared: &Shared) -> Result<()> {
@@ -256,7 +251,7 @@ async fn answer(stream: UnixStream, shared: &Shared) -> Result<()> {
     stream.read_line(&mut line).await?;
     let asked = serde_json::from_str(&line)?;
     let (verdict, struck) = {
-        let mut state = locked(&shared.state);
+        let mut state = shared.state.lock();
         let before = state.struck.is_some();
         let verdict = state.judge(&asked);
         let strikes = !before && state.struck.is_some();

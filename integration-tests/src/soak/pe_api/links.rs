@@ -3,7 +3,7 @@
 //! Knows: who runs. Must not know: what anybody makes of it. Invariant: connections of a PE are counted as they are.
 
 use super::topology::Topology;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use streams_api::Connectivity;
@@ -76,17 +76,17 @@ impl Links {
 
     /// PEs that start from now on have the connections of these widths.
     pub(super) fn change(&self, topology: Topology) {
-        self.network().topology = topology;
+        self.0.lock().topology = topology;
     }
 
     /// Whether an operator sends to others.
     pub(super) fn sends(&self, operator: &str) -> bool {
-        !self.network().topology.peers(operator).outputs.is_empty()
+        !self.0.lock().topology.peers(operator).outputs.is_empty()
     }
 
     /// A PE starts.
     pub(super) fn enter(&self, operator: &str) -> Presence {
-        let mut network = self.network();
+        let mut network = self.0.lock();
         network.leave(operator, None);
         let peers = network.topology.peers(operator);
         let expected: BTreeSet<String> = peers.inputs.into_iter().chain(peers.outputs).collect();
@@ -110,12 +110,12 @@ impl Links {
 
     /// The connectivity of an operator's PE, if it runs.
     pub(super) fn connectivity(&self, operator: &str) -> Option<Connectivity> {
-        self.network().stations.get(operator).map(|station| station.count.borrow().connectivity())
+        self.0.lock().stations.get(operator).map(|station| station.count.borrow().connectivity())
     }
 
     /// The network breaks or is mended, and everybody notices that at the same moment.
     pub(super) fn cut(&self, is_cut: bool) {
-        let mut network = self.network();
+        let mut network = self.0.lock();
         network.is_cut = is_cut;
         for station in network.stations.values() {
             station.count.send_modify(|count| {
@@ -123,10 +123,6 @@ impl Links {
                 count.at_once = true;
             });
         }
-    }
-
-    fn network(&self) -> MutexGuard<'_, Network> {
-        self.0.lock()
     }
 }
 
@@ -151,7 +147,7 @@ impl Network {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        self.links.network().leave(&self.operator, Some(self.number));
+        self.links.0.lock().leave(&self.operator, Some(self.number));
     }
 }
 

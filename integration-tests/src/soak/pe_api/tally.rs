@@ -3,7 +3,7 @@
 //! Knows: answers. Must not know: who asks, and when.
 
 use crate::soak::figures::Durations;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -104,7 +104,7 @@ pub(super) struct Tally(Mutex<Counted>);
 impl Tally {
     /// An answer to the pod of this uid.
     pub(super) fn add(&self, pod: &str, question: Question, took: Duration, answer: Answer) {
-        let mut counted = self.counted();
+        let mut counted = self.0.lock();
         let of = counted.asked.answers.entry(question).or_default();
         match answer {
             Answer::Right => of.right.add(took),
@@ -120,27 +120,23 @@ impl Tally {
 
     /// What a pod has told is known.
     pub(super) fn known(&self, after: Duration) {
-        self.counted().asked.known.add(after);
+        self.0.lock().asked.known.add(after);
     }
 
     /// A pod ends: what it was answered last counts for nothing.
     pub(super) fn forgive(&self, pod: &str) {
         let is_last = |wrong: &Wrong| wrong.pod == pod && wrong.at.elapsed() < BEFORE_THE_END;
-        self.counted().wrong.retain(|wrong| !is_last(wrong));
+        self.0.lock().wrong.retain(|wrong| !is_last(wrong));
     }
 
     /// All answers since this was asked last.
     pub(super) fn take(&self) -> Asked {
-        std::mem::take(&mut self.counted().asked)
+        std::mem::take(&mut self.0.lock().asked)
     }
 
     /// Wrong answers of the whole run, in words.
     pub(super) fn wrong(&self) -> Vec<String> {
-        self.counted().wrong.iter().map(|wrong| wrong.words.clone()).collect()
-    }
-
-    fn counted(&self) -> MutexGuard<'_, Counted> {
-        self.0.lock()
+        self.0.lock().wrong.iter().map(|wrong| wrong.words.clone()).collect()
     }
 }
 

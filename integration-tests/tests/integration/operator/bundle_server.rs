@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::AUTHORIZATION;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -33,7 +33,7 @@ impl BundleServer {
         let answering = Arc::clone(&state);
         let router = Router::new().fallback(move |request: Request| {
             let state = Arc::clone(&answering);
-            async move { locked(&state).answer(&request) }
+            async move { state.lock().answer(&request) }
         });
         let server = https::serve("127.0.0.1", router).await?;
         let directory = tempfile::tempdir()?;
@@ -58,20 +58,15 @@ impl BundleServer {
 
     /// From now on it has this bundle, for everybody or for who has the token.
     pub(crate) fn has(&self, bundle: Vec<u8>, token: Option<&str>) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         state.bundle = Some(bundle);
         state.token = token.map(str::to_owned);
     }
 
     /// The header `Authorization` of every request so far.
     pub(crate) fn requests(&self) -> Vec<String> {
-        locked(&self.state).requests.clone()
+        self.state.lock().requests.clone()
     }
-}
-
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // Nothing that is done under the lock leaves it half done.
-    state.lock()
 }
 
 impl State {

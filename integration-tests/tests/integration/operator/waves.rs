@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,8 +66,8 @@ where
         let watching = tokio::spawn({
             let (job, seen) = (job.clone(), Arc::clone(&seen));
             async move {
-                let ended = watch(&job, version, |version| lock(&seen).versions.push(version)).await;
-                lock(&seen).ended = ended.err();
+                let ended = watch(&job, version, |version| seen.lock().versions.push(version)).await;
+                seen.lock().ended = ended.err();
             }
         });
         Ok(Self { job: job.clone(), since, seen, watching })
@@ -80,7 +80,7 @@ where
             return Ok(Vec::new());
         }
         eventually("the history is as long as it has to be", WITHIN, || async {
-            let seen = lock(&self.seen);
+            let seen = self.seen.lock();
             let last = seen.versions.last().map_or(0, |(object, _)| version(object));
             ensure!(last >= newest, "{last} of {newest}: {:?}", seen.ended);
             Ok(seen.versions.clone())
@@ -93,10 +93,6 @@ impl<K> Drop for History<K> {
     fn drop(&mut self) {
         self.watching.abort();
     }
-}
-
-fn lock<K>(seen: &Mutex<Seen<K>>) -> MutexGuard<'_, Seen<K>> {
-    seen.lock()
 }
 
 /// Tells each version of the job's objects of a kind since this one, and whether it is the last one of its object.
