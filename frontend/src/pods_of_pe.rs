@@ -2,11 +2,13 @@
 //!
 //! Anybody who may create pods in a namespace can give the labels of a PE to thousands of them, and reading one costs
 //! more than all that is asked of it. Names are known without reading, and those of launches cannot be guessed before
-//! the PE is there; so pods are read by them.
+//! the PE is there; so the pods that the mirror shows are read by them. Those of an earlier PE of the name, which the
+//! API server is asked for when a PE was made again, are found by labels: they are read page by page, and few are kept.
 //!
 //! Knows: names of pods, and which launches are the last ones of a PE. Must not know: what a pod is asked for.
 //!
-//! Invariant: a look at a PE reads [`READ_MAX`] pods at most, and those of its last launches before all others.
+//! Invariant: a look at a PE reads [`READ_MAX`] pods of the mirror at most, and those of its last launches before all
+//! others.
 
 use crate::mirrors::Mirrors;
 use k8s_openapi::api::core::v1::Pod;
@@ -16,8 +18,8 @@ use std::sync::Arc;
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
 
-/// So many pods are read in one look at a PE.
-const READ_MAX: usize = 64;
+/// So many pods are read of the mirror in one look at a PE, and kept of an answer of the API server.
+pub(crate) const READ_MAX: usize = 64;
 /// Digits of what tells the pods of a PE from each other.
 const DIGITS: usize = 10;
 /// The first launch.

@@ -8,7 +8,7 @@ use super::answers::{Answers, status};
 use super::decide::{Deletion, FIRST, PeAction, PeDecision, PeStatusChange};
 use super::facts::OUTDATED;
 use super::memory::DELETION_COUNTS;
-use super::observed::{self, AbsentPod, OwnerJob, PeObservation};
+use super::observed::{AbsentPod, ObservedPod, OwnerJob, PeObservation};
 use super::pod_status;
 use super::reconciler::PeReconciler;
 use crate::controllers::reconciler::Next;
@@ -21,6 +21,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{ListParams, PropagationPolicy};
 use serde_json::json;
+use std::cmp::Reverse;
 use std::time::Duration;
 use streams_api::{Job, ProcessingElement, ProcessingElementStatus, condition, names};
 use streams_kubernetes::cluster::Cluster;
@@ -329,16 +330,24 @@ impl<C: Cluster> PeReconciler<C> {
     }
 
     /// Pods of an earlier PE object of the name. Only a PE that was made again has any, and it does not begin with
-    /// launch 1 (rule pe-6), unless it was made so soon after a commit that clocks do not tell.
-    async fn predecessors(&self, key: &Key, pe: &ProcessingElement) -> Result<Vec<observed::ObservedPod>, Error> {
+    /// launch 1 (rule pe-6), unless it was made so soon after a commit that clocks do not tell. Anybody may label as
+    /// many pods as he likes: of the answer a page is there at a time, and of all pages few pods are kept, those that
+    /// may run, which are waited for, before others, and then those of the last launches (rule call-24).
+    pub(super) async fn predecessors(&self, key: &Key, pe: &ProcessingElement) -> Result<Vec<ObservedPod>, Error> {
         if status(pe).launch_count <= FIRST && !self.is_younger_than_commit(pe) {
             return Ok(Vec::new());
         }
         let labels = format!("{}={},{}={}", names::LABEL_JOB, pe.spec.job_name, names::LABEL_PE, pe.spec.id);
         let selection = ListParams::default().labels(&labels);
-        let pods: Vec<Pod> = self.cluster.list(Some(&key.namespace), &selection).await?;
-        let before = pods.iter().filter(|pod| pod_status::is_of_predecessor(pod, pe));
-        Ok(before.map(|pod| pod_status::read_predecessor(pod, pe)).collect())
+        let (mut kept, now) = (Vec::new(), self.cluster.now());
+        let keep = |page: Vec<Pod>| {
+            let before = page.iter().filter(|pod| pod_status::is_of_predecessor(pod, pe));
+            kept.extend(before.map(|pod| pod_status::read_predecessor(pod, pe)));
+            kept.sort_by_key(|pod: &ObservedPod| Reverse((pod.may_run(now), pod.launch_count)));
+            kept.truncate(pods_of_pe::READ_MAX);
+        };
+        self.cluster.each_page(Some(&key.namespace), &selection, keep).await?;
+        Ok(kept)
     }
 
     /// The PE was created after the newest commit of its job, as far as clocks tell. That they may differ costs a

@@ -169,8 +169,19 @@ impl<C: Cluster> Actor<'_, C> {
     async fn read_regions(&self, named: Vec<u64>) -> Result<Vec<ParallelRegion>, Error> {
         let cluster = &self.reconciler.cluster;
         if named.len() > READ_ONE_BY_ONE {
-            let of_job = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, self.snapshot.key.name));
-            return Ok(cluster.list(Some(&*self.snapshot.key.namespace), &of_job).await?);
+            let (key, job) = (&self.snapshot.key, &*self.snapshot.job);
+            let of_job = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, key.name));
+            // Anybody may label as many regions as he likes: a page of them is there at a time.
+            let named: BTreeSet<_> = named.iter().map(|index| names::parallel_region(&key.name, *index)).collect();
+            let mut regions = Vec::new();
+            let keep = |page: Vec<ParallelRegion>| {
+                let is_wanted = |region: &ParallelRegion| {
+                    named.contains(&region.name_any()) && is_controlled_by(&region.metadata, job)
+                };
+                regions.extend(page.into_iter().filter(is_wanted));
+            };
+            cluster.each_page(Some(&*key.namespace), &of_job, keep).await?;
+            return Ok(regions);
         }
         let reads = named.into_iter().map(|index| {
             let key = self.snapshot.key.sibling(&names::parallel_region(&self.snapshot.key.name, index));

@@ -4,7 +4,7 @@
 use super::super::answers::Answers;
 use super::super::counters::Counters;
 use super::super::last_seen::LastSeen;
-use super::super::observed::PeObservation;
+use super::super::observed::{ObservedPod, PeObservation};
 use super::super::reconciler::{PeReconciler, UNKNOWN};
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::reconcile;
@@ -98,6 +98,12 @@ impl PeProcess {
     pub(super) fn observed(&self, key: &Key) -> PeObservation {
         let pe = self.mirrors.mirrors.processing_elements.get(key).map(|pe| (*pe).clone());
         self.reconciler.observed(key, &Answers { pe, ..Answers::default() }).unwrap()
+    }
+
+    /// The pods of an earlier PE of the name that the API server has.
+    pub(super) fn predecessors(&self, key: &Key) -> Vec<ObservedPod> {
+        let pe = self.mirrors.mirrors.processing_elements.get(key).unwrap();
+        block_on(self.reconciler.predecessors(key, &pe)).unwrap()
     }
 
     fn remembers(&self) -> usize {

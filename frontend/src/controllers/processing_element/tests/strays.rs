@@ -2,7 +2,7 @@
 
 use super::memories::{PeProcess, create_pe};
 use crate::pods_of_pe;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
@@ -109,5 +109,41 @@ fn of_many_pods_that_look_like_those_of_a_pe_few_are_looked_at_and_its_own_is_on
         let pods: Vec<_> = observed.pods.iter().map(|pod| Some(&pod.uid)).collect();
         assert_eq!(pods, [own.metadata.uid.as_ref()], "{launch}");
         assert_eq!(observed.predecessors.len(), 63);
+    }
+}
+
+/// They are found by labels, which anybody can give to as many pods as he likes.
+#[test]
+fn of_many_pods_that_look_like_those_of_an_earlier_pe_few_are_kept_and_those_that_are_waited_for_are_among_them() {
+    let server = Server::new();
+    let mut process = PeProcess::start(&server);
+    let pe = create_pe(&server, "job");
+    server.edit(&pe, |pe: &mut ProcessingElement| pe.status.get_or_insert_default().launch_count = 2);
+    // how many, how their names begin, how they do, the launch that the first of them says -> how many are kept
+    let table = [(500, "a", "Pending", 2_000, 0), (10, "0", "Running", 3, 10), (1_000, "f", "Succeeded", 1_000, 54)];
+    for (count, begin, phase, launch, _) in table {
+        for number in 0..count {
+            // A name as a PE gives it, or one that nobody gives.
+            let suffix = if begin == "a" { format!("{begin}{number}") } else { format!("{begin}{number:09x}") };
+            let mut labels = names::pe_labels("job", 0);
+            labels.insert(names::LABEL_LAUNCH_COUNT.to_owned(), (launch + number).to_string());
+            let metadata = ObjectMeta {
+                namespace: Some(pe.namespace.to_string()),
+                name: Some(format!("{}-{suffix}", pe.name)),
+                labels: Some(labels),
+                ..ObjectMeta::default()
+            };
+            let status = Some(PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() });
+            server.create(&Pod { metadata, status, ..Pod::default() });
+        }
+    }
+    process.mirrors.deliver_all();
+    let kept = process.predecessors(&pe);
+    for (_, begin, phase, _, expected) in table {
+        let begin = format!("{}-{begin}", pe.name);
+        let launches: Vec<_> =
+            kept.iter().filter(|pod| pod.name.starts_with(&begin)).map(|pod| pod.launch_count).collect();
+        assert_eq!(launches.len(), expected, "{phase}");
+        assert!(phase != "Succeeded" || launches.iter().all(|launch| *launch > 1_999 - 54), "{launches:?}");
     }
 }
