@@ -19,6 +19,7 @@ use streams_api::resize::name_of_key;
 use streams_api::{Resize, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::delivered::Delivered;
+use streams_kubernetes::gate::Pass;
 use streams_kubernetes::watch::version;
 use streams_proto::elasticity::v1::{ResizeName, ResizePhase, ResizeState};
 use tokio::time::{Instant, timeout_at};
@@ -174,7 +175,7 @@ impl<V: ClusterView> Elasticity<V> {
         deadline: Instant,
     ) -> Result<Arc<Resize>, Status> {
         let (name, job) = (request.name_any(), Key::of(&**request).sibling(&request.spec.job_name));
-        let asked = asked_to_cancel(self.client.clone(), Arc::clone(request));
+        let asked = |pass| asked_to_cancel(self.client.clone(), Arc::clone(request), pass);
         self.write(Write::Withdraw, &job, caller, deadline, asked).await.unwrap_or_else(|unanswered| {
             Err(match unanswered {
                 Unanswered::NotSent => errors::still_waiting_unwritten(&name, WAITING_FOR),
@@ -188,7 +189,7 @@ impl<V: ClusterView> Elasticity<V> {
 
 /// Asks the controller to cancel a request, unless somebody has written the request since it was seen; then what is
 /// there now.
-async fn asked_to_cancel(client: Client, request: Arc<Resize>) -> Result<Arc<Resize>, Status> {
+async fn asked_to_cancel(client: Client, request: Arc<Resize>, pass: Pass) -> Result<Arc<Resize>, Status> {
     let (namespace, name) = (request.namespace().unwrap_or_default(), request.name_any());
     let api: Api<Delivered<Resize>> = Api::namespaced(client.clone(), &namespace);
     let patch = json!({"metadata": {
@@ -198,7 +199,7 @@ async fn asked_to_cancel(client: Client, request: Arc<Resize>) -> Result<Arc<Res
     }});
     let parameters =
         PatchParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PatchParams::default() };
-    let asked = api.patch(&name, &parameters, &Patch::Merge(&patch)).await;
+    let asked = pass.make(api.patch(&name, &parameters, &Patch::Merge(&patch))).await;
     match asked.and_then(Delivered::readable) {
         Err(kube::Error::Api(status)) if status.code == 409 => {
             let found = requests::get(&client, &namespace, &name).await;

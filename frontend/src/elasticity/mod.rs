@@ -67,6 +67,7 @@ use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::resize::RESIZES_MAX;
+use streams_kubernetes::metrics::Metrics;
 use streams_proto::elasticity::ERROR_DOMAIN;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityServiceServer;
 use tokio_util::sync::CancellationToken;
@@ -148,12 +149,18 @@ impl<V> Clone for Elasticity<V> {
 impl<V: ClusterView> Elasticity<V> {
     /// A service that writes with `client`, sees through `view` and foresees with `dry_runs`; no request waits longer
     /// than `longest_wait`, and none any more once the token of [`Elasticity::stopping`] is cancelled.
-    pub(crate) fn new(client: Client, view: Arc<V>, dry_runs: Arc<dyn Foresee>, longest_wait: Duration) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        view: Arc<V>,
+        dry_runs: Arc<dyn Foresee>,
+        longest_wait: Duration,
+        metrics: &Metrics,
+    ) -> Self {
         let (waiting, stopping) = (Places::new(WAITING_MAX, WAITING_OF_ONE_MAX), CancellationToken::new());
         let withdrawing = Places::new(WITHDRAWING_MAX, WITHDRAWING_OF_ONE_MAX);
         let foreseeing = Places::new(DRY_RUNS_MAX, DRY_RUNS_MAX);
         let dry_run_turns = FairSemaphore::new(DRY_RUNS_AT_ONCE, DRY_RUNS_AT_ONCE);
-        let (writes, answers) = (Writes::new(), Answers::new());
+        let (writes, answers) = (Writes::new(metrics), Answers::new());
         let (looks, ready) = (Looks::new(), KeptReadyWidths::new());
         let (backlog, watching) = (Backlog::default(), Places::new(STREAMS_MAX, STREAMS_OF_ONE_MAX));
         let (lists, lookups) = (Places::new(LISTS_MAX, LISTS_OF_ONE_MAX), Lookups::new());

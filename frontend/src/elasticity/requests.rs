@@ -20,6 +20,7 @@ use streams_api::resize::{KEY_MAX, RESIZES_MAX, name_of_key, new_name};
 use streams_api::{DesiredWidth, Job, JobStatus, Resize, ResizePolicy, ResizeSpec, names};
 use streams_kubernetes::delivered::Delivered;
 use streams_kubernetes::error::{with_causes, written};
+use streams_kubernetes::gate::Pass;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes::{Error, Key};
 use streams_process::telemetry::{self, TraceContext};
@@ -93,7 +94,7 @@ impl<V: ClusterView> Elasticity<V> {
         }
         let (view, client, namespace_of) = (Arc::clone(&self.view), self.client.clone(), Arc::clone(&key.namespace));
         let to_store = wanted.clone();
-        let stored = async move {
+        let stored = |pass| async move {
             // Another call with this key may have stored it before it was the turn of this one.
             let shown = if has_key { view.resize(&namespace_of, &to_store.name_any()) } else { None };
             let is_same = |shown: &Arc<Resize>| {
@@ -101,7 +102,7 @@ impl<V: ClusterView> Elasticity<V> {
             };
             match shown.filter(is_same) {
                 Some(shown) => Ok(Stored::There(Some(Resize::clone(&shown)))),
-                None => stored(client, namespace_of, to_store, has_key).await,
+                None => stored(client, namespace_of, to_store, has_key, pass).await,
             }
         };
         let found = match self.write(Write::Store, key, caller, deadline, stored).await {
@@ -148,11 +149,17 @@ fn digits_of(CallerName(name): &CallerName) -> String {
 }
 
 /// Makes this object, unless there is one of its name.
-async fn stored(client: Client, namespace: Arc<str>, wanted: Resize, has_key: bool) -> Result<Stored, Status> {
+async fn stored(
+    client: Client,
+    namespace: Arc<str>,
+    wanted: Resize,
+    has_key: bool,
+    pass: Pass,
+) -> Result<Stored, Status> {
     let (api, name): (Api<Resize>, _) = (Api::namespaced(client.clone(), &namespace), wanted.name_any());
     let parameters = PostParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PostParams::default() };
     let unheard = |why: &str| errors::perhaps_taken(&name, why);
-    match api.create(&parameters, &wanted).await {
+    match pass.make(api.create(&parameters, &wanted)).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
         // This is said of the last try. One before may have made it, and have used up the quota; policies refuse
         // with any of these.
@@ -273,24 +280,21 @@ pub(super) fn from_kubernetes_or(error: kube::Error, field: &str, unheard: impl 
 mod tests {
     use super::*;
     use crate::controllers::traces::carried_by;
-    use crate::elasticity::tests::service_with;
+    use crate::elasticity::tests::{service_with, with_retries};
     use crate::elasticity::writes::STORED_AT_ONCE_OF_ONE;
     use crate::mirrors::{Mirrors, trim};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
     use k8s_openapi::jiff::Timestamp;
-    use kube::Config;
     use kube::client::Body;
     use parking_lot::Mutex;
     use serde_json::json;
     use std::collections::BTreeMap;
     use std::time::Duration;
     use streams_api::{BundleReference, CommittedResizes, JobSpec, ResizePhase, ResizeStatus};
-    use streams_kubernetes::client::{self, CallOptions, Transport};
     use streams_kubernetes::metrics::Metrics;
     use streams_process::telemetry::testing;
     use streams_proto::elasticity::v1::resize_request;
     use tonic_types::StatusExt as _;
-    use tower::layer::layer_fn;
 
     /// An API server that has requests by name, and whose answers to the first creations are lost.
     #[derive(Default)]
@@ -348,13 +352,7 @@ mod tests {
                     Ok::<_, tower::BoxError>(http::Response::builder().status(code).body(answer).unwrap())
                 }
             });
-            let _ = rustls::crypto::ring::default_provider().install_default();
-            let mut config = Config::new("http://localhost".parse().unwrap());
-            // The certificates of the system do not matter.
-            config.root_cert = Some(Vec::new());
-            let layer = layer_fn(move |_: Transport| server.clone());
-            let client = client::with_layer(config, CallOptions::default(), &Metrics::new("test"), &layer).unwrap();
-            (it, client)
+            (it, with_retries(server))
         }
     }
 
@@ -491,7 +489,7 @@ mod tests {
         let service = service_with(client, mirrors.clone());
         let mut turns = Vec::new();
         for _ in 0..STORED_AT_ONCE_OF_ONE {
-            turns.push(service.writes.storing.acquire("n").await);
+            turns.push(service.writes.storing.of_namespace.acquire("n").await);
         }
         let (key, job, deadline) = (Key::new("n", "flow"), job(), Instant::now() + Duration::from_secs(60));
         let mut waiting = std::pin::pin!(service.requested(&key, &job, &request, None, deadline));

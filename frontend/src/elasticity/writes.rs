@@ -3,11 +3,15 @@
 //! A call of the API server is a connection of its own. A thousand callers who ask at the same moment would open a
 //! thousand of them, and whatever else is to be written, for whatever namespace, would be behind what they ask for.
 //!
+//! The calls of a namespace may be slow, because of an admission webhook of it. So they pass a gate, like those of
+//! controllers (rule call-23), and nobody else waits for those of namespaces in trouble, however many there are. It is
+//! a gate of its own: what controllers have to do is not before what callers want, nor behind it.
+//!
 //! Knows: whose a write is. Must not know: what is written.
 //!
 //! Invariants: namespaces take turns, and within one the callers that are known; else the jobs that they ask about do.
-//! What has begun has its turn until it is answered, also if nobody waits for it any more. Whoever hears no answer
-//! hears whether anything was sent.
+//! What has begun has its turn in its namespace until it is answered, also if nobody waits for it any more. Whoever
+//! hears no answer hears whether anything was sent.
 
 use super::Elasticity;
 use super::view::ClusterView;
@@ -15,6 +19,8 @@ use crate::fair_semaphore::FairSemaphore;
 use crate::grpc::places::CallerName;
 use std::sync::Arc;
 use streams_kubernetes::Key;
+use streams_kubernetes::gate::{Gate, Limits, Pass};
+use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::Owner;
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument as _;
@@ -29,9 +35,25 @@ const WITHDRAWN_AT_ONCE_OF_ONE: usize = 2;
 /// Whose turn it is. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(super) struct Writes {
-    pub(super) storing: FairSemaphore,
+    pub(super) storing: WriteTurns,
     /// Those who withdraw what waits are not behind those who ask for more.
-    withdrawing: FairSemaphore,
+    withdrawing: WriteTurns,
+}
+
+/// Whose turn it is to write one thing.
+#[derive(Clone)]
+pub(super) struct WriteTurns {
+    /// Those of one namespace, in which callers, or jobs, take turns.
+    pub(super) of_namespace: FairSemaphore,
+    /// Those of all namespaces.
+    gate: Gate,
+}
+
+impl WriteTurns {
+    fn new(at_once: usize, of_one: usize, metrics: &Metrics) -> Self {
+        let gate = Gate::new(Limits::of(at_once), metrics);
+        Self { of_namespace: FairSemaphore::new(usize::MAX, of_one), gate }
+    }
 }
 
 /// What is to be done.
@@ -56,38 +78,44 @@ pub(super) enum Unanswered {
 
 impl Writes {
     /// Nothing is written.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(metrics: &Metrics) -> Self {
         Self {
-            storing: FairSemaphore::new(STORED_AT_ONCE, STORED_AT_ONCE_OF_ONE),
-            withdrawing: FairSemaphore::new(WITHDRAWN_AT_ONCE, WITHDRAWN_AT_ONCE_OF_ONE),
+            storing: WriteTurns::new(STORED_AT_ONCE, STORED_AT_ONCE_OF_ONE, metrics),
+            withdrawing: WriteTurns::new(WITHDRAWN_AT_ONCE, WITHDRAWN_AT_ONCE_OF_ONE, metrics),
         }
     }
 }
 
 impl<V: ClusterView> Elasticity<V> {
-    /// What the API server answers to something that is written about this job, once it is the turn of the caller.
+    /// What the API server answers to something that is written about this job, once it is the turn of the caller: the
+    /// call that writes is made with the pass.
     ///
     /// # Errors
     /// There is no answer before `deadline`, or this frontend is to stop before anything was sent.
-    pub(super) async fn write<T: Send + 'static>(
+    pub(super) async fn write<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
         &self,
         write: Write,
         job: &Key,
         caller: Option<&CallerName>,
         deadline: Instant,
-        written: impl Future<Output = T> + Send + 'static,
+        written: impl FnOnce(Pass) -> W,
     ) -> Result<T, Unanswered> {
-        let turns = match write {
+        let WriteTurns { of_namespace, gate } = match write {
             Write::Store => &self.writes.storing,
             Write::Withdraw => &self.writes.withdrawing,
         };
         let object = caller.map_or_else(|| Arc::clone(&job.name), |CallerName(name)| Arc::clone(name));
         let owner = Owner { namespace: Arc::clone(&job.namespace), object };
-        let turn = tokio::select! {
+        let turn = async {
+            let turn = of_namespace.acquire_for(owner).await;
+            (turn, gate.wait(&job.namespace).await)
+        };
+        let (turn, pass) = tokio::select! {
             biased;
-            turn = timeout_at(deadline, turns.acquire_for(owner)) => turn.map_err(|_| Unanswered::NotSent)?,
+            turn = timeout_at(deadline, turn) => turn.map_err(|_| Unanswered::NotSent)?,
             () = self.stopping.cancelled() => return Err(Unanswered::Stopping),
         };
+        let written = written(pass);
         let written = async move {
             let _held = turn;
             written.await

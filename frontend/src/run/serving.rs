@@ -150,6 +150,7 @@ pub(super) async fn grpc_apis(
         Arc::new(mirrors.clone()),
         Arc::new(dry_runs),
         options.time_outs.longest_wait_seconds,
+        metrics,
     );
     let cluster = base.cluster(Gate::new(Limits::of(SUBSCRIPTION_CALLS), metrics));
     let stopping = service.stopping();

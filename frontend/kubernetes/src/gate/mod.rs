@@ -137,7 +137,7 @@ enum Turn {
 }
 
 /// A call may be made while this exists.
-struct Pass {
+pub struct Pass {
     gate: Gate,
     of: Option<PassOf>,
     begun: Instant,
@@ -150,6 +150,11 @@ struct Pass {
 impl Pass {
     fn new(gate: &Gate, of: Option<PassOf>) -> Self {
         Self { gate: gate.clone(), of, begun: Instant::now(), tries: 0, end: None, is_write: false }
+    }
+
+    /// Makes the call.
+    pub async fn make<F: Future>(self, call: F) -> F::Output {
+        PLACE.scope(Cell::new(Some(self)), call).await
     }
 
     /// What its end says. A call that failed took as long as something else, and one that was tried again waited in
@@ -181,14 +186,14 @@ impl Gate {
     pub fn call<F: Future>(&self, namespace: &str, call: F) -> impl Future<Output = F::Output> {
         // On the heap: it would be moved from one place to the other.
         let call = Box::pin(call);
-        async move {
-            let of = PassOf { namespace: namespace.into(), priority: Priority::of_call() };
-            let pass = self.pass(of, Turn::Last).await;
-            PLACE.scope(Cell::new(Some(pass)), call).await
-        }
+        async move { self.wait(namespace).await.make(call).await }
     }
 
-    /// Waits until a call may be made.
+    /// Waits until a call may be made for this namespace, with the priority of the work that is going on.
+    pub async fn wait(&self, namespace: &str) -> Pass {
+        self.pass(PassOf { namespace: namespace.into(), priority: Priority::of_call() }, Turn::Last).await
+    }
+
     async fn pass(&self, of: PassOf, turn: Turn) -> Pass {
         let PassOf { namespace, priority } = of.clone();
         let (wake, woken) = oneshot::channel();
@@ -312,11 +317,6 @@ mod tests {
         priority.of(gate.call(namespace, call)).await;
     }
 
-    /// A place that is taken until the result is dropped.
-    async fn pass(gate: &Gate, namespace: &str) -> Pass {
-        gate.pass(PassOf { namespace: namespace.into(), priority: Priority::of_call() }, Turn::Last).await
-    }
-
     #[tokio::test(start_paused = true)]
     async fn while_urgent_calls_are_slow_there_is_a_rest_between_patient_ones() {
         // milliseconds of urgent calls -> of three patient ones of 10 ms, one after the other
@@ -337,17 +337,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_nobody_waits_for_any_more_takes_no_place() {
         let gate = gate(1);
-        let first = pass(&gate, "a").await;
-        let given_up = timeout(Duration::from_secs(1), pass(&gate, "a")).await;
+        let first = gate.wait("a").await;
+        let given_up = timeout(Duration::from_secs(1), gate.wait("a")).await;
         assert!(given_up.is_err());
         let waiting = tokio::spawn({
             let gate = gate.clone();
-            async move { drop(pass(&gate, "a").await) }
+            async move { drop(gate.wait("a").await) }
         });
         yield_now().await;
         drop(first);
         timeout(Duration::from_secs(1), waiting).await.unwrap().unwrap();
-        let again = timeout(Duration::from_secs(1), pass(&gate, "b")).await;
+        let again = timeout(Duration::from_secs(1), gate.wait("b")).await;
         assert!(again.is_ok());
     }
 
@@ -368,10 +368,10 @@ mod tests {
         let collected = testing::collect(&["streams_kubernetes"]);
         let gate = gate(1);
         let act = tracing::info_span!("act");
-        let first = pass(&gate, "a").instrument(act.clone()).await;
+        let first = gate.wait("a").instrument(act.clone()).await;
         let second = tokio::spawn({
             let gate = gate.clone();
-            let second = async move { drop(pass(&gate, "a").await) };
+            let second = async move { drop(gate.wait("a").await) };
             Priority::Urgent.of(second).instrument(act)
         });
         tokio::time::sleep(Duration::from_millis(250)).await;
@@ -390,7 +390,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn work_is_measured_without_the_time_that_its_calls_wait_for_others() {
         let gate = gate(1);
-        let first = pass(&gate, "a").await;
+        let first = gate.wait("a").await;
         let begun = Instant::now();
         let work = async {
             let calls = async { tokio::join!(call(&gate, Priority::Normal, 10), call(&gate, Priority::Normal, 10)) };

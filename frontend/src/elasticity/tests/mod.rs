@@ -24,8 +24,8 @@ use futures::future::BoxFuture;
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kube::Client;
 use kube::client::Body;
+use kube::{Client, Config};
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ use streams_api::{
     ProposedPlan, RegionWidth, Resize, ResizeChanges, ResizeSpec, ResizeStatus, Rollout, Statistics,
 };
 use streams_kubernetes::Key;
+use streams_kubernetes::client::{self, CallOptions, Transport};
+use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::Server;
 use streams_proto::elasticity::v1::resize_request::{self, WaitFor};
@@ -42,6 +44,8 @@ use streams_proto::elasticity::v1::{ResizeRequest, ResizeResponse, WatchRegionsR
 use tokio::time::{Instant, timeout};
 use tonic::{Request, Status};
 use tonic_types::StatusExt as _;
+use tower::layer::layer_fn;
+use tower::{BoxError, Service};
 
 /// A service that sees the job `flow` with three regions; nobody calls the API server.
 pub(crate) fn a_service() -> Elasticity<Mirrors> {
@@ -61,7 +65,23 @@ fn service_over<V: ClusterView>(view: V) -> Elasticity<V> {
 }
 
 pub(super) fn service_with<V: ClusterView>(client: Client, view: V) -> Elasticity<V> {
-    Elasticity::new(client, Arc::new(view), Arc::new(Blind), Duration::from_secs(600))
+    let metrics = Metrics::new("test");
+    Elasticity::new(client, Arc::new(view), Arc::new(Blind), Duration::from_secs(600), &metrics)
+}
+
+/// A client of this API server with the retries of the frontend.
+pub(super) fn with_retries<S, F>(server: S) -> Client
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = BoxError, Future = F>,
+    S: Clone + Send + 'static,
+    F: Send + 'static,
+{
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut config = Config::new("http://localhost".parse().unwrap());
+    // The certificates of the system do not matter.
+    config.root_cert = Some(Vec::new());
+    let layer = layer_fn(move |_: Transport| server.clone());
+    client::with_layer(config, CallOptions::default(), &Metrics::new("test"), &layer).unwrap()
 }
 
 /// Foresees nothing.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use streams_api::{Job, Resize, ResizePhase, ResizeStatus};
+use streams_kubernetes::metrics::Metrics;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService as _;
 use streams_proto::elasticity::v1::{
     CancelRequest, ListRegionsRequest, ResizeName, ResizeRequest, WatchRegionsRequest,
@@ -94,7 +95,8 @@ async fn a_caller_that_is_known_leaves_dry_runs_of_its_namespace_to_others() {
     let nobody =
         tower::service_fn(|_: http::Request<Body>| pending::<Result<http::Response<Body>, std::convert::Infallible>>());
     let client = Client::new(nobody, "default");
-    let service = Elasticity::new(client, view, Arc::new(Endless), Duration::from_secs(600));
+    let metrics = Metrics::new("test");
+    let service = Elasticity::new(client, view, Arc::new(Endless), Duration::from_secs(600), &metrics);
     let asks = |caller| {
         let request = ResizeRequest { dry_run: true, ..wanted("R0", 3) };
         service.resize(called_by(caller, request))
@@ -131,7 +133,8 @@ async fn a_dry_run_whose_caller_has_left_has_its_turn_until_it_ends() {
         tower::service_fn(|_: http::Request<Body>| pending::<Result<http::Response<Body>, std::convert::Infallible>>());
     let held = Arc::new(Held { begun: AtomicUsize::new(0), may_end: Semaphore::new(0) });
     let dry_runs: Arc<dyn Foresee> = Arc::clone(&held) as _;
-    let service = Elasticity::new(Client::new(nobody, "default"), view, dry_runs, Duration::from_secs(600));
+    let (client, metrics) = (Client::new(nobody, "default"), Metrics::new("test"));
+    let service = Elasticity::new(client, view, dry_runs, Duration::from_secs(600), &metrics);
     let asks = || service.resize(Request::new(ResizeRequest { dry_run: true, ..wanted("R0", 3) }));
     for _ in 0..20 {
         assert!(timeout(Duration::from_millis(20), asks()).await.is_err());

@@ -1,22 +1,27 @@
 //! Who has requests stored: a few at a time, and whoever hears no answer hears whether anything was sent.
 
-use super::{called_by, go_on, server, service_with, wanted, why};
+use super::{called_by, go_on, key, server, service_with, wanted, why, with_retries};
 use crate::controllers::tests::LateMirrors;
 use crate::elasticity::Elasticity;
 use crate::elasticity::writes::STORED_AT_ONCE_OF_ONE;
 use crate::mirrors::Mirrors;
 use futures::StreamExt as _;
-use futures::future::join;
+use futures::future::{join, join_all, pending};
 use futures::stream::FuturesUnordered;
 use kube::client::Body;
 use kube::{Client, ResourceExt as _};
 use parking_lot::Mutex;
 use serde_json::json;
+use std::iter;
+use std::pin::pin;
 use std::sync::Arc;
-use streams_api::Resize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use streams_api::{Job, Resize};
 use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService as _;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tonic::Request;
 use tonic_types::StatusExt as _;
 
@@ -62,8 +67,26 @@ impl Storing {
 /// A service over an API server that answers so many calls with this code.
 fn over(answers: usize, code: u16) -> (Arc<Storing>, Elasticity<Mirrors>) {
     let storing = Arc::new(Storing { asked: Mutex::default(), answers: Semaphore::new(answers), code });
-    let service = service_with(storing.client(), LateMirrors::of(&server(1)).mirrors.clone());
+    let service = service_with(storing.client(), beside(&[]));
     (storing, service)
+}
+
+/// The job of the namespace `n`, and one like it in each of these.
+fn beside(namespaces: &[&str]) -> Mirrors {
+    let server = server(1);
+    let job = server.get::<Job>(&key("flow")).unwrap();
+    for namespace in namespaces {
+        let mut other = job.clone();
+        let metadata = &mut other.metadata;
+        (metadata.namespace, metadata.uid, metadata.resource_version) = (Some((*namespace).to_owned()), None, None);
+        server.create(&other);
+    }
+    LateMirrors::of(&server).mirrors.clone()
+}
+
+/// A call for a width of the job of this namespace.
+fn call_in(namespace: &str) -> Request<ResizeRequest> {
+    Request::new(ResizeRequest { namespace: namespace.to_owned(), ..wanted("R0", 3) })
 }
 
 /// A call of this caller for a width, which it waits for so long.
@@ -135,5 +158,59 @@ async fn whoever_hears_no_answer_of_the_api_server_hears_whether_anything_was_se
         let named = details.error_info().unwrap().metadata.get("request").cloned();
         assert_eq!(named, sent.filter(|_| is_there_perhaps).map(|sent| sent.name_any()), "{status:?}");
         assert_eq!(named.is_some(), is_there_perhaps, "{status:?}");
+    }
+}
+
+/// An admission webhook of theirs may be silent, which is not known yet.
+#[tokio::test(start_paused = true)]
+async fn two_namespaces_whose_requests_are_not_answered_leave_turns_to_a_third() {
+    let storing = Arc::new(Storing { asked: Mutex::default(), answers: Semaphore::new(0), code: 201 });
+    let service = service_with(storing.client(), beside(&["a", "b"]));
+    let calls = ["a", "b"].into_iter().flat_map(|namespace| (0..5).map(move |_| call_in(namespace)));
+    let mut hang: FuturesUnordered<_> = calls.map(|call| service.resize(call)).collect();
+    go_on(hang.next()).await;
+    let mut other = Box::pin(service.resize(call(None, 4, None)));
+    go_on(&mut other).await;
+    assert_eq!(storing.widths().last(), Some(&4), "{:?}", storing.widths());
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_many_namespaces_are_in_trouble_others_have_their_turns_at_once() {
+    let stored = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&stored);
+    let server = tower::service_fn(move |request: http::Request<Body>| {
+        let count = Arc::clone(&count);
+        async move {
+            if !request.uri().path().contains("/namespaces/n/") {
+                return pending().await;
+            }
+            count.fetch_add(1, Ordering::Relaxed);
+            let made = Body::from(request.into_body().collect_bytes().await.unwrap().to_vec());
+            Ok::<_, tower::BoxError>(http::Response::builder().status(201).body(made).unwrap())
+        }
+    });
+    let names: Vec<_> = (0..20).map(|number| format!("t{number}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let service = service_with(with_retries(server), beside(&names));
+    let asks_for_ever = |namespace| {
+        let service = &service;
+        async move {
+            loop {
+                let _ = service.resize(call_in(namespace)).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    };
+    let callers = names.iter().flat_map(|namespace| iter::repeat_n(*namespace, 5));
+    let mut callers = pin!(join_all(callers.map(asks_for_ever)));
+    // Until it is known of all of them.
+    let begun = timeout(Duration::from_secs(60), &mut callers).await;
+    assert!(begun.is_err());
+    for number in 1..=20 {
+        // It waits for what the controllers make of it.
+        let call = timeout(Duration::from_millis(20), service.resize(call(None, 3, None)));
+        let heard = timeout(Duration::from_secs(1), join(call, &mut callers)).await;
+        assert!(heard.is_err());
+        assert_eq!(stored.load(Ordering::Relaxed), number);
     }
 }
