@@ -54,9 +54,13 @@ pub(super) fn known_regions(job: Option<&JobStatus>) -> Vec<&str> {
 /// The job has no region of this name, but these, as a request wants; empty: there is no object of it.
 pub(super) fn not_found(job: &Key, known: &[&str], name: &str, request: &str) -> Status {
     let mut known: Vec<&str> = known.to_vec();
+    if known.len() > NAMED {
+        // The first ones. The others need no order.
+        known.select_nth_unstable(NAMED);
+        known.truncate(NAMED);
+    }
     known.sort_unstable();
     known.dedup();
-    known.truncate(NAMED);
     errors::region_not_found(&job.namespace, &job.name, name, &known, request)
 }
 

@@ -67,12 +67,18 @@ impl<V: ClusterView> Elasticity<V> {
             let why = condition.map_or("it was not looked at yet", |c| c.message.as_str());
             return Err(errors::not_submitted(&key.name, why));
         }
-        let known: BTreeSet<&str> = ended::known_regions(Some(status)).into_iter().collect();
-        if let Some(unknown) = request.regions.iter().find(|wanted| !known.contains(wanted.region.as_str())) {
-            let known: Vec<&str> = known.into_iter().collect();
-            return Err(ended::not_found(key, &known, &unknown.region, ""));
+        // The job may have many more regions than are wanted.
+        let mut unknown: BTreeSet<&str> = request.regions.iter().map(|wanted| wanted.region.as_str()).collect();
+        for known in &status.applied_widths {
+            if unknown.is_empty() {
+                break;
+            }
+            unknown.remove(known.region.as_str());
         }
-        Ok(job)
+        match request.regions.iter().find(|wanted| unknown.contains(wanted.region.as_str())) {
+            Some(unknown) => Err(ended::not_found(key, &ended::known_regions(Some(status)), &unknown.region, "")),
+            None => Ok(job),
+        }
     }
 
     /// `within` is how long the caller waits.

@@ -42,8 +42,8 @@ pub trait ClusterView: Send + Sync + 'static {
     /// turn.
     fn open_resizes(&self, namespace: &str, job: &str) -> Box<dyn Iterator<Item = Arc<Resize>>>;
 
-    /// How many requests the job has, with those that become its own as soon as they are looked at. A label alone,
-    /// which anybody can write, makes none.
+    /// How many requests the job has, with those that become its own as soon as they are looked at; no more than it may
+    /// have. A label alone, which anybody can write, makes none.
     fn count_resizes(&self, namespace: &str, job: &str) -> usize;
 
     /// How many of these this caller has asked for.

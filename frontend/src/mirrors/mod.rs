@@ -306,19 +306,21 @@ impl Mirrors {
         self.resizes.of_group(FOR_JOB, job).into_iter().map(|(request, _)| request)
     }
 
-    /// How many requests this job has, with those that become its own as soon as they are looked at.
+    /// How many requests this job has, with those that become its own as soon as they are looked at. Anybody can make
+    /// more than it may have: these are not counted.
     pub(crate) fn number_of_resizes(&self, job: &Key) -> usize {
-        self.resizes.of_group(OWN, job).len()
+        self.resizes.count_in_group(OWN, job, RESIZES_MAX)
     }
 
-    /// How many of them this caller has asked for, as they are annotated with it.
+    /// How many of them this caller has asked for, as they are annotated with it; not more than the job may have.
     pub(crate) fn number_of_resizes_by(&self, job: &Key, caller: &str) -> usize {
-        self.resizes.of_group(OF_CALLER, &job.sibling(&group_of_caller(&job.name, caller))).len()
+        let of_caller = job.sibling(&group_of_caller(&job.name, caller));
+        self.resizes.count_in_group(OF_CALLER, &of_caller, RESIZES_MAX)
     }
 
     /// Whether as many requests of this job go on as it may have.
     pub(crate) fn has_as_many_open_resizes_as_it_may(&self, job: &Key) -> bool {
-        self.resizes.has_in_group(OPEN, job, RESIZES_MAX)
+        self.resizes.count_in_group(OPEN, job, RESIZES_MAX) == RESIZES_MAX
     }
 
     /// The requests of this job that go on, each read when it is its turn.
@@ -593,6 +595,26 @@ mod tests {
             assert_eq!(counted, [usize::from(expected); 2], "{job} {controller:?} {phase} {is_deleted}");
             assert_eq!(mirrors.number_of_resizes_by(&flow, "you"), 0);
         }
+    }
+
+    /// Whoever asks for more than a job may have would have all of them counted each time.
+    #[test]
+    fn requests_are_counted_up_to_what_a_job_may_have() {
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        for number in 0..RESIZES_MAX + 200 {
+            let metadata = json!({
+                "namespace": "n", "name": format!("r{number}"), "labels": names::job_labels("flow"),
+                "annotations": {names::ANNOTATION_REQUESTED_BY: "me"},
+            });
+            let request = json!({
+                "metadata": metadata, "status": {"phase": "Pending"},
+                "spec": {"jobName": "flow", "regions": [{"name": "R", "width": 3}]},
+            });
+            mirrors.resizes.insert(serde_json::from_value(request).unwrap());
+        }
+        let flow = Key::new("n", "flow");
+        assert_eq!([mirrors.number_of_resizes(&flow), mirrors.number_of_resizes_by(&flow, "me")], [RESIZES_MAX; 2]);
+        assert!(mirrors.has_as_many_open_resizes_as_it_may(&flow));
     }
 
     #[test]

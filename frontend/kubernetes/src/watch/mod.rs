@@ -225,9 +225,9 @@ impl<K: Mirrored> Watch<K> {
         self.store().of_group(index, group)
     }
 
-    /// Whether a group has at least so many objects. None of the others is looked at.
-    pub fn has_in_group(&self, index: &str, group: &Key, count: usize) -> bool {
-        self.store().has_in_group(index, group, count)
+    /// How many objects a group has, and no more than `most` of them: it takes as long as counting to that.
+    pub fn count_in_group(&self, index: &str, group: &Key, most: usize) -> usize {
+        self.store().count_in_group(index, group, most)
     }
 
     /// Adds to `queue` the keys that `keys` derives from an object whenever it changes or goes: from its state after as

@@ -107,9 +107,9 @@ impl<K: Mirrored> Store<K> {
         keys.filter_map(|key| self.get(&key).map(|object| (key, object))).collect()
     }
 
-    /// Whether a group has at least so many objects.
-    pub(super) fn has_in_group(&self, index: &str, group: &Key, count: usize) -> bool {
-        self.members_of(index, group).take(count).count() == count
+    /// How many objects a group has, and no more than `most` of them. None is looked at.
+    pub(super) fn count_in_group(&self, index: &str, group: &Key, most: usize) -> usize {
+        self.members_of(index, group).take(most).count()
     }
 
     fn members_of(&self, index: &str, group: &Key) -> impl Iterator<Item = &Member> {
@@ -299,6 +299,19 @@ mod tests {
         assert_eq!((of(&store, 1, "x1"), of(&store, 1, "y1")), (String::new(), "a".to_owned()));
         store.replace(None, Vec::new());
         assert!(store.members.iter().all(BTreeSet::is_empty));
+    }
+
+    #[test]
+    fn a_group_is_counted_by_its_members_and_no_further_than_it_matters() {
+        let mut store = Store::new(&INDEXES);
+        (0..20).for_each(|number| apply(&mut store, service(&format!("a{number}"), "x", "x1")));
+        apply(&mut store, service("b", "y", "y1"));
+        // None of them is looked at.
+        store.objects.clear();
+        for (job, most, expected) in [("x", 100, 20), ("x", 20, 20), ("x", 7, 7), ("x", 0, 0), ("y", 7, 1), ("z", 7, 0)]
+        {
+            assert_eq!(store.count_in_group("job", &Key::new("n", job), most), expected, "{job} {most}");
+        }
     }
 
     #[test]
