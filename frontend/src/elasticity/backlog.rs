@@ -7,7 +7,7 @@
 //! Knows: namespaces, jobs, times. Must not know: what a request wants, why a job takes its time.
 //!
 //! Invariants: nothing is kept of a namespace or a job without a call that waits, but for a moment. A few jobs may
-//! always wait. Whoever is answered, with whatever, had its turn.
+//! always wait. Whoever is answered when it was its turn, with whatever, had its turn.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;

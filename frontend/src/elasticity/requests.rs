@@ -36,6 +36,15 @@ const CALLER_DIGITS: usize = 20;
 const TURN: &str = "its turn to be stored";
 const ANSWER: &str = "the request to be stored";
 
+/// Why there is no object of a request.
+#[derive(Debug)]
+pub(super) enum Unmade {
+    /// Nothing was to be stored, and no turn was waited for.
+    Refused(Status),
+    /// It was to be stored, in its turn. Perhaps it did not come to that.
+    NotStored(Status),
+}
+
 /// What came of storing a request.
 enum Stored {
     /// It is a new object.
@@ -55,9 +64,8 @@ impl<V: ClusterView> Elasticity<V> {
         judged(job, &wanted, Resize::clone(&shown)).ok()
     }
 
-    /// The object of this request to resize a job: a new one, or the one that its key names. The controller refuses
-    /// what is too many, but that leaves an object behind, too; so only what is there already is found once there are
-    /// as many as are kept. It is waited for until `deadline`.
+    /// The object of this request to resize a job: a new one, or the one that its key names. It is waited for until
+    /// `deadline`.
     ///
     /// # Errors
     /// There is none, or it is not known now whether there is one; then the name that it would have is said.
@@ -68,16 +76,36 @@ impl<V: ClusterView> Elasticity<V> {
         request: &ResizeRequest,
         caller: Option<&CallerName>,
         deadline: Instant,
-    ) -> Result<Resize, Status> {
+    ) -> Result<Resize, Unmade> {
         let (mut wanted, has_key) = (object(job, request), !request.idempotency_key.is_empty());
         if let Some(caller) = caller {
             wanted.annotations_mut().insert(names::ANNOTATION_REQUESTED_BY.to_owned(), digits_of(caller));
         }
+        match self.found(key, job, &wanted, has_key, caller, deadline).await.map_err(Unmade::Refused)? {
+            Some(found) => Ok(found),
+            None => self.made(key, job, wanted, has_key, caller, deadline).await.map_err(Unmade::NotStored),
+        }
+    }
+
+    /// The object that is there of a wanted request, if it has a key. The controller refuses what is too many, but that
+    /// leaves an object behind, too; so only what is there already is found once there are as many as are kept.
+    ///
+    /// # Errors
+    /// None may be made, or it is not known now whether there is one.
+    async fn found(
+        &self,
+        key: &Key,
+        job: &Job,
+        wanted: &Resize,
+        has_key: bool,
+        caller: Option<&CallerName>,
+        deadline: Instant,
+    ) -> Result<Option<Resize>, Status> {
         let (namespace, name) = (&*key.namespace, wanted.name_any());
         let shown = if has_key { self.view.resize(namespace, &name) } else { None };
         // It only goes on from there.
-        let found = shown.as_ref().and_then(|shown| judged(job, &wanted, Resize::clone(shown)).ok());
-        if let Some(found) = found {
+        let found = shown.as_ref().and_then(|shown| judged(job, wanted, Resize::clone(shown)).ok());
+        if found.is_some() {
             return Ok(found);
         }
         let too_many = self.too_many(key, caller);
@@ -86,12 +114,23 @@ impl<V: ClusterView> Elasticity<V> {
         if shown.is_some() || (is_full && has_key) {
             let found = self.look_up(namespace, &name, caller, deadline).await?;
             if let Some(found) = found {
-                return judged(job, &wanted, found);
+                return judged(job, wanted, found).map(Some);
             }
         }
-        if let Some(too_many) = too_many {
-            return Err(too_many);
-        }
+        too_many.map_or(Ok(None), Err)
+    }
+
+    /// The object that is made of a wanted request, or was made of it meanwhile, once it is the turn of the caller.
+    async fn made(
+        &self,
+        key: &Key,
+        job: &Job,
+        wanted: Resize,
+        has_key: bool,
+        caller: Option<&CallerName>,
+        deadline: Instant,
+    ) -> Result<Resize, Status> {
+        let (namespace, name) = (&*key.namespace, wanted.name_any());
         let (view, client, namespace_of) = (Arc::clone(&self.view), self.client.clone(), Arc::clone(&key.namespace));
         let to_store = wanted.clone();
         let stored = |pass| async move {
@@ -367,7 +406,8 @@ mod tests {
         shown.iter().for_each(|shown| mirrors.resizes.insert(shown.clone()));
         let service = service_with(client.clone(), mirrors);
         let deadline = Instant::now() + Duration::from_secs(60);
-        service.requested(&Key::new("n", "flow"), job, request, None, deadline).await
+        let made = service.requested(&Key::new("n", "flow"), job, request, None, deadline).await;
+        made.map_err(|(Unmade::Refused(status) | Unmade::NotStored(status))| status)
     }
 
     /// What the caller expects would be judged against its own width.
@@ -564,7 +604,9 @@ mod tests {
             let deadline = Instant::now() + Duration::from_secs(60);
             let (key, request) = (Key::new("n", "flow"), ResizeRequest::default());
             let made = service.requested(&key, &job(), &request, caller, deadline).await;
-            assert_eq!(made.as_ref().map_err(Status::code).err(), (!may).then_some(Code::ResourceExhausted));
+            let is_refused =
+                |made: &Unmade| matches!(made, Unmade::Refused(status) if status.code() == Code::ResourceExhausted);
+            assert!(made.as_ref().map_or_else(|unmade| !may && is_refused(unmade), |_| may), "{made:?}");
             let server = server.lock();
             let noted = server.requests.values().map(|made| made.annotations().get(names::ANNOTATION_REQUESTED_BY));
             let expected = may.then_some(caller.map(digits_of));

@@ -7,7 +7,7 @@
 
 use super::backlog::Place;
 use super::outcome::{self, ResizeOutcome};
-use super::requests;
+use super::requests::{self, Unmade};
 use super::view::ClusterView;
 use super::{Elasticity, ended, errors};
 use crate::grpc::access::caller_of;
@@ -106,7 +106,12 @@ impl<V: ClusterView> Elasticity<V> {
                 let place = self.backlog.enter(&key, Instant::now()).map_err(errors::behind)?;
                 match self.requested(&key, &job, &request, caller.as_ref(), deadline).await {
                     Ok(made) => (made, Some(place)),
-                    Err(status) => {
+                    Err(Unmade::Refused(status)) => {
+                        // It waited for no turn.
+                        place.give_up();
+                        return Err(status);
+                    }
+                    Err(Unmade::NotStored(status)) => {
                         // Whoever hears no answer has not had its turn.
                         if !matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded) {
                             place.serve(None);

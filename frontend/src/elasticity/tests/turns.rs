@@ -14,6 +14,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use streams_api::resize::RESIZES_MAX;
 use streams_api::{Job, Resize, ResizePhase, ResizeStatus};
 use streams_kubernetes::metrics::Metrics;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService as _;
@@ -239,4 +240,31 @@ async fn a_caller_that_is_known_leaves_waits_lists_and_streams_of_its_job_to_oth
         let heard = heard.map(|status| status.as_ref().map_or("OK".to_owned(), why));
         assert_eq!(heard, expected, "{caller:?}");
     }
+}
+
+/// A job with as many requests as are kept would make its namespace look as if all jobs had their turns at once.
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_without_a_turn_is_none() {
+    let server = server(1);
+    let mirrors = LateMirrors::of(&server);
+    let service = service(&mirrors);
+    let job = server.get::<Job>(&key("flow")).unwrap();
+    for number in 0..RESIZES_MAX {
+        let mut made = object(&job, &wanted("R0", 3));
+        (made.metadata.namespace, made.metadata.name) = (Some("n".to_owned()), Some(format!("r{number}")));
+        mirrors.mirrors.resizes.insert(made);
+    }
+    // The cluster does one job a second.
+    for number in 0..20 {
+        let place = service.backlog.enter(&key(&format!("job-{number}")), Instant::now()).unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        place.serve(Some(1));
+    }
+    for _ in 0..500 {
+        let heard = service.resize(Request::new(wanted("R0", 3))).await;
+        assert_eq!(why(&heard.unwrap_err()), "TOO_MANY_REQUESTS");
+    }
+    let places: Vec<_> =
+        (0..50).map_while(|job| service.backlog.enter(&key(&format!("job-{job}")), Instant::now()).ok()).collect();
+    assert!((4..=5).contains(&places.len()), "{}", places.len());
 }
