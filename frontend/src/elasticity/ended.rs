@@ -2,7 +2,6 @@
 //! request, as a status that a program can act on.
 
 use super::errors;
-use streams_api::resize::RESIZES_MAX;
 use streams_api::{JobStatus, Resize, ResizePhase, SupersededBy};
 use streams_kubernetes::Key;
 use tonic::Status;
@@ -23,7 +22,7 @@ pub(super) fn why(job: &Key, request: &Resize, known: &[&str]) -> Status {
         (ResizePhase::Cancelled, _) => errors::aborted("CANCELLED", name, message, &[]),
         (ResizePhase::Refused, "WidthMismatch") => errors::mismatch("WIDTH_MISMATCH", name, message),
         (ResizePhase::Refused, "GenerationMismatch") => errors::mismatch("GENERATION_MISMATCH", name, message),
-        (ResizePhase::Refused, "TooManyRequests") => errors::too_many_requests(&job.name, RESIZES_MAX, name),
+        (ResizePhase::Refused, "TooManyRequests") => errors::no_room(name, message),
         (ResizePhase::Refused, "RegionNotFound") => match gone() {
             Some(gone) => not_found(job, known, &gone.name, name),
             None => errors::region_missed(&job.namespace, &job.name, name, message),
@@ -160,6 +159,9 @@ mod tests {
             let told: Vec<_> = info.metadata.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
             assert_eq!(BTreeMap::from_iter(told), BTreeMap::from_iter(metadata), "{request:?}");
             assert_eq!(details.retry_info().is_some(), code == Code::ResourceExhausted, "{request:?}");
+            // Nobody else knows why.
+            let is_said = status.message().contains("because") || expected == "REGION_NOT_FOUND";
+            assert!(is_said, "{status:?}");
         }
     }
 

@@ -142,11 +142,18 @@ pub fn already_ended(request: &str, phase: &str, why: &str) -> Status {
 }
 
 /// The job has as many requests as are kept: one after the other goes.
-pub fn too_many_requests(job: &str, most: usize, request: &str) -> Status {
-    let mut details = details("TOO_MANY_REQUESTS", &[("request", request)]);
+pub fn too_many_requests(job: &str, most: usize) -> Status {
+    let mut details = details("TOO_MANY_REQUESTS", &[]);
     details.set_retry_info(Some(A_WHILE));
     let message = format!("job {job} has {most} requests, no more are kept; nothing is resized");
     status(Code::ResourceExhausted, &message, details)
+}
+
+/// The request is one too many, or its job has no room for what it names, as `message` says.
+pub fn no_room(request: &str, message: &str) -> Status {
+    let mut details = details("TOO_MANY_REQUESTS", &[("request", request)]);
+    details.set_retry_info(Some(A_WHILE));
+    status(Code::ResourceExhausted, &format!("{message}; nothing is resized"), details)
 }
 
 /// The caller has as many requests of the job as it may have: others get the rest.
@@ -343,8 +350,9 @@ mod tests {
             region_not_seen(&long[..200], &long),
             still_waiting(&long[..200], &long),
             shutting_down(&long[..200], &long),
-            too_many_requests(&long[..200], 1_000, &long[..200]),
+            too_many_requests(&long[..200], 1_000),
             too_many_requests_by(&long, &long[..200], 500),
+            no_room(&long[..200], &long),
             namespace_goes(&long),
             over_quota(&long),
             not_permitted(&long),

@@ -171,7 +171,7 @@ impl<V: ClusterView> Elasticity<V> {
     fn too_many(&self, Key { namespace, name }: &Key, caller: Option<&CallerName>) -> Option<Status> {
         let left = RESIZES_MAX.saturating_sub(self.view.count_resizes(namespace, name));
         if left == 0 {
-            return Some(errors::too_many_requests(name, RESIZES_MAX, ""));
+            return Some(errors::too_many_requests(name, RESIZES_MAX));
         }
         // A request is kept for long after its end, whatever has become of it.
         let caller = caller?;
