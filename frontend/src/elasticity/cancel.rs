@@ -64,7 +64,7 @@ impl<V: ClusterView> Elasticity<V> {
         let found = match self.view.resize(&namespace, &request) {
             Some(found) => Some(found),
             // Another frontend may have made it just now.
-            None => self.look_up(&namespace, &request, caller, deadline).await?.map(Arc::new),
+            None => self.look_up(&namespace, &request, "", caller, deadline).await?.map(Arc::new),
         };
         let is_it = |found: &Arc<Resize>| job.is_empty() || found.spec.job_name == job;
         found.filter(is_it).ok_or_else(|| errors::resize_not_found(&namespace, &request))
@@ -202,7 +202,8 @@ async fn asked_to_cancel(client: Client, request: Arc<Resize>, pass: Pass) -> Re
     let asked = pass.make(api.patch(&name, &parameters, &Patch::Merge(&patch))).await;
     match asked.and_then(Delivered::readable) {
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            let found = requests::get(&client, &namespace, &name).await;
+            let unheard = |why: &str| errors::not_looked_up(&name, why);
+            let found = requests::get(&client, &namespace, &name, unheard).await;
             let found = found.map_err(|status| errors::perhaps_withdrawn(&name, status.message()))?;
             let found = found.filter(|found| found.uid() == request.uid());
             found.map(Arc::new).ok_or_else(|| errors::resize_not_found(&namespace, &name))
@@ -210,7 +211,7 @@ async fn asked_to_cancel(client: Client, request: Arc<Resize>, pass: Pass) -> Re
         Err(kube::Error::Api(status)) if status.code == 404 => Err(errors::resize_not_found(&namespace, &name)),
         Err(error) => {
             let unheard = |why: &str| errors::perhaps_withdrawn(&name, why);
-            Err(requests::from_kubernetes_or(error, "name", unheard))
+            Err(requests::from_kubernetes(error, "name", unheard))
         }
         Ok(asked) => Ok(Arc::new(asked)),
     }

@@ -238,8 +238,8 @@ pub(crate) fn too_many_lists(full: &Full) -> Status {
 }
 
 /// As many requests are being asked for by name as may be.
-pub(crate) fn too_many_lookups(full: &Full) -> Status {
-    let mut details = details("TOO_MANY_LOOKUPS", &[]);
+pub(crate) fn too_many_lookups(request: &str, full: &Full) -> Status {
+    let mut details = details("TOO_MANY_LOOKUPS", &[("request", request)]);
     details.set_retry_info(Some(LATER));
     let message = format!("{} requests {} that this frontend does not see are being asked for", full.most, full.of);
     status(Code::ResourceExhausted, &message, details)
@@ -285,6 +285,11 @@ pub fn not_taken(why: &str) -> Status {
 /// It is not known whether the API server has taken the request, which would have this name.
 pub fn perhaps_taken(request: &str, why: &str) -> Status {
     taken_or_not(request, &format!("it is not known whether the Kubernetes API took the request {request}: {why}"))
+}
+
+/// The API server does not say now whether there is such a request. Where it was asked for once, it may be there.
+pub fn not_looked_up(request: &str, why: &str) -> Status {
+    taken_or_not(request, &format!("the Kubernetes API did not say whether there is such a request: {why}"))
 }
 
 /// It is not known whether the API server has taken the withdrawal of a request.
@@ -358,6 +363,7 @@ mod tests {
             not_permitted(&long),
             not_taken(&long),
             perhaps_taken(&long[..200], &long),
+            not_looked_up(&long[..200], &long),
             perhaps_withdrawn(&long[..200], &long),
         ];
         for status in statuses {

@@ -47,7 +47,8 @@ impl Lookups {
 }
 
 impl<V: ClusterView> Elasticity<V> {
-    /// The request of this name, as the API server has it. Callers of a namespace take turns.
+    /// The request of this name, as the API server has it. Callers of a namespace take turns. `perhaps` is its name, if
+    /// the caller asks for it again: whatever keeps it from being looked up, it may be there. Else it is empty.
     ///
     /// # Errors
     /// Too many wait, this one has waited for too long, or this frontend is to stop.
@@ -55,36 +56,38 @@ impl<V: ClusterView> Elasticity<V> {
         &self,
         namespace: &str,
         name: &str,
+        perhaps: &str,
         caller: Option<&CallerName>,
         deadline: Instant,
     ) -> Result<Option<Resize>, Status> {
         let Lookups { places, turns } = &self.lookups;
         let place = self.place_among(places, namespace, None, caller);
-        let place = place.map_err(|full| errors::too_many_lookups(&full))?;
+        let place = place.map_err(|full| errors::too_many_lookups(perhaps, &full))?;
         let group = if self.view.has_jobs(namespace) { namespace } else { NOTHING };
         let of_caller = caller.map(|CallerName(name)| Arc::clone(name)).unwrap_or_default();
         let (client, namespace, name) = (self.client.clone(), namespace.to_owned(), name.to_owned());
+        let of_request = perhaps.to_owned();
         let found = async {
             let turn = turns.acquire_for(Owner { namespace: group.into(), object: of_caller }).await;
             let put = tokio::spawn(async move {
                 let _held = (place, turn);
-                requests::get(&client, &namespace, &name).await
+                requests::get(&client, &namespace, &name, |why| errors::not_looked_up(&of_request, why)).await
             });
-            put.await.unwrap_or_else(|_| Err(errors::not_taken("this frontend stops")))
+            put.await.unwrap_or_else(|_| Err(errors::not_looked_up(perhaps, "this frontend stops")))
         };
         let until = deadline.min(Instant::now() + LONGEST);
         let late = |_| {
             let why = if until < deadline {
-                errors::not_taken("it takes too long")
+                errors::not_looked_up(perhaps, "it takes too long")
             } else {
-                errors::still_waiting_to("", WHAT)
+                errors::still_waiting_to(perhaps, WHAT)
             };
             Err(why)
         };
         tokio::select! {
             biased;
             found = timeout_at(until, found) => found.unwrap_or_else(late),
-            () = self.stopping.cancelled() => Err(errors::shutting_down_while("", WHAT)),
+            () = self.stopping.cancelled() => Err(errors::shutting_down_while(perhaps, WHAT)),
         }
     }
 }

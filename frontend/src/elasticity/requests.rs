@@ -112,7 +112,7 @@ impl<V: ClusterView> Elasticity<V> {
         let is_full = too_many.is_some();
         // What is shown may be gone, and what is not shown may be there.
         if shown.is_some() || (is_full && has_key) {
-            let found = self.look_up(namespace, &name, caller, deadline).await?;
+            let found = self.look_up(namespace, &name, &name, caller, deadline).await?;
             if let Some(found) = found {
                 return judged(job, wanted, found).map(Some);
             }
@@ -150,7 +150,7 @@ impl<V: ClusterView> Elasticity<V> {
                 Stored::There(Some(found)) => Some(found),
                 // There is an object of this name, whatever comes of asking for it.
                 Stored::There(None) => {
-                    let found = self.look_up(namespace, &name, caller, deadline).await;
+                    let found = self.look_up(namespace, &name, &name, caller, deadline).await;
                     found.map_err(|status| match status.code() {
                         Code::DeadlineExceeded => errors::still_waiting_unheard(&name, ANSWER),
                         _ => errors::perhaps_taken(&name, status.message()),
@@ -203,18 +203,18 @@ async fn stored(
         // This is said of the last try. One before may have made it, and have used up the quota; policies refuse
         // with any of these.
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
-            let refused = from_kubernetes_or(kube::Error::Api(status), "regions", unheard);
+            let refused = from_kubernetes(kube::Error::Api(status), "regions", unheard);
             return match find(&client, &namespace, &name).await {
                 Ok(Some(found)) => Ok(Stored::There(Some(found))),
                 Ok(None) => Err(refused),
                 Err(_) => Err(unheard(refused.message())),
             };
         }
-        made => return made.map(Stored::Made).map_err(|error| from_kubernetes_or(error, "regions", unheard)),
+        made => return made.map(Stored::Made).map_err(|error| from_kubernetes(error, "regions", unheard)),
     }
     // Its key names it, or the first try has made it, and nobody heard of that.
     let found = if has_key { Ok(None) } else { find(&client, &namespace, &name).await };
-    found.map(Stored::There).map_err(|error| from_kubernetes_or(error, "regions", unheard))
+    found.map(Stored::There).map_err(|error| from_kubernetes(error, "regions", unheard))
 }
 
 /// What was found under the name of a wanted request, if it is the same one.
@@ -254,9 +254,14 @@ pub(super) fn object(job: &Job, request: &ResizeRequest) -> Resize {
     object
 }
 
-/// The request of this name, as the API server has it.
-pub(super) async fn get(client: &Client, namespace: &str, name: &str) -> Result<Option<Resize>, Status> {
-    find(client, namespace, name).await.map_err(|error| from_kubernetes(error, "name"))
+/// The request of this name, as the API server has it. `unheard` is what it is if the API server does not say.
+pub(super) async fn get(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    unheard: impl FnOnce(&str) -> Status,
+) -> Result<Option<Resize>, Status> {
+    find(client, namespace, name).await.map_err(|error| from_kubernetes(error, "name", unheard))
 }
 
 async fn find(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<Resize>> {
@@ -290,13 +295,8 @@ fn spec(job: &Job, request: &ResizeRequest) -> ResizeSpec {
 }
 
 /// What an answer of the API server to a call about a request is to the caller (rule elasticity-13), who has said what
-/// may be refused in this field.
-pub(super) fn from_kubernetes(error: kube::Error, field: &str) -> Status {
-    from_kubernetes_or(error, field, errors::not_taken)
-}
-
-/// The same; `unheard` is what it is if the API server does not say what it makes of the call.
-pub(super) fn from_kubernetes_or(error: kube::Error, field: &str, unheard: impl FnOnce(&str) -> Status) -> Status {
+/// may be refused in this field. `unheard` is what it is if the API server does not say what it makes of the call.
+pub(super) fn from_kubernetes(error: kube::Error, field: &str, unheard: impl FnOnce(&str) -> Status) -> Status {
     let request = Resize::new("", ResizeSpec::default());
     let error = written(&request, error);
     let message = match &error {
@@ -701,7 +701,7 @@ mod tests {
             (kube::Error::LinesCodecMaxLineLengthExceeded, Code::Unavailable, "NOT_TAKEN", true),
         ];
         for (error, code, reason, again) in table {
-            let status = from_kubernetes(error, "regions");
+            let status = from_kubernetes(error, "regions", errors::not_taken);
             let details = status.get_error_details();
             let said = details.error_info().map(|info| info.reason.as_str());
             assert_eq!((status.code(), said), (code, Some(reason)), "{status:?}");

@@ -1,9 +1,10 @@
 //! Who asks for requests that the mirrors do not show.
 
-use super::{called_by, go_on, server, service_with, why};
+use super::{called_by, go_on, key, server, service_with, wanted, why};
 use crate::controllers::tests::LateMirrors;
 use crate::elasticity::Elasticity;
 use crate::elasticity::lookups::{self, AT_ONCE_OF_ONE};
+use crate::elasticity::requests::object;
 use crate::mirrors::Mirrors;
 use futures::future::{join, join_all};
 use futures::stream::FuturesUnordered;
@@ -12,8 +13,9 @@ use kube::Client;
 use kube::client::Body;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use streams_api::Job;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService as _;
-use streams_proto::elasticity::v1::{CancelRequest, GetResizeRequest, ResizeName, WatchResizeRequest};
+use streams_proto::elasticity::v1::{CancelRequest, GetResizeRequest, ResizeName, ResizeRequest, WatchResizeRequest};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::{Code, Request};
@@ -163,6 +165,47 @@ async fn a_request_is_asked_for_as_long_as_its_caller_waits_and_this_frontend_do
         if stops {
             service.stopping.cancel();
         }
-        assert_eq!((why(&call.await.unwrap_err()).as_str(), begun.elapsed().as_secs()), (reason, expected), "{time:?}");
+        let status = call.await.unwrap_err();
+        assert_eq!((why(&status).as_str(), begun.elapsed().as_secs()), (reason, expected), "{time:?}");
+        // Nothing was to be taken.
+        let said = "the Kubernetes API did not say whether there is such a request: it takes too long";
+        assert_eq!(status.message() == said, reason == "NOT_TAKEN", "{status:?}");
+    }
+}
+
+/// The mirror shows a request of this key, which may be gone, and it does not show what another frontend has made.
+#[tokio::test(start_paused = true)]
+async fn who_asks_with_a_key_and_hears_nothing_of_its_request_hears_its_name() {
+    // the time of the caller, whether this frontend stops, whether as many wait as may -> reason
+    let table = [
+        (Some("4S"), false, false, "STILL_WAITING"),
+        (None, false, false, "NOT_TAKEN"),
+        (None, true, false, "SHUTTING_DOWN"),
+        (None, false, true, "TOO_MANY_LOOKUPS"),
+    ];
+    for (time, stops, is_full, reason) in table {
+        let with_key = |width| ResizeRequest { idempotency_key: "k".to_owned(), ..wanted("R0", width) };
+        let (slow, server) = (Arc::<Slow>::default(), server(1));
+        let mut made = object(&server.get::<Job>(&key("flow")).unwrap(), &with_key(5));
+        made.metadata.namespace = Some("n".to_owned());
+        server.create(&made);
+        let service = service_with(slow.client(), LateMirrors::of(&server).mirrors.clone());
+        let mut others: FuturesUnordered<_> =
+            (0..if is_full { lookups::WAITING_OF_ONE_MAX } else { 0 }).map(|_| heard(&service, None, "n")).collect();
+        if is_full {
+            go_on(others.next()).await;
+        }
+        let mut call = Request::new(with_key(6));
+        if let Some(time) = time {
+            call.metadata_mut().insert("grpc-timeout", time.parse().unwrap());
+        }
+        let mut call = service.resize(call);
+        if stops {
+            go_on(&mut call).await;
+            service.stopping.cancel();
+        }
+        let status = call.await.unwrap_err();
+        let named = status.get_error_details().error_info().unwrap().metadata.get("request").cloned();
+        assert_eq!((&*why(&status), named), (reason, made.metadata.name), "{status:?}");
     }
 }
