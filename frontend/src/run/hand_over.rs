@@ -33,16 +33,22 @@ impl Awake {
     pub(super) async fn look(self, begin: CancellationToken) {
         begin.cancelled().await;
         *self.lock() = Some(Instant::now());
-        while self.is_so() {
+        while self.is_seen(|_| Instant::now()) {
             sleep(LOOK_EVERY).await;
         }
         tracing::warn!("this process was frozen, and may not have heard what PEs report");
     }
 
-    /// Whether it has run since it was looked at first.
+    /// Whether it has run since it was looked at first. Whoever asks may run while the tasks that hear PEs wait, as
+    /// does the one that looks: it is not seen to run because somebody asks.
     fn is_so(&self) -> bool {
+        self.is_seen(|last| last)
+    }
+
+    /// Whether it has run since it was looked at first; if so, it was seen to run then.
+    fn is_seen(&self, when: impl FnOnce(Instant) -> Instant) -> bool {
         let mut last = self.lock();
-        *last = last.filter(|last| last.elapsed() < GIVEN_UP_AFTER / 2).map(|_| Instant::now());
+        *last = last.filter(|last| last.elapsed() < GIVEN_UP_AFTER / 2).map(when);
         last.is_some()
     }
 
@@ -168,6 +174,16 @@ mod tests {
         stop.cancel();
         tokio::spawn(awake.clone().look(stop));
         awake
+    }
+
+    /// Tasks that hear PEs wait for a thread, as does the one that looks.
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_whether_a_process_runs_does_not_make_it_run() {
+        let awake = Awake { last: Arc::new(Mutex::new(Some(Instant::now()))) };
+        for hundreds in 0..=10_u32 {
+            assert_eq!(awake.is_so(), hundreds < 5, "after {hundreds}00 ms nobody has looked");
+            sleep(LOOK_EVERY).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -148,9 +148,7 @@ impl<C: Cluster> Actor<'_, C> {
             return Ok(Next::Rest(Outcome::Later(after)));
         }
         let described = match (pause, going_for, described) {
-            // Finalizers may keep it for months: what others wait for goes first.
-            (None, Some(left), Next::Rest(Outcome::Done)) => Next::Rest(Outcome::Later(left)),
-            (None, Some(left), Next::Rest(Outcome::Again(delay))) => Next::Rest(Outcome::Later(delay.min(left))),
+            (None, Some(left), Next::Rest(outcome)) => Next::Rest(self.at_the_latest(outcome, left)),
             (_, _, described) => described,
         };
         match (failed, pause, described) {
@@ -177,6 +175,18 @@ impl<C: Cluster> Actor<'_, C> {
             entry.going = Some(pause);
             pause.left(now)
         })
+    }
+
+    /// The same outcome, and a look after so long for what is being deleted. Finalizers may keep that for months, so it
+    /// goes after what others wait for, unless somebody waits for this job: nobody does that for so long. A look that
+    /// comes before it for another reason is as urgent as without it.
+    fn at_the_latest(&self, outcome: Outcome, left: Duration) -> Outcome {
+        match outcome {
+            Outcome::Again(delay) if delay <= left => Outcome::Again(delay),
+            Outcome::Again(_) | Outcome::Done if self.is_waited_for => Outcome::Again(left),
+            Outcome::Again(_) | Outcome::Done => Outcome::Later(left),
+            outcome => outcome,
+        }
     }
 
     /// Carries these actions out, so many at the same time, until one shows that others would come to nothing.

@@ -99,7 +99,7 @@ impl MakesWay {
         for alike in actions.chunk_by_mut(|one, other| place(one) == place(other)) {
             let last = alike.first().and_then(|action| place(action).checked_sub(1));
             let last = last.and_then(|at| self.refused.iter().chain(&self.in_vain).nth(at));
-            if let Some(at) = last.and_then(|last| alike.iter().position(|action| *action == last)) {
+            if let Some(at) = last.and_then(|last| alike.iter().position(|action| is_same(last, action))) {
                 alike.rotate_left(at + 1);
             }
         }
@@ -109,12 +109,11 @@ impl MakesWay {
     /// it, in the order of the turn.
     pub(in super::super) fn note(&mut self, actions: &[&JobAction], tried: &[(&JobAction, Tried)]) {
         let is_of_kind = |last: &JobAction, action: &JobAction| kind(last) == kind(action);
-        let is_itself = |last: &JobAction, action: &JobAction| last == action;
         let were_all_tried = tried.len() == actions.len();
         // What of a group is written says nothing of what was refused of it.
         let lists: [(&mut Vec<_>, Tried, IsOf, IsOf); 2] = [
             (&mut self.in_vain, Tried::InVain, is_of_kind, is_of_kind),
-            (&mut self.refused, Tried::Refused, is_of_group, is_itself),
+            (&mut self.refused, Tried::Refused, is_of_group, is_same),
         ];
         for (list, failed, is_of, answers) in lists {
             list.retain(|last| {
@@ -155,6 +154,17 @@ fn is_of_group(last: &JobAction, action: &JobAction) -> bool {
     *last != JobAction::Admit && *action != JobAction::Admit && group(last) == group(action)
 }
 
+/// Whether an action is another try of what was tried last. What a request is told says when that was found, and
+/// somebody may want another width meanwhile: that is no other action.
+fn is_same(last: &JobAction, action: &JobAction) -> bool {
+    match (last, action) {
+        (JobAction::Tell(last, _), JobAction::Tell(name, _)) => last == name,
+        (JobAction::WriteWidth(last), JobAction::WriteWidth(unwritten)) => last.index == unwritten.index,
+        (JobAction::TakeOver { region: last, .. }, JobAction::TakeOver { region, .. }) => last == region,
+        _ => last == action,
+    }
+}
+
 /// The kind of the objects that an action writes or deletes. `None` for the start of long work, which writes for
 /// itself.
 fn kind(action: &JobAction) -> Option<Cow<'static, str>> {
@@ -183,8 +193,12 @@ fn kind(action: &JobAction) -> Option<Cow<'static, str>> {
 mod tests {
     use super::*;
     use crate::controllers::job::decide::Propagation;
+    use crate::controllers::job::requests::observe::ToTell;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
     use kube::Error as KubeError;
     use kube::core::Status;
+    use streams_api::{ResizeStatus, UnwrittenWidth};
 
     fn config_map(name: &str) -> JobAction {
         JobAction::RestoreMetadata(name.to_owned())
@@ -192,6 +206,17 @@ mod tests {
 
     fn apply(child: Child) -> JobAction {
         JobAction::Apply(child, WhichGeneration::Proposed)
+    }
+
+    /// The request of this name is told that it ended at this second.
+    fn tell(name: &str, second: i64) -> JobAction {
+        let finished_at = Timestamp::from_second(second).ok().map(Time);
+        let status = ResizeStatus { finished_at, ..ResizeStatus::default() };
+        JobAction::Tell(name.to_owned(), Box::new(ToTell { version: Some(second.to_string()), status }))
+    }
+
+    fn write_width(index: u64, width: u32) -> JobAction {
+        JobAction::WriteWidth(UnwrittenWidth { index, width, ..UnwrittenWidth::default() })
     }
 
     fn in_vain(actions: &[&JobAction]) -> MakesWay {
@@ -312,6 +337,33 @@ mod tests {
             last.put_last(&mut actions);
             assert_eq!(actions, expected, "{of_answers:?} {without_answer:?}");
             assert_eq!(last.is_none_in_vain(), without_answer.is_empty(), "what is refused makes no turn smaller");
+        }
+    }
+
+    /// Time has passed since, and somebody wants another width.
+    #[test]
+    fn what_was_refused_is_found_again_though_it_says_something_else_by_now() {
+        let take_over = |region, width| JobAction::TakeOver { region, width };
+        let [a, b, c] = ["a", "b", "c"].map(|name| [tell(name, 1), tell(name, 2)]);
+        let (one, two) = ([write_width(1, 2), write_width(1, 3)], [write_width(2, 2), write_width(2, 2)]);
+        let (three, four) = ([take_over(1, 2), take_over(1, 3)], [take_over(2, 2), take_over(2, 4)]);
+        // what is due, as it was and as it is now; which of them was refused -> order
+        let table: [(&[&[JobAction; 2]], usize, &[usize]); 4] = [
+            (&[&a, &b, &c], 1, &[2, 0, 1]),
+            (&[&a, &b, &c], 2, &[0, 1, 2]),
+            (&[&one, &two], 0, &[1, 0]),
+            (&[&one, &two, &three, &four], 2, &[3, 0, 1, 2]),
+        ];
+        for (due, at, expected) in table {
+            let now: Vec<_> = due.iter().map(|[_, now]| now).collect();
+            let mut last = refused(&[&due[at][0]]);
+            let mut actions = now.clone();
+            last.put_last(&mut actions);
+            assert_eq!(actions, expected.iter().map(|at| now[*at]).collect::<Vec<_>>(), "{at} {due:?}");
+            last.note(&now, &[]);
+            assert!(last.has_refused(), "it is not tried: {at} {due:?}");
+            last.note(&now, &[(now[at], Tried::Done)]);
+            assert!(!last.has_refused(), "it is done: {at} {due:?}");
         }
     }
 

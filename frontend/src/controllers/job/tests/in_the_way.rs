@@ -49,7 +49,9 @@ fn what_is_in_the_way_and_being_deleted_is_named_and_looked_for_until_it_is_gone
         let key = put_a_service_in_the_way(&simulation, 1);
         for look in 0..20 {
             let outcome = go_on(&mut simulation);
-            let is_soon = matches!(outcome, Some(Outcome::Later(delay)) if delay <= Duration::from_secs(60));
+            // A pause is a second longer than the time since it was found.
+            let longest = Duration::from_secs(5 * look + 1);
+            let is_soon = matches!(outcome, Some(Outcome::Later(delay)) if delay <= longest);
             assert!(is_soon, "{is_submission} {look}: {outcome:?}");
             let status = simulation.status();
             let ready = condition::get(&status.conditions, condition::RESOURCES_READY).unwrap();
@@ -64,6 +66,75 @@ fn what_is_in_the_way_and_being_deleted_is_named_and_looked_for_until_it_is_gone
         simulation.check_at_rest();
         assert!(simulation.has_service(1), "{is_submission}");
     }
+}
+
+#[test]
+fn of_several_that_are_in_the_way_one_that_is_gone_is_made_again_and_the_other_is_named() {
+    let mut simulation = JobSimulation::running();
+    let keys = [0, 1].map(|pe| {
+        simulation.delete(&UserDeletion::Service(pe));
+        simulation.collect();
+        put_a_service_in_the_way(&simulation, pe)
+    });
+    go_on(&mut simulation);
+    simulation.server.remove::<Service>(&keys[0]);
+    assert!(!simulation.has_service(0), "nobody hears of it");
+    let Some(Outcome::Later(delay)) = simulation.reconcile() else { panic!("it is not looked for") };
+    simulation.server.advance(delay);
+    simulation.reconcile();
+    assert!(simulation.has_service(0));
+    let status = simulation.status();
+    let ready = condition::get(&status.conditions, condition::RESOURCES_READY).unwrap();
+    assert_eq!((ready.reason.as_str(), ready.message.as_str()), ("Terminating", "Service job-1 is being deleted"));
+    simulation.server.remove::<Service>(&keys[1]);
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+/// For as long as nobody knows whether anything comes of that for now.
+#[test]
+fn what_is_in_the_way_of_a_width_is_looked_for_as_urgently_as_somebody_waits_for_the_width() {
+    for (is_edit, do_others_wait) in [(false, false), (false, true), (true, false), (true, true)] {
+        let case = format!("{is_edit} {do_others_wait}");
+        let mut simulation = JobSimulation::running();
+        put_a_service_in_the_way(&simulation, first_new_pe(&simulation, 4));
+        if is_edit {
+            simulation.resize(0, 4);
+        } else {
+            simulation.request("large", &[("R", 4)]);
+        }
+        simulation.until(|simulation| simulation.status().proposal.is_some());
+        for second in 0..15 {
+            if second == 2 && do_others_wait {
+                simulation.request("small", &[("S", 1)]);
+            }
+            let mut outcome = simulation.reconcile();
+            if second == 0 {
+                simulation.work();
+                simulation.run_pods();
+                outcome = simulation.reconcile();
+            }
+            match outcome {
+                Some(Outcome::Again(delay)) if second < 5 => {
+                    assert!(delay <= Duration::from_secs(5), "{case} {second}")
+                }
+                // What others want is done.
+                _ if second < 8 || do_others_wait => assert!(second >= 5, "{case} {second}: {outcome:?}"),
+                Some(Outcome::Later(_)) => {}
+                _ => panic!("{case} {second}: {outcome:?}"),
+            }
+            simulation.wait(1);
+        }
+    }
+}
+
+/// The first PE that the job has if the first region gets this width.
+fn first_new_pe(simulation: &JobSimulation, width: u32) -> u64 {
+    let mut foreseen = JobSimulation::resume(&simulation.snapshot());
+    foreseen.resize(0, width);
+    foreseen.settle();
+    let before = simulation.pes();
+    foreseen.pes().into_keys().find(|id| !before.contains_key(id)).unwrap()
 }
 
 /// Each time all of them are tried.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use streams_api::{PeOptions, TraceLevel, condition, names};
+use streams_api::{PeOptions, ResizePhase, TraceLevel, condition, names};
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes_fake::Verb;
 
@@ -172,6 +172,37 @@ fn what_was_refused_is_said_while_the_others_of_its_kind_are_written() {
     simulation.leader.connection.crowd(false);
     simulation.settle();
     simulation.check_at_rest();
+}
+
+/// A policy of the namespace refuses what most of them are told, and that are more than a turn has. What they are told
+/// has the time in it.
+#[test]
+fn requests_hear_that_their_widths_are_written_though_others_before_them_cannot_be_told() {
+    let mut simulation = JobSimulation::running();
+    // What is checked at each write looks at all requests.
+    simulation.server.inspect(|_| {});
+    let name = |number: u32| format!("r-{number:03}");
+    (0..300).for_each(|number| simulation.request(&name(number), &[("R", 3)]));
+    simulation.until(|simulation| (0..300).all(|number| simulation.outcome(&name(number)).number.is_some()));
+    let last = name(280);
+    simulation.server.refuse(move |call| {
+        let is_refused = call.verb == Verb::ReplaceStatus && call.kind == "Resize" && *call.key.name < *last;
+        is_refused.then(|| *Status::failure("a policy", "Forbidden").with_code(403).boxed())
+    });
+    for _ in 0..30 {
+        simulation.reconcile();
+        simulation.work();
+        simulation.run_pods();
+        simulation.collect();
+        simulation.wait(1);
+    }
+    let phases = |simulation: &JobSimulation| -> BTreeSet<Option<ResizePhase>> {
+        (280..300).map(|number| simulation.outcome(&name(number)).phase).collect()
+    };
+    assert_eq!(phases(&simulation), [Some(ResizePhase::RolledOut)].into());
+    simulation.steps_again();
+    simulation.settle();
+    assert_eq!(simulation.outcome(&name(0)).phase, Some(ResizePhase::RolledOut));
 }
 
 #[test]

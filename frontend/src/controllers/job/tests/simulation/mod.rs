@@ -215,8 +215,10 @@ impl JobSimulation {
             }
             waits += 1;
             match outcome {
-                // The Secret of a job is looked at again and again, and so is what is in the way.
-                Some(Outcome::Again(_) | Outcome::Later(_)) if waits > IDLE_WAITS => return,
+                // The Secret of a job is looked at again and again, and so is what is in the way. What was put off
+                // comes sooner than that.
+                Some(Outcome::Again(_)) if waits > IDLE_WAITS => return,
+                Some(Outcome::Later(delay)) if waits > IDLE_WAITS && delay >= Duration::from_secs(1) => return,
                 // What is waited for comes with time alone.
                 Some(Outcome::Again(delay) | Outcome::Later(delay) | Outcome::Patiently(delay)) => {
                     self.server.advance(delay.max(Duration::from_millis(1)))
