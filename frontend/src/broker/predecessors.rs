@@ -9,8 +9,9 @@
 //! Knows: labels, numbers of jobs, what PEs were answered. Must not know: objects, who asks.
 //!
 //! Invariants: nothing is kept of a port for longer than [`REMEMBERED`] after it has gone, or after it became known
-//! what matches; by then each PE has asked. Of a port at most [`JOBS`] are kept, each job once, however often it goes.
-//! Of PEs only those are kept that were answered without something that they match.
+//! what matches; by then each PE has asked. Of a port at most [`JOBS`] are kept, each job once, however often it goes;
+//! of all ports at most [`MOST`], the latest ones.
+//! Of PEs only those are kept that were answered without something that they match, each once, and at most [`MOST`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -22,6 +23,10 @@ pub(super) const REMEMBERED: Duration = Duration::from_secs(65);
 /// Most jobs that are remembered of a port, the latest ones. Only the latest may be there again, and who has not been
 /// answered since an earlier one went has not been since a later one.
 const JOBS: usize = 4;
+/// Most that are remembered of all ports, each with one of its jobs: some 7 MB; and of PEs. A namespace may not be
+/// settled for as long as somebody changes something all the time, and under ever new names any number of ports may go
+/// meanwhile.
+const MOST: usize = 16_384;
 
 /// Input and output ports are numbered apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,8 +41,8 @@ struct Gone {
     /// Number of the job.
     job_id: u64,
     at: Instant,
-    /// PEs that were answered since without what has its label now.
-    answered: BTreeSet<Pe>,
+    /// How many had gone before it.
+    number: u64,
 }
 
 /// The ports of a namespace that went a while ago.
@@ -47,18 +52,28 @@ pub(super) struct Predecessors {
     gone: BTreeMap<(Side, Port), VecDeque<Gone>>,
     /// The same: when which port went, and with which job.
     order: BTreeSet<(Instant, (Side, Port), u64)>,
+    /// How many have gone.
+    count: u64,
+    /// PEs that were answered without something: how many had gone by then. What a PE was answered was all that it
+    /// matched but that, so of what had gone it knows nothing any more, whether it matched that or not.
+    answered: BTreeMap<Pe, u64>,
     /// When it was not known last what matches: nobody could ask then.
     unsettled: Option<Instant>,
 }
 
-/// What was left out of the routes of a PE, and because of which job, since when it has to be.
+/// What was left out of the routes of a PE.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LeftOut(Vec<((Side, Port), u64, Instant)>);
+pub(crate) struct LeftOut {
+    /// How much.
+    count: usize,
+    /// How many ports had gone by then.
+    gone: u64,
+}
 
 impl LeftOut {
     /// Whether nothing was.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.count == 0
     }
 }
 
@@ -73,12 +88,23 @@ impl Predecessors {
         if let Some(job_id) = before.filter(|_| after != before) {
             self.forget(&key, job_id);
             let gone = self.gone.entry(key.clone()).or_default();
-            gone.push_back(Gone { job_id, at: now, answered: BTreeSet::new() });
+            gone.push_back(Gone { job_id, at: now, number: self.count });
+            self.count += 1;
             let oldest = gone.front().filter(|_| gone.len() > JOBS).map(|oldest| oldest.job_id);
             self.order.insert((now, key.clone(), job_id));
             if let Some(oldest) = oldest {
                 self.forget(&key, oldest);
             }
+            if self.order.len() > MOST {
+                self.forget_first();
+            }
+        }
+    }
+
+    /// Forgets what has gone before all others.
+    fn forget_first(&mut self) {
+        if let Some((_, key, job_id)) = self.order.pop_first() {
+            self.forget(&key, job_id);
         }
     }
 
@@ -104,9 +130,10 @@ impl Predecessors {
         let unsettled = self.unsettled;
         let is_old = |at: Instant| unsettled.map_or(at, |unsettled| unsettled.max(at)) + REMEMBERED <= now;
         while self.order.first().is_some_and(|(at, ..)| is_old(*at)) {
-            if let Some((_, key, job_id)) = self.order.pop_first() {
-                self.forget(&key, job_id);
-            }
+            self.forget_first();
+        }
+        if self.order.is_empty() {
+            self.answered.clear();
         }
     }
 
@@ -121,14 +148,12 @@ impl Predecessors {
         if self.are_none() {
             return LeftOut::default();
         }
-        let mut left_out = Vec::new();
+        let mut count = 0;
         let mut stays = |side: Side, port: &Port, job_id: u64| {
-            let key = (side, port.clone());
-            let Some(gone) = self.gone.get(&key) else { return true };
-            let before = left_out.len();
-            let unseen = unseen(gone, pe, job_id).filter(|_| !knows_no_other(&port.pe.job));
-            left_out.extend(unseen.map(|gone| (key.clone(), gone.job_id, gone.at)));
-            left_out.len() == before
+            let Some(gone) = self.gone.get(&(side, port.clone())) else { return true };
+            let stays = !self.is_any_unseen(gone, pe, job_id) || knows_no_other(&port.pe.job);
+            count += usize::from(!stays);
+            stays
         };
         for (_, to) in &mut matched.receivers {
             to.retain(|import| stays(Side::Import, &import.port, import.job_id));
@@ -138,7 +163,7 @@ impl Predecessors {
         }
         matched.receivers.retain(|(_, to)| !to.is_empty());
         matched.senders.retain(|(_, from)| !from.is_empty());
-        LeftOut(left_out)
+        LeftOut { count, gone: self.count }
     }
 
     /// Whether something of what a PE matches must not be told to it yet. It is gone through what has gone, and not
@@ -151,20 +176,33 @@ impl Predecessors {
         knows_no_other: impl Fn(&str) -> bool,
     ) -> bool {
         self.gone.iter().any(|((side, port), gone)| {
-            let is_answered = gone.iter().all(|gone| gone.answered.contains(pe));
+            let is_answered = gone.iter().all(|gone| self.is_answered(pe, gone));
             let job_id = if is_answered { None } else { met(*side, port) };
-            job_id.is_some_and(|job_id| unseen(gone, pe, job_id).next().is_some()) && !knows_no_other(&port.pe.job)
+            job_id.is_some_and(|job_id| self.is_any_unseen(gone, pe, job_id)) && !knows_no_other(&port.pe.job)
         })
     }
 
     /// The pod of a PE was answered without this.
-    pub(super) fn answered(&mut self, pe: &Pe, LeftOut(left_out): LeftOut) {
-        for (key, job_id, at) in left_out {
-            let gone = self.gone.get_mut(&key).into_iter().flatten();
-            for gone in gone.filter(|gone| (gone.job_id, gone.at) == (job_id, at)) {
-                gone.answered.insert(pe.clone());
-            }
+    pub(super) fn answered(&mut self, pe: &Pe, left_out: LeftOut) {
+        if left_out.is_empty() || self.are_none() {
+            return;
         }
+        // Those that are forgotten are answered without something once more.
+        if self.answered.len() >= MOST {
+            self.answered.clear();
+        }
+        let answered = self.answered.entry(pe.clone()).or_default();
+        *answered = left_out.gone.max(*answered);
+    }
+
+    /// Whether a PE was answered since this has gone, with all that it matched then but what had the label of that.
+    fn is_answered(&self, pe: &Pe, gone: &Gone) -> bool {
+        self.answered.get(pe).is_some_and(|answered| gone.number < *answered)
+    }
+
+    /// Whether a port has gone with another job of which a PE may know still.
+    fn is_any_unseen(&self, gone: &VecDeque<Gone>, pe: &Pe, job_id: u64) -> bool {
+        gone.iter().any(|gone| gone.job_id != job_id && !self.is_answered(pe, gone))
     }
 
     /// How much is remembered.
@@ -174,11 +212,6 @@ impl Predecessors {
         assert_eq!(self.order.len(), len);
         len
     }
-}
-
-/// With which other jobs a port has gone of which a PE may know still.
-fn unseen<'a>(gone: &'a VecDeque<Gone>, pe: &'a Pe, job_id: u64) -> impl Iterator<Item = &'a Gone> {
-    gone.iter().filter(move |gone| gone.job_id != job_id && !gone.answered.contains(pe))
 }
 
 #[cfg(test)]
@@ -227,7 +260,7 @@ mod tests {
         known.note(Side::Export, &port("second"), Some(1), None, begun);
         let both = [("in", 2), ("second", 2)];
         let (count, left_out) = told(&known, &one, &both);
-        assert_eq!((count, left_out.0.len()), (1, 1), "an export of the label is another port");
+        assert_eq!((count, left_out.count), (1, 1), "an export of the label is another port");
         assert_eq!(told(&known, &one, &[("in", 2)]).0, 0);
         assert_eq!(told(&known, &one, &[("in", 1)]).0, 1, "the same job, which is there again");
         known.answered(&one, left_out);
@@ -267,7 +300,7 @@ mod tests {
                 (matched.receivers.len(), left_out)
             };
             let (count, left_out) = told(&known);
-            assert_eq!((count, left_out.0.len()), (0, expected), "{jobs:?}");
+            assert_eq!((count, left_out.count, known.len()), (0, 1, expected), "{jobs:?}");
             known.answered(&pe, left_out);
             assert_eq!(told(&known).0, 1, "{jobs:?}");
             // The port is gone for a moment once more: who was answered knows nothing of the job before.
@@ -317,7 +350,7 @@ mod tests {
             let (mut matched, knows_no_other) = (matched(&importers), |job: &str| none.contains(&job));
             let left_out = known.leave_out(&mut matched, &port("out").pe, knows_no_other);
             let told: usize = matched.receivers.iter().map(|(_, to)| to.len()).sum();
-            assert_eq!((told, left_out.0.len()), (expected, 2 - expected), "{none:?}");
+            assert_eq!((told, left_out.count), (expected, 2 - expected), "{none:?}");
             let met = |side, port: &Port| {
                 let of = importers.iter().find(|(job, _)| side == Side::Import && *port.pe.job == **job);
                 of.map(|(_, job_id)| *job_id)
@@ -351,5 +384,47 @@ mod tests {
             known.note(Side::Import, &port("in"), Some(job_id), Some(job_id + 1), now);
         }
         assert_eq!(known.len(), JOBS);
+    }
+
+    #[test]
+    fn a_pe_that_is_answered_without_many_ports_is_remembered_once() {
+        let (mut known, now) = (Predecessors::default(), Instant::now());
+        let names: Vec<String> = (0..1_000).map(|number| format!("in-{number}")).collect();
+        names.iter().for_each(|name| known.note(Side::Import, &port(name), Some(1), Some(2), now));
+        let importers: Vec<(&str, u64)> = names.iter().map(|name| (&**name, 2)).collect();
+        let left_out = |known: &Predecessors, pe: &Pe| {
+            let left_out = known.leave_out(&mut matched(&importers), pe, |_| false);
+            (left_out.count, left_out)
+        };
+        for id in 0..9 {
+            let pe = Pe { id, ..port("out").pe };
+            let (count, without) = left_out(&known, &pe);
+            known.answered(&pe, without);
+            assert_eq!((count, left_out(&known, &pe).0, known.answered.len()), (1_000, 0, id as usize + 1));
+        }
+        // What goes after an answer was made is another matter.
+        let pe = port("late").pe;
+        let (_, before) = left_out(&known, &pe);
+        known.note(Side::Import, &port(&names[7]), Some(0), Some(2), now);
+        known.answered(&pe, before);
+        assert_eq!(left_out(&known, &pe).0, 1);
+        known.forget_old(now + REMEMBERED);
+        assert!(known.are_none() && known.answered.is_empty(), "nothing is kept");
+    }
+
+    #[test]
+    fn of_ports_that_go_under_ever_new_names_the_latest_are_remembered() {
+        let (mut known, mut now) = (Predecessors::default(), Instant::now());
+        let named = |number: usize| port(&format!("in-{number}"));
+        for number in 0..2 * MOST {
+            now += SECOND / 1_000;
+            known.is_unsettled(now);
+            known.note(Side::Import, &named(number), Some(1), None, now);
+            known.forget_old(now);
+            assert!(known.order.len() <= MOST, "{number}");
+        }
+        let remembered = |number: usize| known.gone.contains_key(&(Side::Import, named(number)));
+        let at = [0, MOST - 1, MOST, 2 * MOST - 1].map(remembered);
+        assert_eq!((known.len(), at), (MOST, [false, false, true, true]));
     }
 }
