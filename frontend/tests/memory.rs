@@ -17,9 +17,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use spl_expression::{Expression, Limits, List, Value as Property};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use streams_broker::{Application, Board, Export, Import, NamedStream, Pe, Port, Subscription};
+use std::sync::Arc;
+use streams_broker::{Application, Board, Changes, Export, Import, NamedStream, Pe, Port, Subscription};
 use streams_frontend::controllers::LastSeen;
 use streams_frontend::mirrors::Mirrors;
 use streams_frontend::pe_api;
@@ -45,7 +47,7 @@ const MOST_OF_CALLER: usize = 16 << 10;
 /// Bytes that their jobs, PEs and regions have more than is needed of them.
 const LARGE: usize = 64 << 10;
 
-/// Bytes of the heap for the subscriptions and filters of a namespace, which have 32 MiB, and for its imports.
+/// Bytes of the heap for what the imports, or the exports, of a namespace ask for, which have 32 MiB, and for these.
 const MOST_OF_BOARD: usize = 40 << 20;
 
 /// The metadata of an object of a PE as the API server has it.
@@ -238,7 +240,7 @@ fn fill<K: Mirrored>(mirror: &Watch<K>, object: impl Fn(usize, usize) -> Value, 
 fn little_is_kept_of_each_pe_for_each_caller_and_of_long_subscriptions() {
     what_is_kept_of_a_pe_takes_less_than_half_of_its_json();
     nothing_is_kept_for_a_caller_of_what_it_asks_about();
-    imports_of_a_namespace_take_no_more_than_there_is_room_for();
+    ports_of_a_namespace_take_no_more_than_there_is_room_for();
     an_export_and_an_import_by_name_take_little_beside_what_they_say();
 }
 
@@ -265,8 +267,8 @@ fn what_is_kept_of_a_pe_takes_less_than_half_of_its_json() {
     drop(seen);
 }
 
-/// Each has another subscription, or a filter, that takes as much as it may.
-fn imports_of_a_namespace_take_no_more_than_there_is_room_for() {
+/// Each asks for something else that takes as much as it may.
+fn ports_of_a_namespace_take_no_more_than_there_is_room_for() {
     let long = "a|".repeat(4_000);
     let alternatives = |prefix: &str| (0..256).map(|n| format!("{prefix}_{n} == {n}")).collect::<Vec<_>>().join(" || ");
     let many = (0..150).map(|n| format!("name_{n} == {n}")).collect::<Vec<_>>().join(" || ");
@@ -276,8 +278,26 @@ fn imports_of_a_namespace_take_no_more_than_there_is_room_for() {
         Import { subscription: Some(Subscription { scope: scope.into(), expression }), ..import_of_nothing(id) }
     };
     let filtered = |id: u64, filter: &str| Import { filter: Some(filter.into()), ..import_of_nothing(id) };
+    let named = |id: u64| NamedStream {
+        application: None,
+        scope: "Default".into(),
+        stream: format!("{}-{id}", "s".repeat(500)).into(),
+    };
+    let by_name =
+        |id: u64| Import { named: (0..1_024).map(|n| named(1_024 * id + n)).collect(), ..import_of_nothing(id) };
+    let exported = |id: u64, count: u64, list: &dyn Fn(u64) -> Property| {
+        let properties = (0..count).map(|n| (format!("name_{n}"), list(1_000 * id))).collect();
+        Export { properties: Some(Arc::new(properties)), ..export_of_nothing(id) }
+    };
+    let numbers = |from: u64| {
+        Property::List(List::Int64((from..from + 1_000).map(|n| i64::try_from(n).unwrap().into()).collect()))
+    };
+    let texts =
+        |from: u64| Property::List(List::Rstring((from..from + 1_000).map(|n| format!("{n}").into()).collect()));
+    let long_text = |from: u64| Property::Rstring(format!("{from}{}", "x".repeat(65_000)).into());
     type Made<'a> = (&'a str, u64, &'a dyn Fn(u64) -> Import);
-    let table: [Made<'_>; 6] = [
+    let imports: [Made<'_>; 7] = [
+        ("many streams by name", 300, &by_name),
         ("long subscriptions", 300, &|id| subscribed(id, "Default", &format!("{long}n == {id}"))),
         ("many alternatives", 1_000, &|id| subscribed(id, "Default", &format!("{many} || n == {id}"))),
         ("the same alternatives", 3_000, &|id| subscribed(id, "Default", &many)),
@@ -285,20 +305,33 @@ fn imports_of_a_namespace_take_no_more_than_there_is_room_for() {
         ("alternatives of their own", 600, &|id| subscribed(id, "Default", &alternatives(&format!("name_{id}")))),
         ("filters", 1_000, &|id| filtered(id, &format!("{} == {id}", "f".repeat(65_000)))),
     ];
-    for (what, count, made) in table {
-        let mut board = Board::default();
-        let put = |board: &mut Board, id: u64| board.put_import(made(id)).again;
-        let grown = growth(|| {
-            for id in 0..count {
-                let mut again = put(&mut board, id);
-                while let Some(port) = again.pop_first() {
-                    again.extend(put(&mut board, port.pe.id));
-                }
-            }
-        });
-        println!("| imports with {what} | {grown} |");
-        assert!(grown <= MOST_OF_BOARD, "{what}: {grown}");
+    for (what, count, made) in imports {
+        board_takes_no_more(what, count, &|board, id| board.put_import(made(id)));
     }
+    let exports: [(&str, u64, &dyn Fn(u64) -> Export); 3] = [
+        ("properties that are lists of numbers", 20, &|id| exported(id, 100, &numbers)),
+        ("properties that are lists of texts", 20, &|id| exported(id, 100, &texts)),
+        ("a property that is a long text", 1_000, &|id| exported(id, 1, &long_text)),
+    ];
+    for (what, count, made) in exports {
+        board_takes_no_more(what, count, &|board, id| board.put_export(made(id)));
+    }
+}
+
+/// Puts so many ports on a board, each by its number, and again as often as they are to be.
+fn board_takes_no_more(what: &str, count: u64, put: &dyn Fn(&mut Board, u64) -> Changes) {
+    let mut board = Board::default();
+    let those = |Changes { again, exports_again, .. }: Changes| again.into_iter().chain(exports_again);
+    let grown = growth(|| {
+        for id in 0..count {
+            let mut again: BTreeSet<Port> = those(put(&mut board, id)).collect();
+            while let Some(port) = again.pop_first() {
+                again.extend(those(put(&mut board, port.pe.id)));
+            }
+        }
+    });
+    println!("| ports with {what} | {grown} |");
+    assert!(grown <= MOST_OF_BOARD, "{what}: {grown}");
 }
 
 fn port(job: &str, id: u64) -> Port {
@@ -306,7 +339,18 @@ fn port(job: &str, id: u64) -> Port {
 }
 
 fn import_of_nothing(id: u64) -> Import {
-    Import { port: port("in", id), job_id: 1, port_index: 0, named: Vec::new(), subscription: None, filter: None }
+    Import { port: port("in", id), job_id: 1, port_index: 0, named: Arc::default(), subscription: None, filter: None }
+}
+
+fn export_of_nothing(id: u64) -> Export {
+    Export {
+        port: port("out", id),
+        job_id: 1,
+        application: Application { name: "a".into(), scope: format!("scope-{id}").into() },
+        name: Some(format!("stream-{id}").into()),
+        properties: None,
+        allows_filter: true,
+    }
 }
 
 /// Nothing bounds how many exports, and imports by name, a namespace has, but a quota: so each takes little.
@@ -317,12 +361,8 @@ fn an_export_and_an_import_by_name_take_little_beside_what_they_say() {
         Property::List(List::Rstring(values.into()))
     };
     let export = |id: u64, count: u64| Export {
-        port: port("out", id),
-        job_id: 1,
-        application: Application { name: "a".into(), scope: format!("scope-{id}").into() },
-        name: Some(format!("stream-{id}").into()),
-        properties: Some([("list", values(id, count))].into_iter().collect()),
-        allows_filter: true,
+        properties: Some(Arc::new([("list", values(id, count))].into_iter().collect())),
+        ..export_of_nothing(id)
     };
     let named = |id: u64, count: u64| {
         let named = |n| NamedStream {

@@ -41,7 +41,7 @@ fn export(id: u64, kind: u64) -> Export {
         job_id: 1,
         application: Application { name: "demo::Exporter".into(), scope: "Default".into() },
         name: Some(format!("stream-{id}").into()),
-        properties: Some(properties),
+        properties: Some(properties.into()),
         allows_filter: true,
     }
 }
@@ -59,7 +59,7 @@ fn import(id: u64, asked: Asked) -> Import {
         port: port("importer", id),
         job_id: 2,
         port_index: 0,
-        named: if matches!(asked, Asked::Name) { vec![named] } else { Vec::new() },
+        named: matches!(asked, Asked::Name).then_some(named).into_iter().collect(),
         subscription: subscription.map(|expression| Subscription { scope, expression: expression.into() }),
         filter: None,
     }

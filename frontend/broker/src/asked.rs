@@ -1,43 +1,60 @@
-//! What imports ask for in so many words: the trees of subscriptions, and filters. There is one of each for all imports
-//! that ask for the same: channels of a region mostly do, and a tree takes up to forty times as much as its text. And
-//! there is room for so many only, because whoever may write imports may write thousands, each of which asks for
+//! What one side of a board asks for in so many words: imports the trees of subscriptions, filters and streams by name,
+//! exports to be found by their properties. There is one of each for all ports that ask for the same: channels of a
+//! region mostly do, a tree takes up to forty times as much as its text, and a list of numbers ten times. And there is
+//! room for so many only, because whoever may write imports and exports may write thousands, each of which asks for
 //! something else (rule import-12).
 //!
 //! The smallest have the room, whatever came first. So what is kept depends on nothing but what is asked for, and is
 //! the same in all replicas; and nobody who asks for little has to make way for somebody who asks for much.
 //!
-//! Thousands of imports may ask for the same, and each has to be looked at when there is no room for it any more, which
+//! Thousands of ports may ask for the same, and each has to be looked at when there is no room for it any more, which
 //! nobody does at once. Until the last of them has let go of it, it takes its room, and who has that now comes later.
 //!
 //! Knows: how much a text takes. Must not know: what matches.
 //!
-//! Invariants: what is kept takes no more than there is room for, at any time. Once all imports have been put again
+//! Invariants: what is kept takes no more than there is room for, at any time. Once all ports have been put again
 //! that are to be, it is what has room, and what is next would not fit beside it. Of what is not kept there is a
-//! digest, and of what no import asks for any more there is nothing.
+//! digest, and of what no port asks for any more there is nothing.
 
-use crate::fact::{Import, Subscription};
+use crate::fact::{Export, Import, KEYS_MAX, NamedStream, Subscription};
 use crate::port::Port;
 use sha2::{Digest as _, Sha256};
-use spl_expression::{Expression, Needs};
+use spl_expression::{Expression, Needs, Properties};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::{fmt, mem};
 
-/// Bytes that the subscriptions and filters of a namespace may take.
+/// Bytes that what the imports of a namespace ask for may take, and so many that what its exports ask for may.
 pub(crate) const ROOM: usize = 32 << 20;
-/// Bytes of a text beside its own: its digest, and which import has it.
+/// Bytes of a part beside its own: its digest, and which port has it.
 const TEXT_BYTES: usize = 512;
+/// Bytes of a text that is shared, beside its own.
+const SHARED_BYTES: usize = 32;
 /// Bytes of an entry by which a subscription is found, and of the set of those that are found by it.
 const NEED_BYTES: usize = 400;
 
-/// A part of what an import asks for.
+/// A part of what an import or export asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// Its subscription.
     Subscription,
     /// Its filter.
     Filter,
+    /// The streams that it names.
+    Named,
+    /// The properties by which an export is to be found.
+    Properties,
+}
+
+impl Part {
+    /// What has the room together.
+    fn all(self) -> &'static str {
+        match self {
+            Self::Subscription | Self::Filter | Self::Named => "subscriptions, filters and lists of streams of imports",
+            Self::Properties => "lists of properties of exports",
+        }
+    }
 }
 
 impl fmt::Display for Part {
@@ -45,19 +62,22 @@ impl fmt::Display for Part {
         formatter.write_str(match self {
             Self::Subscription => "subscription",
             Self::Filter => "filter",
+            Self::Named => "list of streams",
+            Self::Properties => "list of properties",
         })
     }
 }
 
-/// There is no room for a part of what an import asks for.
+/// There is no room for a part of what an import or export asks for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the {part} of {port} takes {bytes} bytes of memory, for which there is no room: all subscriptions and filters of \
-     imports of the namespace have {} together, and the smallest have it first",
+    "the {part} of {port} takes {bytes} bytes of memory, for which there is no room: all {} of the namespace have {} \
+     together, and the smallest have it first",
+    .part.all(),
     ROOM
 )]
 pub struct NoRoom {
-    /// The input port.
+    /// The input or output port.
     pub port: Port,
     /// What of it.
     pub part: Part,
@@ -74,12 +94,13 @@ struct Rank {
 }
 
 impl Rank {
-    fn of(part: Part, texts: &[&str], bytes: usize) -> Self {
+    fn of<'a>(part: Part, texts: impl IntoIterator<Item = &'a str>, bytes: usize) -> Self {
         let mut digest = Sha256::new();
-        for text in texts {
-            digest.update(text.len().to_le_bytes());
-            digest.update(text);
-        }
+        texts.into_iter().for_each(|text| add(&mut digest, text));
+        Self::with(part, digest, bytes)
+    }
+
+    fn with(part: Part, digest: Sha256, bytes: usize) -> Self {
         Self { bytes: TEXT_BYTES + bytes, part, digest: digest.finalize().into() }
     }
 
@@ -91,12 +112,47 @@ impl Rank {
             Needs::Nothing => 0,
             Needs::OneOf(needs) => NEED_BYTES * needs.len(),
         };
-        Self::of(Part::Subscription, &[scope, expression.text()], texts + needs)
+        Self::of(Part::Subscription, [&**scope, expression.text()], texts + needs)
     }
 
     fn of_filter(filter: &str) -> Self {
-        Self::of(Part::Filter, &[filter], filter.len())
+        Self::of(Part::Filter, [filter], filter.len())
     }
+
+    fn of_named(named: &[NamedStream]) -> Self {
+        let texts = |named: &NamedStream| {
+            let NamedStream { application, scope, stream } = named;
+            [application.clone(), Some(scope.clone()), Some(stream.clone())]
+        };
+        let mut digest = Sha256::new();
+        let mut bytes = 0;
+        for text in named.iter().flat_map(texts) {
+            digest.update([u8::from(text.is_some())]);
+            text.iter().for_each(|text| add(&mut digest, text));
+            bytes += text.map_or(0, |text| SHARED_BYTES + text.len());
+        }
+        let entries = size_of_val(named);
+        Self::with(Part::Named, digest, entries + with_keys(bytes, named.len()))
+    }
+
+    /// Those that are found in another scope have other keys.
+    fn of_properties(scope: &str, properties: &Properties) -> Self {
+        let mut digest = Sha256::new();
+        add(&mut digest, scope);
+        properties.write(&mut |octets| digest.update(octets));
+        let keys = properties.met().take(KEYS_MAX + 1).count();
+        Self::with(Part::Properties, digest, scope.len() + with_keys(properties.memory(), keys))
+    }
+}
+
+/// What takes so much, with the keys under which it is found: these are texts once more, if there are few.
+fn with_keys(bytes: usize, keys: usize) -> usize {
+    if keys <= KEYS_MAX { 2 * bytes } else { bytes }
+}
+
+fn add(digest: &mut Sha256, text: &str) {
+    digest.update(text.len().to_le_bytes());
+    digest.update(text);
 }
 
 /// Who asks for it.
@@ -115,9 +171,11 @@ struct Asking {
 enum Kept {
     Subscription(Arc<Expression>),
     Filter(Arc<str>),
+    Named(Arc<[NamedStream]>),
+    Properties(Arc<Properties>),
 }
 
-/// Ports of other imports for which something is otherwise than it was.
+/// Ports of others of the side for which something is otherwise than it was.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
     /// There is room now for a part of what they ask for, or none any more.
@@ -126,7 +184,7 @@ pub(crate) struct Moved {
     pub(crate) again: BTreeSet<Port>,
 }
 
-/// What the imports of a board ask for.
+/// What the imports, or the exports, of a board ask for.
 #[derive(Debug)]
 pub(crate) struct Asked {
     asking: BTreeMap<Rank, Asking>,
@@ -167,13 +225,14 @@ impl Asked {
     }
 
     /// The import asks for this, and no longer for what its port asked for before. It gets what others share that ask
-    /// for the same. Of what there is no room for nothing stays in it: it matches nothing by such a subscription, and
-    /// nothing at all without its filter. So it is with what there is no room for yet; then it is put again. Returns
-    /// what becomes of others.
-    pub(crate) fn put(&mut self, import: &mut Import) -> Moved {
+    /// for the same. Of what there is no room for nothing stays in it: it matches nothing by such a subscription or
+    /// such streams, and nothing at all without its filter. So it is with what there is no room for yet; then it is put
+    /// again. Returns what becomes of others.
+    pub(crate) fn put_import(&mut self, import: &mut Import) -> Moved {
         let subscription = import.subscription.as_ref().map(Rank::of_subscription);
+        let named = (!import.named.is_empty()).then(|| Rank::of_named(&import.named));
         let filter = import.filter.as_deref().map(Rank::of_filter);
-        let ranks: Vec<Rank> = subscription.into_iter().chain(filter).collect();
+        let ranks: Vec<Rank> = subscription.into_iter().chain(named).chain(filter).collect();
         let mut others = self.ask(&import.port, ranks);
         if let (Some(rank), Some(asked)) = (subscription, &mut import.subscription) {
             match self.take(&rank, &import.port, || Kept::Subscription(Arc::clone(&asked.expression))) {
@@ -181,10 +240,32 @@ impl Asked {
                 _ => import.subscription = None,
             }
         }
+        if let Some(rank) = named {
+            match self.take(&rank, &import.port, || Kept::Named(Arc::clone(&import.named))) {
+                Some(Kept::Named(named)) => import.named = named,
+                _ => import.named = Arc::default(),
+            }
+        }
         if let (Some(rank), Some(asked)) = (filter, &mut import.filter) {
             match self.take(&rank, &import.port, || Kept::Filter(Arc::clone(asked))) {
                 Some(Kept::Filter(filter)) => *asked = filter,
                 _ => get_nothing(import),
+            }
+        }
+        self.let_come(&mut others);
+        others
+    }
+
+    /// The export asks to be found by these properties, and no longer by what its port had before. It gets what others
+    /// share that have the same, and none if there is no room for them. Returns what becomes of others.
+    pub(crate) fn put_export(&mut self, export: &mut Export) -> Moved {
+        let scope = &export.application.scope;
+        let properties = export.properties.as_ref().map(|properties| Rank::of_properties(scope, properties));
+        let mut others = self.ask(&export.port, properties.into_iter().collect());
+        if let (Some(rank), Some(asked)) = (properties, &mut export.properties) {
+            match self.take(&rank, &export.port, || Kept::Properties(Arc::clone(asked))) {
+                Some(Kept::Properties(properties)) => *asked = properties,
+                _ => export.properties = None,
             }
         }
         self.let_come(&mut others);
@@ -330,8 +411,7 @@ impl Asking {
 
 /// Who has no filter any more must not get all tuples instead.
 fn get_nothing(import: &mut Import) {
-    import.named.clear();
-    (import.subscription, import.filter) = (None, None);
+    (import.named, import.subscription, import.filter) = (Arc::default(), None, None);
 }
 
 #[cfg(test)]
@@ -367,7 +447,7 @@ mod tests {
             expression: Expression::parse(text, &Limits::default()).unwrap().into(),
         });
         let filter = filter.map(Arc::from);
-        Import { port: port(id), job_id: 1, port_index: 0, named: Vec::new(), subscription, filter }
+        Import { port: port(id), job_id: 1, port_index: 0, named: Arc::default(), subscription, filter }
     }
 
     /// Puts the import, and those again that are to be.
@@ -378,7 +458,7 @@ mod tests {
     fn put_all(asked: &mut Asked, all: &BTreeMap<Port, Import>, mut ports: BTreeSet<Port>) {
         let mut puts = 0;
         while let Some(port) = ports.pop_first() {
-            ports.extend(asked.put(&mut all[&port].clone()).again);
+            ports.extend(asked.put_import(&mut all[&port].clone()).again);
             assert!(asked.is_within(), "{asked:?}");
             // Those that go, and those that come then.
             puts += 1;
@@ -390,7 +470,7 @@ mod tests {
     /// What is left of each.
     fn left(asked: &mut Asked, all: &BTreeMap<Port, Import>) -> Vec<(Option<String>, Option<String>, bool)> {
         let each = all.values().cloned().map(|mut import| {
-            assert!(asked.put(&mut import).again.is_empty());
+            assert!(asked.put_import(&mut import).again.is_empty());
             let subscription = import.subscription.map(|asked| asked.expression.to_string());
             let has_room = asked.without_room(&import.port).is_none();
             (subscription, import.filter.as_deref().map(str::to_owned), has_room)
@@ -403,7 +483,7 @@ mod tests {
         let mut asked = Asked::default();
         let mut of = |id, text| {
             let mut import = import(id, Some(text), Some("f"));
-            asked.put(&mut import);
+            asked.put_import(&mut import);
             (import.subscription.unwrap().expression, import.filter.unwrap())
         };
         let (first, like, other) = (of(0, "a == 1"), of(1, "a == 1"), of(2, "a  == 1"));
@@ -418,7 +498,7 @@ mod tests {
         for (id, scope) in ["s", "s", "t", "u"].into_iter().enumerate() {
             let mut import = import(id as u64, Some("a == 1"), None);
             import.subscription.as_mut().unwrap().scope = scope.into();
-            asked.put(&mut import);
+            asked.put_import(&mut import);
             bytes.push(asked.bytes);
         }
         let one = bytes[0];
@@ -458,14 +538,15 @@ mod tests {
 
     #[test]
     fn without_its_filter_an_import_gets_nothing() {
-        let mut asked = Asked::within(TEXT_BYTES + 10);
-        let long = "x".repeat(11);
+        // There is room for the name of the stream.
+        let mut asked = Asked::within(TEXT_BYTES + 199);
+        let long = "x".repeat(200);
         let mut import = import(0, None, Some(&long));
-        import.named = vec![crate::fact::NamedStream { application: None, scope: "s".into(), stream: "t".into() }];
-        asked.put(&mut import);
+        import.named = [NamedStream { application: None, scope: "s".into(), stream: "t".into() }].into();
+        asked.put_import(&mut import);
         assert!(import.named.is_empty() && import.filter.is_none(), "{import:?}");
         let told = asked.without_room(&port(0)).map(|told| (told.part, told.bytes));
-        assert_eq!(told, Some((Part::Filter, TEXT_BYTES + 11)));
+        assert_eq!(told, Some((Part::Filter, TEXT_BYTES + 200)));
     }
 
     proptest! {

@@ -16,7 +16,7 @@ const NAME_STEPS: usize = 32;
 /// Keys of the properties of an export, and of the streams that an import names. An export with more properties and
 /// values is tried with all subscriptions of its scope, and an import of more streams with all exports that have a
 /// name: it costs less to try a few more than to keep a hundred thousand keys, each of which takes hundreds of bytes.
-const KEYS_MAX: usize = 32;
+pub(crate) const KEYS_MAX: usize = 32;
 /// Octets of a filter that weigh as much as an entry of routes without one.
 const ENTRY_OCTETS: usize = 128;
 
@@ -41,7 +41,7 @@ pub struct Export {
     /// The name under which it is found.
     pub name: Option<Arc<str>>,
     /// The properties by which it is found: none is something else than no properties.
-    pub properties: Option<Properties>,
+    pub properties: Option<Arc<Properties>>,
     /// Whether importers may have tuples filtered before they are sent.
     pub allows_filter: bool,
 }
@@ -56,7 +56,7 @@ pub struct Import {
     /// The number by which exporting PEs count what they send to the port.
     pub port_index: u32,
     /// Streams by name.
-    pub named: Vec<NamedStream>,
+    pub named: Arc<[NamedStream]>,
     /// Streams by their properties.
     pub subscription: Option<Subscription>,
     /// Which tuples it wants, for the exporting PE to read.
@@ -75,7 +75,15 @@ impl Import {
     /// The same port, which gets nothing.
     #[must_use]
     pub fn of_nothing(self) -> Self {
-        Self { named: Vec::new(), subscription: None, ..self }
+        Self { named: Arc::default(), subscription: None, filter: None, ..self }
+    }
+}
+
+/// Those who share their properties need not look at all of them.
+fn is_alike(one: Option<&Arc<Properties>>, other: Option<&Arc<Properties>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one == other,
+        (one, other) => one.is_none() && other.is_none(),
     }
 }
 
@@ -202,7 +210,7 @@ impl Fact for Export {
     fn matches_like(&self, other: &Self) -> bool {
         self.application == other.application
             && self.name == other.name
-            && self.properties == other.properties
+            && is_alike(self.properties.as_ref(), other.properties.as_ref())
             && self.allows_filter == other.allows_filter
     }
 
@@ -240,7 +248,7 @@ impl Fact for Import {
     }
 
     fn matches_like(&self, other: &Self) -> bool {
-        self.named == other.named
+        (Arc::ptr_eq(&self.named, &other.named) || self.named == other.named)
             && self.subscription == other.subscription
             && self.filter.is_some() == other.filter.is_some()
     }
@@ -280,7 +288,7 @@ mod tests {
             job_id: 1,
             application: Application { name: "demo::Exporter".into(), scope: "Default".into() },
             name: name.map(Arc::from),
-            properties: properties.map(|properties| properties.iter().map(value).collect()),
+            properties: properties.map(|properties| Arc::new(properties.iter().map(value).collect())),
             allows_filter,
         }
     }
@@ -346,6 +354,8 @@ mod tests {
                 false,
             ),
         ];
+        let filtered = import(&[(None, "Default", "out")], Some(("Default", "1 == 1")), Some("x > 1"));
+        assert_eq!(filtered.of_nothing().filter, None, "nobody is told a filter of what matches nothing");
         for (asked, export, import, expected) in table {
             assert_eq!(matches(&export, &import), expected, "{asked}: {export:?} {import:?}");
             let has_common = export.keys().iter().any(|key| import.keys().contains(key));

@@ -12,7 +12,7 @@
 //! | [`trial`] | exports and imports that are tried with each other, apart from the board |
 //! | `ids` | sets of places of one side |
 //! | `side` | one side of the board: all exports, or all imports, found by what a match needs |
-//! | [`asked`] | the subscriptions and filters of imports, which share them, and for which there is so much room |
+//! | [`asked`] | what imports and exports ask for, which they share, and for which there is so much room |
 //! | [`board`] | both sides, and the matches between them |
 //! | [`matched`] | what a PE matches, apart from the board |
 //! | [`routes`] | what a PE is told, and the bytes that tell it |

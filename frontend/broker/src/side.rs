@@ -31,10 +31,18 @@ pub(crate) struct Placed<F> {
 pub(crate) struct Side<F> {
     placed: Slab<Placed<F>>,
     by_port: BTreeMap<Port, Id>,
-    by_pe: BTreeMap<Pe, Ids>,
+    by_pe: BTreeMap<Pe, OfPe>,
     by_key: BTreeMap<Key, Ids>,
     /// What each is still to be tried with. No set is empty.
     untried: BTreeMap<Id, Ids>,
+}
+
+/// What of a PE is on this side.
+#[derive(Debug, Default)]
+struct OfPe {
+    ids: Ids,
+    /// What all that these match weighs.
+    load: usize,
 }
 
 /// What is otherwise than it was.
@@ -78,7 +86,17 @@ impl<F: Fact> Side<F> {
 
     /// What of a PE is on this side.
     pub(crate) fn of(&self, pe: &Pe) -> impl Iterator<Item = &Placed<F>> {
-        self.by_pe.get(pe).into_iter().flat_map(Ids::iter).filter_map(|id| self.placed.get(id))
+        self.by_pe.get(pe).into_iter().flat_map(|of_pe| of_pe.ids.iter()).filter_map(|id| self.placed.get(id))
+    }
+
+    /// How many of a PE are on this side.
+    pub(crate) fn count_of(&self, pe: &Pe) -> usize {
+        self.by_pe.get(pe).map_or(0, |of_pe| of_pe.ids.len())
+    }
+
+    /// What all weighs that is matched by what of a PE is on this side.
+    pub(crate) fn load_of(&self, pe: &Pe) -> usize {
+        self.by_pe.get(pe).map_or(0, |of_pe| of_pe.load)
     }
 
     /// What has one of these keys.
@@ -97,7 +115,7 @@ impl<F: Fact> Side<F> {
             let weight = fact.weight();
             let fact = Arc::new(fact);
             let id = self.placed.insert(Placed { fact, weight, matched, costly, load: 0 });
-            self.by_pe.entry(port.pe.clone()).or_default().insert(id);
+            self.by_pe.entry(port.pe.clone()).or_default().ids.insert(id);
             self.by_port.insert(port, id);
             self.enter(keys, id);
             return id;
@@ -123,7 +141,13 @@ impl<F: Fact> Side<F> {
         let port = placed.fact.port();
         self.by_port.remove(port);
         self.untried.remove(&id);
-        forget(&mut self.by_pe, &port.pe, id);
+        if let Some(of_pe) = self.by_pe.get_mut(&port.pe) {
+            of_pe.ids.remove(id);
+            of_pe.load -= placed.load;
+            if of_pe.ids.is_empty() {
+                self.by_pe.remove(&port.pe);
+            }
+        }
         self.leave(&placed.fact.keys(), id);
     }
 
@@ -132,18 +156,21 @@ impl<F: Fact> Side<F> {
         let Some(placed) = self.placed.get_mut(id) else { return Noted::default() };
         let set = |ids: &mut Ids, is_in| if is_in { ids.insert(other) } else { ids.remove(other) };
         let matched = set(&mut placed.matched, outcome == Outcome::Matches);
+        let costly = set(&mut placed.costly, outcome == Outcome::TooCostly);
         match (matched, outcome) {
-            (true, Outcome::Matches) => placed.load += weight,
-            (true, _) => placed.load -= weight,
+            (true, Outcome::Matches) => self.weigh(id, 0, weight),
+            (true, _) => self.weigh(id, weight, 0),
             (false, _) => {}
         }
-        Noted { matched, costly: set(&mut placed.costly, outcome == Outcome::TooCostly) }
+        Noted { matched, costly }
     }
 
     /// What it matches of the other side weighs something else.
-    pub(crate) fn reweigh(&mut self, id: Id, before: usize, now: usize) {
-        if let Some(placed) = self.placed.get_mut(id) {
-            placed.load = placed.load - before + now;
+    pub(crate) fn weigh(&mut self, id: Id, before: usize, now: usize) {
+        let Some(placed) = self.placed.get_mut(id) else { return };
+        placed.load = placed.load - before + now;
+        if let Some(of_pe) = self.by_pe.get_mut(&placed.fact.port().pe) {
+            of_pe.load = of_pe.load - before + now;
         }
     }
 

@@ -151,7 +151,7 @@ fn export(input: &mut Unstructured<'_>, port: Port) -> Result<Export> {
         job_id: input.arbitrary()?,
         application: Application { name: text(input)?, scope: text(input)? },
         name: maybe(input, text)?,
-        properties: maybe(input, properties)?,
+        properties: maybe(input, properties)?.map(Arc::new),
         allows_filter: input.arbitrary()?,
     })
 }
@@ -183,5 +183,5 @@ fn import(input: &mut Unstructured<'_>, port: Port) -> Result<Import> {
         Ok(expression.map(|expression| Subscription { scope, expression: expression.into() }))
     })?;
     let filter = maybe(input, |input| Ok(Arc::from(input.arbitrary::<&str>()?.repeat(input.int_in_range(1..=200)?))))?;
-    Ok(Import { port, job_id, port_index, named, subscription: subscription.flatten(), filter })
+    Ok(Import { port, job_id, port_index, named: named.into(), subscription: subscription.flatten(), filter })
 }

@@ -54,7 +54,7 @@ pub(crate) enum Limit {
     /// Its PE has too many routes.
     #[error(transparent)]
     TooManyRoutes(#[from] TooManyRoutes),
-    /// Subscriptions and filters of the namespace take too much memory.
+    /// What imports, or exports, of the namespace ask for takes too much memory.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
     /// Its subscription costs too much.

@@ -16,7 +16,7 @@
 //!   looks at more than takes a [`SLICE`], nor tries more than another one, but for the look and the evaluation with
 //!   which these end. Whoever asks whether a namespace is settled waits for nobody.
 //! * Routes that may be thousands are put together when the lock is free again.
-//! * A namespace that is not settled, or was not until now, has a turn to come.
+//! * A namespace that is not settled, or was not until now, or has somebody to tell, has a turn to come.
 //! * Nothing is kept of a namespace without jobs, exports and imports.
 //!
 //! Knows: the mirrors of exports, imports and jobs. Must not know: who asks, how PEs are told.
@@ -42,6 +42,10 @@ use tokio::sync::Notify;
 pub(super) const SLICE: usize = 1 << 20;
 /// Steps for a look at an object, besides those for reading its texts: it is unpacked, read, and put on the board.
 const LOOK_STEPS: usize = 4 << 10;
+
+/// Ports of a PE of which others are told at once. Whoever is told of a PE looks at all of its ports, so if it has more
+/// they are told in turns: once of all that has become other by then.
+const FEW_PORTS: usize = 64;
 
 /// What may still be done because of one event, in steps of evaluations. The rest is done in turns.
 struct Allowance {
@@ -142,14 +146,20 @@ impl Boards {
         subscribers.push(Box::new(subscriber));
     }
 
-    /// The exports and imports of a PE, by the names of their objects.
-    pub(crate) fn objects_of(&self, key: &Key) -> BTreeSet<Key> {
-        let Some(pe) = pe_of(&key.name) else { return BTreeSet::new() };
-        let found = self.read(&key.namespace, |namespace| {
-            let ports = namespace.board.exports_of(&pe).chain(namespace.board.imports_of(&pe));
-            ports.map(|port| key.sibling(&port.to_string())).collect()
-        });
-        found.unwrap_or_default()
+    /// The exports of a PE, by the names of their objects.
+    pub(crate) fn exports_of(&self, key: &Key) -> Vec<Key> {
+        self.objects_of(key, |board, pe| board.exports_of(pe).cloned().collect())
+    }
+
+    /// The imports of a PE, by the names of their objects.
+    pub(crate) fn imports_of(&self, key: &Key) -> Vec<Key> {
+        self.objects_of(key, |board, pe| board.imports_of(pe).cloned().collect())
+    }
+
+    fn objects_of(&self, key: &Key, find: impl Fn(&Board, &Pe) -> Vec<Port>) -> Vec<Key> {
+        let Some(pe) = pe_of(&key.name) else { return Vec::new() };
+        let ports = self.read(&key.namespace, |namespace| find(&namespace.board, &pe)).unwrap_or_default();
+        ports.iter().map(|port| key.sibling(&port.to_string())).collect()
     }
 
     /// Whether the PE exports or imports.
@@ -264,6 +274,7 @@ impl Boards {
         self.standing(&key, facts::export(object).err(), |namespace| {
             let port = namespace.exports.get(&key.name)?;
             let limit = namespace.board.can_be_told(&port.pe).err().map(Limit::from);
+            let limit = limit.or_else(|| namespace.board.export_without_room(port).map(Limit::NoRoom));
             Some((namespace.board.has_importers(port), limit))
         })
     }
@@ -401,54 +412,63 @@ impl Boards {
     /// not, or the other way round. If another generation is committed, it looks at what has waited for that.
     fn look_at_job(&self, key: &Key) {
         let mirrors = &self.shared.mirrors;
-        let early = self.change(&key.namespace, |namespace| {
+        let objects = self.change(&key.namespace, |namespace| {
             let job = mirrors.jobs.get(key).and_then(|job| CountedJob::of(&job));
             let before = match job.clone() {
                 Some(job) => namespace.jobs.insert(Arc::clone(&key.name), job),
                 None => namespace.jobs.remove(&key.name),
             };
-            match (before, job) {
-                (None, None) => Some(Vec::new()),
+            let objects = match (before, job) {
+                (None, None) => Vec::new(),
                 // A job is told of whenever a word of its status is another one.
                 (Some(before), Some(job)) if job.is_as_before(&before) => {
                     let is_committed = job.generation != before.generation;
-                    Some(if is_committed { namespace.early_of(&key.name) } else { Vec::new() })
+                    if is_committed { objects_of(&namespace.early_of(&key.name)) } else { Vec::new() }
                 }
-                _ => None,
-            }
+                _ => {
+                    let exports = mirrors.exports.kept_of_job(key).into_iter();
+                    let imports = mirrors.imports.kept_of_job(key).into_iter();
+                    let exports = exports.map(|(export, _)| (Side::Export, export.name));
+                    exports.chain(imports.map(|(import, _)| (Side::Import, import.name))).collect()
+                }
+            };
+            self.let_wait(&key.namespace, namespace, objects)
         });
-        let objects = match early {
-            Some(early) => objects_of(&early),
-            None => {
-                let exports =
-                    mirrors.exports.kept_of_job(key).into_iter().map(|(export, _)| (Side::Export, export.name));
-                let imports =
-                    mirrors.imports.kept_of_job(key).into_iter().map(|(import, _)| (Side::Import, import.name));
-                exports.chain(imports).collect()
-            }
-        };
-        self.look_at_all(&key.namespace, objects);
+        self.look_at_some(&key.namespace, objects);
     }
 
     /// Looks at those ports of a PE that its pod has by now and did not, or the other way round.
     fn look_at_pe(&self, key: &Key) {
         let Some(pe) = pe_of(&key.name) else { return };
         let mirrors = &self.shared.mirrors;
-        let changed = self.read(&key.namespace, |namespace| namespace.changed_by(&pe, mirrors, key));
-        self.look_at_all(&key.namespace, objects_of(&changed.unwrap_or_default()));
+        let objects = self.read(&key.namespace, |namespace| {
+            let changed = objects_of(&namespace.changed_by(&pe, mirrors, key));
+            self.let_wait(&key.namespace, namespace, changed)
+        });
+        self.look_at_some(&key.namespace, objects.unwrap_or_default());
     }
 
-    /// Looks at the objects that an event is about: at first at some, and at the others in turns of the namespace. If
-    /// there are several, the namespace is not settled before all have been looked at: nobody is told what comes of
-    /// half an event, and nobody as often as there are objects.
-    fn look_at_all(&self, namespace: &Arc<str>, objects: Vec<(Side, Arc<str>)>) {
-        let mut allowance = self.allowance(namespace);
-        if objects.len() > 1 {
-            self.change(namespace, |namespace_of| {
-                namespace_of.waiting.extend(objects.iter().cloned());
-                self.have_a_turn(namespace);
-            });
+    /// Writes down the objects that an event is about. If there are several, the namespace is not settled before all
+    /// have been looked at: nobody is told what comes of half an event, and nobody as often as there are objects.
+    /// Returns those of which some may be looked at because of the event. These are none if something of the namespace
+    /// waits for a turn already: whoever changes something all the time has nothing more looked at by that.
+    fn let_wait(
+        &self,
+        name: &Arc<str>,
+        namespace: &mut Namespace,
+        objects: Vec<(Side, Arc<str>)>,
+    ) -> Vec<(Side, Arc<str>)> {
+        let was_settled = namespace.is_settled();
+        if objects.len() > 1 || !was_settled && !objects.is_empty() {
+            namespace.waiting.extend(objects.iter().cloned());
+            self.have_a_turn(name);
         }
+        if was_settled { objects } else { Vec::new() }
+    }
+
+    /// Looks at the first of the objects that an event is about.
+    fn look_at_some(&self, namespace: &Arc<str>, objects: Vec<(Side, Arc<str>)>) {
+        let mut allowance = Allowance { looks: SLICE, tries: SLICE };
         for (side, name) in objects {
             if allowance.looks == 0 {
                 break;
@@ -501,8 +521,9 @@ impl Boards {
                 touched.remove(gone);
             }
             touched.extend(pe.filter(|_| gone.is_none()));
-            if !was_settled || !namespace.is_settled() {
-                // Nobody can be told routes now. Whoever settles the namespace tells all together.
+            let has_many = touched.iter().any(|pe| namespace.board.ports_of(pe) > FEW_PORTS);
+            if !was_settled || !namespace.is_settled() || has_many {
+                // Nobody can be told routes now, or it takes long. Whoever settles the namespace tells all together.
                 self.have_a_turn(&key.namespace);
                 namespace.untold.append(&mut touched);
             }

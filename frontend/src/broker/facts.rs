@@ -4,11 +4,13 @@
 
 use spl_expression::{Expression, Limits, Properties, PropertyType, Value, ValueError, is_no_filter};
 use std::sync::Arc;
-use streams_api::{Export, Import, StreamProperty};
+use streams_api::{Export, Import, ImportedStreams, NameBasedImport, StreamProperty};
 use streams_broker::{self as broker, Application, NamedStream, Pe, Port, Subscription};
 
 /// Steps for an octet of an expression that is read: it becomes a tree, of which is found out what it needs.
-const OCTET_STEPS: usize = 64;
+const EXPRESSION_STEPS: usize = 64;
+/// Steps for an octet of any text of an object: it is unpacked, read, copied, and told from others.
+const OCTET_STEPS: usize = 4;
 /// Steps for a stream that is named, or a value of a property.
 const ENTRY_STEPS: usize = 256;
 
@@ -114,18 +116,37 @@ pub(crate) fn input_port(import: &Import) -> Port {
     Port { pe: Pe { job: Arc::from(&*spec.job_name), id: spec.pe_id }, id: spec.port_id }
 }
 
-/// What it takes to read an export, about, in steps of evaluations.
+/// What it takes to read an export, about, in steps of evaluations. What is not in force is read, too.
 pub(crate) fn steps_of_export(object: &Export) -> usize {
-    let values = |property: &StreamProperty| 1 + property.values.len();
-    ENTRY_STEPS * object.properties().into_iter().flatten().map(values).sum::<usize>()
+    let changed = object.status.as_ref().and_then(|status| status.run_time.as_ref());
+    let changed = changed.into_iter().flat_map(|changed| &changed.properties);
+    let of_property = |property: &StreamProperty| {
+        let octets = property.name.len() + property.values.iter().map(String::len).sum::<usize>();
+        ENTRY_STEPS * (1 + property.values.len()) + OCTET_STEPS * octets
+    };
+    object.spec.stream.properties.iter().chain(changed).map(of_property).sum()
 }
 
-/// What it takes to read an import, about, in steps of evaluations.
+/// What it takes to read an import, about, in steps of evaluations. What is not in force is read, too.
 pub(crate) fn steps_of_import(object: &Import) -> usize {
-    let streams = object.streams();
+    let changed = object.status.as_ref().and_then(|status| status.run_time.as_ref());
+    let all = std::iter::once(&object.spec.streams).chain(changed.map(|changed| &changed.streams));
+    all.map(steps_of_streams).sum::<usize>() + EXPRESSION_STEPS * octets_of_expressions(object.streams())
+}
+
+fn octets_of_expressions(streams: &ImportedStreams) -> usize {
     let subscription = streams.property_based_import.as_ref().map_or(0, |import| import.subscription.len());
-    let filter = streams.filter.as_ref().map_or(0, String::len);
-    OCTET_STEPS * (subscription + filter) + ENTRY_STEPS * streams.name_based_imports.len()
+    subscription + streams.filter.as_ref().map_or(0, String::len)
+}
+
+fn steps_of_streams(streams: &ImportedStreams) -> usize {
+    let of_named = |named: &NameBasedImport| {
+        let NameBasedImport { application_name, application_scope, stream_name, import_oper_name } = named;
+        let octets = [application_name, application_scope, stream_name, import_oper_name].map(String::len);
+        ENTRY_STEPS + OCTET_STEPS * octets.iter().sum::<usize>()
+    };
+    let named: usize = streams.name_based_imports.values().map(of_named).sum();
+    named + OCTET_STEPS * octets_of_expressions(streams)
 }
 
 /// What a board knows of an export.
@@ -142,7 +163,7 @@ pub(crate) fn export(object: &Export) -> Result<broker::Export, Problem> {
             scope: Arc::from(&*spec.application_scope),
         },
         name: spec.stream.name.as_deref().map(Arc::from),
-        properties: object.properties().map(properties).transpose()?,
+        properties: object.properties().map(properties).transpose()?.map(Arc::new),
         allows_filter: spec.stream.allow_filter,
     })
 }

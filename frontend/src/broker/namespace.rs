@@ -275,8 +275,9 @@ impl Namespace {
     /// Numbers the changes, and has what is to be put again looked at. Returns the PEs for which something has become
     /// other.
     pub(super) fn numbered(&mut self, changes: Changes, last_version: &AtomicU64) -> BTreeSet<Pe> {
-        let Changes { routes, costs: mut touched, again, panicked, steps: _, noted: _ } = changes;
+        let Changes { routes, costs: mut touched, again, exports_again, panicked, steps: _, noted: _ } = changes;
         self.waiting.extend(again.iter().map(|port| (Side::Import, Arc::from(port.to_string()))));
+        self.waiting.extend(exports_again.iter().map(|port| (Side::Export, Arc::from(port.to_string()))));
         if let Some((export, import)) = panicked.filter(|_| !self.has_panicked) {
             self.has_panicked = true;
             tracing::error!(%export, %import, "an export cannot be tried with an import, and does not match it");

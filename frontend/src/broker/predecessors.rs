@@ -217,6 +217,7 @@ impl Predecessors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -229,7 +230,7 @@ mod tests {
             port: port(job),
             job_id: *job_id,
             port_index: 0,
-            named: Vec::new(),
+            named: Arc::default(),
             subscription: None,
             filter: None,
         };

@@ -134,9 +134,11 @@ impl Boards {
 mod tests {
     use super::*;
     use crate::broker::answers::{Limit, Standing, Untold};
-    use crate::broker::testing::{Followed, costly_namespace, export, import, job};
+    use crate::broker::testing::{Followed, costly_namespace, export, import, job, remove_costly_namespace};
     use serde_json::json;
-    use streams_api::{ExportType, Import};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+    use streams_api::{Export, ExportType, Import, StreamProperty};
     use streams_broker::{Pe, Routes};
     use streams_kubernetes::Key;
 
@@ -211,6 +213,26 @@ mod tests {
         }
         stop.cancel();
         settling.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn whoever_settles_a_namespace_looks_at_what_waits_for_that() {
+        let followed = Followed::new();
+        many_ports(&followed, 600, 1);
+        let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
+        followed.boards.subscribe_to_settled(move |namespace| _ = told.send(namespace.to_owned()));
+        suspend(&followed);
+        assert!(!followed.boards.is_settled("n"));
+        let stop = CancellationToken::new();
+        let settling = tokio::spawn({
+            let (boards, stop) = (followed.boards.clone(), stop.clone());
+            async move { boards.settle(&stop).await }
+        });
+        let heard = tokio::time::timeout(Duration::from_secs(60), hears.recv()).await;
+        assert_eq!(heard, Ok(Some("n".to_owned())));
+        stop.cancel();
+        settling.await.unwrap();
+        assert_eq!(followed.receivers(), 0);
     }
 
     /// As many as there are in one event, of a job whose ports each fit into a slice.
@@ -315,6 +337,47 @@ mod tests {
     }
 
     #[test]
+    fn a_look_at_long_texts_is_one_of_few() {
+        const EXPORTS: usize = 200;
+        let followed = Followed::new();
+        let mirrors = &followed.mirrors;
+        mirrors.jobs.insert(job("in", "u2", Some(2)));
+        let long = json!([{"name": "a", "type": "rstring", "values": [format!("\"{}\"", "x".repeat(60_000))]}]);
+        let properties: Vec<StreamProperty> = serde_json::from_value(long).unwrap();
+        for pe in 0..EXPORTS {
+            let mut export = export(&format!("in-{pe}-0"), "in", "u2", 2);
+            export.spec.pe_id = pe as u64;
+            export.spec.export_type = ExportType::ByProperties;
+            export.spec.stream.properties.clone_from(&properties);
+            mirrors.exports.insert(export);
+        }
+        assert!(followed.boards.is_settled("n"));
+        suspend(&followed);
+        let waiting = followed.boards.namespaces()["n"].lock().waiting.len();
+        assert!((EXPORTS - 9..EXPORTS).contains(&waiting), "{waiting}");
+    }
+
+    #[test]
+    fn whoever_changes_a_job_again_and_again_has_nothing_looked_at_by_that() {
+        const IMPORTS: u32 = 600;
+        let followed = Followed::new();
+        many_ports(&followed, IMPORTS, 1);
+        let waiting = || followed.boards.namespaces()["n"].lock().waiting.len();
+        suspend(&followed);
+        assert!(waiting() < IMPORTS as usize);
+        for _ in 0..3 {
+            followed.mirrors.jobs.insert(job("in", "u2", Some(2)));
+            assert_eq!(waiting(), IMPORTS as usize);
+            suspend(&followed);
+            assert_eq!(waiting(), IMPORTS as usize);
+        }
+        while !followed.boards.is_settled("n") {
+            followed.boards.settle_a_slice();
+        }
+        assert_eq!(followed.receivers(), 0);
+    }
+
+    #[test]
     fn a_pe_is_told_once_of_an_event_that_is_about_many_of_its_ports() {
         // ports, whether there is a turn before all are looked at
         for (ports, has_rest) in [(2, false), (600, true)] {
@@ -333,6 +396,33 @@ mod tests {
             }
             assert_eq!(*told.lock(), [("in-0".to_owned(), true), ("out-0".to_owned(), true)], "{ports}");
         }
+    }
+
+    /// Whoever is told of a PE looks at all of its ports.
+    #[test]
+    fn a_pe_with_many_ports_is_told_in_turns() {
+        const IMPORTS: u32 = 1_000;
+        let followed = Followed::new();
+        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+        let looks = Arc::new(AtomicUsize::new(0));
+        boards.subscribe({
+            let (boards, looks) = (boards.clone(), Arc::clone(&looks));
+            move |pe| _ = looks.fetch_add(boards.exports_of(pe).len() + boards.imports_of(pe).len(), Ordering::Relaxed)
+        });
+        mirrors.jobs.insert(job("in", "u2", Some(2)));
+        for port in 0..IMPORTS {
+            let mut import = import(&format!("in-0-{port}"), "in", "u2", 2);
+            import.spec.port_id = port;
+            mirrors.imports.insert(import);
+        }
+        assert!(boards.is_settled("n"), "whoever asks is answered");
+        assert_eq!(looks.load(Ordering::Relaxed), (1..=64).sum::<usize>());
+        while !boards.line().waiting().is_empty() {
+            boards.settle_a_slice();
+        }
+        assert_eq!(looks.load(Ordering::Relaxed), (1..=64).sum::<usize>() + IMPORTS as usize);
+        let key = Key::new("n", "in-0");
+        assert_eq!((boards.exports_of(&key).len(), boards.imports_of(&key).len()), (0, IMPORTS as usize));
     }
 
     #[test]
@@ -400,6 +490,85 @@ mod tests {
     }
 
     #[test]
+    fn the_room_of_filters_of_a_job_that_rests_is_there_for_others() {
+        let followed = Followed::new();
+        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+        for (name, uid, id) in [("out", "u1", 1), ("in", "u2", 2), ("other", "u3", 3)] {
+            mirrors.jobs.insert(job(name, uid, Some(id)));
+        }
+        mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+        let filtered = |job: &str, (uid, id): (&str, u64), pe: u64, octets: usize| {
+            let mut import = import(&format!("{job}-{pe}-0"), job, uid, id);
+            import.spec.pe_id = pe;
+            import.spec.streams.filter = Some(format!("{} == {pe}", "f".repeat(octets)));
+            mirrors.imports.insert(import.clone());
+            import
+        };
+        // They have all of the room but some 4,000 bytes.
+        let all: Vec<Import> = (0..520).map(|pe| filtered("in", ("u2", 2), pe, 64_000)).collect();
+        let other = filtered("other", ("u3", 3), 0, 65_000);
+        let settle = || {
+            while !boards.line().waiting().is_empty() {
+                boards.settle_a_slice();
+            }
+        };
+        settle();
+        assert!(matches!(boards.import(&other), Standing::Limited { is_connected: false, limit: Limit::NoRoom(_) }));
+        assert_eq!(boards.import(&all[0]), Standing::Connected);
+        suspend(&followed);
+        settle();
+        assert_eq!((boards.import(&other), boards.import(&all[0])), (Standing::Connected, Standing::Alone));
+    }
+
+    /// Its properties take some MB unpacked; packed they are nothing.
+    #[test]
+    fn exports_for_whose_properties_there_is_no_room_say_so_until_others_have_gone() {
+        let followed = Followed::new();
+        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+        mirrors.jobs.insert(job("out", "u1", Some(1)));
+        let put = |pe: u64, numbers: u64| {
+            let mut export = export(&format!("out-{pe}-0"), "out", "u1", 1);
+            export.spec.pe_id = pe;
+            export.spec.export_type = ExportType::ByProperties;
+            let list = |name: u64| {
+                let values: Vec<String> = (pe..pe + numbers.min(1_000)).map(|value| value.to_string()).collect();
+                json!({"name": format!("p{name}"), "type": "list<int64>", "values": values})
+            };
+            let lists: Vec<serde_json::Value> = (0..numbers.div_ceil(1_000)).map(list).collect();
+            export.spec.stream.properties = serde_json::from_value(json!(lists)).unwrap();
+            mirrors.exports.insert(export.clone());
+            export
+        };
+        let all: Vec<Export> = (0..8).map(|pe| put(pe, 100_000)).collect();
+        let settle = || {
+            while !boards.line().waiting().is_empty() {
+                boards.settle_a_slice();
+            }
+        };
+        let without = |all: &[Export]| {
+            let limits = all.iter().filter_map(|export| match boards.export(export) {
+                Standing::Limited { is_connected: false, limit: Limit::NoRoom(why) } => Some(why.to_string()),
+                Standing::Alone => None,
+                other => panic!("{other:?}"),
+            });
+            limits.collect::<Vec<String>>()
+        };
+        settle();
+        let refused = without(&all);
+        assert!((1..8).contains(&refused.len()), "{refused:?}");
+        assert!(refused[0].starts_with("the list of properties of out-"), "{}", refused[0]);
+        // Those with few properties have room.
+        let few: Vec<Export> = (8..100).map(|pe| put(pe, 2)).collect();
+        settle();
+        assert_eq!(without(&few), [""; 0]);
+        for pe in 0..4 {
+            mirrors.exports.remove(&Key::new("n", &format!("out-{pe}-0")));
+        }
+        settle();
+        assert_eq!(without(&all[4..]), [""; 0]);
+    }
+
+    #[test]
     fn a_namespace_is_there_for_others_while_it_is_tried() {
         let followed = Followed::new();
         let (boards, mirrors) = (&followed.boards, &followed.mirrors);
@@ -425,7 +594,7 @@ mod tests {
         let followed = Followed::new();
         let boards = &followed.boards;
         costly_namespace(&followed.mirrors, "m", 20);
-        assert_eq!(followed.told(), [""; 0], "of half an event");
+        assert_eq!(followed.told().len(), 20, "each as it came");
         boards.settle_a_slice();
         assert_eq!((followed.told(), boards.is_settled("m")), (Vec::new(), false));
         // A PE that the board does not know any more needs no routes.
@@ -459,7 +628,7 @@ mod tests {
         costly_namespace(&followed.mirrors, "l", 20);
         for _ in 0..3 {
             costly_namespace(&followed.mirrors, "m", 20);
-            followed.mirrors.jobs.remove(&Key::new("m", "out"));
+            remove_costly_namespace(&followed.mirrors, "m", 20);
             assert!(!boards.namespaces().contains_key("m"));
         }
         costly_namespace(&followed.mirrors, "m", 20);

@@ -7,6 +7,7 @@ use serde_json::json;
 use std::sync::Arc;
 use streams_api::{Export, ExportType, Import, Job, ProcessingElement};
 use streams_broker::Pe;
+use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
 
 /// A job of namespace `n`, with a number if it has one; then it has a generation, too.
@@ -82,6 +83,7 @@ pub(crate) fn element(
 pub(crate) fn costly_namespace(mirrors: &Mirrors, namespace: &str, exports: u64) {
     let mut exporter = job("out", "u1", Some(1));
     exporter.metadata.namespace = Some(namespace.to_owned());
+    mirrors.jobs.insert(exporter);
     let long = json!([{"name": "a", "type": "rstring", "values": [format!("\"{}\"", "x".repeat(60_000))]}]);
     for pe in 0..exports {
         let mut export = export(&format!("out-{pe}-0"), "out", "u1", 1);
@@ -100,7 +102,15 @@ pub(crate) fn costly_namespace(mirrors: &Mirrors, namespace: &str, exports: u64)
     }))
     .unwrap();
     mirrors.imports.insert(import);
-    mirrors.jobs.insert(exporter);
+}
+
+/// All that is in such a namespace goes.
+pub(crate) fn remove_costly_namespace(mirrors: &Mirrors, namespace: &str, exports: u64) {
+    for pe in 0..exports {
+        mirrors.exports.remove(&Key::new(namespace, &format!("out-{pe}-0")));
+    }
+    mirrors.imports.remove(&Key::new(namespace, "out-0-0"));
+    mirrors.jobs.remove(&Key::new(namespace, "out"));
 }
 
 /// Boards that follow mirrors, and who was told of changes.

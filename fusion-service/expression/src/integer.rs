@@ -93,6 +93,18 @@ impl Integer {
         (self.0.bits() / 8) as usize
     }
 
+    /// Bytes of the heap that it takes, but for what the allocator adds.
+    pub(crate) fn memory(&self) -> usize {
+        (self.size() + 1).next_multiple_of(size_of::<u64>())
+    }
+
+    /// Writes what tells it from all others.
+    pub(crate) fn write(&self, write: &mut impl FnMut(&[u8])) {
+        let octets = self.0.to_signed_bytes_le();
+        write(&octets.len().to_le_bytes());
+        write(&octets);
+    }
+
     fn bounded(value: BigInt) -> Result<Self, Fault> {
         if value.bits() > MAXIMUM_BITS { Err(Fault::TooLarge) } else { Ok(Self(value)) }
     }

@@ -12,6 +12,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+/// Bytes that an allocator adds to what is asked of it.
+const ALLOCATION: usize = 16;
+/// Bytes of a text or a list that is shared, beside its own: they have the counts of those who share it.
+const SHARED: usize = ALLOCATION + 2 * size_of::<usize>();
+/// Bytes of a property beside its name and its value: a node of the map may be filled by half.
+const PROPERTY: usize = 2 * (size_of::<String>() + size_of::<Value>());
+
 /// A type without structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ScalarType {
@@ -209,6 +216,52 @@ impl Value {
         }
     }
 
+    /// Bytes of the heap that the value takes.
+    fn memory(&self) -> usize {
+        let of_elements = |elements: usize, each: usize| SHARED + elements * each;
+        match self {
+            Self::Boolean(_) | Self::Float64(_) => 0,
+            Self::Int64(integer) => ALLOCATION + integer.memory(),
+            Self::Rstring(text) => SHARED + text.len(),
+            Self::List(List::Boolean(elements)) => of_elements(elements.len(), size_of::<bool>()),
+            Self::List(List::Float64(elements)) => of_elements(elements.len(), size_of::<f64>()),
+            Self::List(List::Int64(elements)) => {
+                let numbers = elements.iter().map(|integer| ALLOCATION + integer.memory()).sum::<usize>();
+                of_elements(elements.len(), size_of::<Integer>()) + numbers
+            }
+            Self::List(List::Rstring(elements)) => {
+                let texts = elements.iter().map(|text| SHARED + text.len()).sum::<usize>();
+                of_elements(elements.len(), size_of::<Arc<str>>()) + texts
+            }
+        }
+    }
+
+    /// Writes what tells the value from all others.
+    fn write(&self, write: &mut impl FnMut(&[u8])) {
+        fn text(text: &str, write: &mut impl FnMut(&[u8])) {
+            write(&text.len().to_le_bytes());
+            write(text.as_bytes());
+        }
+        text(&self.property_type().to_string(), write);
+        match self {
+            Self::Boolean(value) => write(&[u8::from(*value)]),
+            Self::Int64(value) => value.write(write),
+            Self::Float64(value) => write(&value.to_bits().to_le_bytes()),
+            Self::Rstring(value) => text(value, write),
+            Self::List(list) => {
+                write(&list.len().to_le_bytes());
+                match list {
+                    List::Boolean(elements) => elements.iter().for_each(|element| write(&[u8::from(*element)])),
+                    List::Int64(elements) => elements.iter().for_each(|element| element.write(write)),
+                    List::Float64(elements) => {
+                        elements.iter().for_each(|element| write(&element.to_bits().to_le_bytes()));
+                    }
+                    List::Rstring(elements) => elements.iter().for_each(|element| text(element, write)),
+                }
+            }
+        }
+    }
+
     /// Whether the language has a literal for the value: not for lists, negative or infinite floats, NaN, and texts
     /// with quotes of both kinds.
     pub(crate) fn has_literal(&self) -> bool {
@@ -357,6 +410,22 @@ impl Properties {
         self.size
     }
 
+    /// Bytes of memory that they take.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let each = self.by_name.iter().map(|(name, value)| PROPERTY + name.len() + value.memory());
+        size_of::<Self>() + each.sum::<usize>()
+    }
+
+    /// Writes, piece by piece, what tells these properties from all others.
+    pub fn write(&self, write: &mut impl FnMut(&[u8])) {
+        for (name, value) in &self.by_name {
+            write(&name.len().to_le_bytes());
+            write(name.as_bytes());
+            value.write(write);
+        }
+    }
+
     /// All of them, ordered by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.by_name.iter().map(|(name, value)| (name.as_str(), value))
@@ -434,6 +503,64 @@ mod tests {
         }
         let long = "x".repeat(1_000);
         assert!(parse("int64", &[&long]).unwrap_err().to_string().len() < 100);
+    }
+
+    #[test]
+    fn what_is_written_of_properties_tells_them_from_all_others() {
+        let text = |text: &str| Value::Rstring(text.into());
+        let texts = |texts: &[&str]| Value::List(List::Rstring(texts.iter().map(|text| Arc::from(*text)).collect()));
+        let numbers = |numbers: &[i64]| Value::List(List::Int64(numbers.iter().map(|n| (*n).into()).collect()));
+        // each is another one
+        let table: [&[(&str, Value)]; 18] = [
+            &[],
+            &[("a", text(""))],
+            &[("a", text("b"))],
+            &[("ab", text(""))],
+            &[("a", text("")), ("b", text(""))],
+            &[("a", texts(&[]))],
+            &[("a", texts(&["b"]))],
+            &[("a", texts(&["b", "c"]))],
+            &[("a", texts(&["bc", ""]))],
+            &[("a", texts(&["b\", \"c"]))],
+            &[("a", Value::Boolean(true))],
+            &[("a", Value::Int64(1.into()))],
+            &[("a", Value::Int64((-1).into()))],
+            &[("a", Value::Int64(255.into()))],
+            &[("a", Value::Float64(1.0))],
+            &[("a", numbers(&[1]))],
+            &[("a", numbers(&[1, 1]))],
+            &[("a", numbers(&[257]))],
+        ];
+        let written = |row: &[(&str, Value)]| {
+            let properties: Properties = row.iter().map(|(name, value)| (*name, value.clone())).collect();
+            let mut all = Vec::new();
+            properties.write(&mut |octets| all.extend_from_slice(octets));
+            all
+        };
+        for (at, row) in table.iter().enumerate() {
+            assert_eq!(written(row), written(row));
+            let same = table.iter().enumerate().filter(|(_, other)| written(other) == written(row));
+            assert_eq!(same.map(|(at, _)| at).collect::<Vec<_>>(), [at], "{row:?}");
+        }
+    }
+
+    #[test]
+    fn memory_is_what_is_kept_and_not_what_is_written() {
+        let of = |value: Value| Properties::from_iter([("a", value)]).memory();
+        let nothing = of(Value::Boolean(true));
+        let texts = |count: usize| Value::List(List::Rstring((0..count).map(|_| Arc::from("x")).collect()));
+        let numbers = |count: usize| Value::List(List::Int64((0..count).map(|_| 7.into()).collect()));
+        // value -> octets of it beside those of a boolean
+        let table = [
+            (Value::Float64(1.5), 0),
+            (Value::Rstring("x".repeat(1_000).into()), SHARED + 1_000),
+            (texts(1_000), SHARED + 1_000 * (16 + SHARED + 1)),
+            (numbers(1_000), SHARED + 1_000 * (size_of::<Integer>() + ALLOCATION + 8)),
+            (Value::List(List::Float64([1.5; 1_000].into())), SHARED + 8_000),
+        ];
+        for (value, expected) in table {
+            assert_eq!(of(value.clone()) - nothing, expected, "{}", value.property_type());
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! Invariants: a match stands on both sides; once all is tried, and put again that is to be, what matches is what
 //! [`matches`](crate::fact::matches) says of every export with every import, though only those are tried that have a
 //! key in common, and none again because of a change that the match does not depend on (rule import-2), and what there
-//! is no room for is left out of imports (rule import-12); [`Changes`] name what has become other, and no more.
+//! is no room for is left out of them (rule import-12); [`Changes`] name what has become other, and no more.
 //!
 //! Knows: facts, what a match needs. Must not know: objects of Kubernetes, time, how PEs are told.
 
@@ -34,7 +34,10 @@ const FORGET_STEPS: usize = 32;
 pub struct Board {
     exports: Side<Export>,
     imports: Side<Import>,
+    /// What imports ask for.
     asked: Asked,
+    /// By what exports ask to be found.
+    offered: Asked,
 }
 
 /// What has become other.
@@ -43,7 +46,7 @@ pub struct Changes {
     /// PEs whose routes have.
     pub routes: BTreeSet<Pe>,
     /// PEs of exports and imports that cost too much to be tried with each other and did not, or the other way round;
-    /// and of imports for which there is room and was not, or the other way round.
+    /// and of those of both for which there is room and was not, or the other way round.
     pub costs: BTreeSet<Pe>,
     /// What it has taken to find that out, in steps of evaluations.
     pub steps: usize,
@@ -53,6 +56,8 @@ pub struct Changes {
     /// Input ports whose imports are to be put again as they are, because there is room now for what they ask for, or
     /// none any more. Who does so one after the other is held up no longer than by one.
     pub again: BTreeSet<Port>,
+    /// Output ports of which this is so.
+    pub exports_again: BTreeSet<Port>,
     /// The first export and import that it panicked to try with each other; they do not match.
     pub panicked: Option<(Port, Port)>,
 }
@@ -73,21 +78,24 @@ pub struct TooCostly {
 pub struct TooManySteps;
 
 impl Board {
-    /// The export is there, in the place of what its port had before. What it matches is still to be tried.
-    pub fn put_export(&mut self, export: Export) -> Changes {
-        put(&mut self.exports, &mut self.imports, export)
+    /// The export is there, in the place of what its port had before. What it matches is still to be tried. Where there
+    /// is no room for its properties, it is not found by them ([`Board::export_without_room`]).
+    pub fn put_export(&mut self, mut export: Export) -> Changes {
+        let moved = self.offered.put_export(&mut export);
+        with_moved_exports(moved, put(&mut self.exports, &mut self.imports, export))
     }
 
     /// The import is there, in the place of what its port had before. What it matches is still to be tried. Where there
     /// is no room for a part of it, it does not match by that ([`Board::without_room`]).
     pub fn put_import(&mut self, mut import: Import) -> Changes {
-        let moved = self.asked.put(&mut import);
+        let moved = self.asked.put_import(&mut import);
         with_moved(moved, put(&mut self.imports, &mut self.exports, import))
     }
 
     /// The output port is exported no longer.
     pub fn remove_export(&mut self, port: &Port) -> Changes {
-        remove(&mut self.exports, &mut self.imports, port)
+        let moved = self.offered.remove(port);
+        with_moved_exports(moved, remove(&mut self.exports, &mut self.imports, port))
     }
 
     /// The input port imports no longer.
@@ -213,6 +221,12 @@ impl Board {
         self.asked.without_room(port)
     }
 
+    /// What the output port asks to be found by, if there is no room for that.
+    #[must_use]
+    pub fn export_without_room(&self, port: &Port) -> Option<NoRoom> {
+        self.offered.without_room(port)
+    }
+
     /// Number of the job of an output port that is exported.
     #[must_use]
     pub fn job_of_export(&self, port: &Port) -> Option<u64> {
@@ -245,6 +259,12 @@ impl Board {
     /// The input ports of a PE that import.
     pub fn imports_of(&self, pe: &Pe) -> impl Iterator<Item = &Port> {
         self.imports.of(pe).map(|placed| &placed.fact.port)
+    }
+
+    /// Number of ports of a PE that are exported or import.
+    #[must_use]
+    pub fn ports_of(&self, pe: &Pe) -> usize {
+        self.exports.count_of(pe) + self.imports.count_of(pe)
     }
 
     /// Number of exports and of imports.
@@ -310,8 +330,7 @@ impl Board {
 
     /// What the routes of a PE weigh.
     fn weight(&self, pe: &Pe) -> usize {
-        let of_exports: usize = self.exports.of(pe).map(|placed| placed.load).sum();
-        of_exports + self.imports.of(pe).map(|placed| placed.load).sum::<usize>()
+        self.exports.load_of(pe) + self.imports.load_of(pe)
     }
 }
 
@@ -320,6 +339,12 @@ fn with_moved(Moved { ports, again }: Moved, mut changes: Changes) -> Changes {
     changes.noted += PAIR_STEPS * (ports.len() + again.len());
     changes.costs.extend(ports.into_iter().map(|port| port.pe));
     Changes { again, ..changes }
+}
+
+/// The same, if it is about exports.
+fn with_moved_exports(moved: Moved, changes: Changes) -> Changes {
+    let changes = with_moved(moved, changes);
+    Changes { exports_again: changes.again, again: BTreeSet::new(), ..changes }
 }
 
 /// Whether the fact in this place matches what the one matches that was tried.
@@ -398,7 +423,7 @@ fn show<F: Fact, G: Fact>(near: &Side<F>, far: &mut Side<G>, (id, weight): (Id, 
     let Some(placed) = near.get(id) else { return };
     changes.noted += PAIR_STEPS * placed.matched.len();
     for other in placed.matched.iter() {
-        far.reweigh(other, placed.weight, weight);
+        far.weigh(other, placed.weight, weight);
         changes.routes.extend(far.get(other).map(|other| other.fact.port().pe.clone()));
     }
 }

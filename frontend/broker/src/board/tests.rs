@@ -1,6 +1,7 @@
 //! A board that is kept up to date is the one that is made from scratch; what is tried is bounded.
 
 use super::*;
+use crate::asked::{Part, ROOM};
 use crate::fact::{Application, NamedStream, Subscription, matches};
 use crate::routes::{Published, Publisher, Subscribed, Subscriber};
 use proptest::prelude::*;
@@ -50,7 +51,7 @@ fn export() -> impl Strategy<Value = Export> {
             job_id,
             application,
             name,
-            properties,
+            properties: properties.map(Arc::new),
             allows_filter,
         },
     )
@@ -70,7 +71,7 @@ fn import() -> impl Strategy<Value = Import> {
             port,
             job_id,
             port_index,
-            named,
+            named: named.into(),
             subscription,
             filter,
         },
@@ -187,7 +188,7 @@ proptest! {
         for port in imports.keys() {
             board.remove_import(port);
         }
-        prop_assert!(board.exports.is_empty() && board.imports.is_empty() && board.asked.is_empty(), "{board:?}");
+        prop_assert!(is_empty(&board), "{board:?}");
     }
 
     #[test]
@@ -233,6 +234,9 @@ proptest! {
         for pe in exports.keys().chain(imports.keys()).map(|port| &port.pe) {
             prop_assert_eq!(board.routes(pe).unwrap(), anew.routes(pe).unwrap());
             prop_assert_eq!(board.weight(pe), anew.weight(pe));
+            let loads = board.exports.of(pe).map(|placed| placed.load).sum::<usize>();
+            let loads = loads + board.imports.of(pe).map(|placed| placed.load).sum::<usize>();
+            prop_assert_eq!((board.weight(pe), board.ports_of(pe) > 0), (loads, true));
         }
         for port in exports.keys() {
             board.remove_export(port);
@@ -240,7 +244,7 @@ proptest! {
         for port in imports.keys() {
             board.remove_import(port);
         }
-        prop_assert!(board.exports.is_empty() && board.imports.is_empty() && board.asked.is_empty(), "{board:?}");
+        prop_assert!(is_empty(&board), "{board:?}");
     }
 }
 
@@ -250,48 +254,59 @@ proptest! {
     fn with_little_room_the_board_ends_as_one_that_was_given_the_last_in_another_order(
         changes in prop::collection::vec((change(), 0usize..3, any::<bool>()), 1..60), room in 0usize..6_000
     ) {
-        let within = || Board { asked: Asked::within(room), ..Board::default() };
+        let within = || Board { asked: Asked::within(room), offered: Asked::within(room), ..Board::default() };
         let (mut board, mut anew) = (within(), within());
         let (mut exports, mut imports) = (BTreeMap::new(), BTreeMap::new());
+        // Those that are to be put again; of exports and imports.
         let mut again = BTreeSet::new();
-        let put = |board: &mut Board, imports: &BTreeMap<Port, Import>, port: &Port| {
-            imports.get(port).map_or_else(BTreeSet::new, |import| board.put_import(import.clone()).again)
+        let those = |Changes { again, exports_again, .. }: Changes| {
+            let exports = exports_again.into_iter().map(|port| (true, port));
+            exports.chain(again.into_iter().map(|port| (false, port)))
+        };
+        type All<'a> = (&'a BTreeMap<Port, Export>, &'a BTreeMap<Port, Import>);
+        let put = |board: &mut Board, (exports, imports): All<'_>, (is_export, port): &(bool, Port)| {
+            let changes = if *is_export {
+                exports.get(port).map(|export| board.put_export(export.clone()))
+            } else {
+                imports.get(port).map(|import| board.put_import(import.clone()))
+            };
+            those(changes.unwrap_or_default())
         };
         for (change, puts, is_first) in changes {
             match change {
                 Change::PutExport(export) => {
-                    board.put_export(export.clone());
+                    again.extend(those(board.put_export(export.clone())));
                     exports.insert(export.port.clone(), export);
                 }
                 Change::PutImport(import) => {
-                    again.extend(board.put_import(import.clone()).again);
+                    again.extend(those(board.put_import(import.clone())));
                     imports.insert(import.port.clone(), import);
                 }
                 Change::RemoveExport(port) => {
-                    board.remove_export(&port);
+                    again.extend(those(board.remove_export(&port)));
                     exports.remove(&port);
                 }
                 Change::RemoveImport(port) => {
-                    again.extend(board.remove_import(&port).again);
+                    again.extend(those(board.remove_import(&port)));
                     imports.remove(&port);
                 }
             }
             for _ in 0..puts {
                 let Some(port) = (if is_first { again.pop_first() } else { again.pop_last() }) else { break };
-                again.extend(put(&mut board, &imports, &port));
+                again.extend(put(&mut board, (&exports, &imports), &port));
             }
             board.settle(1);
-            prop_assert!(board.asked.is_within(), "{:?}", board.asked);
+            prop_assert!(board.asked.is_within() && board.offered.is_within(), "{board:?}");
         }
         while let Some(port) = again.pop_last() {
-            again.extend(put(&mut board, &imports, &port));
+            again.extend(put(&mut board, (&exports, &imports), &port));
         }
         board.settle(usize::MAX);
-        exports.values().rev().for_each(|export| _ = anew.put_export(export.clone()));
-        for port in imports.keys().rev() {
-            let mut again = put(&mut anew, &imports, port);
+        let all = exports.keys().rev().map(|port| (true, port.clone()));
+        for port in all.chain(imports.keys().rev().map(|port| (false, port.clone()))) {
+            let mut again = BTreeSet::from([port]);
             while let Some(port) = again.pop_first() {
-                again.extend(put(&mut anew, &imports, &port));
+                again.extend(put(&mut anew, (&exports, &imports), &port));
             }
         }
         anew.settle(usize::MAX);
@@ -301,10 +316,18 @@ proptest! {
         for port in imports.keys() {
             prop_assert_eq!(board.without_room(port), anew.without_room(port));
         }
+        for port in exports.keys() {
+            prop_assert_eq!(board.export_without_room(port), anew.export_without_room(port));
+        }
         exports.keys().for_each(|port| _ = board.remove_export(port));
         imports.keys().for_each(|port| _ = board.remove_import(port));
-        prop_assert!(board.exports.is_empty() && board.imports.is_empty() && board.asked.is_empty(), "{board:?}");
+        prop_assert!(is_empty(&board), "{board:?}");
     }
+}
+
+/// Whether nothing at all is kept.
+fn is_empty(Board { exports, imports, asked, offered }: &Board) -> bool {
+    exports.is_empty() && imports.is_empty() && asked.is_empty() && offered.is_empty()
 }
 
 fn at(job: &str, id: u64) -> Port {
@@ -317,7 +340,7 @@ fn exported(id: u64, properties: &[(&str, Value)]) -> Export {
         job_id: 1,
         application: Application { name: "x".into(), scope: "s".into() },
         name: None,
-        properties: Some(properties.iter().map(|(name, value)| (*name, value.clone())).collect()),
+        properties: Some(Arc::new(properties.iter().map(|(name, value)| (*name, value.clone())).collect())),
         allows_filter: true,
     }
 }
@@ -328,7 +351,7 @@ fn imported(id: u64, subscription: &str, filter: Option<&str>) -> Import {
         port: at("in", id),
         job_id: 2,
         port_index: 0,
-        named: Vec::new(),
+        named: Arc::default(),
         subscription: Some(Subscription { scope: "s".into(), expression }),
         filter: filter.map(Arc::from),
     }
@@ -432,6 +455,55 @@ fn imports_that_ask_for_the_same_share_a_tree() {
     board.put_import(imported(2, "n == 1", None));
     board.put_import(imported(0, "n == 1", Some("f")));
     assert!(Arc::ptr_eq(&tree(&board, 0), &tree(&board, 1)) && Arc::ptr_eq(&tree(&board, 2), &tree(&board, 1)));
+}
+
+#[test]
+fn ports_that_ask_for_the_same_share_it() {
+    let named = |stream: &str| NamedStream { application: None, scope: "s".into(), stream: stream.into() };
+    let by_name = |id, streams: &[&str]| Import {
+        named: streams.iter().map(|stream| named(stream)).collect(),
+        subscription: None,
+        ..imported(id, "1 == 1", None)
+    };
+    let mut board = Board::default();
+    for (id, n) in [(0, 1), (1, 1), (2, 2)] {
+        board.put_export(exported(id, &[("n", Value::Int64(n.into()))]));
+    }
+    for (id, stream) in [(0, "a"), (1, "a"), (2, "b")] {
+        board.put_import(by_name(id, &[stream, "c"]));
+    }
+    let properties = |id| board.exports.at(&at("out", id)).and_then(|placed| placed.fact.properties.clone()).unwrap();
+    assert!(Arc::ptr_eq(&properties(0), &properties(1)) && !Arc::ptr_eq(&properties(0), &properties(2)));
+    let streams = |id| board.imports.at(&at("in", id)).map(|placed| Arc::clone(&placed.fact.named)).unwrap();
+    assert!(Arc::ptr_eq(&streams(0), &streams(1)) && !Arc::ptr_eq(&streams(0), &streams(2)));
+}
+
+#[test]
+fn what_has_no_room_is_not_matched_and_the_rest_is() {
+    let number = || [("n", Value::Int64(1.into()))];
+    let both = |id| Export { name: Some("out".into()), ..exported(id, &number()) };
+    let named = || [NamedStream { application: None, scope: "s".into(), stream: "out".into() }].into();
+    let (by_name, by_properties) =
+        (Import { named: named(), subscription: None, ..imported(0, "n == 1", None) }, imported(1, "n == 1", None));
+    // room of exports, of imports -> exports that the import gets by name, and by properties
+    for (offered, asked, expected) in [(ROOM, ROOM, (1, 1)), (0, ROOM, (1, 0)), (ROOM, 0, (0, 0))] {
+        let mut board = Board { asked: Asked::within(asked), offered: Asked::within(offered), ..Board::default() };
+        board.put_export(both(0));
+        board.put_import(by_name.clone());
+        board.put_import(by_properties.clone());
+        board.settle(usize::MAX);
+        let exports = |id| board.exporters(&at("in", id), 0).1;
+        assert_eq!((exports(0), exports(1)), expected, "{offered} {asked}");
+        let without = [board.export_without_room(&at("out", 0)), board.without_room(&at("in", 0))];
+        let parts = without.map(|without| without.map(|without| without.part));
+        let of = |room, part| (room == 0).then_some(part);
+        assert_eq!(parts, [of(offered, Part::Properties), of(asked, Part::Named)]);
+    }
+    let mut board = Board { offered: Asked::within(0), ..Board::default() };
+    board.put_export(both(0));
+    let words = board.export_without_room(&at("out", 0)).unwrap().to_string();
+    assert!(words.starts_with("the list of properties of out-0-0 takes "), "{words}");
+    assert!(words.contains("all lists of properties of exports of the namespace have 33554432 together"), "{words}");
 }
 
 #[test]

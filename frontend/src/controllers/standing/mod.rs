@@ -68,6 +68,9 @@ pub(crate) trait Stands: Object + Mirrored {
     /// How an object stands.
     fn said(&self, boards: &Boards) -> Said;
 
+    /// The objects of the kind that a PE has.
+    fn of_pe(boards: &Boards, pe: &Key) -> Vec<Key>;
+
     /// Where its objects are mirrored.
     fn mirror(mirrors: &Mirrors) -> &Watch<Self>;
 
@@ -80,6 +83,10 @@ impl Stands for Export {
 
     fn said(&self, boards: &Boards) -> Said {
         Said::of(boards.export(self), "NoSubscribers")
+    }
+
+    fn of_pe(boards: &Boards, pe: &Key) -> Vec<Key> {
+        boards.exports_of(pe)
     }
 
     fn mirror(mirrors: &Mirrors) -> &Watch<Self> {
@@ -99,6 +106,10 @@ impl Stands for Import {
         Said::of(boards.import(self), "NoExports")
     }
 
+    fn of_pe(boards: &Boards, pe: &Key) -> Vec<Key> {
+        boards.imports_of(pe)
+    }
+
     fn mirror(mirrors: &Mirrors) -> &Watch<Self> {
         &mirrors.imports
     }
@@ -115,7 +126,7 @@ pub(crate) fn subscribe<K: Stands>(mirrors: &Mirrors, boards: &Boards, queue: &Q
     let to = queue.clone();
     K::mirror(mirrors).subscribe(move |object| to.add_patient(Key::of(object)));
     let (to, of) = (queue.clone(), boards.clone());
-    boards.subscribe(move |pe| of.objects_of(pe).into_iter().for_each(|object| to.add_patient(object)));
+    boards.subscribe(move |pe| K::of_pe(&of, pe).into_iter().for_each(|object| to.add_patient(object)));
     let to = queue.clone();
     UntilSettled::new(boards, move |object| to.add_patient(object))
 }

@@ -63,8 +63,8 @@ fn who_is_alone_works_and_what_is_malformed_says_why() {
         "PE out-0 has more than 32768 connections that the broker makes, and cannot be told them",
         "the subscription costs too much to evaluate for the properties of out-0-1 and 3 more exports, and does not \
          match them",
-        "the filter of out-0-1 takes 70000 bytes of memory, for which there is no room: all subscriptions and filters \
-         of imports of the namespace have 33554432 together, and the smallest have it first",
+        "the filter of out-0-1 takes 70000 bytes of memory, for which there is no room: all subscriptions, filters and \
+         lists of streams of imports of the namespace have 33554432 together, and the smallest have it first",
     );
     // standing -> ready, reason, message
     let table = [
