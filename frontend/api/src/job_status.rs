@@ -19,9 +19,9 @@ pub struct JobStatus {
     /// What the job does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<JobPhase>,
-    /// `.metadata.generation` whose objects were counted last. Once the job has a generation, a condition may be of a
-    /// newer one, and says so in its own `observedGeneration`; and while the plan is lost (`Degraded`, with the reason
-    /// `Lost`), this stays as it is.
+    /// `.metadata.generation` whose objects were counted last, or that was noticed while the plan is lost (`Ready` is
+    /// false, with the reason `PlanLost`). Once the job has a generation, a condition may be of a newer one, and says
+    /// so in its own `observedGeneration`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Number of the job, unique for the life of its namespace.

@@ -48,6 +48,9 @@ const BUNDLE_TROUBLE: [&str; 11] = [
     "SecretUnreadable",
 ];
 
+/// It is not known what the job consists of: its plan is lost (rule job-28).
+pub(crate) const PLAN_LOST: &str = "PlanLost";
+
 /// What is said of PEs that run and whose options permit no other pod.
 const NEXT_POD: &str = "no other pod could be created";
 
@@ -64,10 +67,9 @@ pub(crate) fn describe(
     after_step: bool,
 ) -> JobStatus {
     let submitted = !after_step && is_submitted(observed);
-    // A step carries nothing of the spec out, and what it asks of PEs is not counted while it is not known what they
-    // are made from. Whoever leads next takes it for an edit that is still to be carried out (rule job-45).
-    let is_carried_out = !after_step && !matches!(observed.committed, Some(Loaded::Lost(_)));
-    if is_carried_out || observed.status.generation.is_none() {
+    // A step carries nothing of the spec out: whoever leads next takes it for an edit that is still to be carried out
+    // (rule job-45).
+    if !after_step || observed.status.generation.is_none() {
         status.observed_generation = Some(observed.spec_generation);
     }
     refused_edits::keep(&mut status, &observed.requests.keys);
@@ -415,7 +417,7 @@ impl Conditions<'_> {
                 return self.set(condition::READY, false, "SubmissionFailed", "the job could not be submitted");
             }
             Some(Loaded::Lost(_)) => {
-                return self.set(condition::READY, false, "PlanLost", "it is not known what the job consists of");
+                return self.set(condition::READY, false, PLAN_LOST, "it is not known what the job consists of");
             }
             _ if self.status.generation.is_none() => {
                 return self.set(condition::READY, false, "Submitting", "the job has no PEs yet");

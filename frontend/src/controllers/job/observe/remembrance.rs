@@ -3,6 +3,7 @@
 //! Knows: the memory of the process. Must not know: what is decided on it.
 
 use super::objects::Objects;
+use crate::controllers::job::describe::PLAN_LOST;
 use crate::controllers::job::generation::next_generation;
 use crate::controllers::job::held_up::HoldUp;
 use crate::controllers::job::memory::Entry;
@@ -17,7 +18,7 @@ use crate::controllers::restorations::Restorations;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use streams_api::JobStatus;
+use streams_api::{JobStatus, condition};
 use streams_kubernetes::watch::version;
 
 /// What is remembered of a job. [`JobObservation`](crate::controllers::job::observed::JobObservation) says what most of
@@ -48,7 +49,7 @@ pub(super) fn remembered<C>(
     now: Timestamp,
 ) -> Remembrance {
     let JobSnapshot { key, job, .. } = snapshot;
-    let is_settled = is_settled(snapshot, status);
+    let is_settled = is_settled(job.metadata.generation, status);
     let state = (job.metadata.generation, status.plan.as_ref().map(|plan| plan.sha256.clone()));
     let recorded = Duration::from_millis(status.submission_worked_milliseconds);
     let next = next_generation(status);
@@ -80,10 +81,12 @@ pub(super) fn remembered<C>(
 
 /// This process finds the job at rest, so what it would write differently is a rewrite by a new version, of which there
 /// are so many a second (rule job-45). An edit that nobody has carried out yet, or only in part, is none: it is carried
-/// out at once, by whoever comes.
-fn is_settled(snapshot: &JobSnapshot, status: &JobStatus) -> bool {
+/// out at once, by whoever comes. So is one from when the plan was lost, which was noticed, and no more.
+fn is_settled(generation: Option<i64>, status: &JobStatus) -> bool {
+    let ready = condition::get(&status.conditions, condition::READY);
     status.proposal.is_none()
-        && status.observed_generation == snapshot.job.metadata.generation
+        && status.observed_generation == generation
+        && ready.is_none_or(|ready| ready.reason != PLAN_LOST)
         && status.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some() && rollout.pending == 0)
 }
 
@@ -114,5 +117,45 @@ fn add_what_is_not_shown(entry: &mut Entry, objects: &mut Objects, now: Timestam
                 object.applied = applied.to_string();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+    use streams_api::{ProposedPlan, Rollout};
+
+    #[test]
+    fn a_job_is_settled_if_nobody_has_left_anything_of_its_spec_undone() {
+        // generation of the spec that was observed, of the spec, the roll-out is finished, PEs that are still to be
+        // written, there is a proposal, reason of Ready -> it is settled
+        let table = [
+            (Some(2), 2, true, 0, false, Some("AllRunning"), true),
+            (Some(2), 2, true, 0, false, Some("ProcessingElementsDown"), true),
+            (Some(2), 2, true, 0, false, None, true),
+            (Some(1), 2, true, 0, false, Some("AllRunning"), false),
+            (None, 2, true, 0, false, Some("AllRunning"), false),
+            (Some(2), 2, false, 0, false, Some("RollingOut"), false),
+            (Some(2), 2, true, 1, false, Some("AllRunning"), false),
+            (Some(2), 2, true, 0, true, Some("AllRunning"), false),
+            (Some(2), 2, true, 0, false, Some("PlanLost"), false),
+        ];
+        for (observed_generation, generation, finished, pending, proposed, reason, expected) in table {
+            let now = Timestamp::UNIX_EPOCH;
+            let finished_at = finished.then_some(MicroTime(now));
+            let mut status = JobStatus {
+                observed_generation,
+                proposal: proposed.then(ProposedPlan::default),
+                rollout: Some(Rollout { finished_at, pending, ..Rollout::default() }),
+                ..JobStatus::default()
+            };
+            if let Some(reason) = reason {
+                condition::set(&mut status.conditions, condition::READY, false, reason, "", None, now);
+            }
+            let found = is_settled(Some(generation), &status);
+            assert_eq!(found, expected, "{observed_generation:?} {finished} {pending} {proposed} {reason:?}");
+        }
+        assert!(!is_settled(Some(2), &JobStatus { observed_generation: Some(2), ..JobStatus::default() }));
     }
 }

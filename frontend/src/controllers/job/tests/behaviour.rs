@@ -135,8 +135,13 @@ fn a_plan_whose_chunks_were_deleted_is_stored_again_or_the_job_says_that_it_is_l
     simulation.crash();
     let running = simulation.pes();
     simulation.resize(0, 5);
+    let options = PeOptions { runtime_trace_level: TraceLevel::Debug, ..PeOptions::default() };
+    simulation.change_spec(|spec| spec.processing_element = Some(options));
     simulation.settle();
     assert_eq!(simulation.status().phase, Some(JobPhase::Degraded));
+    assert_eq!(condition_reason(&simulation, condition::READY).as_deref(), Some("PlanLost"));
+    let edited = simulation.server.get::<Job>(&key()).unwrap().metadata.generation;
+    assert_eq!((simulation.status().observed_generation, edited), (Some(2), Some(2)), "who waits for it goes on");
     assert_eq!(condition_reason(&simulation, condition::DEGRADED).as_deref(), Some("Lost"));
     assert_eq!(simulation.pes(), running, "what runs is left alone");
 }

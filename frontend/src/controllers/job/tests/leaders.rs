@@ -1,16 +1,18 @@
 //! A write of a deposed leader arrives after the next leader has finished; a leader that sees requests later than jobs.
 
-use super::simulation::{JOB, JobSimulation, NAMESPACE, Snapshot, key, wait_for};
+use super::simulation::{JOB, JobSimulation, NAMESPACE, Snapshot, UserDeletion, key, wait_for};
 use crate::controllers::job::reconciler::rewrites::Rewrites;
 use futures::FutureExt;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
+use kube::core::Status;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_api::{
     CommittedResizes, InitialWidth, Job, ParallelRegion, ParallelRegionSpec, PeOptions, ProcessingElement, Resize,
-    ResizePhase, TraceLevel, names,
+    ResizePhase, TraceLevel, condition, names,
 };
 use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::{Fault, Verb};
@@ -309,4 +311,128 @@ fn an_edit_that_nobody_has_carried_out_is_carried_out_at_once_by_the_next_leader
     assert!(simulation.pes().values().all(is_written));
     assert_eq!(simulation.status().observed_generation, Some(2));
     simulation.check_at_rest();
+}
+
+/// Nothing is written of what is only rewritten.
+fn rewrites_nothing(simulation: &mut JobSimulation) {
+    Arc::get_mut(&mut simulation.leader.reconciler).unwrap().rewrites = Rewrites::new(0);
+}
+
+fn has_new_options(pe: &ProcessingElement) -> bool {
+    pe.spec.options.runtime_trace_level == TraceLevel::Debug
+}
+
+/// The reason of `Ready`.
+fn ready(simulation: &JobSimulation) -> String {
+    let status = simulation.status();
+    condition::get(&status.conditions, condition::READY).unwrap().reason.clone()
+}
+
+/// A job whose plan is lost, as is that of its proposal if it has one, and that a user has edited since. With the
+/// chunks of the committed plan, which somebody has kept.
+fn edited_while_the_plan_is_lost(has_proposal: bool, looked_before: bool) -> (JobSimulation, Vec<ConfigMap>) {
+    let mut simulation = JobSimulation::running();
+    let kept: Vec<ConfigMap> = simulation.config_maps(&[names::PART_ADL, names::PART_PLAN]);
+    if has_proposal {
+        simulation.resize(0, 4);
+        for _ in 0..40 {
+            if simulation.status().proposal.is_some() {
+                break;
+            }
+            simulation.round();
+            simulation.work();
+        }
+        assert!(simulation.status().proposal.is_some());
+    }
+    simulation.delete(&UserDeletion::Chunks);
+    simulation.collect();
+    simulation.crash();
+    if looked_before {
+        simulation.reconcile();
+    }
+    let options = PeOptions { runtime_trace_level: TraceLevel::Debug, ..PeOptions::default() };
+    simulation.change_spec(|spec| spec.processing_element = Some(options));
+    simulation.reconcile();
+    assert_eq!((ready(&simulation), simulation.status().observed_generation), ("PlanLost".to_owned(), Some(2)));
+    assert!(!simulation.pes().values().any(has_new_options));
+    (simulation, kept)
+}
+
+/// Somebody makes these ConfigMaps again.
+fn make_again(simulation: &JobSimulation, kept: Vec<ConfigMap>) {
+    for mut map in kept {
+        map.metadata.resource_version = None;
+        map.metadata.managed_fields = None;
+        map.metadata.uid = None;
+        simulation.server.create(&map);
+    }
+}
+
+#[test]
+fn an_edit_while_the_plan_is_lost_is_carried_out_at_once_when_it_is_there_again_whoever_leads_then() {
+    type Then = fn(&mut JobSimulation);
+    let partly: Then = |simulation| {
+        simulation.server.refuse(|call| {
+            let is_late = call.kind == "ProcessingElement" && !call.key.name.ends_with("-0");
+            is_late.then(|| *Status::failure("not now", "InternalError").with_code(500).boxed())
+        });
+        simulation.reconcile();
+        simulation.server.refuse(|_| None);
+        assert_eq!(simulation.pes().values().filter(|pe| has_new_options(pe)).count(), 1);
+        simulation.crash();
+    };
+    // The plan of the proposal is still lost.
+    let step: Then = |simulation| {
+        simulation.round();
+        assert_eq!((simulation.status().proposal, ready(simulation)), (None, "PlanLost".to_owned()));
+        assert!(!simulation.pes().values().any(has_new_options));
+        simulation.crash();
+    };
+    // what happens after the plan is there again, there is a proposal, the process has looked before the edit, too
+    let table: [(&str, Then, bool, bool); 5] = [
+        ("nothing", |_| {}, false, false),
+        ("nothing", |_| {}, false, true),
+        ("another one leads", JobSimulation::crash, false, false),
+        ("it is carried out in part", partly, false, false),
+        ("a step is taken", step, true, false),
+    ];
+    for (happens, then, has_proposal, looked_before) in table {
+        let row = format!("{happens} {looked_before}");
+        let (mut simulation, kept) = edited_while_the_plan_is_lost(has_proposal, looked_before);
+        make_again(&simulation, kept);
+        rewrites_nothing(&mut simulation);
+        then(&mut simulation);
+        rewrites_nothing(&mut simulation);
+        for _ in 0..3 {
+            simulation.reconcile();
+        }
+        assert!(simulation.pes().values().all(has_new_options), "{row}");
+        simulation.settle();
+        assert_eq!(simulation.status().observed_generation, Some(2), "{row}");
+        simulation.check_at_rest();
+    }
+}
+
+/// At each write of the look that carries it out.
+#[test]
+fn an_edit_while_the_plan_is_lost_is_carried_out_at_once_by_the_next_leader_wherever_this_one_ends() {
+    let mut writes = 0;
+    loop {
+        let (mut simulation, kept) = edited_while_the_plan_is_lost(false, false);
+        make_again(&simulation, kept);
+        rewrites_nothing(&mut simulation);
+        simulation.crash_at_write(writes, writes % 2 == 0);
+        simulation.leader.catch_up();
+        let _ = wait_for(simulation.leader.reconcile());
+        if !simulation.take_over_from_the_dead() {
+            break;
+        }
+        rewrites_nothing(&mut simulation);
+        for _ in 0..3 {
+            simulation.reconcile();
+        }
+        assert!(simulation.pes().values().all(has_new_options), "{writes}");
+        writes += 1;
+    }
+    assert!(writes > 8, "{writes}");
 }
