@@ -32,6 +32,7 @@ impl<C: Cluster> Actor<'_, C> {
     /// Records a change in the status with one write.
     pub(super) async fn record(&self, change: &JobStatusChange) -> Result<(), Error> {
         let status = describe(self.observed, self.report, transition::apply(change, self.observed), true);
+        let is_other_proposal = status.proposal != self.observed.status.proposal;
         tracing::info!(job = %self.snapshot.key, step = change.name(), generation = status.generation, "step");
         self.write(status).await?;
         self.remember(|entry| {
@@ -50,10 +51,11 @@ impl<C: Cluster> Actor<'_, C> {
                 }
                 _ => {}
             }
-            // What was refused, and has made way for others, is still in the way.
-            if !entry.in_vain.has_refused() {
-                entry.last_failure = None;
+            if is_other_proposal {
+                entry.in_vain.forget_proposal();
             }
+            // What was refused, and has made way for others, is still in the way.
+            entry.last_failure = entry.in_vain.failure();
             entry.refusals = Refusals::default();
             entry.unsaid_since = None;
             entry.described = Some(self.reconciler.cluster.now());

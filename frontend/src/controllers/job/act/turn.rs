@@ -5,7 +5,7 @@
 use super::{Actor, failure_of};
 use crate::controllers::job::decide::{JobAction, WhichGeneration};
 use crate::controllers::job::memory::in_vain::{InVain, Tried, is_in_vain};
-use crate::controllers::job::refusals::pause::Pause;
+use crate::controllers::job::refusals::pause::{Going, Pause};
 use crate::controllers::reconciler::Next;
 use futures::{StreamExt, future, stream};
 use k8s_openapi::jiff::Timestamp;
@@ -42,12 +42,12 @@ impl<'a> Done<'a> {
 
     /// One shows that others would come to nothing.
     fn is_in_vain(&self) -> bool {
-        self.tried().iter().any(|(_, became)| *became == Tried::InVain)
+        self.0.iter().any(|(_, result)| result.as_ref().is_err_and(is_in_vain))
     }
 
     /// The actions, each with what became of it.
     fn tried(&self) -> Vec<(&'a JobAction, Tried)> {
-        self.0.iter().map(|(action, result)| (*action, Tried::of(result))).collect()
+        self.0.iter().map(|(action, result)| (*action, Tried::of(result, failure_of))).collect()
     }
 
     /// One has succeeded.
@@ -105,7 +105,7 @@ impl<C: Cluster> Actor<'_, C> {
             entry.in_vain.deletions.note(&all_deletions, &deleted.tried());
         });
         let (mut failed, mut refused, mut going) = (None, None, None);
-        let is_all_tried = written.0.len() == all_others.len();
+        let of_all = (written.0.len(), all_others.len());
         let is_any_done = deleted.is_any_done() || written.is_any_done();
         for error in deleted.errors().chain(of_requests).chain(written.errors()) {
             match error {
@@ -116,8 +116,8 @@ impl<C: Cluster> Actor<'_, C> {
                 _ => {}
             }
         }
-        let going_for = self.going_for(going.is_some(), is_all_tried, now);
-        // Where nothing can be done before something is gone, a turn at once would find it again.
+        let going_for = self.going_for(going.is_some(), of_all, now);
+        // Where nothing can be done before something is gone, a turn at once may find it again.
         let goes_on = is_cut && (going.is_none() || is_any_done);
         let pause = self.remember(|entry| {
             match (&refused, wrote) {
@@ -132,10 +132,9 @@ impl<C: Cluster> Actor<'_, C> {
                 None => {}
             }
             let failure = [&failed, &refused, &going].into_iter().flatten().find_map(failure_of);
-            // What was refused, and has made way for others, is still in the way.
-            let has_made_way = entry.in_vain.has_refused();
-            if (!is_paused || failed.is_some()) && (failure.is_some() || !has_made_way) {
-                entry.last_failure = failure;
+            if !is_paused || failed.is_some() {
+                // What was refused, and has made way for others, is still in the way.
+                entry.last_failure = failure.or_else(|| entry.in_vain.failure());
             }
             entry.pause.and_then(|pause| pause.left(now))
         });
@@ -162,18 +161,16 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     /// After how long what is being deleted is looked for again, if something is (`is_going`): if no mirror shows it,
-    /// nothing tells that it is gone (rule job-30). Each time everything is tried that is in the way, so it is done
-    /// less and less often. Only a turn that has tried everything knows that nothing is being deleted any more.
-    fn going_for(&self, is_going: bool, is_all_tried: bool, now: Timestamp) -> Option<Duration> {
+    /// nothing tells that it is gone (rule job-30). Of all writes that there are to do so many were tried.
+    fn going_for(&self, is_going: bool, (tried, all): (usize, usize), now: Timestamp) -> Option<Duration> {
         self.remember(|entry| {
             if !is_going {
-                entry.going = entry.going.filter(|_| !is_all_tried);
+                entry.going = entry.going.and_then(|going| going.not_found(tried, all));
                 return None;
             }
-            let before = entry.going;
-            let pause = before.filter(|pause| pause.left(now).is_some()).unwrap_or_else(|| Pause::after(before, now));
-            entry.going = Some(pause);
-            pause.left(now)
+            let going = Going::found(entry.going, tried, all, now);
+            entry.going = Some(going);
+            going.left(now)
         })
     }
 

@@ -14,6 +14,7 @@
 use crate::controllers::job::child::Child;
 use crate::controllers::job::decide::{JobAction, StoredDocument, WhichGeneration};
 use crate::controllers::job::owned::Owned;
+use crate::controllers::job::tasks::Failure;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::Resource;
 use std::borrow::Cow;
@@ -31,29 +32,34 @@ pub(crate) struct InVain {
 }
 
 impl InVain {
-    /// Whether something was refused, and is to be tried again.
-    pub(in super::super) fn has_refused(&self) -> bool {
-        self.writes.has_refused() || self.deletions.has_refused()
+    /// Why something was refused that is to be tried again: it is still in the way.
+    pub(in super::super) fn failure(&self) -> Option<Failure> {
+        self.writes.failure().or_else(|| self.deletions.failure()).cloned()
+    }
+
+    /// The proposal is another one, or none: nobody tries again what was refused to it.
+    pub(in super::super) fn forget_proposal(&mut self) {
+        self.writes.refused.retain(|(last, _)| !is_for_the_proposal(last));
     }
 }
 
 /// What became of an action that was tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(in super::super) enum Tried {
     /// It is done, or passes by itself.
     Done,
-    /// It failed, and others need not.
-    Refused,
+    /// It failed for this reason, and others need not.
+    Refused(Failure),
     /// It came to nothing, and says that others would, too.
     InVain,
 }
 
 impl Tried {
-    /// What this result says.
-    pub(in super::super) fn of(result: &Result<(), Error>) -> Self {
+    /// What this result says, given how to say why an action failed.
+    pub(in super::super) fn of(result: &Result<(), Error>, failure: impl FnOnce(&Error) -> Option<Failure>) -> Self {
         match result {
             Err(error) if is_in_vain(error) => Self::InVain,
-            Err(error) if !error.is_conflict() => Self::Refused,
+            Err(error) if !error.is_conflict() => failure(error).map_or(Self::Done, Self::Refused),
             Ok(()) | Err(_) => Self::Done,
         }
     }
@@ -67,9 +73,10 @@ type IsOf = fn(&JobAction, &JobAction) -> bool;
 pub(crate) struct MakesWay {
     /// The last action of each kind that came to nothing, as long as none of the kind was answered since.
     in_vain: Vec<JobAction>,
-    /// The last action of each group that was refused in a turn which had not tried everything, until it is tried again
-    /// or is not due any more. It comes last of its group, so all others that were refused with it are tried before.
-    refused: Vec<JobAction>,
+    /// The last action of each group that was refused in a turn which had not tried everything, and why, until it is
+    /// tried again or is not due any more. It comes last of its group, so all others that were refused with it are
+    /// tried before.
+    refused: Vec<(JobAction, Failure)>,
 }
 
 impl MakesWay {
@@ -78,8 +85,9 @@ impl MakesWay {
         self.in_vain.is_empty()
     }
 
-    fn has_refused(&self) -> bool {
-        !self.refused.is_empty()
+    /// Why what was refused last was refused.
+    fn failure(&self) -> Option<&Failure> {
+        self.refused.last().map(|(_, failure)| failure)
     }
 
     /// Puts the actions of a turn in order: groups of which something was refused come after the others, and kinds that
@@ -92,13 +100,13 @@ impl MakesWay {
         // From 1; 0 if nothing like it has failed.
         let place = |action: &JobAction| {
             let of_kind = self.in_vain.iter().position(|last| kind(last) == kind(action));
-            let of_group = || self.refused.iter().position(|last| is_of_group(last, action));
+            let of_group = || self.refused.iter().position(|(last, _)| is_of_group(last, action));
             of_kind.map(|at| self.refused.len() + at + 1).or_else(|| Some(of_group()? + 1)).unwrap_or(0)
         };
         actions.sort_by_cached_key(|action| (place(action), !concerns_requests(action)));
         for alike in actions.chunk_by_mut(|one, other| place(one) == place(other)) {
             let last = alike.first().and_then(|action| place(action).checked_sub(1));
-            let last = last.and_then(|at| self.refused.iter().chain(&self.in_vain).nth(at));
+            let last = last.and_then(|at| self.refused.iter().map(|(last, _)| last).chain(&self.in_vain).nth(at));
             if let Some(at) = last.and_then(|last| alike.iter().position(|action| is_same(last, action))) {
                 alike.rotate_left(at + 1);
             }
@@ -109,24 +117,22 @@ impl MakesWay {
     /// it, in the order of the turn.
     pub(in super::super) fn note(&mut self, actions: &[&JobAction], tried: &[(&JobAction, Tried)]) {
         let is_of_kind = |last: &JobAction, action: &JobAction| kind(last) == kind(action);
-        let were_all_tried = tried.len() == actions.len();
         // What of a group is written says nothing of what was refused of it.
-        let lists: [(&mut Vec<_>, Tried, IsOf, IsOf); 2] = [
-            (&mut self.in_vain, Tried::InVain, is_of_kind, is_of_kind),
-            (&mut self.refused, Tried::Refused, is_of_group, is_same),
-        ];
-        for (list, failed, is_of, answers) in lists {
-            list.retain(|last| {
-                actions.iter().any(|action| answers(last, action))
-                    && !tried.iter().any(|(action, _)| answers(last, action))
-            });
-            if failed == Tried::Refused && were_all_tried {
-                continue;
-            }
-            // An admission is of no group: it is one action.
-            for (action, _) in tried.iter().filter(|(action, became)| *became == failed && is_of(action, action)) {
-                list.retain(|last| !is_of(last, action));
-                list.push((*action).clone());
+        self.in_vain.retain(|last| stays(last, actions, tried, is_of_kind));
+        self.refused.retain(|(last, _)| stays(last, actions, tried, is_same));
+        let were_all_tried = tried.len() == actions.len();
+        for (action, became) in tried {
+            match became {
+                Tried::InVain => {
+                    self.in_vain.retain(|last| !is_of_kind(last, action));
+                    self.in_vain.push((*action).clone());
+                }
+                // An admission is of no group: it is one action.
+                Tried::Refused(failure) if !were_all_tried && is_of_group(action, action) => {
+                    self.refused.retain(|(last, _)| !is_of_group(last, action));
+                    self.refused.push(((*action).clone(), failure.clone()));
+                }
+                Tried::Refused(_) | Tried::Done => {}
             }
         }
     }
@@ -138,6 +144,17 @@ pub(in super::super) fn is_in_vain(error: &Error) -> bool {
     matches!(error, Error::NamespaceTerminating { .. }) || (error.is_unanswered() && !error.is_unreadable())
 }
 
+/// Whether the action is still due, and none was tried that answers it.
+fn stays(last: &JobAction, actions: &[&JobAction], tried: &[(&JobAction, Tried)], answers: IsOf) -> bool {
+    actions.iter().any(|action| answers(last, action)) && !tried.iter().any(|(action, _)| answers(last, action))
+}
+
+/// It is due as long as there is this proposal.
+fn is_for_the_proposal(action: &JobAction) -> bool {
+    use WhichGeneration::Proposed;
+    matches!(action, JobAction::Apply(_, Proposed) | JobAction::StoreAgain(StoredDocument::Plan(Proposed)))
+}
+
 /// Somebody who asks for widths waits for it, whatever becomes of the objects of the job.
 fn concerns_requests(action: &JobAction) -> bool {
     matches!(action, JobAction::Admit | JobAction::Tell(..) | JobAction::WriteWidth(_) | JobAction::TakeOver { .. })
@@ -146,11 +163,7 @@ fn concerns_requests(action: &JobAction) -> bool {
 /// Whether an action is of the group of one that was refused: of the same kind, and for the same generation, as
 /// somebody may wait for the next one; what requests are told is apart from all else. There is one admission only.
 fn is_of_group(last: &JobAction, action: &JobAction) -> bool {
-    let is_proposed = |action: &JobAction| {
-        use WhichGeneration::Proposed;
-        matches!(action, JobAction::Apply(_, Proposed) | JobAction::StoreAgain(StoredDocument::Plan(Proposed)))
-    };
-    let group = |action: &JobAction| (kind(action), is_proposed(action), concerns_requests(action));
+    let group = |action: &JobAction| (kind(action), is_for_the_proposal(action), concerns_requests(action));
     *last != JobAction::Admit && *action != JobAction::Admit && group(last) == group(action)
 }
 
@@ -194,6 +207,7 @@ mod tests {
     use super::*;
     use crate::controllers::job::decide::Propagation;
     use crate::controllers::job::requests::observe::ToTell;
+    use crate::controllers::job::tasks::Remedy;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use k8s_openapi::jiff::Timestamp;
     use kube::Error as KubeError;
@@ -219,12 +233,18 @@ mod tests {
         JobAction::WriteWidth(UnwrittenWidth { index, width, ..UnwrittenWidth::default() })
     }
 
+    fn failure(reason: &str) -> Failure {
+        let (remedy, reason) = (Remedy::Retry(Timestamp::MAX), reason.to_owned());
+        Failure { remedy, reason, message: String::new(), stage: None, code: None }
+    }
+
     fn in_vain(actions: &[&JobAction]) -> MakesWay {
         MakesWay { in_vain: actions.iter().map(|action| (*action).clone()).collect(), refused: Vec::new() }
     }
 
     fn refused(actions: &[&JobAction]) -> MakesWay {
-        MakesWay { in_vain: Vec::new(), refused: in_vain(actions).in_vain }
+        let refused = actions.iter().map(|action| ((*action).clone(), failure("R"))).collect();
+        MakesWay { in_vain: Vec::new(), refused }
     }
 
     #[test]
@@ -310,7 +330,7 @@ mod tests {
             let mut last = in_vain(before);
             last.note(actions, &tried);
             assert_eq!(last.in_vain, in_vain(expected).in_vain, "{before:?} {tried:?}");
-            assert!(!last.has_refused(), "{before:?} {tried:?}");
+            assert_eq!(last.failure(), None, "{before:?} {tried:?}");
         }
     }
 
@@ -361,29 +381,30 @@ mod tests {
             last.put_last(&mut actions);
             assert_eq!(actions, expected.iter().map(|at| now[*at]).collect::<Vec<_>>(), "{at} {due:?}");
             last.note(&now, &[]);
-            assert!(last.has_refused(), "it is not tried: {at} {due:?}");
+            assert!(last.failure().is_some(), "it is not tried: {at} {due:?}");
             last.note(&now, &[(now[at], Tried::Done)]);
-            assert!(!last.has_refused(), "it is done: {at} {due:?}");
+            assert_eq!(last.failure(), None, "it is done: {at} {due:?}");
         }
     }
 
     #[test]
     fn what_was_refused_is_remembered_if_not_everything_was_tried_until_it_is_tried_again_or_not_due() {
-        use Tried::{Done, InVain, Refused};
+        use Tried::{Done, InVain};
+        let refused_now = || Tried::Refused(failure("R"));
         let (service, other, pe, map) =
             (apply(Child::Service(1)), apply(Child::Service(2)), apply(Child::ProcessingElement(1)), config_map("a"));
         let all = [&service, &other, &pe, &map];
         // what was refused before, what there is to do, what was tried and what became of it -> what is remembered
         let table: [(&[&JobAction], &[&JobAction], &[(&JobAction, Tried)], &[&JobAction]); 11] = [
-            (&[], &all, &[(&service, Refused), (&other, Done)], &[&service]),
-            (&[], &all, &[(&service, Refused), (&pe, Refused), (&other, Refused)], &[&pe, &other]),
-            (&[], &all, &[(&service, Refused), (&other, Refused), (&pe, Done), (&map, Done)], &[]),
+            (&[], &all, &[(&service, refused_now()), (&other, Done)], &[&service]),
+            (&[], &all, &[(&service, refused_now()), (&pe, refused_now()), (&other, refused_now())], &[&pe, &other]),
+            (&[], &all, &[(&service, refused_now()), (&other, refused_now()), (&pe, Done), (&map, Done)], &[]),
             (&[], &all, &[(&service, InVain)], &[]),
             (&[&service], &all, &[(&pe, Done), (&map, Done)], &[&service]),
-            (&[&service], &all, &[(&pe, Done), (&map, Refused)], &[&service, &map]),
+            (&[&service], &all, &[(&pe, Done), (&map, refused_now())], &[&service, &map]),
             (&[&service], &all, &[(&pe, Done), (&other, Done)], &[&service]),
             (&[&service], &all, &[(&other, Done), (&service, Done)], &[]),
-            (&[&service], &all, &[(&other, Refused)], &[&other]),
+            (&[&service], &all, &[(&other, refused_now())], &[&other]),
             (&[&service], &[&other, &pe, &map], &[(&pe, Done)], &[]),
             (&[&service], &[&pe, &map], &[(&pe, Done)], &[]),
         ];
@@ -392,5 +413,27 @@ mod tests {
             last.note(actions, tried);
             assert_eq!(last.refused, refused(expected).refused, "{before:?} {tried:?}");
         }
+    }
+
+    #[test]
+    fn what_was_refused_last_is_said_until_it_is_tried_again_or_its_proposal_is_gone() {
+        let service = |id, of| JobAction::Apply(Child::Service(id), of);
+        let [new, old] = [WhichGeneration::Proposed, WhichGeneration::Committed].map(|of| service(1, of));
+        let (map, deletion) =
+            (config_map("a"), JobAction::Delete(Owned::ConfigMap("b".to_owned()), Propagation::Background));
+        let refused_as = |reason| Tried::Refused(failure(reason));
+        let mut all = InVain::default();
+        let reason = |all: &InVain| all.failure().map(|failure| failure.reason);
+        all.deletions.note(&[&deletion, &deletion], &[(&deletion, refused_as("a deletion"))]);
+        assert_eq!(reason(&all).as_deref(), Some("a deletion"));
+        let writes = [&old, &map, &new];
+        all.writes.note(&writes, &[(&old, refused_as("old")), (&new, refused_as("new"))]);
+        assert_eq!(reason(&all).as_deref(), Some("new"));
+        all.writes.note(&writes, &[(&map, Tried::Done)]);
+        assert_eq!(reason(&all).as_deref(), Some("new"));
+        all.forget_proposal();
+        assert_eq!(reason(&all).as_deref(), Some("old"));
+        all.writes.note(&writes, &[(&old, Tried::Done)]);
+        assert_eq!(reason(&all).as_deref(), Some("a deletion"));
     }
 }

@@ -36,7 +36,7 @@ use super::observed::own_writes::OwnWrites;
 use super::owned::Owned;
 use super::refusals::Refusals;
 use super::refusals::outdated::OutdatedDefinitions;
-use super::refusals::pause::Pause;
+use super::refusals::pause::{Going, Pause};
 use super::requests::Verdicts;
 use super::requests::named::NamedRequests;
 use super::requests::observe::Begun;
@@ -109,8 +109,8 @@ pub(crate) struct Entry {
     pub(crate) in_vain: InVain,
     /// The namespace is being deleted: nothing is created for a while.
     pub(crate) pause: Option<Pause>,
-    /// An object in the way is being deleted: when it is looked for again.
-    pub(crate) going: Option<Pause>,
+    /// Objects in the way are being deleted: when they are looked for again.
+    pub(crate) going: Option<Going>,
     /// Ports of Services that operators have opened under a name.
     pub(crate) user_ports: Known,
     /// Objects that were written or deleted and that the mirrors do not show like that yet.

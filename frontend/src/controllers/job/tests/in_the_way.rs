@@ -137,6 +137,43 @@ fn first_new_pe(simulation: &JobSimulation, width: u32) -> u64 {
     foreseen.pes().into_keys().find(|id| !before.contains_key(id)).unwrap()
 }
 
+/// In a crowd a turn has eight writes. All of them are found to be going, but for the last one.
+#[test]
+fn what_is_free_waits_a_second_a_turn_for_what_does_not_go_and_is_more_than_a_turn_has() {
+    let mut simulation = JobSimulation::running();
+    simulation.resize(0, 20);
+    simulation.settle();
+    simulation.leader.connection.crowd(true);
+    let ids: Vec<u64> = simulation.pes().into_keys().collect();
+    ids.iter().for_each(|id| simulation.delete(&UserDeletion::Service(*id)));
+    simulation.collect();
+    let (last, others) = ids.split_last().unwrap();
+    others.iter().for_each(|id| drop(put_a_service_in_the_way(&simulation, *id)));
+    let (turns, mut waited) = (ids.len().div_ceil(8), Duration::ZERO);
+    assert!(turns >= 3, "{ids:?}");
+    for _ in 0..turns {
+        let outcome = simulation.reconcile();
+        if simulation.has_service(*last) {
+            break;
+        }
+        let Some(Outcome::Later(delay)) = outcome else { panic!("{outcome:?}") };
+        simulation.server.advance(delay);
+        waited += delay;
+    }
+    assert!(simulation.has_service(*last), "{ids:?}");
+    assert!(waited < Duration::from_secs(turns as u64), "{waited:?}");
+    let delays: Vec<Duration> = (0..2 * turns)
+        .map(|_| {
+            let Some(Outcome::Later(delay)) = simulation.reconcile() else { panic!("they are not looked for") };
+            simulation.server.advance(delay);
+            delay
+        })
+        .collect();
+    let (first, longest) = (Duration::from_secs(1), Duration::from_secs(4));
+    assert_eq!(delays.iter().max(), Some(&longest), "each time that everything was tried: {delays:?}");
+    assert_eq!(delays.iter().filter(|delay| **delay == first).count(), 2 * turns - 2, "{delays:?}");
+}
+
 /// Each time all of them are tried.
 #[test]
 fn what_does_not_go_is_looked_for_less_and_less_often_and_after_what_others_wait_for() {

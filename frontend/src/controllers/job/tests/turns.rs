@@ -1,6 +1,7 @@
 //! What one turn of a job has, and what it leaves to the next (rule call-7).
 
 use super::simulation::{JOB, JobSimulation, UserDeletion, wait_for};
+use crate::controllers::job::child::Port;
 use crate::controllers::job::decide::{Child, JobAction, JobDecision};
 use crate::controllers::reconciler::Next;
 use kube::core::Status;
@@ -9,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use streams_api::{PeOptions, ResizePhase, TraceLevel, condition, names};
+use streams_api::{Export, PeOptions, ResizePhase, TraceLevel, condition, names};
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes_fake::Verb;
 
@@ -203,6 +204,52 @@ fn requests_hear_that_their_widths_are_written_though_others_before_them_cannot_
     simulation.steps_again();
     simulation.settle();
     assert_eq!(simulation.outcome(&name(0)).phase, Some(ResizePhase::RolledOut));
+}
+
+/// What failed after it is over.
+#[test]
+fn what_makes_way_is_said_and_not_what_has_failed_since_and_is_over() {
+    let mut simulation = JobSimulation::running();
+    simulation.resize(0, 20);
+    simulation.settle();
+    simulation.leader.connection.crowd(true);
+    let ids: BTreeSet<u64> = simulation.pes().into_keys().collect();
+    ids.iter().for_each(|id| simulation.delete(&UserDeletion::Service(*id)));
+    simulation.collect();
+    let first = names::processing_element(JOB, *ids.first().unwrap());
+    let refuse = |simulation: &JobSimulation, is_webhook_down: bool| {
+        let first = first.clone();
+        simulation.server.refuse(move |call| {
+            let is_of_quota = call.verb == Verb::Create && call.kind == "Service" && *call.key.name == first;
+            let is_of_webhook = is_webhook_down && call.verb == Verb::Create && call.kind == "Export";
+            let failed = |words: &str, code| *Status::failure(words, "No").with_code(code).boxed();
+            match (is_of_quota, is_of_webhook) {
+                (true, _) => Some(failed("exceeded quota: q", 403)),
+                (false, true) => Some(failed("failed calling webhook", 500)),
+                (false, false) => None,
+            }
+        });
+    };
+    let reason = |simulation: &JobSimulation| {
+        let status = simulation.status();
+        condition::get(&status.conditions, condition::PROGRESSING).unwrap().reason.clone()
+    };
+    refuse(&simulation, true);
+    simulation.reconcile();
+    assert_eq!(reason(&simulation), "QuotaExceeded");
+    let exports = simulation.server.list::<Export>();
+    let port = exports.first().map(|export| Port { pe: export.spec.pe_id, id: export.spec.port_id }).unwrap();
+    simulation.delete(&UserDeletion::Interface(Child::Export(port)));
+    simulation.collect();
+    simulation.reconcile();
+    assert_eq!(reason(&simulation), "ApiServer", "the webhook is down");
+    refuse(&simulation, false);
+    simulation.reconcile();
+    assert_eq!(reason(&simulation), "QuotaExceeded", "the webhook is up, and the first Service makes way");
+    simulation.steps_again();
+    simulation.leader.connection.crowd(false);
+    simulation.settle();
+    simulation.check_at_rest();
 }
 
 #[test]
