@@ -22,6 +22,8 @@ use tonic::{Code, Request, Status, TimeoutExpired};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
+/// Where a token comes from.
+const TOKEN: &str = "kubectl create token SERVICEACCOUNT --audience streams-frontend > FILE makes one";
 /// Longest answer, in bytes: a thousand PEs, each with short texts.
 const ANSWER_MAX: usize = 16 << 20;
 
@@ -33,11 +35,12 @@ pub(crate) async fn plan(namespace: &str, options: PlanOptions) -> anyhow::Resul
     let (timeout, token) = (options.timeout, options.token_file.as_deref().map(bearer).transpose()?);
     let mut request = Request::new(request(namespace, options)?);
     request.set_timeout(timeout);
+    let shows_token = token.is_some();
     if let Some(token) = token {
         request.metadata_mut().insert("authorization", token);
     }
     let mut client = ElasticityServiceClient::new(channel).max_decoding_message_size(ANSWER_MAX);
-    let answer = client.resize(request).await.map_err(|status| failure(status, &address))?;
+    let answer = client.resize(request).await.map_err(|status| failure(status, &address, shows_token))?;
     let mut columns = TabWriter::new(std::io::stdout().lock());
     columns.write_all(text(&answer.into_inner()).as_bytes())?;
     columns.flush()?;
@@ -52,7 +55,7 @@ fn not_reached(address: &str) -> String {
 }
 
 /// Why there is no plan: the words of the frontend, or what keeps it from answering.
-fn failure(status: Status, address: &str) -> anyhow::Error {
+fn failure(status: Status, address: &str, shows_token: bool) -> anyhow::Error {
     let said = one_line(status.message());
     let is_time_over = match status.source() {
         Some(cause) => is_caused_by_time(cause),
@@ -63,6 +66,11 @@ fn failure(status: Status, address: &str) -> anyhow::Error {
         anyhow!("no answer in time ({said}): are there other dry runs, do the fusion service and the frontend answer?")
     } else if let Some(cause) = status.source() {
         anyhow!(words::of_error(cause)).context(not_reached(address))
+    } else if status.code() == Code::Unauthenticated && !shows_token {
+        // What the frontend says is for programs: it names metadata of a call, which is not to be typed here.
+        anyhow!("the frontend asks who calls ({said}): name a file with a token by --token-file; {TOKEN}")
+    } else if status.code() == Code::Unauthenticated {
+        anyhow!("the token in --token-file is not taken ({said}); {TOKEN}")
     } else {
         anyhow!("{said}")
     }
@@ -190,13 +198,28 @@ mod tests {
         let table = [
             (Status::failed_precondition("is 2,\nnot 7"), "is 2, not 7"),
             (Status::unavailable("the fusion service is gone"), "the fusion service is gone"),
+            (Status::permission_denied("u may not create it"), "u may not create it"),
             (
                 Status::cancelled("Timeout expired"),
                 "no answer in time (Timeout expired): are there other dry runs, do the fusion service and the frontend answer?",
             ),
         ];
         for (status, expected) in table {
-            assert_eq!(failure(status, "http://a").to_string(), expected);
+            for shows_token in [false, true] {
+                assert_eq!(failure(status.clone(), "http://a", shows_token).to_string(), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_needs_a_token_hears_of_the_option_and_where_to_get_one() {
+        let made = "kubectl create token SERVICEACCOUNT --audience streams-frontend > FILE makes one";
+        for (shows_token, expected) in [
+            (false, "the frontend asks who calls (send it): name a file with a token by --token-file"),
+            (true, "the token in --token-file is not taken (send it)"),
+        ] {
+            let told = failure(Status::unauthenticated("send it"), "http://a", shows_token).to_string();
+            assert_eq!(told, format!("{expected}; {made}"));
         }
     }
 

@@ -61,6 +61,11 @@ fn text(seen: &Seen) -> String {
         let (ready, all) = (statistics.ready_processing_elements, statistics.processing_elements);
         line(format!("PEs:\t{ready} of {all} run what the job wants"));
     }
+    match all_pes.iter().filter(|pe| has_older_options(pe)).count() {
+        0 => {}
+        1 => line("Options:\t1 PE runs with older options until it restarts".to_owned()),
+        count => line(format!("Options:\t{count} PEs run with older options until they restart")),
+    }
     if !status.conditions.is_empty() {
         line("\nCONDITION\tSTATUS\tREASON\tMESSAGE".to_owned());
         for condition in &status.conditions {
@@ -122,6 +127,13 @@ fn of_region(job: &Job, region: &ParallelRegion) -> String {
 /// What the PE does.
 pub(crate) fn phase(pe: &ProcessingElement) -> Option<PePhase> {
     pe.status.as_ref()?.phase
+}
+
+/// Whether the pod of the PE was made from other options than the PE has now.
+fn has_older_options(pe: &ProcessingElement) -> bool {
+    let conditions = pe.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    condition::get(conditions, condition::OUTDATED)
+        .is_some_and(|outdated| outdated.status == "True" && outdated.reason == condition::OPTIONS_CHANGED)
 }
 
 fn of_pe(pe: &ProcessingElement) -> String {
@@ -214,6 +226,27 @@ mod tests {
             "sensors-x\tClean=4,Score=2\trefused: at most 5",
         ];
         assert_eq!(text(&seen).lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn pes_that_run_with_older_options_are_counted() {
+        let outdated = |status: &str, reason: &str| {
+            let mut conditions = ready(status, reason, "words");
+            conditions[0]["type"] = json!("Outdated");
+            let spec = serde_json::to_value(ProcessingElementSpec::default()).unwrap();
+            object("ProcessingElement", "p", spec, json!({"phase": "Running", "conditions": conditions}))
+        };
+        let changed = || outdated("True", "OptionsChanged");
+        for (pes, expected) in [
+            (vec![outdated("True", "Forbidden"), outdated("False", "OptionsChanged")], None),
+            (vec![changed(), outdated("True", "Forbidden")], Some("1 PE runs with older options until it restarts")),
+            (vec![changed(), changed()], Some("2 PEs run with older options until they restart")),
+        ] {
+            let job = object("Job", "sensors", json!({"bundle": {"file": "f"}}), json!({"phase": "Running"}));
+            let text = text(&Seen { job, regions: Vec::new(), pes, requests: Vec::new() });
+            let shown = text.lines().find_map(|line| line.strip_prefix("Options:\t"));
+            assert_eq!(shown, expected, "{text}");
+        }
     }
 
     #[test]
