@@ -5,7 +5,7 @@
 //! for, after changes of the chart or of `deploy/base`:
 //!
 //! ```text
-//!   cargo test -p integration-tests --test integration chart -- --ignored
+//!   cargo test --workspace --test integration chart -- --ignored
 //! ```
 //!
 //! What can be seen of the chart without Helm is seen by `chart` of the tests of the repository, at every change.

@@ -1,7 +1,7 @@
 //! Tests that need a real control plane: one test binary, so one control plane for all of them, and a namespace for
 //! each.
 //!
-//! `cargo test -p integration-tests`. The first run builds the programs of the control plane and says so.
+//! `cargo test --workspace --test integration`. The first run builds the programs of the control plane and says so.
 
 mod building;
 mod chart;

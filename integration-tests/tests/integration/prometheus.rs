@@ -5,7 +5,7 @@
 //! when they are asked for, after changes of figures, alerts or dashboards:
 //!
 //! ```text
-//!   cargo test -p integration-tests --test integration prometheus -- --ignored
+//!   cargo test --workspace --test integration prometheus -- --ignored
 //! ```
 //!
 //! When each alert fires, and what it says then, is in `integration-tests/prometheus/alerts.test.yaml`. What can be
