@@ -2,6 +2,7 @@
 //!
 //! | the pod | what happens |
 //! |---|---|
+//! | has not the label that the agent asks for | it stays `Pending`, and says so: nobody makes another one instead |
 //! | is bound to one of the nodes | it gets an address, its volumes are written (as often as need be) |
 //! | has init containers | they run one after the other; if one fails, the pod has failed |
 //! | | its container runs; status, with the address |
@@ -64,6 +65,7 @@ pub(crate) struct Kubelet {
     pub(crate) nodes: BTreeSet<String>,
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<String>,
+    pub(crate) only_labelled: Option<String>,
     pub(crate) processes: Mutex<BTreeMap<(String, String), Arc<Process>>>,
     pub(crate) stopped: CancellationToken,
 }
@@ -174,6 +176,11 @@ impl PodRun {
 
     /// Runs the pod; returns when it has ended by itself.
     async fn live(&self) {
+        if let Some(label) = self.kubelet.only_labelled.as_ref().filter(|label| !self.pod.labels().contains_key(*label))
+        {
+            let message = format!("this node runs only pods with the label {label}");
+            return self.publish(pending(&self.pod, "NotRunHere", &message)).await;
+        }
         let phase = self.pod.status.as_ref().and_then(|status| status.phase.as_deref());
         match phase {
             Some("Succeeded" | "Failed") => return,

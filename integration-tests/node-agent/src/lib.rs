@@ -68,6 +68,8 @@ pub struct Options {
     pub program: PathBuf,
     /// Further arguments of the program.
     pub arguments: Vec<String>,
+    /// Pods without this label stay pending, because the program cannot play them; if there is none here, all are run.
+    pub only_labelled: Option<String>,
 }
 
 /// A running agent. Its processes end with it.
@@ -94,6 +96,7 @@ impl NodeAgent {
             nodes: options.nodes,
             program: options.program,
             arguments: options.arguments,
+            only_labelled: options.only_labelled,
             processes: Mutex::default(),
             stopped: stopped.clone(),
         });

@@ -26,6 +26,9 @@ struct Arguments {
     /// The program that plays the entry point of every image.
     #[arg(long)]
     program: PathBuf,
+    /// Run only pods with this label; others stay pending.
+    #[arg(long, value_name = "KEY")]
+    only_labelled: Option<String>,
     /// Further arguments of the program.
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -54,6 +57,7 @@ async fn run(arguments: Arguments) -> Result<()> {
         pods_per_node: arguments.pods_per_node,
         program: arguments.program,
         arguments: arguments.arguments,
+        only_labelled: arguments.only_labelled,
     };
     let agent = NodeAgent::start(&supervisor, &client, options).await?;
     println!("names are answered at {}, logs are in {}", agent.dns(), agent.state().path().display());

@@ -19,8 +19,8 @@ use streams_control_plane::stop;
 ///
 /// As root on Linux the pods are processes with addresses of their own (10.77.0.0/16, by a route of the loopback
 /// interface, which stays). They run doubles of processing elements, which move numbered tuples; the demo also prints
-/// how many of them moved before, during and after each resize, and how many were lost. Elsewhere the nodes are fake:
-/// pods seem to run, and no tuples move.
+/// how many of them moved before, during and after each resize, and how many were lost. Pods that are no processing
+/// elements stay pending there. Elsewhere the nodes are fake: pods seem to run, and no tuples move.
 #[derive(Parser, Debug)]
 #[command(after_help = "Examples:
   cargo demo                                       everything, then stop
@@ -34,8 +34,9 @@ struct Arguments {
     /// Leave everything running at the end, until Ctrl-C or SIGTERM.
     #[arg(long)]
     keep: bool,
-    /// Once the demo is through, write KUBECONFIG, KUBECTL, GRPCURL, JOB, NAMESPACE, REGION, ELASTICITY and FUSION to
-    /// this file, as variables for a shell.
+    /// Once the demo is through, write to this file, as variables for a shell: KUBECONFIG, the programs KUBECTL,
+    /// KUBECTL_STREAMS and GRPCURL, JOB, NAMESPACE, REGION, the addresses ELASTICITY and FUSION of the gRPC APIs and
+    /// METRICS and FUSION_METRICS of /metrics, and BUNDLES, the directory of `bundle.file`.
     #[arg(long, value_name = "PATH")]
     env_file: Option<PathBuf>,
     /// Use the cluster of this context of the kubeconfig instead of starting a control plane.

@@ -140,7 +140,8 @@ impl Handles {
     pub fn commands(&self) -> String {
         let [kubeconfig, kubectl, grpcurl] = ["KUBECONFIG", "KUBECTL", "GRPCURL"].map(|name| self.get(name));
         let [job, namespace, region] = ["JOB", "NAMESPACE", "REGION"].map(|name| self.get(name));
-        let [elasticity, fusion] = ["ELASTICITY", "FUSION"].map(|name| self.get(name));
+        let [elasticity, fusion, plugin] = ["ELASTICITY", "FUSION", "KUBECTL_STREAMS"].map(|name| self.get(name));
+        let [metrics, fusion_metrics, bundles] = ["METRICS", "FUSION_METRICS", "BUNDLES"].map(|name| self.get(name));
         let body = format!(
             r#"{{"namespace": "{namespace}", "job": "{job}", "regions": [{{"region": "{region}", "width": 6}}], "wait_for": "WAIT_FOR_ROLLED_OUT"}}"#
         );
@@ -157,9 +158,14 @@ impl Handles {
 {kubectl} -n {namespace} describe streamsjob {job}
 {kubectl} -n {namespace} get events --sort-by=.metadata.creationTimestamp
 {kubectl} -n {namespace} wait --for=condition=Ready streamsjob/{job}
-{look}{grpcurl} -plaintext {elasticity} describe streams.elasticity.v1.ElasticityService
+{look}{plugin} -n {namespace} status {job}
+{plugin} -n {namespace} plan {job} {region}=6 --endpoint {elasticity}
+{grpcurl} -plaintext {elasticity} describe streams.elasticity.v1.ElasticityService
 {grpcurl} -plaintext -d '{body}' {elasticity} streams.elasticity.v1.ElasticityService/Resize
 {grpcurl} -plaintext {fusion} describe streams.fusion.v1.FusionService
+curl --noproxy '*' http://{metrics}/metrics    # of the frontend; /healthz and /readyz as well
+curl --noproxy '*' http://{fusion_metrics}/metrics    # of a fusion service
+ls {bundles}    # what `spec.bundle.file` of a job can name: put others there
 "
         )
     }
@@ -175,5 +181,30 @@ mod tests {
         let script = format!("{}printf '%s|%s' \"$JOB\" \"$REGION\"", handles.shell());
         let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), "it's|a b");
+    }
+
+    #[test]
+    fn the_lines_to_type_have_the_addresses_and_paths_of_this_machine() {
+        let names = [
+            ("KUBECTL_STREAMS", "/bin/plugin"),
+            ("JOB", "sensors"),
+            ("NAMESPACE", "n"),
+            ("REGION", "Clean"),
+            ("ELASTICITY", "127.0.0.1:1"),
+            ("METRICS", "127.0.0.1:2"),
+            ("FUSION_METRICS", "127.0.0.1:3"),
+            ("BUNDLES", "/bundles"),
+        ];
+        let variables = names.map(|(name, value)| (name, value.to_owned())).into();
+        let lines = Handles { variables, sink: None }.commands();
+        for expected in [
+            "\n/bin/plugin -n n status sensors\n",
+            "\n/bin/plugin -n n plan sensors Clean=6 --endpoint 127.0.0.1:1\n",
+            " http://127.0.0.1:2/metrics ",
+            " http://127.0.0.1:3/metrics ",
+            "\nls /bundles ",
+        ] {
+            assert!(lines.contains(expected), "{expected:?} is not in\n{lines}");
+        }
     }
 }

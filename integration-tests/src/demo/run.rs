@@ -11,12 +11,12 @@ use crate::sample;
 use crate::sample::Widths;
 use crate::system::job::ObservedJob;
 use crate::system::snapshot::{Difference, Snapshot};
-use crate::system::{self, Programs, System};
+use crate::system::{self, Frontend, Programs, System};
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use streams_api::{Job, condition, crds};
@@ -60,6 +60,7 @@ pub struct Demo {
     cluster: Cluster,
     system: System,
     namespace: String,
+    kubectl_streams: PathBuf,
     pes: Option<RunningPes>,
 }
 
@@ -120,7 +121,8 @@ impl Demo {
         progress.done();
         steps.push(step("start the services", start));
 
-        let mut demo = Self { steps, cluster, system, namespace: options.namespace.clone(), pes };
+        let (namespace, kubectl_streams) = (options.namespace.clone(), programs.kubectl_streams);
+        let mut demo = Self { steps, cluster, system, namespace, kubectl_streams, pes };
         demo.submit(&client).await?;
         for width in WIDTHS {
             demo.resize(&client, width).await?;
@@ -221,18 +223,24 @@ impl Demo {
     /// What one needs to go on by hand.
     pub fn handles(&self) -> Handles {
         let program = |tool: Tool| self.cluster.program(tool).display().to_string();
-        let elasticity = self.system.frontend().map(|frontend| frontend.elasticity().to_string()).unwrap_or_default();
-        let fusion = self.system.fusion_addresses().next().map(|address| address.to_string()).unwrap_or_default();
+        let frontend = |of: fn(&Frontend) -> SocketAddr| {
+            self.system.frontend().map(|frontend| of(frontend).to_string()).unwrap_or_default()
+        };
+        let first = |address: Option<SocketAddr>| address.map(|address| address.to_string()).unwrap_or_default();
         Handles {
             variables: vec![
                 ("KUBECONFIG", self.cluster.kubeconfig().display().to_string()),
                 ("KUBECTL", program(Tool::Kubectl)),
+                ("KUBECTL_STREAMS", self.kubectl_streams.display().to_string()),
                 ("GRPCURL", program(Tool::Grpcurl)),
                 ("JOB", JOB.to_owned()),
                 ("NAMESPACE", self.namespace.clone()),
                 ("REGION", REGION.to_owned()),
-                ("ELASTICITY", elasticity),
-                ("FUSION", fusion),
+                ("ELASTICITY", frontend(Frontend::elasticity)),
+                ("METRICS", frontend(Frontend::http)),
+                ("FUSION", first(self.system.fusion_addresses().next())),
+                ("FUSION_METRICS", first(self.system.fusion_pages().next())),
+                ("BUNDLES", self.system.bundles().display().to_string()),
             ],
             sink: self.pes.as_ref().and_then(|pes| pes.sink),
         }

@@ -73,7 +73,7 @@ async fn it_does_its_steps_says_how_to_go_on_and_leaves_nothing() -> Result<()> 
     }
 
     // The variables are those of a shell, and what they name works.
-    let script = r#". "$0" && export KUBECONFIG && "$KUBECTL" -n "$NAMESPACE" get streamsjob "$JOB" -o name && "$GRPCURL" -plaintext "$FUSION" list && "$GRPCURL" -plaintext -d "{\"namespace\": \"$NAMESPACE\", \"job\": \"$JOB\", \"region\": \"$REGION\"}" "$ELASTICITY" streams.elasticity.v1.ElasticityService/GetRegion"#;
+    let script = r#". "$0" && export KUBECONFIG && "$KUBECTL" -n "$NAMESPACE" get streamsjob "$JOB" -o name && "$GRPCURL" -plaintext "$FUSION" list && "$GRPCURL" -plaintext -d "{\"namespace\": \"$NAMESPACE\", \"job\": \"$JOB\", \"region\": \"$REGION\"}" "$ELASTICITY" streams.elasticity.v1.ElasticityService/GetRegion && "$KUBECTL_STREAMS" -n "$NAMESPACE" plan "$JOB" "$REGION=6" --endpoint "$ELASTICITY" && ls "$BUNDLES""#;
     let mut shell = Command::new("sh");
     shell.args(["-c", script]).arg(path("variables"));
     for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
@@ -82,7 +82,13 @@ async fn it_does_its_steps_says_how_to_go_on_and_leaves_nothing() -> Result<()> 
     let shell = shell.output()?;
     let said = String::from_utf8_lossy(&shell.stdout);
     ensure!(shell.status.success(), "{said}{}", String::from_utf8_lossy(&shell.stderr));
-    for expected in ["job.streams.ibm.com/sensors", "streams.fusion.v1.FusionService", r#""appliedWidth": 4"#] {
+    for expected in [
+        "job.streams.ibm.com/sensors",
+        "streams.fusion.v1.FusionService",
+        r#""appliedWidth": 4"#,
+        "would come: ",
+        "demo.sensors.Sensors.sab",
+    ] {
         ensure!(said.contains(expected), "{expected} is not in\n{said}");
     }
 
@@ -100,7 +106,7 @@ async fn it_does_its_steps_says_how_to_go_on_and_leaves_nothing() -> Result<()> 
         Ok(())
     })
     .await?;
-    for name in ["ELASTICITY", "FUSION"] {
+    for name in ["ELASTICITY", "METRICS", "FUSION", "FUSION_METRICS"] {
         let address = variables.get(name).with_context(|| format!("no {name}"))?.parse()?;
         ensure!(accepts_connections(address).await.is_err(), "somebody listens on {address}");
     }

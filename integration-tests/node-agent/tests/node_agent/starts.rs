@@ -3,7 +3,7 @@
 use crate::support::{Fixture, SOON};
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use std::net::{IpAddr, TcpListener};
 use streams_control_plane::wait::eventually;
@@ -149,4 +149,27 @@ async fn its_nodes_are_ready_and_pods_that_it_cannot_run_are_refused() -> Result
     let pod = fixture.reaches("two", "Failed").await?;
     assert_eq!(pod.status.and_then(|status| status.reason).as_deref(), Some("SeveralContainers"));
     Ok(())
+}
+
+#[tokio::test]
+async fn pods_without_the_label_that_is_asked_for_stay_pending_until_they_are_deleted() -> Result<()> {
+    let Some(fixture) = Fixture::only_labelled("labelled", Some("app")).await? else { return Ok(()) };
+    let container = json!({"name": "main", "image": "none"});
+    let pod =
+        json!({"metadata": {"name": "stranger"}, "spec": {"nodeName": fixture.namespace, "containers": [container]}});
+    fixture.pods().create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+    fixture.script("known", "exec sleep 1000").await?;
+    fixture.reaches("known", "Running").await?;
+    eventually("the pod says why it is not run", SOON, || async {
+        let status = fixture.pods().get("stranger").await?.status.unwrap_or_default();
+        let state = status.container_statuses.iter().flatten().next().and_then(|container| container.state.clone());
+        let waiting = state.and_then(|state| state.waiting).unwrap_or_default();
+        let said = (status.phase.as_deref(), waiting.reason.as_deref(), waiting.message.as_deref());
+        let expected = "this node runs only pods with the label app";
+        ensure!(said == (Some("Pending"), Some("NotRunHere"), Some(expected)), "{said:?}");
+        Ok(())
+    })
+    .await?;
+    assert!(fixture.agent.process(&fixture.namespace, "stranger").is_none());
+    fixture.delete("stranger", &DeleteParams::default()).await
 }

@@ -49,6 +49,11 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// `None`, and it is said why, on a machine on which pods cannot have addresses.
     pub(crate) async fn new(purpose: &str) -> Result<Option<Self>> {
+        Self::only_labelled(purpose, None).await
+    }
+
+    /// The same, with an agent that runs only pods with a label.
+    pub(crate) async fn only_labelled(purpose: &str, label: Option<&str>) -> Result<Option<Self>> {
         if let Err(error) = streams_node_agent::can_have_addresses().await {
             eprintln!("NOT TESTED: {error:#}");
             return Ok(None);
@@ -65,6 +70,7 @@ impl Fixture {
             pods_per_node: 100,
             program,
             arguments: vec!["--more".to_owned()],
+            only_labelled: label.map(str::to_owned),
         };
         let agent = NodeAgent::start(&supervisor(), &client, options).await?;
         Ok(Some(Self { agent, client, namespace, directory }))
