@@ -43,7 +43,7 @@ use std::time::Duration;
         .message("width must not be less than minWidth").field_path(".spec.parallelRegions"),
     validation = Rule::new(at_submission("!has(r.maxWidth) || !has(r.width) || r.width <= r.maxWidth"))
         .message("width must not be greater than maxWidth").field_path(".spec.parallelRegions"),
-    validation = Rule::new(entries_unchanged("width")).message(pinned("the widths of parallelRegions")).reason(Reason::FieldValueForbidden).field_path(".spec.parallelRegions"),
+    validation = Rule::new(entries_unchanged("width")).message(widths_pinned()).reason(Reason::FieldValueForbidden).field_path(".spec.parallelRegions"),
     validation = Rule::new(entries_unchanged("channelCount")).message(pinned("the channelCount of parallelRegions")).reason(Reason::FieldValueForbidden).field_path(".spec.parallelRegions"),
     validation = Rule::new(APP_TRACE_LEVEL_UNCHANGED).message(pinned("processingElement.appTraceLevel")).reason(Reason::FieldValueForbidden).field_path(".spec.processingElement"),
     validation = Rule::new(TRANSPORT_SECURITY_UNCHANGED).message(pinned("processingElement.transportSecurityType"))
@@ -347,6 +347,11 @@ fn no_other_redis(option: &str) -> String {
 fn redis_settled(option: &str) -> kube::core::Message {
     let what = format!("processingElement.{option}.redis cannot be added or changed once the job is submitted");
     kube::core::Message::Message(format!("{what}: its servers are found at the submission"))
+}
+
+fn widths_pinned() -> kube::core::Message {
+    let what = "the widths of parallelRegions cannot be edited once the job is submitted";
+    kube::core::Message::Message(format!("{what}: scale a streamspr (kubectl scale), or create another job"))
 }
 
 fn pinned(what: &str) -> kube::core::Message {

@@ -109,6 +109,12 @@ impl JobStatus {
         self.committed_resizes.iter().find(|committed| committed.resizes.contains(&number))
     }
 
+    /// What is committed of the region with this index.
+    pub fn region(&self, index: u64) -> Option<&CommittedRegion> {
+        let at = self.regions.binary_search_by_key(&index, |region| region.index).ok()?;
+        self.regions.get(at)
+    }
+
     /// Whether the proposal has the widths of the request with this number.
     pub fn proposes(&self, number: u64) -> bool {
         self.proposal.as_ref().is_some_and(|proposal| proposal.resizes.contains(&number))
@@ -230,6 +236,10 @@ pub struct CommittedRegion {
     pub index: u64,
     /// Product of the widths of the region and of those around it.
     pub global_channels: u32,
+    /// Its width before, if the committed generation has changed it. The region may not have said that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub width_before: Option<u32>,
     /// Whether a consistent region is in it or next to it, so that it cannot be resized while the job runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub touches_consistent_region: bool,

@@ -159,13 +159,15 @@ pub struct LastResize {
 }
 
 impl ParallelRegionStatus {
-    /// The last change of the width, once this is the status of the job and `applied` the region's width in it
-    /// (rule elasticity-20). What the region has said before counts as long as the job says nothing newer.
-    pub fn last_resize_by(&self, job: &JobStatus, applied: Option<u32>) -> Option<LastResize> {
+    /// The last change of the width, once this is the status of the job and `applied` the width in it of the region
+    /// with this index (rule elasticity-20). What the region has said before counts as long as the job says nothing
+    /// newer; one that has not said any width yet has the one that the job says it had.
+    pub fn last_resize_by(&self, job: &JobStatus, index: u64, applied: Option<u32>) -> Option<LastResize> {
         let applied = applied?;
+        let before = self.width.or_else(|| job.region(index)?.width_before);
         let is_current = |rollout: &&Rollout| Some(rollout.generation) == job.generation;
         let rollout = job.rollout.as_ref().filter(is_current);
-        let mut last = match self.width {
+        let mut last = match before {
             Some(before) if before != applied => LastResize {
                 generation: job.generation?,
                 from: before,
@@ -208,6 +210,7 @@ pub struct RejectedWidth {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CommittedRegion;
     use k8s_openapi::jiff::Timestamp;
 
     #[test]
@@ -223,6 +226,13 @@ mod tests {
         };
         let open = || last(4, 1, 2, at(5), None);
         let over = || last(4, 1, 2, at(5), at(7));
+        let changed = |from, job: JobStatus| JobStatus {
+            regions: vec![
+                CommittedRegion { index: 1, width_before: Some(9), ..CommittedRegion::default() },
+                CommittedRegion { index: 7, width_before: from, ..CommittedRegion::default() },
+            ],
+            ..job
+        };
         // said width, said resize, job, applied width -> the last resize
         let table = [
             // The submission is none, and neither is what was before it.
@@ -236,10 +246,16 @@ mod tests {
             (Some(2), open(), job(5, None), Some(2), open()),
             (Some(2), open(), job(5, at(12)), Some(2), last(4, 1, 2, at(5), at(12))),
             (Some(2), over(), job(5, at(12)), Some(2), over()),
+            // It has not said its width before the generation that changed it; afterwards it says what it has said.
+            (None, None, changed(Some(1), job(4, None)), Some(2), last(4, 1, 2, at(10), None)),
+            (None, None, changed(Some(1), job(4, at(12))), Some(2), last(4, 1, 2, at(10), at(12))),
+            (None, None, changed(None, job(4, at(12))), Some(2), None),
+            (Some(2), open(), changed(Some(1), job(4, at(12))), Some(2), last(4, 1, 2, at(5), at(12))),
+            (Some(2), over(), changed(Some(1), job(4, at(12))), Some(2), over()),
         ];
         for (width, last_resize, job, applied, expected) in table {
             let said = ParallelRegionStatus { width, last_resize, ..ParallelRegionStatus::default() };
-            assert_eq!(said.last_resize_by(&job, applied), expected, "{said:?} {job:?}");
+            assert_eq!(said.last_resize_by(&job, 7, applied), expected, "{said:?} {job:?}");
         }
     }
 

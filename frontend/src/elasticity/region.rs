@@ -146,7 +146,8 @@ pub fn region(object: &ParallelRegion, job: Option<&JobOfRegions>, wanted: &Want
     let cool_down = cool_down.map(|cool_down| cool_down.until);
     let finished = job.and_then(|j| j.rollout.as_ref()).is_some_and(|r| r.finished_at.is_some());
     let known = status.generation.filter(|_| status.width == applied);
-    let last = job.map_or_else(|| status.last_resize.clone(), |job| status.last_resize_by(job, applied));
+    let last =
+        job.map_or_else(|| status.last_resize.clone(), |job| status.last_resize_by(job, object.spec.index, applied));
     let rejected = status.rejected.filter(|rejected| rejected.width == *width).unwrap_or_default();
     Region {
         namespace: object.metadata.namespace.clone().unwrap_or_default(),

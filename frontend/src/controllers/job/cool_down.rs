@@ -35,7 +35,7 @@ impl CoolDown {
         let name = &region.spec.name;
         let seconds = seconds.filter(|seconds| *seconds > 0)?;
         let said = region.status.clone().unwrap_or_default();
-        let changed_at = said.last_resize_by(status, Some(applied))?.committed_at?.0;
+        let changed_at = said.last_resize_by(status, region.spec.index, Some(applied))?.committed_at?.0;
         let until = changed_at.checked_add(SignedDuration::from_secs(seconds.into())).unwrap_or(Timestamp::MAX);
         Some(Self { region: name.clone(), changed_at, until })
     }

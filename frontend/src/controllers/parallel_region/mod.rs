@@ -38,6 +38,8 @@ const UNSAID: Duration = Duration::from_secs(10);
 const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(180);
 /// How long it says nothing in a crowd although they run. An autoscaler may wait for its selector.
 const UNSAID_THOUGH_READY: Duration = Duration::from_secs(60);
+/// How soon it looks then whether there is still a crowd: that of a single submission is over in a moment.
+const LOOKED_AT_THOUGH_READY: Duration = Duration::from_secs(3);
 /// How long a region whose width stays says nothing of a roll-out: most are over by then.
 const UNSAID_OF_OTHERS: Duration = Duration::from_secs(2);
 
@@ -102,8 +104,10 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
         let notices = notices(&before, &after);
         let is_rolling_out = after.width.is_none_or(|width| width == region.spec.width) && after.rejected.is_none();
         let is_ready = condition::is_true(&after.conditions, condition::READY);
-        let unsaid = if region.status.is_none() && is_rolling_out && notices.is_empty() {
-            left(region, longest_silence(is_ready, *is_crowded), *now)
+        // Whether it was resized is to be known before the next generation: its job says it of the last one only.
+        let is_submission = region.status.is_none() && after.last_resize.is_none();
+        let unsaid = if is_submission && is_rolling_out && notices.is_empty() {
+            left(region, is_ready, *is_crowded, *now)
         } else {
             job.as_ref().map_or(Duration::ZERO, |job| left_of_others(&before, &after, job, *now))
         };
@@ -144,12 +148,12 @@ fn longest_silence(is_ready: bool, is_crowded: bool) -> Duration {
     }
 }
 
-/// How long a region that says nothing for `most` after its creation does so yet; at most [`UNSAID`], as there may be
-/// no crowd by then.
-fn left(region: &ParallelRegion, most: Duration, now: Timestamp) -> Duration {
+/// How long a region of a submission says nothing yet, unless there is no crowd any more when it is looked at before.
+fn left(region: &ParallelRegion, is_ready: bool, is_crowded: bool, now: Timestamp) -> Duration {
     let Some(Time(created)) = region.metadata.creation_timestamp else { return Duration::ZERO };
     let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
-    most.saturating_sub(age).min(UNSAID)
+    let next_look = if is_ready { LOOKED_AT_THOUGH_READY } else { UNSAID };
+    longest_silence(is_ready, is_crowded).saturating_sub(age).min(next_look)
 }
 
 /// How long a region says nothing yet of a generation that restarts PEs, perhaps of its channels, and leaves its width

@@ -47,14 +47,14 @@ pub(super) fn status(region: &ParallelRegion, job: &Job, now: Timestamp) -> Para
     let object_generation = region.metadata.generation;
     let name = &region.spec.name;
     let applied = of_job.applied_widths.iter().find(|applied| applied.region == *name).map(|applied| applied.width);
-    let committed = of_job.regions.iter().find(|committed| committed.index == region.spec.index);
+    let committed = of_job.region(region.spec.index);
     // What was committed holds, also before it is written into the spec (rule elasticity-4).
     let unwritten = of_job.unwritten_widths.iter().filter(|unwritten| unwritten.is_still_unwritten_in(region));
     let unwritten = unwritten.max_by_key(|unwritten| unwritten.number).map(|unwritten| unwritten.width);
     let desired = unwritten.unwrap_or(region.spec.width);
 
     status.observed_generation = object_generation;
-    status.last_resize = status.last_resize_by(&of_job, applied);
+    status.last_resize = status.last_resize_by(&of_job, region.spec.index, applied);
     if status.width != applied || status.generation.is_none() {
         status.generation = applied.and(of_job.generation);
     }
@@ -197,6 +197,7 @@ mod tests {
         CommittedRegion {
             index: 0,
             global_channels: 2,
+            width_before: None,
             touches_consistent_region: consistent,
             channel_pes: vec![IdRange { first: 3, last: 4 }, IdRange { first: 7, last: 7 }],
         }

@@ -7,8 +7,8 @@ use futures::executor::block_on;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::DeleteParams;
 use streams_api::{
-    BundleReference, JobSpec, JobStatus, ParallelRegionSpec, RefusedEdit, RegionWidth, RejectedResize, RejectedWidth,
-    Rollout,
+    BundleReference, CommittedRegion, JobSpec, JobStatus, ParallelRegionSpec, RefusedEdit, RegionWidth, RejectedResize,
+    RejectedWidth, Rollout,
 };
 use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::{Connection, Fault, Server};
@@ -313,8 +313,9 @@ fn a_region_says_nothing_of_a_submission_until_its_pes_run_unless_that_takes_lon
         (10, false, Committed, None, Some("RollingOut")),
         (10, true, Committed, Some(10), None),
         (0, false, Ready, None, Some("AllRunning")),
-        (0, true, Ready, Some(10), None),
-        (55, true, Ready, Some(5), None),
+        (0, true, Ready, Some(3), None),
+        (55, true, Ready, Some(3), None),
+        (58, true, Ready, Some(2), None),
         (60, true, Ready, None, Some("AllRunning")),
         (0, true, Resized, None, Some("Resizing")),
     ];
@@ -343,5 +344,29 @@ fn a_region_says_nothing_of_a_submission_until_its_pes_run_unless_that_takes_lon
         let status = server.get::<ParallelRegion>(&key("flow-0")).unwrap().status;
         let ready = status.and_then(|status| condition::get(&status.conditions, condition::READY).cloned());
         assert_eq!(ready.map(|ready| ready.reason).as_deref(), expected, "{age} {submission:?}");
+    }
+}
+
+#[test]
+fn a_region_that_was_resized_before_it_said_anything_says_so_at_once() {
+    // its width before that generation -> seconds until it is looked at again, from which width it was resized
+    let table = [(Some(3), None, Some(3)), (None, Some(10), None)];
+    for (width_before, again, from) in table {
+        let server = server();
+        let started_at = Some(MicroTime(server.now()));
+        server.edit::<Job>(&key("flow"), |job| {
+            let status = job.status.get_or_insert_default();
+            status.conditions.clear();
+            status.regions = vec![CommittedRegion { width_before, ..CommittedRegion::default() }];
+            let started_at = started_at.clone();
+            status.rollout = Some(Rollout { generation: 4, started_at, ..Rollout::default() });
+        });
+        let process = RegionProcess::start(&server);
+        process.reconciler.cluster.crowd(true);
+        let outcome = process.reconcile().unwrap();
+        assert_eq!(outcome, again.map_or(Outcome::Done, |left| Outcome::Again(Duration::from_secs(left))));
+        let status = server.get::<ParallelRegion>(&key("flow-0")).unwrap().status.unwrap_or_default();
+        let last = status.last_resize.map(|last| (last.generation, last.from, last.to));
+        assert_eq!(last, from.map(|from| (4, from, 2)));
     }
 }

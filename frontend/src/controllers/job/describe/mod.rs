@@ -76,7 +76,7 @@ pub(crate) fn describe(
     if !after_step {
         if let Some(Loaded::Whole(wanted)) = &observed.committed {
             // The commit records it; an older frontend did not.
-            status.regions.clone_from(&wanted.committed_regions);
+            status.regions = wanted.regions_since(|index| status.region(index)?.width_before);
         }
         count(observed, report, &mut status);
         let worked = transition::work(observed);

@@ -151,8 +151,12 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
     let Some(proposal) = status.proposal.take() else { return };
     status.generation = Some(wanted.generation);
     status.plan = Some(proposal.plan);
-    status.applied_widths = region_widths(&wanted.widths);
-    status.regions.clone_from(&wanted.committed_regions);
+    let before = std::mem::replace(&mut status.applied_widths, region_widths(&wanted.widths));
+    let before: BTreeMap<_, _> = before.into_iter().map(|width| (width.region, width.width)).collect();
+    status.regions = wanted.regions_since(|index| {
+        let region = wanted.regions.get(&index)?;
+        before.get(region).copied().filter(|before| wanted.widths.get(region) != Some(before))
+    });
     status.older_texts.clone_from(&wanted.older_texts);
     if status.fusion.is_none() {
         status.fusion = Some(wanted.fusion.clone());

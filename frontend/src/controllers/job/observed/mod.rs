@@ -169,7 +169,7 @@ pub(crate) struct DesiredGeneration {
     pub(crate) processing_elements: BTreeMap<u64, DesiredPe>,
     /// Regions: names by index.
     pub(crate) regions: BTreeMap<u64, String>,
-    /// The regions as the status of the job lists them.
+    /// The regions as the status of the job lists them, without the widths before it.
     pub(crate) committed_regions: Vec<CommittedRegion>,
     /// Host pools: hash of the desired object by index.
     pub(crate) host_pools: BTreeMap<u64, String>,
@@ -188,6 +188,16 @@ pub(crate) struct DesiredGeneration {
     pub(crate) warnings: Vec<(String, String)>,
     /// PEs that may wait for what a warning says is missing, by its position. While all of them run, nothing is.
     pub(crate) waiting: BTreeMap<usize, Vec<u64>>,
+}
+
+impl DesiredGeneration {
+    /// Its regions as the status of the job lists them, if `before` gives the widths before it of those that it
+    /// changes, by index.
+    pub(crate) fn regions_since(&self, before: impl Fn(u64) -> Option<u32>) -> Vec<CommittedRegion> {
+        let region =
+            |region: &CommittedRegion| CommittedRegion { width_before: before(region.index), ..region.clone() };
+        self.committed_regions.iter().map(region).collect()
+    }
 }
 
 /// A PE that should exist.

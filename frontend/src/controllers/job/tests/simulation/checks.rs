@@ -470,6 +470,12 @@ impl Now<'_> {
         let widths: BTreeMap<String, u32> =
             after.applied_widths.iter().map(|applied| (applied.region.clone(), applied.width)).collect();
         assert_eq!(widths, proposed.widths());
+        let before = self.committed.as_ref().map(|committed| committed.widths()).unwrap_or_default();
+        for region in &proposed.plan.parallel_regions {
+            let before = before.get(&region.name).copied().filter(|before| *before != region.width);
+            let said = after.region(region.index).expect("each region is listed").width_before;
+            assert_eq!(said, before, "the width before of {}", region.name);
+        }
         let is_first = self.committed.is_none();
         if journal.admitted.is_empty() {
             assert!(is_first || journal.wanted.contains(&widths), "{widths:?} were never wanted: {:?}", journal.wanted);
@@ -527,14 +533,12 @@ impl Now<'_> {
                 assert!(services.contains(&name), "the Service of PE {} is not there", pe.id);
             }
         }
-        // One that somebody has deleted is made again with its new width.
-        let before = self.committed.as_ref().map(|before| before.widths());
-        let is_changed =
-            |name: &str| before.as_ref().is_some_and(|before| before.get(name) != proposed.widths().get(name));
+        // One that was there and that somebody has deleted is made again afterwards.
+        let before = self.committed.as_ref().map(|before| before.widths()).unwrap_or_default();
         let regions = names_of::<ParallelRegion>(self.server);
         for region in &proposed.plan.parallel_regions {
             let is_there = regions.contains(&names::parallel_region(JOB, region.index));
-            assert!(is_there || is_changed(&region.name), "region {}", region.name);
+            assert!(is_there || before.contains_key(&region.name), "region {}", region.name);
         }
     }
 

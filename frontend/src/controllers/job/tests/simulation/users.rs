@@ -291,7 +291,8 @@ impl JobSimulation {
             let applied = applied.map(|applied| applied.width);
             self.server.edit(&Key::of(&region), |region: &mut ParallelRegion| {
                 let status = region.status.get_or_insert_default();
-                (status.last_resize, status.width) = (status.last_resize_by(&of_job, applied), applied);
+                let last_resize = status.last_resize_by(&of_job, region.spec.index, applied);
+                (status.last_resize, status.width) = (last_resize, applied);
             });
         }
     }
