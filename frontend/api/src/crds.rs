@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    const REGENERATE: &str = "run `cargo run -p streams-frontend -- crds --directory deploy/crds`";
+    const REGENERATE: &str = "run `cargo run --bin streams-frontend -- crds --directory deploy/crds`";
 
     /// Calls `visit` with the path and the content of every schema.
     fn walk(path: &str, schema: &Value, visit: &mut dyn FnMut(&str, &Value)) {

@@ -33,7 +33,7 @@ impl Lookup for SystemLookup {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Barred {
     /// An address that must not be connected to. Always the same words: it says nothing about what is there.
-    #[error("the frontend does not connect to its address")]
+    #[error("the frontend does not connect to its address (option --allow-bundle-address)")]
     Refused,
     /// The name has no address.
     #[error("its host has no address")]

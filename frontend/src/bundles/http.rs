@@ -230,7 +230,7 @@ impl Http {
 
     fn barred(&self, asked: &Url, barred: &Barred) -> BundleError {
         match barred {
-            Barred::Refused => refused(asked, "cannot be fetched: the frontend does not connect to its address"),
+            Barred::Refused => refused(asked, &format!("cannot be fetched: {barred}")),
             Barred::NoAddress | Barred::Unknown => {
                 BundleError::unavailable(format!("{} cannot be fetched: {barred}", shown(asked)))
             }

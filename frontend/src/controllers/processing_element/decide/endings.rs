@@ -10,7 +10,7 @@ use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
 use crate::controllers::times::after;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
-use streams_api::{DeletedBy, Termination, TerminationOutcome, condition};
+use streams_api::{DeletedBy, Termination, TerminationOutcome, condition, names};
 
 /// Delay of the second restart in a row; doubled for each further one.
 const FIRST_DELAY: Duration = Duration::from_secs(10);
@@ -112,7 +112,10 @@ impl DecisionBuilder<'_> {
         if permitted && !delay.is_zero() {
             self.notice_back_off(delay);
         } else if !permitted && outcome != TerminationOutcome::Completed {
-            self.notice(true, "NotRestarted", "the restart policies do not permit another pod".to_owned());
+            let asked_for = names::ANNOTATION_RESTART_REQUESTED;
+            let why =
+                format!("the restart policies do not permit another pod: annotate the PE with {asked_for} for one");
+            self.notice(true, "NotRestarted", why);
         }
     }
 
