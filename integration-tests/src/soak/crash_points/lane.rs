@@ -29,6 +29,11 @@ use streams_control_plane::{Component, ControlPlane};
 use tokio::sync::watch;
 
 const WITHIN: Duration = Duration::from_secs(60);
+/// Far more than an operation takes if watches tell everything at once.
+const OPERATION_WITHIN: Duration = Duration::from_secs(120);
+/// How often an operation waits, at most, for what a watch tells: PEs restart one after the other, and each waits some
+/// seven times.
+const WAITS_OF_OPERATION: u32 = 120;
 /// A job that is settled changes no more than this between two looks.
 const UNCHANGED_FOR: Duration = Duration::from_secs(1);
 const JOB: &str = "flow";
@@ -222,11 +227,12 @@ impl<'a> Lane<'a> {
             Err(error) => return (Counted::default(), Err(error)),
         }
         self.referee.begin(strikes_at);
+        let within = OPERATION_WITHIN + self.referee.lateness() * WAITS_OF_OPERATION;
         let has_begun = watch::Sender::new(false);
         let done = async {
-            operation.begin(pace, &self.job, self.system.frontends(), &self.client).await?;
+            operation.begin(pace, &self.job, self.system.frontends(), &self.client, within).await?;
             has_begun.send_replace(true);
-            operation.finish(&self.job).await
+            operation.finish(&self.job, within).await
         };
         let striking = self.strike(strikes_at, &has_begun);
         let all = async {

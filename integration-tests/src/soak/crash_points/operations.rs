@@ -15,8 +15,6 @@ use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
-/// Far more than it takes: what has not happened by then is stuck.
-const WITHIN: Duration = Duration::from_secs(120);
 /// Name of a request that is made as an object.
 const REQUEST: &str = "narrower-and-wider";
 /// One call of the elasticity API; it is made again until it was accepted.
@@ -100,7 +98,7 @@ impl Operation {
         }
     }
 
-    /// Does it, at a pace that matters to those of two edits.
+    /// Does it, at a pace that matters to those of two edits. What has not happened `within` that time is stuck.
     ///
     /// # Errors
     /// When the API server or the frontend does not take it.
@@ -110,6 +108,7 @@ impl Operation {
         job: &ObservedJob,
         frontends: &[Frontend],
         client: &kube::Client,
+        within: Duration,
     ) -> Result<()> {
         match self {
             Self::Submit => {
@@ -122,7 +121,7 @@ impl Operation {
             Self::Shrink => {
                 job.set_width(CLEAN, 1).await?;
                 if pace == Pace::Apart {
-                    job.settled(Widths { clean: 1, ..Self::TwoRegions.widths() }, WITHIN).await?;
+                    job.settled(Widths { clean: 1, ..Self::TwoRegions.widths() }, within).await?;
                 }
                 job.set_width(MODEL, 1).await
             }
@@ -152,7 +151,7 @@ impl Operation {
             Self::TwoRegions => {
                 // Whoever is killed or frozen does not answer: a load balancer asks the next one.
                 let mut next = frontends.iter().cycle();
-                eventually("the request is accepted", WITHIN, || {
+                eventually("the request is accepted", within, || {
                     let frontend = next.next();
                     async move {
                         let mut request = tonic::Request::new(ResizeRequest {
@@ -174,11 +173,11 @@ impl Operation {
         }
     }
 
-    /// Waits until the job is as it must be afterwards.
-    pub(super) async fn finish(self, job: &ObservedJob) -> Result<()> {
+    /// Waits until the job is as it must be afterwards. What has not happened `within` that time is stuck.
+    pub(super) async fn finish(self, job: &ObservedJob, within: Duration) -> Result<()> {
         match self {
             Self::Restart => {
-                eventually("the PE was restarted", WITHIN, || async {
+                eventually("the PE was restarted", within, || async {
                     let status = job.pe("Alarms").await?.status.unwrap_or_default();
                     ensure!(status.restart_requested.as_deref() == Some("asked"), "{:?}", status.restart_requested);
                     Ok(())
@@ -186,7 +185,7 @@ impl Operation {
                 .await?;
             }
             Self::PodFails => {
-                eventually("the end of the pod was recorded", WITHIN, || async {
+                eventually("the end of the pod was recorded", within, || async {
                     let status = job.pe("Readings").await?.status.unwrap_or_default();
                     ensure!(status.last_termination.is_some_and(|end| end.exit_code == Some(3)), "it was not");
                     Ok(())
@@ -194,18 +193,18 @@ impl Operation {
                 .await?;
             }
             Self::Request => {
-                eventually("the request is rolled out", WITHIN, || async {
+                eventually("the request is rolled out", within, || async {
                     let request = job.api::<Resize>().get(REQUEST).await?;
                     ensure!(request.phase() == ResizePhase::RolledOut, "{:?}", request.status);
                     Ok(())
                 })
                 .await?;
             }
-            Self::Completion => return completed(job).await,
-            Self::Deletion => return gone(job).await,
+            Self::Completion => return completed(job, within).await,
+            Self::Deletion => return gone(job, within).await,
             _ => {}
         }
-        job.settled(self.widths(), WITHIN).await.map(drop)
+        job.settled(self.widths(), within).await.map(drop)
     }
 }
 
@@ -236,8 +235,8 @@ async fn tell(job: &ObservedJob, operator: &str, annotations: Value) -> Result<(
 }
 
 /// One PE has completed and stays so, all others run.
-async fn completed(job: &ObservedJob) -> Result<()> {
-    eventually("one PE has completed", WITHIN, || async {
+async fn completed(job: &ObservedJob, within: Duration) -> Result<()> {
+    eventually("one PE has completed", within, || async {
         for pe in job.list::<ProcessingElement>().await? {
             let expected = if pe.spec.operators == ["Alarms"] { PePhase::Completed } else { PePhase::Running };
             let phase = pe.status.unwrap_or_default().phase;
@@ -250,8 +249,8 @@ async fn completed(job: &ObservedJob) -> Result<()> {
     .await
 }
 
-async fn gone(job: &ObservedJob) -> Result<()> {
-    eventually("nothing is left of the job", WITHIN, || async {
+async fn gone(job: &ObservedJob, within: Duration) -> Result<()> {
+    eventually("nothing is left of the job", within, || async {
         if job.api::<Job>().get_opt(job.name()).await?.is_some() {
             bail!("the job is");
         }

@@ -8,6 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -194,6 +195,14 @@ impl Referee {
     /// Whether watches tell everything at once.
     pub fn watches_are_good(&self) -> bool {
         self.state().watches == Watches::Good
+    }
+
+    /// How late watches tell everything.
+    pub fn lateness(&self) -> Duration {
+        match self.state().watches {
+            Watches::Late(milliseconds) => Duration::from_millis(milliseconds),
+            Watches::Good | Watches::BreakOff(_) => Duration::ZERO,
+        }
     }
 
     /// Counts from now on, and strikes at the n-th call.

@@ -425,8 +425,11 @@ impl PeSimulation {
         let pods: Vec<ObservedPod> = objects.iter().map(read).collect();
         let stop = pe.annotations().get(names::ANNOTATION_STOP_REQUESTED);
         assert_eq!(stop, status.stop_requested.as_ref(), "a request to stop, or to go on, is met");
+        // One that the mirror does not show stays with the PE, if its deletion has failed.
+        let is_shown = |pod: &Pod| pod.labels().get(names::LABEL_APP).is_some_and(|app| app == names::APP);
+        let shown: Vec<_> = objects.iter().zip(&pods).filter(|(pod, _)| is_shown(pod)).map(|(_, pod)| pod).collect();
         if status.stopped {
-            assert!(stop.is_some() && pods.iter().all(|pod| pod.end().is_some()), "{pods:?}");
+            assert!(stop.is_some() && shown.iter().all(|pod| pod.end().is_some()), "{pods:?}");
             assert!(matches!(status.phase, Some(PePhase::Stopped | PePhase::Completed)), "{status:?}");
             return;
         }
@@ -455,9 +458,6 @@ impl PeSimulation {
                 assert_eq!(host(pod), of_pool.or(pe.spec.placement.host), "it runs where it should");
             }
         }
-        // One that the mirror does not show stays with the PE, if its deletion has failed.
-        let is_shown = |pod: &Pod| pod.labels().get(names::LABEL_APP).is_some_and(|app| app == names::APP);
-        let shown: Vec<_> = objects.iter().zip(&pods).filter(|(pod, _)| is_shown(pod)).map(|(_, pod)| pod).collect();
         assert!(!shown.iter().any(|pod| pod.lingers()), "a pod whose PE has ended keeps its place: {pods:?}");
         let failed = shown.iter().filter(|pod| pod.has_failed()).count();
         let kept = if pe.spec.options.delete_failed_pod { 0 } else { 3 };
