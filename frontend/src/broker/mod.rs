@@ -8,9 +8,10 @@
 //! | Module | What it does |
 //! |---|---|
 //! | [`facts`] | makes of an object what a board knows of it, or says why it cannot |
-//! | [`namespace`] | what is known of one namespace |
+//! | [`namespace`] | what is known of one namespace, and which objects count |
 //! | [`predecessors`] | ports of jobs that were made again, and who must not be told of them yet |
-//! | [`boards`] | follows the mirrors, and says what is known |
+//! | [`boards`] | says what is known |
+//! | [`looks`] | follows the mirrors: what is looked at because of an event, and how much of it |
 //! | [`settling`] | finds out what matches, a little at a time |
 //! | [`texts`] | which ports the pod of a PE has |
 //! | [`line`] | whose turn it is |
@@ -26,6 +27,7 @@ pub(crate) mod answers;
 mod boards;
 pub(crate) mod facts;
 mod line;
+mod looks;
 mod namespace;
 pub(crate) mod predecessors;
 mod settling;

@@ -1,13 +1,23 @@
 //! What is known of one namespace: its board, and from which object each part of it came.
 //!
-//! Knows: which objects count (rule import-5), numbers of changes. Must not know: other namespaces, whose turn it is.
+//! An export or import counts while its job is there, is not being deleted, and has the number that the object names;
+//! the object must have the name that follows from its port, and the job must control it. Some of what counts is on the
+//! board and matches nothing (rule import-5).
 //!
-//! Invariant: whether a namespace is settled can be asked without waiting for anybody who looks at it.
+//! Knows: which objects count, what events are about, numbers of changes. Must not know: other namespaces, whose turn
+//! it is, how much is looked at.
+//!
+//! Invariants:
+//! * Whether a namespace is settled can be asked without waiting for anybody who looks at it.
+//! * Nothing is kept of PEs that neither export nor import: whoever has looked at an object has its PE forgotten, if
+//!   that has gone.
 
+use crate::broker::facts::{self, Problem};
 use crate::broker::predecessors::{LeftOut, Predecessors, Side};
 use crate::broker::texts::KnownTexts;
-use crate::mirrors::Mirrors;
+use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
 use kube::core::ObjectMeta;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,14 +30,17 @@ use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
 use tokio::time::Instant;
 
+/// The name of an export or import.
+pub(super) type ObjectName = (Side, Arc<str>);
+
 /// The board of a namespace, and what of it came from which object.
 #[derive(Default)]
 pub(super) struct Namespace {
     pub(super) board: Board,
-    pub(super) exports: BTreeMap<Arc<str>, Port>,
-    pub(super) imports: BTreeMap<Arc<str>, Port>,
+    /// The ports of all exports and imports that are on the board.
+    pub(super) objects: BTreeMap<ObjectName, Port>,
     /// The jobs whose exports and imports count.
-    pub(super) jobs: BTreeMap<Arc<str>, CountedJob>,
+    jobs: BTreeMap<Arc<str>, CountedJob>,
     /// Ports of exports and imports of generations that are not committed, and those that pods do not have yet.
     pub(super) early: BTreeSet<(Port, Side)>,
     /// The generations that have added ports, of those that are not of the first.
@@ -37,31 +50,31 @@ pub(super) struct Namespace {
     /// Ports that have gone with their jobs.
     pub(super) predecessors: Predecessors,
     /// Numbers of the last changes of the routes of PEs that export or import.
-    pub(super) versions: BTreeMap<Pe, u64>,
-    /// Names of the exports and imports that are still to be looked at. It is not settled before all are.
-    pub(super) waiting: BTreeSet<(Side, Arc<str>)>,
+    versions: BTreeMap<Pe, u64>,
+    /// The exports and imports that are still to be looked at. It is not settled before all are.
+    pub(super) waiting: BTreeSet<ObjectName>,
     /// PEs that are told of what has become other, once it is settled. It knows all of them.
     pub(super) untold: BTreeSet<Pe>,
     /// Whether it was said already that something panicked.
-    pub(super) has_panicked: bool,
+    has_panicked: bool,
     /// Whoever has found it before it went finds another one now.
     pub(super) is_gone: bool,
 }
 
 /// A job whose exports and imports count: it is there, has its number, and is not being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CountedJob {
-    pub(super) uid: String,
+struct CountedJob {
+    uid: String,
     /// When it was created, as the API server says.
     created: Option<Timestamp>,
     /// Its committed generation.
-    pub(super) generation: Option<u64>,
-    pub(super) is_suspended: bool,
+    generation: Option<u64>,
+    is_suspended: bool,
 }
 
 impl CountedJob {
     /// The job, if it is one.
-    pub(super) fn of(job: &Job) -> Option<Self> {
+    fn of(job: &Job) -> Option<Self> {
         let (meta, status) = (&job.metadata, job.status.as_ref()?);
         status.job_id?;
         let uid = meta.uid.clone().filter(|_| meta.deletion_timestamp.is_none())?;
@@ -70,7 +83,7 @@ impl CountedJob {
     }
 
     /// Whether all that counted and matched before does so now: at most more generations are committed.
-    pub(super) fn is_as_before(&self, before: &Self) -> bool {
+    fn is_as_before(&self, before: &Self) -> bool {
         self.uid == before.uid
             && self.is_suspended == before.is_suspended
             && self.generation.is_some() == before.generation.is_some()
@@ -79,20 +92,69 @@ impl CountedJob {
 }
 
 /// The generation that has added an export or import.
-pub(super) fn since(object: &ObjectMeta) -> u64 {
+fn since(object: &ObjectMeta) -> u64 {
     let added = object.annotations.as_ref().and_then(|all| all.get(names::ANNOTATION_SINCE_GENERATION));
     added.and_then(|added| added.parse().ok()).unwrap_or_default()
 }
 
 /// What comes of an object that counts (rule import-5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Counts {
+enum Counts {
     /// It is there, and matches nothing: its job rests.
     Rests,
     /// The same: it waits for a commit, or for the pod of its PE.
     IsEarly,
     /// It matches what it matches.
     Meets,
+}
+
+/// How exports, or imports, are read and put on the board.
+struct Handling<K, F> {
+    side: Side,
+    steps: fn(&K) -> usize,
+    port: fn(&K) -> Port,
+    job_id: fn(&K) -> u64,
+    fact: fn(&K) -> Result<F, Problem>,
+    /// The same port, which matches nothing.
+    at_rest: fn(F) -> F,
+    /// Number of the job that the board knows of a port.
+    job_before: fn(&Board, &Port) -> Option<u64>,
+    put: fn(&mut Board, F) -> Changes,
+    remove: fn(&mut Board, &Port) -> Changes,
+}
+
+const EXPORTS: Handling<streams_api::Export, Export> = Handling {
+    side: Side::Export,
+    steps: facts::steps_of_export,
+    port: facts::output_port,
+    job_id: |object| object.spec.job_id,
+    fact: facts::export,
+    at_rest: Export::for_nobody,
+    job_before: Board::job_of_export,
+    put: Board::put_export,
+    remove: Board::remove_export,
+};
+
+const IMPORTS: Handling<streams_api::Import, Import> = Handling {
+    side: Side::Import,
+    steps: facts::steps_of_import,
+    port: facts::input_port,
+    job_id: |object| object.spec.job_id,
+    fact: facts::import,
+    at_rest: Import::of_nothing,
+    job_before: Board::job_of_import,
+    put: Board::put_import,
+    remove: Board::remove_import,
+};
+
+/// What has come of a look at an object.
+#[derive(Default)]
+pub(super) struct Looked {
+    pub(super) changes: Changes,
+    /// The PE, if it has one port more or less.
+    pub(super) pe: Option<Pe>,
+    /// What it has taken to read the object, in steps of evaluations.
+    pub(super) steps: usize,
 }
 
 /// A namespace at which one looks at a time.
@@ -149,7 +211,7 @@ impl Drop for LockedNamespace<'_> {
 impl Namespace {
     pub(super) fn is_empty(&self) -> bool {
         // What is early is among the others, and what waits counts only with its job.
-        self.exports.is_empty() && self.imports.is_empty() && self.jobs.is_empty()
+        self.objects.is_empty() && self.jobs.is_empty()
     }
 
     /// Whether it is known what matches.
@@ -162,30 +224,63 @@ impl Namespace {
         self.board.exports_of(pe).next().is_some() || self.board.imports_of(pe).next().is_some()
     }
 
-    /// The export is there.
-    pub(super) fn put_export(&mut self, export: Export) -> Changes {
-        let (before, after) = (self.board.job_of_export(&export.port), Some(export.job_id));
-        self.predecessors.note(Side::Export, &export.port, before, after, Instant::now());
-        self.board.put_export(export)
+    /// Takes over what the mirror has of an export or import, which does not wait for that any more.
+    pub(super) fn look(&mut self, side: Side, key: &Key, mirrors: &Mirrors) -> Looked {
+        self.waiting.remove(&(side, Arc::clone(&key.name)));
+        match side {
+            Side::Export => self.take_over(&EXPORTS, mirrors.exports.get(key), key, mirrors),
+            Side::Import => self.take_over(&IMPORTS, mirrors.imports.get(key), key, mirrors),
+        }
     }
 
-    /// The import is there.
-    pub(super) fn put_import(&mut self, import: Import) -> Changes {
-        let (before, after) = (self.board.job_of_import(&import.port), Some(import.job_id));
-        self.predecessors.note(Side::Import, &import.port, before, after, Instant::now());
-        self.board.put_import(import)
+    fn take_over<K: Resource, F>(
+        &mut self,
+        handling: &Handling<K, F>,
+        object: Option<Arc<K>>,
+        key: &Key,
+        mirrors: &Mirrors,
+    ) -> Looked {
+        let side = handling.side;
+        let steps = object.as_deref().map_or(0, handling.steps);
+        let found = object.and_then(|object| {
+            let (port, job_id) = ((handling.port)(&object), (handling.job_id)(&object));
+            let is_named = *key.name == *port.to_string();
+            let job = self.job_of(object.meta(), &port, job_id, mirrors, key).filter(|_| is_named)?;
+            let (fact, since) = ((handling.fact)(&object).ok()?, since(object.meta()));
+            let counts = self.counts(&job, (&port, side), since, mirrors, key);
+            Some((port, job_id, (counts, since), fact))
+        });
+        let name = (side, Arc::clone(&key.name));
+        let port = found.as_ref().map(|(port, ..)| port).or_else(|| self.objects.get(&name)).cloned();
+        let Some(port) = port else { return Looked { steps, ..Looked::default() } };
+        self.note_early(side, &port, found.as_ref().map(|(.., seen, _)| *seen));
+        let job_before = (handling.job_before)(&self.board, &port);
+        let job_after = found.as_ref().map(|(_, job_id, ..)| *job_id);
+        self.predecessors.note(side, &port, job_before, job_after, Instant::now());
+        let Some((.., (counts, _), fact)) = found else {
+            self.objects.remove(&name);
+            return Looked { changes: (handling.remove)(&mut self.board, &port), pe: Some(port.pe), steps };
+        };
+        let fact = if counts == Counts::Meets { fact } else { (handling.at_rest)(fact) };
+        let changes = (handling.put)(&mut self.board, fact);
+        let is_new = self.objects.insert(name, port.clone()).is_none();
+        Looked { changes, pe: is_new.then_some(port.pe), steps }
     }
 
-    /// The output port is exported no longer.
-    pub(super) fn remove_export(&mut self, port: &Port) -> Changes {
-        self.predecessors.note(Side::Export, port, self.board.job_of_export(port), None, Instant::now());
-        self.board.remove_export(port)
+    /// Keeps nothing of the PE, if it neither exports nor imports any more. Whether that is so.
+    pub(super) fn forget_if_gone(&mut self, pe: &Pe) -> bool {
+        let is_gone = !self.knows(pe);
+        if is_gone {
+            self.versions.remove(pe);
+            self.untold.remove(pe);
+            self.texts.forget(pe);
+        }
+        is_gone
     }
 
-    /// The input port imports no longer.
-    pub(super) fn remove_import(&mut self, port: &Port) -> Changes {
-        self.predecessors.note(Side::Import, port, self.board.job_of_import(port), None, Instant::now());
-        self.board.remove_import(port)
+    /// The number of the last change of the routes of a PE.
+    pub(super) fn version(&self, pe: &Pe) -> u64 {
+        self.versions.get(pe).copied().unwrap_or_default()
     }
 
     /// Takes what a PE must not be told yet out of what it matches. `created`: when its pod was, if that is known.
@@ -230,7 +325,7 @@ impl Namespace {
 
     /// Remembers of a port whether it waits for the commit of a generation, or for its pod, and which generation has
     /// added it. `None`: it has gone.
-    pub(super) fn note_early(&mut self, side: Side, port: &Port, seen: Option<(Counts, u64)>) {
+    fn note_early(&mut self, side: Side, port: &Port, seen: Option<(Counts, u64)>) {
         let of = (port.clone(), side);
         match seen {
             // Of most, the first one.
@@ -244,16 +339,42 @@ impl Namespace {
         }
     }
 
-    /// The ports of a job that wait for the commit of a generation, or for their pods.
-    pub(super) fn early_of(&self, job: &Arc<str>) -> Vec<(Port, Side)> {
-        let least = Port { pe: Pe { job: Arc::clone(job), id: 0 }, id: 0 };
-        let from = self.early.range((least, Side::Export)..);
-        from.take_while(|(port, _)| port.pe.job == *job).cloned().collect()
+    /// Takes over what the mirror has of a job. What is to be looked at because of that: all that the job exports and
+    /// imports, if the job counts now and did not, or matches something now and did not, or the other way round. If
+    /// another generation is committed, what has waited for that.
+    pub(super) fn changed_by_job(&mut self, key: &Key, mirrors: &Mirrors) -> Vec<ObjectName> {
+        let job = mirrors.jobs.get(key).and_then(|job| CountedJob::of(&job));
+        let before = match job.clone() {
+            Some(job) => self.jobs.insert(Arc::clone(&key.name), job),
+            None => self.jobs.remove(&key.name),
+        };
+        match (before, job) {
+            (None, None) => Vec::new(),
+            // A job is told of whenever a word of its status is another one.
+            (Some(before), Some(job)) if job.is_as_before(&before) => {
+                let is_committed = job.generation != before.generation;
+                if is_committed { self.early_of(&key.name) } else { Vec::new() }
+            }
+            _ => {
+                let exports = mirrors.exports.kept_of_job(key).into_iter();
+                let imports = mirrors.imports.kept_of_job(key).into_iter();
+                let exports = exports.map(|(export, _)| (Side::Export, export.name));
+                exports.chain(imports.map(|(import, _)| (Side::Import, import.name))).collect()
+            }
+        }
     }
 
-    /// The ports of a PE that its pod has by now and did not have, or the other way round. This is asked whenever
-    /// somebody has written anything into the PE, so only those are given that have changed.
-    pub(super) fn changed_by(&mut self, pe: &Pe, mirrors: &Mirrors, key: &Key) -> Vec<(Port, Side)> {
+    /// What waits for the commit of a generation of a job, or for the pods of the job.
+    fn early_of(&self, job: &Arc<str>) -> Vec<ObjectName> {
+        let least = Port { pe: Pe { job: Arc::clone(job), id: 0 }, id: 0 };
+        let from = self.early.range((least, Side::Export)..);
+        from.take_while(|(port, _)| port.pe.job == *job).map(name_of).collect()
+    }
+
+    /// What is to be looked at because of a PE: those ports that its pod has by now and did not have, or the other way
+    /// round. This is asked whenever somebody has written anything into the PE, so only those are given that have
+    /// changed.
+    pub(super) fn changed_by_pe(&mut self, pe: &Pe, key: &Key, mirrors: &Mirrors) -> Vec<ObjectName> {
         if !self.knows(pe) {
             return Vec::new();
         }
@@ -269,15 +390,15 @@ impl Namespace {
             // What is not committed waits for that, whatever the pod has.
             since <= committed && text.lacks(of.1, of.0.id, since, was_early) != was_early
         };
-        exports.chain(imports).filter(is_other).collect()
+        exports.chain(imports).filter(is_other).map(|of| name_of(&of)).collect()
     }
 
     /// Numbers the changes, and has what is to be put again looked at. Returns the PEs for which something has become
     /// other.
     pub(super) fn numbered(&mut self, changes: Changes, last_version: &AtomicU64) -> BTreeSet<Pe> {
         let Changes { routes, costs: mut touched, again, exports_again, panicked, steps: _, noted: _ } = changes;
-        self.waiting.extend(again.iter().map(|port| (Side::Import, Arc::from(port.to_string()))));
-        self.waiting.extend(exports_again.iter().map(|port| (Side::Export, Arc::from(port.to_string()))));
+        self.waiting.extend(again.into_iter().map(|port| name_of(&(port, Side::Import))));
+        self.waiting.extend(exports_again.into_iter().map(|port| name_of(&(port, Side::Export))));
         if let Some((export, import)) = panicked.filter(|_| !self.has_panicked) {
             self.has_panicked = true;
             tracing::error!(%export, %import, "an export cannot be tried with an import, and does not match it");
@@ -292,9 +413,9 @@ impl Namespace {
 
     /// The job of an object that counts: it controls the object, which is there, and has the number that the object
     /// names.
-    pub(super) fn job_of<K: kube::Resource>(
+    fn job_of(
         &self,
-        object: &K,
+        object: &ObjectMeta,
         port: &Port,
         job_id: u64,
         mirrors: &Mirrors,
@@ -303,15 +424,15 @@ impl Namespace {
         let counted = self.jobs.get(&port.pe.job)?;
         let job = mirrors.jobs.get(&key.sibling(&port.pe.job))?;
         let is_there = job.metadata.uid.as_ref() == Some(&counted.uid)
-            && is_controlled_by(object.meta(), &*job)
+            && is_controlled_by(object, &*job)
             && job.status.as_ref().and_then(|status| status.job_id) == Some(job_id)
-            && object.meta().deletion_timestamp.is_none();
+            && object.deletion_timestamp.is_none();
         is_there.then(|| counted.clone())
     }
 
     /// What comes of the object of this port, which counts, and is put on the board after this. `job`: its job;
     /// `since`: the generation that has added it.
-    pub(super) fn counts(
+    fn counts(
         &mut self,
         job: &CountedJob,
         (port, side): (&Port, Side),
@@ -334,4 +455,9 @@ impl Namespace {
             Counts::Meets
         }
     }
+}
+
+/// The name of the object of a port.
+fn name_of((port, side): &(Port, Side)) -> ObjectName {
+    (*side, Arc::from(port.to_string()))
 }

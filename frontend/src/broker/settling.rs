@@ -134,11 +134,12 @@ impl Boards {
 mod tests {
     use super::*;
     use crate::broker::answers::{Limit, Standing, Untold};
-    use crate::broker::testing::{Followed, costly_namespace, export, import, job, remove_costly_namespace};
+    use crate::broker::testing::{
+        Followed, costly_namespace, export, import, job, many_ports, remove_costly_namespace, suspend,
+    };
     use serde_json::json;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
-    use streams_api::{Export, ExportType, Import, StreamProperty};
+    use streams_api::{Export, ExportType, Import};
     use streams_broker::{Pe, Routes};
     use streams_kubernetes::Key;
 
@@ -235,211 +236,6 @@ mod tests {
         assert_eq!(followed.receivers(), 0);
     }
 
-    /// As many as there are in one event, of a job whose ports each fit into a slice.
-    #[test]
-    fn whoever_is_told_of_a_job_tries_a_slice_of_all_that_its_ports_may_match() {
-        const EXPORTS: u64 = 50;
-        let followed = Followed::new();
-        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
-        let exporter = |is_suspended| {
-            let mut exporter = job("out", "u1", Some(1));
-            exporter.spec.suspend = is_suspended;
-            mirrors.jobs.insert(exporter);
-        };
-        exporter(false);
-        mirrors.jobs.insert(job("in", "u2", Some(2)));
-        let subscription = ["hash(a) == 1"; 1_000].join(" || ");
-        for pe in 0..3 {
-            let mut import = import(&format!("in-{pe}-0"), "in", "u2", 2);
-            import.spec.pe_id = pe;
-            import.spec.streams = serde_json::from_value(json!({"propertyBasedImport": {
-                "subscription": subscription, "applicationScope": "Default", "importOperName": "In", "index": 0,
-            }}))
-            .unwrap();
-            mirrors.imports.insert(import);
-        }
-        for pe in 0..EXPORTS {
-            let mut export = export(&format!("out-{pe}-0"), "out", "u1", 1);
-            export.spec.pe_id = pe;
-            export.spec.export_type = ExportType::ByProperties;
-            let short = json!([{"name": "a", "type": "rstring", "values": ["\"x\""]}]);
-            export.spec.stream.properties = serde_json::from_value(short).unwrap();
-            mirrors.exports.insert(export);
-        }
-        assert!(boards.is_settled("n"), "each of them fits into a slice");
-        exporter(true);
-        assert!(boards.is_settled("n"), "nothing is left to try");
-        exporter(false);
-        let mut slices = 0;
-        while !boards.is_settled("n") {
-            boards.settle_a_slice();
-            slices += 1;
-        }
-        assert!(slices > 10, "{slices}");
-    }
-
-    #[test]
-    fn of_a_job_with_many_ports_some_are_looked_at_at_once_and_the_others_in_turns() {
-        const IMPORTS: u64 = 600;
-        let followed = Followed::new();
-        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
-        mirrors.jobs.insert(job("out", "u1", Some(1)));
-        mirrors.jobs.insert(job("in", "u2", Some(2)));
-        mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
-        for pe in 0..IMPORTS {
-            let mut import = import(&format!("in-{pe}-0"), "in", "u2", 2);
-            import.spec.pe_id = pe;
-            mirrors.imports.insert(import);
-        }
-        assert_eq!((boards.is_settled("n"), followed.receivers()), (true, 600));
-        let mut resting = job("in", "u2", Some(2));
-        resting.spec.suspend = true;
-        mirrors.jobs.insert(resting);
-        let waiting = || boards.namespaces()["n"].lock().waiting.len();
-        assert!((300..400).contains(&waiting()), "{}", waiting());
-        assert_eq!(boards.message("n", &pe("out", 0), None), Err(Untold::Unsettled));
-        followed.told();
-        let mut turns = 0;
-        while !boards.is_settled("n") {
-            boards.settle_a_slice();
-            turns += 1;
-        }
-        assert_eq!((turns, waiting(), followed.receivers()), (2, 0, 0));
-        boards.settle_a_slice();
-        assert!(followed.told().contains(&"out-0".to_owned()));
-        assert!(boards.line().waiting().is_empty());
-    }
-
-    /// Imports of PE 0 of job `in`, each at another port, and as many exports; what the imports get is known.
-    fn many_ports(followed: &Followed, imports: u32, exports: u64) {
-        let mirrors = &followed.mirrors;
-        mirrors.jobs.insert(job("out", "u1", Some(1)));
-        mirrors.jobs.insert(job("in", "u2", Some(2)));
-        for pe in 0..exports {
-            let mut export = export(&format!("out-{pe}-0"), "out", "u1", 1);
-            export.spec.pe_id = pe;
-            mirrors.exports.insert(export);
-        }
-        for port in 0..imports {
-            let mut import = import(&format!("in-0-{port}"), "in", "u2", 2);
-            import.spec.port_id = port;
-            mirrors.imports.insert(import);
-        }
-        while !followed.boards.line().waiting().is_empty() {
-            followed.boards.settle_a_slice();
-        }
-    }
-
-    fn suspend(followed: &Followed) {
-        let mut resting = job("in", "u2", Some(2));
-        resting.spec.suspend = true;
-        followed.mirrors.jobs.insert(resting);
-    }
-
-    #[test]
-    fn a_look_at_long_texts_is_one_of_few() {
-        const EXPORTS: usize = 200;
-        let followed = Followed::new();
-        let mirrors = &followed.mirrors;
-        mirrors.jobs.insert(job("in", "u2", Some(2)));
-        let long = json!([{"name": "a", "type": "rstring", "values": [format!("\"{}\"", "x".repeat(60_000))]}]);
-        let properties: Vec<StreamProperty> = serde_json::from_value(long).unwrap();
-        for pe in 0..EXPORTS {
-            let mut export = export(&format!("in-{pe}-0"), "in", "u2", 2);
-            export.spec.pe_id = pe as u64;
-            export.spec.export_type = ExportType::ByProperties;
-            export.spec.stream.properties.clone_from(&properties);
-            mirrors.exports.insert(export);
-        }
-        assert!(followed.boards.is_settled("n"));
-        suspend(&followed);
-        let waiting = followed.boards.namespaces()["n"].lock().waiting.len();
-        assert!((EXPORTS - 9..EXPORTS).contains(&waiting), "{waiting}");
-    }
-
-    #[test]
-    fn whoever_changes_a_job_again_and_again_has_nothing_looked_at_by_that() {
-        const IMPORTS: u32 = 600;
-        let followed = Followed::new();
-        many_ports(&followed, IMPORTS, 1);
-        let waiting = || followed.boards.namespaces()["n"].lock().waiting.len();
-        suspend(&followed);
-        assert!(waiting() < IMPORTS as usize);
-        for _ in 0..3 {
-            followed.mirrors.jobs.insert(job("in", "u2", Some(2)));
-            assert_eq!(waiting(), IMPORTS as usize);
-            suspend(&followed);
-            assert_eq!(waiting(), IMPORTS as usize);
-        }
-        while !followed.boards.is_settled("n") {
-            followed.boards.settle_a_slice();
-        }
-        assert_eq!(followed.receivers(), 0);
-    }
-
-    #[test]
-    fn a_pe_is_told_once_of_an_event_that_is_about_many_of_its_ports() {
-        // ports, whether there is a turn before all are looked at
-        for (ports, has_rest) in [(2, false), (600, true)] {
-            let followed = Followed::new();
-            many_ports(&followed, ports, 1);
-            let told = Arc::new(parking_lot::Mutex::new(Vec::new()));
-            followed.boards.subscribe({
-                let (boards, told) = (followed.boards.clone(), Arc::clone(&told));
-                move |pe| told.lock().push((pe.name.to_string(), boards.is_settled("n")))
-            });
-            suspend(&followed);
-            assert_eq!(std::mem::take(&mut *told.lock()), [], "{ports}: the event is not over");
-            assert_eq!(followed.boards.is_settled("n"), !has_rest, "{ports}");
-            while !followed.boards.line().waiting().is_empty() {
-                followed.boards.settle_a_slice();
-            }
-            assert_eq!(*told.lock(), [("in-0".to_owned(), true), ("out-0".to_owned(), true)], "{ports}");
-        }
-    }
-
-    /// Whoever is told of a PE looks at all of its ports.
-    #[test]
-    fn a_pe_with_many_ports_is_told_in_turns() {
-        const IMPORTS: u32 = 1_000;
-        let followed = Followed::new();
-        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
-        let looks = Arc::new(AtomicUsize::new(0));
-        boards.subscribe({
-            let (boards, looks) = (boards.clone(), Arc::clone(&looks));
-            move |pe| _ = looks.fetch_add(boards.exports_of(pe).len() + boards.imports_of(pe).len(), Ordering::Relaxed)
-        });
-        mirrors.jobs.insert(job("in", "u2", Some(2)));
-        for port in 0..IMPORTS {
-            let mut import = import(&format!("in-0-{port}"), "in", "u2", 2);
-            import.spec.port_id = port;
-            mirrors.imports.insert(import);
-        }
-        assert!(boards.is_settled("n"), "whoever asks is answered");
-        assert_eq!(looks.load(Ordering::Relaxed), (1..=64).sum::<usize>());
-        while !boards.line().waiting().is_empty() {
-            boards.settle_a_slice();
-        }
-        assert_eq!(looks.load(Ordering::Relaxed), (1..=64).sum::<usize>() + IMPORTS as usize);
-        let key = Key::new("n", "in-0");
-        assert_eq!((boards.exports_of(&key).len(), boards.imports_of(&key).len()), (0, IMPORTS as usize));
-    }
-
-    #[test]
-    fn a_look_that_ends_many_matches_is_one_of_few() {
-        let followed = Followed::new();
-        many_ports(&followed, 200, 100);
-        suspend(&followed);
-        let waiting = || followed.boards.namespaces()["n"].lock().waiting.len();
-        assert!((140..190).contains(&waiting()), "{}", waiting());
-        let mut turns = 0;
-        while !followed.boards.is_settled("n") {
-            followed.boards.settle_a_slice();
-            turns += 1;
-        }
-        assert!((3..9).contains(&turns), "{turns}");
-    }
-
     #[test]
     fn imports_for_which_there_is_no_room_say_so_until_others_have_gone() {
         let followed = Followed::new();
@@ -459,11 +255,6 @@ mod tests {
             import
         };
         let all: Vec<Import> = (0..120).map(|pe| put(pe, 4_000)).collect();
-        let settle = || {
-            while !boards.line().waiting().is_empty() {
-                boards.settle_a_slice();
-            }
-        };
         let without = |all: &[Import]| {
             let limits = all.iter().filter_map(|import| match boards.import(import) {
                 // They get what they name.
@@ -473,19 +264,19 @@ mod tests {
             });
             limits.collect::<Vec<String>>()
         };
-        settle();
+        followed.settle();
         let refused = without(&all);
         assert!((1..60).contains(&refused.len()), "{}", refused.len());
         assert!(refused[0].starts_with("the subscription of in-"), "{}", refused[0]);
         // Those that ask for little have room.
         let few: Vec<Import> = (120..240).map(|pe| put(pe, 1)).collect();
-        settle();
+        followed.settle();
         assert_eq!(without(&few), [""; 0]);
         assert!(without(&all).len() >= refused.len());
         for pe in 0..60 {
             mirrors.imports.remove(&Key::new("n", &format!("in-{pe}-0")));
         }
-        settle();
+        followed.settle();
         assert_eq!(without(&all[60..]), [""; 0]);
     }
 
@@ -507,16 +298,11 @@ mod tests {
         // They have all of the room but some 4,000 bytes.
         let all: Vec<Import> = (0..520).map(|pe| filtered("in", ("u2", 2), pe, 64_000)).collect();
         let other = filtered("other", ("u3", 3), 0, 65_000);
-        let settle = || {
-            while !boards.line().waiting().is_empty() {
-                boards.settle_a_slice();
-            }
-        };
-        settle();
+        followed.settle();
         assert!(matches!(boards.import(&other), Standing::Limited { is_connected: false, limit: Limit::NoRoom(_) }));
         assert_eq!(boards.import(&all[0]), Standing::Connected);
         suspend(&followed);
-        settle();
+        followed.settle();
         assert_eq!((boards.import(&other), boards.import(&all[0])), (Standing::Connected, Standing::Alone));
     }
 
@@ -540,11 +326,6 @@ mod tests {
             export
         };
         let all: Vec<Export> = (0..8).map(|pe| put(pe, 100_000)).collect();
-        let settle = || {
-            while !boards.line().waiting().is_empty() {
-                boards.settle_a_slice();
-            }
-        };
         let without = |all: &[Export]| {
             let limits = all.iter().filter_map(|export| match boards.export(export) {
                 Standing::Limited { is_connected: false, limit: Limit::NoRoom(why) } => Some(why.to_string()),
@@ -553,18 +334,18 @@ mod tests {
             });
             limits.collect::<Vec<String>>()
         };
-        settle();
+        followed.settle();
         let refused = without(&all);
         assert!((1..8).contains(&refused.len()), "{refused:?}");
         assert!(refused[0].starts_with("the list of properties of out-"), "{}", refused[0]);
         // Those with few properties have room.
         let few: Vec<Export> = (8..100).map(|pe| put(pe, 2)).collect();
-        settle();
+        followed.settle();
         assert_eq!(without(&few), [""; 0]);
         for pe in 0..4 {
             mirrors.exports.remove(&Key::new("n", &format!("out-{pe}-0")));
         }
-        settle();
+        followed.settle();
         assert_eq!(without(&all[4..]), [""; 0]);
     }
 

@@ -79,6 +79,31 @@ pub(crate) fn element(
     .unwrap()
 }
 
+/// Imports of PE 0 of job `in`, each at another port, and so many exports; what the imports get is known.
+pub(super) fn many_ports(followed: &Followed, imports: u32, exports: u64) {
+    let mirrors = &followed.mirrors;
+    mirrors.jobs.insert(job("out", "u1", Some(1)));
+    mirrors.jobs.insert(job("in", "u2", Some(2)));
+    for pe in 0..exports {
+        let mut export = export(&format!("out-{pe}-0"), "out", "u1", 1);
+        export.spec.pe_id = pe;
+        mirrors.exports.insert(export);
+    }
+    for port in 0..imports {
+        let mut import = import(&format!("in-0-{port}"), "in", "u2", 2);
+        import.spec.port_id = port;
+        mirrors.imports.insert(import);
+    }
+    followed.settle();
+}
+
+/// Job `in` is suspended.
+pub(super) fn suspend(followed: &Followed) {
+    let mut resting = job("in", "u2", Some(2));
+    resting.spec.suspend = true;
+    followed.mirrors.jobs.insert(resting);
+}
+
 /// Another namespace, in which a subscription is to be tried with so many exports that cost as much as they can.
 pub(crate) fn costly_namespace(mirrors: &Mirrors, namespace: &str, exports: u64) {
     let mut exporter = job("out", "u1", Some(1));
@@ -137,6 +162,13 @@ impl Followed {
         told.sort();
         told.dedup();
         told
+    }
+
+    /// All namespaces have the turns that they wait for.
+    pub(super) fn settle(&self) {
+        while !self.boards.line().waiting().is_empty() {
+            self.boards.settle_a_slice();
+        }
     }
 
     /// How many imports get what PE 0 of job `out` exports.

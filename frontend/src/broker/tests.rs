@@ -1,8 +1,8 @@
-//! What becomes of matches when jobs are suspended, resized, and made again.
+//! What counts, and what becomes of matches when jobs come and go, are suspended, resized, and made again.
 
 use crate::broker::answers::{Says, Standing};
 use crate::broker::predecessors::Side;
-use crate::broker::testing::{Followed, element, export, import, job};
+use crate::broker::testing::{Followed, element, export, import, job, metadata};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use streams_api::names;
@@ -11,6 +11,72 @@ use streams_kubernetes::Key;
 
 fn pe(job: &str, id: u64) -> Pe {
     Pe { job: job.into(), id }
+}
+
+#[test]
+fn what_counts_is_of_a_job_that_is_there() {
+    let other_owner = metadata("in-0-0", "in", "another");
+    let mut foreign = import("in-0-0", "in", "u2", 2);
+    foreign.metadata = serde_json::from_value(other_owner).unwrap();
+    let mut going = import("in-0-0", "in", "u2", 2);
+    going.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+    let mut misnamed = import("in-0-1", "in", "u2", 2);
+    misnamed.spec.port_id = 0;
+    // what is asked, the import, the importing job -> whether it receives
+    let table = [
+        ("all is well", import("in-0-0", "in", "u2", 2), Some(job("in", "u2", Some(2))), true),
+        ("no job", import("in-0-0", "in", "u2", 2), None, false),
+        ("a job without number", import("in-0-0", "in", "u2", 2), Some(job("in", "u2", None)), false),
+        ("another number", import("in-0-0", "in", "u2", 3), Some(job("in", "u2", Some(2))), false),
+        ("an earlier job of the name", import("in-0-0", "in", "u1", 2), Some(job("in", "u2", Some(2))), false),
+        ("not of the job", foreign, Some(job("in", "u2", Some(2))), false),
+        ("being deleted", going, Some(job("in", "u2", Some(2))), false),
+        ("another name than the port's", misnamed, Some(job("in", "u2", Some(2))), false),
+    ];
+    for (asked, import, importer, expected) in table {
+        for is_job_first in [true, false] {
+            let followed = Followed::new();
+            followed.mirrors.jobs.insert(job("out", "u1", Some(1)));
+            followed.mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+            let put_job = || importer.iter().for_each(|job| followed.mirrors.jobs.insert(job.clone()));
+            if is_job_first {
+                put_job();
+            }
+            followed.mirrors.imports.insert(import.clone());
+            if !is_job_first {
+                put_job();
+            }
+            assert_eq!(followed.receivers(), usize::from(expected), "{asked}, job first: {is_job_first}");
+        }
+    }
+}
+
+#[test]
+fn routes_come_and_go_with_jobs_and_objects_and_nothing_is_kept() {
+    let followed = Followed::new();
+    let mirrors = &followed.mirrors;
+    let both = || ["in-0", "out-0"].map(str::to_owned).to_vec();
+    mirrors.jobs.insert(job("out", "u1", Some(1)));
+    mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+    mirrors.imports.insert(import("in-0-0", "in", "u2", 2));
+    assert_eq!(followed.told(), ["out-0"]);
+    mirrors.jobs.insert(job("in", "u2", Some(2)));
+    assert_eq!((followed.told(), followed.receivers()), (both(), 1));
+    assert_eq!(followed.boards.export(&export("out-0-0", "out", "u1", 1)), Standing::Connected);
+    // Another status of the job is no reason to tell anybody.
+    let mut changed = job("in", "u2", Some(2));
+    changed.metadata.resource_version = Some("9".to_owned());
+    mirrors.jobs.insert(changed);
+    assert_eq!(followed.told(), [""; 0]);
+    mirrors.jobs.remove(&Key::new("n", "in"));
+    assert_eq!((followed.told(), followed.receivers()), (both(), 0));
+    assert_eq!(followed.boards.export(&export("out-0-0", "out", "u1", 1)), Standing::Alone);
+    mirrors.imports.remove(&Key::new("n", "in-0-0"));
+    mirrors.exports.remove(&Key::new("n", "out-0-0"));
+    assert_eq!(followed.boards.export(&export("out-0-0", "out", "u1", 1)), Standing::Unknown);
+    mirrors.jobs.remove(&Key::new("n", "out"));
+    assert_eq!(followed.told(), ["out-0"]);
+    assert!(followed.boards.namespaces().is_empty());
 }
 
 #[test]
@@ -150,7 +216,7 @@ fn a_port_matches_once_the_pod_of_its_pe_has_it() {
             }
             receives = *expected;
             let (of, key) = (Pe { job: of.0.into(), id: 0 }, Key::of(&pe));
-            let changed = followed.boards.namespaces()["n"].lock().changed_by(&of, mirrors, &key);
+            let changed = followed.boards.namespaces()["n"].lock().changed_by_pe(&of, &key, mirrors);
             assert!(changed.is_empty(), "{said}: nothing is looked at twice");
         }
     }

@@ -1,0 +1,353 @@
+//! What is looked at because of an event, and how much of it (rule import-10).
+//!
+//! What somebody writes into an object is taken over by whoever is told of it, which may be the task that polls the
+//! mirrors of all namespaces. It looks at some of the ports that an event is about, of which a job may have thousands,
+//! and tries a little of what may match, and [`Boards::settle`] does the rest, namespace by namespace.
+//!
+//! Knows: events of the mirrors of exports, imports, jobs and PEs, turns. Must not know: which objects count, how PEs
+//! are told.
+//!
+//! Invariants:
+//! * What a board knows of an object is what the mirror has of it, once everybody who was told of a change has looked:
+//!   the mirror is read under the lock of the namespace. What has not been looked at yet is written down there.
+//! * Of all that an event is about, nobody looks at more than takes a [`SLICE`], nor tries more than another one, but
+//!   for the look and the evaluation with which these end.
+//! * A namespace that is not settled, or was not until now, or has somebody to tell, has a turn to come.
+
+use crate::broker::boards::{Boards, SLICE, pe_of};
+use crate::broker::namespace::{Looked, Namespace, ObjectName};
+use crate::broker::predecessors::Side;
+use crate::mirrors::Mirrors;
+use std::sync::Arc;
+use streams_api::{Export, Import, Job, ProcessingElement};
+use streams_kubernetes::Key;
+
+/// Steps for a look at an object, besides those for reading its texts: it is unpacked, read, and put on the board.
+const LOOK_STEPS: usize = 4 << 10;
+
+/// Ports of a PE of which others are told at once. Whoever is told of a PE looks at all of its ports, so if it has more
+/// they are told in turns: once of all that has become other by then.
+const FEW_PORTS: usize = 64;
+
+/// What may still be done because of one event, in steps of evaluations. The rest is done in turns.
+struct Allowance {
+    /// For looks at objects.
+    looks: usize,
+    /// For trying what may match.
+    tries: usize,
+}
+
+impl Boards {
+    /// Boards that follow these mirrors.
+    pub(crate) fn of(mirrors: &Mirrors) -> Self {
+        let boards = Self::new(mirrors);
+        mirrors.jobs.subscribe({
+            let boards = boards.clone();
+            move |job: &Job| boards.look_at_job(&Key::of(job))
+        });
+        mirrors.exports.subscribe({
+            let boards = boards.clone();
+            move |export: &Export| boards.look_at_export(&Key::of(export))
+        });
+        mirrors.imports.subscribe({
+            let boards = boards.clone();
+            move |import: &Import| boards.look_at_import(&Key::of(import))
+        });
+        mirrors.processing_elements.subscribe({
+            let boards = boards.clone();
+            move |element: &ProcessingElement| boards.look_at_pe(&Key::of(element))
+        });
+        boards
+    }
+
+    /// Takes over what the mirror has of an export. Whoever has seen it in the mirror may call this at any time.
+    pub(crate) fn look_at_export(&self, key: &Key) {
+        self.look(Side::Export, key, &mut self.allowance(&key.namespace));
+    }
+
+    /// Takes over what the mirror has of an import. Whoever has seen it in the mirror may call this at any time.
+    pub(crate) fn look_at_import(&self, key: &Key) {
+        self.look(Side::Import, key, &mut self.allowance(&key.namespace));
+    }
+
+    /// Takes over what the mirror has of a job, and looks at those exports and imports for which that matters.
+    fn look_at_job(&self, key: &Key) {
+        let objects = self.change(&key.namespace, |namespace| {
+            let changed = namespace.changed_by_job(key, &self.shared.mirrors);
+            self.let_wait(&key.namespace, namespace, changed)
+        });
+        self.look_at_some(&key.namespace, objects);
+    }
+
+    /// Looks at those ports of a PE that its pod has by now and did not, or the other way round.
+    fn look_at_pe(&self, key: &Key) {
+        let Some(pe) = pe_of(&key.name) else { return };
+        let objects = self.read(&key.namespace, |namespace| {
+            let changed = namespace.changed_by_pe(&pe, key, &self.shared.mirrors);
+            self.let_wait(&key.namespace, namespace, changed)
+        });
+        self.look_at_some(&key.namespace, objects.unwrap_or_default());
+    }
+
+    /// Writes down the objects that an event is about. If there are several, the namespace is not settled before all
+    /// have been looked at: nobody is told what comes of half an event, and nobody as often as there are objects.
+    /// Returns those of which some may be looked at because of the event. These are none if something of the namespace
+    /// waits for a turn already: whoever changes something all the time has nothing more looked at by that.
+    fn let_wait(&self, name: &Arc<str>, namespace: &mut Namespace, objects: Vec<ObjectName>) -> Vec<ObjectName> {
+        let was_settled = namespace.is_settled();
+        if objects.len() > 1 || !was_settled && !objects.is_empty() {
+            namespace.waiting.extend(objects.iter().cloned());
+            self.have_a_turn(name);
+        }
+        if was_settled { objects } else { Vec::new() }
+    }
+
+    /// Looks at the first of the objects that an event is about.
+    fn look_at_some(&self, namespace: &Arc<str>, objects: Vec<ObjectName>) {
+        let mut allowance = Allowance { looks: SLICE, tries: SLICE };
+        for (side, name) in objects {
+            if allowance.looks == 0 {
+                break;
+            }
+            self.look(side, &Key { namespace: Arc::clone(namespace), name }, &mut allowance);
+        }
+    }
+
+    /// Looks at some of what waits for that.
+    pub(super) fn look_at_waiting(&self, namespace: &Arc<str>) {
+        let mut allowance = self.allowance(namespace);
+        while allowance.looks > 0
+            && let Some((side, name)) = self.read(namespace, |namespace| namespace.waiting.first().cloned()).flatten()
+        {
+            self.look(side, &Key { namespace: Arc::clone(namespace), name }, &mut allowance);
+        }
+    }
+
+    /// What may be done because of an event, or in a turn. Where something is left of what was changed before, whoever
+    /// changes something all the time has nothing more tried.
+    fn allowance(&self, namespace: &str) -> Allowance {
+        Allowance { looks: SLICE, tries: if self.is_settled(namespace) { SLICE } else { 0 } }
+    }
+
+    /// Takes over what the mirror has of an export or import, and tries some of what may match by that. PEs for which
+    /// something has become other are told, or will be in a turn.
+    fn look(&self, side: Side, key: &Key, allowance: &mut Allowance) {
+        let shared = &self.shared;
+        let touched = self.change(&key.namespace, |namespace| {
+            // What was left to be tried before this waits for its turn.
+            let (was_settled, was_tried) = (namespace.is_settled(), namespace.board.is_settled());
+            let Looked { changes, pe, steps } = namespace.look(side, key, &shared.mirrors);
+            allowance.looks = allowance.looks.saturating_sub(LOOK_STEPS + steps + changes.noted);
+            let mut touched = namespace.numbered(changes, &shared.last_version);
+            if was_tried {
+                let settled = namespace.board.settle(allowance.tries);
+                allowance.tries = allowance.tries.saturating_sub(settled.steps);
+                touched.extend(namespace.numbered(settled, &shared.last_version));
+            }
+            namespace.forget_old();
+            touched.extend(pe.clone());
+            // It needs no routes, so it is told at once.
+            let gone = pe.filter(|pe| namespace.forget_if_gone(pe)).and_then(|pe| touched.take(&pe));
+            let has_many = touched.iter().any(|pe| namespace.board.ports_of(pe) > FEW_PORTS);
+            if !was_settled || !namespace.is_settled() || has_many {
+                // Nobody can be told routes now, or it takes long. Whoever settles the namespace tells all together.
+                self.have_a_turn(&key.namespace);
+                namespace.untold.append(&mut touched);
+            }
+            touched.extend(gone);
+            touched
+        });
+        self.tell(&key.namespace, touched);
+    }
+
+    fn have_a_turn(&self, namespace: &Arc<str>) {
+        self.line().join(namespace);
+        self.shared.is_any_unsettled.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::answers::Untold;
+    use crate::broker::testing::{Followed, export, import, job, many_ports, suspend};
+    use serde_json::json;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use streams_api::{ExportType, StreamProperty};
+    use streams_broker::Pe;
+
+    /// As many as there are in one event, of a job whose ports each fit into a slice.
+    #[test]
+    fn whoever_is_told_of_a_job_tries_a_slice_of_all_that_its_ports_may_match() {
+        const EXPORTS: u64 = 50;
+        let followed = Followed::new();
+        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+        let exporter = |is_suspended| {
+            let mut exporter = job("out", "u1", Some(1));
+            exporter.spec.suspend = is_suspended;
+            mirrors.jobs.insert(exporter);
+        };
+        exporter(false);
+        mirrors.jobs.insert(job("in", "u2", Some(2)));
+        let subscription = ["hash(a) == 1"; 1_000].join(" || ");
+        for pe in 0..3 {
+            let mut import = import(&format!("in-{pe}-0"), "in", "u2", 2);
+            import.spec.pe_id = pe;
+            import.spec.streams = serde_json::from_value(json!({"propertyBasedImport": {
+                "subscription": subscription, "applicationScope": "Default", "importOperName": "In", "index": 0,
+            }}))
+            .unwrap();
+            mirrors.imports.insert(import);
+        }
+        for pe in 0..EXPORTS {
+            let mut export = export(&format!("out-{pe}-0"), "out", "u1", 1);
+            export.spec.pe_id = pe;
+            export.spec.export_type = ExportType::ByProperties;
+            let short = json!([{"name": "a", "type": "rstring", "values": ["\"x\""]}]);
+            export.spec.stream.properties = serde_json::from_value(short).unwrap();
+            mirrors.exports.insert(export);
+        }
+        assert!(boards.is_settled("n"), "each of them fits into a slice");
+        exporter(true);
+        assert!(boards.is_settled("n"), "nothing is left to try");
+        exporter(false);
+        let mut slices = 0;
+        while !boards.is_settled("n") {
+            boards.settle_a_slice();
+            slices += 1;
+        }
+        assert!(slices > 10, "{slices}");
+    }
+
+    #[test]
+    fn of_a_job_with_many_ports_some_are_looked_at_at_once_and_the_others_in_turns() {
+        const IMPORTS: u64 = 600;
+        let followed = Followed::new();
+        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+        mirrors.jobs.insert(job("out", "u1", Some(1)));
+        mirrors.jobs.insert(job("in", "u2", Some(2)));
+        mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+        for pe in 0..IMPORTS {
+            let mut import = import(&format!("in-{pe}-0"), "in", "u2", 2);
+            import.spec.pe_id = pe;
+            mirrors.imports.insert(import);
+        }
+        assert_eq!((boards.is_settled("n"), followed.receivers()), (true, 600));
+        let mut resting = job("in", "u2", Some(2));
+        resting.spec.suspend = true;
+        mirrors.jobs.insert(resting);
+        let waiting = || boards.namespaces()["n"].lock().waiting.len();
+        assert!((300..400).contains(&waiting()), "{}", waiting());
+        assert_eq!(boards.message("n", &Pe { job: "out".into(), id: 0 }, None), Err(Untold::Unsettled));
+        followed.told();
+        let mut turns = 0;
+        while !boards.is_settled("n") {
+            boards.settle_a_slice();
+            turns += 1;
+        }
+        assert_eq!((turns, waiting(), followed.receivers()), (2, 0, 0));
+        boards.settle_a_slice();
+        assert!(followed.told().contains(&"out-0".to_owned()));
+        assert!(boards.line().waiting().is_empty());
+    }
+
+    #[test]
+    fn a_look_at_long_texts_is_one_of_few() {
+        const EXPORTS: usize = 200;
+        let followed = Followed::new();
+        let mirrors = &followed.mirrors;
+        mirrors.jobs.insert(job("in", "u2", Some(2)));
+        let long = json!([{"name": "a", "type": "rstring", "values": [format!("\"{}\"", "x".repeat(60_000))]}]);
+        let properties: Vec<StreamProperty> = serde_json::from_value(long).unwrap();
+        for pe in 0..EXPORTS {
+            let mut export = export(&format!("in-{pe}-0"), "in", "u2", 2);
+            export.spec.pe_id = pe as u64;
+            export.spec.export_type = ExportType::ByProperties;
+            export.spec.stream.properties.clone_from(&properties);
+            mirrors.exports.insert(export);
+        }
+        assert!(followed.boards.is_settled("n"));
+        suspend(&followed);
+        let waiting = followed.boards.namespaces()["n"].lock().waiting.len();
+        assert!((EXPORTS - 9..EXPORTS).contains(&waiting), "{waiting}");
+    }
+
+    #[test]
+    fn whoever_changes_a_job_again_and_again_has_nothing_looked_at_by_that() {
+        const IMPORTS: u32 = 600;
+        let followed = Followed::new();
+        many_ports(&followed, IMPORTS, 1);
+        let waiting = || followed.boards.namespaces()["n"].lock().waiting.len();
+        suspend(&followed);
+        assert!(waiting() < IMPORTS as usize);
+        for _ in 0..3 {
+            followed.mirrors.jobs.insert(job("in", "u2", Some(2)));
+            assert_eq!(waiting(), IMPORTS as usize);
+            suspend(&followed);
+            assert_eq!(waiting(), IMPORTS as usize);
+        }
+        while !followed.boards.is_settled("n") {
+            followed.boards.settle_a_slice();
+        }
+        assert_eq!(followed.receivers(), 0);
+    }
+
+    #[test]
+    fn a_pe_is_told_once_of_an_event_that_is_about_many_of_its_ports() {
+        // ports, whether there is a turn before all are looked at
+        for (ports, has_rest) in [(2, false), (600, true)] {
+            let followed = Followed::new();
+            many_ports(&followed, ports, 1);
+            let told = Arc::new(parking_lot::Mutex::new(Vec::new()));
+            followed.boards.subscribe({
+                let (boards, told) = (followed.boards.clone(), Arc::clone(&told));
+                move |pe| told.lock().push((pe.name.to_string(), boards.is_settled("n")))
+            });
+            suspend(&followed);
+            assert_eq!(std::mem::take(&mut *told.lock()), [], "{ports}: the event is not over");
+            assert_eq!(followed.boards.is_settled("n"), !has_rest, "{ports}");
+            followed.settle();
+            assert_eq!(*told.lock(), [("in-0".to_owned(), true), ("out-0".to_owned(), true)], "{ports}");
+        }
+    }
+
+    /// Whoever is told of a PE looks at all of its ports.
+    #[test]
+    fn a_pe_with_many_ports_is_told_in_turns() {
+        const IMPORTS: u32 = 1_000;
+        let followed = Followed::new();
+        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+        let looks = Arc::new(AtomicUsize::new(0));
+        boards.subscribe({
+            let (boards, looks) = (boards.clone(), Arc::clone(&looks));
+            move |pe| _ = looks.fetch_add(boards.exports_of(pe).len() + boards.imports_of(pe).len(), Ordering::Relaxed)
+        });
+        mirrors.jobs.insert(job("in", "u2", Some(2)));
+        for port in 0..IMPORTS {
+            let mut import = import(&format!("in-0-{port}"), "in", "u2", 2);
+            import.spec.port_id = port;
+            mirrors.imports.insert(import);
+        }
+        assert!(boards.is_settled("n"), "whoever asks is answered");
+        assert_eq!(looks.load(Ordering::Relaxed), (1..=64).sum::<usize>());
+        followed.settle();
+        assert_eq!(looks.load(Ordering::Relaxed), (1..=64).sum::<usize>() + IMPORTS as usize);
+        let key = Key::new("n", "in-0");
+        assert_eq!((boards.exports_of(&key).len(), boards.imports_of(&key).len()), (0, IMPORTS as usize));
+    }
+
+    #[test]
+    fn a_look_that_ends_many_matches_is_one_of_few() {
+        let followed = Followed::new();
+        many_ports(&followed, 200, 100);
+        suspend(&followed);
+        let waiting = || followed.boards.namespaces()["n"].lock().waiting.len();
+        assert!((140..190).contains(&waiting()), "{}", waiting());
+        let mut turns = 0;
+        while !followed.boards.is_settled("n") {
+            followed.boards.settle_a_slice();
+            turns += 1;
+        }
+        assert!((3..9).contains(&turns), "{turns}");
+    }
+}
