@@ -22,8 +22,8 @@ use streams_kubernetes::Key;
 pub(crate) const READ_MAX: usize = 64;
 /// Digits of what tells the pods of a PE from each other.
 const DIGITS: usize = 10;
-/// The first launch.
-const FIRST: u64 = 1;
+/// The launch of a PE that begins.
+pub(crate) const FIRST_LAUNCH: u64 = 1;
 
 /// Name of the pod of a PE for a launch.
 pub(crate) fn name(pe_name: &str, pe_uid: &str, launch_count: u64) -> String {
@@ -43,11 +43,11 @@ pub(crate) fn read(mirrors: &Mirrors, key: &Key, pe: &ProcessingElement) -> impl
     let mut pods = mirrors.pods_of_pe(key);
     if pods.len() > 1 {
         let uid = pe.uid().unwrap_or_default();
-        let launches = pe.status.as_ref().map_or([FIRST; 3], |status| {
+        let launches = pe.status.as_ref().map_or([FIRST_LAUNCH; 3], |status| {
             let created = status.created_launch_count;
             [status.launch_count, created, created.saturating_sub(1)]
         });
-        let last = launches.map(|launch| name(&key.name, &uid, launch.max(FIRST)));
+        let last = launches.map(|launch| name(&key.name, &uid, launch.max(FIRST_LAUNCH)));
         pods.sort_by_cached_key(|(pod, _)| match &*pod.name {
             pod if last.iter().any(|name| name == pod) => 0,
             pod if is_name(pod, &key.name) => 1,

@@ -5,7 +5,7 @@
 //! Invariant: a status is written over the state that was looked at, and over no other.
 
 use super::answers::{Answers, status};
-use super::decide::{Deletion, FIRST, PeAction, PeDecision, PeStatusChange};
+use super::decide::{Deletion, PeAction, PeDecision, PeStatusChange};
 use super::facts::OUTDATED;
 use super::memory::DELETION_COUNTS;
 use super::observed::{AbsentPod, ObservedPod, OwnerJob, PeObservation};
@@ -15,7 +15,7 @@ use crate::controllers::reconciler::Next;
 use crate::controllers::resizing::is_in_roll_out;
 use crate::controllers::times::{after, up_to_second};
 use crate::controllers::traces;
-use crate::pods_of_pe;
+use crate::pods_of_pe::{self, FIRST_LAUNCH};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -241,7 +241,7 @@ impl<C: Cluster> PeReconciler<C> {
     /// Asks the API server for the pod of the launch count and, if it does not exist, for its node.
     async fn look(&self, key: &Key, answers: &mut Answers, pe: &ProcessingElement) -> Result<(), Error> {
         let status = status(pe);
-        let launch_count = status.launch_count.max(FIRST);
+        let launch_count = status.launch_count.max(FIRST_LAUNCH);
         let uid = pe.uid().unwrap_or_default();
         let name = pods_of_pe::name(&key.name, &uid, launch_count);
         if let Some(pod) = self.pod_of_launch(key, pe, &name, launch_count).await? {
@@ -334,7 +334,7 @@ impl<C: Cluster> PeReconciler<C> {
     /// many pods as he likes: of the answer a page is there at a time, and of all pages few pods are kept, those that
     /// may run, which are waited for, before others, and then those of the last launches (rule call-24).
     pub(super) async fn predecessors(&self, key: &Key, pe: &ProcessingElement) -> Result<Vec<ObservedPod>, Error> {
-        if status(pe).launch_count <= FIRST && !self.is_younger_than_commit(pe) {
+        if status(pe).launch_count <= FIRST_LAUNCH && !self.is_younger_than_commit(pe) {
             return Ok(Vec::new());
         }
         let labels = format!("{}={},{}={}", names::LABEL_JOB, pe.spec.job_name, names::LABEL_PE, pe.spec.id);
@@ -360,7 +360,7 @@ impl<C: Cluster> PeReconciler<C> {
     /// Creates the pod of the launch count (of the first launch, if there was none), or finds the one that was created
     /// for the same launch.
     async fn create(&self, key: &Key, answers: &mut Answers, pe: &ProcessingElement) -> Result<(), Error> {
-        let launch_count = status(pe).launch_count.max(FIRST);
+        let launch_count = status(pe).launch_count.max(FIRST_LAUNCH);
         let pool = self.pool(pe);
         let redis = self.redis(pe);
         let Ok(template) = self.template(pe, pool.as_deref(), redis.as_deref()) else {

@@ -1,7 +1,7 @@
 //! Observes a PE, in the mirrors and the answers of the API server.
 
 use super::answers::{Answers, status};
-use super::decide::{FIRST, needs_another_pod};
+use super::decide::needs_another_pod;
 use super::facts::LeftBehind;
 use super::last_seen::SeenPod;
 use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, Policies};
@@ -12,7 +12,7 @@ use crate::controllers::start_hash::{Starts as _, is_written_by_others};
 use crate::controllers::times::whole_seconds;
 use crate::controllers::user_requests::remembered;
 use crate::mirrors::ByOwner as _;
-use crate::pods_of_pe;
+use crate::pods_of_pe::{self, FIRST_LAUNCH};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl<C: Cluster> PeReconciler<C> {
         add_unknown(&mut pods, &answers.pods);
         add_unknown(&mut predecessors, &answers.predecessors);
         let status = status(pe);
-        let launch_count = status.launch_count.max(FIRST);
+        let launch_count = status.launch_count.max(FIRST_LAUNCH);
         let unrecorded = (status.launch_count == 0 && pods.is_empty()).then(|| self.first_seen(key, pe)).flatten();
         let first_was_deleted = unrecorded.as_ref().is_some_and(|seen| seen.deletion_seen);
         pods.extend(unrecorded.map(|seen| seen.pod));
@@ -85,7 +85,7 @@ impl<C: Cluster> PeReconciler<C> {
     /// The first pod of a PE whose status does not have it yet, although the mirror does not show it: it is about to,
     /// or the pod is gone (rule pe-1).
     fn first_seen(&self, key: &Key, pe: &ProcessingElement) -> Option<SeenPod> {
-        self.last_seen.pod(key, pe.uid().as_deref().unwrap_or_default(), FIRST, None)
+        self.last_seen.pod(key, pe.uid().as_deref().unwrap_or_default(), FIRST_LAUNCH, None)
     }
 
     /// Whether no PE of the job has a smaller number; of interest for PEs that a job has left behind.

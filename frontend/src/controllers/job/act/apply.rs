@@ -24,7 +24,7 @@ use streams_kubernetes::writer::Applied;
 
 /// What the API server has kept of an object that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum KeptByServer {
     /// All of it, or nothing had to be written.
     Whole,
     /// Not all: it does not know a field.
@@ -39,7 +39,7 @@ impl<C: Cluster> Actor<'_, C> {
         child: Child,
         generation: &Generation,
         wanted: &DesiredGeneration,
-    ) -> Result<Kept, Error> {
+    ) -> Result<KeptByServer, Error> {
         let now = || self.reconciler.cluster.now();
         if let Some(error) = self.remember(|entry| entry.outdated.pauses(child, now())) {
             return Err(error);
@@ -57,17 +57,17 @@ impl<C: Cluster> Actor<'_, C> {
         child: Child,
         generation: &Generation,
         wanted: &DesiredGeneration,
-    ) -> Result<Kept, Error> {
+    ) -> Result<KeptByServer, Error> {
         let builder = self.snapshot.builder();
         let mirrors = &self.reconciler.mirrors;
         let key = self.snapshot.key.sibling(&child.name(&self.snapshot.key.name));
         match child {
             Child::ProcessingElement(id) => {
-                let Some((pe, origin)) = generation.member(id) else { return Ok(Kept::Whole) };
+                let Some((pe, origin)) = generation.member(id) else { return Ok(KeptByServer::Whole) };
                 let text = wanted.processing_elements.get(&id).and_then(|pe| {
                     pe.choose(&self.observed.children, self.observed.children.processing_elements.get(&id))
                 });
-                let Some((version, _)) = text else { return Ok(Kept::Whole) };
+                let Some((version, _)) = text else { return Ok(KeptByServer::Whole) };
                 let desired = builder.processing_element(generation, pe, origin, version);
                 let as_written = Some(WrittenPe::of(&desired.spec));
                 let applied = Box::pin(self.apply_pe(generation.number, &desired)).await?;
@@ -77,14 +77,14 @@ impl<C: Cluster> Actor<'_, C> {
                 self.note_write(child, as_written, &desired, &applied)
             }
             Child::Service(id) => {
-                let Some((pe, _)) = generation.member(id) else { return Ok(Kept::Whole) };
+                let Some((pe, _)) = generation.member(id) else { return Ok(KeptByServer::Whole) };
                 let endpoints = self.observed.children.user_ports.of(id);
                 let desired: Service = builder.service(&generation.plan, pe, endpoints);
                 self.put(child, &desired, mirrors.services.get(&key).as_deref()).await
             }
             Child::Region(index) => {
                 let Some(region) = generation.plan.parallel_regions.iter().find(|region| region.index == index) else {
-                    return Ok(Kept::Whole);
+                    return Ok(KeptByServer::Whole);
                 };
                 let desired: ParallelRegion = builder.region(&generation.plan, region);
                 let existing = mirrors.parallel_regions.get(&key);
@@ -108,7 +108,7 @@ impl<C: Cluster> Actor<'_, C> {
             }
             Child::HostPool(index) => {
                 let Some(pool) = generation.plan.host_pools.iter().find(|pool| pool.index == index) else {
-                    return Ok(Kept::Whole);
+                    return Ok(KeptByServer::Whole);
                 };
                 let desired: HostPool = builder.host_pool(generation, pool);
                 self.put(child, &desired, mirrors.host_pools.get(&key).as_deref()).await
@@ -121,7 +121,7 @@ impl<C: Cluster> Actor<'_, C> {
             Child::Import(port) => self.apply_import(port, generation).await,
             Child::ConsistentRegion(index) => self.apply_consistent_region(index, generation).await,
             Child::ConsistentRegionService => self.apply_consistent_region_service(generation).await,
-            Child::TransportSecret => self.apply_transport().await.map(|()| Kept::Whole),
+            Child::TransportSecret => self.apply_transport().await.map(|()| KeptByServer::Whole),
         }
     }
 
@@ -131,7 +131,7 @@ impl<C: Cluster> Actor<'_, C> {
         child: Child,
         desired: &K,
         existing: Option<&M>,
-    ) -> Result<Kept, Error> {
+    ) -> Result<KeptByServer, Error> {
         let applied = self.writer().apply(names::ANNOTATION_APPLIED_HASH, desired, existing).await?;
         self.note_write(child, None, desired, &applied)
     }
@@ -143,15 +143,15 @@ impl<C: Cluster> Actor<'_, C> {
         pe: Option<WrittenPe>,
         desired: &K,
         applied: &Applied<K>,
-    ) -> Result<Kept, Error> {
-        let Applied::Written(object) = applied else { return Ok(Kept::Whole) };
+    ) -> Result<KeptByServer, Error> {
+        let Applied::Written(object) = applied else { return Ok(KeptByServer::Whole) };
         self.note_version(child, pe, &**object, version(object.meta()));
         self.note_kept(child, desired, object)
     }
 
     /// Remembers whether the API server has kept all that was written of the object (rule call-30). If not, it is
     /// written again after a pause.
-    fn note_kept<K: Object>(&self, child: Child, desired: &K, answer: &K) -> Result<Kept, Error> {
+    fn note_kept<K: Object>(&self, child: Child, desired: &K, answer: &K) -> Result<KeptByServer, Error> {
         let dropped = dropped(desired, answer)?;
         let (now, owned) = (self.reconciler.cluster.now(), Owned::Child(child));
         self.remember(|entry| match dropped {
@@ -160,12 +160,12 @@ impl<C: Cluster> Actor<'_, C> {
                 if entry.restorations.get(&owned).is_some_and(|restorations| restorations.in_vain) {
                     entry.restorations.remove(&owned);
                 }
-                Ok(Kept::Whole)
+                Ok(KeptByServer::Whole)
             }
             Some(field) => {
                 entry.restorations.entry(owned).or_default().note_in_vain(&field, now);
                 entry.outdated.dropped(UndeclaredField { definition: definition::<K>(), field }, child, now);
-                Ok(Kept::InPart)
+                Ok(KeptByServer::InPart)
             }
         })
     }

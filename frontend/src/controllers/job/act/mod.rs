@@ -27,7 +27,7 @@ mod status;
 mod transport;
 mod turn;
 
-use self::apply::Kept;
+use self::apply::KeptByServer;
 use super::decide::{Child, JobAction, JobDecision, JobStatusChange, Owned, Report, Step, WhichGeneration};
 use super::generation::Generation;
 use super::held_up::{Blocked, HeldUp, ProposalPart, TERMINATING};
@@ -173,7 +173,7 @@ impl<C: Cluster> Actor<'_, C> {
                     let before = written();
                     let applied = self.apply_unless_undeclared(*child, generation, wanted).await;
                     self.note_refusal(*child, *of, &applied);
-                    if applied? == Kept::InPart {
+                    if applied? == KeptByServer::InPart {
                         return Ok(());
                     }
                     // Nothing is sent if the mirror, which may be behind, shows the object as it should be.
@@ -195,7 +195,7 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     /// Remembers whether the cluster refuses the child (rule job-41), and whether that holds the proposal up.
-    fn note_refusal(&self, child: Child, of: WhichGeneration, applied: &Result<Kept, Error>) {
+    fn note_refusal(&self, child: Child, of: WhichGeneration, applied: &Result<KeptByServer, Error>) {
         let failure = applied.as_ref().err().and_then(failure_of);
         match (applied, &failure) {
             (Ok(_), _) => self.remember(|entry| entry.refusals.applied(child)),

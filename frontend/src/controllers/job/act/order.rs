@@ -3,7 +3,7 @@
 //! Knows: what an action is for. Must not know: how it is carried out.
 
 use super::Actor;
-use super::turn::Cut;
+use super::turn::LeftOutOfTurn;
 use crate::controllers::job::decide::{
     Child, JobAction, JobStatusChange, Step, StoredDocument, WhichGeneration, has_abandoned,
 };
@@ -154,7 +154,7 @@ impl<C: Cluster> Actor<'_, C> {
         deletions: &mut Vec<&'b JobAction>,
         is_for_admission: bool,
         now: Timestamp,
-    ) -> Cut<'b> {
+    ) -> LeftOutOfTurn<'b> {
         let in_a_crowd = self.observed.status.generation.is_some() && self.is_crowded();
         let (least_deletions, least_writes) = if in_a_crowd { (IN_A_CROWD, IN_A_CROWD) } else { (DELETIONS, WRITES) };
         let part = |all: usize, least: usize| (all / DIVIDED_BY).max(least);
@@ -166,7 +166,7 @@ impl<C: Cluster> Actor<'_, C> {
         let is_cut = is_too_much || deletions.len() > most_deletions;
         deletions.truncate(most_deletions);
         let after_admission = if is_put_off { std::mem::take(deletions) } else { Vec::new() };
-        Cut { is_cut, after_admission }
+        LeftOutOfTurn { is_cut, after_admission }
     }
 
     /// Whether the deletions of this turn wait for an admission; not for longer than a roll-out does, if requests come

@@ -24,7 +24,7 @@ const FEW: usize = 4;
 const NEXT_SECOND: Duration = Duration::from_secs(1);
 
 /// What a turn leaves out.
-pub(super) struct Cut<'a> {
+pub(super) struct LeftOutOfTurn<'a> {
     /// There is more than it has.
     pub(super) is_cut: bool,
     /// Deletions that it leaves out because somebody waits for an admission. If nobody is admitted, nobody waits.
@@ -88,7 +88,7 @@ impl<C: Cluster> Actor<'_, C> {
         let wrote = !others.is_empty();
         let admits = others.iter().any(|action| matches!(action, JobAction::Admit));
         // The rest comes with the next turn, after those of other jobs.
-        let Cut { is_cut, after_admission } = self.cut(&mut others, &mut deletions, admits, now);
+        let LeftOutOfTurn { is_cut, after_admission } = self.cut(&mut others, &mut deletions, admits, now);
         let is_put_off = self.put_off_rewrites(&mut others, now);
         let prepares = others.iter().any(|action| matches!(action, JobAction::Apply(_, WhichGeneration::Proposed)));
         let (mut deleted, written) = future::join(
@@ -248,5 +248,29 @@ impl<C: Cluster> Actor<'_, C> {
         // On the heap: everything around it would have room for the largest of all actions on the stack.
         let carried_out = Box::pin(self.carry_out(action));
         if self.is_awaited(action) { Priority::Awaited.of(carried_out).await } else { carried_out.await }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    #[test]
+    fn what_passes_by_itself_makes_way_for_nothing() {
+        let of_status = |code| Error::from(kube::Error::Api(Status::failure("no", "R").with_code(code).boxed()));
+        let conflict = Error::Conflict { kind: "Service".to_owned(), name: "a".to_owned() };
+        // result -> whether it came to nothing, and the reason that it was refused for
+        let table = [
+            (Ok(()), (false, None)),
+            (Err(conflict), (false, None)),
+            (Err(of_status(503)), (true, None)),
+            (Err(of_status(403)), (false, Some("Forbidden"))),
+        ];
+        for (result, expected) in table {
+            let tried = Tried::of(&result, failure_of);
+            let reason = if let Tried::Refused(failure) = &tried { Some(failure.reason.as_str()) } else { None };
+            assert_eq!((tried == Tried::InVain, reason), expected, "{result:?}");
+        }
     }
 }

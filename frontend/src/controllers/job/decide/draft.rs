@@ -2,14 +2,15 @@
 //!
 //! Knows: how actions follow from what is missing. Must not know: which rows there are.
 
+use super::REWRITES_LATER;
 use super::decision::{JobAction, Propagation, WhichGeneration};
-use super::{REWRITES_LATER, after};
 use crate::controllers::job::child::Child;
 use crate::controllers::job::held_up::Blocked;
 use crate::controllers::job::observed::{Children, DesiredPe, JobObservation, ObservedDrift, ObservedObject};
 use crate::controllers::job::owned::Owned;
 use crate::controllers::job::tasks::{Failure, Progress, Remedy, Task};
 use crate::controllers::job::waits::{Waits, Words};
+use crate::controllers::times::after;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;
 

@@ -52,7 +52,7 @@ use super::observed::{DesiredGeneration, JobObservation, Loaded};
 pub(crate) use super::owned::Owned;
 use super::refusals::{self, NAME_TAKEN};
 use super::waits::Words;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use crate::controllers::times::after;
 pub(crate) use removals::removals;
 use roll_out::unfinished_end;
 pub(crate) use roll_out::{is_rolled_out, roll_out_end};
@@ -148,11 +148,6 @@ fn committed(observed: &JobObservation) -> Option<&DesiredGeneration> {
 
 fn proposed(observed: &JobObservation) -> Option<&DesiredGeneration> {
     observed.proposed.as_ref().and_then(Loaded::whole)
-}
-
-/// `start` plus `duration`; a duration beyond the calendar never ends.
-fn after(start: Timestamp, duration: Duration) -> Timestamp {
-    SignedDuration::try_from(duration).ok().and_then(|d| start.checked_add(d).ok()).unwrap_or(Timestamp::MAX)
 }
 
 /// PE objects that neither the committed nor the proposed generation has.

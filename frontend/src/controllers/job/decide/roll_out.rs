@@ -5,14 +5,15 @@
 use super::super::tasks::{PublishRequest, Remedy, RenewRequest, Task};
 use super::waves::Changes;
 use super::{
-    Child, Current, Draft, JobAction, StoredDocument, WhichGeneration, after, committed, is_submitted, name_taken,
-    proposed, superfluous,
+    Child, Current, Draft, JobAction, StoredDocument, WhichGeneration, committed, is_submitted, name_taken, proposed,
+    superfluous,
 };
 use crate::controllers::job::documents::chunks::Document;
 use crate::controllers::job::observed::{
     Children, DesiredGeneration, DesiredPe, JobObservation, Loaded, NextPod, ObservedPe, PodState,
 };
 use crate::controllers::job::waits::Words;
+use crate::controllers::times::after;
 use k8s_openapi::jiff::Timestamp;
 use streams_api::StoredPlan;
 

@@ -5,9 +5,10 @@
 //!
 //! Knows: what PEs run, and what they should. Must not know: why their texts changed.
 
-use super::{Draft, after, is_submitted, name_taken, roll_out_end, unfinished_end};
+use super::{Draft, is_submitted, name_taken, roll_out_end, unfinished_end};
 use crate::controllers::job::observed::{DesiredGeneration, DesiredPe, JobObservation, ObservedPe, PodState};
 use crate::controllers::job::waits::{LATER, Waits, Words};
+use crate::controllers::times::after;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;
 

@@ -25,6 +25,7 @@ use super::requests::refused_edits;
 use super::tasks::Failure;
 use super::transport::Transport;
 use super::waits::{Waits, Words, pes};
+use crate::controllers::times::whole_seconds;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
 use streams_api::{JobPhase, JobStatus, Rollout, TransportStatus, condition};
@@ -216,11 +217,6 @@ fn transport(observed: &JobObservation, status: &mut JobStatus) {
         None if !wanted && sighting.secret.is_none() => status.transport = None,
         None => {}
     }
-}
-
-/// The time as the status can hold it.
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 /// What only the cluster can refuse, and does (rule job-41).

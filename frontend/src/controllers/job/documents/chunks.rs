@@ -82,7 +82,7 @@ pub(crate) struct Packed(Bytes);
 
 /// A document cut into chunks.
 #[derive(Clone, Debug)]
-pub(crate) struct Cut {
+pub(crate) struct CutDocument {
     /// SHA-256 of the content, lower-case hexadecimal.
     pub(crate) sha256: String,
     /// What the chunks have together.
@@ -93,9 +93,9 @@ pub(crate) struct Cut {
 ///
 /// # Errors
 /// Compression fails, which happens only without memory.
-pub(crate) fn cut(content: &[u8]) -> io::Result<Cut> {
+pub(crate) fn cut(content: &[u8]) -> io::Result<CutDocument> {
     let compressed = zstd::bulk::compress(content, zstd::DEFAULT_COMPRESSION_LEVEL)?;
-    Ok(Cut { sha256: digest(content), packed: Packed::new(compressed) })
+    Ok(CutDocument { sha256: digest(content), packed: Packed::new(compressed) })
 }
 
 /// A chunk without its content: what is known of it by its document.
@@ -117,7 +117,7 @@ pub(crate) fn shape(document: &Document, owner: &OwnerReference, sha256: &str, i
     }
 }
 
-impl Cut {
+impl CutDocument {
     /// Number of chunks, at least 1.
     pub(crate) fn count(&self) -> u32 {
         u32::try_from(self.packed.0.len().div_ceil(CHUNK_BYTES)).unwrap_or(u32::MAX)

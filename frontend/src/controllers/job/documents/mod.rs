@@ -6,7 +6,7 @@
 
 pub(crate) mod chunks;
 
-use self::chunks::{Cut, Document, Incomplete, Packed, cut, join};
+use self::chunks::{CutDocument, Document, Incomplete, Packed, cut, join};
 use super::off_thread::{Thread, off_thread};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -37,7 +37,7 @@ pub(crate) enum WriteError {
 /// A document that was written.
 pub(crate) struct Written {
     /// Its chunks.
-    pub(crate) cut: Cut,
+    pub(crate) cut: CutDocument,
     /// Chunks that somebody else had changed, with the field.
     pub(crate) changed: Vec<(String, String)>,
 }
@@ -68,7 +68,7 @@ pub(crate) async fn write_cut<C: Cluster>(
     writer: &Writer<'_, C>,
     document: &Document,
     owner: &OwnerReference,
-    cut: &Cut,
+    cut: &CutDocument,
     is_left_alone: impl Fn(&str) -> bool,
 ) -> Result<Vec<(String, String)>, Error> {
     let mut chunks = cut.config_maps(document, owner);

@@ -55,12 +55,12 @@ pub(in super::super) enum Tried {
 }
 
 impl Tried {
-    /// What this result says, given how to say why an action failed.
+    /// What this result says, given how to say why an action failed; of an error that passes by itself nothing is said.
     pub(in super::super) fn of(result: &Result<(), Error>, failure: impl FnOnce(&Error) -> Option<Failure>) -> Self {
         match result {
             Err(error) if is_in_vain(error) => Self::InVain,
-            Err(error) if !error.is_conflict() => failure(error).map_or(Self::Done, Self::Refused),
-            Ok(()) | Err(_) => Self::Done,
+            Err(error) => failure(error).map_or(Self::Done, Self::Refused),
+            Ok(()) => Self::Done,
         }
     }
 }

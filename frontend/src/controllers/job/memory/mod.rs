@@ -30,7 +30,7 @@ use self::failures::Failures;
 use self::in_vain::InVain;
 use self::plans::PlansOfJob;
 use super::held_up::HeldUp;
-use super::objects::user_ports::Known;
+use super::objects::user_ports::KnownEndpoints;
 use super::observed::drift::Compared;
 use super::observed::own_writes::OwnWrites;
 use super::owned::Owned;
@@ -112,7 +112,7 @@ pub(crate) struct Entry {
     /// Objects in the way are being deleted: when they are looked for again.
     pub(crate) going: Option<Going>,
     /// Ports of Services that operators have opened under a name.
-    pub(crate) user_ports: Known,
+    pub(crate) user_ports: KnownEndpoints,
     /// Objects that were written or deleted and that the mirrors do not show like that yet.
     pub(crate) own_writes: OwnWrites,
     /// What is known of the job's objects since they were compared; only of those that there are.
@@ -180,7 +180,7 @@ impl Entry {
             in_vain: InVain::default(),
             pause: None,
             going: None,
-            user_ports: Known::default(),
+            user_ports: KnownEndpoints::default(),
             own_writes: OwnWrites::default(),
             compared: Compared::new(),
             restorations: BTreeMap::new(),

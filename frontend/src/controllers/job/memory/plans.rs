@@ -44,7 +44,7 @@ struct Unpacked {
     /// Stored bytes before compression.
     bytes: u32,
     /// What was computed last of what it wants.
-    wanted: Arc<Mutex<Option<Kept>>>,
+    wanted: Arc<Mutex<Option<DesiredFromSources>>>,
 }
 
 /// What the desired objects of a plan are made from beside the plan.
@@ -58,7 +58,7 @@ pub(crate) struct Sources {
 }
 
 /// The desired objects, and what they are made from.
-struct Kept {
+struct DesiredFromSources {
     sources: Sources,
     wanted: Arc<DesiredGeneration>,
 }
@@ -144,7 +144,7 @@ impl PlansOfJob {
     /// Keeps what a plan wants as long as the plan is unpacked.
     pub(crate) fn keep_wanted(&self, sha256: &str, sources: Sources, wanted: Arc<DesiredGeneration>) {
         if let Some(unpacked) = self.unpacked(sha256) {
-            let kept = Some(Kept { sources, wanted });
+            let kept = Some(DesiredFromSources { sources, wanted });
             *unpacked.wanted.lock() = kept;
         }
     }

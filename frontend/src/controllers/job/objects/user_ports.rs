@@ -6,7 +6,7 @@
 //! changed meanwhile.
 //!
 //! ```text
-//!  status.endpoints ──► Known (memory): what is in force, since when ──► UserPorts (observation): ports, hashes
+//!  status.endpoints ──► KnownEndpoints (memory): in force, since when ──► UserPorts (observation): ports, hashes
 //! ```
 //!
 //! Knows: endpoints, time. Must not know: mirrors, how a Service looks.
@@ -55,7 +55,7 @@ impl UserPorts {
 
 /// What this process remembers of the endpoints of a job.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownEndpoints {
     /// `None`: the job was not looked at yet.
     in_force: Option<Arc<Endpoints>>,
     /// When what is in force of a PE has changed last.
@@ -64,7 +64,7 @@ pub(crate) struct Known {
     hashed: Option<(Vec<String>, Arc<Endpoints>, Arc<Hashes>)>,
 }
 
-impl Known {
+impl KnownEndpoints {
     /// What is in force, given what is registered. The hashes are still to come.
     pub(in super::super) fn follow(&mut self, registered: &Endpoints, now: Timestamp) -> UserPorts {
         let Some(before) = self.in_force.clone() else {
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_in_force_follows_at_once_and_not_again_for_a_while() {
-        let mut known = Known::default();
+        let mut known = KnownEndpoints::default();
         // milliseconds, what is registered -> in force, changed, when more comes into force
         type Row<'a> = (i64, &'a [(u64, u16)], &'a [(u64, u16)], &'a [u64], Option<i64>);
         let table: [Row<'_>; 11] = [
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_pe_that_registers_in_a_loop_changes_its_service_at_a_steady_pace() {
-        let mut known = Known::default();
+        let mut known = KnownEndpoints::default();
         known.follow(&Endpoints::new(), at(0));
         let mut changes = 0;
         let mut before = Arc::new(Endpoints::new());
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn hashes_are_those_of_the_same_plans_and_endpoints() {
-        let mut known = Known::default();
+        let mut known = KnownEndpoints::default();
         let (one, other) = (Arc::new(registered(&[(0, 80)])), Arc::new(registered(&[(0, 81)])));
         let hashes = Arc::new(Hashes::from([((1, 0), "h".to_owned())]));
         known.keep(&["p"], &one, &hashes);

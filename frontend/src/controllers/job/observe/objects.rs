@@ -7,7 +7,7 @@ use super::strangers::taken;
 use super::unsaid_pods;
 use crate::controllers::job::child::Child;
 use crate::controllers::job::objects::user_ports::{Hashes, UserPorts};
-use crate::controllers::job::observed::drift::{self, Difference, Wanted};
+use crate::controllers::job::observed::drift::{self, Difference, WantedObjects};
 use crate::controllers::job::observed::mirrored::MirroredChildren;
 use crate::controllers::job::observed::snapshot::JobSnapshot;
 use crate::controllers::job::observed::{Children, Loaded, ObservedObject};
@@ -49,7 +49,7 @@ pub(super) async fn objects<C: Cluster>(
     let job_config_map = job_config_map(reconciler, snapshot, &digests)?;
     let mirrored = reconciler.look_at_children(key, job);
     let user_ports = user_ports(reconciler, snapshot, &digests, &mirrored, now).await?;
-    let wanted = Wanted {
+    let wanted = WantedObjects {
         snapshot: snapshot.clone(),
         generations: [&plans.committed, &plans.proposed].map(|loaded| match loaded {
             Some(Loaded::Whole(wanted)) => Some(Arc::clone(wanted)),
@@ -151,7 +151,7 @@ async fn user_ports<C>(
 /// somebody waits for a resize of a small job.
 async fn differences<C>(
     reconciler: &JobReconciler<C>,
-    wanted: Wanted,
+    wanted: WantedObjects,
     mirrored: &Arc<MirroredChildren>,
 ) -> Result<BTreeMap<Owned, Difference>, Error> {
     let (key, uid) = (wanted.snapshot.key.clone(), wanted.snapshot.uid().to_owned());

@@ -33,11 +33,11 @@ use streams_proto::fusion::v1::{ParallelRegion as PlannedRegion, Plan, Processin
 
 /// What is known of the objects that there were when they were compared last, by the numbers that stand for them
 /// ([`Shown::number`]).
-pub(crate) type Compared = HashMap<u64, Known>;
+pub(crate) type Compared = HashMap<u64, KnownObject>;
 
 /// What is known of an object.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownObject {
     /// Stands for the version in which it agreed ([`Shown::fingerprint`]). So an object is compared once for each of
     /// its versions.
     agreed: Option<u64>,
@@ -45,7 +45,7 @@ pub(crate) struct Known {
     applied: Option<Arc<str>>,
 }
 
-impl Known {
+impl KnownObject {
     /// The object agreed, in this version.
     pub(crate) fn has_agreed(&self, fingerprint: u64) -> bool {
         self.agreed == Some(fingerprint)
@@ -63,7 +63,7 @@ pub(in super::super) struct Difference {
 
 /// What the objects are compared with.
 #[derive(Clone)]
-pub(in super::super) struct Wanted {
+pub(in super::super) struct WantedObjects {
     pub(in super::super) snapshot: JobSnapshot,
     /// What is wanted for the committed and the proposed generation of the snapshot.
     pub(in super::super) generations: [Option<Arc<DesiredGeneration>>; 2],
@@ -79,7 +79,7 @@ pub(in super::super) struct Wanted {
 /// # Errors
 /// An object cannot be written as JSON, which is not possible for these types.
 pub(in super::super) fn differences(
-    wanted: &Wanted,
+    wanted: &WantedObjects,
     objects: &MirroredChildren,
     before: &Compared,
     written: &BTreeMap<Owned, Arc<str>>,
@@ -108,7 +108,7 @@ pub(in super::super) fn differences(
     }
     if let Some(service) = &objects.consistent_region_service {
         let owned = Owned::Child(Child::ConsistentRegionService);
-        comparison.compare(owned, service, Wanted::consistent_region_service)?;
+        comparison.compare(owned, service, WantedObjects::consistent_region_service)?;
     }
     for (index, region) in &objects.regions {
         comparison.region(*index, region)?;
@@ -125,7 +125,7 @@ pub(in super::super) fn differences(
 }
 
 struct Comparison<'a> {
-    wanted: &'a Wanted,
+    wanted: &'a WantedObjects,
     parts: OnceCell<Parts>,
     before: &'a Compared,
     written: &'a BTreeMap<Owned, Arc<str>>,
@@ -139,7 +139,7 @@ impl Comparison<'_> {
         &mut self,
         owned: Owned,
         existing: &Shown<M, O>,
-        desired: impl Fn(&Wanted, &str) -> Option<K>,
+        desired: impl Fn(&WantedObjects, &str) -> Option<K>,
     ) -> Result<(), Error> {
         if self.is_known_to_agree(existing) {
             return Ok(());
@@ -154,7 +154,7 @@ impl Comparison<'_> {
         let before = self.before.get(&existing.number).and_then(|known| known.applied.as_ref());
         let Some(applied) = self.written.get(&owned).or(before).cloned() else { return Ok(()) };
         let is_wanted = desired(self.wanted, &applied).is_some();
-        self.known.insert(existing.number, Known { agreed: None, applied: Some(Arc::clone(&applied)) });
+        self.known.insert(existing.number, KnownObject { agreed: None, applied: Some(Arc::clone(&applied)) });
         // One that is behind is that for what it was made for, whoever has changed it since.
         if is_wanted {
             let field = format!("metadata.annotations.{}", names::ANNOTATION_APPLIED_HASH);
@@ -203,7 +203,7 @@ impl Comparison<'_> {
     fn note<M, O>(&mut self, owned: Owned, existing: &Shown<M, O>, hash: Option<&Arc<str>>, field: Option<String>) {
         let agreed = field.is_none().then_some(existing.fingerprint);
         if agreed.is_some() || hash.is_some() {
-            self.known.insert(existing.number, Known { agreed, applied: hash.cloned() });
+            self.known.insert(existing.number, KnownObject { agreed, applied: hash.cloned() });
         }
         if let Some(field) = field {
             let of_content = matches!(owned, Owned::ConfigMap(_)) && !field.starts_with("metadata.");
@@ -236,7 +236,7 @@ pub(in super::super) fn config_map(snapshot: &JobSnapshot, name: &str) -> Option
     Parts::of(snapshot, generations.into_iter().flatten().map(|generation| &**generation)).config_map(snapshot, name)
 }
 
-impl Wanted {
+impl WantedObjects {
     fn generations(&self) -> impl Iterator<Item = (&Generation, &DesiredGeneration)> {
         let stored = [&self.snapshot.committed, &self.snapshot.proposed];
         stored

@@ -6,7 +6,7 @@
 //!
 //! Knows: requests, bounds, regions at one moment. Must not know: clients, what the compiler would say.
 
-use super::standing::{Circumstances, Wanted, is_new};
+use super::standing::{Circumstances, WantedWidth, is_new};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,7 +182,7 @@ fn judge(
     request: &Resize,
     of: &Circumstances<'_>,
     now: Timestamp,
-    changed: Option<&mut BTreeMap<String, Wanted>>,
+    changed: Option<&mut BTreeMap<String, WantedWidth>>,
     awaited: &BTreeSet<&str>,
 ) -> Judgement {
     let refusal = |reason, message| Judgement::Refused(Refusal { reason, message });

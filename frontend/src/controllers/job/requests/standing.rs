@@ -32,7 +32,7 @@ pub(crate) struct Circumstances<'a> {
     /// Where each of the requests stands, in the same order; found once.
     standings: OnceCell<Vec<Standing>>,
     /// What requests want of regions, by name; found once.
-    wanted: OnceCell<BTreeMap<&'a str, Wanted>>,
+    wanted: OnceCell<BTreeMap<&'a str, WantedWidth>>,
     /// See [`Circumstances::widths_in_force`].
     to_write: OnceCell<BTreeMap<u64, UnwrittenWidth>>,
 }
@@ -48,7 +48,7 @@ struct Newest<'a> {
 
 /// The width that is wanted of a region now: by the newest request that its spec does not have yet, else by its spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct WantedWidth {
     /// The width.
     width: u32,
     /// What is wanted instead if requests that may still be refused, or withdrawn, are. None, if no such request
@@ -56,7 +56,7 @@ pub(super) struct Wanted {
     otherwise: BTreeSet<u32>,
 }
 
-impl Wanted {
+impl WantedWidth {
     /// This, and nothing else can come of it.
     fn decided(width: u32) -> Self {
         Self { width, otherwise: BTreeSet::new() }
@@ -176,24 +176,24 @@ impl<'a> Circumstances<'a> {
     }
 
     /// The width that is wanted of a region.
-    pub(super) fn wanted(&self, region: &ParallelRegion) -> Wanted {
-        self.wanted_by_requests(region).cloned().unwrap_or_else(|| Wanted::decided(region.spec.width))
+    pub(super) fn wanted(&self, region: &ParallelRegion) -> WantedWidth {
+        self.wanted_by_requests(region).cloned().unwrap_or_else(|| WantedWidth::decided(region.spec.width))
     }
 
-    /// [`Wanted::is_expected`] of a region.
+    /// [`WantedWidth::is_expected`] of a region.
     pub(super) fn is_expected(&self, region: &ParallelRegion, expected: u32) -> Option<Result<(), u32>> {
         match self.wanted_by_requests(region) {
             Some(wanted) => wanted.is_expected(expected),
-            None => Wanted::decided(region.spec.width).is_expected(expected),
+            None => WantedWidth::decided(region.spec.width).is_expected(expected),
         }
     }
 
-    fn wanted_by_requests(&self, region: &ParallelRegion) -> Option<&Wanted> {
+    fn wanted_by_requests(&self, region: &ParallelRegion) -> Option<&WantedWidth> {
         self.wanted.get_or_init(|| self.all_wanted()).get(region.spec.name.as_str())
     }
 
     /// What requests want of regions whose specs do not have it yet.
-    fn all_wanted(&self) -> BTreeMap<&'a str, Wanted> {
+    fn all_wanted(&self) -> BTreeMap<&'a str, WantedWidth> {
         // Number of the request, region, width, and whether the request may still end without it.
         let mut wishes: Vec<(u64, &'a ParallelRegion, u32, bool)> = Vec::new();
         for in_force in self.widths_in_force().into_values() {
@@ -221,13 +221,13 @@ impl<'a> Circumstances<'a> {
             }
         }
         wishes.sort_by_key(|(number, ..)| *number);
-        let mut all: BTreeMap<&str, Wanted> = BTreeMap::new();
+        let mut all: BTreeMap<&str, WantedWidth> = BTreeMap::new();
         for (_, region, width, is_open) in wishes {
-            let wanted = all.entry(&region.spec.name).or_insert_with(|| Wanted::decided(region.spec.width));
+            let wanted = all.entry(&region.spec.name).or_insert_with(|| WantedWidth::decided(region.spec.width));
             if is_open {
                 wanted.newer(width);
             } else {
-                *wanted = Wanted::decided(width);
+                *wanted = WantedWidth::decided(width);
             }
         }
         all

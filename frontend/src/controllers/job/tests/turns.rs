@@ -102,15 +102,7 @@ fn what_fails_for_one_kind_of_objects_keeps_none_of_another_kind_waiting() {
 /// A quota permits no Services, and the job lacks more of them than a turn has writes.
 #[test]
 fn objects_that_are_refused_keep_none_of_what_comes_after_them_waiting() {
-    let mut simulation = JobSimulation::running();
-    simulation.resize(0, 20);
-    simulation.settle();
-    // A turn has eight writes then.
-    simulation.leader.connection.crowd(true);
-    let ids: BTreeSet<u64> = simulation.pes().into_keys().collect();
-    assert!(ids.len() > 20, "{ids:?}");
-    ids.iter().for_each(|id| simulation.delete(&UserDeletion::Service(*id)));
-    simulation.collect();
+    let (mut simulation, ids) = JobSimulation::without_services_in_a_crowd();
     let tried = Arc::new(Mutex::new(BTreeSet::new()));
     let noted = Arc::clone(&tried);
     simulation.server.refuse(move |call| {
@@ -143,13 +135,7 @@ fn objects_that_are_refused_keep_none_of_what_comes_after_them_waiting() {
 /// A quota has no room for one Service, and the job lacks more of them than a turn has writes.
 #[test]
 fn what_was_refused_is_said_while_the_others_of_its_kind_are_written() {
-    let mut simulation = JobSimulation::running();
-    simulation.resize(0, 20);
-    simulation.settle();
-    simulation.leader.connection.crowd(true);
-    let ids: BTreeSet<u64> = simulation.pes().into_keys().collect();
-    ids.iter().for_each(|id| simulation.delete(&UserDeletion::Service(*id)));
-    simulation.collect();
+    let (mut simulation, ids) = JobSimulation::without_services_in_a_crowd();
     let first = names::processing_element(JOB, *ids.first().unwrap());
     let tries = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&tries);
@@ -209,13 +195,7 @@ fn requests_hear_that_their_widths_are_written_though_others_before_them_cannot_
 /// What failed after it is over.
 #[test]
 fn what_makes_way_is_said_and_not_what_has_failed_since_and_is_over() {
-    let mut simulation = JobSimulation::running();
-    simulation.resize(0, 20);
-    simulation.settle();
-    simulation.leader.connection.crowd(true);
-    let ids: BTreeSet<u64> = simulation.pes().into_keys().collect();
-    ids.iter().for_each(|id| simulation.delete(&UserDeletion::Service(*id)));
-    simulation.collect();
+    let (mut simulation, ids) = JobSimulation::without_services_in_a_crowd();
     let first = names::processing_element(JOB, *ids.first().unwrap());
     let refuse = |simulation: &JobSimulation, is_webhook_down: bool| {
         let first = first.clone();

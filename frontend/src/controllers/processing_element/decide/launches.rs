@@ -3,11 +3,9 @@
 use super::super::facts::{current, is_restart_permitted, is_stopped, lacks_bundle, obstacle, recorded, was_created};
 use super::super::observed::{ObservedPod, OwnerJob, PeObservation, Stage, TemplateHashes};
 use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
-use crate::pods_of_pe;
+use crate::pods_of_pe::{self, FIRST_LAUNCH};
 use streams_api::{Termination, TerminationOutcome};
 
-/// The launch of a PE that begins.
-pub(crate) const FIRST: u64 = 1;
 /// How far the clocks of the API server and of the frontend may be apart, in seconds.
 const CLOCKS_DIFFER: i64 = 5;
 
@@ -73,7 +71,7 @@ pub(crate) fn needs_another_pod(observed: &PeObservation) -> bool {
     }
     if !was_created(status) {
         // One that is there is about to be recorded.
-        return observed.pods.iter().all(|pod| pod.launch_count < status.launch_count.max(FIRST));
+        return observed.pods.iter().all(|pod| pod.launch_count < status.launch_count.max(FIRST_LAUNCH));
     }
     // A pod that is not seen goes on, until it is recorded how it ended.
     recorded(status).is_some() && (builder.reason_to_launch().is_some() || builder.is_restart_permitted())
@@ -142,7 +140,7 @@ impl DecisionBuilder<'_> {
     }
 
     fn is_first(&self) -> bool {
-        self.status.launch_count == 0 && self.first_launch_count() == FIRST
+        self.status.launch_count == 0 && self.first_launch_count() == FIRST_LAUNCH
     }
 
     fn reason_to_launch(&self) -> Option<LaunchReason> {

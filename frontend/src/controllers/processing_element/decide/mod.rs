@@ -46,6 +46,7 @@ use super::describe::describe;
 use super::facts::{LeftBehind, blocking, current, is_uncommitted, obstacle, was_created};
 use super::observed::{AbsentPod, Explanation, ObservedPod, OwnerJob, PeObservation, Stage};
 use crate::controllers::times::after;
+use crate::pods_of_pe::FIRST_LAUNCH;
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 use streams_api::processing_element::ASKS_FOR_BUNDLE_WITHIN;
@@ -53,7 +54,7 @@ use streams_api::{DeletedBy, PePhase, ProcessingElementStatus, condition};
 use streams_kubernetes::events::Notice;
 
 pub(crate) use self::deletions::Deletion;
-pub(crate) use self::launches::{FIRST, LaunchReason, needs_another_pod};
+pub(crate) use self::launches::{LaunchReason, needs_another_pod};
 
 /// How long a PE says nothing of what the next status says as well (rule pe-20): that it waits for the commit of its
 /// generation. When what is not said is looked at again.
@@ -279,7 +280,7 @@ impl<'a> DecisionBuilder<'a> {
             self.status = before.clone();
         }
         // That there is a first pod is left to what follows it (see `adopt`).
-        let has_first = observed.pods.iter().any(|pod| pod.launch_count == FIRST);
+        let has_first = observed.pods.iter().any(|pod| pod.launch_count == FIRST_LAUNCH);
         if before.launch_count == 0 && has_first && obstacle(observed).is_none() {
             self.status = before.clone();
         }
@@ -322,7 +323,7 @@ impl<'a> DecisionBuilder<'a> {
     /// restoring the PE from a backup (rule pe-15). Then its name alone says nothing: anybody can make a pod.
     fn adopt(&mut self) -> Option<PeAction> {
         let known = self.status.launch_count;
-        let is_first = |pod: &ObservedPod| known == 0 && pod.launch_count == FIRST;
+        let is_first = |pod: &ObservedPod| known == 0 && pod.launch_count == FIRST_LAUNCH;
         let is_newer = |pod: &&ObservedPod| pod.launch_count > known && (pod.is_controlled() || is_first(pod));
         let newest = self.observed.pods.iter().filter(is_newer).max_by_key(|pod| pod.launch_count)?;
         let is_first = is_first(newest);

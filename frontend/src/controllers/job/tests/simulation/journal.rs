@@ -1,13 +1,16 @@
 //! The journal of a simulation: widths, generations, writes, and states to go on from.
 
-use super::JobSimulation;
 use super::services::{NOT_RESTARTABLE, ServiceState};
+use super::{JOB, JobSimulation, NAMESPACE, key};
+use crate::controllers::job::documents::chunks::{Document, join};
 use crate::controllers::job::generation::Generation;
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use streams_api::{Resize, condition};
+use streams_api::{Job, ParallelRegion, RequestedWidths, Resize, StoredPlan, condition};
+use streams_kubernetes::Key;
 use streams_kubernetes_fake::{Server, Verb};
 
 /// How long the controller believes what it was answered, and mirrors do not show.
@@ -58,6 +61,22 @@ impl Journal {
         self.behind_until.is_some()
     }
 
+    /// A stored generation. Its chunks must be there when it is asked for first.
+    pub(super) fn generation(&mut self, server: &Server, plan: &StoredPlan) -> Arc<Generation> {
+        let StoredPlan { generation, sha256, chunks, .. } = plan;
+        let read = || {
+            let document = Document::Plan { generation: *generation };
+            let chunk = |index| {
+                let name = document.chunk_name(JOB, sha256, index);
+                let chunk: Option<ConfigMap> = server.get(&Key::new(NAMESPACE, &name));
+                chunk.unwrap_or_else(|| panic!("chunk {name} of a plan in the status is missing"))
+            };
+            let chunks: Vec<_> = (0..*chunks).map(chunk).collect();
+            Arc::new(Generation::decode(&join(sha256, &chunks).unwrap().unpack(sha256, u64::MAX).unwrap()).unwrap())
+        };
+        Arc::clone(self.generations.entry(sha256.clone()).or_insert_with(read))
+    }
+
     /// The same without snapshots.
     pub(super) fn without_snapshots(&self) -> Self {
         Self { snapshots: None, ..self.clone() }
@@ -65,6 +84,22 @@ impl Journal {
 }
 
 impl JobSimulation {
+    /// Somebody may have changed which widths are wanted.
+    pub(super) fn note_wanted(&self) {
+        note_wanted(&self.server, &mut self.journal.lock());
+    }
+
+    /// The generation that the status has committed.
+    pub(in super::super) fn generation(&self) -> Arc<Generation> {
+        let plan = self.status().plan.expect("a plan is committed");
+        self.journal.lock().generation(&self.server, &plan)
+    }
+
+    /// The widths that are wanted now.
+    pub(in super::super) fn wanted(&self) -> BTreeMap<String, u32> {
+        wanted(&self.server).unwrap_or_default()
+    }
+
     /// The state that the cluster is in.
     pub(in super::super) fn snapshot(&self) -> Snapshot {
         let journal = self.journal.lock();
@@ -138,6 +173,41 @@ impl JobSimulation {
         let mut journal = self.journal.lock();
         keep(&self.server, self.services.state(), &mut journal, "something else");
     }
+}
+
+/// The widths that are wanted of the regions of the committed generation: of a region that is there the width that a
+/// request wants of it, else that of its spec; of others, and where the job permits no such width, the one that is
+/// applied.
+fn wanted(server: &Server) -> Option<BTreeMap<String, u32>> {
+    let job: Job = server.get(&key())?;
+    let status = job.status.as_ref().filter(|status| status.generation.is_some())?;
+    let regions = server.list::<ParallelRegion>();
+    let request = RequestedWidths::read(&regions);
+    let width = |name: &str, applied: u32| {
+        let is_meant =
+            |region: &&ParallelRegion| region.spec.name == name && region.metadata.deletion_timestamp.is_none();
+        let Some(region) = regions.iter().find(is_meant) else { return applied };
+        let width = request.as_ref().and_then(|request| request.pending(region)).unwrap_or(region.spec.width);
+        let bounds = job.spec.parallel_regions.iter().find(|bounds| bounds.name() == name);
+        let is_permitted = bounds.and_then(|bounds| bounds.max_width).is_none_or(|most| width <= most);
+        if is_permitted { width } else { applied }
+    };
+    let applied = status.applied_widths.iter();
+    Some(applied.map(|applied| (applied.region.clone(), width(&applied.region, applied.width))).collect())
+}
+
+/// Notes what is wanted, and which requests are admitted or committed.
+pub(super) fn note_wanted(server: &Server, journal: &mut Journal) {
+    if let Some(wanted) = wanted(server) {
+        journal.wanted.insert(wanted);
+    }
+    for request in server.list::<Resize>() {
+        if let Some(number) = request.status.as_ref().and_then(|status| status.number) {
+            journal.admitted.insert(number, request);
+        }
+    }
+    let committed = server.get::<Job>(&key()).and_then(|job| job.status).map(|status| status.committed_resizes);
+    journal.committed.extend(committed.into_iter().flatten().flat_map(|committed| committed.resizes));
 }
 
 /// Keeps a snapshot, if they are kept.

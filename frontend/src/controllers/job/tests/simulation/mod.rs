@@ -4,7 +4,8 @@
 //! * [`process`] — a frontend;
 //! * [`services`] — bundles and the fusion service;
 //! * [`users`] — users, and the PE controller;
-//! * [`journal`] — what is written down while the cluster runs: every state that a write was made in;
+//! * [`journal`] — what is written down while the cluster runs: widths that were wanted, generations, every state that
+//!   a write was made in;
 //! * [`checks`] — what must hold before every write, and at rest.
 
 mod checks;
@@ -103,6 +104,20 @@ impl JobSimulation {
         simulation.settle();
         simulation.check_at_rest();
         simulation
+    }
+
+    /// A wide job in a crowd, where a turn has eight writes, whose Services are all gone: more than a turn can write.
+    /// With the ids of its PEs.
+    pub(super) fn without_services_in_a_crowd() -> (Self, BTreeSet<u64>) {
+        let mut simulation = Self::running();
+        simulation.resize(0, 20);
+        simulation.settle();
+        simulation.leader.connection.crowd(true);
+        let ids: BTreeSet<u64> = simulation.pes().into_keys().collect();
+        assert!(ids.len() > 20, "{ids:?}");
+        ids.iter().for_each(|id| simulation.delete(&UserDeletion::Service(*id)));
+        simulation.collect();
+        (simulation, ids)
     }
 
     /// Goes on from a state, with a frontend that has just begun to lead.

@@ -170,7 +170,7 @@ fn what_the_next_write_says_is_not_written_but_what_people_look_for_is() {
 fn first_launch(observed: PeObservation) -> u64 {
     let settled = settle(observed, unseen());
     assert_eq!(settled.actions.last(), Some(&PeAction::Create));
-    settled.observed.status.launch_count.max(FIRST)
+    settled.observed.status.launch_count.max(FIRST_LAUNCH)
 }
 
 #[test]
