@@ -71,6 +71,12 @@ use std::time::Duration;
         json_path = ".status.statistics.readyProcessingElements",
         description = "Number of PEs that run what the generation wants."
     ),
+    printcolumn(
+        name = "Completed",
+        type_ = "integer",
+        json_path = ".status.statistics.completedProcessingElements",
+        description = "Number of PEs that are done."
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
         name = "Connected",

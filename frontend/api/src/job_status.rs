@@ -125,6 +125,10 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+fn is_none_of_pes(count: &u32) -> bool {
+    *count == 0
+}
+
 /// What a job does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum JobPhase {
@@ -410,6 +414,9 @@ pub struct Statistics {
     /// PEs that have told, from the pod that they have now, that they have all of their connections.
     #[serde(default)]
     pub connected_processing_elements: u32,
+    /// PEs that have completed and are not replaced; they do not count as running.
+    #[serde(default, skip_serializing_if = "is_none_of_pes")]
+    pub completed_processing_elements: u32,
     /// Operators.
     #[serde(default)]
     pub operators: u32,

@@ -229,7 +229,7 @@ pub struct PoolLocation {
 }
 
 /// What is known of a PE. Written by the PE controller; `connectivity` and `endpoints` by the PE API;
-/// `bundleUnavailable` by whoever serves bundles, and removed by the PE controller as well.
+/// `bundleUnavailable` by whoever serves bundles. The PE controller removes `connectivity` and `bundleUnavailable`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessingElementStatus {
@@ -303,7 +303,8 @@ pub struct ProcessingElementStatus {
     /// How the pod ended last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_termination: Option<Termination>,
-    /// What a pod of the PE has told of its connections last.
+    /// What the pod of the PE has told of its connections last. Not there if it has told nothing, if it has ended, or
+    /// if another one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connectivity: Option<ReportedConnectivity>,
     /// Why a pod of the PE has asked for the bundle of its job and was not given it; not there if it was, or if no pod
@@ -382,6 +383,14 @@ impl ProcessingElementStatus {
     pub fn connectivity(&self) -> Connectivity {
         let of_pod = self.connectivity.as_ref().filter(|reported| reported.launch_count == self.launch_count);
         of_pod.map_or(Connectivity::None, |reported| reported.state)
+    }
+
+    /// Whether the pod of a launch is over: another one was asked for since, or its end is recorded. It has no
+    /// connections that anybody could count on, whatever it tells while it goes.
+    #[must_use]
+    pub fn is_over(&self, launch_count: u64) -> bool {
+        let has_ended = |last: &Termination| last.launch_count == launch_count;
+        self.launch_count > launch_count || self.last_termination.as_ref().is_some_and(has_ended)
     }
 
     /// The launch of the pod with this uid, if its creation was recorded last: whatever its labels say, which anybody
@@ -544,6 +553,30 @@ mod tests {
                 ..ProcessingElementStatus::default()
             };
             assert_eq!(status.may_wait_for_bundle(at(40)), expected, "{phase:?} {running_since:?} {told:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_is_over_once_another_one_was_asked_for_or_its_end_is_recorded() {
+        // launch whose end was recorded last, launch of the pod -> whether it is over, while the PE is in launch 2
+        let table = [
+            (None, 1, true),
+            (None, 2, false),
+            (Some(1), 1, true),
+            (Some(1), 2, false),
+            (Some(2), 2, true),
+            // The first pod is created before that is recorded.
+            (None, 3, false),
+            (Some(2), 3, false),
+        ];
+        for (ended, launch_count, expected) in table {
+            let last = ended.map(|launch_count| Termination { launch_count, ..Termination::default() });
+            let status = ProcessingElementStatus {
+                launch_count: 2,
+                last_termination: last,
+                ..ProcessingElementStatus::default()
+            };
+            assert_eq!(status.is_over(launch_count), expected, "{ended:?} {launch_count}");
         }
     }
 

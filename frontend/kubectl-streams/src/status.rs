@@ -59,7 +59,11 @@ fn text(seen: &Seen) -> String {
     }
     if let Some(statistics) = &status.statistics {
         let (ready, all) = (statistics.ready_processing_elements, statistics.processing_elements);
-        line(format!("PEs:\t{ready} of {all} run what the job wants"));
+        let completed = match statistics.completed_processing_elements {
+            0 => String::new(),
+            completed => format!(", {completed} have completed"),
+        };
+        line(format!("PEs:\t{ready} of {all} run what the job wants{completed}"));
     }
     match all_pes.iter().filter(|pe| has_older_options(pe)).count() {
         0 => {}
@@ -226,6 +230,23 @@ mod tests {
             "sensors-x\tClean=4,Score=2\trefused: at most 5",
         ];
         assert_eq!(text(&seen).lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn pes_that_have_completed_are_counted_apart() {
+        let completed = json!({"completedProcessingElements": 12});
+        for (more, expected) in [
+            (json!({}), "0 of 12 run what the job wants"),
+            (completed, "0 of 12 run what the job wants, 12 have completed"),
+        ] {
+            let mut statistics = json!({"processingElements": 12, "readyProcessingElements": 0});
+            statistics.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let status = json!({"phase": "Running", "statistics": statistics});
+            let job = object("Job", "sensors", json!({"bundle": {"file": "f"}}), status);
+            let text = text(&Seen { job, regions: Vec::new(), pes: Vec::new(), requests: Vec::new() });
+            let shown = text.lines().find_map(|line| line.strip_prefix("PEs:\t"));
+            assert_eq!(shown, Some(expected), "{text}");
+        }
     }
 
     #[test]

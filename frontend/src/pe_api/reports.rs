@@ -12,9 +12,9 @@
 //!
 //! Invariants: a PE has one report here at most, which is its last; few are written at the same time, and of a PE that
 //! tells something else again and again one after each pause; who is answered without an error has told what is stored,
-//! or has told something else since; what nobody waits for is not written [`KEPT_FOR`] after it was told, nor when PEs
-//! are led to another replica: they may have told that one something else. Nothing is kept of PEs that are gone, and
-//! nothing that one has told is taken for the word of another one that is made under its name.
+//! or has told something else since, or is a pod that is over; what nobody waits for is not written [`KEPT_FOR`] after
+//! it was told, nor when PEs are led to another replica: they may have told that one something else. Nothing is kept of
+//! PEs that are gone, and nothing that one has told is taken for the word of another one that is made under its name.
 
 use super::refusal::Refusal;
 use super::workers::Workers;
@@ -312,11 +312,11 @@ fn gone(pe: &Key) -> Refusal {
     refusal_of::<ProcessingElement>(pe, Unchanged::Gone)
 }
 
-/// The PE with what a pod of it has told; nothing, if it has that, or a later pod.
+/// The PE with what a pod of it has told; nothing, if it has that, or a later pod, or if the end of the pod is
+/// recorded: nobody would take away what it tells while it goes.
 fn changed(before: &ProcessingElement, report: &ReportedConnectivity) -> Option<ProcessingElement> {
     let mut status = before.status.clone().unwrap_or_default();
-    let is_outlived = status.launch_count > report.launch_count;
-    if is_outlived || connectivity(before) == Some(report) {
+    if status.is_over(report.launch_count) || connectivity(before) == Some(report) {
         return None;
     }
     status.connectivity = Some(report.clone());

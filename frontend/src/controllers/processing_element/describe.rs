@@ -1,4 +1,4 @@
-//! Computes phase and conditions of a PE (rule pe-14). Pure.
+//! Computes phase and conditions of a PE (rule pe-14), and what still counts of what its pods have told. Pure.
 //!
 //! The phase is `Running`, and the condition `Ready` is true, once the pod has been running for
 //! `rollout.minReadySeconds` of the job. A pod that counted as running goes on to, whatever becomes of the option.
@@ -67,6 +67,11 @@ pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementSt
     status.phase = Some(phase);
     if !status.may_wait_for_bundle(observed.now) {
         status.bundle_unavailable = None;
+    }
+    // After the bundle, which a pod has that has told anything. The launch or the end is written with it (rule
+    // pe-api-4).
+    if status.connectivity.as_ref().is_some_and(|told| status.is_over(told.launch_count)) {
+        status.connectivity = None;
     }
     let ready = phase == PePhase::Running;
     condition::set(&mut status.conditions, condition::READY, ready, &reason, &message, generation, observed.now);

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity, names};
+use streams_api::{Connectivity, ProcessingElement, ReportedConnectivity, Termination, names};
 use streams_kubernetes::Key;
 use streams_kubernetes_fake::Server;
 use tokio::time::{Instant, sleep, timeout};
@@ -281,6 +281,22 @@ async fn what_only_an_old_mirror_shows_is_written_again() {
     other.expect(send(Method::PUT, PATH, "\"Partial\""), 204, "").await;
     assert_eq!(told.answers(vec![told.tells(0, 1, "Full")]).await, [204]);
     assert_eq!(told.stored("srcjob-1"), Connectivity::Full);
+}
+
+/// A user has stopped the PE, and its pod is going.
+#[tokio::test(start_paused = true)]
+async fn what_a_pod_tells_is_not_written_if_only_an_old_mirror_does_not_show_its_end() {
+    // launch whose end was recorded last -> what is stored of the pod of launch 2
+    for (ended, expected) in [(1, Connectivity::Full), (2, Connectivity::None)] {
+        let mut told = Told::of(jobs);
+        told.cluster.server.edit::<ProcessingElement>(&Key::new("n", "srcjob-1"), |pe| {
+            let last = Termination { launch_count: ended, ..Termination::default() };
+            pe.status.as_mut().unwrap().last_termination = Some(last);
+        });
+        assert_eq!(told.answers(vec![told.tells(0, 1, "Full")]).await, [204], "{ended}");
+        assert_eq!(told.stored("srcjob-1"), expected, "{ended}");
+        assert_eq!(told.cluster.reports.waiting(), 0, "{ended}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

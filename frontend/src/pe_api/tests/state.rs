@@ -357,6 +357,23 @@ async fn connectivity_is_that_of_the_present_pod() {
     cluster.expect(get(path), 200, "\"None\"").await;
 }
 
+#[tokio::test]
+async fn a_pod_whose_end_is_recorded_is_not_heard_any_more() {
+    let path = "/api/state/job/srcjob/pe/1/connectivity";
+    // launch whose end was recorded last -> what counts of what the pod of launch 2 tells
+    for (ended, expected) in [(1, "\"Full\""), (2, "\"None\"")] {
+        let mut cluster = Cluster::with(jobs);
+        cluster.server.edit::<ProcessingElement>(&Key::new("n", "srcjob-1"), |pe| {
+            let last = Termination { launch_count: ended, ..Termination::default() };
+            pe.status.as_mut().unwrap().last_termination = Some(last);
+        });
+        cluster.mirrors.deliver_all();
+        cluster.expect(send(Method::PUT, path, "\"Full\""), 204, "").await;
+        cluster.expect(get(path), 200, expected).await;
+        assert_eq!(cluster.connection.writes(), usize::from(ended == 1), "{ended}");
+    }
+}
+
 /// Whoever may make one could have PEs change that, and resize nothing.
 #[tokio::test]
 async fn a_region_that_only_says_that_it_is_of_a_job_is_not_that_of_the_job() {

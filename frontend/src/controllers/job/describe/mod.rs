@@ -162,6 +162,7 @@ fn count(observed: &JobObservation, report: &Report, status: &mut JobStatus) {
     if let Some(statistics) = &mut status.statistics {
         statistics.ready_processing_elements = report.ready;
         statistics.connected_processing_elements = u32::try_from(connected(observed).0).unwrap_or(u32::MAX);
+        statistics.completed_processing_elements = report.completed;
     }
     if let Some(rollout) = &mut status.rollout {
         rollout.pending = report.pending.saturating_add(report.unwritten).saturating_add(report.superfluous);
@@ -426,6 +427,9 @@ impl Conditions<'_> {
         let mut message = format!("{ready} of {total} PEs run what the job wants");
         if *completed > 0 {
             message.push_str(&format!(", {completed} have completed"));
+        }
+        if let Some(older_options) = warnings::older_options(self.observed) {
+            message.push_str(&format!("; {older_options}"));
         }
         // Who is down and who waits is said as well: that is what people look for.
         for (group, what) in [(down, "down"), (waits, "waiting"), (no_other_pods, NEXT_POD)] {

@@ -1,4 +1,5 @@
-//! What users should know of a job although it stops nothing: the condition `Warning` (rules job-33 and job-52). Pure.
+//! What users should know of a job although it stops nothing: the condition `Warning` (rules job-33 and job-52), and
+//! what `Ready` says of options that take effect later (rule job-31). Pure.
 //!
 //! Knows: what PEs, the spec and the plan say. Must not know: how conditions and Events are written.
 
@@ -53,6 +54,19 @@ pub(crate) fn no_other_pods(observed: &JobObservation) -> Waits {
 pub(crate) fn of_no_other_pods(waits: &Waits) -> Option<(String, String)> {
     let Words { reason, message } = waits.refused()?;
     Some((reason, format!("{NO_OTHER_POD}: {message}")))
+}
+
+/// How many PEs run with other options than the job has by now, in words (rule job-31); `None` if there are none. That
+/// is no warning: it is what an edit of a running job comes to.
+pub(crate) fn older_options(observed: &JobObservation) -> Option<String> {
+    let wanted = observed.committed.as_ref().and_then(Loaded::whole);
+    let pes = wanted.into_iter().flat_map(|wanted| wanted.processing_elements.keys());
+    let current = pes.filter_map(|id| observed.children.processing_elements.get(id));
+    match current.filter(|pe| pe.has_older_options && !pe.object.deleting).count() {
+        0 => None,
+        1 => Some("1 PE runs with older options until it restarts".to_owned()),
+        count => Some(format!("{count} PEs run with older options until they restart")),
+    }
 }
 
 /// All warnings, as reason and message, while this generation is in force. Those come first that somebody has to

@@ -105,6 +105,7 @@ fn statistics(generation: &Generation) -> Statistics {
         processing_elements: count(generation.members().count()),
         ready_processing_elements: 0,
         connected_processing_elements: 0,
+        completed_processing_elements: 0,
         operators: sum(|pe| pe.operators.len()),
         parallel_regions: count(plan.parallel_regions.len()),
         host_pools: count(plan.host_pools.len()),

@@ -18,6 +18,7 @@ use crate::controllers::start_hash::Starts as _;
 use crate::controllers::user_requests::is_new;
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use kube::core::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
@@ -422,6 +423,7 @@ pub(in super::super) fn processing_element(pe: &ProcessingElement) -> ObservedPe
     let no_other_pod = no_other_pod(&status);
     let says = says(&status, run, no_other_pod.as_ref());
     let permits_no_pod = no_other_pod.filter(|words| needs_correction(&words.reason));
+    let has_older_options = outdated(&status).is_some_and(|outdated| outdated.reason == condition::OPTIONS_CHANGED);
     let settles =
         || condition::get(&status.conditions, condition::READY).is_some_and(|it| it.reason == condition::SETTLING);
     let has_running_pod = match status.phase {
@@ -468,15 +470,20 @@ pub(in super::super) fn processing_element(pe: &ProcessingElement) -> ObservedPe
         lacks_bundle,
         says,
         permits_no_pod,
+        has_older_options,
     }
 }
 
-/// Why a PE whose pod lives can get no other one now, in its own words (rule pe-12).
-fn no_other_pod(status: &ProcessingElementStatus) -> Option<Words> {
+/// What a PE whose pod lives says of what that was made from, or of why it can get no other one (rule pe-12).
+fn outdated(status: &ProcessingElementStatus) -> Option<&Condition> {
     // Once the pod has ended, the PE says what it waits for instead.
     let has_pod = matches!(status.phase, Some(PePhase::Running | PePhase::Starting));
-    let outdated = condition::get(&status.conditions, condition::OUTDATED).filter(|outdated| outdated.status == "True");
-    let outdated = outdated.filter(|outdated| has_pod && outdated.reason != condition::OPTIONS_CHANGED)?;
+    condition::get(&status.conditions, condition::OUTDATED).filter(|outdated| has_pod && outdated.status == "True")
+}
+
+/// Why a PE whose pod lives can get no other one now, in its own words.
+fn no_other_pod(status: &ProcessingElementStatus) -> Option<Words> {
+    let outdated = outdated(status).filter(|outdated| outdated.reason != condition::OPTIONS_CHANGED)?;
     Some(Words::of(&outdated.reason, &outdated.message))
 }
 

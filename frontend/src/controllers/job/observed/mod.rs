@@ -482,6 +482,8 @@ pub(crate) struct ObservedPe {
     pub(crate) says: Words,
     /// What it says of its options, if its pod lives and they permit no other one (rule pe-12).
     pub(crate) permits_no_pod: Option<Words>,
+    /// It says that its pod, which lives, was made from other options than it has now (rule pe-12).
+    pub(crate) has_older_options: bool,
 }
 
 impl ObservedPe {

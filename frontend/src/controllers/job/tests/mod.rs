@@ -14,7 +14,7 @@
 //! * [`drift`] — what others change of objects; [`applied_hashes`]: of the annotation that says what was applied;
 //!   [`spoilt_texts`]: of texts and chunks, again and again;
 //! * [`refused_options`] — options that are refused while the job runs;
-//! * [`counts`] — what Events count; [`warnings`]: PEs that could get no other pod;
+//! * [`counts`] — what Events count; [`warnings`]: PEs that could get no other pod, or have older options;
 //! * [`connectivity`] — what PEs tell of their connections; [`missing_bundles`]: that they wait for their bundles;
 //! * [`user_ports`] — ports that operators open under a name; [`transport`]: certificates;
 //! * [`made_again`] — PEs that a user deletes;

@@ -447,6 +447,11 @@ fn a_pe_that_has_completed_is_done_and_stays_so_over_resizes() {
     let is_true = |simulation: &JobSimulation, kind| condition::is_true(&simulation.status().conditions, kind);
     assert!(is_true(&simulation, condition::READY));
     assert_eq!(said(&simulation.status(), condition::READY).0, "Completed");
+    let figures = |simulation: &JobSimulation| {
+        let figures = simulation.status().statistics.unwrap();
+        (figures.processing_elements, figures.ready_processing_elements, figures.completed_processing_elements)
+    };
+    assert_eq!(figures(&simulation), (8, 7, 1));
     let text = simulation.pe(0).unwrap().spec.runtime_id;
     simulation.forget_starts();
     simulation.server.announced();
@@ -455,6 +460,7 @@ fn a_pe_that_has_completed_is_done_and_stays_so_over_resizes() {
     simulation.check_at_rest();
     assert!(is_true(&simulation, condition::READY) && is_true(&simulation, condition::PODS_READY));
     assert_eq!(simulation.starts().into_keys().collect::<Vec<_>>(), [1, 8], "the sink, and the new channel");
+    assert_eq!(figures(&simulation), (9, 8, 1));
     assert_ne!(simulation.pe(0).unwrap().spec.runtime_id, text, "it has the new text");
     let committed = simulation.server.announced().into_iter().find(|a| a.notice.reason == "GenerationCommitted");
     assert_eq!(committed.unwrap().notice.note, "generation 1: 7 PEs kept, 1 restarted, 1 added, 0 removed");

@@ -1,13 +1,16 @@
 //! PEs whose options permit no other pod: the job says so, in their words, while the pods run that there are (rule
-//! job-52).
+//! job-52). How many PEs have older options (rule job-31).
 
 use super::simulation::{JOB, JobSimulation, NAMESPACE, key};
 use crate::controllers::job::describe::warnings::warnings as warnings_of;
 use crate::controllers::job::observed::{Loaded, PodState};
 use crate::controllers::job::waits::Waits;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use streams_api::{InitialWidth, JobPhase, ProcessingElement, condition, names};
 use streams_kubernetes::Key;
+use streams_kubernetes_fake::Verb;
 
 const REASON: &str = "CheckpointVolumeMissing";
 const WORDS: &str = "no other pod can be created with the options of the PE as they are: nobody names a volume";
@@ -81,14 +84,58 @@ fn a_running_pe_whose_options_permit_no_other_pod_is_named() {
 }
 
 #[test]
-fn options_that_come_into_force_with_the_next_pod_are_no_warning() {
+fn options_that_come_into_force_with_the_next_pod_are_no_warning_and_ready_says_how_many_pes_have_older_ones() {
     let mut simulation = JobSimulation::running();
+    simulation.server.announced();
     let before = simulation.status();
-    says(&simulation, 3, Some(condition::OPTIONS_CHANGED));
+    let (_, _, ready) = said(&simulation, condition::READY).unwrap();
+    // PE, what it says of its options -> what the message says besides
+    let table = [
+        (3, Some(condition::OPTIONS_CHANGED), "; 1 PE runs with older options until it restarts"),
+        (5, Some(condition::OPTIONS_CHANGED), "; 2 PEs run with older options until they restart"),
+        (3, None, "; 1 PE runs with older options until it restarts"),
+        (5, None, ""),
+    ];
+    for (id, reason, expected) in table {
+        says(&simulation, id, reason);
+        simulation.settle();
+        simulation.wait(60);
+        simulation.settle();
+        let mut after = simulation.status();
+        for changed in after.conditions.iter_mut().filter(|changed| changed.type_ == condition::READY) {
+            let message = std::mem::replace(&mut changed.message, ready.clone());
+            assert_eq!(message, format!("{ready}{expected}"), "PE {id} {reason:?}");
+        }
+        assert_eq!(after, before, "nothing else: PE {id} {reason:?}");
+    }
+    assert_eq!(warnings(&simulation), []);
+    simulation.check_at_rest();
+}
+
+#[test]
+fn how_many_pes_have_older_options_is_written_like_a_counter() {
+    let mut simulation = JobSimulation::running();
+    let writes = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&writes);
+    simulation.server.refuse(move |call| {
+        if call.kind == "Job" && call.verb == Verb::ReplaceStatus {
+            seen.fetch_add(1, Ordering::SeqCst);
+        }
+        None
+    });
+    let pes: Vec<u64> = simulation.pes().into_keys().collect();
+    for id in &pes {
+        says(&simulation, *id, Some(condition::OPTIONS_CHANGED));
+        simulation.reconcile();
+        simulation.server.advance(Duration::from_millis(100));
+    }
     simulation.settle();
     simulation.wait(60);
     simulation.settle();
-    assert_eq!(simulation.status(), before);
+    let (_, _, message) = said(&simulation, condition::READY).unwrap();
+    assert!(message.ends_with(&format!("; {} PEs run with older options until they restart", pes.len())), "{message}");
+    let count = writes.load(Ordering::SeqCst);
+    assert!((1..=2).contains(&count), "{count} writes for {} PEs", pes.len());
 }
 
 #[test]

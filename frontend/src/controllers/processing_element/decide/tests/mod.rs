@@ -1,6 +1,7 @@
 //! The table, row by row.
 
 mod bundles;
+mod connectivity;
 mod endings;
 mod first_pods;
 mod launches;
