@@ -3,6 +3,7 @@
 //! Knows: the region, the spec and the status of its job. Must not know: plans, objects of PEs, clusters.
 
 use crate::controllers::job::cool_down::{COOLING_DOWN, CoolDown};
+use crate::controllers::job::describe::PLAN_LOST;
 use crate::controllers::job::requests::refused_edits::too_many;
 use crate::controllers::job::widths::{CONSISTENT_REGION, CurrentRegion, RefusedWidth, refuse};
 use k8s_openapi::jiff::Timestamp;
@@ -132,7 +133,10 @@ fn conditions(
     let is_suspended = condition::is_true(&job.conditions, condition::SUSPENDED);
     let down = condition::get(&job.conditions, condition::DEGRADED).filter(|_| is_over && !rolled_out);
     let in_force = applied == Some(desired);
+    // Whether PEs are down is not known then, and nobody resizes (rule job-28).
+    let is_lost = condition::get(&job.conditions, condition::READY).is_some_and(|ready| ready.reason == PLAN_LOST);
     let (ready, reason, message) = match (&status.rejected, applied) {
+        (None, Some(applied)) if is_lost => (false, PLAN_LOST, without_plan(desired, applied)),
         (None, Some(_)) if in_force && down.is_some() => {
             (false, "ProcessingElementsDown", down.map_or_else(String::new, |down| down.message.clone()))
         }
@@ -149,7 +153,8 @@ fn conditions(
         (None, Some(_)) => (true, "AllRunning", format!("all PEs of width {desired} run")),
     };
     condition::set(conditions, condition::READY, ready, reason, &message, generation, now);
-    let progressing = status.rejected.is_none() && !ready && !["ProcessingElementsDown", "Suspended"].contains(&reason);
+    let rests = ["ProcessingElementsDown", "Suspended", PLAN_LOST].contains(&reason);
+    let progressing = status.rejected.is_none() && !ready && !rests;
     condition::set(conditions, condition::PROGRESSING, progressing, reason, &message, generation, now);
     match &status.rejected {
         Some(rejected) => {
@@ -159,6 +164,16 @@ fn conditions(
         None => {
             condition::remove(conditions, condition::RESIZE_REJECTED);
         }
+    }
+}
+
+/// What a region says while the plan of its job is lost.
+fn without_plan(desired: u32, applied: u32) -> String {
+    let why = "the plan of the job is lost, so no width is changed, and PEs are not counted";
+    if desired == applied {
+        format!("width {applied} is in force; {why}")
+    } else {
+        format!("width {desired} is wanted, {applied} stays in force; {why}")
     }
 }
 
@@ -348,6 +363,38 @@ mod tests {
             let ready = condition::get(&status.conditions, condition::READY).unwrap();
             let is_progressing = condition::is_true(&status.conditions, condition::PROGRESSING);
             assert_eq!((ready.reason.as_str(), is_progressing), (reason, progressing), "{finished} {degraded}");
+        }
+    }
+
+    #[test]
+    fn nothing_becomes_of_a_width_while_the_plan_of_the_job_is_lost_and_no_pe_is_said_to_be_down() {
+        let lost = "the plan of the job is lost, so no width is changed, and PEs are not counted";
+        // desired, rejected width, the job is suspended -> reason of Ready, message
+        let table = [
+            (2, None, false, PLAN_LOST, format!("width 2 is in force; {lost}")),
+            (2, None, true, PLAN_LOST, format!("width 2 is in force; {lost}")),
+            (3, None, false, PLAN_LOST, format!("width 3 is wanted, 2 stays in force; {lost}")),
+            (3, Some(3), false, "Rejected", "no".to_owned()),
+        ];
+        for (desired, rejected, suspended, reason, message) in table {
+            let mut job = job(Some(2), false, rejected);
+            let of_job = job.status.as_mut().unwrap();
+            let finished_at = Some(MicroTime(Timestamp::UNIX_EPOCH));
+            of_job.rollout = Some(Rollout { finished_at, ..Rollout::default() });
+            let mut says = |kind, value, reason| {
+                condition::set(&mut of_job.conditions, kind, value, reason, "", None, Timestamp::UNIX_EPOCH)
+            };
+            says(condition::READY, false, PLAN_LOST);
+            says(condition::DEGRADED, true, "Lost");
+            if suspended {
+                says(condition::SUSPENDED, true, PLAN_LOST);
+            }
+            let status = status(&region(desired), &job, Timestamp::UNIX_EPOCH);
+            for kind in [condition::READY, condition::PROGRESSING] {
+                let said = condition::get(&status.conditions, kind).unwrap();
+                let said = (said.status.as_str(), said.reason.as_str(), said.message.as_str());
+                assert_eq!(said, ("False", reason, message.as_str()), "{kind} {desired} {rejected:?} {suspended}");
+            }
         }
     }
 

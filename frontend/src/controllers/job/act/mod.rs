@@ -184,6 +184,14 @@ impl<C: Cluster> Actor<'_, C> {
                     self.note_restoration(&Owned::Child(*child));
                     Ok(())
                 }
+                // It is made without a plan, so it is looked after while that is lost (rule job-48).
+                None if *child == Child::TransportSecret => {
+                    let applied = Box::pin(self.apply_transport()).await.map(|()| KeptByServer::Whole);
+                    self.note_refusal(*child, *of, &applied);
+                    applied?;
+                    self.note_restoration(&Owned::Child(*child));
+                    Ok(())
+                }
                 None => Ok(()),
             },
             JobAction::Delete(object, propagation) => self.delete(object, *propagation).await,

@@ -12,6 +12,7 @@ use crate::controllers::job::documents::chunks::Document;
 use crate::controllers::job::observed::{
     Children, DesiredGeneration, DesiredPe, JobObservation, Loaded, NextPod, ObservedPe, PodState,
 };
+use crate::controllers::job::transport::GOOD;
 use crate::controllers::job::waits::Words;
 use crate::controllers::times::after;
 use k8s_openapi::jiff::Timestamp;
@@ -63,6 +64,7 @@ pub(super) fn roll_out(observed: &JobObservation, draft: &mut Draft) {
         None => return,
         Some(Loaded::Lost(what)) => {
             draft.report.lost = Some(what.clone());
+            secret_without_plan(observed, draft);
             return;
         }
         Some(Loaded::Whole(wanted)) => wanted,
@@ -89,6 +91,17 @@ pub(super) fn roll_out(observed: &JobObservation, draft: &mut Draft) {
     }
     processing_elements(observed, wanted, draft);
     draft.report.superfluous = u32::try_from(superfluous(observed).count()).unwrap_or(u32::MAX);
+}
+
+/// Looks after the Secret for transport security while the plan is lost: PEs run on, and their certificate has an end
+/// (rules job-28 and job-48). No plan says what is in it; the status says that the job has one.
+fn secret_without_plan(observed: &JobObservation, draft: &mut Draft) {
+    let is_wanted = observed.transport.as_ref().is_some_and(|transport| transport.wanted);
+    if is_wanted && observed.status.transport.is_some() {
+        let child = Child::TransportSecret;
+        let secret = observed.children.interfaces.get(&child).map(|object| Current::of(object, GOOD));
+        draft.ensure(observed, child, WhichGeneration::Committed, secret);
+    }
 }
 
 /// The proposal has another width of the region. One that somebody has deleted is made again with the width in force:

@@ -73,7 +73,10 @@ pub(crate) fn describe(
     if !after_step || observed.status.generation.is_none() {
         status.observed_generation = Some(observed.spec_generation);
     }
-    refused_edits::keep(&mut status, &observed.requests.keys);
+    // While the plan is lost nobody looks at regions: what was refused is refused still.
+    if !is_plan_lost(observed) {
+        refused_edits::keep(&mut status, &observed.requests.keys);
+    }
     if !after_step {
         if let Some(Loaded::Whole(wanted)) = &observed.committed {
             // The commit records it; an older frontend did not.
@@ -152,6 +155,11 @@ pub(crate) fn is_left_to_the_next(before: &JobStatus, after: &JobStatus, report:
     let is_ending = report.pending + report.superfluous == 0 && is_unfinished(after);
     let is_cleaned_up = is_ending && (report.deletes || report.unwritten > 0);
     is_prepared || is_cleaned_up
+}
+
+/// Whether it is not known what the job consists of: nothing is counted, and no edit is carried out (rule job-28).
+fn is_plan_lost(observed: &JobObservation) -> bool {
+    matches!(observed.committed, Some(Loaded::Lost(_)))
 }
 
 /// Counts PEs, and notes when the roll-out is finished (rule job-17).
@@ -330,7 +338,9 @@ impl Conditions<'_> {
     }
 
     fn compiled(&mut self, report: &Report, failed: bool) {
-        if self.status.generation.is_some() || self.status.proposal.is_some() {
+        if is_plan_lost(self.observed) {
+            self.set(condition::COMPILED, false, PLAN_LOST, "the plan of the job is lost");
+        } else if self.status.generation.is_some() || self.status.proposal.is_some() {
             self.set(condition::COMPILED, true, "Compiled", "there is a plan");
         } else if failed {
             self.set(condition::COMPILED, false, "SubmissionFailed", "the job could not be submitted");
@@ -365,6 +375,9 @@ impl Conditions<'_> {
                 self.set(kind, false, "PodsPending", "the PEs of the generation were not looked at yet");
             }
             return;
+        }
+        if is_plan_lost(self.observed) {
+            return self.set(kind, false, PLAN_LOST, "it is not known which PEs the job has");
         }
         let committed = matches!(self.observed.committed, Some(Loaded::Whole(_))) && self.status.generation.is_some();
         if !committed {
@@ -470,6 +483,9 @@ impl Conditions<'_> {
         } else if submitting || !preparing.is_empty() {
             let reason = if submitting { "Submitting" } else { "PreparingGeneration" };
             self.set(condition::PROGRESSING, true, reason, &format!("waiting for {}", wait_for(preparing)));
+        } else if is_plan_lost(self.observed) {
+            let message = "no PE and no width is changed while the plan of the job is lost";
+            self.set(condition::PROGRESSING, false, PLAN_LOST, message);
         } else if after_step || report.pending > 0 || report.superfluous > 0 || is_being_edited {
             self.set(condition::PROGRESSING, true, "RollingOut", &rolling_out(report));
         } else if self.observed.suspended {
@@ -497,6 +513,9 @@ impl Conditions<'_> {
         } else if after_step || self.status.generation.is_none() {
             // Pods are counted at the next look.
             self.set(condition::SUSPENDED, true, "Suspended", "the job is suspended: no pods are created");
+        } else if is_plan_lost(self.observed) {
+            let message = "the job is suspended; its pods are not counted while its plan is lost";
+            self.set(condition::SUSPENDED, true, PLAN_LOST, message);
         } else {
             let (going, message) = suspending(report);
             self.set(condition::SUSPENDED, true, if going { "Suspending" } else { "Suspended" }, &message);

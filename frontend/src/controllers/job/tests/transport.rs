@@ -67,6 +67,46 @@ fn the_leader_wakes_by_itself_when_the_certificate_is_due() {
     assert!(wake > observed.now && wake <= due, "{wake} {due}");
 }
 
+/// PEs run on, and open new connections with it.
+#[test]
+fn a_certificate_is_renewed_and_a_lost_one_replaced_while_the_plan_of_the_job_is_lost() {
+    let mut simulation = secure();
+    let first = seen(&simulation);
+    simulation.delete(&UserDeletion::Chunks);
+    simulation.collect();
+    simulation.crash();
+    simulation.settle();
+    let ready = condition::get(&simulation.status().conditions, condition::READY).cloned().unwrap();
+    assert_eq!((ready.reason.as_str(), seen(&simulation)), ("PlanLost", first.clone()), "nothing is due");
+    simulation.wait(20 * DAY);
+    simulation.settle();
+    let second = seen(&simulation);
+    assert!(second.0 == first.0 && second.2 == first.2 && second.1 > first.1, "{first:?} {second:?}");
+    assert!(reasons(&simulation).contains("TransportCertificateRenewed"));
+    // Another validity comes into force at once.
+    simulation.change_spec(|spec| spec.transport_certificate_validity_in_days = 2);
+    simulation.settle();
+    let third = seen(&simulation);
+    assert!(third.0 == first.0 && third.1 < second.1, "{second:?} {third:?}");
+    simulation.delete(&UserDeletion::Interface(Child::TransportSecret));
+    simulation.collect();
+    simulation.wait(61);
+    simulation.settle();
+    assert_ne!(seen(&simulation).0, first.0, "pods that start need one");
+}
+
+/// The schema refuses that an edit asks for it.
+#[test]
+fn a_job_without_transport_security_gets_no_secret_while_its_plan_is_lost() {
+    let mut simulation = JobSimulation::running();
+    simulation.delete(&UserDeletion::Chunks);
+    simulation.collect();
+    simulation.crash();
+    simulation.secure(true);
+    simulation.settle();
+    assert_eq!(secret(&simulation), None);
+}
+
 #[test]
 fn what_somebody_does_to_the_secret_is_repaired_within_a_minute() {
     let damage: [fn(&JobSimulation); 3] = [

@@ -2,7 +2,7 @@
 //! chunks, and what is lost is said.
 
 use super::super::simulation::{JobSimulation, UserDeletion, key, wait_for};
-use super::condition_reason;
+use super::{condition_reason, is_true};
 use crate::controllers::job::decide::{JobDecision, JobStatusChange, Step};
 use crate::controllers::job::documents::chunks::Document;
 use streams_api::{Job, JobPhase, PeOptions, TraceLevel, condition};
@@ -26,7 +26,34 @@ fn a_plan_whose_chunks_were_deleted_is_stored_again_or_the_job_says_that_it_is_l
     let edited = simulation.server.get::<Job>(&key()).unwrap().metadata.generation;
     assert_eq!((simulation.status().observed_generation, edited), (Some(2), Some(2)), "who waits for it goes on");
     assert_eq!(condition_reason(&simulation, condition::DEGRADED).as_deref(), Some("Lost"));
+    for kind in [condition::COMPILED, condition::PODS_READY, condition::PROGRESSING] {
+        let said = (condition_reason(&simulation, kind), is_true(&simulation, kind));
+        assert_eq!(said, (Some("PlanLost".to_owned()), false), "{kind}: nothing becomes of the edits");
+    }
     assert_eq!(simulation.pes(), running, "what runs is left alone");
+}
+
+#[test]
+fn while_the_plan_is_lost_a_refused_width_stays_refused_and_no_pods_are_said_to_be_gone() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.refuses = true);
+    simulation.resize(0, 7);
+    simulation.settle();
+    let refused = simulation.status().refused_edits;
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    simulation.delete(&UserDeletion::Chunks);
+    simulation.collect();
+    simulation.crash();
+    simulation.change_spec(|spec| spec.suspend = true);
+    // No pod goes meanwhile.
+    simulation.reconcile();
+    let status = simulation.status();
+    assert_eq!((status.phase, status.refused_edits), (Some(JobPhase::Suspended), refused));
+    assert!(is_true(&simulation, condition::RESIZE_REJECTED) && is_true(&simulation, condition::SUSPENDED));
+    for kind in [condition::SUSPENDED, condition::PROGRESSING] {
+        assert_eq!(condition_reason(&simulation, kind).as_deref(), Some("PlanLost"), "{kind}");
+    }
+    assert!(!is_true(&simulation, condition::PROGRESSING));
 }
 
 /// The commit makes it the plan in force. If the frontend ends then, there is no other copy.
