@@ -11,6 +11,7 @@
 //! | [`bundles`] | fetching bundles, and giving them to PEs |
 //! | [`elasticity`], `subscription` | the gRPC APIs: widths; exports and imports |
 //! | `grpc` | what both have in common: the listener, who calls, pages |
+//! | [`grpc_apis`] | both over any cluster, for whoever tries what callers may send |
 //! | [`pe_api`] | what running PEs ask and tell over HTTP |
 //! | `broker`, `run_time` | which exports and imports match; what of them may be changed while jobs run |
 //! | `consistent_regions` | who is in them, what is stored of them, what PEs are told and report |
@@ -36,6 +37,7 @@ pub mod elasticity;
 mod fair_semaphore;
 pub mod fusion;
 mod grpc;
+pub mod grpc_apis;
 pub mod mirrors;
 mod of_job;
 mod options;

@@ -3,7 +3,7 @@
 //! `FUZZ_CORPUS=fuzz/corpus cargo test -p streams-frontend-fuzzing seeds` writes the seeds into folders, for
 //! `cargo fuzz run`.
 
-use super::TARGETS;
+use super::{TARGETS, grpc_apis};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -38,8 +38,10 @@ fn run(inputs: impl Iterator<Item = (&'static str, fn(&[u8]), String, Vec<u8>)>)
 
 /// Where to begin with a target. Two of them read decisions from bytes, so any bytes are as good as others.
 fn seeds_of(target: &str) -> Vec<Vec<u8>> {
-    if target == "redis" {
-        return REDIS.iter().map(|seed| seed.to_vec()).collect();
+    match target {
+        "redis" => return REDIS.iter().map(|seed| seed.to_vec()).collect(),
+        "grpc_apis" => return grpc_apis::seeds::all(),
+        _ => {}
     }
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut byte = || {

@@ -10,6 +10,7 @@ use super::access::layer::Authenticated;
 use super::health;
 use super::transport::{self, Bounds};
 use crate::call_figures::ServedCalls;
+use axum::Router;
 use axum::response::IntoResponse;
 use http::Request;
 use std::convert::Infallible;
@@ -58,6 +59,11 @@ impl Services {
         self.names.push(S::NAME);
         self.routes = self.routes.add_service(Authenticated::new(service, self.access.clone(), domain));
         self
+    }
+
+    /// What answers their calls, without a listener and its bounds.
+    pub(crate) fn into_router(self) -> Router {
+        self.routes.into_axum_router()
     }
 }
 
