@@ -62,6 +62,8 @@ enum End {
     Answered,
     /// It waits for something else than for its turn.
     Elsewhere,
+    /// It was to wait for no turn.
+    Uncounted,
 }
 
 struct Namespace {
@@ -78,8 +80,8 @@ struct Waiting {
     calls: usize,
     /// Since when one of the calls has waited, perhaps for one that has given up since, or since the last turn.
     since: Instant,
-    /// When it was left last.
-    left: Instant,
+    /// When a call left last that had waited in vain, if one has since the last turn.
+    left: Option<Instant>,
     /// The newest generation that calls were served by.
     served: Option<u64>,
 }
@@ -104,7 +106,7 @@ impl Backlog {
     }
 
     fn wait_in(&self, namespace: &mut Namespace, job: &Key, now: Instant) -> Place {
-        let none = Waiting { calls: 0, since: now, left: now, served: None };
+        let none = Waiting { calls: 0, since: now, left: None, served: None };
         namespace.jobs.entry(Arc::clone(&job.name)).or_insert(none).calls += 1;
         Place { backlog: self.clone(), job: job.clone(), since: now, end: End::Unserved }
     }
@@ -115,7 +117,6 @@ impl Backlog {
         namespace.count(now);
         let Some(waiting) = namespace.jobs.get_mut(&job.name) else { return };
         waiting.calls = waiting.calls.saturating_sub(1);
-        waiting.left = now;
         let had_turn = match end {
             // One generation serves all calls that it is for. Others wait for the next one.
             End::Generation(generation) => {
@@ -125,14 +126,24 @@ impl Backlog {
             }
             // So does whatever else answers several at once.
             End::Answered => *since >= waiting.since,
-            End::Unserved | End::Elsewhere => false,
+            End::Unserved => {
+                waiting.left = Some(now);
+                false
+            }
+            End::Elsewhere | End::Uncounted => false,
         };
         if had_turn {
-            waiting.since = now;
+            (waiting.since, waiting.left) = (now, None);
             namespace.served += 1.0;
         }
-        // Who comes again and again in vain has waited since the first time.
-        if waiting.calls == 0 && *end != End::Unserved {
+        let is_over = match end {
+            // Who comes again and again in vain has waited since the first time.
+            End::Unserved => false,
+            // Others may have waited in vain before it.
+            End::Uncounted => waiting.left.is_none(),
+            End::Generation(_) | End::Answered | End::Elsewhere => true,
+        };
+        if waiting.calls == 0 && is_over {
             namespace.jobs.remove(&job.name);
         }
     }
@@ -162,6 +173,11 @@ impl Place {
     /// The call waits for something else than for its turn.
     pub(super) fn give_up(mut self) {
         self.end = End::Elsewhere;
+    }
+
+    /// The call was to wait for no turn: it counts as none, and its job has waited for as long as it had without it.
+    pub(super) fn uncount(mut self) {
+        self.end = End::Uncounted;
     }
 }
 
@@ -203,7 +219,8 @@ impl Namespace {
             (self.served, self.busy) = (self.served * weight, self.busy * weight + passed);
         }
         self.at = now;
-        self.jobs.retain(|_, waiting| waiting.calls > 0 || now.duration_since(waiting.left) < STUCK);
+        let counts = |left: Instant| now.duration_since(left) < STUCK;
+        self.jobs.retain(|_, waiting| waiting.calls > 0 || waiting.left.is_some_and(counts));
     }
 
     /// Refuses a further job that would have to wait for too long.
@@ -383,6 +400,26 @@ mod tests {
                 places.into_iter().for_each(|place| end(place, how, now));
             }
             assert!(refused <= kept_out, "{how:?}: {refused}");
+        }
+    }
+
+    #[test]
+    fn who_is_to_wait_for_no_turn_changes_nothing_of_how_long_its_job_has_waited() {
+        // how a call ends after 5 s -> whether its job, asked for again after 7 s, is one of those that wait after 15.5 s
+        for (how, expected) in [(End::Unserved, false), (End::Answered, true), (End::Elsewhere, true)] {
+            // One that counts as none comes before that, or after it, and ends after 6.5 s.
+            for came in [4.0, 6.0] {
+                let (backlog, start) = (Backlog::default(), Instant::now());
+                let enter = |at| backlog.enter(&job(0), start + seconds(at)).ok().unwrap();
+                let first = enter(0.0);
+                let early = (came < 5.0).then(|| enter(came));
+                end(first, how, start + seconds(5.0));
+                let uncounted = early.unwrap_or_else(|| enter(came));
+                end(uncounted, End::Uncounted, start + seconds(6.5));
+                let _again = enter(7.0);
+                let waiting = backlog.namespaces()["n"].waiting(start + seconds(15.5));
+                assert_eq!(waiting > 0, expected, "{how:?} {came}");
+            }
         }
     }
 }

@@ -108,7 +108,7 @@ impl<V: ClusterView> Elasticity<V> {
                     Ok(made) => (made, Some(place)),
                     Err(Unmade::Refused(status)) => {
                         // It waited for no turn.
-                        place.give_up();
+                        place.uncount();
                         return Err(status);
                     }
                     Err(Unmade::NotStored(status)) => {

@@ -6,6 +6,7 @@ use crate::controllers::tests::LateMirrors;
 use crate::elasticity::requests::object;
 use crate::elasticity::{Elasticity, LISTS_OF_ONE_MAX, STREAMS_OF_ONE_MAX, WAITING_OF_ONE_MAX, WITHDRAWING_OF_ONE_MAX};
 use crate::grpc::places::{CallerName, Places};
+use crate::mirrors::Mirrors;
 use futures::future::BoxFuture;
 use kube::Client;
 use kube::client::Body;
@@ -242,9 +243,8 @@ async fn a_caller_that_is_known_leaves_waits_lists_and_streams_of_its_job_to_oth
     }
 }
 
-/// A job with as many requests as are kept would make its namespace look as if all jobs had their turns at once.
-#[tokio::test(start_paused = true)]
-async fn what_is_refused_without_a_turn_is_none() {
+/// A service whose job has as many requests as are kept, in a cluster that has done one job a second.
+async fn beside_a_full_job() -> Elasticity<Mirrors> {
     let server = server(1);
     let mirrors = LateMirrors::of(&server);
     let service = service(&mirrors);
@@ -254,12 +254,22 @@ async fn what_is_refused_without_a_turn_is_none() {
         (made.metadata.namespace, made.metadata.name) = (Some("n".to_owned()), Some(format!("r{number}")));
         mirrors.mirrors.resizes.insert(made);
     }
-    // The cluster does one job a second.
     for number in 0..20 {
         let place = service.backlog.enter(&key(&format!("job-{number}")), Instant::now()).unwrap();
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        seconds(1).await;
         place.serve(Some(1));
     }
+    service
+}
+
+async fn seconds(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+/// A job with as many requests as are kept would make its namespace look as if all jobs had their turns at once.
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_without_a_turn_is_none() {
+    let service = beside_a_full_job().await;
     for _ in 0..500 {
         let heard = service.resize(Request::new(wanted("R0", 3))).await;
         assert_eq!(why(&heard.unwrap_err()), "TOO_MANY_REQUESTS");
@@ -267,4 +277,21 @@ async fn what_is_refused_without_a_turn_is_none() {
     let places: Vec<_> =
         (0..50).map_while(|job| service.backlog.enter(&key(&format!("job-{job}")), Instant::now()).ok()).collect();
     assert!((4..=5).contains(&places.len()), "{}", places.len());
+}
+
+/// A job of which nothing becomes would go on to count as one that waits for its turn, and keep others out.
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_without_a_turn_does_not_begin_the_wait_of_its_job_anew() {
+    let service = beside_a_full_job().await;
+    let enter = |job: &str| service.backlog.enter(&key(job), Instant::now());
+    let in_vain = enter("flow").unwrap();
+    seconds(5).await;
+    drop(in_vain);
+    seconds(1).await;
+    let heard = service.resize(Request::new(wanted("R0", 3))).await;
+    assert_eq!(why(&heard.unwrap_err()), "TOO_MANY_REQUESTS");
+    let _again = enter("flow").unwrap();
+    seconds(5).await;
+    let _others = ["a", "b", "c"].map(|job| enter(job).unwrap());
+    assert!(enter("d").is_ok(), "four jobs may always wait, and the first does not count any more");
 }
