@@ -7,7 +7,7 @@
 use super::outcome;
 use super::state::{phase, state};
 use super::view::ClusterView;
-use super::writes::{Unanswered, Write};
+use super::writes::{Unanswered, Write, WriteCalls};
 use super::{Elasticity, errors, requests};
 use crate::grpc::places::CallerName;
 use kube::api::{Patch, PatchParams};
@@ -19,7 +19,6 @@ use streams_api::resize::name_of_key;
 use streams_api::{Resize, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::delivered::Delivered;
-use streams_kubernetes::gate::Pass;
 use streams_kubernetes::watch::version;
 use streams_proto::elasticity::v1::{ResizeName, ResizePhase, ResizeState};
 use tokio::time::{Instant, timeout_at};
@@ -175,7 +174,7 @@ impl<V: ClusterView> Elasticity<V> {
         deadline: Instant,
     ) -> Result<Arc<Resize>, Status> {
         let (name, job) = (request.name_any(), Key::of(&**request).sibling(&request.spec.job_name));
-        let asked = |pass| asked_to_cancel(self.client.clone(), Arc::clone(request), pass);
+        let asked = |calls| asked_to_cancel(self.client.clone(), Arc::clone(request), calls);
         self.write(Write::Withdraw, &job, caller, deadline, asked).await.unwrap_or_else(|unanswered| {
             Err(match unanswered {
                 Unanswered::NotSent => errors::still_waiting_unwritten(&name, WAITING_FOR),
@@ -189,7 +188,7 @@ impl<V: ClusterView> Elasticity<V> {
 
 /// Asks the controller to cancel a request, unless somebody has written the request since it was seen; then what is
 /// there now.
-async fn asked_to_cancel(client: Client, request: Arc<Resize>, pass: Pass) -> Result<Arc<Resize>, Status> {
+async fn asked_to_cancel(client: Client, request: Arc<Resize>, mut calls: WriteCalls) -> Result<Arc<Resize>, Status> {
     let (namespace, name) = (request.namespace().unwrap_or_default(), request.name_any());
     let api: Api<Delivered<Resize>> = Api::namespaced(client.clone(), &namespace);
     let patch = json!({"metadata": {
@@ -199,11 +198,11 @@ async fn asked_to_cancel(client: Client, request: Arc<Resize>, pass: Pass) -> Re
     }});
     let parameters =
         PatchParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PatchParams::default() };
-    let asked = pass.make(api.patch(&name, &parameters, &Patch::Merge(&patch))).await;
+    let asked = calls.make(api.patch(&name, &parameters, &Patch::Merge(&patch))).await;
     match asked.and_then(Delivered::readable) {
         Err(kube::Error::Api(status)) if status.code == 409 => {
             let unheard = |why: &str| errors::not_looked_up(&name, why);
-            let found = requests::get(&client, &namespace, &name, unheard).await;
+            let found = calls.make(requests::get(&client, &namespace, &name, unheard)).await;
             let found = found.map_err(|status| errors::perhaps_withdrawn(&name, status.message()))?;
             let found = found.filter(|found| found.uid() == request.uid());
             found.map(Arc::new).ok_or_else(|| errors::resize_not_found(&namespace, &name))

@@ -9,7 +9,7 @@
 //! Knows: the API server, callers. Must not know: what becomes of a request.
 
 use super::view::ClusterView;
-use super::writes::{Unanswered, Write};
+use super::writes::{Unanswered, Write, WriteCalls};
 use super::{Elasticity, errors, outcome};
 use crate::grpc::places::CallerName;
 use kube::api::PostParams;
@@ -20,7 +20,6 @@ use streams_api::resize::{KEY_MAX, RESIZES_MAX, name_of_key, new_name};
 use streams_api::{DesiredWidth, Job, JobStatus, Resize, ResizePolicy, ResizeSpec, names};
 use streams_kubernetes::delivered::Delivered;
 use streams_kubernetes::error::{with_causes, written};
-use streams_kubernetes::gate::Pass;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes::{Error, Key};
 use streams_process::telemetry::{self, TraceContext};
@@ -133,7 +132,7 @@ impl<V: ClusterView> Elasticity<V> {
         let (namespace, name) = (&*key.namespace, wanted.name_any());
         let (view, client, namespace_of) = (Arc::clone(&self.view), self.client.clone(), Arc::clone(&key.namespace));
         let to_store = wanted.clone();
-        let stored = |pass| async move {
+        let stored = |calls| async move {
             // Another call with this key may have stored it before it was the turn of this one.
             let shown = if has_key { view.resize(&namespace_of, &to_store.name_any()) } else { None };
             let is_same = |shown: &Arc<Resize>| {
@@ -141,7 +140,7 @@ impl<V: ClusterView> Elasticity<V> {
             };
             match shown.filter(is_same) {
                 Some(shown) => Ok(Stored::There(Some(Resize::clone(&shown)))),
-                None => stored(client, namespace_of, to_store, has_key, pass).await,
+                None => stored(client, namespace_of, to_store, has_key, calls).await,
             }
         };
         let found = match self.write(Write::Store, key, caller, deadline, stored).await {
@@ -193,18 +192,18 @@ async fn stored(
     namespace: Arc<str>,
     wanted: Resize,
     has_key: bool,
-    pass: Pass,
+    mut calls: WriteCalls,
 ) -> Result<Stored, Status> {
     let (api, name): (Api<Resize>, _) = (Api::namespaced(client.clone(), &namespace), wanted.name_any());
     let parameters = PostParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PostParams::default() };
     let unheard = |why: &str| errors::perhaps_taken(&name, why);
-    match pass.make(api.create(&parameters, &wanted)).await {
+    match calls.make(api.create(&parameters, &wanted)).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
         // This is said of the last try. One before may have made it, and have used up the quota; policies refuse
         // with any of these.
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
             let refused = from_kubernetes(kube::Error::Api(status), "regions", unheard);
-            return match find(&client, &namespace, &name).await {
+            return match calls.make(find(&client, &namespace, &name)).await {
                 Ok(Some(found)) => Ok(Stored::There(Some(found))),
                 Ok(None) => Err(refused),
                 Err(_) => Err(unheard(refused.message())),
@@ -213,7 +212,7 @@ async fn stored(
         made => return made.map(Stored::Made).map_err(|error| from_kubernetes(error, "regions", unheard)),
     }
     // Its key names it, or the first try has made it, and nobody heard of that.
-    let found = if has_key { Ok(None) } else { find(&client, &namespace, &name).await };
+    let found = if has_key { Ok(None) } else { calls.make(find(&client, &namespace, &name)).await };
     found.map(Stored::There).map_err(|error| from_kubernetes(error, "regions", unheard))
 }
 

@@ -4,8 +4,10 @@
 //! thousand of them, and whatever else is to be written, for whatever namespace, would be behind what they ask for.
 //!
 //! The calls of a namespace may be slow, because of an admission webhook of it. So they pass a gate, like those of
-//! controllers (rule call-23), and nobody else waits for those of namespaces in trouble, however many there are. It is
-//! a gate of its own: what controllers have to do is not before what callers want, nor behind it.
+//! controllers (rule call-23), and nobody else waits for those of namespaces in trouble, however many there are, once
+//! it is known of these. It is a gate of its own: what controllers have to do is not before what callers want, nor
+//! behind it. What is read after a write that was refused passes it, too: where a quota is used up, each write is
+//! answered at once, and reads may not be.
 //!
 //! Knows: whose a write is. Must not know: what is written.
 //!
@@ -26,10 +28,10 @@ use tokio::time::{Instant, timeout_at};
 use tracing::Instrument as _;
 
 /// Requests that are stored at the same time, in all and of one namespace.
-const STORED_AT_ONCE: usize = 8;
+pub(super) const STORED_AT_ONCE: usize = 8;
 pub(super) const STORED_AT_ONCE_OF_ONE: usize = 4;
 /// Requests that are withdrawn at the same time, in all and of one namespace.
-const WITHDRAWN_AT_ONCE: usize = 4;
+pub(super) const WITHDRAWN_AT_ONCE: usize = 4;
 const WITHDRAWN_AT_ONCE_OF_ONE: usize = 2;
 
 /// Whose turn it is. Cheap to clone; all clones are the same.
@@ -53,6 +55,25 @@ impl WriteTurns {
     fn new(at_once: usize, of_one: usize, metrics: &Metrics) -> Self {
         let gate = Gate::new(Limits::of(at_once), metrics);
         Self { of_namespace: FairSemaphore::new(usize::MAX, of_one), gate }
+    }
+}
+
+/// The calls of the API server that something to be written takes, one after the other: each passes the gate.
+pub(super) struct WriteCalls {
+    gate: Gate,
+    namespace: Arc<str>,
+    /// Of the first one.
+    pass: Option<Pass>,
+}
+
+impl WriteCalls {
+    /// Makes the next one, once it is its turn.
+    pub(super) async fn make<F: Future>(&mut self, call: F) -> F::Output {
+        let pass = match self.pass.take() {
+            Some(pass) => pass,
+            None => self.gate.wait(&self.namespace).await,
+        };
+        pass.make(call).await
     }
 }
 
@@ -87,8 +108,7 @@ impl Writes {
 }
 
 impl<V: ClusterView> Elasticity<V> {
-    /// What the API server answers to something that is written about this job, once it is the turn of the caller: the
-    /// call that writes is made with the pass.
+    /// What the API server answers to something that is written about this job, once it is the turn of the caller.
     ///
     /// # Errors
     /// There is no answer before `deadline`, or this frontend is to stop before anything was sent.
@@ -98,7 +118,7 @@ impl<V: ClusterView> Elasticity<V> {
         job: &Key,
         caller: Option<&CallerName>,
         deadline: Instant,
-        written: impl FnOnce(Pass) -> W,
+        written: impl FnOnce(WriteCalls) -> W,
     ) -> Result<T, Unanswered> {
         let WriteTurns { of_namespace, gate } = match write {
             Write::Store => &self.writes.storing,
@@ -115,7 +135,8 @@ impl<V: ClusterView> Elasticity<V> {
             turn = timeout_at(deadline, turn) => turn.map_err(|_| Unanswered::NotSent)?,
             () = self.stopping.cancelled() => return Err(Unanswered::Stopping),
         };
-        let written = written(pass);
+        let calls = WriteCalls { gate: gate.clone(), namespace: Arc::clone(&job.namespace), pass: Some(pass) };
+        let written = written(calls);
         let written = async move {
             let _held = turn;
             written.await

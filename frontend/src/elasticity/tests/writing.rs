@@ -3,7 +3,7 @@
 use super::{called_by, go_on, key, server, service_with, wanted, why, with_retries};
 use crate::controllers::tests::LateMirrors;
 use crate::elasticity::Elasticity;
-use crate::elasticity::writes::STORED_AT_ONCE_OF_ONE;
+use crate::elasticity::writes::{STORED_AT_ONCE, STORED_AT_ONCE_OF_ONE, WITHDRAWN_AT_ONCE};
 use crate::mirrors::Mirrors;
 use futures::StreamExt as _;
 use futures::future::{join, join_all, pending};
@@ -18,12 +18,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use streams_api::{Job, Resize};
-use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService as _;
+use streams_proto::elasticity::v1::{CancelRequest, ResizeName, ResizeRequest};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::Request;
 use tonic_types::StatusExt as _;
+
+/// Namespaces beside `n`.
+const OTHERS: [&str; 20] =
+    ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "o", "p", "q", "r", "s", "t", "u"];
 
 /// An API server that is asked to store requests, and answers as many calls as it is to, with this code.
 struct Storing {
@@ -71,17 +75,37 @@ fn over(answers: usize, code: u16) -> (Arc<Storing>, Elasticity<Mirrors>) {
     (storing, service)
 }
 
-/// The job of the namespace `n`, and one like it in each of these.
+/// The job of the namespace `n` with its request, and the same in each of these.
 fn beside(namespaces: &[&str]) -> Mirrors {
     let server = server(1);
-    let job = server.get::<Job>(&key("flow")).unwrap();
+    let (job, request) = (server.get::<Job>(&key("flow")).unwrap(), server.get::<Resize>(&key("flow-x")).unwrap());
     for namespace in namespaces {
-        let mut other = job.clone();
-        let metadata = &mut other.metadata;
-        (metadata.namespace, metadata.uid, metadata.resource_version) = (Some((*namespace).to_owned()), None, None);
-        server.create(&other);
+        let (mut job, mut request) = (job.clone(), request.clone());
+        for metadata in [&mut job.metadata, &mut request.metadata] {
+            (metadata.namespace, metadata.uid, metadata.resource_version) = (Some((*namespace).to_owned()), None, None);
+        }
+        server.create(&job);
+        server.create(&request);
     }
     LateMirrors::of(&server).mirrors.clone()
+}
+
+/// An API server that answers nothing but what is asked of the namespace `n`, and how often it was asked to store that.
+fn silent_but_for_one() -> (Arc<AtomicUsize>, Client) {
+    let stored = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&stored);
+    let server = tower::service_fn(move |request: http::Request<Body>| {
+        let count = Arc::clone(&count);
+        async move {
+            if !request.uri().path().contains("/namespaces/n/") {
+                return pending().await;
+            }
+            count.fetch_add(1, Ordering::Relaxed);
+            let made = Body::from(request.into_body().collect_bytes().await.unwrap().to_vec());
+            Ok::<_, tower::BoxError>(http::Response::builder().status(201).body(made).unwrap())
+        }
+    });
+    (stored, with_retries(server))
 }
 
 /// A call for a width of the job of this namespace.
@@ -176,22 +200,8 @@ async fn two_namespaces_whose_requests_are_not_answered_leave_turns_to_a_third()
 
 #[tokio::test(start_paused = true)]
 async fn however_many_namespaces_are_in_trouble_others_have_their_turns_at_once() {
-    let stored = Arc::<AtomicUsize>::default();
-    let count = Arc::clone(&stored);
-    let server = tower::service_fn(move |request: http::Request<Body>| {
-        let count = Arc::clone(&count);
-        async move {
-            if !request.uri().path().contains("/namespaces/n/") {
-                return pending().await;
-            }
-            count.fetch_add(1, Ordering::Relaxed);
-            let made = Body::from(request.into_body().collect_bytes().await.unwrap().to_vec());
-            Ok::<_, tower::BoxError>(http::Response::builder().status(201).body(made).unwrap())
-        }
-    });
-    let names: Vec<_> = (0..20).map(|number| format!("t{number}")).collect();
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let service = service_with(with_retries(server), beside(&names));
+    let (stored, client) = silent_but_for_one();
+    let service = service_with(client, beside(&OTHERS));
     let asks_for_ever = |namespace| {
         let service = &service;
         async move {
@@ -201,7 +211,7 @@ async fn however_many_namespaces_are_in_trouble_others_have_their_turns_at_once(
             }
         }
     };
-    let callers = names.iter().flat_map(|namespace| iter::repeat_n(*namespace, 5));
+    let callers = OTHERS.into_iter().flat_map(|namespace| iter::repeat_n(namespace, 5));
     let mut callers = pin!(join_all(callers.map(asks_for_ever)));
     // Until it is known of all of them.
     let begun = timeout(Duration::from_secs(60), &mut callers).await;
@@ -212,5 +222,64 @@ async fn however_many_namespaces_are_in_trouble_others_have_their_turns_at_once(
         let heard = timeout(Duration::from_secs(1), join(call, &mut callers)).await;
         assert!(heard.is_err());
         assert_eq!(stored.load(Ordering::Relaxed), number);
+    }
+}
+
+/// Until it is known of them they may have all places.
+#[tokio::test(start_paused = true)]
+async fn namespaces_that_fall_silent_delay_others_by_a_try_and_by_one_more_for_each_eight_of_them() {
+    // namespaces that are silent -> seconds in which another one has its turn, at least and at most
+    for (silent, least, most) in [(2, 0.0, 0.5), (3, 4.5, 5.5), (8, 4.5, 10.5), (20, 4.5, 15.5)] {
+        let (stored, client) = silent_but_for_one();
+        let service = service_with(client, beside(&OTHERS[..silent]));
+        let callers = OTHERS.into_iter().take(silent).flat_map(|namespace| iter::repeat_n(namespace, 5));
+        let mut callers = pin!(join_all(callers.map(|namespace| service.resize(call_in(namespace)))));
+        let begun = Instant::now();
+        assert!(timeout(Duration::from_millis(100), &mut callers).await.is_err());
+        let mut mine = pin!(join(service.resize(call(None, 3, None)), callers));
+        while stored.load(Ordering::Relaxed) == 0 {
+            // It waits for what the controllers make of it.
+            assert!(timeout(Duration::from_millis(100), &mut mine).await.is_err());
+        }
+        let took = begun.elapsed().as_secs_f64();
+        assert!((least..most).contains(&took), "{silent}: {took} s");
+    }
+}
+
+/// Something may be there nevertheless. Refusals may come at once, and reads not, because of what is asked of all.
+#[tokio::test(start_paused = true)]
+async fn what_is_read_after_refusals_is_read_a_few_at_a_time_however_many_namespaces_ask() {
+    // the code of refusals, whether requests are withdrawn -> reads that are under way
+    for (code, withdraws, expected) in [(403_u16, false, STORED_AT_ONCE), (409, true, WITHDRAWN_AT_ONCE)] {
+        let reads = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&reads);
+        let server = tower::service_fn(move |request: http::Request<Body>| {
+            let count = Arc::clone(&count);
+            async move {
+                if request.method() == http::Method::GET {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    return pending().await;
+                }
+                let refused = json!({"kind": "Status", "status": "Failure", "message": "no", "code": code});
+                let refused = Body::from(refused.to_string().into_bytes());
+                Ok::<_, std::io::Error>(http::Response::builder().status(code).body(refused).unwrap())
+            }
+        });
+        let service = service_with(Client::new(server, "default"), beside(&OTHERS));
+        let asks = |namespace: &'static str| {
+            let service = &service;
+            async move {
+                if withdraws {
+                    let (namespace, request) = (namespace.to_owned(), "flow-x".to_owned());
+                    let name = Some(ResizeName { namespace, request, ..ResizeName::default() });
+                    service.cancel(Request::new(CancelRequest { name })).await.map(drop)
+                } else {
+                    service.resize(call_in(namespace)).await.map(drop)
+                }
+            }
+        };
+        let callers = OTHERS.into_iter().flat_map(|namespace| iter::repeat_n(namespace, 4));
+        go_on(join_all(callers.map(asks))).await;
+        assert_eq!(reads.load(Ordering::Relaxed), expected, "{code}");
     }
 }
