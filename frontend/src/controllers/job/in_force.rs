@@ -30,9 +30,14 @@ pub(crate) fn in_force(spec: &JobSpec, running: Option<&PeOptions>, settled: &Se
         options.checkpoint_data_store = None;
     }
     let is_good = |of: &ResourceRequirements| resources::check(of).is_ok();
-    if !spec.resources.iter().chain(&options.resources).all(is_good) {
+    let had = || running.resources.clone().filter(is_good);
+    if !spec.resources.iter().all(is_good) {
         spec.resources = None;
-        options.resources = running.resources.clone().filter(is_good);
+        options.resources = had();
+    } else if !options.resources.iter().all(is_good) {
+        // Those of a PE count for nothing beside those of the job (rule pod-4), which are divided as before.
+        let is_divided = spec.resources.as_ref().and_then(resources::saying_something).is_some();
+        options.resources = if is_divided { None } else { had() };
     }
     spec.processing_element = Some(options);
     spec
@@ -119,6 +124,21 @@ mod tests {
                 json!({"resources": cpu("2")}),
                 json!(null),
                 json!({"resources": cpu("2")}),
+            ),
+            (
+                json!({
+                    "resources": cpu("4"),
+                    "processingElement": {"resources": {"limits": {"requests.example.com/gpu": 1}}},
+                }),
+                json!({"resources": cpu("1")}),
+                cpu("4"),
+                json!({}),
+            ),
+            (
+                json!({"resources": cpu("a lot"), "processingElement": {"resources": cpu("a lot")}}),
+                json!({"resources": cpu("1")}),
+                json!(null),
+                json!({"resources": cpu("1")}),
             ),
             (
                 json!({"resources": cpu("1e99"), "processingElement": {"sabName": "b.sab"}}),
