@@ -142,26 +142,27 @@ pub(crate) fn default_resources() -> k8s_openapi::api::core::v1::ResourceRequire
 }
 
 /// Why a spec that the schema accepts cannot be submitted (rule job-7), or, once the job runs, is not carried out as a
-/// whole (rule job-39). `running` is what was settled at the submission of a job with a generation.
-pub(crate) fn refusal(spec: &JobSpec, running: Option<&Settled>) -> Option<Failure> {
+/// whole (rule job-39): one failure for each option that is refused. `running` is what was settled at the submission of
+/// a job with a generation.
+pub(crate) fn refusals(spec: &JobSpec, running: Option<&Settled>) -> Vec<Failure> {
     let options = spec.pe_options();
-    let refused = |reason: &str, message: String| {
-        Some(Failure { remedy: Remedy::Correct, reason: reason.to_owned(), message, stage: None, code: None })
+    let mut refusals = Vec::new();
+    let mut refuse = |reason: &str, message: String| {
+        refusals.push(Failure { remedy: Remedy::Correct, reason: reason.to_owned(), message, stage: None, code: None });
     };
     if let Some(running) = running.filter(|running| running.transport != options.transport_security_type) {
         let (wanted, settled) = (options.transport_security_type.name(), running.transport.name());
         let message = format!(
             "processingElement.transportSecurityType: {wanted} is wanted, and the job was submitted with {settled}"
         );
-        return refused("NotSupported", message);
+        refuse("NotSupported", message);
     }
     if let (Some(wanted), Some(running)) = (redis_of(&options), running) {
         let message = "processingElement.checkpointRepository.redis: the servers are found at the submission only";
         if running.redis.is_empty() {
-            return refused("NotSupported", message.to_owned());
-        }
-        if !is_list_of(&running.redis, wanted) {
-            return refused(
+            refuse("NotSupported", message.to_owned());
+        } else if !is_list_of(&running.redis, wanted) {
+            refuse(
                 "NotSupported",
                 format!("{message}, and these are others: take redis away, then put back what it was"),
             );
@@ -171,14 +172,21 @@ pub(crate) fn refusal(spec: &JobSpec, running: Option<&Settled>) -> Option<Failu
         let message = format!(
             "processingElement.checkpointRepository.fileSystem.path: PEs need {taken} for something else: name another place"
         );
-        return refused("CheckpointPathInvalid", message);
+        refuse("CheckpointPathInvalid", message);
     }
     for (field, resources) in [("resources", &spec.resources), ("processingElement.resources", &options.resources)] {
         if let Some(error) = resources.as_ref().and_then(|resources| resources::check(resources).err()) {
-            return refused("ResourcesInvalid", format!("{field}: {error}"));
+            refuse("ResourcesInvalid", format!("{field}: {error}"));
         }
     }
-    None
+    refusals
+}
+
+/// Why a spec with these refusals cannot be submitted: the reason of the first, and the words of all.
+pub(crate) fn refusal(refusals: &[Failure]) -> Option<Failure> {
+    let first = refusals.first()?;
+    let messages: Vec<&str> = refusals.iter().map(|failure| failure.message.as_str()).collect();
+    Some(Failure { message: messages.join("; "), ..first.clone() })
 }
 
 #[cfg(test)]
@@ -346,10 +354,35 @@ mod tests {
             ),
         ];
         for (spec, expected) in table {
-            let message = refusal(&job(spec.clone()).spec, None).map(|failure| failure.message);
+            let message = refusal(&refusals(&job(spec.clone()).spec, None)).map(|failure| failure.message);
             match expected {
                 None => assert_eq!(message, None, "{spec}"),
                 Some(part) => assert!(message.unwrap().contains(part), "{spec}"),
+            }
+        }
+    }
+
+    #[test]
+    fn each_option_that_is_refused_is_named() {
+        let redis = serde_json::json!({"redis": {"service": "r", "replicaCount": 1, "shardCount": 1}});
+        let of_nobody = serde_json::json!({"limits": {"requests.example.com/gpu": 1}});
+        let options = serde_json::json!({
+            "transportSecurityType": "TLSv1.2", "checkpointRepository": redis, "resources": of_nobody,
+        });
+        let job = job(serde_json::json!({"resources": of_nobody, "processingElement": options}));
+        let of_resources = ["resources: ", "processingElement.resources: "];
+        let settled = ["processingElement.transportSecurityType: ", "processingElement.checkpointRepository.redis: "];
+        let running = Settled::default();
+        // what the running job was submitted with -> how the words begin
+        let table = [(None, of_resources.to_vec()), (Some(&running), [settled, of_resources].concat())];
+        for (running, expected) in table {
+            let refusals = refusals(&job.spec, running);
+            assert_eq!(refusals.len(), expected.len(), "{refusals:?}");
+            let of_all = refusal(&refusals).unwrap();
+            assert_eq!(of_all.reason, refusals[0].reason);
+            for (refused, begins) in refusals.iter().zip(expected) {
+                assert!(refused.message.starts_with(begins), "{refused:?}");
+                assert!(of_all.message.contains(&refused.message), "{of_all:?}");
             }
         }
     }
@@ -367,14 +400,14 @@ mod tests {
         // what the running job was submitted with -> refused
         let table = [(None, false), (Some(&without), true), (Some(&with), false), (Some(&with_others), true)];
         for (running, refused) in table {
-            assert_eq!(refusal(&job.spec, running).is_some(), refused, "{running:?}");
+            assert_eq!(!refusals(&job.spec, running).is_empty(), refused, "{running:?}");
         }
         let secure = self::job(serde_json::json!({"processingElement": {"transportSecurityType": "TLSv1.2"}}));
         let with = Settled { transport: TransportSecurity::Tls12, ..Settled::default() };
         for (running, refused) in [(None, false), (Some(&Settled::default()), true), (Some(&with), false)] {
-            assert_eq!(refusal(&secure.spec, running).is_some(), refused, "{running:?}");
+            assert_eq!(!refusals(&secure.spec, running).is_empty(), refused, "{running:?}");
         }
-        assert!(refusal(&self::job(serde_json::json!({})).spec, Some(&with)).is_some());
+        assert!(!refusals(&self::job(serde_json::json!({})).spec, Some(&with)).is_empty());
         let without = self::job(serde_json::json!({}));
         for edited in [&job, &secure] {
             assert_ne!(inputs(edited, 1, ""), inputs(&without, 1, ""), "an edit before the first generation counts");

@@ -71,7 +71,7 @@ pub(super) async fn observe<C: Cluster>(
     let requests = reconciler.all_requests(key, &job, &status).await?;
     let (Widths { desired, refused, to_take_over }, requests) =
         wishes(reconciler, &snapshot, &status, requests, now).await?;
-    let spec_warnings = spec_warnings(reconciler, &snapshot, status.plan.as_ref(), plans.refusal.as_ref()).await?;
+    let spec_warnings = spec_warnings(reconciler, &snapshot, status.plan.as_ref(), &plans.refusals).await?;
     let mut objects = objects(reconciler, &snapshot, &status, &plans, transport.as_ref(), now).await?;
     let unnumbered_until = unnumbered_until(reconciler, key, &snapshot, &status, now);
     let remembered = remembered(reconciler, &snapshot, &status, &mut objects, now);
@@ -86,7 +86,7 @@ pub(super) async fn observe<C: Cluster>(
             status.adl.as_ref().map_or("", |adl| adl.sha256.as_str()),
         ),
         spec_warnings,
-        refusal: plans.refusal,
+        refusal: compilation::refusal(&plans.refusals),
         deadlines: Deadlines {
             submission: job.spec.submission_time_out(),
             resize: reconciler.settings.resize_seconds,

@@ -31,8 +31,8 @@ pub(super) struct Plans {
     pub(super) proposed: Option<Loaded>,
     /// What was settled with the first of them that could be read.
     pub(super) settled: Option<Settled>,
-    /// Why the spec is refused, if it is.
-    pub(super) refusal: Option<Failure>,
+    /// Why the spec is refused, one for each option.
+    pub(super) refusals: Vec<Failure>,
 }
 
 impl Plans {
@@ -68,9 +68,9 @@ pub(super) async fn plans_of<C: Cluster>(
     let read_first = committed.as_ref().or(proposed.as_ref()).and_then(|read| read.as_ref().ok()).cloned();
     let settled = read_first.as_ref().map(|generation| generation.settled.clone());
     let running = read_first.as_ref().filter(|_| status.generation.is_some());
-    let refusal = compilation::refusal(&job.spec, running.map(|generation| &generation.settled));
+    let refusals = compilation::refusals(&job.spec, running.map(|generation| &generation.settled));
     // While the plan is lost nothing is written, and it is not known what was settled.
-    if let Some(running) = running.filter(|_| refusal.is_some()) {
+    if let Some(running) = running.filter(|_| !refusals.is_empty()) {
         snapshot.in_force = Some(options_in_force(reconciler, &snapshot, running));
     }
     let committed = load(reconciler, &snapshot, status.plan.as_ref(), committed).await?;
@@ -79,7 +79,7 @@ pub(super) async fn plans_of<C: Cluster>(
     snapshot.committed = generation.flatten();
     let (proposed, generation) = proposed.unzip();
     snapshot.proposed = generation.flatten();
-    Ok((Plans { committed, proposed, settled, refusal }, snapshot))
+    Ok((Plans { committed, proposed, settled, refusals }, snapshot))
 }
 
 /// The spec with the options in force, computed once for each spec: PEs are changed after it.

@@ -17,15 +17,15 @@ pub(super) async fn spec_warnings<C>(
     reconciler: &JobReconciler<C>,
     snapshot: &JobSnapshot,
     plan: Option<&StoredPlan>,
-    refusal: Option<&Failure>,
+    refusals: &[Failure],
 ) -> Result<Vec<(String, String)>, Error> {
     let Some((generation, plan)) = snapshot.committed.as_ref().zip(plan) else { return Ok(Vec::new()) };
-    let refused = refusal.map(|failure| {
+    let of_entries = entry_warnings(reconciler, snapshot, generation, &plan.sha256).await?;
+    let refused = refusals.iter().map(|failure| {
         let message = format!("{}; PEs keep the option that they had", failure.message);
         (failure.reason.clone(), message)
     });
-    let of_entries = entry_warnings(reconciler, snapshot, generation, &plan.sha256).await?;
-    Ok(refused.into_iter().chain(of_entries.iter().cloned()).collect())
+    Ok(refused.chain(of_entries.iter().cloned()).collect())
 }
 
 /// What they should know of its entries for regions, found out once for each spec and plan: there may be a hundred

@@ -5,10 +5,12 @@ use super::simulation::{JOB, JobSimulation, NAMESPACE, key};
 use crate::controllers::job::describe::warnings::warnings as warnings_of;
 use crate::controllers::job::observed::{Loaded, PodState};
 use crate::controllers::job::waits::Waits;
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use streams_api::{InitialWidth, JobPhase, ProcessingElement, condition, names};
+use streams_api::{InitialWidth, JobPhase, PeOptions, ProcessingElement, condition, names};
 use streams_kubernetes::Key;
 use streams_kubernetes_fake::Verb;
 
@@ -162,6 +164,27 @@ fn a_pe_that_cannot_be_restarted_is_named_with_why_and_not_with_how_its_pod_does
     assert_eq!(pods_ready, (false, REASON.to_owned(), group.clone()));
     assert_eq!(progressing.2, format!("waiting for 1 PE to run: {group}"));
     assert_eq!(said(&simulation, condition::WARNING), of_the_application, "it is said already");
+}
+
+#[test]
+fn each_option_of_a_running_job_that_is_refused_is_told_at_once() {
+    let mut simulation = JobSimulation::running();
+    simulation.server.announced();
+    let refused: ResourceRequirements =
+        serde_json::from_value(json!({"limits": {"requests.example.com/gpu": 1}})).unwrap();
+    simulation.change_spec(|spec| {
+        spec.resources = Some(refused.clone());
+        spec.processing_element = Some(PeOptions { resources: Some(refused), ..spec.pe_options() });
+    });
+    simulation.settle();
+    let told = warnings(&simulation);
+    let begin = ["resources: requests.example.com/gpu", "processingElement.resources: requests.example.com/gpu"];
+    assert_eq!(told.len(), begin.len(), "{told:?}");
+    let (_, _, said) = said(&simulation, condition::WARNING).unwrap();
+    for ((reason, note), begin) in told.iter().zip(begin) {
+        assert!(reason == "ResourcesInvalid" && note.starts_with(begin), "{told:?}");
+        assert!(said.contains(note), "{said}");
+    }
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn an_edit_to_what_is_not_supported_leaves_pes_as_they_are_and_is_told_once() {
     }
     let warnings = simulation.server.announced().into_iter().filter(|announced| announced.notice.warning);
     let reasons = warnings.map(|announced| announced.notice.reason);
-    assert_eq!(reasons.collect::<Vec<_>>(), ["NotSupported"], "people hear of it once");
+    assert_eq!(reasons.collect::<Vec<_>>(), ["NotSupported", "ResourcesInvalid"], "people hear of each once");
     simulation.change_spec(|spec| {
         spec.resources = None;
         spec.processing_element = None;
