@@ -78,6 +78,8 @@ pub(crate) enum JobStatusChange {
     StartOver,
     /// The spec of a failed submission was changed.
     SubmitAgain,
+    /// The spec of a submission was changed that has not failed for good: its clock and its attempts begin anew.
+    BeginAnew,
 }
 
 impl JobStatusChange {
@@ -96,6 +98,7 @@ impl JobStatusChange {
             Self::RejectProposal(_) => "reject the proposal",
             Self::StartOver => "start over",
             Self::SubmitAgain => "submit again",
+            Self::BeginAnew => "begin anew",
         }
     }
 }

@@ -39,6 +39,11 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
     if status.job_id.is_none() {
         return number(observed, draft);
     }
+    if submitting && status.observed_generation.is_some_and(|of| of != observed.spec_generation) {
+        // The time and the attempts of another spec are none of this one, which may be the correction (rule job-18).
+        FETCHING.clone_into(&mut draft.report.preparing);
+        return record(JobStatusChange::BeginAnew);
+    }
     // The commit ends it: from then on starting over would only tear down what runs. Nor does it help while others are
     // in the way.
     let failures = observed.last_failure.iter().chain(observed.tasks.failures());

@@ -88,6 +88,8 @@ pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobS
             forget(&mut status);
             begin(&mut status, 1, now);
         }
+        // What was prepared for the spec of before goes on if it is wanted still.
+        JobStatusChange::BeginAnew => begin(&mut status, 1, now),
     }
     status
 }
@@ -104,9 +106,10 @@ pub(crate) fn take_back(tasks: &mut Tasks, change: &JobStatusChange) {
             // The next look ends what goes on for it.
             drop(tasks.end_storing());
         }
-        JobStatusChange::FailSubmission(_) | JobStatusChange::StartOver | JobStatusChange::SubmitAgain => {
-            *tasks = Tasks::idle()
-        }
+        JobStatusChange::FailSubmission(_)
+        | JobStatusChange::StartOver
+        | JobStatusChange::SubmitAgain
+        | JobStatusChange::BeginAnew => *tasks = Tasks::idle(),
         JobStatusChange::JobId { .. }
         | JobStatusChange::Adl(_)
         | JobStatusChange::Propose { .. }

@@ -132,6 +132,45 @@ fn another_attempt_begins_with_a_clean_slate_and_keeps_job_id_and_adl() {
     assert_eq!(after.phase, Some(JobPhase::Running));
 }
 
+/// Attempts that took too long were those of another spec, and so was the time of the last one.
+#[test]
+fn a_submission_that_is_corrected_has_all_of_its_time_and_attempts() {
+    let mut simulation = JobSimulation::new();
+    simulation.services.change(|services| services.seconds = 301);
+    simulation.until(|simulation| simulation.status().submission_attempts == 2);
+    // The second attempt takes too long as well, the third nearly.
+    simulation.services.change(|services| services.seconds = 290);
+    simulation.until(|simulation| {
+        let status = simulation.status();
+        status.submission_attempts == 3 && status.proposal.is_some()
+    });
+    simulation.edit("corrected");
+    simulation.services.change(|services| services.seconds = 150);
+    simulation.settle();
+    simulation.check_at_rest();
+    let status = simulation.status();
+    assert_eq!((status.phase, status.submission_attempts), (Some(JobPhase::Running), 1), "{:?}", status.conditions);
+    let expected = ["SubmissionTimedOut", "SubmissionTimedOut", "SubmissionSucceeded"];
+    assert_eq!(reasons(&simulation), expected);
+}
+
+/// What is not compiled anew is not written anew.
+#[test]
+fn an_edit_of_a_submission_that_changes_nothing_of_its_plan_leaves_what_is_written() {
+    let mut simulation = JobSimulation::new();
+    simulation.no_more("Service");
+    simulation.until(|simulation| simulation.pes().len() == 8);
+    let uids =
+        |simulation: &JobSimulation| -> Vec<_> { simulation.pes().into_values().map(|pe| pe.metadata.uid).collect() };
+    let before = uids(&simulation);
+    simulation.change_spec(|spec| spec.submission_time_out_in_seconds = 17);
+    simulation.steps_again();
+    simulation.settle();
+    simulation.check_at_rest();
+    let after = uids(&simulation);
+    assert_eq!(before, after);
+}
+
 /// The compilation that is under way has the spec of before, and its outcome follows from the bounds as well.
 #[test]
 fn bounds_that_are_edited_while_a_job_is_compiled_or_written_count() {

@@ -341,6 +341,8 @@ fn past_its_time_a_submission_starts_over_and_in_the_end_fails() {
     }
     observed.status.submission_attempts = 3;
     assert_eq!(done(&observed), ["fail the submission"]);
+    observed.spec_generation += 1;
+    assert_eq!(done(&observed), ["begin anew"], "that was the time of another spec");
     // The commit ends the clock.
     let mut simulation = before(JobSimulation::new(), "commit");
     simulation.round();
