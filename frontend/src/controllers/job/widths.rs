@@ -177,7 +177,7 @@ fn quoted(entry: &InitialWidth) -> String {
 }
 
 /// The first of the names.
-fn listed(names: &[String]) -> String {
+pub(crate) fn listed(names: &[String]) -> String {
     let more = if names.len() > LISTED { ", ..." } else { "" };
     format!("{}{more}", names.get(..LISTED).unwrap_or(names).join(", "))
 }

@@ -6,6 +6,7 @@ use super::warnings::{NO_OTHER_POD, beginning, no_other_pods, of_no_other_pods};
 use crate::controllers::job::long_work::redis;
 use crate::controllers::job::observed::{DesiredGeneration, JobObservation, Loaded};
 use crate::controllers::job::waits::pes;
+use crate::controllers::job::widths::listed;
 use streams_api::{JobPhase, JobStatus, Rollout, condition};
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::writer::DEFINITIONS_OUTDATED;
@@ -23,6 +24,8 @@ struct Details<'a> {
     no_other_pods: Option<&'a (String, String)>,
     /// PEs of the committed generation that have had a pod, and all of them.
     with_pods: (u64, u64),
+    /// Names of the regions of a job without a generation whose widths somebody has edited.
+    edited_regions: &'a [String],
 }
 
 /// The Events that follow from another status of the job than was observed.
@@ -33,19 +36,24 @@ pub(crate) fn of_change(name: &str, observed: &JobObservation, after: &JobStatus
     let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let launched = ids().filter(|id| current.get(id).is_some_and(|pe| pe.launched)).count();
     let no_other_pods = of_no_other_pods(&no_other_pods(observed));
+    let is_submission = observed.status.generation.is_none();
+    let regions = observed.children.regions.values().filter(|region| is_submission && !region.object.deleting);
+    let edited = regions.filter_map(|region| region.created.as_ref()?.edited());
+    let edited_regions: Vec<String> = edited.map(str::to_owned).collect();
     let details = Details {
         name,
         proposed: observed.proposed.as_ref().and_then(Loaded::whole),
         spec_warnings: &observed.spec_warnings,
         no_other_pods: no_other_pods.as_ref(),
         with_pods: (count(launched), count(ids().count())),
+        edited_regions: &edited_regions,
     };
     between(details, &observed.status, after)
 }
 
 /// The Events between two statuses of a job.
 fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<Notice> {
-    let Details { name, proposed, spec_warnings, no_other_pods, with_pods } = details;
+    let Details { name, proposed, spec_warnings, no_other_pods, with_pods, edited_regions } = details;
     let mut events = Vec::new();
     let became_true =
         |kind: &str| condition::is_true(&after.conditions, kind) && !condition::is_true(&before.conditions, kind);
@@ -62,6 +70,16 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
     } else if after.submission_attempts > before.submission_attempts.max(1) {
         let note = format!("the submission took too long; attempt {} begins", after.submission_attempts);
         events.push(Notice::warning("SubmissionTimedOut", note));
+    }
+    // What was made for the proposal goes with it, and the next one has the widths of its plan (rule job-25).
+    let is_dropped = before.proposal.is_some() && after.proposal.is_none() && after.generation.is_none();
+    if is_dropped && !edited_regions.is_empty() {
+        let note = format!(
+            "widths that were edited before the job was submitted go with what was prepared for it: {}; scale these \
+             regions again",
+            listed(edited_regions)
+        );
+        events.push(Notice::warning("RegionEditLost", note));
     }
     let bundle_trouble = |status: &JobStatus| {
         condition::get(&status.conditions, condition::BUNDLE_UNAVAILABLE).map(|trouble| trouble.reason.clone())
@@ -192,7 +210,7 @@ mod tests {
     use crate::controllers::job::describe::warnings::message;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
-    use streams_api::{AutomaticFusionFigures, RefusedEdit, ResolvedFusion, Statistics};
+    use streams_api::{AutomaticFusionFigures, ProposedPlan, RefusedEdit, ResolvedFusion, Statistics};
 
     fn status(phase: JobPhase, generation: Option<u64>, submitted: bool) -> JobStatus {
         let rollout = generation.map(|generation| Rollout { generation, restarted: 2, added: 1, ..Rollout::default() });
@@ -282,6 +300,30 @@ mod tests {
             let expected: Vec<_> = expected.into_iter().map(|(warning, reason)| (warning, reason.to_owned())).collect();
             assert_eq!(summary(before, after), expected);
             assert!(summary(after, after).is_empty(), "it is published once");
+        }
+    }
+
+    #[test]
+    fn widths_that_go_with_what_was_prepared_are_told() {
+        let submitting = status(JobPhase::Submitting, None, false);
+        let proposed = JobStatus { proposal: Some(ProposedPlan::default()), ..submitting.clone() };
+        let [committed, failed] =
+            [(JobPhase::Submitting, Some(0)), (JobPhase::Failed, None)].map(|(phase, of)| status(phase, of, false));
+        let (one, none): (_, [String; 0]) = (["R".to_owned()], []);
+        // before, after, regions that were edited -> it is told
+        let table = [
+            (&proposed, &submitting, &one[..], true),
+            (&proposed, &failed, &one[..], true),
+            (&proposed, &submitting, &none[..], false),
+            (&proposed, &committed, &one[..], false),
+            (&proposed, &proposed, &one[..], false),
+            (&submitting, &proposed, &one[..], false),
+        ];
+        for (number, (before, after, edited_regions, expected)) in table.into_iter().enumerate() {
+            let details = Details { edited_regions, ..Details::default() };
+            let told = between(details, before, after);
+            let told = told.iter().filter(|notice| notice.reason == "RegionEditLost" && notice.note.contains("R;"));
+            assert_eq!(told.count(), usize::from(expected), "{number}");
         }
     }
 

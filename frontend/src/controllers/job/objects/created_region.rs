@@ -26,6 +26,11 @@ impl CreatedRegion {
         Self { name: region.spec.name.clone(), width }
     }
 
+    /// Its name, if somebody has edited its width or asked for another one.
+    pub(crate) fn edited(&self) -> Option<&str> {
+        self.width.is_none().then_some(self.name.as_str())
+    }
+
     /// Whether a plan can have led to it in which the region has this name and width.
     pub(crate) fn fits(&self, name: &str, width: Option<u32>) -> bool {
         self.name == name && self.width.is_none_or(|created| width == Some(created))
@@ -51,6 +56,7 @@ mod tests {
             let created = CreatedRegion::of(&region);
             assert_eq!([2, 3].map(|width| created.fits("R", Some(width))), expected, "{generation} {has_request}");
             assert!(!created.fits("S", Some(2)), "nobody can change its name");
+            assert_eq!(created.edited().is_some(), expected[1], "{generation} {has_request}");
         }
     }
 }

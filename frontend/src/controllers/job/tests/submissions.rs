@@ -171,6 +171,27 @@ fn an_edit_of_a_submission_that_changes_nothing_of_its_plan_leaves_what_is_writt
     assert_eq!(before, after);
 }
 
+#[test]
+fn a_width_that_was_edited_before_the_commit_does_not_go_without_a_word() {
+    let mut simulation = JobSimulation::new();
+    simulation.no_more("Service");
+    simulation.until(|simulation| simulation.region(0).is_some());
+    let width = simulation.region(0).unwrap().spec.width;
+    simulation.resize(0, width + 3);
+    simulation.reconcile();
+    simulation.server.announced();
+    simulation.edit("another");
+    simulation.until(|simulation| simulation.status().proposal.is_none());
+    let told = simulation.server.announced().into_iter().map(|announced| announced.notice);
+    let told: Vec<_> = told.filter(|notice| notice.reason == "RegionEditLost").collect();
+    assert!(matches!(&told[..], [notice] if notice.warning && notice.note.contains(": R; ")), "{told:?}");
+    simulation.steps_again();
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.region(0).unwrap().spec.width, width);
+    assert!(!reasons(&simulation).contains(&"RegionEditLost".to_owned()), "it is told once");
+}
+
 /// The compilation that is under way has the spec of before, and its outcome follows from the bounds as well.
 #[test]
 fn bounds_that_are_edited_while_a_job_is_compiled_or_written_count() {
