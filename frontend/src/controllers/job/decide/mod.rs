@@ -8,6 +8,7 @@
 //! | refuse | the spec can be submitted | record the failure |
 //! | again | the spec of a failed submission was changed | record a new submission |
 //! | number | `status.jobId` | wait for the ADL a while; count, then record both |
+//! | anew | the spec is the one that the status speaks of, or there is a generation | record that it begins anew |
 //! | time | the first generation is committed | past the time-out: record that it starts over, or has failed |
 //! | clean slate | nothing of an earlier attempt exists | delete it |
 //! | fetch | `status.adl` | start fetching; record the result |

@@ -3,7 +3,8 @@
 //! * [`simulation`] — the cluster, the services, the PE controller, users; what must hold after every write, and at
 //!   rest;
 //! * [`table`] — the rows of the decision, one by one;
-//! * [`submissions`] — submissions that take long, or that the cluster does not permit;
+//! * [`submissions`] — submissions that take long, or that the cluster does not permit; [`edited_submissions`]: whose
+//!   specs are edited;
 //! * [`suspension`] — jobs that users suspend and resume, and PEs that they stop;
 //! * [`behaviour`] — what users see in particular situations;
 //! * [`requests`] — requests to resize, and what becomes of them; [`dry_runs`]: what would become of them;
@@ -32,6 +33,7 @@ mod counts;
 mod drift;
 mod dry_runs;
 mod early_texts;
+mod edited_submissions;
 mod in_the_way;
 mod interleavings;
 mod leaders;

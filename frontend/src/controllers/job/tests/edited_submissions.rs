@@ -1,0 +1,118 @@
+//! Submissions whose specs are edited before there is a generation (rules job-18 and job-25).
+
+use super::simulation::JobSimulation;
+use crate::controllers::job::tasks::TaskKind;
+use streams_api::{InitialWidth, JobPhase, JobStatus, condition};
+use streams_kubernetes::events::Notice;
+
+/// Reason and message of a condition.
+fn said(status: &JobStatus, kind: &str) -> (String, String) {
+    let condition = condition::get(&status.conditions, kind).expect("it is said");
+    (condition.reason.clone(), condition.message.clone())
+}
+
+fn told(simulation: &JobSimulation) -> Vec<Notice> {
+    simulation.server.announced().into_iter().map(|announced| announced.notice).collect()
+}
+
+/// Attempts that took too long were those of another spec, and so was the time of the last one.
+#[test]
+fn a_submission_that_is_corrected_has_all_of_its_time_and_attempts() {
+    let mut simulation = JobSimulation::new();
+    simulation.services.change(|services| services.seconds = 301);
+    simulation.until(|simulation| simulation.status().submission_attempts == 2);
+    // The second attempt takes too long as well, the third nearly.
+    simulation.services.change(|services| services.seconds = 290);
+    simulation.until(|simulation| {
+        let status = simulation.status();
+        status.submission_attempts == 3 && status.proposal.is_some()
+    });
+    simulation.edit("corrected");
+    simulation.services.change(|services| services.seconds = 150);
+    simulation.settle();
+    simulation.check_at_rest();
+    let status = simulation.status();
+    assert_eq!((status.phase, status.submission_attempts), (Some(JobPhase::Running), 1), "{:?}", status.conditions);
+    let reasons: Vec<_> = told(&simulation).into_iter().map(|notice| notice.reason).collect();
+    assert_eq!(reasons, ["SubmissionTimedOut", "SubmissionTimedOut", "SubmissionSucceeded"]);
+}
+
+/// What is not compiled anew is not written anew.
+#[test]
+fn an_edit_of_a_submission_that_changes_nothing_of_its_plan_leaves_what_is_written() {
+    let mut simulation = JobSimulation::new();
+    simulation.no_more("Service");
+    simulation.until(|simulation| simulation.pes().len() == 8);
+    let uids =
+        |simulation: &JobSimulation| -> Vec<_> { simulation.pes().into_values().map(|pe| pe.metadata.uid).collect() };
+    let before = uids(&simulation);
+    simulation.change_spec(|spec| spec.submission_time_out_in_seconds = 17);
+    simulation.steps_again();
+    simulation.settle();
+    simulation.check_at_rest();
+    let after = uids(&simulation);
+    assert_eq!(before, after);
+}
+
+#[test]
+fn a_width_that_was_edited_before_the_commit_does_not_go_without_a_word() {
+    let mut simulation = JobSimulation::new();
+    simulation.no_more("Service");
+    simulation.until(|simulation| simulation.region(0).is_some());
+    let width = simulation.region(0).unwrap().spec.width;
+    simulation.resize(0, width + 3);
+    simulation.reconcile();
+    simulation.server.announced();
+    simulation.edit("another");
+    simulation.until(|simulation| simulation.status().proposal.is_none());
+    let is_lost = |notice: &Notice| notice.reason == "RegionEditLost";
+    let lost: Vec<_> = told(&simulation).into_iter().filter(is_lost).collect();
+    assert!(matches!(&lost[..], [notice] if notice.warning && notice.note.contains(": R; ")), "{lost:?}");
+    simulation.steps_again();
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.region(0).unwrap().spec.width, width);
+    assert!(!told(&simulation).iter().any(is_lost), "it is told once");
+}
+
+/// The compilation that is under way has the spec of before, and its outcome follows from the bounds as well.
+#[test]
+fn bounds_that_are_edited_while_a_job_is_compiled_or_written_count() {
+    let wide = InitialWidth { name: Some("R".to_owned()), width: Some(8), ..InitialWidth::default() };
+    let bounds = |max_width| InitialWidth { name: Some("*".to_owned()), max_width, ..InitialWidth::default() };
+    let is_compiled = |simulation: &JobSimulation| simulation.leader.running() == [TaskKind::Compile];
+    let is_proposed = |simulation: &JobSimulation| simulation.status().proposal.is_some();
+    let moments: [fn(&JobSimulation) -> bool; 2] = [is_compiled, is_proposed];
+    // bounds at the beginning, when they are edited, to what -> phase in the end
+    let table = [
+        (Some(4), moments[0], Some(16), JobPhase::Running),
+        (Some(16), moments[0], Some(4), JobPhase::Failed),
+        (Some(16), moments[1], Some(4), JobPhase::Failed),
+        (None, moments[1], Some(4), JobPhase::Failed),
+        (None, moments[1], Some(16), JobPhase::Running),
+    ];
+    for (before, moment, after, expected) in table {
+        let mut simulation = JobSimulation::new();
+        simulation.change_spec(|spec| spec.parallel_regions = vec![wide.clone(), bounds(before)]);
+        for _ in 0..20 {
+            simulation.reconcile();
+            if moment(&simulation) {
+                break;
+            }
+            simulation.work();
+        }
+        assert!(moment(&simulation));
+        simulation.change_spec(|spec| spec.parallel_regions = vec![wide.clone(), bounds(after)]);
+        // It ends before the frontend has heard of the edit.
+        simulation.work();
+        simulation.settle();
+        let status = simulation.status();
+        assert_eq!(status.phase, Some(expected), "{before:?} {after:?}: {:?}", status.conditions);
+        if expected == JobPhase::Failed {
+            assert_eq!(said(&status, condition::SUBMITTED).0, "OutOfBounds", "{before:?} {after:?}");
+        } else {
+            assert_eq!(simulation.generation().widths()["R"], 8, "{before:?} {after:?}");
+        }
+        simulation.check_at_rest();
+    }
+}
