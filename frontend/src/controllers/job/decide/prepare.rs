@@ -7,10 +7,11 @@ use super::super::held_up::{Blocked, looked_at_again};
 use super::super::refusals;
 use super::super::requests::observe::Fault;
 use super::super::tasks::{CompileRequest, Compiled, Failure, Progress, PublishRequest, Remedy, Slot, Task};
+use super::clean_slate::{delete_all_children, what_is_left};
 use super::roll_out::lacks_plan;
 use super::{
-    COMPILING, Child, Current, Draft, FETCHING, JobStatusChange, Owned, Propagation, Step, WRITING, WhichGeneration,
-    abandoned, committed, next_generation, proposed,
+    COMPILING, Child, Current, Draft, FETCHING, JobStatusChange, Owned, Step, WRITING, WhichGeneration, abandoned,
+    committed, next_generation, proposed,
 };
 use crate::controllers::job::documents::chunks::Document;
 use crate::controllers::job::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded};
@@ -56,8 +57,8 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
         });
     }
     if submitting && status.proposal.is_none() && !observed.children.only_chunks() {
-        draft.report.preparing = "objects of an earlier attempt to go away".to_owned();
         delete_all_children(observed, draft);
+        draft.report.preparing = what_is_left(observed, draft);
         return None;
     }
     if status.adl.as_ref().is_none_or(|adl| submitting && adl.spec_generation != observed.spec_generation) {
@@ -216,24 +217,6 @@ fn timed_out(observed: &JobObservation) -> Failure {
         ),
         stage: None,
         code: None,
-    }
-}
-
-/// Deletes everything but chunks, so that the next attempt begins with a clean slate (rules job-18 and job-19).
-fn delete_all_children(observed: &JobObservation, draft: &mut Draft) {
-    let children = &observed.children;
-    let pes = children.processing_elements.iter().map(|(id, pe)| (Child::ProcessingElement(*id), &pe.object));
-    let applied = pes
-        .chain(children.services.iter().map(|(id, object)| (Child::Service(*id), object)))
-        .chain(children.regions.iter().map(|(index, region)| (Child::Region(*index), &region.object)))
-        .chain(children.host_pools.iter().map(|(index, object)| (Child::HostPool(*index), object)))
-        .chain(children.interfaces.iter().map(|(child, object)| (*child, object)))
-        .chain(children.job_config_map.iter().map(|object| (Child::JobConfigMap, object)));
-    for (child, object) in applied {
-        draft.delete_with(Propagation::Foreground, Owned::Child(child), object);
-    }
-    for (name, object) in &children.texts {
-        draft.delete_with(Propagation::Foreground, Owned::ConfigMap(name.clone()), object);
     }
 }
 
@@ -396,10 +379,9 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
         None => {}
         Some(blocked) => {
             draft.report.preparing = match blocked {
-                Blocked::Terminating(Owned::ConfigMap(name)) => {
-                    format!("ConfigMap {name} to go away, which is being deleted")
+                Blocked::Terminating(object) => {
+                    format!("{} to go away, which is being deleted", object.of_job(&observed.name))
                 }
-                Blocked::Terminating(Owned::Child(_)) => "objects to go away that are being deleted".to_owned(),
                 Blocked::ChangedByOthers(name) => {
                     format!("ConfigMap {name}, which somebody else changes as often as it is written")
                 }

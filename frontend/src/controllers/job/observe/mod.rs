@@ -77,6 +77,7 @@ pub(super) async fn observe<C: Cluster>(
     let remembered = remembered(reconciler, &snapshot, &status, &mut objects, now);
     let in_the_way = in_the_way_of(reconciler, &snapshot, &plans, &objects.children, &remembered);
     let observed = JobObservation {
+        name: key.name.to_string(),
         now,
         spec_generation: job.metadata.generation.unwrap_or_default(),
         suspended: job.spec.suspend,

@@ -40,6 +40,8 @@ use streams_api::{CommittedRegion, JobStatus, MaxUnavailable, OlderTexts, Placem
 /// Everything that [`decide`](super::decide::decide) depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct JobObservation {
+    /// The name of the job.
+    pub(crate) name: String,
     /// The time.
     pub(crate) now: Timestamp,
     /// `metadata.generation` of the job.

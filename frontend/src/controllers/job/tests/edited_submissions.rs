@@ -1,8 +1,10 @@
 //! Submissions whose specs are edited before there is a generation (rules job-18 and job-25).
 
-use super::simulation::JobSimulation;
+use super::simulation::{JOB, JobSimulation, NAMESPACE};
 use crate::controllers::job::tasks::TaskKind;
-use streams_api::{InitialWidth, JobPhase, JobStatus, condition};
+use k8s_openapi::api::core::v1::Service;
+use streams_api::{InitialWidth, JobPhase, JobStatus, condition, names};
+use streams_kubernetes::Key;
 use streams_kubernetes::events::Notice;
 
 /// Reason and message of a condition.
@@ -73,6 +75,31 @@ fn a_width_that_was_edited_before_the_commit_does_not_go_without_a_word() {
     simulation.check_at_rest();
     assert_eq!(simulation.region(0).unwrap().spec.width, width);
     assert!(!told(&simulation).iter().any(is_lost), "it is told once");
+}
+
+#[test]
+fn what_keeps_a_corrected_submission_waiting_is_named() {
+    let mut simulation = JobSimulation::new();
+    simulation.until(|simulation| simulation.has_service(1));
+    let key = Key::new(NAMESPACE, &names::processing_element(JOB, 1));
+    simulation.server.edit(&key, |service: &mut Service| {
+        service.metadata.finalizers = Some(vec!["example.com/load-balancer".to_owned()]);
+    });
+    simulation.edit("corrected");
+    for _ in 0..12 {
+        simulation.reconcile();
+        simulation.work();
+        simulation.collect();
+        // What changes the message alone is not written at once.
+        simulation.wait(1);
+    }
+    let (reason, message) = said(&simulation.status(), condition::SUBMITTED);
+    let expected = "waiting for Service job-1 to go away, which is left of an earlier attempt";
+    assert_eq!((reason.as_str(), message.as_str()), ("Submitting", expected));
+    simulation.server.remove::<Service>(&key);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().phase, Some(JobPhase::Running));
 }
 
 /// The compilation that is under way has the spec of before, and its outcome follows from the bounds as well.
