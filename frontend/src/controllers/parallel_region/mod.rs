@@ -13,6 +13,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+use crate::controllers::job::widths::OUT_OF_BOUNDS;
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -26,6 +27,7 @@ use streams_kubernetes::events::Notice;
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::queue::{Outcome, Queue};
+use streams_kubernetes::watch::version;
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
 
@@ -84,9 +86,13 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<RegionObservation>, Error> {
         let Some(region) = self.mirrors.parallel_regions.get(key) else { return Ok(None) };
         let job_key = key.sibling(&region.spec.job_name);
-        let job = self.mirrors.jobs.get(&job_key);
+        let now = self.cluster.now();
+        let job = match self.mirrors.jobs.get(&job_key) {
+            Some(job) if may_have_other_bounds(&region, &job, now) => Some(self.ask_for(&job_key, job).await?),
+            job => job,
+        };
         let is_crowded = self.cluster.was_crowded(&key.namespace);
-        Ok(Some(RegionObservation { region, job, now: self.cluster.now(), is_crowded }))
+        Ok(Some(RegionObservation { region, job, now, is_crowded }))
     }
 
     fn decide(RegionObservation { region, job, now, is_crowded }: &RegionObservation) -> Option<RegionDecision> {
@@ -136,6 +142,27 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
         }
         Ok(Next::Rest(Outcome::Done))
     }
+}
+
+impl<C: Cluster> RegionReconciler<C> {
+    /// The job as the API server has it, of which this is seen.
+    async fn ask_for(&self, key: &Key, seen: Arc<Job>) -> Result<Arc<Job>, Error> {
+        let asked = Priority::Telling.of(self.cluster.get::<Job>(key)).await?;
+        // One that is gone, or made again, is shown soon.
+        let asked = asked.filter(|asked| asked.metadata.uid == seen.metadata.uid);
+        Ok(asked.map_or(seen, Arc::new))
+    }
+}
+
+/// Whether the region is about to say for the first time that a bound of its job excludes its width, and is newer than
+/// what is seen of the job: somebody may have changed the bound just before, and mirrors are filled apart (rule
+/// elasticity-4).
+fn may_have_other_bounds(region: &ParallelRegion, job: &Job, now: Timestamp) -> bool {
+    if version(&region.metadata) < version(&job.metadata) || !is_controlled_by(&region.metadata, job) {
+        return false;
+    }
+    let refused = status::status(region, job, now).rejected.filter(|refused| refused.reason == OUT_OF_BOUNDS);
+    refused.is_some() && region.status.as_ref().is_none_or(|said| said.rejected != refused)
 }
 
 /// How long a region of a submission says nothing: all PEs run soon, and that says more; in a crowd others go first.

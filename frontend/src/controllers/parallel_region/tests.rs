@@ -7,8 +7,8 @@ use futures::executor::block_on;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::DeleteParams;
 use streams_api::{
-    BundleReference, CommittedRegion, JobSpec, JobStatus, ParallelRegionSpec, RefusedEdit, RegionWidth, RejectedResize,
-    RejectedWidth, Rollout,
+    BundleReference, CommittedRegion, InitialWidth, JobSpec, JobStatus, ParallelRegionSpec, RefusedEdit, RegionWidth,
+    RejectedResize, RejectedWidth, Rollout,
 };
 use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::{Connection, Fault, Server};
@@ -147,6 +147,31 @@ fn a_refused_width_is_said_once_whichever_call_fails() {
         next.settle(&server);
         let (in_force, rejected, _) = says(&server);
         assert_eq!((in_force, rejected.is_some(), server.announced().len()), (Some(1), true, 0));
+    }
+}
+
+/// A user raises a bound, and then scales the region. The mirror of regions shows that first.
+#[test]
+fn a_width_is_not_refused_by_a_bound_that_its_job_does_not_have_any_more() {
+    let bound = |server: &Server, max_width: u32| {
+        let name = Some("A.R".to_owned());
+        let bounds = InitialWidth { name, max_width: Some(max_width), ..InitialWidth::default() };
+        server.edit::<Job>(&key("flow"), |job| job.spec.parallel_regions = vec![bounds]);
+    };
+    // the bound of the job by then -> what the region says, Events
+    for (max_width, expected, events) in [(8, "Resizing", 0), (5, "Rejected", 1)] {
+        let server = server();
+        bound(&server, 4);
+        let mut process = RegionProcess::start(&server);
+        process.settle(&server);
+        bound(&server, max_width);
+        server.edit::<ParallelRegion>(&key("flow-0"), |region| region.spec.width = 8);
+        process.mirrors.parallel_regions.deliver(usize::MAX);
+        assert_eq!(process.reconcile().unwrap(), Outcome::Done);
+        assert_eq!((says(&server).2.as_str(), server.announced().len()), (expected, events), "{max_width}");
+        process.mirrors.deliver_all();
+        process.settle(&server);
+        assert_eq!((says(&server).2.as_str(), server.announced().len()), (expected, 0), "{max_width}");
     }
 }
 
