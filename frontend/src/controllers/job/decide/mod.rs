@@ -19,8 +19,8 @@
 //! | commit | | one write of the status |
 //!
 //! [`roll_out`](roll_out::roll_out) brings the objects to the committed generation, PEs that run in [`waves`], and
-//! repairs what users delete; [`clean_up`](clean_up::clean_up) deletes what neither track refers to, and [`clean_slate`]
-//! what an attempt of a submission has left.
+//! repairs what users delete; [`clean_up`](clean_up::clean_up) deletes what neither track refers to, and
+//! [`clean_slate`] what an attempt of a submission has left.
 //!
 //! [`decision`] has what is decided, as values, and [`draft`] a decision that is being made. [`removals`](mod@removals)
 //! says when PEs go that a generation does not have any more.
