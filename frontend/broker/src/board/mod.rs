@@ -81,15 +81,27 @@ impl Board {
     /// The export is there, in the place of what its port had before. What it matches is still to be tried. Where there
     /// is no room for its properties, it is not found by them ([`Board::export_without_room`]).
     pub fn put_export(&mut self, mut export: Export) -> Changes {
+        let port = export.port.clone();
+        let without = self.offered.without_room(&port);
         let moved = self.offered.put_export(&mut export);
-        with_moved_exports(moved, put(&mut self.exports, &mut self.imports, export))
+        let mut changes = with_moved_exports(moved, put(&mut self.exports, &mut self.imports, export));
+        if self.offered.without_room(&port) != without {
+            changes.costs.insert(port.pe);
+        }
+        changes
     }
 
     /// The import is there, in the place of what its port had before. What it matches is still to be tried. Where there
     /// is no room for a part of it, it does not match by that ([`Board::without_room`]).
     pub fn put_import(&mut self, mut import: Import) -> Changes {
+        let port = import.port.clone();
+        let without = self.asked.without_room(&port);
         let moved = self.asked.put_import(&mut import);
-        with_moved(moved, put(&mut self.imports, &mut self.exports, import))
+        let mut changes = with_moved(moved, put(&mut self.imports, &mut self.exports, import));
+        if self.asked.without_room(&port) != without {
+            changes.costs.insert(port.pe);
+        }
+        changes
     }
 
     /// The output port is exported no longer.

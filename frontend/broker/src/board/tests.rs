@@ -507,6 +507,22 @@ fn what_has_no_room_is_not_matched_and_the_rest_is() {
 }
 
 #[test]
+fn who_has_no_room_or_asks_for_none_any_more_is_named_itself() {
+    let export = || exported(0, &[("n", Value::Int64(1.into()))]);
+    let import = || imported(0, "n == 1", None);
+    let mut board = Board { asked: Asked::within(0), offered: Asked::within(0), ..Board::default() };
+    // whether it asks for something -> whether that is another thing than before
+    for (asks, is_other) in [(false, false), (true, true), (true, false), (false, true), (true, true)] {
+        let changes = [
+            board.put_export(if asks { export() } else { export().for_nobody() }),
+            board.put_import(if asks { import() } else { import().of_nothing() }),
+        ];
+        let named: [BTreeSet<Pe>; 2] = ["out", "in"].map(|job| is_other.then(|| at(job, 0).pe).into_iter().collect());
+        assert_eq!(changes.map(|changes| changes.costs), named, "{asks} {is_other}");
+    }
+}
+
+#[test]
 fn what_panics_does_not_match_and_holds_up_nobody() {
     let mut board = Board::default();
     for id in 0..3 {

@@ -1,5 +1,7 @@
 //! What counts, and what becomes of matches when jobs come and go, are suspended, resized, and made again.
 
+mod room;
+
 use crate::broker::answers::{Says, Standing};
 use crate::broker::predecessors::Side;
 use crate::broker::testing::{Followed, element, export, import, job, metadata};
