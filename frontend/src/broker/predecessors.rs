@@ -188,7 +188,7 @@ impl Predecessors {
             return;
         }
         // Those that are forgotten are answered without something once more.
-        if self.answered.len() >= MOST {
+        if self.answered.len() >= MOST && !self.answered.contains_key(pe) {
             self.answered.clear();
         }
         let answered = self.answered.entry(pe.clone()).or_default();
@@ -411,6 +411,24 @@ mod tests {
         assert_eq!(left_out(&known, &pe).0, 1);
         known.forget_old(now + REMEMBERED);
         assert!(known.are_none() && known.answered.is_empty(), "nothing is kept");
+    }
+
+    #[test]
+    fn as_many_pes_as_are_remembered_may_be_answered_again_and_again() {
+        let (mut known, now) = (Predecessors::default(), Instant::now());
+        known.note(Side::Import, &port("in"), Some(1), Some(2), now);
+        let answer = |known: &mut Predecessors, id: usize| {
+            let pe = Pe { id: id as u64, ..port("out").pe };
+            let left_out = known.leave_out(&mut matched(&[("in", 2), ("other", 2)]), &port("another").pe, |_| false);
+            known.answered(&pe, left_out);
+            known.answered.len()
+        };
+        (0..MOST).for_each(|id| assert_eq!(answer(&mut known, id), id + 1));
+        known.note(Side::Import, &port("other"), Some(1), Some(2), now);
+        for id in [0, 7, MOST - 1] {
+            assert_eq!(answer(&mut known, id), MOST, "nobody is forgotten for {id}");
+        }
+        assert_eq!(answer(&mut known, MOST), 1, "one more than there is room for");
     }
 
     #[test]
