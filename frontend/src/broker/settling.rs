@@ -10,7 +10,8 @@
 //! Knows: what is to be tried, whose turn it is. Must not know: who is told, what was changed.
 //!
 //! Invariants:
-//! * A thread that makes way for others has no lock: nobody waits for it. It has copies of what it tries.
+//! * A thread that makes way for others has no lock: nobody waits for it. It has copies of what it tries. A turn in which
+//!   nothing is to be tried needs none.
 //! * The lock of a namespace is held for about [`LEARNT_AT_A_TIME`] outcomes, to take [`TRIALS`], or for one look.
 //! * Whoever waits for a namespace is told in a turn of it that finds it settled. So a namespace that was not settled
 //!   has such a turn, whoever settled it.
@@ -20,7 +21,7 @@ use crate::broker::namespace::SharedNamespace;
 use std::sync::Arc;
 use streams_broker::{Trial, Tried};
 use streams_process::background;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 /// Pairs that are taken at a time.
@@ -45,7 +46,7 @@ impl Boards {
             while !stop.is_cancelled()
                 && let Some((turn, trials)) = self.next_turn()
             {
-                let tried = background::spawn(move || tried_in_a_slice(trials)).await;
+                let tried = tried_in_background(trials).await;
                 let boards = self.clone();
                 let ended = match tried.map(|tried| self.is_settled_by(&turn, tried)) {
                     Ok(true) => spawn_blocking(move || boards.tell_all(&turn)).await,
@@ -106,6 +107,12 @@ impl Boards {
     }
 }
 
+/// What comes of the first of these, on a thread that makes way for others. Where nothing is to be tried, nobody waits
+/// for such a thread: PEs may be waiting for the turn.
+async fn tried_in_background(trials: Vec<Trial>) -> Result<Vec<Tried>, JoinError> {
+    if trials.is_empty() { Ok(Vec::new()) } else { background::spawn(move || tried_in_a_slice(trials)).await }
+}
+
 /// What comes of the first of these, as many as a slice has room for.
 fn tried_in_a_slice(trials: Vec<Trial>) -> Vec<Tried> {
     let mut steps = 0;
@@ -137,6 +144,7 @@ mod tests {
     use crate::broker::testing::{
         Followed, costly_namespace, export, import, job, many_ports, remove_costly_namespace, suspend,
     };
+    use futures::FutureExt as _;
     use serde_json::json;
     use std::time::Duration;
     use streams_api::Import;
@@ -196,6 +204,12 @@ mod tests {
         followed.mirrors.imports.insert(import("in-0-0", "in", "u2", 2));
         followed.mirrors.jobs.insert(job("in", "u2", Some(2)));
         assert_eq!((boards.is_settled("n"), followed.receivers(), boards.is_settled("m")), (true, 1, false));
+    }
+
+    #[test]
+    fn a_turn_in_which_nothing_is_to_be_tried_waits_for_no_thread_that_makes_way() {
+        let tried = tried_in_background(Vec::new()).now_or_never();
+        assert!(tried.is_some_and(|tried| tried.is_ok_and(|tried| tried.is_empty())));
     }
 
     #[tokio::test]
