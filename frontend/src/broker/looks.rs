@@ -18,15 +18,17 @@ use crate::broker::boards::{Boards, SLICE, pe_of};
 use crate::broker::namespace::{Looked, Namespace, ObjectName};
 use crate::broker::predecessors::Side;
 use crate::mirrors::Mirrors;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use streams_api::{Export, Import, Job, ProcessingElement};
+use streams_broker::{Board, Pe};
 use streams_kubernetes::Key;
 
 /// Steps for a look at an object, besides those for reading its texts: it is unpacked, read, and put on the board.
 const LOOK_STEPS: usize = 4 << 10;
 
-/// Ports of a PE of which others are told at once. Whoever is told of a PE looks at all of its ports, so if it has more
-/// they are told in turns: once of all that has become other by then.
+/// Ports of PEs of which others are told at once. Whoever is told of a PE looks at all of its ports, so if there are
+/// more they are told in turns: once of all that has become other by then.
 const FEW_PORTS: usize = 64;
 
 /// What may still be done because of one event, in steps of evaluations. The rest is done in turns.
@@ -148,8 +150,7 @@ impl Boards {
             touched.extend(pe.clone());
             // It needs no routes, so it is told at once.
             let gone = pe.filter(|pe| namespace.forget_if_gone(pe)).and_then(|pe| touched.take(&pe));
-            let has_many = touched.iter().any(|pe| namespace.board.ports_of(pe) > FEW_PORTS);
-            if !was_settled || !namespace.is_settled() || has_many {
+            if !was_settled || !namespace.is_settled() || !are_few(&namespace.board, &touched) {
                 // Nobody can be told routes now, or it takes long. Whoever settles the namespace tells all together.
                 self.have_a_turn(&key.namespace);
                 namespace.untold.append(&mut touched);
@@ -166,6 +167,12 @@ impl Boards {
     }
 }
 
+/// Whether whoever is told of these PEs looks at few ports. Each has one at least.
+fn are_few(board: &Board, pes: &BTreeSet<Pe>) -> bool {
+    let ports = pes.iter().take(FEW_PORTS + 1).map(|pe| board.ports_of(pe).max(1));
+    ports.sum::<usize>() <= FEW_PORTS
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,7 +181,6 @@ mod tests {
     use serde_json::json;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use streams_api::{ExportType, StreamProperty};
-    use streams_broker::Pe;
 
     /// As many as there are in one event, of a job whose ports each fit into a slice.
     #[test]
@@ -311,17 +317,22 @@ mod tests {
         }
     }
 
-    /// Whoever is told of a PE looks at all of its ports.
+    /// How many ports are looked at from now on by somebody who is told of PEs, and looks at all ports of each.
+    fn count_looks(followed: &Followed) -> impl Fn() -> usize {
+        let looks = Arc::new(AtomicUsize::new(0));
+        followed.boards.subscribe({
+            let (boards, looks) = (followed.boards.clone(), Arc::clone(&looks));
+            move |pe| _ = looks.fetch_add(boards.exports_of(pe).len() + boards.imports_of(pe).len(), Ordering::Relaxed)
+        });
+        move || looks.load(Ordering::Relaxed)
+    }
+
     #[test]
     fn a_pe_with_many_ports_is_told_in_turns() {
         const IMPORTS: u32 = 1_000;
         let followed = Followed::new();
         let (boards, mirrors) = (&followed.boards, &followed.mirrors);
-        let looks = Arc::new(AtomicUsize::new(0));
-        boards.subscribe({
-            let (boards, looks) = (boards.clone(), Arc::clone(&looks));
-            move |pe| _ = looks.fetch_add(boards.exports_of(pe).len() + boards.imports_of(pe).len(), Ordering::Relaxed)
-        });
+        let looks = count_looks(&followed);
         mirrors.jobs.insert(job("in", "u2", Some(2)));
         for port in 0..IMPORTS {
             let mut import = import(&format!("in-0-{port}"), "in", "u2", 2);
@@ -329,11 +340,34 @@ mod tests {
             mirrors.imports.insert(import);
         }
         assert!(boards.is_settled("n"), "whoever asks is answered");
-        assert_eq!(looks.load(Ordering::Relaxed), (1..=64).sum::<usize>());
+        assert_eq!(looks(), (1..=64).sum::<usize>());
         followed.settle();
-        assert_eq!(looks.load(Ordering::Relaxed), (1..=64).sum::<usize>() + IMPORTS as usize);
+        assert_eq!(looks(), (1..=64).sum::<usize>() + IMPORTS as usize);
         let key = Key::new("n", "in-0");
         assert_eq!((boards.exports_of(&key).len(), boards.imports_of(&key).len()), (0, IMPORTS as usize));
+    }
+
+    #[test]
+    fn many_pes_are_told_in_a_turn_however_few_ports_each_has() {
+        // PEs that get what is exported -> whether all are told at once
+        for (importers, is_at_once) in [(63, true), (64, false), (1_000, false)] {
+            let followed = Followed::new();
+            let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+            mirrors.jobs.insert(job("out", "u1", Some(1)));
+            mirrors.jobs.insert(job("in", "u2", Some(2)));
+            for pe in 0..importers {
+                let mut import = import(&format!("in-{pe}-0"), "in", "u2", 2);
+                import.spec.pe_id = pe;
+                mirrors.imports.insert(import);
+            }
+            let all = importers as usize + 1;
+            let looks = count_looks(&followed);
+            mirrors.exports.insert(export("out-0-0", "out", "u1", 1));
+            assert!(boards.is_settled("n"), "{importers}: whoever asks is answered");
+            assert_eq!(looks(), if is_at_once { all } else { 0 }, "{importers}");
+            followed.settle();
+            assert_eq!((looks(), followed.receivers()), (all, importers as usize));
+        }
     }
 
     #[test]
