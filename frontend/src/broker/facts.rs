@@ -4,15 +4,19 @@
 
 use spl_expression::{Expression, Limits, Properties, PropertyType, Value, ValueError, is_no_filter};
 use std::sync::Arc;
-use streams_api::{Export, Import, ImportedStreams, NameBasedImport, StreamProperty};
+use streams_api::{Export, Import, ImportedStreams, StreamProperty};
 use streams_broker::{self as broker, Application, NamedStream, Pe, Port, Subscription};
 
+/// Steps for a look at an object, however short that is: it is unpacked, read, and put on the board.
+const LOOK_STEPS: usize = 4 << 10;
+/// Steps for an octet of an object, if it has many: it is unpacked, read, copied, and told from others.
+const OCTET_STEPS: usize = 4;
 /// Steps for an octet of an expression that is read: it becomes a tree, of which is found out what it needs.
 const EXPRESSION_STEPS: usize = 64;
-/// Steps for an octet of any text of an object: it is unpacked, read, copied, and told from others.
-const OCTET_STEPS: usize = 4;
 /// Steps for a stream that is named, or a value of a property.
 const ENTRY_STEPS: usize = 256;
+/// Octets that the shortest value of a property has in its object: quotes and a comma. A stream that is named has more.
+const ENTRY_OCTETS: usize = 3;
 
 /// Why a board cannot know an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -116,37 +120,35 @@ pub(crate) fn input_port(import: &Import) -> Port {
     Port { pe: Pe { job: Arc::from(&*spec.job_name), id: spec.pe_id }, id: spec.port_id }
 }
 
-/// What it takes to read an export, about, in steps of evaluations. What is not in force is read, too.
-pub(crate) fn steps_of_export(object: &Export) -> usize {
+/// What a look at an object with so many octets takes at least, in steps of evaluations.
+pub(super) fn least_steps(octets: usize) -> usize {
+    LOOK_STEPS.max(OCTET_STEPS * octets)
+}
+
+/// What it takes at most, whatever the octets are: the dearest are those of short values.
+pub(super) fn most_steps(octets: usize) -> usize {
+    least_steps(octets) + EXPRESSION_STEPS.max(ENTRY_STEPS.div_ceil(ENTRY_OCTETS)) * octets
+}
+
+/// What it takes besides to read an export, about. What is not in force is read, too.
+pub(super) fn steps_of_export(object: &Export) -> usize {
     let changed = object.status.as_ref().and_then(|status| status.run_time.as_ref());
     let changed = changed.into_iter().flat_map(|changed| &changed.properties);
-    let of_property = |property: &StreamProperty| {
-        let octets = property.name.len() + property.values.iter().map(String::len).sum::<usize>();
-        ENTRY_STEPS * (1 + property.values.len()) + OCTET_STEPS * octets
-    };
+    let of_property = |property: &StreamProperty| ENTRY_STEPS * (1 + property.values.len());
     object.spec.stream.properties.iter().chain(changed).map(of_property).sum()
 }
 
-/// What it takes to read an import, about, in steps of evaluations. What is not in force is read, too.
-pub(crate) fn steps_of_import(object: &Import) -> usize {
+/// What it takes besides to read an import, about. What is not in force is read, too.
+pub(super) fn steps_of_import(object: &Import) -> usize {
     let changed = object.status.as_ref().and_then(|status| status.run_time.as_ref());
     let all = std::iter::once(&object.spec.streams).chain(changed.map(|changed| &changed.streams));
-    all.map(steps_of_streams).sum::<usize>() + EXPRESSION_STEPS * octets_of_expressions(object.streams())
+    let of_named = |streams: &ImportedStreams| ENTRY_STEPS * streams.name_based_imports.len();
+    all.map(of_named).sum::<usize>() + EXPRESSION_STEPS * octets_of_expressions(object.streams())
 }
 
 fn octets_of_expressions(streams: &ImportedStreams) -> usize {
     let subscription = streams.property_based_import.as_ref().map_or(0, |import| import.subscription.len());
     subscription + streams.filter.as_ref().map_or(0, String::len)
-}
-
-fn steps_of_streams(streams: &ImportedStreams) -> usize {
-    let of_named = |named: &NameBasedImport| {
-        let NameBasedImport { application_name, application_scope, stream_name, import_oper_name } = named;
-        let octets = [application_name, application_scope, stream_name, import_oper_name].map(String::len);
-        ENTRY_STEPS + OCTET_STEPS * octets.iter().sum::<usize>()
-    };
-    let named: usize = streams.name_based_imports.values().map(of_named).sum();
-    named + OCTET_STEPS * octets_of_expressions(streams)
 }
 
 /// What a board knows of an export.
@@ -206,6 +208,7 @@ pub(crate) fn import(object: &Import) -> Result<broker::Import, Problem> {
 mod tests {
     use super::*;
     use serde_json::{Value as Json, json};
+    use std::collections::BTreeMap;
     use streams_api::{ExportSpec, ImportSpec};
 
     fn an_export(more: &Json, status: &Json) -> Export {
@@ -344,6 +347,45 @@ mod tests {
                 (Err(problem), Err(expected)) => assert!(problem.to_string().starts_with(expected), "{problem}"),
                 (told, expected) => panic!("{told:?} {expected:?}: {filter}"),
             }
+        }
+    }
+
+    #[test]
+    fn no_look_takes_more_than_its_octets_let_fear() {
+        let octets = |object: Json| object.to_string().len();
+        let with = |properties: &[Json]| json!({"stream": {"exportOperName": "Out", "properties": properties}});
+        let of_run_time = |properties: &[Json]| json!({"runTime": {"properties": properties}});
+        let (empty, many) = (|| property("", "", &[]), || property("", "", &[""; 1_000]));
+        let lists: Vec<Json> = (0..100).map(|_| many()).collect();
+        let exports = [
+            (with(&[]), json!(null)),
+            (with(&[empty()]), json!(null)),
+            (with(&vec![empty(); 1_000]), json!(null)),
+            (with(&[many()]), of_run_time(&[many()])),
+            (with(&[]), of_run_time(&lists)),
+        ];
+        for (spec, status) in exports {
+            let export = an_export(&spec, &status);
+            let octets = octets(json!(export));
+            let steps = least_steps(octets) + steps_of_export(&export);
+            assert!(steps <= most_steps(octets), "{octets} octets: {steps}");
+        }
+        let named: BTreeMap<String, Json> = (0..1_000)
+            .map(|number| {
+                let named =
+                    json!({"applicationName": "", "applicationScope": "", "streamName": "", "importOperName": ""});
+                (number.to_string(), named)
+            })
+            .collect();
+        let long = json!({"filter": "f".repeat(60_000), "nameBasedImports": named, "propertyBasedImport":
+            {"subscription": "s".repeat(60_000), "applicationScope": "", "importOperName": "", "index": 0}});
+        for (streams, status) in
+            [(json!({}), json!(null)), (json!({}), json!({"runTime": {"streams": long}})), (long, json!(null))]
+        {
+            let import = an_import(&streams, &status);
+            let octets = octets(json!(import));
+            let steps = least_steps(octets) + steps_of_import(&import);
+            assert!(steps <= most_steps(octets), "{octets} octets: {steps}");
         }
     }
 

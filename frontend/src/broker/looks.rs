@@ -12,20 +12,22 @@
 //!   the mirror is read under the lock of the namespace. What has not been looked at yet is written down there.
 //! * Of all that an event is about, nobody looks at more than takes a [`SLICE`], nor tries more than another one, but
 //!   for the look and the evaluation with which these end.
+//! * What may take longer than a slice to be looked at is not looked at because of an event, but in a turn: whoever has
+//!   written long lists into one object holds up nobody but those who ask for the namespace. Callers who wait to see
+//!   what they have written look at it themselves.
 //! * A namespace that is not settled, or was not until now, or has somebody to tell, has a turn to come.
 
 use crate::broker::boards::{Boards, SLICE, pe_of};
+use crate::broker::facts;
 use crate::broker::namespace::{Looked, Namespace, ObjectName};
 use crate::broker::predecessors::Side;
 use crate::mirrors::Mirrors;
 use std::collections::BTreeSet;
+use std::mem;
 use std::sync::Arc;
 use streams_api::{Export, Import, Job, ProcessingElement};
 use streams_broker::{Board, Pe};
 use streams_kubernetes::Key;
-
-/// Steps for a look at an object, besides those for reading its texts: it is unpacked, read, and put on the board.
-const LOOK_STEPS: usize = 4 << 10;
 
 /// Ports of PEs of which others are told at once. Whoever is told of a PE looks at all of its ports, so if there are
 /// more they are told in turns: once of all that has become other by then.
@@ -49,11 +51,11 @@ impl Boards {
         });
         mirrors.exports.subscribe({
             let boards = boards.clone();
-            move |export: &Export| boards.look_at_export(&Key::of(export))
+            move |export: &Export| boards.look_or_wait(Side::Export, &Key::of(export))
         });
         mirrors.imports.subscribe({
             let boards = boards.clone();
-            move |import: &Import| boards.look_at_import(&Key::of(import))
+            move |import: &Import| boards.look_or_wait(Side::Import, &Key::of(import))
         });
         mirrors.processing_elements.subscribe({
             let boards = boards.clone();
@@ -62,14 +64,44 @@ impl Boards {
         boards
     }
 
-    /// Takes over what the mirror has of an export. Whoever has seen it in the mirror may call this at any time.
+    /// Takes over what the mirror has of an export, however long that takes. Whoever has seen it in the mirror may call
+    /// this at any time.
     pub(crate) fn look_at_export(&self, key: &Key) {
         self.look(Side::Export, key, &mut self.allowance(&key.namespace));
     }
 
-    /// Takes over what the mirror has of an import. Whoever has seen it in the mirror may call this at any time.
+    /// Takes over what the mirror has of an import, however long that takes. Whoever has seen it in the mirror may call
+    /// this at any time.
     pub(crate) fn look_at_import(&self, key: &Key) {
         self.look(Side::Import, key, &mut self.allowance(&key.namespace));
+    }
+
+    /// Takes over what the mirror has of an export or import that somebody has written, unless that may take long: then
+    /// it waits for a turn.
+    fn look_or_wait(&self, side: Side, key: &Key) {
+        if self.may_take_long(side, key) {
+            self.change(&key.namespace, |namespace| {
+                namespace.waiting.insert((side, Arc::clone(&key.name)));
+                self.have_a_turn(&key.namespace);
+            });
+        } else {
+            self.look(side, key, &mut self.allowance(&key.namespace));
+        }
+    }
+
+    /// Whether a look at an export or import may take longer than a slice. How long it takes is known when it has been
+    /// read only.
+    fn may_take_long(&self, side: Side, key: &Key) -> bool {
+        facts::most_steps(self.octets(side, key)) > SLICE
+    }
+
+    /// Octets of what is read for a look at an export or import; none if it has gone.
+    fn octets(&self, side: Side, key: &Key) -> usize {
+        let mirrors = &self.shared.mirrors;
+        match side {
+            Side::Export => mirrors.exports.kept(key).map_or(0, |kept| kept.octets()),
+            Side::Import => mirrors.imports.kept(key).map_or(0, |kept| kept.octets()),
+        }
     }
 
     /// Takes over what the mirror has of a job, and looks at those exports and imports for which that matters.
@@ -97,31 +129,37 @@ impl Boards {
     /// waits for a turn already: whoever changes something all the time has nothing more looked at by that.
     fn let_wait(&self, name: &Arc<str>, namespace: &mut Namespace, objects: Vec<ObjectName>) -> Vec<ObjectName> {
         let was_settled = namespace.is_settled();
-        if objects.len() > 1 || !was_settled && !objects.is_empty() {
+        let is_for_now = |object: &ObjectName| was_settled && !self.may_take_long(object.0, &key_of(name, object));
+        let is_one_for_now = matches!(&*objects, [object] if is_for_now(object));
+        if !objects.is_empty() && !is_one_for_now {
             namespace.waiting.extend(objects.iter().cloned());
             self.have_a_turn(name);
         }
         if was_settled { objects } else { Vec::new() }
     }
 
-    /// Looks at the first of the objects that an event is about.
+    /// Looks at the first of the objects that an event is about, as far as none of them may take long.
     fn look_at_some(&self, namespace: &Arc<str>, objects: Vec<ObjectName>) {
         let mut allowance = Allowance { looks: SLICE, tries: SLICE };
-        for (side, name) in objects {
-            if allowance.looks == 0 {
+        for object in objects {
+            let (side, key) = (object.0, key_of(namespace, &object));
+            if allowance.looks == 0 || self.may_take_long(side, &key) {
                 break;
             }
-            self.look(side, &Key { namespace: Arc::clone(namespace), name }, &mut allowance);
+            self.look(side, &key, &mut allowance);
         }
     }
 
-    /// Looks at some of what waits for that.
+    /// Looks at some of what waits for that. What is too long for the rest of this turn is the first of another one.
     pub(super) fn look_at_waiting(&self, namespace: &Arc<str>) {
         let mut allowance = self.allowance(namespace);
-        while allowance.looks > 0
-            && let Some((side, name)) = self.read(namespace, |namespace| namespace.waiting.first().cloned()).flatten()
-        {
-            self.look(side, &Key { namespace: Arc::clone(namespace), name }, &mut allowance);
+        let mut is_first = true;
+        while let Some(object) = self.read(namespace, |namespace| namespace.waiting.first().cloned()).flatten() {
+            let (side, key) = (object.0, key_of(namespace, &object));
+            if !mem::take(&mut is_first) && facts::least_steps(self.octets(side, &key)) > allowance.looks {
+                break;
+            }
+            self.look(side, &key, &mut allowance);
         }
     }
 
@@ -139,7 +177,7 @@ impl Boards {
             // What was left to be tried before this waits for its turn.
             let (was_settled, was_tried) = (namespace.is_settled(), namespace.board.is_settled());
             let Looked { changes, pe, steps } = namespace.look(side, key, &shared.mirrors);
-            allowance.looks = allowance.looks.saturating_sub(LOOK_STEPS + steps + changes.noted);
+            allowance.looks = allowance.looks.saturating_sub(steps + changes.noted);
             let mut touched = namespace.numbered(changes, &shared.last_version);
             if was_tried {
                 let settled = namespace.board.settle(allowance.tries);
@@ -167,6 +205,11 @@ impl Boards {
     }
 }
 
+/// The key of an export or import.
+fn key_of(namespace: &Arc<str>, (_, name): &ObjectName) -> Key {
+    Key { namespace: Arc::clone(namespace), name: Arc::clone(name) }
+}
+
 /// Whether whoever is told of these PEs looks at few ports. Each has one at least.
 fn are_few(board: &Board, pes: &BTreeSet<Pe>) -> bool {
     let ports = pes.iter().take(FEW_PORTS + 1).map(|pe| board.ports_of(pe).max(1));
@@ -176,7 +219,7 @@ fn are_few(board: &Board, pes: &BTreeSet<Pe>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::answers::Untold;
+    use crate::broker::answers::{Standing, Untold};
     use crate::broker::testing::{Followed, export, import, job, many_ports, suspend};
     use serde_json::json;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -205,6 +248,7 @@ mod tests {
             .unwrap();
             mirrors.imports.insert(import);
         }
+        followed.settle();
         for pe in 0..EXPORTS {
             let mut export = export(&format!("out-{pe}-0"), "out", "u1", 1);
             export.spec.pe_id = pe;
@@ -272,10 +316,71 @@ mod tests {
             export.spec.stream.properties.clone_from(&properties);
             mirrors.exports.insert(export);
         }
-        assert!(followed.boards.is_settled("n"));
+        followed.settle();
         suspend(&followed);
-        let waiting = followed.boards.namespaces()["n"].lock().waiting.len();
-        assert!((EXPORTS - 9..EXPORTS).contains(&waiting), "{waiting}");
+        let waiting = || followed.boards.namespaces()["n"].lock().waiting.len();
+        assert_eq!(waiting(), EXPORTS, "each may take long");
+        followed.boards.settle_a_slice();
+        assert!((EXPORTS - 9..EXPORTS).contains(&waiting()), "{}", waiting());
+    }
+
+    /// Whoever may patch its status may write as much into conditions that nobody reads.
+    #[test]
+    fn a_look_at_an_object_is_as_long_as_the_object_is() {
+        const EXPORTS: u64 = 12;
+        let followed = Followed::new();
+        let mirrors = &followed.mirrors;
+        mirrors.jobs.insert(job("in", "u2", Some(2)));
+        let condition = |number: usize| {
+            json!({
+                "type": format!("Of{number}"), "status": "True", "reason": "R", "message": "x".repeat(32_000),
+                "lastTransitionTime": "2026-11-22T10:11:13Z",
+            })
+        };
+        let conditions: Vec<serde_json::Value> = (0..10).map(condition).collect();
+        for pe in 0..EXPORTS {
+            let mut export = export(&format!("in-{pe}-0"), "in", "u2", 2);
+            export.spec.pe_id = pe;
+            export.status = serde_json::from_value(json!({"conditions": conditions})).unwrap();
+            mirrors.exports.insert(export);
+        }
+        followed.settle();
+        suspend(&followed);
+        let waiting = || followed.boards.namespaces()["n"].lock().waiting.len();
+        for left in (0..=EXPORTS as usize).rev() {
+            assert_eq!(waiting(), left);
+            followed.boards.settle_a_slice();
+        }
+        assert!(followed.boards.is_settled("n"));
+    }
+
+    #[test]
+    fn what_may_take_long_to_be_looked_at_is_looked_at_in_a_turn() {
+        let followed = Followed::new();
+        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+        let values = vec!["1"; 1_000];
+        let list = |number: usize| json!({"name": format!("p{number}"), "type": "list<int64>", "values": values});
+        let lists: Vec<serde_json::Value> = (0..100).map(list).collect();
+        let mut export = export("in-0-0", "in", "u2", 2);
+        export.spec.export_type = ExportType::ByProperties;
+        export.spec.stream.properties = serde_json::from_value(json!(lists)).unwrap();
+        let has_a_turn = || boards.line().waiting() == "n";
+        mirrors.jobs.insert(job("in", "u2", Some(2)));
+        mirrors.exports.insert(export.clone());
+        assert_eq!((boards.export(&export), boards.is_settled("n"), has_a_turn()), (Standing::Unknown, false, true));
+        followed.settle();
+        assert_eq!((boards.export(&export), followed.told()), (Standing::Alone, vec!["in-0".to_owned()]));
+        // By an event of its job, which is about nothing else.
+        suspend(&followed);
+        assert_eq!((boards.is_settled("n"), has_a_turn()), (false, true));
+        followed.settle();
+        // Who has written it need not wait for the turn, and what goes is gone at once.
+        mirrors.exports.insert(export.clone());
+        assert!(!boards.is_settled("n"));
+        boards.look_at_export(&Key::of(&export));
+        assert!(boards.is_settled("n"));
+        mirrors.exports.remove(&Key::of(&export));
+        assert_eq!((boards.export(&export), boards.is_settled("n")), (Standing::Unknown, true));
     }
 
     #[test]

@@ -17,7 +17,6 @@ use crate::broker::predecessors::{LeftOut, Predecessors, Side};
 use crate::broker::texts::KnownTexts;
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::jiff::Timestamp;
-use kube::Resource;
 use kube::core::ObjectMeta;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +27,7 @@ use streams_api::{Job, names};
 use streams_broker::{Board, Changes, Export, Import, Matched, Pe, Port, TooManyRoutes};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::watch::{Kept, Mirrored};
 use tokio::time::Instant;
 
 /// The name of an export or import.
@@ -111,6 +111,7 @@ enum Counts {
 /// How exports, or imports, are read and put on the board.
 struct Handling<K, F> {
     side: Side,
+    /// What it takes to read an object, besides unpacking it.
     steps: fn(&K) -> usize,
     port: fn(&K) -> Port,
     job_id: fn(&K) -> u64,
@@ -153,7 +154,7 @@ pub(super) struct Looked {
     pub(super) changes: Changes,
     /// The PE, if it has one port more or less.
     pub(super) pe: Option<Pe>,
-    /// What it has taken to read the object, in steps of evaluations.
+    /// What it has taken to look at the object, in steps of evaluations, besides what has become other by that.
     pub(super) steps: usize,
 }
 
@@ -228,20 +229,22 @@ impl Namespace {
     pub(super) fn look(&mut self, side: Side, key: &Key, mirrors: &Mirrors) -> Looked {
         self.waiting.remove(&(side, Arc::clone(&key.name)));
         match side {
-            Side::Export => self.take_over(&EXPORTS, mirrors.exports.get(key), key, mirrors),
-            Side::Import => self.take_over(&IMPORTS, mirrors.imports.get(key), key, mirrors),
+            Side::Export => self.take_over(&EXPORTS, mirrors.exports.kept(key), key, mirrors),
+            Side::Import => self.take_over(&IMPORTS, mirrors.imports.kept(key), key, mirrors),
         }
     }
 
-    fn take_over<K: Resource, F>(
+    fn take_over<K: Mirrored, F>(
         &mut self,
         handling: &Handling<K, F>,
-        object: Option<Arc<K>>,
+        kept: Option<Kept<K>>,
         key: &Key,
         mirrors: &Mirrors,
     ) -> Looked {
         let side = handling.side;
-        let steps = object.as_deref().map_or(0, handling.steps);
+        let octets = kept.as_ref().map_or(0, Kept::octets);
+        let object = kept.and_then(|kept| kept.read());
+        let steps = facts::least_steps(octets) + object.as_deref().map_or(0, handling.steps);
         let found = object.and_then(|object| {
             let (port, job_id) = ((handling.port)(&object), (handling.job_id)(&object));
             let is_named = *key.name == *port.to_string();

@@ -104,12 +104,13 @@ pub(super) fn suspend(followed: &Followed) {
     followed.mirrors.jobs.insert(resting);
 }
 
-/// Another namespace, in which a subscription is to be tried with so many exports that cost as much as they can.
+/// Another namespace, in which a subscription is to be tried with so many exports that cost as much as they can. All of
+/// them are short enough to be looked at at once.
 pub(crate) fn costly_namespace(mirrors: &Mirrors, namespace: &str, exports: u64) {
     let mut exporter = job("out", "u1", Some(1));
     exporter.metadata.namespace = Some(namespace.to_owned());
     mirrors.jobs.insert(exporter);
-    let long = json!([{"name": "a", "type": "rstring", "values": [format!("\"{}\"", "x".repeat(60_000))]}]);
+    let long = json!([{"name": "a", "type": "rstring", "values": [format!("\"{}\"", "x".repeat(10_000))]}]);
     for pe in 0..exports {
         let mut export = export(&format!("out-{pe}-0"), "out", "u1", 1);
         export.metadata.namespace = Some(namespace.to_owned());
@@ -120,7 +121,7 @@ pub(crate) fn costly_namespace(mirrors: &Mirrors, namespace: &str, exports: u64)
     }
     let mut import = import("out-0-0", "out", "u1", 1);
     import.metadata.namespace = Some(namespace.to_owned());
-    let subscription = ["hash(a) == 1"; 1_000].join(" || ");
+    let subscription = ["hash(a) == 1"; 500].join(" || ");
     import.spec.streams.name_based_imports.clear();
     import.spec.streams.property_based_import = serde_json::from_value(json!({
         "subscription": subscription, "applicationScope": "Default", "importOperName": "In", "index": 0,

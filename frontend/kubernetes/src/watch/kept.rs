@@ -102,6 +102,15 @@ impl<K: Mirrored> Kept<K> {
         }
     }
 
+    /// Octets of the JSON that whoever reads the object unpacks and parses: none if it is kept as it is. Nothing is
+    /// unpacked for that.
+    pub fn octets(&self) -> usize {
+        match &self.0 {
+            Content::Packed(packed, _) => packed.plain_len(),
+            Content::Unpacked(_) => 0,
+        }
+    }
+
     /// Whether both are one arrival of an object. What was read of one is so of the other.
     pub fn is_identical(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -158,7 +167,8 @@ mod tests {
         }))
         .unwrap();
         let packer = Packer::default();
-        for packer in [Some(&packer), None] {
+        let octets = serde_json::to_vec(&object).unwrap().len();
+        for (packer, octets) in [(Some(&packer), octets), (None, 0)] {
             // Often enough that there is a dictionary.
             for _ in 0..100 {
                 let kept = Kept::new(Arc::new(object.clone()), packer);
@@ -166,6 +176,7 @@ mod tests {
                 assert_eq!(kept.metadata().as_ref(), Some(&object.metadata), "{kept:?}");
                 let part: Option<Described> = kept.read_part();
                 assert_eq!(part.map(|part| part.metadata).as_ref(), Some(&object.metadata), "{kept:?}");
+                assert_eq!(kept.octets(), octets, "{kept:?}");
             }
         }
     }

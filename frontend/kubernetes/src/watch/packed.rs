@@ -119,6 +119,12 @@ impl Packed {
         result
     }
 
+    /// How many bytes were packed. None is unpacked.
+    pub(super) fn plain_len(&self) -> usize {
+        let compressed = self.dictionary.as_ref().and_then(|_| plain_len(&self.bytes));
+        compressed.unwrap_or(self.bytes.len())
+    }
+
     /// Whether both were packed at once.
     pub(super) fn is_identical(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.bytes, &other.bytes)
@@ -151,12 +157,17 @@ impl Reader {
     }
 
     fn unpack(&mut self, bytes: &[u8], dictionary: &DDict<'_>) -> Option<&[u8]> {
-        let size = zstd_safe::get_frame_content_size(bytes).ok()??;
         self.buffer.clear();
-        self.buffer.try_reserve(usize::try_from(size).ok()?).ok()?;
+        self.buffer.try_reserve(plain_len(bytes)?).ok()?;
         self.context.decompress_using_ddict(&mut self.buffer, bytes, dictionary).ok()?;
         Some(&self.buffer)
     }
+}
+
+/// How many bytes were compressed to these.
+fn plain_len(compressed: &[u8]) -> Option<usize> {
+    let size = zstd_safe::get_frame_content_size(compressed).ok()??;
+    usize::try_from(size).ok()
 }
 
 /// Contexts that are not in use: they are large, and take a while to make.
@@ -208,6 +219,7 @@ mod tests {
         let objects: Vec<_> = (0..2_000).map(object).collect();
         let packed: Vec<_> = objects.iter().map(|object| packer.pack(object)).collect();
         assert!(packed.iter().map(unpacked).eq(objects.iter().cloned()));
+        assert!(packed.iter().map(Packed::plain_len).eq(objects.iter().map(Vec::len)));
         let bytes = |packed: &[Packed]| packed.iter().map(|packed| packed.bytes.len()).sum::<usize>();
         let (plain, packed) = (objects.iter().skip(1_000).map(Vec::len).sum::<usize>(), bytes(&packed[1_000..]));
         assert!(packed * 4 < plain, "{packed} of {plain}");
