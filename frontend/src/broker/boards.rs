@@ -12,6 +12,7 @@
 //! * Routes that may be thousands are put together when the lock is free again.
 //! * Nothing is kept of a namespace without jobs, exports and imports.
 
+use crate::broker::allowance::SLICE;
 use crate::broker::answers::{Limit, Message, Says, Standing, ToTell, Untold};
 use crate::broker::facts::{self, Problem};
 use crate::broker::line::Line;
@@ -27,10 +28,6 @@ use streams_api::{Export, Import};
 use streams_broker::{Board, Pe, Port, Receivers, Routes, TooManyRoutes, TooManySteps};
 use streams_kubernetes::Key;
 use tokio::sync::Notify;
-
-/// What is tried at a time, in steps of evaluations: a millisecond or two, in which a subscription is tried with two
-/// thousand exports. So long whoever is told of a change is held up, and whoever asks for the namespace meanwhile.
-pub(super) const SLICE: usize = 1 << 20;
 
 type Subscriber = Box<dyn Fn(&Key) + Send + Sync>;
 type SettledSubscriber = Box<dyn Fn(&str) + Send + Sync>;

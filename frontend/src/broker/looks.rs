@@ -11,13 +11,15 @@
 //! * What a board knows of an object is what the mirror has of it, once everybody who was told of a change has looked:
 //!   the mirror is read under the lock of the namespace. What has not been looked at yet is written down there.
 //! * Of all that an event is about, nobody looks at more than takes a [`SLICE`], nor tries more than another one, but
-//!   for the look and the evaluation with which these end.
+//!   for the look and the evaluation with which these end; and so it is with all that events about jobs and PEs of a
+//!   namespace are about within a second.
 //! * What may take longer than a slice to be looked at is not looked at because of an event, but in a turn: whoever has
 //!   written long lists into one object holds up nobody but those who ask for the namespace. Callers who wait to see
 //!   what they have written look at it themselves.
 //! * A namespace that is not settled, or was not until now, or has somebody to tell, has a turn to come.
 
-use crate::broker::boards::{Boards, SLICE, pe_of};
+use crate::broker::allowance::{Allowance, SLICE};
+use crate::broker::boards::{Boards, pe_of};
 use crate::broker::facts;
 use crate::broker::namespace::{Looked, Namespace, ObjectName};
 use crate::broker::predecessors::Side;
@@ -28,18 +30,11 @@ use std::sync::Arc;
 use streams_api::{Export, Import, Job, ProcessingElement};
 use streams_broker::{Board, Pe};
 use streams_kubernetes::Key;
+use tokio::time::Instant;
 
 /// Ports of PEs of which others are told at once. Whoever is told of a PE looks at all of its ports, so if there are
 /// more they are told in turns: once of all that has become other by then.
 const FEW_PORTS: usize = 64;
-
-/// What may still be done because of one event, in steps of evaluations. The rest is done in turns.
-struct Allowance {
-    /// For looks at objects.
-    looks: usize,
-    /// For trying what may match.
-    tries: usize,
-}
 
 impl Boards {
     /// Boards that follow these mirrors.
@@ -106,41 +101,52 @@ impl Boards {
 
     /// Takes over what the mirror has of a job, and looks at those exports and imports for which that matters.
     fn look_at_job(&self, key: &Key) {
-        let objects = self.change(&key.namespace, |namespace| {
+        let some = self.change(&key.namespace, |namespace| {
             let changed = namespace.changed_by_job(key, &self.shared.mirrors);
             self.let_wait(&key.namespace, namespace, changed)
         });
-        self.look_at_some(&key.namespace, objects);
+        self.look_at_some(&key.namespace, some);
     }
 
     /// Looks at those ports of a PE that its pod has by now and did not, or the other way round.
     fn look_at_pe(&self, key: &Key) {
         let Some(pe) = pe_of(&key.name) else { return };
-        let objects = self.read(&key.namespace, |namespace| {
+        let some = self.read(&key.namespace, |namespace| {
             let changed = namespace.changed_by_pe(&pe, key, &self.shared.mirrors);
             self.let_wait(&key.namespace, namespace, changed)
         });
-        self.look_at_some(&key.namespace, objects.unwrap_or_default());
+        self.look_at_some(&key.namespace, some.flatten());
     }
 
     /// Writes down the objects that an event is about. If there are several, the namespace is not settled before all
     /// have been looked at: nobody is told what comes of half an event, and nobody as often as there are objects.
-    /// Returns those of which some may be looked at because of the event. These are none if something of the namespace
-    /// waits for a turn already: whoever changes something all the time has nothing more looked at by that.
-    fn let_wait(&self, name: &Arc<str>, namespace: &mut Namespace, objects: Vec<ObjectName>) -> Vec<ObjectName> {
-        let was_settled = namespace.is_settled();
-        let is_for_now = |object: &ObjectName| was_settled && !self.may_take_long(object.0, &key_of(name, object));
+    /// Returns those of which some may be looked at because of the event, and how much that is: who looks gives back
+    /// what is left. Nothing is looked at if something of the namespace waits for a turn already, or if events of the
+    /// same second have had as much looked at as one may: whoever changes something all the time has nothing more looked
+    /// at by that.
+    fn let_wait(
+        &self,
+        name: &Arc<str>,
+        namespace: &mut Namespace,
+        objects: Vec<ObjectName>,
+    ) -> Option<(Vec<ObjectName>, Allowance)> {
+        if objects.is_empty() {
+            return None;
+        }
+        let allowance = namespace.is_settled().then(|| namespace.of_events.take(Instant::now()));
+        let may_look = allowance.is_some_and(|allowance| allowance.looks > 0);
+        let is_for_now = |object: &ObjectName| may_look && !self.may_take_long(object.0, &key_of(name, object));
         let is_one_for_now = matches!(&*objects, [object] if is_for_now(object));
-        if !objects.is_empty() && !is_one_for_now {
+        if !is_one_for_now {
             namespace.waiting.extend(objects.iter().cloned());
             self.have_a_turn(name);
         }
-        if was_settled { objects } else { Vec::new() }
+        allowance.map(|allowance| (objects, allowance))
     }
 
     /// Looks at the first of the objects that an event is about, as far as none of them may take long.
-    fn look_at_some(&self, namespace: &Arc<str>, objects: Vec<ObjectName>) {
-        let mut allowance = Allowance { looks: SLICE, tries: SLICE };
+    fn look_at_some(&self, namespace: &Arc<str>, some: Option<(Vec<ObjectName>, Allowance)>) {
+        let Some((objects, mut allowance)) = some else { return };
         for object in objects {
             let (side, key) = (object.0, key_of(namespace, &object));
             if allowance.looks == 0 || self.may_take_long(side, &key) {
@@ -148,6 +154,8 @@ impl Boards {
             }
             self.look(side, &key, &mut allowance);
         }
+        // If the namespace has gone by that, a new one of its name begins with all of it.
+        self.read(namespace, |namespace| namespace.of_events.give_back(allowance));
     }
 
     /// Looks at some of what waits for that. What is too long for the rest of this turn is the first of another one.
@@ -223,6 +231,7 @@ mod tests {
     use crate::broker::testing::{Followed, export, import, job, many_ports, suspend};
     use serde_json::json;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
     use streams_api::{ExportType, StreamProperty};
 
     /// As many as there are in one event, of a job whose ports each fit into a slice.
@@ -383,24 +392,43 @@ mod tests {
         assert_eq!((boards.export(&export), boards.is_settled("n")), (Standing::Unknown, true));
     }
 
-    #[test]
-    fn whoever_changes_a_job_again_and_again_has_nothing_looked_at_by_that() {
-        const IMPORTS: u32 = 600;
-        let followed = Followed::new();
-        many_ports(&followed, IMPORTS, 1);
-        let waiting = || followed.boards.namespaces()["n"].lock().waiting.len();
-        suspend(&followed);
-        assert!(waiting() < IMPORTS as usize);
-        for _ in 0..3 {
-            followed.mirrors.jobs.insert(job("in", "u2", Some(2)));
-            assert_eq!(waiting(), IMPORTS as usize);
+    #[tokio::test(start_paused = true)]
+    async fn whoever_changes_a_job_again_and_again_has_nothing_looked_at_by_that() {
+        // imports, whether all of them are looked at by one event
+        for (imports, are_few) in [(600, false), (150, true)] {
+            let followed = Followed::new();
+            many_ports(&followed, imports, 1);
+            let all = imports as usize;
+            let waiting = || followed.boards.namespaces()["n"].lock().waiting.len();
+            let resume = || followed.mirrors.jobs.insert(job("in", "u2", Some(2)));
             suspend(&followed);
-            assert_eq!(waiting(), IMPORTS as usize);
+            assert_eq!((waiting() == 0, waiting() < all), (are_few, true), "{imports}");
+            // The second event has what the first one left.
+            resume();
+            assert_eq!((waiting() > 0, waiting() < all), (true, are_few), "{imports}");
+            for _ in 0..3 {
+                suspend(&followed);
+                assert_eq!(waiting(), all);
+                resume();
+                assert_eq!(waiting(), all);
+            }
+            // Also if turns come as fast.
+            for _ in 0..3 {
+                followed.settle();
+                suspend(&followed);
+                assert_eq!(waiting(), all);
+                followed.settle();
+                resume();
+                assert_eq!(waiting(), all);
+            }
+            followed.settle();
+            assert_eq!(followed.receivers(), all);
+            tokio::time::advance(Duration::from_secs(1)).await;
+            suspend(&followed);
+            assert_eq!((waiting() == 0, waiting() < all), (are_few, true), "{imports}: a second later");
+            followed.settle();
+            assert_eq!(followed.receivers(), 0);
         }
-        while !followed.boards.is_settled("n") {
-            followed.boards.settle_a_slice();
-        }
-        assert_eq!(followed.receivers(), 0);
     }
 
     #[test]

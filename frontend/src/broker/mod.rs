@@ -13,6 +13,7 @@
 //! | [`boards`] | says what is known |
 //! | [`looks`] | follows the mirrors: what is looked at because of an event, and how much of it |
 //! | [`settling`] | finds out what matches, a little at a time |
+//! | [`allowance`] | how much is done because of an event |
 //! | [`texts`] | which ports the pod of a PE has |
 //! | [`line`] | whose turn it is |
 //! | [`until_settled`] | who looks again when that is found out |
@@ -23,6 +24,7 @@
 //!
 //! Knows: the objects, which of them count. Must not know: how PEs are told, who asks, what conditions say.
 
+mod allowance;
 pub(crate) mod answers;
 mod boards;
 pub(crate) mod facts;

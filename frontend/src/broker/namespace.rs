@@ -12,6 +12,7 @@
 //! * Nothing is kept of PEs that neither export nor import: whoever has looked at an object has its PE forgotten, if
 //!   that has gone.
 
+use crate::broker::allowance::AllowanceOfEvents;
 use crate::broker::facts::{self, Problem};
 use crate::broker::predecessors::{LeftOut, Predecessors, Side};
 use crate::broker::texts::KnownTexts;
@@ -55,6 +56,8 @@ pub(super) struct Namespace {
     pub(super) waiting: BTreeSet<ObjectName>,
     /// PEs that are told of what has become other, once it is settled. It knows all of them.
     pub(super) untold: BTreeSet<Pe>,
+    /// What may be done at once because of events about jobs and PEs.
+    pub(super) of_events: AllowanceOfEvents,
     /// Whether it was said already that something panicked.
     has_panicked: bool,
     /// Whoever has found it before it went finds another one now.

@@ -16,7 +16,8 @@
 //! * Whoever waits for a namespace is told in a turn of it that finds it settled. So a namespace that was not settled
 //!   has such a turn, whoever settled it.
 
-use crate::broker::boards::{Boards, SLICE};
+use crate::broker::allowance::SLICE;
+use crate::broker::boards::Boards;
 use crate::broker::namespace::SharedNamespace;
 use std::sync::Arc;
 use streams_broker::{Trial, Tried};

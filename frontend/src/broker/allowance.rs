@@ -1,0 +1,74 @@
+//! How much is done because of an event by whoever is told of it. The rest is done in turns (rule import-10).
+//!
+//! Knows: steps of evaluations, time. Must not know: what is done.
+
+use std::mem;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What is tried at a time, in steps of evaluations: a millisecond or two, in which a subscription is tried with two
+/// thousand exports. So long whoever is told of a change is held up, and whoever asks for the namespace meanwhile.
+pub(super) const SLICE: usize = 1 << 20;
+
+/// The time in which events about jobs and PEs of a namespace have a slice together.
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// What may still be done at once, in steps of evaluations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Allowance {
+    /// For looks at objects.
+    pub(super) looks: usize,
+    /// For trying what may match.
+    pub(super) tries: usize,
+}
+
+/// What may still be done at once because of events about jobs and PEs of a namespace, each of which may be about
+/// thousands of objects, and may come again and again.
+#[derive(Debug, Default)]
+pub(super) struct AllowanceOfEvents {
+    left: Allowance,
+    /// Since when it has been that of a slice, but for what has been done.
+    since: Option<Instant>,
+}
+
+impl AllowanceOfEvents {
+    /// What an event may have done. Until it has given back what is left of that, others may have nothing done.
+    pub(super) fn take(&mut self, now: Instant) -> Allowance {
+        if self.since.is_none_or(|since| since + WITHIN <= now) {
+            self.left = Allowance { looks: SLICE, tries: SLICE };
+            self.since = Some(now);
+        }
+        mem::take(&mut self.left)
+    }
+
+    /// An event has left this.
+    pub(super) fn give_back(&mut self, left: Allowance) {
+        self.left = left;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_a_second_have_a_slice_together() {
+        let (begun, mut of_events) = (Instant::now(), AllowanceOfEvents::default());
+        let all = Allowance { looks: SLICE, tries: SLICE };
+        // milliseconds after the first, what the event may have done, what it leaves
+        let table = [
+            (0, all, Allowance { looks: 7, tries: SLICE }),
+            (999, Allowance { looks: 7, tries: SLICE }, Allowance { looks: 0, tries: 3 }),
+            (999, Allowance { looks: 0, tries: 3 }, Allowance { looks: 0, tries: 3 }),
+            (1_000, all, Allowance::default()),
+            (1_999, Allowance::default(), Allowance::default()),
+            (9_000, all, all),
+        ];
+        for (after, expected, left) in table {
+            let now = begun + Duration::from_millis(after);
+            assert_eq!(of_events.take(now), expected, "{after}");
+            assert_eq!(of_events.take(now), Allowance::default(), "{after}: somebody has it");
+            of_events.give_back(left);
+        }
+    }
+}
