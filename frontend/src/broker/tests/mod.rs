@@ -1,6 +1,7 @@
 //! What counts, and what becomes of matches when jobs come and go, are suspended, resized, and made again.
 
 mod room;
+mod told;
 
 use crate::broker::answers::{Says, Standing};
 use crate::broker::predecessors::Side;
