@@ -3,7 +3,8 @@
 //! Anybody who may create pods in a namespace can give the labels of a PE to thousands of them, and reading one costs
 //! more than all that is asked of it. Names are known without reading, and those of launches cannot be guessed before
 //! the PE is there; so the pods that the mirror shows are read by them. Those of an earlier PE of the name, which the
-//! API server is asked for when a PE was made again, are found by labels: they are read page by page, and few are kept.
+//! API server is asked for when a PE was made again, are found by labels: they are read in small pages, as there may be
+//! as many such looks at a time as calls, and few are kept.
 //!
 //! Knows: names of pods, and which launches are the last ones of a PE. Must not know: what a pod is asked for.
 //!

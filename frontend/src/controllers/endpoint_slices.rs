@@ -7,7 +7,8 @@
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{ListParams, PropagationPolicy};
+use kube::ResourceExt;
+use kube::api::PropagationPolicy;
 use kube::core::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -78,14 +79,18 @@ impl Slices<'_> {
         writer: &Writer<'_, C>,
         addresses: &BTreeSet<IpAddr>,
     ) -> Result<(), Error> {
-        let of_service = ListParams::default().labels(&format!("{SERVICE_NAME}={}", self.service.name));
-        let existing = writer.cluster.list::<EndpointSlice>(Some(&self.service.namespace), &of_service).await?;
         for family in Family::ALL {
             let slice = self.slice(family, addresses);
-            let there = existing.iter().find(|other| other.metadata.name == slice.metadata.name);
+            let key = self.service.sibling(&family.slice_name(&self.service.name));
+            // One by one: anybody may give their label to as many others as he likes.
+            let there = match writer.cluster.get::<EndpointSlice>(&key).await {
+                // What cannot be read can be written.
+                Err(kube::Error::SerdeError(_)) => None,
+                there => there?,
+            };
             if !slice.endpoints.is_empty() {
-                writer.apply(names::ANNOTATION_APPLIED_HASH, &slice, there).await?;
-            } else if let Some(there) = there {
+                writer.apply(names::ANNOTATION_APPLIED_HASH, &slice, there.as_ref()).await?;
+            } else if let Some(there) = there.filter(|there| self.is_of_service(there)) {
                 let (name, uid) = (family.slice_name(&self.service.name), there.metadata.uid.as_deref());
                 writer.delete::<EndpointSlice>(&name, uid, PropagationPolicy::Background).await?;
             }
@@ -107,6 +112,11 @@ impl Slices<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the slice says that it is one of the Service. Others of its name may be of somebody else.
+    fn is_of_service(&self, slice: &EndpointSlice) -> bool {
+        slice.labels().get(SERVICE_NAME).is_some_and(|service| **service == *self.service.name)
     }
 
     /// The slice of a family with these addresses.

@@ -54,6 +54,7 @@ struct LinkState {
     is_broken: bool,
     is_crowded: bool,
     meanwhile: Option<Meanwhile>,
+    largest_page: usize,
 }
 
 /// What becomes of a call.
@@ -125,6 +126,11 @@ impl Connection {
     /// Writes until now.
     pub fn writes(&self) -> usize {
         self.link.lock().writes
+    }
+
+    /// How many objects the largest page had that was read until now.
+    pub fn largest_page(&self) -> usize {
+        self.link.lock().largest_page
     }
 
     /// Makes a call: others may go first, then it has its effect, and then its answer arrives.
@@ -252,6 +258,29 @@ impl Cluster for Connection {
             Ok(selected.cloned().collect::<Vec<_>>())
         });
         Ok(found.await?.into_iter().filter_map(|object| read(object).ok()).collect())
+    }
+
+    /// All pages are of one call: nothing happens between them.
+    async fn each_page<K: Object>(
+        &self,
+        namespace: Option<&str>,
+        selection: &ListParams,
+        mut look: impl FnMut(Vec<K>) + Send,
+    ) -> kube::Result<()> {
+        let all = self.list(namespace, selection).await?;
+        let size = selection.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX).max(1);
+        let mut left = all.into_iter().peekable();
+        loop {
+            let page: Vec<K> = left.by_ref().take(size).collect();
+            {
+                let mut link = self.link.lock();
+                link.largest_page = link.largest_page.max(page.len());
+            }
+            look(page);
+            if left.peek().is_none() {
+                return Ok(());
+            }
+        }
     }
 
     async fn create<K: Object>(&self, namespace: &str, Manager(manager): Manager, object: &K) -> kube::Result<K> {

@@ -188,7 +188,7 @@ impl Cluster for ApiServer {
         mut look: impl FnMut(Vec<K>) + Send,
     ) -> kube::Result<()> {
         let api = self.api::<K>(namespace);
-        let mut parameters = selection.clone().limit(PAGE);
+        let mut parameters = selection.clone().limit(selection.limit.unwrap_or(PAGE));
         loop {
             let page = self.gate.call(namespace.unwrap_or_default(), api.list(&parameters)).await?;
             let read = page.items.into_iter().map(Delivered::readable);
@@ -256,6 +256,7 @@ impl Cluster for ApiServer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::SMALL_PAGE;
     use crate::events::Reporter;
     use crate::gate::Limits;
     use crate::metrics::Metrics;
@@ -345,6 +346,19 @@ mod tests {
             let found_metadata = cluster.get_metadata::<ConfigMap>(&key).await.unwrap().is_some();
             assert_eq!((found, found_metadata), (expected, expected), "{key}");
             assert_eq!(std::mem::take(&mut *asked.lock()).len(), if expected { 2 } else { 0 }, "{key}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_of_a_list_has_as_many_objects_as_whoever_reads_it_has_room_for() {
+        let (server, asked) = cluster(200, r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}"#);
+        // what is asked for -> objects of a page
+        let table = [(ListParams::default(), PAGE), (ListParams::default().limit(SMALL_PAGE), 10)];
+        for (selection, expected) in table {
+            server.each_page(Some("n"), &selection, |_: Vec<Pod>| {}).await.unwrap();
+            let urls: Vec<_> = std::mem::take(&mut *asked.lock()).into_iter().map(|(_, url, _)| url).collect();
+            assert_eq!(urls.len(), 1, "{urls:?}");
+            assert!(urls[0].split(['?', '&']).any(|part| part == format!("limit={expected}")), "{urls:?}");
         }
     }
 

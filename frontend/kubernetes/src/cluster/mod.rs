@@ -58,6 +58,10 @@ pub enum Conflicts {
     Force,
 }
 
+/// Objects of a page of a list of what anybody may make as large as it can be, and as often as he likes: some looks at
+/// such pages are under way at the same time, and all of them have to fit into memory (rule call-24).
+pub const SMALL_PAGE: u32 = 10;
+
 /// The field manager in whose name something is written: one per controller, so that each field has one writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manager(pub &'static str);
@@ -97,7 +101,8 @@ pub trait Cluster: Clone + Send + Sync + 'static {
         selection: &ListParams,
     ) -> impl Future<Output = kube::Result<Vec<K>>> + Send;
 
-    /// Calls `look` with the same objects, page by page: never are there more of them in memory.
+    /// Calls `look` with the same objects, page by page: never are there more of them in memory. A page has as many as
+    /// `selection` says, or as a call can read of the largest.
     fn each_page<K: Object>(
         &self,
         namespace: Option<&str>,

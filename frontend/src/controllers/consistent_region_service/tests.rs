@@ -9,10 +9,12 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::Status;
 use serde_json::json;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_api::names;
 use streams_kubernetes::Key;
 use streams_kubernetes::queue::Outcome;
-use streams_kubernetes_fake::{Connection, Server};
+use streams_kubernetes_fake::{Connection, Server, Verb};
 
 const NAME: &str = "streams-flow-consistentregion-api";
 
@@ -100,6 +102,28 @@ async fn it_leads_to_whoever_leads_now() {
     // A write of its slices was answered after that.
     second.reconciler.compared.keep(&key(), "gone", server.now());
     assert_eq!((second.writes().await, second.reconciler.compared.len()), (0, 0));
+}
+
+/// Anybody may give the label to gigabytes of them.
+#[tokio::test]
+async fn slices_of_others_with_the_label_of_the_service_are_not_read() {
+    let server = Server::new();
+    service(&server, "flow");
+    for number in 0..1_000 {
+        let labels = json!({"kubernetes.io/service-name": NAME});
+        let metadata = json!({"name": format!("{NAME}-{number}"), "namespace": "n", "labels": labels});
+        let slice = json!({"metadata": metadata, "addressType": "IPv4", "endpoints": []});
+        server.create(&serde_json::from_value::<EndpointSlice>(slice).unwrap());
+    }
+    let lists = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&lists);
+    server.inspect(move |call| {
+        counted.fetch_add(usize::from(call.verb == Verb::List), Ordering::Relaxed);
+    });
+    let mut leader = Leader::at(&server, Some("10.0.0.1"));
+    assert_eq!((leader.writes().await, leader.writes().await), (1, 0));
+    assert_eq!(listed(&server).0, [vec!["10.0.0.1".to_owned()], vec![]]);
+    assert_eq!(lists.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]

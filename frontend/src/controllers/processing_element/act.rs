@@ -24,7 +24,7 @@ use serde_json::json;
 use std::cmp::Reverse;
 use std::time::Duration;
 use streams_api::{Job, ProcessingElement, ProcessingElementStatus, condition, names};
-use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::cluster::{Cluster, SMALL_PAGE};
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::{controller, is_controlled_by};
@@ -331,14 +331,14 @@ impl<C: Cluster> PeReconciler<C> {
 
     /// Pods of an earlier PE object of the name. Only a PE that was made again has any, and it does not begin with
     /// launch 1 (rule pe-6), unless it was made so soon after a commit that clocks do not tell. Anybody may label as
-    /// many pods as he likes: of the answer a page is there at a time, and of all pages few pods are kept, those that
-    /// may run, which are waited for, before others, and then those of the last launches (rule call-24).
+    /// many pods as he likes: of the answer a small page is there at a time, and of all pages few pods are kept, those
+    /// that may run, which are waited for, before others, and then those of the last launches (rule call-24).
     pub(super) async fn predecessors(&self, key: &Key, pe: &ProcessingElement) -> Result<Vec<ObservedPod>, Error> {
         if status(pe).launch_count <= FIRST_LAUNCH && !self.is_younger_than_commit(pe) {
             return Ok(Vec::new());
         }
         let labels = format!("{}={},{}={}", names::LABEL_JOB, pe.spec.job_name, names::LABEL_PE, pe.spec.id);
-        let selection = ListParams::default().labels(&labels);
+        let selection = ListParams::default().labels(&labels).limit(SMALL_PAGE);
         let (mut kept, now) = (Vec::new(), self.cluster.now());
         let keep = |page: Vec<Pod>| {
             let before = page.iter().filter(|pod| pod_status::is_of_predecessor(pod, pe));

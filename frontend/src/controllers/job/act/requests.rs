@@ -27,7 +27,7 @@ use std::time::Duration;
 use streams_api::resize::RESIZES_KEPT;
 use streams_api::{Job, ParallelRegion, RequestedWidths, Resize, ResizePhase, ResizeStatus, UnwrittenWidth, names};
 use streams_kubernetes::Error;
-use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::cluster::{Cluster, Manager, SMALL_PAGE};
 use streams_kubernetes::error::written;
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::gate::Priority;
@@ -170,8 +170,9 @@ impl<C: Cluster> Actor<'_, C> {
         let cluster = &self.reconciler.cluster;
         if named.len() > READ_ONE_BY_ONE {
             let (key, job) = (&self.snapshot.key, &*self.snapshot.job);
-            let of_job = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, key.name));
-            // Anybody may label as many regions as he likes: a page of them is there at a time.
+            // Anybody may label as many regions as he likes: a small page of them is there at a time.
+            let of_job = format!("{}={}", names::LABEL_JOB, key.name);
+            let of_job = ListParams::default().labels(&of_job).limit(SMALL_PAGE);
             let named: BTreeSet<_> = named.iter().map(|index| names::parallel_region(&key.name, *index)).collect();
             let mut regions = Vec::new();
             let keep = |page: Vec<ParallelRegion>| {

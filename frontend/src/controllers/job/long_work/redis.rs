@@ -12,12 +12,14 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use streams_api::RedisCheckpoints;
 use streams_kubernetes::Key;
-use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::cluster::{Cluster, SMALL_PAGE};
 
 /// Port of redis servers.
 const PORT: u16 = 6379;
 /// Most bytes of the list: it is the value of an environment variable, which the kernel bounds.
 const CONFIGURATION_MAX: usize = 64 << 10;
+/// Most servers that a job can ask for.
+const SERVERS_MAX: usize = 1_024;
 /// Label of an EndpointSlice: the Service that it is of.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The servers are not what the job asks for. It may pass: servers may be starting.
@@ -56,9 +58,12 @@ pub(super) async fn configuration<C: Cluster>(
     let hosts = match stable_name(&service, &job.namespace) {
         Some(host) => BTreeSet::from([host]),
         None => {
-            let selection = ListParams::default().labels(&format!("{SERVICE_NAME}={name}"));
-            let slices = cluster.list::<EndpointSlice>(Some(&job.namespace), &selection).await?;
-            of_slices(&slices, name, &job.namespace)
+            let selection = ListParams::default().labels(&format!("{SERVICE_NAME}={name}")).limit(SMALL_PAGE);
+            let mut ready = ReadyHosts::default();
+            // Anybody may label as many as he likes: a small page of them is there at a time.
+            let look = |page: Vec<EndpointSlice>| page.iter().for_each(|slice| ready.add(slice));
+            cluster.each_page(Some(&*job.namespace), &selection, look).await?;
+            ready.names(name, &job.namespace)
         }
     };
     render(hosts.into_iter().collect(), wanted, job_uid)
@@ -74,16 +79,35 @@ fn stable_name(service: &Service, namespace: &str) -> Option<String> {
     (!is_headless).then(|| format!("{}.{namespace}.svc", service.metadata.name.as_deref().unwrap_or_default()))
 }
 
-/// The names in DNS of the servers behind a headless Service that are ready. A Service with addresses of both families
-/// has each server twice: those of IPv4 count.
-fn of_slices(slices: &[EndpointSlice], service: &str, namespace: &str) -> BTreeSet<String> {
-    let of_family = |family: &str| -> BTreeSet<String> {
-        let slices = slices.iter().filter(|slice| slice.address_type == family);
-        let ready = slices.flat_map(|slice| &slice.endpoints).filter(|endpoint| is_ready(endpoint));
-        ready.filter_map(|endpoint| Some(format!("{}.{service}.{namespace}.svc", host(endpoint)?))).collect()
-    };
-    let of_v4 = of_family("IPv4");
-    if of_v4.is_empty() { of_family("IPv6") } else { of_v4 }
+/// The first labels of the names of servers that are ready. A Service with addresses of both families has each server
+/// twice.
+#[derive(Default)]
+struct ReadyHosts {
+    of_v4: BTreeSet<String>,
+    of_v6: BTreeSet<String>,
+}
+
+impl ReadyHosts {
+    /// Adds those of a slice. One more than a job can ask for says that they are too many; others are not kept.
+    fn add(&mut self, slice: &EndpointSlice) {
+        let hosts = match slice.address_type.as_str() {
+            "IPv4" => &mut self.of_v4,
+            "IPv6" => &mut self.of_v6,
+            _ => return,
+        };
+        for host in slice.endpoints.iter().filter(|endpoint| is_ready(endpoint)).filter_map(host) {
+            if hosts.len() > SERVERS_MAX {
+                return;
+            }
+            hosts.insert(host);
+        }
+    }
+
+    /// The names in DNS of the servers behind a headless Service. If there are some of IPv4, those count.
+    fn names(self, service: &str, namespace: &str) -> BTreeSet<String> {
+        let hosts = if self.of_v4.is_empty() { self.of_v6 } else { self.of_v4 };
+        hosts.into_iter().map(|host| format!("{host}.{service}.{namespace}.svc")).collect()
+    }
 }
 
 fn is_ready(endpoint: &Endpoint) -> bool {
@@ -102,9 +126,10 @@ fn render(mut hosts: Vec<String>, wanted: &RedisCheckpoints, job_uid: &str) -> R
     let RedisCheckpoints { service, replica_count, shard_count, .. } = wanted;
     let needed = u64::from(*replica_count) * u64::from(*shard_count);
     if hosts.len() as u64 != needed {
+        let more = if hosts.len() > SERVERS_MAX { " or more" } else { "" };
         let message = format!(
-            "Service {service} has {} redis servers that are ready; {replica_count} replicas of {shard_count} shards \
-             are {needed}",
+            "Service {service} has {}{more} redis servers that are ready; {replica_count} replicas of {shard_count} \
+             shards are {needed}",
             hosts.len()
         );
         return Err(WorkError::transient(MISSING, message));
@@ -226,6 +251,24 @@ mod tests {
         for (server, replicas, shards, expected) in table {
             let error = found(&server, &wanted(replicas, shards)).await.unwrap_err();
             assert!(error.retry && error.reason == MISSING && error.message.contains(expected), "{error:?}");
+        }
+    }
+
+    /// Anybody may give the label to gigabytes of them.
+    #[tokio::test]
+    async fn slices_are_read_in_small_pages_and_no_more_servers_are_kept_than_can_be_asked_for() {
+        let endpoints = |slice: usize, of_each: usize| -> Vec<Value> {
+            (0..of_each).map(|number| of_pod(&format!("r-{}", slice * of_each + number))).collect()
+        };
+        // slices, servers of each -> how many the message says
+        let of_too_many = format!("has {} or more redis", SERVERS_MAX + 1);
+        let table = [(200, 1, "has 200 redis"), (20, 1_000, of_too_many.as_str())];
+        for (slices, of_each, expected) in table {
+            let slices: Vec<_> = (0..slices).map(|slice| ("IPv4", json!(endpoints(slice, of_each)))).collect();
+            let connection = server(json!({"clusterIP": "None"}), &slices).connect();
+            let error = configuration(&connection, &Key::new("n", "job"), "uid", &wanted(1, 1)).await.unwrap_err();
+            assert!(error.message.contains(expected), "{error:?}");
+            assert_eq!(connection.largest_page(), 10);
         }
     }
 

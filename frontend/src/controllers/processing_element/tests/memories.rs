@@ -100,6 +100,11 @@ impl PeProcess {
         self.reconciler.observed(key, &Answers { pe, ..Answers::default() }).unwrap()
     }
 
+    /// How many objects the largest page had that the API server was asked for.
+    pub(super) fn largest_page(&self) -> usize {
+        self.reconciler.cluster.largest_page()
+    }
+
     /// The pods of an earlier PE of the name that the API server has.
     pub(super) fn predecessors(&self, key: &Key) -> Vec<ObservedPod> {
         let pe = self.mirrors.mirrors.processing_elements.get(key).unwrap();

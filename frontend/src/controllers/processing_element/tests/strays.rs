@@ -139,6 +139,7 @@ fn of_many_pods_that_look_like_those_of_an_earlier_pe_few_are_kept_and_those_tha
     }
     process.mirrors.deliver_all();
     let kept = process.predecessors(&pe);
+    assert_eq!(process.largest_page(), 10);
     for (_, begin, phase, _, expected) in table {
         let begin = format!("{}-{begin}", pe.name);
         let launches: Vec<_> =
