@@ -240,7 +240,7 @@ pub struct CommittedRegion {
     pub index: u64,
     /// Product of the widths of the region and of those around it.
     pub global_channels: u32,
-    /// Its width before, if the committed generation has changed it. The region may not have said that one.
+    /// Its width before, if the committed generation, or an earlier one that it has not told, has changed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub width_before: Option<u32>,

@@ -158,7 +158,13 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
     let before: BTreeMap<_, _> = before.into_iter().map(|width| (width.region, width.width)).collect();
     status.regions = wanted.regions_since(|index| {
         let region = wanted.regions.get(&index)?;
-        before.get(region).copied().filter(|before| wanted.widths.get(region) != Some(before))
+        let before = before.get(region).copied()?;
+        if wanted.widths.get(region) != Some(&before) {
+            return Some(before);
+        }
+        // A change that the region has not said yet counts as one of this generation (rule elasticity-20).
+        let is_silent = observed.children.regions.get(&index).is_some_and(|region| region.is_silent);
+        status.region(index).filter(|_| is_silent)?.width_before
     });
     status.older_texts.clone_from(&wanted.older_texts);
     if status.fusion.is_none() {

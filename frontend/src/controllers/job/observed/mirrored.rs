@@ -336,7 +336,8 @@ impl Selection<'_> {
             }
             let region = object.read().filter(|region| is_controlled_by(&region.metadata, self.job))?;
             let created = Some(CreatedRegion::of(&region));
-            let observed = ObservedRegion { object: observed(&region.metadata), created };
+            let is_silent = region.status.as_ref().is_none_or(|status| status.width.is_none());
+            let observed = ObservedRegion { object: observed(&region.metadata), created, is_silent };
             Some((index, Shown::new(object, &region.metadata, observed)))
         });
         shown.collect()

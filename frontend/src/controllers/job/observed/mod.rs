@@ -433,6 +433,8 @@ pub(crate) struct ObservedRegion {
     pub(crate) object: ObservedObject,
     /// What it was created as; `None` if it was just created as it is wanted, and is not shown yet.
     pub(crate) created: Option<CreatedRegion>,
+    /// It has not said any width yet.
+    pub(crate) is_silent: bool,
 }
 
 /// A PE object.

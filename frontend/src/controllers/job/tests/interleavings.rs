@@ -51,6 +51,8 @@ enum Disturbance {
     GivesAgain(bool),
     /// Calls wait for others, or do not any more.
     Crowd(bool),
+    /// Regions say their widths. Until then they say nothing, as in a crowd.
+    DescribeRegions,
     Down(bool),
 }
 
@@ -92,6 +94,7 @@ fn event() -> impl Strategy<Value = Disturbance> {
         1 => any::<bool>().prop_map(Disturbance::Places),
         1 => any::<bool>().prop_map(Disturbance::GivesAgain),
         1 => any::<bool>().prop_map(Disturbance::Crowd),
+        1 => Just(Disturbance::DescribeRegions),
         1 => any::<bool>().prop_map(Disturbance::Down),
     ]
 }
@@ -149,6 +152,7 @@ fn happen(simulation: &mut JobSimulation, event: &Disturbance) {
         Disturbance::Places(places) => simulation.services.change(|services| services.places = *places),
         Disturbance::GivesAgain(again) => simulation.services.change(|services| services.gives_again = *again),
         Disturbance::Crowd(is_crowded) => simulation.leader.connection.crowd(*is_crowded),
+        Disturbance::DescribeRegions => simulation.describe_regions(),
         Disturbance::Down(is_down) => simulation.services.change(|services| services.is_down = *is_down),
     }
 }

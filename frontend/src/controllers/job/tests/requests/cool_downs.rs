@@ -2,13 +2,19 @@
 
 use super::*;
 
-/// A job whose region R, with this cool-down, has just got another width.
-fn cooling(seconds: u32) -> JobSimulation {
+/// A job that runs, whose region R has this cool-down. No region has said anything.
+fn with_cool_down(seconds: u32) -> JobSimulation {
     let mut simulation = JobSimulation::new();
     let cool_down =
         InitialWidth { name: Some("R".to_owned()), cool_down_seconds: Some(seconds), ..InitialWidth::default() };
     simulation.change_spec(|spec| spec.parallel_regions = vec![cool_down]);
     simulation.settle();
+    simulation
+}
+
+/// A job whose region R, with this cool-down, has just got another width.
+fn cooling(seconds: u32) -> JobSimulation {
+    let mut simulation = with_cool_down(seconds);
     simulation.describe_regions();
     simulation.request("first", &[("R", 3)]);
     simulation.until(|simulation| simulation.outcome("first").phase == Some(ResizePhase::Written));
@@ -102,4 +108,33 @@ fn an_edit_waits_for_the_cool_down_too_and_the_job_looks_again_by_itself() {
     simulation.resize(0, 2);
     simulation.until(|simulation| simulation.status().generation == Some(4));
     assert_eq!(applied(&simulation), widths(2, 4));
+}
+
+/// As in a crowd. Other widths change meanwhile, and the leader may end in between.
+#[test]
+fn the_cool_down_of_a_region_that_has_said_nothing_outlives_generations_that_leave_its_width() {
+    for leader_ends in [false, true] {
+        let mut simulation = with_cool_down(600);
+        for (name, region) in [("first", "R"), ("other", "S")] {
+            simulation.request(name, &[(region, 3)]);
+            simulation.until(|simulation| simulation.outcome(name).phase == Some(ResizePhase::Written));
+            if leader_ends {
+                simulation.crash();
+            }
+        }
+        simulation.request("second", &[("R", 4)]);
+        go_on(&mut simulation, 4);
+        assert_eq!(end(&simulation, "second"), is(ResizePhase::Pending, "CoolingDown"), "{leader_ends}");
+        assert_eq!(applied(&simulation), widths(3, 3));
+        // What has been said is not kept.
+        for (name, width) in [("third", 4), ("fourth", 5)] {
+            simulation.describe_regions();
+            let last = simulation.region(0).and_then(|region| region.status?.last_resize);
+            assert_eq!(last.map(|last| (last.generation, last.from, last.to)), Some((2, 2, 3)), "{leader_ends}");
+            simulation.request(name, &[("S", width)]);
+            simulation.until(|simulation| simulation.outcome(name).phase == Some(ResizePhase::Written));
+            let before = [0, 1].map(|index| simulation.status().region(index).and_then(|region| region.width_before));
+            assert_eq!(before, [None, Some(width - 1)], "{leader_ends}");
+        }
+    }
 }
