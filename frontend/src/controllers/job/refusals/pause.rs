@@ -10,6 +10,9 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// After a turn that has tried a part of all, the pause is not doubled more often: whatever can be done by then waits
+/// until all other parts were tried, one after the other.
+const DOUBLED_FOR_A_PART: u32 = 3;
 
 /// How long something is not tried that the API server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +26,11 @@ pub(crate) struct Pause {
 impl Pause {
     /// The pause after another refusal.
     pub(crate) fn after(before: Option<Self>, now: Timestamp) -> Self {
-        let refusals = before.map_or(0, |before| before.refusals.saturating_add(1));
+        Self::doubled(before.map_or(0, |before| before.refusals.saturating_add(1)), now)
+    }
+
+    /// The pause after a refusal if there were so many before.
+    fn doubled(refusals: u32, now: Timestamp) -> Self {
         let length = SignedDuration::try_from(length(refusals)).unwrap_or(SignedDuration::MAX);
         Self { refusals, until: now.checked_add(length).unwrap_or(Timestamp::MAX) }
     }
@@ -48,28 +55,45 @@ pub(crate) struct Going {
     of_all: Option<Pause>,
     /// How much was tried since.
     tried: usize,
+    /// How much there was to do in the last turn.
+    all: usize,
+    /// It became more since everything was tried last: some of that may be free.
+    has_more: bool,
 }
 
 impl Going {
     /// A turn has tried so much of all that there is to do, and some of that is being deleted. The pause becomes longer
-    /// each time that everything was tried: what a turn has left out was not tried before.
+    /// each time that everything was tried. What a turn has left out was perhaps not tried before: until everything was
+    /// tried once, and again where there is more to do than there was, a part follows the other after the first pause.
     pub(crate) fn found(before: Option<Self>, tried: usize, all: usize, now: Timestamp) -> Self {
-        let tried = before.map_or(0, |before| before.tried).saturating_add(tried);
-        let of_all = before.and_then(|before| before.of_all);
-        match before {
-            Some(before) if before.left(now).is_some() => Self { tried, ..before },
-            _ if tried < all => Self { pause: Pause::after(None, now), of_all, tried },
-            _ => {
-                let pause = Pause::after(of_all, now);
-                Self { pause, of_all: Some(pause), tried: 0 }
-            }
+        let begun = Self { pause: Pause::doubled(0, now), of_all: None, tried, all, has_more: false };
+        let going = before.map_or(begun, |before| before.and(tried, all));
+        let is_part = going.tried < all;
+        let becomes_more = before.is_some_and(|before| all > before.all);
+        let is_paused = before.is_some_and(|before| before.left(now).is_some());
+        if is_paused && !(is_part && becomes_more) {
+            return going;
         }
+        if !is_part {
+            let pause = Pause::after(going.of_all, now);
+            return Self { pause, of_all: Some(pause), tried: 0, all, has_more: false };
+        }
+        let before = going.of_all.filter(|_| !going.has_more);
+        let doubled = before.map_or(0, |before| before.refusals.saturating_add(1).min(DOUBLED_FOR_A_PART));
+        Self { pause: Pause::doubled(doubled, now), ..going }
     }
 
     /// A turn has tried so much of all that there is to do, and nothing of that is being deleted. Only one that has
     /// tried everything knows that nothing is.
     pub(crate) fn not_found(self, tried: usize, all: usize) -> Option<Self> {
-        (tried < all).then(|| Self { tried: self.tried.saturating_add(tried), ..self })
+        (tried < all).then(|| self.and(tried, all))
+    }
+
+    /// A turn has tried so much of all. What has come to it may be anywhere among that: all of it is tried anew.
+    fn and(self, tried: usize, all: usize) -> Self {
+        let becomes_more = all > self.all;
+        let before = if becomes_more { 0 } else { self.tried };
+        Self { tried: before.saturating_add(tried), all, has_more: self.has_more || becomes_more, ..self }
     }
 
     /// When somebody looks.
@@ -110,8 +134,8 @@ mod tests {
         // what there is to do, what each turn has tried of it, one after the other pause -> pauses
         let table: [(usize, &[usize], &[u64]); 4] = [
             (3, &[3, 3, 3, 3, 3, 3, 3, 3], &[1, 2, 4, 8, 16, 32, 60, 60]),
-            (9, &[3, 3, 3, 3, 3, 3, 3, 3, 3], &[1, 1, 1, 1, 1, 2, 1, 1, 4]),
-            (8, &[5, 5, 5, 5, 5], &[1, 1, 1, 2, 1]),
+            (9, &[3; 18], &[1, 1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 8, 8, 8, 16, 8, 8, 32]),
+            (8, &[5, 5, 5, 5, 5], &[1, 1, 2, 2, 4]),
             (0, &[0, 0], &[1, 2]),
         ];
         for (all, turns, expected) in table {
@@ -124,6 +148,56 @@ mod tests {
                 going = Some(found);
             }
             assert_eq!(pauses, expected, "{all} {turns:?}");
+        }
+    }
+
+    #[test]
+    fn what_comes_to_it_is_not_held_up_by_what_does_not_go() {
+        // seconds that have passed since the turn before, what the turn has tried, what there is to do -> pause
+        let table = [
+            (0, 3, 6, 1),
+            (1, 3, 6, 1),
+            (1, 3, 6, 2),
+            (2, 3, 6, 2),
+            (2, 3, 6, 4),
+            // It may be among what is tried last.
+            (1, 3, 7, 1),
+            (1, 3, 7, 1),
+            (1, 3, 7, 4),
+            (4, 3, 7, 8),
+            (0, 3, 7, 8),
+            // Some of it has gone.
+            (8, 3, 5, 8),
+            // All of it was tried.
+            (1, 6, 6, 7),
+        ];
+        let (mut going, mut now) = (None, at(0));
+        for (number, (passed, tried, all, expected)) in table.into_iter().enumerate() {
+            now = now.checked_add(SignedDuration::from_secs(passed)).unwrap();
+            let found = Going::found(going, tried, all, now);
+            assert_eq!(seconds(found.left(now)), expected, "{number}");
+            going = Some(found);
+        }
+    }
+
+    #[test]
+    fn a_large_job_with_what_does_not_go_is_looked_at_seldom_and_what_goes_is_found_within_minutes() {
+        // turns in which everything is tried -> most looks in an hour, most seconds until everything was tried again
+        let table = [(1, 70, 60), (2, 130, 68), (16, 400, 180), (40, 520, 372)];
+        for (turns, looks, longest) in table {
+            let (mut going, mut begun, mut tried, end) = (None, at(0), 0, at(3_600));
+            let mut now = begun;
+            while now < end {
+                let found = Going::found(going, 256, turns * 256, now);
+                now = now.checked_add(SignedDuration::try_from(found.left(now).unwrap()).unwrap()).unwrap();
+                going = Some(found);
+                tried += 1;
+                if tried % turns == 0 {
+                    assert!(now.duration_since(begun).as_secs() <= longest, "{turns}: {begun} to {now}");
+                    begun = now;
+                }
+            }
+            assert!(tried <= looks, "{turns}: {tried}");
         }
     }
 
