@@ -115,6 +115,12 @@ impl JobStatus {
         self.regions.get(at)
     }
 
+    /// The width of the region with this name in the committed generation.
+    pub fn applied_width(&self, region: &str) -> Option<u32> {
+        let at = self.applied_widths.binary_search_by(|applied| applied.region.as_str().cmp(region)).ok()?;
+        self.applied_widths.get(at).map(|applied| applied.width)
+    }
+
     /// Whether the proposal has the widths of the request with this number.
     pub fn proposes(&self, number: u64) -> bool {
         self.proposal.as_ref().is_some_and(|proposal| proposal.resizes.contains(&number))

@@ -26,7 +26,7 @@ impl CoolDown {
     /// That of a region, past or not; `None` if the job sets none, or the width has not changed.
     pub(crate) fn of(spec: &JobSpec, status: &JobStatus, region: &ParallelRegion) -> Option<Self> {
         let name = &region.spec.name;
-        let applied = status.applied_widths.iter().find(|applied| applied.region == *name)?.width;
+        let applied = status.applied_width(name)?;
         Self::by(cool_down_seconds(spec, name), applied, status, region)
     }
 

@@ -43,11 +43,13 @@ pub(super) fn of_stray(region: &ParallelRegion, job: Option<&Job>, now: Timestam
 
 /// What the region should say of itself, given its job (rule elasticity-4).
 pub(super) fn status(region: &ParallelRegion, job: &Job, now: Timestamp) -> ParallelRegionStatus {
-    let of_job = job.status.clone().unwrap_or_default();
+    let none = JobStatus::default();
+    // All regions of a job are looked at when it changes, and each look costs about the same, however many there are.
+    let of_job = job.status.as_ref().unwrap_or(&none);
     let mut status = region.status.clone().unwrap_or_default();
     let object_generation = region.metadata.generation;
     let name = &region.spec.name;
-    let applied = of_job.applied_widths.iter().find(|applied| applied.region == *name).map(|applied| applied.width);
+    let applied = of_job.applied_width(name);
     let committed = of_job.region(region.spec.index);
     // What was committed holds, also before it is written into the spec (rule elasticity-4).
     let unwritten = of_job.unwritten_widths.iter().filter(|unwritten| unwritten.is_still_unwritten_in(region));
@@ -55,7 +57,7 @@ pub(super) fn status(region: &ParallelRegion, job: &Job, now: Timestamp) -> Para
     let desired = unwritten.unwrap_or(region.spec.width);
 
     status.observed_generation = object_generation;
-    status.last_resize = status.last_resize_by(&of_job, region.spec.index, applied);
+    status.last_resize = status.last_resize_by(of_job, region.spec.index, applied);
     if status.width != applied || status.generation.is_none() {
         status.generation = applied.and(of_job.generation);
     }
@@ -72,9 +74,9 @@ pub(super) fn status(region: &ParallelRegion, job: &Job, now: Timestamp) -> Para
     };
     let current = applied.map(|width| CurrentRegion { name, width, touches_consistent_region });
     let refused = current.and_then(|current| refuse(&job.spec, current, desired)).map(without_compiler);
-    status.rejected = refused.or_else(|| rejected(&of_job, region, desired, applied));
-    let cool_down = CoolDown::of(&job.spec, &of_job, region).filter(|cool_down| now < cool_down.until);
-    conditions(&mut status, &of_job, (desired, applied), cool_down.as_ref(), object_generation, now);
+    status.rejected = refused.or_else(|| rejected(of_job, region, desired, applied));
+    let cool_down = CoolDown::of(&job.spec, of_job, region).filter(|cool_down| now < cool_down.until);
+    conditions(&mut status, of_job, (desired, applied), cool_down.as_ref(), object_generation, now);
     status
 }
 
@@ -203,6 +205,7 @@ fn of_job(job: &Job) -> String {
 mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+    use std::time::Instant;
     use streams_api::{
         BundleReference, IdRange, InitialWidth, JobSpec, ParallelRegionSpec, RefusedEdit, RegionWidth, RejectedResize,
         Rollout, UnwrittenWidth,
@@ -266,6 +269,30 @@ mod tests {
             assert_eq!((ready.reason.as_str(), ready.message.as_str()), (reason, message), "{width}");
             assert_eq!(condition::is_true(&status.conditions, condition::PROGRESSING), reason == "Resizing");
         }
+    }
+
+    #[test]
+    fn a_look_at_a_region_of_many_costs_about_as_much_as_at_one_of_few() {
+        let least = |regions: u64| {
+            let name = |index: u64| format!("A.R{index:04}");
+            let mut job = job(Some(2), true, None);
+            let of_job = job.status.as_mut().unwrap();
+            let widths = (0..regions).map(|index| RegionWidth { region: name(index), width: 2 });
+            of_job.applied_widths = widths.collect();
+            of_job.regions = (0..regions).map(|index| CommittedRegion { index, ..committed(false) }).collect();
+            let mut region = region(2);
+            (region.spec.index, region.spec.name) = (regions - 1, name(regions - 1));
+            let looks = || {
+                let begun = Instant::now();
+                for _ in 0..20 {
+                    assert_eq!(status(&region, &job, Timestamp::UNIX_EPOCH).width, Some(2));
+                }
+                begun.elapsed()
+            };
+            (0..20).map(|_| looks()).min().unwrap()
+        };
+        let [few, many] = [40, 4_000].map(least);
+        assert!(many < 20 * few, "{few:?} {many:?}");
     }
 
     #[test]
