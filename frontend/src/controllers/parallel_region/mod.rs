@@ -107,7 +107,7 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
             None if is_stray(&region.metadata) => status::of_stray(region, job.as_deref(), *now),
             None => return None,
         };
-        let notices = notices(&before, &after);
+        let notices = notices(region, &before, &after);
         let is_rolling_out = after.width.is_none_or(|width| width == region.spec.width) && after.rejected.is_none();
         let is_ready = condition::is_true(&after.conditions, condition::READY);
         // Whether it was resized is to be known before the next generation: its job says it of the last one only.
@@ -206,13 +206,16 @@ fn is_stray(meta: &ObjectMeta) -> bool {
 }
 
 /// What people should hear of between two statuses of a region.
-fn notices(before: &ParallelRegionStatus, after: &ParallelRegionStatus) -> Vec<Notice> {
+fn notices(region: &ParallelRegion, before: &ParallelRegionStatus, after: &ParallelRegionStatus) -> Vec<Notice> {
     let refused = after.rejected.as_ref().filter(|rejected| before.rejected.as_ref() != Some(rejected));
     let refused = refused.map(|refused| Notice::warning("ParallelRegionWidthChangeFailure", refused.message.as_str()));
     let is_ready = condition::is_true(&after.conditions, condition::READY);
+    let created = region.metadata.creation_timestamp.as_ref().map(|created| created.0);
     let rolled_out = |status: &ParallelRegionStatus| {
-        let last = status.last_resize.as_ref().filter(|last| last.rolled_out_at.is_some());
-        last.map(|last| (last.generation, last.to))
+        let last = status.last_resize.as_ref()?;
+        // One that was made again since has it from the job: the region before it has told it.
+        let is_told = created > Some(last.rolled_out_at.as_ref()?.0);
+        (!is_told).then_some((last.generation, last.to))
     };
     let resized = rolled_out(after).filter(|resized| is_ready && rolled_out(before).as_ref() != Some(resized));
     let done = resized

@@ -5,6 +5,7 @@ use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use futures::executor::block_on;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::SignedDuration;
 use kube::api::DeleteParams;
 use streams_api::{
     BundleReference, CommittedRegion, InitialWidth, JobSpec, JobStatus, ParallelRegionSpec, RefusedEdit, RegionWidth,
@@ -393,5 +394,29 @@ fn a_region_that_was_resized_before_it_said_anything_says_so_at_once() {
         let status = server.get::<ParallelRegion>(&key("flow-0")).unwrap().status.unwrap_or_default();
         let last = status.last_resize.map(|last| (last.generation, last.from, last.to));
         assert_eq!(last, from.map(|from| (4, from, 2)));
+    }
+}
+
+#[test]
+fn a_region_tells_that_a_width_is_rolled_out_unless_it_was_made_again_since() {
+    // seconds from the roll-out until the region was created -> what people hear
+    let table = [(-60, vec!["all PEs of width 2 run"]), (0, vec!["all PEs of width 2 run"]), (60, vec![])];
+    for (age, expected) in table {
+        let server = server();
+        let region = server.get::<ParallelRegion>(&key("flow-0")).unwrap();
+        let created = region.metadata.creation_timestamp.unwrap().0;
+        let finished_at = MicroTime(created - SignedDuration::from_secs(age));
+        server.edit::<Job>(&key("flow"), |job| {
+            let status = job.status.get_or_insert_default();
+            status.regions = vec![CommittedRegion { width_before: Some(3), ..CommittedRegion::default() }];
+            let finished_at = Some(finished_at.clone());
+            status.rollout = Some(Rollout { generation: 4, finished_at, ..Rollout::default() });
+        });
+        let process = RegionProcess::start(&server);
+        assert_eq!(process.reconcile().unwrap(), Outcome::Done);
+        let last = server.get::<ParallelRegion>(&key("flow-0")).unwrap().status.unwrap().last_resize.unwrap();
+        assert_eq!((last.from, last.to, last.rolled_out_at), (3, 2, Some(finished_at)), "{age}");
+        let told: Vec<String> = server.announced().into_iter().map(|announced| announced.notice.note).collect();
+        assert_eq!(told, expected, "{age}");
     }
 }
