@@ -112,9 +112,11 @@ impl DecisionBuilder<'_> {
         if permitted && !delay.is_zero() {
             self.notice_back_off(delay);
         } else if !permitted && outcome != TerminationOutcome::Completed {
+            // A value that it has had asks for nothing (rule pe-13).
             let asked_for = names::ANNOTATION_RESTART_REQUESTED;
-            let why =
-                format!("the restart policies do not permit another pod: annotate the PE with {asked_for} for one");
+            let why = format!(
+                "the restart policies do not permit another pod: a new value of its annotation {asked_for} asks for one"
+            );
             self.notice(true, "NotRestarted", why);
         }
     }

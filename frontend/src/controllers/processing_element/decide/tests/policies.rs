@@ -184,6 +184,7 @@ fn a_pe_whose_pod_was_deleted_and_ended_with_exit_code_0_is_down_until_a_new_tex
     let first = decide(&observed);
     assert_eq!((first.action, first.status.phase), (PeAction::Record(PeStatusChange::Ended), Some(PePhase::Stopped)));
     assert_eq!(first.notices.iter().map(|notice| &*notice.reason).collect::<Vec<_>>(), ["PodDeleted", "NotRestarted"]);
+    assert!(first.notices[1].note.contains("a new value of its annotation streams.ibm.com/restart-requested"));
     let last = first.status.last_termination.clone().unwrap();
     assert_eq!((last.exit_code, last.deleted_by), (Some(0), Some(DeletedBy::Other)));
     observed.status = first.status;
