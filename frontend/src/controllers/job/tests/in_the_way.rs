@@ -128,6 +128,24 @@ fn what_is_in_the_way_of_a_width_is_looked_for_as_urgently_as_somebody_waits_for
     }
 }
 
+/// Nothing is proposed yet.
+#[test]
+fn what_is_in_the_way_is_looked_for_urgently_while_a_width_is_compiled_that_somebody_waits_for() {
+    let mut simulation = JobSimulation::running();
+    simulation.delete(&UserDeletion::Service(1));
+    simulation.collect();
+    put_a_service_in_the_way(&simulation, 1);
+    let outcome = go_on(&mut simulation);
+    assert!(matches!(outcome, Some(Outcome::Later(_))), "nobody waits: {outcome:?}");
+    simulation.request("waits", &[("R", 4)]);
+    for _ in 0..3 {
+        simulation.reconcile();
+    }
+    assert!(simulation.leader.observed().requests.is_waited_for && simulation.status().proposal.is_none());
+    let outcome = simulation.reconcile();
+    assert!(matches!(outcome, Some(Outcome::Again(_))), "{outcome:?}");
+}
+
 /// The first PE that the job has if the first region gets this width.
 fn first_new_pe(simulation: &JobSimulation, width: u32) -> u64 {
     let mut foreseen = JobSimulation::resume(&simulation.snapshot());
