@@ -205,7 +205,6 @@ fn of_job(job: &Job) -> String {
 mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-    use std::time::Instant;
     use streams_api::{
         BundleReference, IdRange, InitialWidth, JobSpec, ParallelRegionSpec, RefusedEdit, RegionWidth, RejectedResize,
         Rollout, UnwrittenWidth,
@@ -269,30 +268,6 @@ mod tests {
             assert_eq!((ready.reason.as_str(), ready.message.as_str()), (reason, message), "{width}");
             assert_eq!(condition::is_true(&status.conditions, condition::PROGRESSING), reason == "Resizing");
         }
-    }
-
-    #[test]
-    fn a_look_at_a_region_of_many_costs_about_as_much_as_at_one_of_few() {
-        let least = |regions: u64| {
-            let name = |index: u64| format!("A.R{index:04}");
-            let mut job = job(Some(2), true, None);
-            let of_job = job.status.as_mut().unwrap();
-            let widths = (0..regions).map(|index| RegionWidth { region: name(index), width: 2 });
-            of_job.applied_widths = widths.collect();
-            of_job.regions = (0..regions).map(|index| CommittedRegion { index, ..committed(false) }).collect();
-            let mut region = region(2);
-            (region.spec.index, region.spec.name) = (regions - 1, name(regions - 1));
-            let looks = || {
-                let begun = Instant::now();
-                for _ in 0..20 {
-                    assert_eq!(status(&region, &job, Timestamp::UNIX_EPOCH).width, Some(2));
-                }
-                begun.elapsed()
-            };
-            (0..20).map(|_| looks()).min().unwrap()
-        };
-        let [few, many] = [40, 4_000].map(least);
-        assert!(many < 20 * few, "{few:?} {many:?}");
     }
 
     #[test]
