@@ -122,8 +122,8 @@ impl Boards {
     /// have been looked at: nobody is told what comes of half an event, and nobody as often as there are objects.
     /// Returns those of which some may be looked at because of the event, and how much that is: who looks gives back
     /// what is left. Nothing is looked at if something of the namespace waits for a turn already, or if events of the
-    /// same second have had as much looked at as one may: whoever changes something all the time has nothing more looked
-    /// at by that.
+    /// same second have had as much looked at as one may: whoever changes something all the time has nothing more
+    /// looked at by that.
     fn let_wait(
         &self,
         name: &Arc<str>,

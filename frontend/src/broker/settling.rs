@@ -10,8 +10,8 @@
 //! Knows: what is to be tried, whose turn it is. Must not know: who is told, what was changed.
 //!
 //! Invariants:
-//! * A thread that makes way for others has no lock: nobody waits for it. It has copies of what it tries. A turn in which
-//!   nothing is to be tried needs none.
+//! * A thread that makes way for others has no lock: nobody waits for it. It has copies of what it tries. A turn in
+//!   which nothing is to be tried needs none.
 //! * The lock of a namespace is held for about [`LEARNT_AT_A_TIME`] outcomes, to take [`TRIALS`], or for one look.
 //! * Whoever waits for a namespace is told in a turn of it that finds it settled. So a namespace that was not settled
 //!   has such a turn, whoever settled it.

@@ -405,7 +405,8 @@ mod tests {
 
     #[test]
     fn who_is_to_wait_for_no_turn_changes_nothing_of_how_long_its_job_has_waited() {
-        // how a call ends after 5 s -> whether its job, asked for again after 7 s, is one of those that wait after 15.5 s
+        // how a call ends after 5 s -> whether its job, asked for again after 7 s, is one of those that wait after
+        // 15.5 s
         for (how, expected) in [(End::Unserved, false), (End::Answered, true), (End::Elsewhere, true)] {
             // One that counts as none comes before that, or after it, and ends after 6.5 s.
             for came in [4.0, 6.0] {

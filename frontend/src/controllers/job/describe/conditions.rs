@@ -1,4 +1,5 @@
-//! The conditions of a job (rule job-33), each by itself. [`describe`](super::describe) says when which of them is said.
+//! The conditions of a job (rule job-33), each by itself. When which of them is said is up to
+//! [`describe`](super::describe).
 //!
 //! Pure. Knows: the observation, what was decided. Must not know: counters and the phase.
 
