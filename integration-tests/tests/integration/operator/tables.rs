@@ -22,7 +22,7 @@ async fn every_kind_has_its_columns() -> Result<()> {
         it.submitted().await?;
         let output = it.kubectl(&["get", "streamsjobs,streamspes,streamsprs,pods"]).await?;
         let expected: [&[&str]; 4] = [
-            &["NAME", "PHASE", "GENERATION", "PES", "READY", "AGE"],
+            &["NAME", "PHASE", "GENERATION", "PES", "READY", "COMPLETED", "AGE"],
             &["NAME", "JOB", "PE", "PHASE", "CONNECTIVITY", "LAUNCH", "OPERATORS", "AGE"],
             &["NAME", "JOB", "REGION", "WIDTH", "DESIRED", "READY", "AGE"],
             &["NAME", "READY", "STATUS", "RESTARTS", "AGE"],
