@@ -156,15 +156,17 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
     status.plan = Some(proposal.plan);
     let before = std::mem::replace(&mut status.applied_widths, region_widths(&wanted.widths));
     let before: BTreeMap<_, _> = before.into_iter().map(|width| (width.region, width.width)).collect();
+    let committed_at = status.rollout.as_ref().and_then(|rollout| rollout.started_at.as_ref()).map(|at| at.0);
     status.regions = wanted.regions_since(|index| {
         let region = wanted.regions.get(&index)?;
         let before = before.get(region).copied()?;
         if wanted.widths.get(region) != Some(&before) {
             return Some(before);
         }
-        // A change that the region has not said yet counts as one of this generation (rule elasticity-20).
-        let is_silent = observed.children.regions.get(&index).is_some_and(|region| region.is_silent);
-        status.region(index).filter(|_| is_silent)?.width_before
+        // A change that the region has not said yet counts as one of this generation (rule elasticity-20). One that was
+        // made again since has nothing to say of it: the region before it may have.
+        let silent_since = observed.children.regions.get(&index)?.silent_since?;
+        status.region(index).filter(|_| Some(silent_since) <= committed_at)?.width_before
     });
     status.older_texts.clone_from(&wanted.older_texts);
     if status.fusion.is_none() {

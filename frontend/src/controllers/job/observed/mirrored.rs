@@ -337,7 +337,9 @@ impl Selection<'_> {
             let region = object.read().filter(|region| is_controlled_by(&region.metadata, self.job))?;
             let created = Some(CreatedRegion::of(&region));
             let is_silent = region.status.as_ref().is_none_or(|status| status.width.is_none());
-            let observed = ObservedRegion { object: observed(&region.metadata), created, is_silent };
+            let created_at = region.metadata.creation_timestamp.as_ref().map(|created| created.0);
+            let silent_since = created_at.filter(|_| is_silent);
+            let observed = ObservedRegion { object: observed(&region.metadata), created, silent_since };
             Some((index, Shown::new(object, &region.metadata, observed)))
         });
         shown.collect()

@@ -433,8 +433,8 @@ pub(crate) struct ObservedRegion {
     pub(crate) object: ObservedObject,
     /// What it was created as; `None` if it was just created as it is wanted, and is not shown yet.
     pub(crate) created: Option<CreatedRegion>,
-    /// It has not said any width yet.
-    pub(crate) is_silent: bool,
+    /// When it was created, if it has not said any width yet; `None` also if it is not shown yet.
+    pub(crate) silent_since: Option<Timestamp>,
 }
 
 /// A PE object.

@@ -138,3 +138,27 @@ fn the_cool_down_of_a_region_that_has_said_nothing_outlives_generations_that_lea
         }
     }
 }
+
+/// The region before it has said what the generation in force has changed, which is long over.
+#[test]
+fn a_region_that_is_made_again_has_not_got_its_width_with_the_next_generation() {
+    let mut simulation = with_cool_down(600);
+    simulation.request("first", &[("R", 3)]);
+    simulation.settle();
+    simulation.describe_regions();
+    assert_eq!(simulation.status().region(0).and_then(|region| region.width_before), Some(2));
+    simulation.wait(700);
+    simulation.delete(&UserDeletion::Region(0));
+    simulation.collect();
+    simulation.until(|simulation| simulation.region(0).is_some());
+    simulation.request("other", &[("S", 3)]);
+    simulation.until(|simulation| simulation.outcome("other").phase == Some(ResizePhase::Written));
+    let before = [0, 1].map(|index| simulation.status().region(index).and_then(|region| region.width_before));
+    assert_eq!(before, [None, Some(2)]);
+    simulation.describe_regions();
+    assert_eq!(simulation.region(0).and_then(|region| region.status?.last_resize), None);
+    // So it need not cool down.
+    simulation.request("second", &[("R", 4)]);
+    simulation.until(|simulation| simulation.outcome("second").phase == Some(ResizePhase::Written));
+    assert_eq!(applied(&simulation), widths(4, 3));
+}

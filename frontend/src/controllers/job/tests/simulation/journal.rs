@@ -35,6 +35,8 @@ pub(super) struct Journal {
     pub(super) admitted: BTreeMap<u64, Resize>,
     /// Numbers of requests that a generation has committed.
     pub(super) committed: BTreeSet<u64>,
+    /// Uids of the regions that were there when a generation was committed, by that generation.
+    pub(super) regions_at_commits: BTreeMap<u64, BTreeSet<String>>,
     /// Generations by the digest of their plan.
     pub(super) generations: BTreeMap<String, Arc<Generation>>,
     /// What was written.

@@ -37,6 +37,9 @@ impl Now<'_> {
         }
         if after.generation.is_some() && after.generation != self.status.generation {
             self.is_committed(&after, journal);
+            let regions = self.server.list::<ParallelRegion>();
+            let uids: BTreeSet<String> = regions.into_iter().filter_map(|region| region.metadata.uid).collect();
+            journal.regions_at_commits.extend(after.generation.map(|generation| (generation, uids)));
             if !journal.is_behind() {
                 self.is_complete();
                 let plan = after.plan.as_ref().expect("a plan is committed");
@@ -78,10 +81,10 @@ impl Now<'_> {
         for region in &proposed.plan.parallel_regions {
             let before = before.get(&region.name).copied().filter(|before| *before != region.width);
             let said = after.region(region.index).expect("each region is listed").width_before;
-            // A change that a region has not said yet counts as one of this generation.
+            // A change that a region has not said yet counts as one of this generation, unless it was made again since.
             let untold = self.status.region(region.index).and_then(|region| region.width_before);
             let untold = untold.filter(|_| before.is_none());
-            let is_silent = self.is_silent(region.index).filter(|_| !journal.is_behind());
+            let is_silent = self.is_silent(region.index, journal).filter(|_| !journal.is_behind());
             let expected = [false, true].map(|is_silent| before.or(untold.filter(|_| is_silent)));
             match is_silent {
                 Some(is_silent) => {
@@ -107,11 +110,21 @@ impl Now<'_> {
         }
     }
 
-    /// Whether the region has said no width yet; `None` if there is none.
-    fn is_silent(&self, index: u64) -> Option<bool> {
+    /// Whether the region was there when the generation in force was committed, and has said no width yet. `None` if
+    /// there is none, or one that was made in the second of that commit: its time does not tell which came first.
+    fn is_silent(&self, index: u64, journal: &Journal) -> Option<bool> {
         let name = names::parallel_region(JOB, index);
         let region: ParallelRegion = self.server.get(&Key::new(NAMESPACE, &name))?;
-        Some(region.status.is_none_or(|status| status.width.is_none()))
+        if region.status.as_ref().is_some_and(|status| status.width.is_some()) {
+            return Some(false);
+        }
+        let at_commit = self.status.generation.and_then(|generation| journal.regions_at_commits.get(&generation));
+        if at_commit.zip(region.uid()).is_some_and(|(at_commit, uid)| at_commit.contains(&uid)) {
+            return Some(true);
+        }
+        let committed = self.status.rollout.as_ref().and_then(|rollout| rollout.started_at.as_ref());
+        let created = region.metadata.creation_timestamp.map(|created| created.0.as_second());
+        (created > committed.map(|committed| committed.0.as_second())).then_some(false)
     }
 
     /// Of these widths none comes into force that only somebody has wanted who was told that it does not.
