@@ -35,8 +35,15 @@ use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::watch::version;
 use tracing::{Instrument as _, field};
 
-/// Most regions that an admission reads one by one.
+/// Most regions that an admission reads one by one, however few the job has.
 const READ_ONE_BY_ONE: usize = 16;
+
+/// Whether an admission reads so many regions of a job with so many one by one. Several are read at the same time; the
+/// pages of a list, which has all regions, one after the other, and nobody is admitted before the last.
+fn are_read_one_by_one(named: usize, all: usize) -> bool {
+    let pages = all / usize::try_from(SMALL_PAGE).unwrap_or(usize::MAX);
+    named <= pages.saturating_add(READ_ONE_BY_ONE)
+}
 
 impl<C: Cluster> Actor<'_, C> {
     /// Admits the requests that are new, in the trace of the newest of them.
@@ -167,14 +174,14 @@ impl<C: Cluster> Actor<'_, C> {
     /// waits until the API server's own cache has caught up with what was written last, whatever that was, and that may
     /// take a tenth of a second.
     async fn read_regions(&self, named: Vec<u64>) -> Result<Vec<ParallelRegion>, Error> {
-        let cluster = &self.reconciler.cluster;
-        if named.len() > READ_ONE_BY_ONE {
-            let (key, job) = (&self.snapshot.key, &*self.snapshot.job);
+        let (cluster, key, job) = (&self.reconciler.cluster, &self.snapshot.key, &*self.snapshot.job);
+        let all = self.snapshot.committed.as_ref().map_or(0, |generation| generation.plan.parallel_regions.len());
+        let mut regions = Vec::new();
+        if !are_read_one_by_one(named.len(), all) {
             // Anybody may label as many regions as he likes: a small page of them is there at a time.
             let of_job = format!("{}={}", names::LABEL_JOB, key.name);
             let of_job = ListParams::default().labels(&of_job).limit(SMALL_PAGE);
             let named: BTreeSet<_> = named.iter().map(|index| names::parallel_region(&key.name, *index)).collect();
-            let mut regions = Vec::new();
             let keep = |page: Vec<ParallelRegion>| {
                 let is_wanted = |region: &ParallelRegion| {
                     named.contains(&region.name_any()) && is_controlled_by(&region.metadata, job)
@@ -185,11 +192,15 @@ impl<C: Cluster> Actor<'_, C> {
             return Ok(regions);
         }
         let reads = named.into_iter().map(|index| {
-            let key = self.snapshot.key.sibling(&names::parallel_region(&self.snapshot.key.name, index));
+            let key = key.sibling(&names::parallel_region(&key.name, index));
             async move { cluster.get::<ParallelRegion>(&key).await }
         });
-        let regions: Vec<Option<ParallelRegion>> = futures::future::try_join_all(reads).await?;
-        Ok(regions.into_iter().flatten().collect())
+        let reads: Vec<_> = reads.collect();
+        let mut reads = stream::iter(reads).buffered(CONCURRENT);
+        while let Some(read) = reads.next().await {
+            regions.extend(read?.filter(|region| is_controlled_by(&region.metadata, job)));
+        }
+        Ok(regions)
     }
 
     fn request(&self, name: &str) -> Option<Arc<Resize>> {
@@ -318,6 +329,30 @@ impl<C: Cluster> Actor<'_, C> {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(written(&*region, error)),
             Ok(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_list_of_all_regions_is_read_for_the_few_that_many_requests_name() {
+        // regions that requests name, regions of the job -> whether they are read one by one
+        let table = [
+            (0, 0, true),
+            (16, 16, true),
+            (17, 17, true),
+            (17, 200, true),
+            (36, 200, true),
+            (37, 200, false),
+            (100, 1_000, true),
+            (117, 1_000, false),
+            (20, 20, false),
+        ];
+        for (named, all, expected) in table {
+            assert_eq!(are_read_one_by_one(named, all), expected, "{named} of {all}");
         }
     }
 }
