@@ -31,6 +31,11 @@ pub(super) struct LeftOutOfTurn<'a> {
     pub(super) after_admission: Vec<&'a JobAction>,
 }
 
+/// Whether an object is written, whose name one that is being deleted may have.
+fn is_apply(action: &JobAction) -> bool {
+    matches!(action, JobAction::Apply(..))
+}
+
 /// Actions that were tried, in their order, and what came of each.
 #[derive(Default)]
 struct Done<'a>(Vec<(&'a JobAction, Result<(), Error>)>);
@@ -105,7 +110,9 @@ impl<C: Cluster> Actor<'_, C> {
             entry.in_vain.deletions.note(&all_deletions, &deleted.tried());
         });
         let (mut failed, mut refused, mut going) = (None, None, None);
-        let of_all = (written.0.len(), all_others.len());
+        // What else comes and goes, such as an admission, has no name that something else could have.
+        let tried = written.0.iter().filter(|(action, _)| is_apply(action)).count();
+        let of_all = (tried, all_others.iter().filter(|action| is_apply(action)).count());
         let is_any_done = deleted.is_any_done() || written.is_any_done();
         for error in deleted.errors().chain(of_requests).chain(written.errors()) {
             match error {
@@ -161,7 +168,7 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     /// After how long what is being deleted is looked for again, if something is (`is_going`): if no mirror shows it,
-    /// nothing tells that it is gone (rule job-30). Of all writes that there are to do so many were tried.
+    /// nothing tells that it is gone (rule job-30). Of all objects that there are to write so many were tried.
     fn going_for(&self, is_going: bool, (tried, all): (usize, usize), now: Timestamp) -> Option<Duration> {
         self.remember(|entry| {
             if !is_going {

@@ -59,24 +59,28 @@ pub(crate) struct Going {
     all: usize,
     /// It became more since everything was tried last: some of that may be free.
     has_more: bool,
+    /// That was so before everything was tried last: what comes and goes must not bring the first pause each time.
+    had_more: bool,
 }
 
 impl Going {
     /// A turn has tried so much of all that there is to do, and some of that is being deleted. The pause becomes longer
     /// each time that everything was tried. What a turn has left out was perhaps not tried before: until everything was
-    /// tried once, and again where there is more to do than there was, a part follows the other after the first pause.
+    /// tried once, and again where there is more to do than there was, a part follows the other after the first pause;
+    /// then not until everything was tried once more, however often there is more.
     pub(crate) fn found(before: Option<Self>, tried: usize, all: usize, now: Timestamp) -> Self {
-        let begun = Self { pause: Pause::doubled(0, now), of_all: None, tried, all, has_more: false };
+        let pause = Pause::doubled(0, now);
+        let begun = Self { pause, of_all: None, tried, all, has_more: false, had_more: false };
         let going = before.map_or(begun, |before| before.and(tried, all));
         let is_part = going.tried < all;
-        let becomes_more = before.is_some_and(|before| all > before.all);
+        let begins_anew = before.is_some_and(|before| before.begins_anew(all));
         let is_paused = before.is_some_and(|before| before.left(now).is_some());
-        if is_paused && !(is_part && becomes_more) {
+        if is_paused && !(is_part && begins_anew) {
             return going;
         }
         if !is_part {
             let pause = Pause::after(going.of_all, now);
-            return Self { pause, of_all: Some(pause), tried: 0, all, has_more: false };
+            return Self { pause, of_all: Some(pause), tried: 0, all, has_more: false, had_more: going.has_more };
         }
         let before = going.of_all.filter(|_| !going.has_more);
         let doubled = before.map_or(0, |before| before.refusals.saturating_add(1).min(DOUBLED_FOR_A_PART));
@@ -89,11 +93,16 @@ impl Going {
         (tried < all).then(|| self.and(tried, all))
     }
 
-    /// A turn has tried so much of all. What has come to it may be anywhere among that: all of it is tried anew.
+    /// Whether all of it is tried anew because there is more: what has come to it may be anywhere among that.
+    fn begins_anew(self, all: usize) -> bool {
+        all > self.all && !self.has_more && !self.had_more
+    }
+
+    /// A turn has tried so much of all.
     fn and(self, tried: usize, all: usize) -> Self {
-        let becomes_more = all > self.all;
-        let before = if becomes_more { 0 } else { self.tried };
-        Self { tried: before.saturating_add(tried), all, has_more: self.has_more || becomes_more, ..self }
+        let begins_anew = self.begins_anew(all);
+        let before = if begins_anew { 0 } else { self.tried };
+        Self { tried: before.saturating_add(tried), all, has_more: self.has_more || begins_anew, ..self }
     }
 
     /// When somebody looks.
@@ -196,6 +205,25 @@ mod tests {
                     assert!(now.duration_since(begun).as_secs() <= longest, "{turns}: {begun} to {now}");
                     begun = now;
                 }
+            }
+            assert!(tried <= looks, "{turns}: {tried}");
+        }
+    }
+
+    /// As where somebody asks for a width every half a minute, or changes one of the objects.
+    #[test]
+    fn what_comes_and_goes_does_not_bring_the_first_pause_again_and_again() {
+        // turns in which everything is tried -> most looks in an hour
+        for (turns, looks) in [(2, 150), (16, 600), (40, 900)] {
+            let (mut going, mut now, mut tried, end) = (None, at(0), 0, at(3_600));
+            let mut came = now;
+            while now < end {
+                let comes = now.duration_since(came).as_secs() >= 30;
+                came = if comes { now } else { came };
+                let found = Going::found(going, 256, turns * 256 + usize::from(comes), now);
+                now = now.checked_add(SignedDuration::try_from(found.left(now).unwrap()).unwrap()).unwrap();
+                going = Some(found);
+                tried += 1;
             }
             assert!(tried <= looks, "{turns}: {tried}");
         }
