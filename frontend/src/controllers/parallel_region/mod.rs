@@ -212,12 +212,15 @@ fn notices(region: &ParallelRegion, before: &ParallelRegionStatus, after: &Paral
     let is_ready = condition::is_true(&after.conditions, condition::READY);
     let created = region.metadata.creation_timestamp.as_ref().map(|created| created.0);
     let rolled_out = |status: &ParallelRegionStatus| {
-        let last = status.last_resize.as_ref()?;
-        // One that was made again since has it from the job: the region before it has told it.
-        let is_told = created > Some(last.rolled_out_at.as_ref()?.0);
-        (!is_told).then_some((last.generation, last.to))
+        let last = status.last_resize.as_ref().filter(|last| last.rolled_out_at.is_some())?;
+        Some((last.generation, last.to))
     };
-    let resized = rolled_out(after).filter(|resized| is_ready && rolled_out(before).as_ref() != Some(resized));
+    // One that was made again since has it from the job: the region before it has told it. Once it has said a width it
+    // was there for what follows, whatever the clocks of the API server and of the leader say.
+    let rolled_out_at = after.last_resize.as_ref().and_then(|last| last.rolled_out_at.as_ref()).map(|at| at.0);
+    let is_told = before.width.is_none() && created > rolled_out_at;
+    let resized = rolled_out(after).filter(|resized| rolled_out(before).as_ref() != Some(resized));
+    let resized = resized.filter(|_| is_ready && !is_told);
     let done = resized
         .map(|(_, width)| Notice::normal("ParallelRegionWidthChangeSuccess", format!("all PEs of width {width} run")));
     let stray = |status: &ParallelRegionStatus| {

@@ -399,10 +399,22 @@ fn a_region_that_was_resized_before_it_said_anything_says_so_at_once() {
 
 #[test]
 fn a_region_tells_that_a_width_is_rolled_out_unless_it_was_made_again_since() {
-    // seconds from the roll-out until the region was created -> what people hear
-    let table = [(-60, vec!["all PEs of width 2 run"]), (0, vec!["all PEs of width 2 run"]), (60, vec![])];
-    for (age, expected) in table {
+    let runs = || vec!["all PEs of width 2 run"];
+    // seconds from the roll-out until the region was created, the width that it has said -> what people hear
+    let table = [
+        (-60, None, runs()),
+        (0, None, runs()),
+        (60, None, vec![]),
+        (-60, Some(3), runs()),
+        // The clock of the leader is behind that of the API server.
+        (60, Some(3), runs()),
+    ];
+    for (age, said, expected) in table {
         let server = server();
+        if said.is_some() {
+            let status = ParallelRegionStatus { width: said, ..ParallelRegionStatus::default() };
+            server.edit::<ParallelRegion>(&key("flow-0"), |region| region.status = Some(status));
+        }
         let region = server.get::<ParallelRegion>(&key("flow-0")).unwrap();
         let created = region.metadata.creation_timestamp.unwrap().0;
         let finished_at = MicroTime(created - SignedDuration::from_secs(age));
@@ -415,8 +427,8 @@ fn a_region_tells_that_a_width_is_rolled_out_unless_it_was_made_again_since() {
         let process = RegionProcess::start(&server);
         assert_eq!(process.reconcile().unwrap(), Outcome::Done);
         let last = server.get::<ParallelRegion>(&key("flow-0")).unwrap().status.unwrap().last_resize.unwrap();
-        assert_eq!((last.from, last.to, last.rolled_out_at), (3, 2, Some(finished_at)), "{age}");
+        assert_eq!((last.from, last.to, last.rolled_out_at), (3, 2, Some(finished_at)), "{age} {said:?}");
         let told: Vec<String> = server.announced().into_iter().map(|announced| announced.notice.note).collect();
-        assert_eq!(told, expected, "{age}");
+        assert_eq!(told, expected, "{age} {said:?}");
     }
 }
