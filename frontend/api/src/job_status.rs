@@ -109,13 +109,15 @@ impl JobStatus {
         self.committed_resizes.iter().find(|committed| committed.resizes.contains(&number))
     }
 
-    /// What is committed of the region with this index.
+    /// What is committed of the region with this index. `regions` ascends by index, so that a look at one region of
+    /// many costs about the same as at one of few.
     pub fn region(&self, index: u64) -> Option<&CommittedRegion> {
         let at = self.regions.binary_search_by_key(&index, |region| region.index).ok()?;
         self.regions.get(at)
     }
 
-    /// The width of the region with this name in the committed generation.
+    /// The width of the region with this name in the committed generation. `appliedWidths` ascends by the bytes of
+    /// names, for the same reason.
     pub fn applied_width(&self, region: &str) -> Option<u32> {
         let at = self.applied_widths.binary_search_by(|applied| applied.region.as_str().cmp(region)).ok()?;
         self.applied_widths.get(at).map(|applied| applied.width)
@@ -444,4 +446,37 @@ pub struct Statistics {
     /// Bytes of AADL text.
     #[serde(default)]
     pub aadl_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_region_is_found_by_its_name_and_by_its_index_and_no_other_one() {
+        // Ascending, byte by byte.
+        let names = ["A", "A.B", "A.B.C", "A.B2", "A.B[", "AB", "B", "a", "\u{e4}"];
+        assert!(names.is_sorted());
+        let width = |(name, width): (&&str, u32)| RegionWidth { region: (*name).to_owned(), width };
+        let indexes = [0, 2, 3, 7, 40];
+        for count in 0..=names.len() {
+            let status = JobStatus {
+                applied_widths: names.iter().zip(1..).take(count).map(width).collect(),
+                regions: indexes.map(|index| CommittedRegion { index, ..CommittedRegion::default() }).into(),
+                ..JobStatus::default()
+            };
+            for (name, width) in names.iter().zip(1_u32..) {
+                let expected = status.applied_widths.iter().find(|applied| applied.region == **name);
+                assert_eq!(status.applied_width(name), expected.map(|applied| applied.width), "{name} of {count}");
+                assert_eq!(expected.is_some(), usize::try_from(width).unwrap() <= count, "{name} of {count}");
+            }
+            for name in ["", "A.", "A.B1", "Z", "\u{e5}"] {
+                assert_eq!(status.applied_width(name), None, "{name} of {count}");
+            }
+            for index in 0..50 {
+                let found = status.region(index).map(|region| region.index);
+                assert_eq!(found, Some(index).filter(|index| indexes.contains(index)), "{index}");
+            }
+        }
+    }
 }

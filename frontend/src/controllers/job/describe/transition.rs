@@ -238,3 +238,18 @@ fn is_replaced(observed: &JobObservation, id: u64, pe: &DesiredPe) -> bool {
 pub(crate) fn region_widths(widths: &BTreeMap<String, u32>) -> Vec<RegionWidth> {
     widths.iter().map(|(region, width)| RegionWidth { region: region.clone(), width: *width }).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_width_is_found_where_the_status_lists_it() {
+        let names = ["a", "B", "AB", "A.B2", "A.B[", "A.B.C", "A.B", "A", "\u{e4}"];
+        let widths: BTreeMap<String, u32> = names.iter().map(|name| (*name).to_owned()).zip(1..).collect();
+        let status = JobStatus { applied_widths: region_widths(&widths), ..JobStatus::default() };
+        for (name, width) in &widths {
+            assert_eq!(status.applied_width(name), Some(*width), "{name}");
+        }
+    }
+}
