@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -55,6 +56,7 @@ struct LinkState {
     is_crowded: bool,
     meanwhile: Option<Meanwhile>,
     largest_page: usize,
+    pages: usize,
 }
 
 /// What becomes of a call.
@@ -131,6 +133,11 @@ impl Connection {
     /// How many objects the largest page had that was read until now.
     pub fn largest_page(&self) -> usize {
         self.link.lock().largest_page
+    }
+
+    /// How many pages were read until now.
+    pub fn pages(&self) -> usize {
+        self.link.lock().pages
     }
 
     /// Makes a call: others may go first, then it has its effect, and then its answer arrives.
@@ -261,11 +268,11 @@ impl Cluster for Connection {
     }
 
     /// All pages are of one call: nothing happens between them.
-    async fn each_page<K: Object>(
+    async fn each_page_until<K: Object>(
         &self,
         namespace: Option<&str>,
         selection: &ListParams,
-        mut look: impl FnMut(Vec<K>) + Send,
+        mut look: impl FnMut(Vec<K>) -> ControlFlow<()> + Send,
     ) -> kube::Result<()> {
         let all = self.list(namespace, selection).await?;
         let size = selection.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX).max(1);
@@ -275,9 +282,9 @@ impl Cluster for Connection {
             {
                 let mut link = self.link.lock();
                 link.largest_page = link.largest_page.max(page.len());
+                link.pages += 1;
             }
-            look(page);
-            if left.peek().is_none() {
+            if look(page).is_break() || left.peek().is_none() {
                 return Ok(());
             }
         }

@@ -23,6 +23,7 @@ use kube::core::{ClusterResourceScope, NamespaceResourceScope, ObjectMeta, Parti
 use kube::{Api, Client, Resource, ResourceExt};
 use std::fmt;
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -181,19 +182,19 @@ impl Cluster for ApiServer {
         Ok(all)
     }
 
-    async fn each_page<K: Object>(
+    async fn each_page_until<K: Object>(
         &self,
         namespace: Option<&str>,
         selection: &ListParams,
-        mut look: impl FnMut(Vec<K>) + Send,
+        mut look: impl FnMut(Vec<K>) -> ControlFlow<()> + Send,
     ) -> kube::Result<()> {
         let api = self.api::<K>(namespace);
         let mut parameters = selection.clone().limit(selection.limit.unwrap_or(PAGE));
         loop {
             let page = self.gate.call(namespace.unwrap_or_default(), api.list(&parameters)).await?;
             let read = page.items.into_iter().map(Delivered::readable);
-            look(read.filter_map(|item| item.inspect_err(left_out).ok()).collect());
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            let goes_on = look(read.filter_map(|item| item.inspect_err(left_out).ok()).collect()).is_continue();
+            match page.metadata.continue_.filter(|token| goes_on && !token.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
                 None => return Ok(()),
             }
@@ -359,6 +360,21 @@ mod tests {
             let urls: Vec<_> = std::mem::take(&mut *asked.lock()).into_iter().map(|(_, url, _)| url).collect();
             assert_eq!(urls.len(), 1, "{urls:?}");
             assert!(urls[0].split(['?', '&']).any(|part| part == format!("limit={expected}")), "{urls:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_has_seen_enough_of_a_list_reads_no_further_page() {
+        let list = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"continue":"more"},"items":[]}"#;
+        for pages in [1, 3] {
+            let (server, asked) = cluster(200, list);
+            let mut seen = 0;
+            let look = |_: Vec<Pod>| {
+                seen += 1;
+                if seen < pages { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            };
+            server.each_page_until(Some("n"), &ListParams::default(), look).await.unwrap();
+            assert_eq!(asked.lock().len(), pages);
         }
     }
 

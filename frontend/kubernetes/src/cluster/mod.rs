@@ -33,6 +33,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 pub use self::api_server::{ApiServer, Reach};
@@ -109,11 +110,19 @@ pub trait Cluster: Clone + Send + Sync + 'static {
         selection: &ListParams,
         mut look: impl FnMut(Vec<K>) + Send,
     ) -> impl Future<Output = kube::Result<()>> + Send {
-        async move {
-            look(self.list(namespace, selection).await?);
-            Ok(())
-        }
+        self.each_page_until(namespace, selection, move |page: Vec<K>| {
+            look(page);
+            ControlFlow::Continue(())
+        })
     }
+
+    /// The same until `look` has seen enough.
+    fn each_page_until<K: Object>(
+        &self,
+        namespace: Option<&str>,
+        selection: &ListParams,
+        look: impl FnMut(Vec<K>) -> ControlFlow<()> + Send,
+    ) -> impl Future<Output = kube::Result<()>> + Send;
 
     /// Creates the object in this namespace.
     fn create<K: Object>(

@@ -2,6 +2,10 @@
 //!
 //! They are those of a Service in the namespace of the job. The list is made once, at the submission, and stored with
 //! the generation: all PEs must have the same list at every restart, or they would not find their checkpoints.
+//!
+//! Knows: Services, their EndpointSlices, the form of the list. Must not know: when it is made, what PEs keep there.
+//!
+//! Invariant: what is read, and kept, has a bound, whoever makes slices.
 
 use super::error::WorkError;
 use k8s_openapi::api::core::v1::Service;
@@ -10,6 +14,7 @@ use kube::api::ListParams;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use streams_api::RedisCheckpoints;
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, SMALL_PAGE};
@@ -20,6 +25,9 @@ const PORT: u16 = 6379;
 const CONFIGURATION_MAX: usize = 64 << 10;
 /// Most servers that a job can ask for.
 const SERVERS_MAX: usize = 1_024;
+/// Most EndpointSlices that are read of a Service. Kubernetes puts up to 100 servers into each, those of both families
+/// apart: so many are not of a Service with as many servers as a job can ask for.
+const SLICES_MAX: usize = 4 * SERVERS_MAX;
 /// Label of an EndpointSlice: the Service that it is of.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The servers are not what the job asks for. It may pass: servers may be starting.
@@ -61,9 +69,9 @@ pub(super) async fn configuration<C: Cluster>(
             let selection = ListParams::default().labels(&format!("{SERVICE_NAME}={name}")).limit(SMALL_PAGE);
             let mut ready = ReadyHosts::default();
             // Anybody may label as many as he likes: a small page of them is there at a time.
-            let look = |page: Vec<EndpointSlice>| page.iter().for_each(|slice| ready.add(slice));
-            cluster.each_page(Some(&*job.namespace), &selection, look).await?;
-            ready.names(name, &job.namespace)
+            let look = |page: Vec<EndpointSlice>| ready.add_page(&page);
+            cluster.each_page_until(Some(&*job.namespace), &selection, look).await?;
+            ready.names(name, &job.namespace)?
         }
     };
     render(hosts.into_iter().collect(), wanted, job_uid)
@@ -85,9 +93,19 @@ fn stable_name(service: &Service, namespace: &str) -> Option<String> {
 struct ReadyHosts {
     of_v4: BTreeSet<String>,
     of_v6: BTreeSet<String>,
+    /// Slices that were read.
+    slices: usize,
 }
 
 impl ReadyHosts {
+    /// Adds those of a page of slices. What is too much is known before everything was read, which may be any amount.
+    fn add_page(&mut self, page: &[EndpointSlice]) -> ControlFlow<()> {
+        self.slices = self.slices.saturating_add(page.len());
+        page.iter().for_each(|slice| self.add(slice));
+        let is_enough = self.of_v4.len() > SERVERS_MAX || self.slices > SLICES_MAX;
+        if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
     /// Adds those of a slice. One more than a job can ask for says that they are too many; others are not kept.
     fn add(&mut self, slice: &EndpointSlice) {
         let hosts = match slice.address_type.as_str() {
@@ -104,9 +122,16 @@ impl ReadyHosts {
     }
 
     /// The names in DNS of the servers behind a headless Service. If there are some of IPv4, those count.
-    fn names(self, service: &str, namespace: &str) -> BTreeSet<String> {
+    ///
+    /// # Errors
+    /// There are more slices than were read.
+    fn names(self, service: &str, namespace: &str) -> Result<BTreeSet<String>, WorkError> {
+        if self.slices > SLICES_MAX {
+            let message = format!("Service {service} has more than {SLICES_MAX} EndpointSlices, too many to be read");
+            return Err(WorkError::transient(MISSING, message));
+        }
         let hosts = if self.of_v4.is_empty() { self.of_v6 } else { self.of_v4 };
-        hosts.into_iter().map(|host| format!("{host}.{service}.{namespace}.svc")).collect()
+        Ok(hosts.into_iter().map(|host| format!("{host}.{service}.{namespace}.svc")).collect())
     }
 }
 
@@ -256,19 +281,27 @@ mod tests {
 
     /// Anybody may give the label to gigabytes of them.
     #[tokio::test]
-    async fn slices_are_read_in_small_pages_and_no_more_servers_are_kept_than_can_be_asked_for() {
+    async fn slices_are_read_in_small_pages_and_no_further_once_they_or_their_servers_are_too_many() {
         let endpoints = |slice: usize, of_each: usize| -> Vec<Value> {
             (0..of_each).map(|number| of_pod(&format!("r-{}", slice * of_each + number))).collect()
         };
-        // slices, servers of each -> how many the message says
         let of_too_many = format!("has {} or more redis", SERVERS_MAX + 1);
-        let table = [(200, 1, "has 200 redis"), (20, 1_000, of_too_many.as_str())];
-        for (slices, of_each, expected) in table {
-            let slices: Vec<_> = (0..slices).map(|slice| ("IPv4", json!(endpoints(slice, of_each)))).collect();
+        let too_many_slices = format!("more than {SLICES_MAX} EndpointSlices");
+        // slices, their family, servers of each -> what the message says, pages that are read
+        let table = [
+            (200, "IPv4", 1, "has 200 redis", 20),
+            (20, "IPv4", 1_000, of_too_many.as_str(), 1),
+            // Those of IPv4 would count.
+            (20, "IPv6", 1_000, of_too_many.as_str(), 2),
+            (SLICES_MAX, "IPv4", 0, "has 0 redis", SLICES_MAX.div_ceil(10)),
+            (SLICES_MAX + 50, "IPv4", 0, too_many_slices.as_str(), SLICES_MAX / 10 + 1),
+        ];
+        for (slices, family, of_each, expected, pages) in table {
+            let slices: Vec<_> = (0..slices).map(|slice| (family, json!(endpoints(slice, of_each)))).collect();
             let connection = server(json!({"clusterIP": "None"}), &slices).connect();
             let error = configuration(&connection, &Key::new("n", "job"), "uid", &wanted(1, 1)).await.unwrap_err();
             assert!(error.message.contains(expected), "{error:?}");
-            assert_eq!(connection.largest_page(), 10);
+            assert_eq!((connection.largest_page(), connection.pages()), (10, pages), "{expected}");
         }
     }
 
