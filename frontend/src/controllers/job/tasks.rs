@@ -208,6 +208,15 @@ impl Tasks {
         !is_idle || !matches!(self.publish, Slot::Idle | Slot::Failed(..))
     }
 
+    /// What has failed may be asked for again at once. What is under way goes on, and what is done stays.
+    pub(crate) fn forget_failures(&mut self) {
+        self.fetch.forget_failure();
+        self.compile.forget_failure();
+        self.publish.forget_failure();
+        self.repair.forget_failure();
+        self.renew.forget_failure();
+    }
+
     /// Why work has failed that is tried again, and that the job cannot do without.
     pub(crate) fn failures(&self) -> impl Iterator<Item = &Failure> {
         [self.fetch.failure(), self.compile.failure(), self.publish.failure(), self.repair.failure()]
@@ -270,6 +279,12 @@ impl<R, O> Slot<R, O> {
         match self {
             Self::Failed(_, failure) => Some(failure),
             _ => None,
+        }
+    }
+
+    fn forget_failure(&mut self) {
+        if self.failure().is_some() {
+            *self = Self::Idle;
         }
     }
 

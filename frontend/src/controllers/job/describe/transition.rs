@@ -106,10 +106,11 @@ pub(crate) fn take_back(tasks: &mut Tasks, change: &JobStatusChange) {
             // The next look ends what goes on for it.
             drop(tasks.end_storing());
         }
-        JobStatusChange::FailSubmission(_)
-        | JobStatusChange::StartOver
-        | JobStatusChange::SubmitAgain
-        | JobStatusChange::BeginAnew => *tasks = Tasks::idle(),
+        JobStatusChange::FailSubmission(_) | JobStatusChange::StartOver | JobStatusChange::SubmitAgain => {
+            *tasks = Tasks::idle()
+        }
+        // Whether the edited spec leads to what is under way, its request says. No pause of before counts.
+        JobStatusChange::BeginAnew => tasks.forget_failures(),
         JobStatusChange::JobId { .. }
         | JobStatusChange::Adl(_)
         | JobStatusChange::Propose { .. }

@@ -44,6 +44,7 @@ use self::renew::Renew;
 use super::MANAGER;
 use super::generation::{Generation, Target};
 use super::held_up::HeldUp;
+use super::memory::Attempt;
 use super::off_thread::Thread;
 use super::reconciler::JobReconciler;
 use super::tasks::{Slot, Task, TaskKind, Tasks, WorkItem};
@@ -231,9 +232,9 @@ impl<C: Cluster> Assignment<'_, C> {
         let requested = self.reconciler.memory.find(self.key, self.uid, |entry| {
             let request = W::slot(&mut entry.tasks).running().cloned()?;
             entry.cancel.insert(W::KIND, token.clone());
-            Some((W::is_awaited(&request, &entry.held_up, now), request))
+            Some((W::is_awaited(&request, &entry.held_up, now), request, entry.attempt))
         });
-        let Some((is_awaited, request)) = requested.flatten() else { return };
+        let Some((is_awaited, request, begun_in)) = requested.flatten() else { return };
         let span = W::span(self, &request);
         let runs = self.job.status.as_ref().is_some_and(|status| status.generation.is_some());
         let priority = priority_of(W::KIND, runs, is_awaited);
@@ -243,14 +244,20 @@ impl<C: Cluster> Assignment<'_, C> {
             biased;
             () = token.cancelled() => tracing::debug!(job = %self.key, kind = %W::KIND, "nobody wants it any more"),
             (result, worked) = stopwatch::measure(move || cluster.passed(), work) => {
-                self.keep::<W>(request, result, worked);
+                self.keep::<W>(request, begun_in, result, worked);
             }
         }
     }
 
     /// Keeps the result, if it is still requested. Only what something came of counts as work on a submission: the rest
     /// was spent on waiting for somebody else (rule job-18).
-    fn keep<W: LongWork>(&self, request: W::Request, result: Result<W::Output, WorkError>, worked: Duration) {
+    fn keep<W: LongWork>(
+        &self,
+        request: W::Request,
+        begun_in: Option<Attempt>,
+        result: Result<W::Output, WorkError>,
+        worked: Duration,
+    ) {
         let submitting = self.job.status.as_ref().is_none_or(|status| status.generation.is_none());
         let is_submission = submitting && !self.job.spec.suspend;
         let applied = self.job.status.iter().flat_map(|status| &status.applied_widths);
@@ -268,7 +275,7 @@ impl<C: Cluster> Assignment<'_, C> {
                 }
             }
             if is_submission && result.is_ok() {
-                entry.unrecorded_work += worked;
+                entry.did_long_work(begun_in, worked);
             }
             let state = match result {
                 Ok(output) => {

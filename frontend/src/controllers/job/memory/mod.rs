@@ -56,8 +56,8 @@ pub(crate) use self::jobs::Memory;
 pub(crate) struct Entry {
     /// The state of long work.
     pub(crate) tasks: Tasks,
-    /// Number and begin of the attempt to submit the job that it is of.
-    attempt: Option<(u32, Timestamp)>,
+    /// The attempt to submit the job that it is of.
+    pub(crate) attempt: Option<Attempt>,
     /// Texts that came with a plan, until they are written, or could not be, or the plan comes to nothing.
     pub(crate) texts_at_hand: Option<TextsAtHand>,
     /// Cancels the long work that is under way, by kind.
@@ -146,6 +146,9 @@ pub(crate) struct Entry {
     /// first; `Some(None)` once it is another one.
     pub(crate) inherited: Option<Option<(Option<i64>, Option<String>)>>,
 }
+
+/// Number and begin of an attempt to submit a job.
+pub(crate) type Attempt = (u32, Timestamp);
 
 /// Reasons and messages, and what they follow from.
 pub(crate) type EntryWarnings = ((Option<i64>, String), Arc<Vec<(String, String)>>);

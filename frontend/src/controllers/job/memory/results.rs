@@ -2,7 +2,7 @@
 //!
 //! Knows: kinds of work, the status. Must not know: how work is done.
 
-use super::Entry;
+use super::{Attempt, Entry};
 use crate::controllers::job::documents::chunks::Document;
 use crate::controllers::job::held_up::{HeldUp, ProposalPart};
 use crate::controllers::job::refusals;
@@ -96,12 +96,17 @@ impl Entry {
         let left = self.unrecorded_work.saturating_sub(more);
         self.unrecorded_work = if self.attempt == attempt { left } else { Duration::ZERO };
         let is_next = self.attempt.is_some() && self.attempt != attempt;
+        // The first one begins anew when the spec is edited, which deletes nothing of what was written.
+        let is_edited = is_next && attempt.is_some_and(|(number, _)| number == 1);
         self.attempt = attempt;
-        if is_next || refusals::is_final(status) {
+        if (is_next && !is_edited) || refusals::is_final(status) {
             self.tasks = Tasks::idle();
             self.texts_at_hand = None;
             self.end_unrequested();
             return;
+        }
+        if is_edited {
+            self.tasks.forget_failures();
         }
         if let Slot::Done(_, adl) = &self.tasks.fetch
             && status.adl.as_ref() == Some(adl)
@@ -196,6 +201,14 @@ impl Entry {
             self.unrecorded_work += time;
         }
     }
+
+    /// Long work, of which something came, took so long and was begun in this attempt. After an edit of the spec it
+    /// counts as little as what was done before; what was begun before there was an attempt does count (rule job-18).
+    pub(crate) fn did_long_work(&mut self, begun_in: Option<Attempt>, time: Duration) {
+        if begun_in.is_none() || begun_in == self.attempt {
+            self.unrecorded_work += time;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -251,13 +264,19 @@ mod tests {
         let committed = |plan: &str| JobStatus { generation: Some(0), plan: Some(stored(plan)), ..attempt(1) };
         let texts = |plan: &str| PublishRequest { plan: plan.to_owned(), pe_ids: Vec::new() };
         let proposal = Some(ProposedPlan { plan: stored("q"), ..ProposedPlan::default() });
+        let begun_anew = JobStatus {
+            submission_started_at: Some(Time(Timestamp::from_second(9).unwrap())),
+            proposal: proposal.clone(),
+            ..committed("p")
+        };
         // the status, whether the slots were emptied -> the kinds of work that end
-        let table: [(JobStatus, bool, &[TaskKind]); 6] = [
+        let table: [(JobStatus, bool, &[TaskKind]); 7] = [
             (JobStatus { proposal: proposal.clone(), ..committed("p") }, false, &[]),
             (committed("p"), false, &[TaskKind::Publish]),
             (committed("q"), false, &[TaskKind::Repair, TaskKind::Renew]),
             (JobStatus { proposal, ..committed("p") }, true, &ALL),
             (attempt(2), false, &ALL),
+            (begun_anew, false, &[]),
             (JobStatus { phase: Some(JobPhase::Failed), ..attempt(1) }, true, &ALL),
         ];
         for (status, is_taken_back, expected) in table {
@@ -278,6 +297,43 @@ mod tests {
             assert_eq!(ended.collect::<Vec<_>>(), expected, "{status:?} {is_taken_back}");
             assert!(ALL.iter().all(|kind| entry.tasks.is_running(*kind) == entry.cancel.contains_key(kind)));
         }
+    }
+
+    #[test]
+    fn long_work_of_before_an_edit_does_not_count_after_it() {
+        let at = |second| Some((1, Timestamp::from_second(second).unwrap()));
+        // the attempt that it was begun in, the one by now -> what counts of 5 s
+        let table = [(None, at(1), 5), (at(1), at(1), 5), (at(1), at(2), 0)];
+        for (begun_in, now, expected) in table {
+            let mut entry = Entry::new(Plans::new(1_000).of_job("u"));
+            entry.attempt = now;
+            entry.did_long_work(begun_in, Duration::from_secs(5));
+            assert_eq!(entry.unrecorded_work, Duration::from_secs(expected), "{begun_in:?} {now:?}");
+        }
+    }
+
+    #[test]
+    fn an_edit_of_a_submission_ends_the_pause_after_a_failure() {
+        let begun_at = |second| JobStatus {
+            submission_attempts: 1,
+            submission_started_at: Some(Time(Timestamp::from_second(second).unwrap())),
+            ..JobStatus::default()
+        };
+        let failure = Failure {
+            remedy: Remedy::Retry(Timestamp::MAX),
+            reason: "FusionUnavailable".to_owned(),
+            message: String::new(),
+            stage: None,
+            code: None,
+        };
+        let target = Target::Submission { inputs: "i".to_owned() };
+        let mut entry = Entry::new(Plans::new(1_000).of_job("u"));
+        entry.use_up(&begun_at(1));
+        entry.tasks.compile = Slot::Failed(CompileRequest { generation: 0, target }, failure);
+        entry.use_up(&begun_at(1));
+        assert_ne!(entry.tasks.compile, Slot::Idle);
+        entry.use_up(&begun_at(2));
+        assert_eq!(entry.tasks.compile, Slot::Idle);
     }
 
     #[test]

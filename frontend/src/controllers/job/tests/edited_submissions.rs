@@ -1,6 +1,6 @@
 //! Submissions whose specs are edited before there is a generation (rules job-18 and job-25).
 
-use super::simulation::{JOB, JobSimulation, NAMESPACE};
+use super::simulation::{JOB, JobSimulation, NAMESPACE, wait_for};
 use crate::controllers::job::tasks::TaskKind;
 use k8s_openapi::api::core::v1::Service;
 use streams_api::{InitialWidth, JobPhase, JobStatus, condition, names};
@@ -15,6 +15,18 @@ fn said(status: &JobStatus, kind: &str) -> (String, String) {
 
 fn told(simulation: &JobSimulation) -> Vec<Notice> {
     simulation.server.announced().into_iter().map(|announced| announced.notice).collect()
+}
+
+/// Goes on until `reached`, also if that is so only as long as work that is asked for is not done.
+fn until(simulation: &mut JobSimulation, reached: impl Fn(&JobSimulation) -> bool) {
+    for _ in 0..20 {
+        simulation.reconcile();
+        if reached(simulation) {
+            return;
+        }
+        simulation.work();
+    }
+    panic!("it is not reached: {:?}", simulation.leader.tasks());
 }
 
 /// Attempts that took too long were those of another spec, and so was the time of the last one.
@@ -54,6 +66,28 @@ fn an_edit_of_a_submission_that_changes_nothing_of_its_plan_leaves_what_is_writt
     simulation.check_at_rest();
     let after = uids(&simulation);
     assert_eq!(before, after);
+}
+
+/// It takes longer than the time between two edits, and depends on nothing that they change.
+#[test]
+fn a_compilation_goes_on_over_edits_that_lead_to_it_as_well() {
+    let mut simulation = JobSimulation::new();
+    until(&mut simulation, |simulation| simulation.leader.running() == [TaskKind::Compile]);
+    for time_out in 400..410 {
+        simulation.wait(15);
+        simulation.change_spec(|spec| spec.submission_time_out_in_seconds = time_out);
+        simulation.reconcile();
+        assert_eq!(simulation.leader.running(), [TaskKind::Fetch, TaskKind::Compile], "{time_out}");
+        wait_for(simulation.leader.work(TaskKind::Fetch));
+        simulation.reconcile();
+        assert_eq!(simulation.leader.running(), [TaskKind::Compile], "{time_out}");
+    }
+    simulation.work();
+    simulation.reconcile();
+    assert!(simulation.status().proposal.is_some(), "it is not compiled once more");
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().phase, Some(JobPhase::Running));
 }
 
 #[test]
@@ -121,14 +155,7 @@ fn bounds_that_are_edited_while_a_job_is_compiled_or_written_count() {
     for (before, moment, after, expected) in table {
         let mut simulation = JobSimulation::new();
         simulation.change_spec(|spec| spec.parallel_regions = vec![wide.clone(), bounds(before)]);
-        for _ in 0..20 {
-            simulation.reconcile();
-            if moment(&simulation) {
-                break;
-            }
-            simulation.work();
-        }
-        assert!(moment(&simulation));
+        until(&mut simulation, moment);
         simulation.change_spec(|spec| spec.parallel_regions = vec![wide.clone(), bounds(after)]);
         // It ends before the frontend has heard of the edit.
         simulation.work();
