@@ -29,12 +29,18 @@ const PUT_OFF_FOR: SignedDuration = SignedDuration::from_secs(4);
 const GOES_ON_AFTER: Duration = Duration::from_millis(20);
 
 /// The priority of a step (rule call-22). What follows waits for it, and be it of another job: the commit ends what was
-/// begun. Before its commit, a job that does not run need not go before pods of others.
+/// begun. Before its commit, a job that does not run need not go before pods of others, however often it is edited.
 fn priority_of(step: &Step, status: &JobStatus, is_waited_for: bool) -> Priority {
     let begins = match step {
         Step::AllocateJobId(_) => true,
         Step::Record(change) | Step::RecordAndStart(change, _) => {
-            matches!(change, JobStatusChange::Adl(_) | JobStatusChange::Propose { .. })
+            matches!(
+                change,
+                JobStatusChange::SubmitAgain
+                    | JobStatusChange::BeginAnew
+                    | JobStatusChange::Adl(_)
+                    | JobStatusChange::Propose { .. }
+            )
         }
         Step::RefuseRequest(..) => false,
     };
@@ -226,6 +232,8 @@ mod tests {
         // a step -> its priority: of a submission, of a job that runs, of one that is waited for
         let table = [
             (Step::AllocateJobId(None), [Normal, Freeing, Awaited]),
+            (Step::Record(JobStatusChange::SubmitAgain), [Normal, Freeing, Awaited]),
+            (Step::Record(JobStatusChange::BeginAnew), [Normal, Freeing, Awaited]),
             (Step::Record(JobStatusChange::Adl(StoredAdl::default())), [Normal, Freeing, Awaited]),
             (Step::Record(propose), [Normal, Freeing, Awaited]),
             (Step::Record(JobStatusChange::Commit), [Freeing, Freeing, Awaited]),
