@@ -2,7 +2,7 @@
 //!
 //! Knows: two statuses, the observation. Must not know: how Events are stored.
 
-use super::warnings::{NO_OTHER_POD, beginning, no_other_pods, of_no_other_pods};
+use super::warnings::{NO_OTHER_POD, beginning, has_beginning, no_other_pods, of_no_other_pods};
 use crate::controllers::job::long_work::redis;
 use crate::controllers::job::observed::{DesiredGeneration, JobObservation, Loaded};
 use crate::controllers::job::waits::pes;
@@ -136,8 +136,9 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
     let refused = after.refused_edits.iter().filter(|refused| !before.refused_edits.contains(refused));
     events.extend(refused.map(|refused| Notice::warning("ParallelRegionWidthChangeFailure", refused.message.clone())));
     events.extend(certificate(before, after));
-    let warns_of = |status: &JobStatus, message: &str| {
-        condition::get(&status.conditions, condition::WARNING).is_some_and(|warning| warning.message.contains(message))
+    let warns_of = |status: &JobStatus, beginning: &str| {
+        let warning = condition::get(&status.conditions, condition::WARNING);
+        warning.is_some_and(|warning| has_beginning(&warning.message, beginning))
     };
     let is_new = |message: &str| warns_of(after, beginning(message)) && !warns_of(before, beginning(message));
     if let Some((reason, message)) = no_other_pods.filter(|_| is_new(NO_OTHER_POD)) {
@@ -340,18 +341,42 @@ mod tests {
         }
     }
 
+    /// A job that runs, with these warnings.
+    fn says(warnings: &[(String, String)]) -> JobStatus {
+        let mut status = status(JobPhase::Running, Some(0), true);
+        let (kind, said) = (condition::WARNING, message(warnings));
+        condition::set(&mut status.conditions, kind, true, "R", &said, None, Timestamp::UNIX_EPOCH);
+        status
+    }
+
+    #[test]
+    fn a_warning_is_told_although_another_one_ends_like_it() {
+        let of =
+            |field: &str| ("ResourcesInvalid".to_owned(), format!("{field}: E; PEs keep the option that they had"));
+        let both = [of("resources"), of("processingElement.resources")];
+        let [job_wide, own] = [&both[..1], &both[1..]];
+        // warnings before and after -> the new ones
+        let table = [
+            (own, &both[..], job_wide),
+            (job_wide, &both[..], own),
+            (own, job_wide, job_wide),
+            (own, own, &both[..0]),
+            (&both[..], job_wide, &both[..0]),
+        ];
+        for (before, after, expected) in table {
+            let details = Details { spec_warnings: after, ..Details::default() };
+            let told = between(details, &says(before), &says(after)).into_iter();
+            let told: Vec<_> = told.map(|notice| (notice.reason.into_owned(), notice.note)).collect();
+            assert_eq!(told, expected, "{before:?} {after:?}");
+        }
+    }
+
     #[test]
     fn each_warning_is_told_once_however_long_it_and_those_before_are() {
         let warning = |reason: &str, name: &str| (reason.to_owned(), format!("{reason}: {}", name.repeat(4_000)));
         let spec_warnings =
             [warning("UnmatchedRegion", "a"), warning("EntryOverruled", "b"), warning("EntryOverruled", "c")];
         let stuck = ("PodRefused".to_owned(), format!("{NO_OTHER_POD}: PE 3"));
-        let says = |warnings: &[(String, String)]| {
-            let mut status = status(JobPhase::Running, Some(0), true);
-            let (kind, said) = (condition::WARNING, message(warnings));
-            condition::set(&mut status.conditions, kind, true, "R", &said, None, Timestamp::UNIX_EPOCH);
-            status
-        };
         let all: Vec<_> = [stuck.clone()].into_iter().chain(spec_warnings.clone()).collect();
         let told = |no_other_pods: Option<&(String, String)>, before: &JobStatus, after: &JobStatus| {
             let details = Details { spec_warnings: &spec_warnings, no_other_pods, ..Details::default() };

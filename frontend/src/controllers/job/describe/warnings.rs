@@ -15,11 +15,14 @@ pub(crate) const NO_OTHER_POD: &str = "no other pod could be created for PEs tha
 /// is told when one of them is corrected.
 const BEGINNING_MAX: usize = 800;
 
+/// What is between two warnings.
+const SEPARATOR: &str = "; ";
+
 /// What the condition says of these warnings: all of them, or the beginning of each.
 pub(crate) fn message(warnings: &[(String, String)]) -> String {
     let join = |said: fn(&str) -> String| {
         let said: Vec<_> = warnings.iter().map(|(_, message)| said(message)).collect();
-        said.join("; ")
+        said.join(SEPARATOR)
     };
     let whole = join(str::to_owned);
     if whole.len() <= condition::MESSAGE_MAX {
@@ -34,6 +37,11 @@ pub(crate) fn message(warnings: &[(String, String)]) -> String {
 /// The part of a warning that is said in any case.
 pub(crate) fn beginning(message: &str) -> &str {
     condition::cut(message, BEGINNING_MAX)
+}
+
+/// Whether a warning of this message begins so. The words of one may be the end of another one's.
+pub(crate) fn has_beginning(message: &str, beginning: &str) -> bool {
+    message.starts_with(beginning) || message.contains(&format!("{SEPARATOR}{beginning}"))
 }
 
 /// PEs that run what the job wants, and whose options permit no other pod, in their own words.
