@@ -20,8 +20,8 @@ pub struct JobStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<JobPhase>,
     /// `.metadata.generation` whose objects were counted last, or that was noticed while the plan is lost (`Ready` is
-    /// false, with the reason `PlanLost`). Once the job has a generation, a condition may be of a newer one, and says
-    /// so in its own `observedGeneration`.
+    /// false, with the reason `PlanLost`, and of the one that was counted). Once the job has a generation, any other
+    /// condition may be of a newer one, and says so in its own `observedGeneration`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Number of the job, unique for the life of its namespace.

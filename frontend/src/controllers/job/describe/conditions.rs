@@ -214,9 +214,7 @@ impl Conditions<'_> {
             _ if failed => {
                 return self.set(condition::READY, false, "SubmissionFailed", "the job could not be submitted");
             }
-            Some(Loaded::Lost(_)) => {
-                return self.set(condition::READY, false, PLAN_LOST, "it is not known what the job consists of");
-            }
+            Some(Loaded::Lost(_)) => return self.ready_without_plan(),
             _ if self.status.generation.is_none() => {
                 return self.set(condition::READY, false, "Submitting", "the job has no PEs yet");
             }
@@ -247,6 +245,17 @@ impl Conditions<'_> {
         } else {
             self.set(condition::READY, false, "ProcessingElementsDown", &message);
         }
+    }
+
+    /// While the plan is lost, the condition is of the spec that was carried out before: whoever finds the plan again
+    /// has to know whether there was an edit meanwhile (rule job-45).
+    fn ready_without_plan(&mut self) {
+        let before = condition::get(&self.status.conditions, condition::READY);
+        let before = before.filter(|ready| ready.reason == PLAN_LOST);
+        let of = before.map_or(self.observed.status.observed_generation, |ready| ready.observed_generation);
+        let (conditions, now) = (&mut self.status.conditions, self.observed.now);
+        let message = "it is not known what the job consists of";
+        condition::set(conditions, condition::READY, false, PLAN_LOST, message, of, now);
     }
 
     /// A step has just committed a generation.

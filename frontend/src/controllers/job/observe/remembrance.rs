@@ -81,12 +81,13 @@ pub(super) fn remembered<C>(
 
 /// This process finds the job at rest, so what it would write differently is a rewrite by a new version, of which there
 /// are so many a second (rule job-45). An edit that nobody has carried out yet, or only in part, is none: it is carried
-/// out at once, by whoever comes. So is one from when the plan was lost, which was noticed, and no more.
+/// out at once, by whoever comes. So is one from when the plan was lost, which was noticed, and no more: `Ready` is of
+/// the spec before it.
 fn is_settled(generation: Option<i64>, status: &JobStatus) -> bool {
     let ready = condition::get(&status.conditions, condition::READY);
     status.proposal.is_none()
         && status.observed_generation == generation
-        && ready.is_none_or(|ready| ready.reason != PLAN_LOST)
+        && ready.is_none_or(|ready| ready.reason != PLAN_LOST || ready.observed_generation == generation)
         && status.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some() && rollout.pending == 0)
 }
 
@@ -129,19 +130,21 @@ mod tests {
     #[test]
     fn a_job_is_settled_if_nobody_has_left_anything_of_its_spec_undone() {
         // generation of the spec that was observed, of the spec, the roll-out is finished, PEs that are still to be
-        // written, there is a proposal, reason of Ready -> it is settled
+        // written, there is a proposal, reason of Ready and the generation it is of -> it is settled
         let table = [
-            (Some(2), 2, true, 0, false, Some("AllRunning"), true),
-            (Some(2), 2, true, 0, false, Some("ProcessingElementsDown"), true),
+            (Some(2), 2, true, 0, false, Some(("AllRunning", 2)), true),
+            (Some(2), 2, true, 0, false, Some(("ProcessingElementsDown", 2)), true),
             (Some(2), 2, true, 0, false, None, true),
-            (Some(1), 2, true, 0, false, Some("AllRunning"), false),
-            (None, 2, true, 0, false, Some("AllRunning"), false),
-            (Some(2), 2, false, 0, false, Some("RollingOut"), false),
-            (Some(2), 2, true, 1, false, Some("AllRunning"), false),
-            (Some(2), 2, true, 0, true, Some("AllRunning"), false),
-            (Some(2), 2, true, 0, false, Some("PlanLost"), false),
+            (Some(1), 2, true, 0, false, Some(("AllRunning", 1)), false),
+            (None, 2, true, 0, false, Some(("AllRunning", 2)), false),
+            (Some(2), 2, false, 0, false, Some(("RollingOut", 2)), false),
+            (Some(2), 2, true, 1, false, Some(("AllRunning", 2)), false),
+            (Some(2), 2, true, 0, true, Some(("AllRunning", 2)), false),
+            (Some(2), 2, true, 0, false, Some(("PlanLost", 1)), false),
+            (Some(2), 2, true, 0, false, Some(("PlanLost", 2)), true),
+            (Some(2), 2, true, 1, false, Some(("PlanLost", 2)), false),
         ];
-        for (observed_generation, generation, finished, pending, proposed, reason, expected) in table {
+        for (observed_generation, generation, finished, pending, proposed, ready, expected) in table {
             let now = Timestamp::UNIX_EPOCH;
             let finished_at = finished.then_some(MicroTime(now));
             let mut status = JobStatus {
@@ -150,11 +153,11 @@ mod tests {
                 rollout: Some(Rollout { finished_at, pending, ..Rollout::default() }),
                 ..JobStatus::default()
             };
-            if let Some(reason) = reason {
-                condition::set(&mut status.conditions, condition::READY, false, reason, "", None, now);
+            if let Some((reason, of)) = ready {
+                condition::set(&mut status.conditions, condition::READY, false, reason, "", Some(of), now);
             }
             let found = is_settled(Some(generation), &status);
-            assert_eq!(found, expected, "{observed_generation:?} {finished} {pending} {proposed} {reason:?}");
+            assert_eq!(found, expected, "{observed_generation:?} {finished} {pending} {proposed} {ready:?}");
         }
         assert!(!is_settled(Some(2), &JobStatus { observed_generation: Some(2), ..JobStatus::default() }));
     }

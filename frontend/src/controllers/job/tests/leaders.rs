@@ -413,6 +413,35 @@ fn an_edit_while_the_plan_is_lost_is_carried_out_at_once_when_it_is_there_again_
     }
 }
 
+/// Another version leads by then, which wants another form of all PEs.
+#[test]
+fn a_plan_that_is_there_again_without_an_edit_is_no_reason_to_write_everything_at_once() {
+    let mut simulation = JobSimulation::running();
+    let kept: Vec<ConfigMap> = simulation.config_maps(&[names::PART_ADL, names::PART_PLAN]);
+    let old = "of an older version";
+    for id in simulation.pes().into_keys() {
+        let name = key().sibling(&names::processing_element(JOB, id));
+        simulation.server.edit(&name, |pe: &mut ProcessingElement| {
+            pe.annotations_mut().insert(names::ANNOTATION_APPLIED_HASH.to_owned(), old.to_owned());
+        });
+    }
+    simulation.delete(&UserDeletion::Chunks);
+    simulation.collect();
+    simulation.crash();
+    simulation.reconcile();
+    assert_eq!((ready(&simulation), simulation.status().observed_generation), ("PlanLost".to_owned(), Some(1)));
+    make_again(&simulation, kept);
+    simulation.crash();
+    rewrites_nothing(&mut simulation);
+    for _ in 0..3 {
+        simulation.reconcile();
+    }
+    assert_eq!(ready(&simulation), "AllRunning");
+    let is_old =
+        |pe: &ProcessingElement| pe.annotations().get(names::ANNOTATION_APPLIED_HASH).is_some_and(|of| of == old);
+    assert!(simulation.pes().values().all(is_old));
+}
+
 /// At each write of the look that carries it out.
 #[test]
 fn an_edit_while_the_plan_is_lost_is_carried_out_at_once_by_the_next_leader_wherever_this_one_ends() {
