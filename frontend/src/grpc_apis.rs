@@ -38,17 +38,24 @@ impl Planner for NoFusionService {
 }
 
 /// Both APIs over a cluster and what these mirrors show of it; `client` reaches the same cluster. Callers are asked for
-/// tokens, and have to have the rights. The mirrors are filled after that.
-pub fn of_mirrors<C: Cluster>(cluster: C, client: Client, mirrors: &Mirrors, metrics: &Metrics) -> Router {
+/// tokens, and have to have the rights. The mirrors are filled after that. Nothing settles the boards but the function
+/// that is given besides: it gives one namespace its turn, and says whether one had it.
+pub fn of_mirrors<C: Cluster>(
+    cluster: C,
+    client: Client,
+    mirrors: &Mirrors,
+    metrics: &Metrics,
+) -> (Router, impl Fn() -> bool + use<C>) {
     let (view, boards) = (Arc::new(mirrors.clone()), Boards::of(mirrors));
     let dry_runs = DryRuns::new(cluster.clone(), mirrors.clone(), Arc::new(NoFusionService), JobSettings::default());
     let widths = Elasticity::new(client.clone(), view, Arc::new(dry_runs), LONGEST_WAIT, metrics);
     let stopping = widths.stopping();
     let reviewer = ApiServerReviewer::new(client, vec![AUDIENCE.to_owned()]);
     let access = Access::reviewed(Arc::new(reviewer), stopping.clone());
-    let subscriptions = SubscriptionApi::new(cluster, mirrors.clone(), boards, Turns::default(), stopping);
-    Services::new(access.clone())
+    let subscriptions = SubscriptionApi::new(cluster, mirrors.clone(), boards.clone(), Turns::default(), stopping);
+    let router = Services::new(access.clone())
         .with(widths.into_server(access.clone()), elasticity::ERROR_DOMAIN)
         .with(subscriptions.into_server(access), subscription::ERROR_DOMAIN)
-        .into_router()
+        .into_router();
+    (router, move || boards.settle_a_slice())
 }

@@ -433,7 +433,7 @@ fn fill_large(mirrors: &Mirrors) {
 fn nothing_is_kept_for_a_caller_of_what_it_asks_about() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let (mirrors, metrics, server) = (Mirrors::new(&Metrics::new("test")), Metrics::new("test"), Server::new());
-    let router = runtime.block_on(async { pe_api::of_mirrors(server.connect(), &mirrors, &metrics) });
+    let (router, _) = runtime.block_on(async { pe_api::of_mirrors(server.connect(), &mirrors, &metrics) });
     fill_large(&mirrors);
     mirrors.jobs.has_everything();
     mirrors.processing_elements.has_everything();

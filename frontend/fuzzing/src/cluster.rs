@@ -1,4 +1,5 @@
-//! What the targets have in common that talk to a cluster: objects of two jobs, and mirrors that show them.
+//! What the targets have in common that talk to a cluster: objects of two jobs, mirrors that show them, boards that are
+//! settled.
 //!
 //! Knows: kinds of objects, the fake API server. Must not know: who asks for what.
 
@@ -10,6 +11,15 @@ use streams_frontend::mirrors::Mirrors;
 use streams_kubernetes::cluster::Object;
 use streams_kubernetes::watch::{ConfigMapMeta, trimmed};
 use streams_kubernetes_fake::{Mirror, Server};
+
+/// Most turns of boards before something is wrong with them: a turn takes some milliseconds.
+const TURNS: usize = 1_000;
+
+/// Gives turns until everybody is told what matches, so that the next answer depends on no turn.
+pub(crate) fn settle(turn: &dyn Fn() -> bool) {
+    let turns = (0..TURNS).take_while(|_| turn()).count();
+    assert!(turns < TURNS, "what matches is never known");
+}
 
 /// Fills the mirrors, and gives what brings them up to date.
 pub(crate) fn following(server: &Server, mirrors: &Mirrors) -> Vec<Box<dyn FnMut()>> {
@@ -80,7 +90,7 @@ pub(crate) fn fill(server: &Server, addresses: [&str; 3]) {
         })));
     }
     let uid = &uids["a"];
-    let properties = json!([{"name": "prop", "type": "int32", "values": ["1"]}]);
+    let properties = json!([{"name": "prop", "type": "int64", "values": ["1"]}]);
     server.create::<Export>(&object(json!({
         "apiVersion": "streams.ibm.com/v1", "kind": "Export", "metadata": meta("Job", "a", uid, "a-1-0"),
         "spec": {

@@ -8,7 +8,7 @@
 //!
 //! Knows: paths, forms and statuses of the API. Must not know: how the API does anything.
 
-use crate::cluster::{fill, following};
+use crate::cluster::{fill, following, settle};
 use arbitrary::{Result, Unstructured};
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -88,7 +88,7 @@ const EXCHANGES: [(Method, &str, &str); 38] = [
 ];
 const PROPERTY: &str = r#"<streamProperty name="prop" type="rstring"><value>"v"</value></streamProperty>"#;
 const PROPERTIES: &str = concat!(
-    r#"<a:streamProperties xmlns:a="u"><a:property name="prop" type="int32"><a:value>1</a:value></a:property>"#,
+    r#"<a:streamProperties xmlns:a="u"><a:property name="prop" type="int64"><a:value>1</a:value></a:property>"#,
     "</a:streamProperties>"
 );
 const LISTED: &str = r#"<streamPropertyNames scope="listed"><name>prop</name></streamPropertyNames>"#;
@@ -126,12 +126,13 @@ pub fn run(data: &[u8]) {
         fill(&server, [SENDERS[0].0, SENDERS[1].0, SENDERS[2].0]);
         let metrics = Metrics::new("fuzzing");
         let mirrors = Mirrors::new(&metrics);
-        let router = pe_api::of_mirrors(server.connect(), &mirrors, &metrics);
+        let (router, turn) = pe_api::of_mirrors(server.connect(), &mirrors, &metrics);
         let mut follow = following(&server, &mirrors);
+        settle(&turn);
         for request in requests {
             let before = specs_and_statuses(&server);
             let (sender, said, is_read) = (request.sender, request.said, request.request.method() == Method::GET);
-            let status = answered(&router, request.request, &mut follow, &said).await;
+            let status = answered(&router, request.request, (&mut follow, &turn), &said).await;
             let known = [200, 204, 400, 403, 404, 405, 408, 411, 413, 415, 503];
             assert!(known.contains(&status), "{said}: {status}");
             let after = specs_and_statuses(&server);
@@ -145,15 +146,23 @@ pub fn run(data: &[u8]) {
     });
 }
 
-/// Sends a request; the mirrors show what it has written while it waits. Gives the status.
-async fn answered(router: &Router, request: Request<Body>, follow: &mut [Box<dyn FnMut()>], said: &str) -> u16 {
+/// Sends a request; while it waits the mirrors show what it has written, and boards have turns. Gives the status.
+async fn answered(
+    router: &Router,
+    request: Request<Body>,
+    (follow, turn): (&mut [Box<dyn FnMut()>], &dyn Fn() -> bool),
+    said: &str,
+) -> u16 {
     let mut response = Box::pin(router.clone().oneshot(request));
     let until = tokio::time::Instant::now() + WITHIN;
     let response = loop {
         tokio::select! {
             biased;
             response = &mut response => break response.expect("infallible"),
-            () = tokio::time::sleep(Duration::from_millis(10)) => follow.iter_mut().for_each(|follow| follow()),
+            () = tokio::time::sleep(Duration::from_millis(10)) => {
+                turn();
+                follow.iter_mut().for_each(|follow| follow());
+            }
         }
         assert!(tokio::time::Instant::now() < until, "{said}: no answer");
     };
@@ -175,6 +184,7 @@ async fn answered(router: &Router, request: Request<Body>, follow: &mut [Box<dyn
     assert!(status != 204 || text.is_empty(), "{said}: {text}");
     // What was written late is written before the next request.
     follow.iter_mut().for_each(|follow| follow());
+    settle(turn);
     status
 }
 

@@ -40,7 +40,7 @@ fn run(inputs: impl Iterator<Item = (&'static str, fn(&[u8]), String, Vec<u8>)>)
 fn seeds_of(target: &str) -> Vec<Vec<u8>> {
     match target {
         "redis" => return REDIS.iter().map(|seed| seed.to_vec()).collect(),
-        "grpc_apis" => return grpc_apis::seeds::all(),
+        "grpc_apis" => return grpc_apis::seeds::all().into_iter().map(|seed| seed.input).collect(),
         _ => {}
     }
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;

@@ -67,6 +67,17 @@ impl Boards {
         }
     }
 
+    /// The turn of one namespace, for whoever has no task that settles. Whether one had its turn.
+    pub(crate) fn settle_a_slice(&self) -> bool {
+        let Some((turn, trials)) = self.next_turn() else { return false };
+        if self.is_settled_by(&turn, tried_in_a_slice(trials)) {
+            self.tell_all(&turn);
+        } else if turn.has_waiting {
+            self.look_at_waiting(&turn.name);
+        }
+        true
+    }
+
     /// The namespace whose turn it is, and what is to be tried there.
     fn next_turn(&self) -> Option<(Turn, Vec<Trial>)> {
         let name = self.line().next()?;
@@ -123,19 +134,6 @@ fn tried_in_a_slice(trials: Vec<Trial>) -> Vec<Tried> {
         Some(tried)
     });
     each.collect()
-}
-
-#[cfg(test)]
-impl Boards {
-    /// The turn of one namespace.
-    pub(crate) fn settle_a_slice(&self) {
-        let Some((turn, trials)) = self.next_turn() else { return };
-        if self.is_settled_by(&turn, tried_in_a_slice(trials)) {
-            self.tell_all(&turn);
-        } else if turn.has_waiting {
-            self.look_at_waiting(&turn.name);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -202,11 +202,17 @@ impl PeApi {
 struct Description;
 
 /// The API over a cluster and what these mirrors show of it. Nobody drives the consistent regions. The mirrors are
-/// filled after that. Some writes are made by tasks of the runtime around.
-pub fn of_mirrors<C: Cluster>(cluster: C, mirrors: &Mirrors, metrics: &Metrics) -> Router {
+/// filled after that. Some writes are made by tasks of the runtime around. Nothing settles the boards but the function
+/// that is given besides: it gives one namespace its turn, and says whether one had it.
+pub fn of_mirrors<C: Cluster>(
+    cluster: C,
+    mirrors: &Mirrors,
+    metrics: &Metrics,
+) -> (Router, impl Fn() -> bool + use<C>) {
     let regions = ConsistentRegions::of(mirrors, Term::endless());
     let (boards, callers) = (Boards::of(mirrors), Callers::of(mirrors));
-    router(PeApi::new(cluster.clone(), cluster, boards, callers, regions, Arc::new(|| false), metrics))
+    let api = PeApi::new(cluster.clone(), cluster, boards.clone(), callers, regions, Arc::new(|| false), metrics);
+    (router(api), move || boards.settle_a_slice())
 }
 
 /// All paths, and their description under `/openapi.json`.

@@ -1,29 +1,33 @@
 //! What callers may send to the elasticity API and to the subscription API (rules elasticity-13 and import-9).
 //!
 //! Input: a byte that says what becomes of requests to resize, then calls. Of each: a byte, the length of what follows
-//! in two bytes, and a message. Of the byte, the lowest four bits say which of the [`METHODS`] is called, the next two
-//! who calls; with [`REPAIR`] the message has names of what there is where it has none, with [`BODY`] it is no message,
-//! but all that is sent. What it checks:
+//! in three bytes, and a message, which may be longer than any bound of the APIs. Of the byte, the lowest four bits say
+//! which of the [`METHODS`] is called, the next two who calls; with [`REPAIR`] the message has names of what there is
+//! where it has none, with [`BODY`] it is no message, but all that is sent. What it checks:
 //!
 //! * an error is one of those of the contract, with the details that this says, and fits into 8 KiB of trailers;
 //! * what only reads, or is refused, writes nothing;
 //! * the same read has the same answer; whoever asks again with a key hears of the same request; a change that was made
 //!   is not made again by whoever has its etag; what is withdrawn stays so;
-//! * page by page there is the same as at once.
+//! * page by page there is the same as at once;
+//! * a stream tells once what a read shows, and ends where that has ended. Nothing changes while one is open, so what
+//!   streams tell of changes is looked at by tests only.
 //!
 //! All that the listener does behind its bounds is done: tokens, rights, messages. The API server is the fake one, and
-//! there is no fusion service.
+//! there is no fusion service. Boards have turns while a call waits, and are settled before the next one.
 //!
 //! Knows: the contracts. Must not know: how the APIs do anything.
 
 mod api_server;
+mod checks;
 mod contract;
 #[cfg(test)]
 pub(crate) mod seeds;
 
 use self::api_server::{ALL, NOBODY, SOME};
+use self::checks::check;
 use self::contract::{Contract, ELASTICITY, SUBSCRIPTION, Told};
-use crate::cluster::following;
+use crate::cluster::{following, settle};
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
 use axum::http::{HeaderMap, Request};
@@ -39,11 +43,7 @@ use streams_proto::elasticity::v1::resize_request::DesiredWidth;
 use streams_proto::elasticity::v1::{
     GetRegionRequest, GetResizeRequest, ListRegionsRequest, ResizeRequest, ResizeResponse, WatchRegionsRequest,
 };
-use streams_proto::subscription::v1::update_export_request::Change as OfExport;
-use streams_proto::subscription::v1::{
-    GetExportRequest, GetImportRequest, UpdateExportRequest, UpdateExportResponse, UpdateImportRequest,
-    UpdateImportResponse,
-};
+use streams_proto::subscription::v1::{GetExportRequest, GetImportRequest, UpdateExportRequest, UpdateImportRequest};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Status};
 use tower::ServiceExt as _;
@@ -84,8 +84,6 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// Most bytes of trailers that many clients take, and what HTTP/2 counts of each beside its name and value.
 const TRAILERS: usize = 8 << 10;
 const FIELD: usize = 32;
-/// Entries of a page that has all.
-const MANY: u32 = 1_000;
 
 /// A call.
 #[derive(Clone, Debug)]
@@ -106,20 +104,13 @@ struct Answer {
     messages: Vec<Vec<u8>>,
 }
 
-/// A page of any list: all have the same form.
-#[derive(Clone, PartialEq, Message)]
-struct Page {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    entries: Vec<Vec<u8>>,
-    #[prost(string, tag = "2")]
-    next_page_token: String,
-}
-
 /// The APIs, and what they talk to.
 struct Apis {
     server: Server,
     router: Router,
     mirrors: Vec<Box<dyn FnMut()>>,
+    /// Gives a board its turn.
+    turn: Box<dyn Fn() -> bool>,
     fate: u8,
     /// The version of the server that all have seen.
     seen: u64,
@@ -144,9 +135,9 @@ pub fn run(data: &[u8]) {
 fn read(mut data: &[u8]) -> Vec<Call> {
     let mut calls = Vec::new();
     while calls.len() < CALLS
-        && let Some((&[kind, high, low], rest)) = data.split_first_chunk::<3>()
+        && let Some((&[kind, high, middle, low], rest)) = data.split_first_chunk::<4>()
     {
-        let length = usize::from(u16::from_be_bytes([high, low]));
+        let length = usize::try_from(u32::from_be_bytes([0, high, middle, low])).unwrap();
         let (content, rest) = rest.split_at(length.min(rest.len()));
         calls.push(Call::of(kind, content));
         data = rest;
@@ -271,9 +262,10 @@ impl Apis {
         api_server::fill(&server);
         let (metrics, connection) = (Metrics::new("fuzzing"), server.connect());
         let mirrors = Mirrors::new(&metrics);
-        let router = of_mirrors(connection.clone(), api_server::client(&connection), &mirrors, &metrics);
+        let (router, turn) = of_mirrors(connection.clone(), api_server::client(&connection), &mirrors, &metrics);
         let (mirrors, seen) = (following(&server, &mirrors), server.version());
-        Self { server, router, mirrors, fate, seen }
+        settle(&turn);
+        Self { server, router, mirrors, turn: Box::new(turn), fate, seen }
     }
 
     /// Lets everybody see what was written.
@@ -300,12 +292,16 @@ impl Apis {
             tokio::select! {
                 biased;
                 answered = &mut answered => break answered,
-                () = sleep(Duration::from_millis(10)) => self.follow(),
+                () = sleep(Duration::from_millis(10)) => {
+                    (self.turn)();
+                    self.follow();
+                }
             }
             assert!(Instant::now() < until, "{call:?}: no answer");
         };
         // What was written late is written before the next call.
         self.follow();
+        settle(&*self.turn);
         let size: usize = head.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD).sum();
         let status = Status::from_header_map(&head).expect("a status");
         assert!(size <= TRAILERS, "{call:?}: {size} bytes of trailers: {status:?}");
@@ -355,88 +351,21 @@ impl Answer {
     }
 }
 
-/// Makes a call, and those that show whether its answer holds.
-async fn check(apis: &mut Apis, call: &Call) {
-    let before = apis.server.version();
-    let answer = apis.answer(call).await;
-    let is_done = answer.code == Code::Ok;
-    // One that is late, or that ends after its request was stored, has written something.
-    let has_begun = is_done || answer.code == Code::DeadlineExceeded || answer.told.metadata.contains_key("request");
-    let may_write = call.is_change() && has_begun;
-    assert!(may_write || apis.server.version() == before, "{call:?}: {answer:?}, and something was written");
-    let Some(message) = call.message.as_deref() else { return };
-    match call.method {
-        "GetRegion" | "GetResize" | "GetExport" | "GetImport" => {
-            assert_eq!(apis.answer(call).await, answer, "{call:?}");
-        }
-        "ListRegions" | "ListResizes" | "ListExports" | "ListImports" => {
-            assert_eq!(apis.answer(call).await, answer, "{call:?}");
-            if is_done {
-                check_pages(apis, call, &ListRegionsRequest::decode(message).unwrap()).await;
-            }
-        }
-        "Resize" => {
-            let has_key = ResizeRequest::decode(message).is_ok_and(|request| !request.idempotency_key.is_empty());
-            if call.is_change() && has_key && !answer.request().is_empty() {
-                let before = apis.server.version();
-                let again = apis.answer(call).await;
-                let heard = |answer: &Answer| (answer.code, answer.told.reason.clone(), answer.request());
-                assert_eq!(heard(&again), heard(&answer), "{call:?}");
-                assert_eq!(apis.server.version(), before, "{call:?}: it was stored twice");
-            }
-        }
-        "Cancel" if is_done => assert_eq!(apis.answer_again(call).await, answer, "{call:?}"),
-        "UpdateExport" if is_done => {
-            let made = answer.message::<UpdateExportResponse>().export.expect("an export");
-            let mut request = UpdateExportRequest::decode(message).unwrap();
-            // What was edited cannot be edited again: a property that was added is there.
-            if !matches!(request.change, Some(OfExport::Edit(_))) {
-                request.expected_etag = made.etag.clone();
-                let again = apis.answer_again(&call.with(&request)).await.message::<UpdateExportResponse>().export;
-                let again = again.expect("an export");
-                assert_eq!((again.etag, again.properties), (made.etag, made.properties), "{call:?}");
-            }
-        }
-        "UpdateImport" if is_done => {
-            let made = answer.message::<UpdateImportResponse>().import.expect("an import");
-            let mut request = UpdateImportRequest::decode(message).unwrap();
-            request.expected_etag = made.etag.clone();
-            let again = apis.answer_again(&call.with(&request)).await.message::<UpdateImportResponse>().import;
-            let again = again.expect("an import");
-            assert_eq!((again.etag, again.streams), (made.etag, made.streams), "{call:?}");
-        }
-        _ => {}
-    }
-}
-
-/// From where a list begins there is the same page by page as at once.
-async fn check_pages(apis: &mut Apis, call: &Call, request: &ListRegionsRequest) {
-    let at_once = ListRegionsRequest { page_size: MANY, ..request.clone() };
-    let all: Page = apis.answer_again(&call.with(&at_once)).await.message();
-    assert_eq!(all.next_page_token, "", "{call:?}: not all at once");
-    let mut next = ListRegionsRequest { page_size: 1 + request.page_size % 3, ..request.clone() };
-    let mut listed = Vec::new();
-    loop {
-        let page: Page = apis.answer_again(&call.with(&next)).await.message();
-        let (size, count) = (usize::try_from(next.page_size).unwrap(), page.entries.len());
-        assert!(count <= size && (count > 0 || page.next_page_token.is_empty()), "{next:?}: {count} entries");
-        listed.extend(page.entries);
-        if page.next_page_token.is_empty() || listed.len() > all.entries.len() {
-            break;
-        }
-        next.page_token = page.next_page_token;
-    }
-    assert_eq!(listed, all.entries, "{call:?}");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use streams_proto::subscription::v1::GetExportResponse;
+
+    /// A call of who may do everything, which says nothing.
+    fn call(method: &str) -> Call {
+        let kind = METHODS.iter().position(|known| *known == method).expect("a method");
+        Call::of(u8::try_from(kind).unwrap() | REPAIR, &[])
+    }
 
     /// Else nothing of the rest would be seen.
     #[tokio::test(start_paused = true)]
     async fn a_call_of_each_method_gets_as_far_as_it_can() {
-        for (kind, method) in (0..).zip(METHODS) {
+        for method in METHODS {
             // The streams end with the time of their callers, and the changes say nothing.
             let expected = match method {
                 "WatchResize" | "WatchRegions" => Code::DeadlineExceeded,
@@ -445,8 +374,34 @@ mod tests {
             };
             // The widths of requests are in force.
             let mut apis = Apis::new(2);
-            let answer = apis.answer(&Call::of(kind | REPAIR, &[])).await;
+            let answer = apis.answer(&call(method)).await;
             assert_eq!(answer.code, expected, "{method}: {answer:?}");
         }
+    }
+
+    /// What is refused before it is looked at shows nothing of what it was made for.
+    #[tokio::test(start_paused = true)]
+    async fn the_calls_of_each_seed_get_as_far_as_they_should() {
+        for (number, seed) in seeds::all().into_iter().enumerate() {
+            // `fuzz/run` would cut it.
+            assert!(seed.input.len() <= 128 << 10, "seed {number}: {} bytes", seed.input.len());
+            let (fate, calls) = seed.input.split_first().expect("a fate");
+            let (mut apis, mut codes) = (Apis::new(*fate), Vec::new());
+            for call in read(calls) {
+                codes.push(check(&mut apis, &call).await);
+            }
+            assert_eq!(codes, seed.codes, "seed {number}");
+        }
+    }
+
+    /// A long export is looked at in a turn, and what it matches is tried in turns then.
+    #[tokio::test(start_paused = true)]
+    async fn what_a_long_export_matches_is_known_before_the_next_call() {
+        let mut apis = Apis::new(0);
+        for call in read(&seeds::long_texts().input[1..]) {
+            check(&mut apis, &call).await;
+        }
+        let shown = apis.answer(&call("GetExport")).await.message::<GetExportResponse>().export.expect("an export");
+        assert_eq!(shown.importers, ["a-0-1"]);
     }
 }
