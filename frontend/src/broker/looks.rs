@@ -8,8 +8,11 @@
 //! are told.
 //!
 //! Invariants:
-//! * What a board knows of an object is what the mirror has of it, once everybody who was told of a change has looked:
-//!   the mirror is read under the lock of the namespace. What has not been looked at yet is written down there.
+//! * What a board knows of an object is what the mirror has of it, once everybody who was told of a change has looked.
+//!   What has not been looked at yet is written down under the lock of the namespace, and so is what the mirror has had
+//!   another arrival of meanwhile.
+//! * An object is read without the lock of the namespace, so nobody waits for that but who reads another long one of the
+//!   namespace: these are read one after the other, so that no board is given a later arrival before an earlier one.
 //! * Of all that an event is about, nobody looks at more than takes a [`SLICE`], nor tries more than another one, but
 //!   for the look and the evaluation with which these end; and so it is with all that events about jobs and PEs of a
 //!   namespace are about within a second.
@@ -19,6 +22,7 @@
 //! * A namespace that is not settled, or was not until now, or has somebody to tell, has a turn to come.
 
 use crate::broker::allowance::{Allowance, SLICE};
+use crate::broker::arrivals::{self, Arrival, EXPORTS, Handling, IMPORTS};
 use crate::broker::boards::{Boards, pe_of};
 use crate::broker::facts;
 use crate::broker::namespace::{Looked, Namespace, ObjectName};
@@ -30,6 +34,7 @@ use std::sync::Arc;
 use streams_api::{Export, Import, Job, ProcessingElement};
 use streams_broker::{Board, Pe};
 use streams_kubernetes::Key;
+use streams_kubernetes::watch::{Kept, Mirrored};
 use tokio::time::Instant;
 
 /// Ports of PEs of which others are told at once. Whoever is told of a PE looks at all of its ports, so if there are
@@ -84,18 +89,16 @@ impl Boards {
         }
     }
 
-    /// Whether a look at an export or import may take longer than a slice. How long it takes is known when it has been
-    /// read only.
     fn may_take_long(&self, side: Side, key: &Key) -> bool {
-        facts::most_steps(self.octets(side, key)) > SLICE
+        is_long(self.octets(side, key))
     }
 
     /// Octets of what is read for a look at an export or import; none if it has gone.
     fn octets(&self, side: Side, key: &Key) -> usize {
         let mirrors = &self.shared.mirrors;
         match side {
-            Side::Export => mirrors.exports.kept(key).map_or(0, |kept| kept.octets()),
-            Side::Import => mirrors.imports.kept(key).map_or(0, |kept| kept.octets()),
+            Side::Export => arrivals::octets(mirrors.exports.kept(key).as_ref()),
+            Side::Import => arrivals::octets(mirrors.imports.kept(key).as_ref()),
         }
     }
 
@@ -180,11 +183,32 @@ impl Boards {
     /// Takes over what the mirror has of an export or import, and tries some of what may match by that. PEs for which
     /// something has become other are told, or will be in a turn.
     fn look(&self, side: Side, key: &Key, allowance: &mut Allowance) {
+        match side {
+            Side::Export => self.look_by(&EXPORTS, key, allowance),
+            Side::Import => self.look_by(&IMPORTS, key, allowance),
+        }
+    }
+
+    pub(super) fn look_by<K: Mirrored, F>(&self, handling: &Handling<K, F>, key: &Key, allowance: &mut Allowance) {
         let shared = &self.shared;
+        let in_mirror = || (handling.mirror)(&shared.mirrors).kept(key);
+        let takes_long = |kept: Option<&Kept<K>>| is_long(arrivals::octets(kept));
+        let found = in_mirror();
+        let of_long = if takes_long(found.as_ref()) { self.namespaces().get(&key.namespace).cloned() } else { None };
+        let alone = of_long.as_ref().map(|namespace| namespace.read_alone());
+        let read = Arrival::read(handling, if alone.is_some() { in_mirror() } else { found });
         let touched = self.change(&key.namespace, |namespace| {
+            let now = in_mirror();
+            let (is_newest, is_now_long) = (read.is(now.as_ref()), takes_long(now.as_ref()));
+            // What is not long is read at once. A long one that has come meanwhile has a look of its own: whoever writes
+            // one as fast as it can be read has each second one looked at.
+            let arrival = if is_newest || is_now_long { read } else { Arrival::read(handling, now) };
             // What was left to be tried before this waits for its turn.
             let (was_settled, was_tried) = (namespace.is_settled(), namespace.board.is_settled());
-            let Looked { changes, pe, steps } = namespace.look(side, key, &shared.mirrors);
+            let Looked { changes, pe, steps } = namespace.take_over(handling, arrival, key, &shared.mirrors);
+            if !is_newest && is_now_long {
+                namespace.waiting.insert((handling.side, Arc::clone(&key.name)));
+            }
             allowance.looks = allowance.looks.saturating_sub(steps + changes.noted);
             let mut touched = namespace.numbered(changes, &shared.last_version);
             if was_tried {
@@ -204,6 +228,7 @@ impl Boards {
             touched.extend(gone);
             touched
         });
+        drop(alone);
         self.tell(&key.namespace, touched);
     }
 
@@ -211,6 +236,12 @@ impl Boards {
         self.line().join(namespace);
         self.shared.is_any_unsettled.notify_one();
     }
+}
+
+/// Whether a look at an object of so many octets may take longer than a slice. How long it takes is known when it has
+/// been read only.
+fn is_long(octets: usize) -> bool {
+    facts::most_steps(octets) > SLICE
 }
 
 /// The key of an export or import.
@@ -227,7 +258,7 @@ fn are_few(board: &Board, pes: &BTreeSet<Pe>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::answers::{Standing, Untold};
+    use crate::broker::answers::Untold;
     use crate::broker::testing::{Followed, export, import, job, many_ports, suspend};
     use serde_json::json;
     use std::time::Duration;
@@ -360,35 +391,6 @@ mod tests {
             followed.boards.settle_a_slice();
         }
         assert!(followed.boards.is_settled("n"));
-    }
-
-    #[test]
-    fn what_may_take_long_to_be_looked_at_is_looked_at_in_a_turn() {
-        let followed = Followed::new();
-        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
-        let values = vec!["1"; 1_000];
-        let list = |number: usize| json!({"name": format!("p{number}"), "type": "list<int64>", "values": values});
-        let lists: Vec<serde_json::Value> = (0..100).map(list).collect();
-        let mut export = export("in-0-0", "in", "u2", 2);
-        export.spec.export_type = ExportType::ByProperties;
-        export.spec.stream.properties = serde_json::from_value(json!(lists)).unwrap();
-        let has_a_turn = || boards.line().waiting() == "n";
-        mirrors.jobs.insert(job("in", "u2", Some(2)));
-        mirrors.exports.insert(export.clone());
-        assert_eq!((boards.export(&export), boards.is_settled("n"), has_a_turn()), (Standing::Unknown, false, true));
-        followed.settle();
-        assert_eq!((boards.export(&export), followed.told()), (Standing::Alone, vec!["in-0".to_owned()]));
-        // By an event of its job, which is about nothing else.
-        suspend(&followed);
-        assert_eq!((boards.is_settled("n"), has_a_turn()), (false, true));
-        followed.settle();
-        // Who has written it need not wait for the turn, and what goes is gone at once.
-        mirrors.exports.insert(export.clone());
-        assert!(!boards.is_settled("n"));
-        boards.look_at_export(&Key::of(&export));
-        assert!(boards.is_settled("n"));
-        mirrors.exports.remove(&Key::of(&export));
-        assert_eq!((boards.export(&export), boards.is_settled("n")), (Standing::Unknown, true));
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,6 +8,7 @@
 //! | Module | What it does |
 //! |---|---|
 //! | [`facts`] | makes of an object what a board knows of it, or says why it cannot |
+//! | [`arrivals`] | reads an object, before anybody waits for the board |
 //! | [`namespace`] | what is known of one namespace, and which objects count |
 //! | [`predecessors`] | ports of jobs that were made again, and who must not be told of them yet |
 //! | [`boards`] | says what is known |
@@ -26,6 +27,7 @@
 
 mod allowance;
 pub(crate) mod answers;
+mod arrivals;
 mod boards;
 pub(crate) mod facts;
 mod line;

@@ -5,7 +5,7 @@
 //! board and matches nothing (rule import-5).
 //!
 //! Knows: which objects count, what events are about, numbers of changes. Must not know: other namespaces, whose turn
-//! it is, how much is looked at.
+//! it is, how much is looked at, how objects are read.
 //!
 //! Invariants:
 //! * Whether a namespace is settled can be asked without waiting for anybody who looks at it.
@@ -13,7 +13,7 @@
 //!   that has gone.
 
 use crate::broker::allowance::AllowanceOfEvents;
-use crate::broker::facts::{self, Problem};
+use crate::broker::arrivals::{Arrival, Handling, Seen};
 use crate::broker::predecessors::{LeftOut, Predecessors, Side};
 use crate::broker::texts::KnownTexts;
 use crate::mirrors::{ByOwner, Mirrors};
@@ -25,10 +25,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use streams_api::{Job, names};
-use streams_broker::{Board, Changes, Export, Import, Matched, Pe, Port, TooManyRoutes};
+use streams_broker::{Board, Changes, Matched, Pe, Port, TooManyRoutes};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
-use streams_kubernetes::watch::{Kept, Mirrored};
+use streams_kubernetes::watch::Mirrored;
 use tokio::time::Instant;
 
 /// The name of an export or import.
@@ -111,46 +111,6 @@ enum Counts {
     Meets,
 }
 
-/// How exports, or imports, are read and put on the board.
-struct Handling<K, F> {
-    side: Side,
-    /// What it takes to read an object, besides unpacking it.
-    steps: fn(&K) -> usize,
-    port: fn(&K) -> Port,
-    job_id: fn(&K) -> u64,
-    fact: fn(&K) -> Result<F, Problem>,
-    /// The same port, which matches nothing.
-    at_rest: fn(F) -> F,
-    /// Number of the job that the board knows of a port.
-    job_before: fn(&Board, &Port) -> Option<u64>,
-    put: fn(&mut Board, F) -> Changes,
-    remove: fn(&mut Board, &Port) -> Changes,
-}
-
-const EXPORTS: Handling<streams_api::Export, Export> = Handling {
-    side: Side::Export,
-    steps: facts::steps_of_export,
-    port: facts::output_port,
-    job_id: |object| object.spec.job_id,
-    fact: facts::export,
-    at_rest: Export::for_nobody,
-    job_before: Board::job_of_export,
-    put: Board::put_export,
-    remove: Board::remove_export,
-};
-
-const IMPORTS: Handling<streams_api::Import, Import> = Handling {
-    side: Side::Import,
-    steps: facts::steps_of_import,
-    port: facts::input_port,
-    job_id: |object| object.spec.job_id,
-    fact: facts::import,
-    at_rest: Import::of_nothing,
-    job_before: Board::job_of_import,
-    put: Board::put_import,
-    remove: Board::remove_import,
-};
-
 /// What has come of a look at an object.
 #[derive(Default)]
 pub(super) struct Looked {
@@ -165,6 +125,8 @@ pub(super) struct Looked {
 pub(super) struct SharedNamespace {
     namespace: Mutex<Namespace>,
     is_settled: AtomicBool,
+    /// Whoever has it reads an object of the namespace that takes long, before it looks at the namespace itself.
+    reading: Mutex<()>,
 }
 
 /// A namespace at which nobody else looks.
@@ -175,7 +137,7 @@ pub(super) struct LockedNamespace<'a> {
 
 impl Default for SharedNamespace {
     fn default() -> Self {
-        Self { namespace: Mutex::default(), is_settled: AtomicBool::new(true) }
+        Self { namespace: Mutex::default(), is_settled: AtomicBool::new(true), reading: Mutex::default() }
     }
 }
 
@@ -184,6 +146,11 @@ impl SharedNamespace {
     pub(super) fn lock(&self) -> LockedNamespace<'_> {
         let namespace = self.namespace.lock();
         LockedNamespace { namespace, is_settled: &self.is_settled }
+    }
+
+    /// Waits until nobody else reads an object of it that takes long.
+    pub(super) fn read_alone(&self) -> MutexGuard<'_, ()> {
+        self.reading.lock()
     }
 
     /// Whether it was settled when somebody looked at it last. Nobody is waited for.
@@ -228,35 +195,25 @@ impl Namespace {
         self.board.exports_of(pe).next().is_some() || self.board.imports_of(pe).next().is_some()
     }
 
-    /// Takes over what the mirror has of an export or import, which does not wait for that any more.
-    pub(super) fn look(&mut self, side: Side, key: &Key, mirrors: &Mirrors) -> Looked {
-        self.waiting.remove(&(side, Arc::clone(&key.name)));
-        match side {
-            Side::Export => self.take_over(&EXPORTS, mirrors.exports.kept(key), key, mirrors),
-            Side::Import => self.take_over(&IMPORTS, mirrors.imports.kept(key), key, mirrors),
-        }
-    }
-
-    fn take_over<K: Mirrored, F>(
+    /// Takes over what a mirror had of an export or import, which does not wait for that any more.
+    pub(super) fn take_over<K: Mirrored, F>(
         &mut self,
         handling: &Handling<K, F>,
-        kept: Option<Kept<K>>,
+        arrival: Arrival<K, F>,
         key: &Key,
         mirrors: &Mirrors,
     ) -> Looked {
         let side = handling.side;
-        let octets = kept.as_ref().map_or(0, Kept::octets);
-        let object = kept.and_then(|kept| kept.read());
-        let steps = facts::least_steps(octets) + object.as_deref().map_or(0, handling.steps);
-        let found = object.and_then(|object| {
-            let (port, job_id) = ((handling.port)(&object), (handling.job_id)(&object));
+        let name = (side, Arc::clone(&key.name));
+        self.waiting.remove(&name);
+        let Arrival { steps, seen, .. } = arrival;
+        let found = seen.and_then(|Seen { meta, port, job_id, fact }| {
             let is_named = *key.name == *port.to_string();
-            let job = self.job_of(object.meta(), &port, job_id, mirrors, key).filter(|_| is_named)?;
-            let (fact, since) = ((handling.fact)(&object).ok()?, since(object.meta()));
+            let job = self.job_of(&meta, &port, job_id, mirrors, key).filter(|_| is_named)?;
+            let (fact, since) = (fact?, since(&meta));
             let counts = self.counts(&job, (&port, side), since, mirrors, key);
             Some((port, job_id, (counts, since), fact))
         });
-        let name = (side, Arc::clone(&key.name));
         let port = found.as_ref().map(|(port, ..)| port).or_else(|| self.objects.get(&name)).cloned();
         let Some(port) = port else { return Looked { steps, ..Looked::default() } };
         self.note_early(side, &port, found.as_ref().map(|(.., seen, _)| *seen));

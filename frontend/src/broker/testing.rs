@@ -58,6 +58,17 @@ pub(crate) fn import(name: &str, job: &str, uid: &str, id: u64) -> Import {
     .unwrap()
 }
 
+/// An export of stream `s`, with so many values that it takes long to be looked at.
+pub(super) fn long_export(name: &str, job: &str, uid: &str, id: u64) -> Export {
+    let values = vec!["1"; 1_000];
+    let list = |number: usize| json!({"name": format!("p{number}"), "type": "list<int64>", "values": values});
+    let lists: Vec<serde_json::Value> = (0..100).map(list).collect();
+    let mut export = export(name, job, uid, id);
+    export.spec.export_type = ExportType::ByProperties;
+    export.spec.stream.properties = serde_json::from_value(json!(lists)).unwrap();
+    export
+}
+
 /// PE 0 of a job, as this generation has written it: whether its text has port 0, its runtime id and that of its pod.
 pub(crate) fn element(
     (job, uid, id): (&str, &str, u64),

@@ -1,5 +1,6 @@
 //! What counts, and what becomes of matches when jobs come and go, are suspended, resized, and made again.
 
+mod long;
 mod room;
 mod told;
 
