@@ -19,7 +19,10 @@
 //! * What may take longer than a slice to be looked at is not looked at because of an event, but in a turn: whoever has
 //!   written long lists into one object holds up nobody but those who ask for the namespace. Callers who wait to see
 //!   what they have written look at it themselves.
-//! * A namespace that is not settled, or was not until now, or has somebody to tell, has a turn to come.
+//! * A long object that the board has is as it was until its turn has come, and so are all routes: the namespace is
+//!   settled meanwhile.
+//! * A namespace that is not settled, or was not until now, or has somebody to tell or something to look at, has a turn
+//!   to come.
 
 use crate::broker::allowance::{Allowance, SLICE};
 use crate::broker::arrivals::{self, Arrival, EXPORTS, Handling, IMPORTS};
@@ -29,7 +32,6 @@ use crate::broker::namespace::{Looked, Namespace, ObjectName};
 use crate::broker::predecessors::Side;
 use crate::mirrors::Mirrors;
 use std::collections::BTreeSet;
-use std::mem;
 use std::sync::Arc;
 use streams_api::{Export, Import, Job, ProcessingElement};
 use streams_broker::{Board, Pe};
@@ -67,13 +69,19 @@ impl Boards {
     /// Takes over what the mirror has of an export, however long that takes. Whoever has seen it in the mirror may call
     /// this at any time.
     pub(crate) fn look_at_export(&self, key: &Key) {
-        self.look(Side::Export, key, &mut self.allowance(&key.namespace));
+        self.look_alone(Side::Export, key);
     }
 
     /// Takes over what the mirror has of an import, however long that takes. Whoever has seen it in the mirror may call
     /// this at any time.
     pub(crate) fn look_at_import(&self, key: &Key) {
-        self.look(Side::Import, key, &mut self.allowance(&key.namespace));
+        self.look_alone(Side::Import, key);
+    }
+
+    /// Takes over what the mirror has of an export or import, and nothing else.
+    pub(super) fn look_alone(&self, side: Side, key: &Key) {
+        let mut allowance = self.allowance(&key.namespace, &(side, Arc::clone(&key.name)));
+        self.look(side, key, &mut allowance);
     }
 
     /// Takes over what the mirror has of an export or import that somebody has written, unless that may take long: then
@@ -81,11 +89,11 @@ impl Boards {
     fn look_or_wait(&self, side: Side, key: &Key) {
         if self.may_take_long(side, key) {
             self.change(&key.namespace, |namespace| {
-                namespace.waiting.insert((side, Arc::clone(&key.name)));
+                namespace.be_late((side, Arc::clone(&key.name)));
                 self.have_a_turn(&key.namespace);
             });
         } else {
-            self.look(side, key, &mut self.allowance(&key.namespace));
+            self.look_alone(side, key);
         }
     }
 
@@ -162,22 +170,29 @@ impl Boards {
     }
 
     /// Looks at some of what waits for that. What is too long for the rest of this turn is the first of another one.
-    pub(super) fn look_at_waiting(&self, namespace: &Arc<str>) {
-        let mut allowance = self.allowance(namespace);
-        let mut is_first = true;
-        while let Some(object) = self.read(namespace, |namespace| namespace.waiting.first().cloned()).flatten() {
-            let (side, key) = (object.0, key_of(namespace, &object));
-            if !mem::take(&mut is_first) && facts::least_steps(self.octets(side, &key)) > allowance.looks {
-                break;
-            }
-            self.look(side, &key, &mut allowance);
+    pub(super) fn look_at_waiting(&self, name: &Arc<str>) {
+        let next = |last: Option<ObjectName>| {
+            let next = self.read(name, |namespace| {
+                namespace.looked_at_last = last.or(namespace.looked_at_last.take());
+                namespace.next_to_look_at()
+            });
+            next.flatten()
+        };
+        let mut waits = next(None);
+        let mut allowance = waits.as_ref().map_or_else(Allowance::default, |first| self.allowance(name, first));
+        while let Some(object) = waits {
+            self.look(object.0, &key_of(name, &object), &mut allowance);
+            let octets = |object: &ObjectName| self.octets(object.0, &key_of(name, object));
+            waits = next(Some(object)).filter(|next| facts::least_steps(octets(next)) <= allowance.looks);
         }
     }
 
-    /// What may be done because of an event, or in a turn. Where something is left of what was changed before, whoever
-    /// changes something all the time has nothing more tried.
-    fn allowance(&self, namespace: &str) -> Allowance {
-        Allowance { looks: SLICE, tries: if self.is_settled(namespace) { SLICE } else { 0 } }
+    /// What may be done because of this object, or in a turn of which it is the first. Where something else is left of
+    /// what was changed before, whoever changes something all the time has nothing more tried. Whoever has changed the
+    /// object may see it waiting itself.
+    fn allowance(&self, name: &str, object: &ObjectName) -> Allowance {
+        let is_all = self.read(name, |namespace| namespace.is_settled_but_for(object));
+        Allowance { looks: SLICE, tries: if is_all.unwrap_or(true) { SLICE } else { 0 } }
     }
 
     /// Takes over what the mirror has of an export or import, and tries some of what may match by that. PEs for which
@@ -207,7 +222,8 @@ impl Boards {
             let (was_settled, was_tried) = (namespace.is_settled(), namespace.board.is_settled());
             let Looked { changes, pe, steps } = namespace.take_over(handling, arrival, key, &shared.mirrors);
             if !is_newest && is_now_long {
-                namespace.waiting.insert((handling.side, Arc::clone(&key.name)));
+                namespace.be_late((handling.side, Arc::clone(&key.name)));
+                self.have_a_turn(&key.namespace);
             }
             allowance.looks = allowance.looks.saturating_sub(steps + changes.noted);
             let mut touched = namespace.numbered(changes, &shared.last_version);

@@ -21,7 +21,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::core::ObjectMeta;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Deref, DerefMut};
+use std::ops::{Bound, Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use streams_api::{Job, names};
@@ -54,6 +54,10 @@ pub(super) struct Namespace {
     versions: BTreeMap<Pe, u64>,
     /// The exports and imports that are still to be looked at. It is not settled before all are.
     pub(super) waiting: BTreeSet<ObjectName>,
+    /// Those that are on the board as they were a moment ago, and are to be looked at again.
+    pub(super) late: BTreeSet<ObjectName>,
+    /// The one that was looked at last in a turn.
+    pub(super) looked_at_last: Option<ObjectName>,
     /// PEs that are told of what has become other, once it is settled. It knows all of them.
     pub(super) untold: BTreeSet<Pe>,
     /// What may be done at once because of events about jobs and PEs.
@@ -190,6 +194,34 @@ impl Namespace {
         self.waiting.is_empty() && self.board.is_settled()
     }
 
+    /// Has an object that somebody has written looked at in a turn. If the board has it, that is as if the mirror were
+    /// told of it a moment later, and what is known stays known: else whoever writes an object faster than its turns
+    /// come would keep everybody from being told anything.
+    pub(super) fn be_late(&mut self, object: ObjectName) {
+        let has_it = self.objects.contains_key(&object);
+        if has_it {
+            self.late.insert(object)
+        } else {
+            self.waiting.insert(object)
+        };
+    }
+
+    /// Whether it is known what matches, but for what comes of this object.
+    pub(super) fn is_settled_but_for(&self, object: &ObjectName) -> bool {
+        self.board.is_settled() && self.waiting.iter().all(|waiting| waiting == object)
+    }
+
+    /// Which object is to be looked at in a turn: the next after the one that was looked at last, so that all have their
+    /// looks, however often one of them is written.
+    pub(super) fn next_to_look_at(&self) -> Option<ObjectName> {
+        let next_after = |last: Bound<&ObjectName>| {
+            let next = |of: &BTreeSet<ObjectName>| of.range::<ObjectName, _>((last, Bound::Unbounded)).next().cloned();
+            next(&self.waiting).into_iter().chain(next(&self.late)).min()
+        };
+        let after_last = self.looked_at_last.as_ref().and_then(|last| next_after(Bound::Excluded(last)));
+        after_last.or_else(|| next_after(Bound::Unbounded))
+    }
+
     /// Whether the PE exports or imports.
     pub(super) fn knows(&self, pe: &Pe) -> bool {
         self.board.exports_of(pe).next().is_some() || self.board.imports_of(pe).next().is_some()
@@ -206,6 +238,7 @@ impl Namespace {
         let side = handling.side;
         let name = (side, Arc::clone(&key.name));
         self.waiting.remove(&name);
+        self.late.remove(&name);
         let Arrival { steps, seen, .. } = arrival;
         let found = seen.and_then(|Seen { meta, port, job_id, fact }| {
             let is_named = *key.name == *port.to_string();

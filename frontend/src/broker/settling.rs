@@ -50,9 +50,10 @@ impl Boards {
                 let tried = tried_in_background(trials).await;
                 let boards = self.clone();
                 let ended = match tried.map(|tried| self.is_settled_by(&turn, tried)) {
-                    Ok(true) => spawn_blocking(move || boards.tell_all(&turn)).await,
-                    Ok(false) if turn.has_waiting => spawn_blocking(move || boards.look_at_waiting(&turn.name)).await,
-                    Ok(false) => Ok(()),
+                    Ok(is_settled) if is_settled || turn.has_waiting => {
+                        spawn_blocking(move || boards.end(&turn, is_settled)).await
+                    }
+                    Ok(_) => Ok(()),
                     Err(error) => Err(error),
                 };
                 if let Err(error) = ended {
@@ -70,11 +71,8 @@ impl Boards {
     /// The turn of one namespace, for whoever has no task that settles. Whether one had its turn.
     pub(crate) fn settle_a_slice(&self) -> bool {
         let Some((turn, trials)) = self.next_turn() else { return false };
-        if self.is_settled_by(&turn, tried_in_a_slice(trials)) {
-            self.tell_all(&turn);
-        } else if turn.has_waiting {
-            self.look_at_waiting(&turn.name);
-        }
+        let is_settled = self.is_settled_by(&turn, tried_in_a_slice(trials));
+        self.end(&turn, is_settled);
         true
     }
 
@@ -84,7 +82,7 @@ impl Boards {
         let namespace = self.namespaces().get(&name).cloned();
         let taken = namespace.as_ref().map(|namespace| {
             let namespace = namespace.lock();
-            (namespace.board.trials(TRIALS), !namespace.waiting.is_empty())
+            (namespace.board.trials(TRIALS), namespace.next_to_look_at().is_some())
         });
         let (trials, has_waiting) = taken.unwrap_or_default();
         Some((Turn { name, namespace, has_waiting }, trials))
@@ -103,9 +101,21 @@ impl Boards {
         let is_settled = namespace.is_settled();
         if !is_settled {
             namespace.lock().forget_old();
+        }
+        if !is_settled || turn.has_waiting {
             self.line().join(&turn.name);
         }
         is_settled
+    }
+
+    /// Tells all if the turn found the namespace settled, and looks at what waits for that.
+    fn end(&self, turn: &Turn, is_settled: bool) {
+        if is_settled {
+            self.tell_all(turn);
+        }
+        if turn.has_waiting {
+            self.look_at_waiting(&turn.name);
+        }
     }
 
     /// Tells all that have waited for the namespace.

@@ -3,14 +3,19 @@
 use crate::broker::allowance::{Allowance, SLICE};
 use crate::broker::answers::Standing;
 use crate::broker::arrivals::{EXPORTS, Handling};
+use crate::broker::boards::Boards;
 use crate::broker::facts::{self, Problem};
-use crate::broker::testing::{Followed, export, job, long_export, many_ports, suspend};
+use crate::broker::predecessors::Side;
+use crate::broker::testing::{Followed, export, import, job, long_export, many_ports, suspend};
+use crate::mirrors::Mirrors;
+use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Barrier, mpsc};
+use std::sync::{Arc, Barrier, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 use streams_api::Export;
 use streams_kubernetes::Key;
+use streams_kubernetes::metrics::Metrics;
 
 #[test]
 fn what_may_take_long_to_be_looked_at_is_looked_at_in_a_turn() {
@@ -27,11 +32,12 @@ fn what_may_take_long_to_be_looked_at_is_looked_at_in_a_turn() {
     suspend(&followed);
     assert_eq!((boards.is_settled("n"), has_a_turn()), (false, true));
     followed.settle();
-    // Who has written it need not wait for the turn, and what goes is gone at once.
+    // What the board has stays as it was. Who has written it need not wait for the turn, and what goes is gone at once.
+    let late = || boards.namespaces()["n"].lock().late.len();
     mirrors.exports.insert(export.clone());
-    assert!(!boards.is_settled("n"));
-    boards.look_at_export(&Key::of(&export));
-    assert!(boards.is_settled("n"));
+    assert_eq!((boards.is_settled("n"), has_a_turn(), late()), (true, true, 1));
+    boards.look_alone(Side::Export, &Key::of(&export));
+    assert_eq!((boards.is_settled("n"), late()), (true, 0));
     mirrors.exports.remove(&Key::of(&export));
     assert_eq!((boards.export(&export), boards.is_settled("n")), (Standing::Unknown, true));
 }
@@ -91,4 +97,69 @@ fn nobody_waits_while_an_object_is_read_and_what_comes_meanwhile_is_not_lost() {
     assert_eq!(boards.import(&asked), Standing::Connected);
     followed.settle();
     assert_eq!((boards.is_settled("n"), followed.receivers()), (true, 0));
+}
+
+#[test]
+fn whoever_has_written_a_long_object_sees_what_comes_of_it() {
+    // whether it looks before whoever is told of the change
+    for is_first in [false, true] {
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        let of_writer: Arc<OnceLock<Boards>> = Arc::default();
+        mirrors.exports.subscribe({
+            let boards = Arc::clone(&of_writer);
+            move |export: &Export| {
+                let boards = boards.get().filter(|_| is_first);
+                boards.iter().for_each(|boards| boards.look_alone(Side::Export, &Key::of(export)));
+            }
+        });
+        let boards = of_writer.get_or_init(|| Boards::of(&mirrors));
+        mirrors.jobs.insert(job("out", "u1", Some(1)));
+        mirrors.jobs.insert(job("in", "u2", Some(2)));
+        let mut import = import("in-0-0", "in", "u2", 2);
+        import.spec.streams = serde_json::from_value(json!({"propertyBasedImport": {
+            "subscription": "a == 1", "applicationScope": "Default", "importOperName": "In", "index": 0,
+        }}))
+        .unwrap();
+        mirrors.imports.insert(import);
+        // Also if the board does not have it yet.
+        for (a, importers) in [("1", 1), ("2", 0), ("1", 1)] {
+            let mut export = long_export("out-0-0", "out", "u1", 1);
+            let property = serde_json::from_value(json!({"name": "a", "type": "int64", "values": [a]}));
+            export.spec.stream.properties.push(property.unwrap());
+            mirrors.exports.insert(export.clone());
+            if !is_first {
+                boards.look_alone(Side::Export, &Key::of(&export));
+            }
+            assert_eq!((boards.importers(&export, 9).1, boards.is_settled("n")), (importers, true), "{a} {is_first}");
+        }
+    }
+}
+
+#[test]
+fn what_is_written_before_each_turn_holds_up_nothing_else_of_its_namespace() {
+    // whether the board has it
+    for is_on_board in [true, false] {
+        let followed = Followed::new();
+        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+        mirrors.jobs.insert(job("a", "u3", Some(3)));
+        let mut written = long_export("a-0-0", "a", "u3", 3);
+        if !is_on_board {
+            written.spec.stream.properties[0].values = vec!["no number".to_owned()];
+        }
+        mirrors.exports.insert(written.clone());
+        many_ports(&followed, 600, 1);
+        assert_eq!(followed.receivers(), 600);
+        suspend(&followed);
+        let waiting = || boards.namespaces()["n"].lock().waiting.len();
+        assert!(waiting() > 200, "{}", waiting());
+        for _ in 0..10 {
+            mirrors.exports.insert(written.clone());
+            boards.settle_a_slice();
+        }
+        let left = if is_on_board { 0 } else { 1 };
+        assert!(waiting() <= left, "{is_on_board}: {}", waiting());
+        assert!(!is_on_board || boards.is_settled("n"));
+        followed.settle();
+        assert_eq!(followed.receivers(), 0);
+    }
 }
