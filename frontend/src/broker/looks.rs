@@ -18,7 +18,7 @@
 //!   namespace are about within a second.
 //! * What may take longer than a slice to be looked at is not looked at because of an event, but in a turn: whoever has
 //!   written long lists into one object holds up nobody but those who ask for the namespace. Callers who wait to see
-//!   what they have written look at it themselves.
+//!   what they have written look at it themselves, beside the threads that serve everybody.
 //! * A long object that the board has is as it was until its turn has come, and so are all routes: the namespace is
 //!   settled meanwhile.
 //! * A namespace that is not settled, or was not until now, or has somebody to tell or something to look at, has a turn
@@ -37,6 +37,7 @@ use streams_api::{Export, Import, Job, ProcessingElement};
 use streams_broker::{Board, Pe};
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::{Kept, Mirrored};
+use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 /// Ports of PEs of which others are told at once. Whoever is told of a PE looks at all of its ports, so if there are
@@ -68,14 +69,26 @@ impl Boards {
 
     /// Takes over what the mirror has of an export, however long that takes. Whoever has seen it in the mirror may call
     /// this at any time.
-    pub(crate) fn look_at_export(&self, key: &Key) {
-        self.look_alone(Side::Export, key);
+    pub(crate) async fn look_at_export(&self, key: &Key) {
+        self.look_aside(Side::Export, key).await;
     }
 
     /// Takes over what the mirror has of an import, however long that takes. Whoever has seen it in the mirror may call
     /// this at any time.
-    pub(crate) fn look_at_import(&self, key: &Key) {
-        self.look_alone(Side::Import, key);
+    pub(crate) async fn look_at_import(&self, key: &Key) {
+        self.look_aside(Side::Import, key).await;
+    }
+
+    /// The same, beside the threads that serve everybody if it may take long.
+    async fn look_aside(&self, side: Side, key: &Key) {
+        if !self.may_take_long(side, key) {
+            return self.look_alone(side, key);
+        }
+        let (boards, of) = (self.clone(), key.clone());
+        if let Err(error) = spawn_blocking(move || boards.look_alone(side, &of)).await {
+            // It has a turn as well.
+            tracing::error!(%error, %key, "a look has not come to its end");
+        }
     }
 
     /// Takes over what the mirror has of an export or import, and nothing else.

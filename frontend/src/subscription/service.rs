@@ -115,8 +115,8 @@ impl<C: Cluster> SubscriptionApi<C> {
         }
     }
 
-    /// Changes an object, and gives what is there then. `field` is that of a problem, or of what the API server
-    /// refuses.
+    /// Changes an object, and gives what is there then, with the place of the call. `field` is that of a problem, or of
+    /// what the API server refuses.
     async fn changed<K: Object + Mirrored>(
         &self,
         mirror: &Watch<K>,
@@ -124,8 +124,8 @@ impl<C: Cluster> SubscriptionApi<C> {
         absent: Absent,
         change: Change<'_, K, Refused>,
         field: impl Fn(Option<&Problem>) -> String,
-    ) -> Result<K, Status> {
-        let _place = self.place(key, caller)?;
+    ) -> Result<(K, Place), Status> {
+        let place = self.place(key, caller)?;
         let made = self.shared.statuses.make(mirror, key, change).await;
         let made = made.map_err(|why| match why {
             Unchanged::Refused(Refused::Request(status)) => status,
@@ -140,7 +140,7 @@ impl<C: Cluster> SubscriptionApi<C> {
         if let Ok(Some(_)) = change(&made) {
             return Err(errors::definitions_outdated(&outdated(&definition::<K>(), "status.runTime")));
         }
-        Ok(made)
+        Ok((made, place))
     }
 
     async fn export_updated(
@@ -159,10 +159,13 @@ impl<C: Cluster> SubscriptionApi<C> {
         };
         let field = |problem: Option<&Problem>| requests::field_of_export(asked.as_ref(), problem);
         let of = (&key, caller.as_ref());
-        let work = self.changed(&self.shared.mirrors.exports, of, errors::export_not_found, &change, field);
-        let export = self.in_time(until, "the properties to be stored and seen", work).await?;
-        self.shared.boards.look_at_export(&key);
-        Ok(export)
+        let work = async {
+            let made = self.changed(&self.shared.mirrors.exports, of, errors::export_not_found, &change, field);
+            let (export, _place) = made.await?;
+            self.shared.boards.look_at_export(&key).await;
+            Ok::<_, Status>(export)
+        };
+        self.in_time(until, "the properties to be stored and seen", work).await
     }
 
     async fn import_updated(
@@ -185,10 +188,13 @@ impl<C: Cluster> SubscriptionApi<C> {
         };
         let field = |problem: Option<&Problem>| requests::field_of_import(asked.as_ref(), problem);
         let of = (&key, caller.as_ref());
-        let work = self.changed(&mirrors.imports, of, errors::import_not_found, &change, field);
-        let import = self.in_time(until, "the streams to be stored and seen", work).await?;
-        boards.look_at_import(&key);
-        Ok(import)
+        let work = async {
+            let made = self.changed(&mirrors.imports, of, errors::import_not_found, &change, field);
+            let (import, _place) = made.await?;
+            boards.look_at_import(&key).await;
+            Ok::<_, Status>(import)
+        };
+        self.in_time(until, "the streams to be stored and seen", work).await
     }
 }
 

@@ -8,6 +8,7 @@ use crate::broker::facts::{self, Problem};
 use crate::broker::predecessors::Side;
 use crate::broker::testing::{Followed, export, import, job, long_export, many_ports, suspend};
 use crate::mirrors::Mirrors;
+use futures::FutureExt as _;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, OnceLock, mpsc};
@@ -162,4 +163,28 @@ fn what_is_written_before_each_turn_holds_up_nothing_else_of_its_namespace() {
         followed.settle();
         assert_eq!(followed.receivers(), 0);
     }
+}
+
+#[tokio::test]
+async fn whoever_has_written_a_long_object_looks_at_it_beside_the_threads_that_serve() {
+    let followed = Followed::new();
+    followed.mirrors.jobs.insert(job("in", "u2", Some(2)));
+    let export = long_export("in-0-0", "in", "u2", 2);
+    followed.mirrors.exports.insert(export.clone());
+    // Somebody reads another one.
+    let namespace = Arc::clone(&followed.boards.namespaces()["n"]);
+    let (reads, is_reading) = mpsc::channel();
+    let (end, ends) = mpsc::channel::<()>();
+    let other = thread::spawn(move || {
+        let _alone = namespace.read_alone();
+        reads.send(()).unwrap();
+        ends.recv_timeout(Duration::from_secs(10)).ok()
+    });
+    is_reading.recv().unwrap();
+    let key = Key::of(&export);
+    let mut look = Box::pin(followed.boards.look_at_export(&key));
+    assert_eq!((&mut look).now_or_never(), None, "this thread serves others");
+    end.send(()).unwrap();
+    look.await;
+    assert_eq!((other.join().unwrap(), followed.boards.export(&export)), (Some(()), Standing::Alone));
 }

@@ -241,6 +241,6 @@ fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<Key, Refu
 /// Changes the properties in force, and waits until the board knows.
 async fn change(api: &PeApi, key: &Key, change: ExportChange) -> Result<StatusCode, Refusal> {
     api.changes.export(key, &|export: &Export| Ok(exports::changed(export, &change)?)).await?;
-    api.boards.look_at_export(key);
+    api.boards.look_at_export(key).await;
     Ok(StatusCode::NO_CONTENT)
 }

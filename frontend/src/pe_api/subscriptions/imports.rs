@@ -134,6 +134,6 @@ fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<Key, Refu
 async fn change(api: &PeApi, key: &Key, change: ImportChange) -> Result<StatusCode, Refusal> {
     let forbids = |import: &streams_broker::Import| api.boards.forbids_filters(&key.namespace, import);
     api.changes.import(key, &|import: &Import| Ok(imports::changed(import, &change, forbids)?)).await?;
-    api.boards.look_at_import(key);
+    api.boards.look_at_import(key).await;
     Ok(StatusCode::NO_CONTENT)
 }
