@@ -47,6 +47,10 @@ pub(super) struct Shared {
     line: Mutex<Line>,
     /// Wakes whoever settles them.
     pub(super) is_any_unsettled: Notify,
+    /// Namespaces with an object to be looked at that takes longer than a turn.
+    long_line: Mutex<Line>,
+    /// Wakes whoever looks at these.
+    pub(super) is_any_long: Notify,
     /// The number of the last change of routes.
     pub(super) last_version: AtomicU64,
 }
@@ -61,6 +65,8 @@ impl Boards {
             settled_subscribers: RwLock::new(Vec::new()),
             line: Mutex::default(),
             is_any_unsettled: Notify::new(),
+            long_line: Mutex::default(),
+            is_any_long: Notify::new(),
             last_version: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }
@@ -316,6 +322,10 @@ impl Boards {
 
     pub(super) fn line(&self) -> MutexGuard<'_, Line> {
         self.shared.line.lock()
+    }
+
+    pub(super) fn long_line(&self) -> MutexGuard<'_, Line> {
+        self.shared.long_line.lock()
     }
 }
 

@@ -44,6 +44,9 @@ use tokio::time::Instant;
 /// more they are told in turns: once of all that has become other by then.
 const FEW_PORTS: usize = 64;
 
+/// What a look may take at most that is in a turn, in steps of evaluations: some milliseconds.
+const LONGEST_IN_TURN: usize = 4 * SLICE;
+
 impl Boards {
     /// Boards that follow these mirrors.
     pub(crate) fn of(mirrors: &Mirrors) -> Self {
@@ -182,8 +185,14 @@ impl Boards {
         self.read(namespace, |namespace| namespace.of_events.give_back(allowance));
     }
 
+    /// Whether an object is too long to be looked at in a turn.
+    pub(super) fn is_beyond_turns(&self, name: &Arc<str>, object: &ObjectName) -> bool {
+        facts::most_steps(self.octets(object.0, &key_of(name, object))) > LONGEST_IN_TURN
+    }
+
     /// Looks at some of what waits for that. What is too long for the rest of this turn is the first of another one.
-    pub(super) fn look_at_waiting(&self, name: &Arc<str>) {
+    /// What is too long for turns is left, unless this is one of those that are for such.
+    pub(super) fn look_at_waiting(&self, name: &Arc<str>, is_for_long: bool) {
         let next = |last: Option<ObjectName>| {
             let next = self.read(name, |namespace| {
                 namespace.looked_at_last = last.or(namespace.looked_at_last.take());
@@ -191,12 +200,13 @@ impl Boards {
             });
             next.flatten()
         };
-        let mut waits = next(None);
+        let is_for_this = |object: &ObjectName| is_for_long || !self.is_beyond_turns(name, object);
+        let mut waits = next(None).filter(is_for_this);
         let mut allowance = waits.as_ref().map_or_else(Allowance::default, |first| self.allowance(name, first));
         while let Some(object) = waits {
             self.look(object.0, &key_of(name, &object), &mut allowance);
-            let octets = |object: &ObjectName| self.octets(object.0, &key_of(name, object));
-            waits = next(Some(object)).filter(|next| facts::least_steps(octets(next)) <= allowance.looks);
+            let least = |object: &ObjectName| facts::least_steps(self.octets(object.0, &key_of(name, object)));
+            waits = next(Some(object)).filter(|next| is_for_this(next) && least(next) <= allowance.looks);
         }
     }
 
@@ -261,7 +271,7 @@ impl Boards {
         self.tell(&key.namespace, touched);
     }
 
-    fn have_a_turn(&self, namespace: &Arc<str>) {
+    pub(super) fn have_a_turn(&self, namespace: &Arc<str>) {
         self.line().join(namespace);
         self.shared.is_any_unsettled.notify_one();
     }

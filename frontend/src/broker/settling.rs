@@ -5,16 +5,18 @@
 //!                                                                                      └─► settled: told
 //! ```
 //!
-//! In a turn some of the exports and imports are looked at that wait for it, on a thread as fast as others.
+//! In a turn some of the exports and imports are looked at that wait for it, on a thread as fast as others. One that takes
+//! longer than a turn is looked at beside the turns, after those of other namespaces that do.
 //!
 //! Knows: what is to be tried, whose turn it is. Must not know: who is told, what was changed.
 //!
 //! Invariants:
 //! * A thread that makes way for others has no lock: nobody waits for it. It has copies of what it tries. A turn in
 //!   which nothing is to be tried needs none.
-//! * The lock of a namespace is held for about [`LEARNT_AT_A_TIME`] outcomes, to take [`TRIALS`], or for one look.
+//! * The lock of a namespace is held for about [`LEARNT_AT_A_TIME`] outcomes, to take [`TRIALS`], or to put what was read.
 //! * Whoever waits for a namespace is told in a turn of it that finds it settled. So a namespace that was not settled
 //!   has such a turn, whoever settled it.
+//! * No turn waits for a look that takes longer than a turn. A namespace that waits for one has its next turn after it.
 
 use crate::broker::allowance::SLICE;
 use crate::broker::boards::Boards;
@@ -35,14 +37,30 @@ struct Turn {
     name: Arc<str>,
     /// `None`: it is gone.
     namespace: Option<Arc<SharedNamespace>>,
-    /// Whether something of it is still to be looked at.
-    has_waiting: bool,
+    looks: Looks,
+}
+
+/// What is still to be looked at of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looks {
+    None,
+    /// First something that fits into a turn.
+    InTurn,
+    /// First something that takes longer than a turn.
+    Long,
 }
 
 impl Boards {
     /// Settles namespaces, one slice of each at a time, until it is stopped. It ends before only if something is wrong
     /// with this program.
     pub(crate) async fn settle(&self, stop: &CancellationToken) {
+        tokio::select! {
+            () = self.settle_in_turns(stop) => {}
+            () = self.look_at_long_ones(stop) => {}
+        }
+    }
+
+    async fn settle_in_turns(&self, stop: &CancellationToken) {
         loop {
             while !stop.is_cancelled()
                 && let Some((turn, trials)) = self.next_turn()
@@ -50,7 +68,7 @@ impl Boards {
                 let tried = tried_in_background(trials).await;
                 let boards = self.clone();
                 let ended = match tried.map(|tried| self.is_settled_by(&turn, tried)) {
-                    Ok(is_settled) if is_settled || turn.has_waiting => {
+                    Ok(is_settled) if is_settled || turn.looks == Looks::InTurn => {
                         spawn_blocking(move || boards.end(&turn, is_settled)).await
                     }
                     Ok(_) => Ok(()),
@@ -68,12 +86,53 @@ impl Boards {
         }
     }
 
-    /// The turn of one namespace, for whoever has no task that settles. Whether one had its turn.
+    /// The turn of one namespace, and what takes longer than a turn, for whoever has no task that settles. Whether
+    /// there was something to do.
     pub(crate) fn settle_a_slice(&self) -> bool {
+        let had_a_turn = self.settle_in_a_turn();
+        let mut had_a_look = false;
+        while let Some(name) = self.next_long() {
+            self.look_at_long(&name);
+            had_a_look = true;
+        }
+        had_a_turn || had_a_look
+    }
+
+    fn settle_in_a_turn(&self) -> bool {
         let Some((turn, trials)) = self.next_turn() else { return false };
         let is_settled = self.is_settled_by(&turn, tried_in_a_slice(trials));
         self.end(&turn, is_settled);
         true
+    }
+
+    /// Looks at what takes longer than a turn, so that only those wait for it who have such objects themselves.
+    async fn look_at_long_ones(&self, stop: &CancellationToken) {
+        loop {
+            while !stop.is_cancelled()
+                && let Some(name) = self.next_long()
+            {
+                let boards = self.clone();
+                if let Err(error) = spawn_blocking(move || boards.look_at_long(&name)).await {
+                    tracing::error!(%error, "long exports and imports are not looked at any more");
+                    return;
+                }
+            }
+            tokio::select! {
+                () = self.shared.is_any_long.notified() => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// The next namespace with something that takes longer than a turn.
+    fn next_long(&self) -> Option<Arc<str>> {
+        self.long_line().next()
+    }
+
+    /// What comes of the look is tried and told in turns like others.
+    fn look_at_long(&self, name: &Arc<str>) {
+        self.look_at_waiting(name, true);
+        self.have_a_turn(name);
     }
 
     /// The namespace whose turn it is, and what is to be tried there.
@@ -82,10 +141,15 @@ impl Boards {
         let namespace = self.namespaces().get(&name).cloned();
         let taken = namespace.as_ref().map(|namespace| {
             let namespace = namespace.lock();
-            (namespace.board.trials(TRIALS), namespace.next_to_look_at().is_some())
+            (namespace.board.trials(TRIALS), namespace.next_to_look_at())
         });
-        let (trials, has_waiting) = taken.unwrap_or_default();
-        Some((Turn { name, namespace, has_waiting }, trials))
+        let (trials, next) = taken.unwrap_or_default();
+        let looks = match next {
+            None => Looks::None,
+            Some(object) if self.is_beyond_turns(&name, &object) => Looks::Long,
+            Some(_) => Looks::InTurn,
+        };
+        Some((Turn { name, namespace, looks }, trials))
     }
 
     /// Takes over what came of a turn. Whether all is known now; if not, the namespace will have another turn.
@@ -98,11 +162,22 @@ impl Boards {
             let touched = namespace.numbered(changes, &self.shared.last_version);
             namespace.untold.extend(touched);
         }
-        let is_settled = namespace.is_settled();
+        let mut namespace = namespace.lock();
+        let (is_settled, is_tried) = (namespace.is_settled(), namespace.board.is_settled());
         if !is_settled {
-            namespace.lock().forget_old();
+            namespace.forget_old();
         }
-        if !is_settled || turn.has_waiting {
+        drop(namespace);
+        let has_more = match turn.looks {
+            Looks::None => !is_settled,
+            Looks::InTurn => true,
+            Looks::Long => {
+                self.long_line().join(&turn.name);
+                self.shared.is_any_long.notify_one();
+                !is_tried
+            }
+        };
+        if has_more {
             self.line().join(&turn.name);
         }
         is_settled
@@ -113,8 +188,8 @@ impl Boards {
         if is_settled {
             self.tell_all(turn);
         }
-        if turn.has_waiting {
-            self.look_at_waiting(&turn.name);
+        if turn.looks == Looks::InTurn {
+            self.look_at_waiting(&turn.name, false);
         }
     }
 
@@ -151,7 +226,7 @@ mod tests {
     use super::*;
     use crate::broker::answers::{Standing, Untold};
     use crate::broker::testing::{
-        Followed, costly_namespace, export, import, job, many_ports, remove_costly_namespace, suspend,
+        Followed, costly_namespace, export, import, job, long_export, many_ports, remove_costly_namespace, suspend,
     };
     use futures::FutureExt as _;
     use serde_json::json;
@@ -257,6 +332,47 @@ mod tests {
         stop.cancel();
         settling.await.unwrap();
         assert_eq!(followed.receivers(), 0);
+    }
+
+    #[test]
+    fn what_takes_longer_than_a_turn_holds_up_no_other_namespace() {
+        let followed = Followed::new();
+        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+        many_ports(&followed, 600, 1);
+        let mut exporter = job("out", "u1", Some(1));
+        exporter.metadata.namespace = Some("m".to_owned());
+        mirrors.jobs.insert(exporter);
+        let mut long = long_export("out-0-0", "out", "u1", 1);
+        long.metadata.namespace = Some("m".to_owned());
+        mirrors.exports.insert(long.clone());
+        suspend(&followed);
+        for _ in 0..20 {
+            boards.settle_in_a_turn();
+        }
+        assert_eq!((boards.is_settled("n"), followed.receivers()), (true, 0));
+        assert_eq!((boards.export(&long), boards.line().waiting()), (Standing::Unknown, String::new()));
+        assert_eq!((boards.is_settled("m"), boards.long_line().waiting()), (false, "m".to_owned()));
+        boards.settle_a_slice();
+        assert_eq!((boards.export(&long), boards.is_settled("m")), (Standing::Alone, true));
+    }
+
+    #[tokio::test]
+    async fn whoever_settles_a_namespace_looks_at_what_takes_longer_than_a_turn() {
+        let followed = Followed::new();
+        let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
+        followed.boards.subscribe_to_settled(move |namespace| _ = told.send(namespace.to_owned()));
+        followed.mirrors.jobs.insert(job("out", "u1", Some(1)));
+        let long = long_export("out-0-0", "out", "u1", 1);
+        followed.mirrors.exports.insert(long.clone());
+        let stop = CancellationToken::new();
+        let settling = tokio::spawn({
+            let (boards, stop) = (followed.boards.clone(), stop.clone());
+            async move { boards.settle(&stop).await }
+        });
+        let heard = tokio::time::timeout(Duration::from_secs(60), hears.recv()).await;
+        assert_eq!((heard, followed.boards.export(&long)), (Ok(Some("n".to_owned())), Standing::Alone));
+        stop.cancel();
+        settling.await.unwrap();
     }
 
     #[test]
