@@ -32,18 +32,24 @@ pub(super) struct AllowanceOfEvents {
 }
 
 impl AllowanceOfEvents {
-    /// What an event may have done. Until it has given back what is left of that, others may have nothing done.
-    pub(super) fn take(&mut self, now: Instant) -> Allowance {
-        if self.since.is_none_or(|since| since + WITHIN <= now) {
+    /// What an event may have done, and since when that has been a slice. Until it has given back what is left of that,
+    /// others may have nothing done.
+    pub(super) fn take(&mut self, now: Instant) -> (Allowance, Instant) {
+        let since = self.since.filter(|since| *since + WITHIN > now).unwrap_or_else(|| {
             self.left = Allowance { looks: SLICE, tries: SLICE };
-            self.since = Some(now);
-        }
-        mem::take(&mut self.left)
+            now
+        });
+        self.since = Some(since);
+        (mem::take(&mut self.left), since)
     }
 
-    /// An event has left this.
-    pub(super) fn give_back(&mut self, left: Allowance) {
-        self.left = left;
+    /// An event has left this of what it took. Another one may have taken nothing meanwhile, and given that back. What was
+    /// of an earlier slice is gone.
+    pub(super) fn give_back(&mut self, left: Allowance, since: Instant) {
+        if self.since == Some(since) {
+            self.left.looks += left.looks;
+            self.left.tries += left.tries;
+        }
     }
 }
 
@@ -66,9 +72,26 @@ mod tests {
         ];
         for (after, expected, left) in table {
             let now = begun + Duration::from_millis(after);
-            assert_eq!(of_events.take(now), expected, "{after}");
-            assert_eq!(of_events.take(now), Allowance::default(), "{after}: somebody has it");
-            of_events.give_back(left);
+            let (taken, since) = of_events.take(now);
+            assert_eq!(taken, expected, "{after}");
+            assert_eq!(of_events.take(now), (Allowance::default(), since), "{after}: somebody has it");
+            of_events.give_back(left, since);
         }
+    }
+
+    #[test]
+    fn what_is_given_back_is_there_once_whoever_else_gives_back() {
+        let (begun, mut of_events) = (Instant::now(), AllowanceOfEvents::default());
+        let all = Allowance { looks: SLICE, tries: SLICE };
+        let ((first, since), (second, _)) = (of_events.take(begun), of_events.take(begun));
+        assert_eq!((first, second), (all, Allowance::default()));
+        of_events.give_back(first, since);
+        of_events.give_back(second, since);
+        assert_eq!(of_events.take(begun), (all, since));
+        // It is given back after the next slice was taken.
+        let next = begun + WITHIN;
+        assert_eq!(of_events.take(next), (all, next));
+        of_events.give_back(first, since);
+        assert_eq!(of_events.take(next), (Allowance::default(), next));
     }
 }

@@ -47,6 +47,14 @@ const FEW_PORTS: usize = 64;
 /// What a look may take at most that is in a turn, in steps of evaluations: some milliseconds.
 const LONGEST_IN_TURN: usize = 4 * SLICE;
 
+/// What may be looked at because of an event.
+struct SomeLooks {
+    objects: Vec<ObjectName>,
+    allowance: Allowance,
+    /// Since when that has been a slice of all events.
+    since: Instant,
+}
+
 impl Boards {
     /// Boards that follow these mirrors.
     pub(crate) fn of(mirrors: &Mirrors) -> Self {
@@ -151,29 +159,25 @@ impl Boards {
     /// what is left. Nothing is looked at if something of the namespace waits for a turn already, or if events of the
     /// same second have had as much looked at as one may: whoever changes something all the time has nothing more
     /// looked at by that.
-    fn let_wait(
-        &self,
-        name: &Arc<str>,
-        namespace: &mut Namespace,
-        objects: Vec<ObjectName>,
-    ) -> Option<(Vec<ObjectName>, Allowance)> {
+    fn let_wait(&self, name: &Arc<str>, namespace: &mut Namespace, objects: Vec<ObjectName>) -> Option<SomeLooks> {
         if objects.is_empty() {
             return None;
         }
-        let allowance = namespace.is_settled().then(|| namespace.of_events.take(Instant::now()));
-        let may_look = allowance.is_some_and(|allowance| allowance.looks > 0);
+        let taken = namespace.is_settled().then(|| namespace.of_events.take(Instant::now()));
+        let taken = taken.filter(|(allowance, _)| *allowance != Allowance::default());
+        let may_look = taken.is_some_and(|(allowance, _)| allowance.looks > 0);
         let is_for_now = |object: &ObjectName| may_look && !self.may_take_long(object.0, &key_of(name, object));
         let is_one_for_now = matches!(&*objects, [object] if is_for_now(object));
         if !is_one_for_now {
             namespace.waiting.extend(objects.iter().cloned());
             self.have_a_turn(name);
         }
-        allowance.map(|allowance| (objects, allowance))
+        taken.map(|(allowance, since)| SomeLooks { objects, allowance, since })
     }
 
     /// Looks at the first of the objects that an event is about, as far as none of them may take long.
-    fn look_at_some(&self, namespace: &Arc<str>, some: Option<(Vec<ObjectName>, Allowance)>) {
-        let Some((objects, mut allowance)) = some else { return };
+    fn look_at_some(&self, namespace: &Arc<str>, some: Option<SomeLooks>) {
+        let Some(SomeLooks { objects, mut allowance, since }) = some else { return };
         for object in objects {
             let (side, key) = (object.0, key_of(namespace, &object));
             if allowance.looks == 0 || self.may_take_long(side, &key) {
@@ -182,7 +186,7 @@ impl Boards {
             self.look(side, &key, &mut allowance);
         }
         // If the namespace has gone by that, a new one of its name begins with all of it.
-        self.read(namespace, |namespace| namespace.of_events.give_back(allowance));
+        self.read(namespace, |namespace| namespace.of_events.give_back(allowance, since));
     }
 
     /// Whether an object is too long to be looked at in a turn.
