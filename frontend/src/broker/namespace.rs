@@ -31,6 +31,11 @@ use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::watch::Mirrored;
 use tokio::time::Instant;
 
+/// So many exports and imports of a job are not listed because of an event if none of them may be looked at then.
+const MANY: usize = 64;
+/// Objects that wait when no more are listed in a turn, which looks at no more.
+const ENOUGH: usize = 256;
+
 /// The name of an export or import.
 pub(super) type ObjectName = (Side, Arc<str>);
 
@@ -54,6 +59,8 @@ pub(super) struct Namespace {
     versions: BTreeMap<Pe, u64>,
     /// The exports and imports that are still to be looked at. It is not settled before all are.
     pub(super) waiting: BTreeSet<ObjectName>,
+    /// The jobs of which all exports and imports are to be looked at, and of which these are not listed yet.
+    pub(super) waiting_jobs: BTreeSet<Arc<str>>,
     /// Those that are on the board as they were a moment ago, and are to be looked at again.
     pub(super) late: BTreeSet<ObjectName>,
     /// The one that was looked at last in a turn.
@@ -191,7 +198,7 @@ impl Namespace {
 
     /// Whether it is known what matches.
     pub(super) fn is_settled(&self) -> bool {
-        self.waiting.is_empty() && self.board.is_settled()
+        self.waiting.is_empty() && self.waiting_jobs.is_empty() && self.board.is_settled()
     }
 
     /// Has an object that somebody has written looked at in a turn. If the board has it, that is as if the mirror were
@@ -208,7 +215,8 @@ impl Namespace {
 
     /// Whether it is known what matches, but for what comes of this object.
     pub(super) fn is_settled_but_for(&self, object: &ObjectName) -> bool {
-        self.board.is_settled() && self.waiting.iter().all(|waiting| waiting == object)
+        let is_known = self.board.is_settled() && self.waiting_jobs.is_empty();
+        is_known && self.waiting.iter().all(|waiting| waiting == object)
     }
 
     /// Which object is to be looked at in a turn: the next after the one that was looked at last, so that all have their
@@ -351,12 +359,31 @@ impl Namespace {
                 let is_committed = job.generation != before.generation;
                 if is_committed { self.early_of(&key.name) } else { Vec::new() }
             }
-            _ => {
-                let exports = mirrors.exports.kept_of_job(key).into_iter();
-                let imports = mirrors.imports.kept_of_job(key).into_iter();
-                let exports = exports.map(|(export, _)| (Side::Export, export.name));
-                exports.chain(imports.map(|(import, _)| (Side::Import, import.name))).collect()
-            }
+            _ => self.all_of_job(key, mirrors),
+        }
+    }
+
+    /// All that a job exports and imports. If these are many, and none of them may be looked at now, they are not even
+    /// listed: the job waits for that, however often it changes.
+    fn all_of_job(&mut self, key: &Key, mirrors: &Mirrors) -> Vec<ObjectName> {
+        let has_many = || {
+            let (exports, imports) = (&mirrors.exports, &mirrors.imports);
+            exports.count_of_job(key, MANY) + imports.count_of_job(key, MANY) >= MANY
+        };
+        let may_look = self.is_settled() && !self.of_events.is_used_up(Instant::now());
+        if !may_look && has_many() {
+            self.waiting_jobs.insert(Arc::clone(&key.name));
+            return Vec::new();
+        }
+        listed(key, mirrors)
+    }
+
+    /// Lists what the jobs that wait for that export and import, until there is enough for a turn.
+    pub(super) fn list_waiting_jobs(&mut self, namespace: &Arc<str>, mirrors: &Mirrors) {
+        while self.waiting.len() < ENOUGH
+            && let Some(name) = self.waiting_jobs.pop_first()
+        {
+            self.waiting.extend(listed(&Key { namespace: Arc::clone(namespace), name }, mirrors));
         }
     }
 
@@ -451,6 +478,13 @@ impl Namespace {
             Counts::Meets
         }
     }
+}
+
+/// The names of all that a job exports and imports.
+fn listed(job: &Key, mirrors: &Mirrors) -> Vec<ObjectName> {
+    let exports = mirrors.exports.kept_of_job(job).into_iter().map(|(export, _)| (Side::Export, export.name));
+    let imports = mirrors.imports.kept_of_job(job).into_iter().map(|(import, _)| (Side::Import, import.name));
+    exports.chain(imports).collect()
 }
 
 /// The name of the object of a port.

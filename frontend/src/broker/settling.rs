@@ -44,7 +44,7 @@ struct Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looks {
     None,
-    /// First something that fits into a turn.
+    /// First something that fits into a turn, or what a job exports and imports is to be listed.
     InTurn,
     /// First something that takes longer than a turn.
     Long,
@@ -141,13 +141,13 @@ impl Boards {
         let namespace = self.namespaces().get(&name).cloned();
         let taken = namespace.as_ref().map(|namespace| {
             let namespace = namespace.lock();
-            (namespace.board.trials(TRIALS), namespace.next_to_look_at())
+            (namespace.board.trials(TRIALS), namespace.next_to_look_at(), !namespace.waiting_jobs.is_empty())
         });
-        let (trials, next) = taken.unwrap_or_default();
+        let (trials, next, has_jobs) = taken.unwrap_or_default();
         let looks = match next {
-            None => Looks::None,
+            None if !has_jobs => Looks::None,
             Some(object) if self.is_beyond_turns(&name, &object) => Looks::Long,
-            Some(_) => Looks::InTurn,
+            _ => Looks::InTurn,
         };
         Some((Turn { name, namespace, looks }, trials))
     }

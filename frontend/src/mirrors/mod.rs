@@ -80,6 +80,10 @@ const fn by_job<K: Mirrored>() -> Index<K> {
 
 /// Finds the objects of a job in a mirror with an index for it.
 pub trait ByOwner<K: Mirrored> {
+    /// How many objects this job controls, or have a label that names it, and no more than `most` of them: it takes as
+    /// long as counting to that.
+    fn count_of_job(&self, job: &Key, most: usize) -> usize;
+
     /// The objects that this job controls, or whose label names it, by name, to be read in part.
     fn kept_of_job(&self, job: &Key) -> Vec<(Key, Kept<K>)>;
 
@@ -92,6 +96,10 @@ pub trait ByOwner<K: Mirrored> {
 impl<K: Mirrored> ByOwner<K> for Watch<K> {
     fn kept_of_job(&self, job: &Key) -> Vec<(Key, Kept<K>)> {
         self.of_group(OF_JOB, job)
+    }
+
+    fn count_of_job(&self, job: &Key, most: usize) -> usize {
+        self.count_in_group(OF_JOB, job, most)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What counts, and what becomes of matches when jobs come and go, are suspended, resized, and made again.
 
 mod long;
+mod many;
 mod room;
 mod told;
 
