@@ -48,8 +48,8 @@ impl AllowanceOfEvents {
         self.left.looks == 0 && self.since.is_some_and(|since| since + WITHIN > now)
     }
 
-    /// An event has left this of what it took. Another one may have taken nothing meanwhile, and given that back. What was
-    /// of an earlier slice is gone.
+    /// An event has left this of what it took. Another one may have taken nothing meanwhile, and given that back. What
+    /// was of an earlier slice is gone.
     pub(super) fn give_back(&mut self, left: Allowance, since: Instant) {
         if self.since == Some(since) {
             self.left.looks += left.looks;

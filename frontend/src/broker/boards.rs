@@ -1,7 +1,7 @@
 //! The boards, one for each namespace, and what is known of exports, imports and PEs by them.
 //!
 //! What has been changed is taken over a part at a time (rule import-10). Until all is, the namespace is not *settled*,
-//! and nobody is told anything of it.
+//! and nobody is told anything of it. An object that is long counts as it was, until it is looked at.
 //!
 //! Knows: which namespaces there are, whether the mirrors are filled, who is told of changes. Must not know: what is
 //! looked at because of an event, who asks, how PEs are told.

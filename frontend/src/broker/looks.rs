@@ -11,8 +11,9 @@
 //! * What a board knows of an object is what the mirror has of it, once everybody who was told of a change has looked.
 //!   What has not been looked at yet is written down under the lock of the namespace, and so is what the mirror has had
 //!   another arrival of meanwhile.
-//! * An object is read without the lock of the namespace, so nobody waits for that but who reads another long one of the
-//!   namespace: these are read one after the other, so that no board is given a later arrival before an earlier one.
+//! * An object is read without the lock of the namespace, so nobody waits for that but who reads another long one of
+//!   the namespace: these are read one after the other, so that no board is given a later arrival before an earlier
+//!   one.
 //! * Of all that an event is about, nobody looks at more than takes a [`SLICE`], nor tries more than another one, but
 //!   for the look and the evaluation with which these end; and so it is with all that events about jobs and PEs of a
 //!   namespace are about within a second.
@@ -246,8 +247,8 @@ impl Boards {
         let touched = self.change(&key.namespace, |namespace| {
             let now = in_mirror();
             let (is_newest, is_now_long) = (read.is(now.as_ref()), takes_long(now.as_ref()));
-            // What is not long is read at once. A long one that has come meanwhile has a look of its own: whoever writes
-            // one as fast as it can be read has each second one looked at.
+            // What is not long is read at once. A long one that has come meanwhile has a look of its own: whoever
+            // writes one as fast as it can be read has each second one looked at.
             let arrival = if is_newest || is_now_long { read } else { Arrival::read(handling, now) };
             // What was left to be tried before this waits for its turn.
             let (was_settled, was_tried) = (namespace.is_settled(), namespace.board.is_settled());

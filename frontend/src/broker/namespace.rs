@@ -219,8 +219,8 @@ impl Namespace {
         is_known && self.waiting.iter().all(|waiting| waiting == object)
     }
 
-    /// Which object is to be looked at in a turn: the next after the one that was looked at last, so that all have their
-    /// looks, however often one of them is written.
+    /// Which object is to be looked at in a turn: the next after the one that was looked at last, so that all have
+    /// their looks, however often one of them is written.
     pub(super) fn next_to_look_at(&self) -> Option<ObjectName> {
         let next_after = |last: Bound<&ObjectName>| {
             let next = |of: &BTreeSet<ObjectName>| of.range::<ObjectName, _>((last, Bound::Unbounded)).next().cloned();

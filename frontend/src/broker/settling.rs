@@ -5,15 +5,16 @@
 //!                                                                                      └─► settled: told
 //! ```
 //!
-//! In a turn some of the exports and imports are looked at that wait for it, on a thread as fast as others. One that takes
-//! longer than a turn is looked at beside the turns, after those of other namespaces that do.
+//! In a turn some of the exports and imports are looked at that wait for it, on a thread as fast as others. One that
+//! takes longer than a turn is looked at beside the turns, after those of other namespaces that do.
 //!
 //! Knows: what is to be tried, whose turn it is. Must not know: who is told, what was changed.
 //!
 //! Invariants:
 //! * A thread that makes way for others has no lock: nobody waits for it. It has copies of what it tries. A turn in
 //!   which nothing is to be tried needs none.
-//! * The lock of a namespace is held for about [`LEARNT_AT_A_TIME`] outcomes, to take [`TRIALS`], or to put what was read.
+//! * The lock of a namespace is held for about [`LEARNT_AT_A_TIME`] outcomes, to take [`TRIALS`], or to put what was
+//!   read.
 //! * Whoever waits for a namespace is told in a turn of it that finds it settled. So a namespace that was not settled
 //!   has such a turn, whoever settled it.
 //! * No turn waits for a look that takes longer than a turn. A namespace that waits for one has its next turn after it.
