@@ -7,7 +7,7 @@ use super::super::held_up::{Blocked, looked_at_again};
 use super::super::refusals;
 use super::super::requests::observe::Fault;
 use super::super::tasks::{CompileRequest, Compiled, Failure, Progress, PublishRequest, Remedy, Slot, Task};
-use super::clean_slate::{delete_all_children, what_is_left};
+use super::clean_slate::{clear, delete_all_children, is_clear, what_is_left};
 use super::roll_out::lacks_plan;
 use super::{
     COMPILING, Child, Current, Draft, FETCHING, JobStatusChange, Owned, Step, WRITING, WhichGeneration, abandoned,
@@ -56,8 +56,8 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
             JobStatusChange::FailSubmission(timed_out(observed))
         });
     }
-    if submitting && status.proposal.is_none() && !observed.children.only_chunks() {
-        delete_all_children(observed, draft);
+    if submitting && status.proposal.is_none() && !is_clear(observed) {
+        clear(observed, draft);
         draft.report.preparing = what_is_left(observed, draft);
         return None;
     }

@@ -5,6 +5,7 @@
 use super::warnings::{NO_OTHER_POD, beginning, has_beginning, no_other_pods, of_no_other_pods};
 use crate::controllers::job::long_work::redis;
 use crate::controllers::job::observed::{DesiredGeneration, JobObservation, Loaded};
+use crate::controllers::job::refusals;
 use crate::controllers::job::waits::pes;
 use crate::controllers::job::widths::listed;
 use streams_api::{JobPhase, JobStatus, Rollout, condition};
@@ -71,8 +72,8 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
         let note = format!("the submission took too long; attempt {} begins", after.submission_attempts);
         events.push(Notice::warning("SubmissionTimedOut", note));
     }
-    // What was made for the proposal goes with it, and the next one has the widths of its plan (rule job-25).
-    let is_dropped = before.proposal.is_some() && after.proposal.is_none() && after.generation.is_none();
+    // What was made for the proposal goes with it, and no attempt follows that could have these widths (rule job-25).
+    let is_dropped = before.proposal.is_some() && after.proposal.is_none() && refusals::is_final(after);
     if is_dropped && !edited_regions.is_empty() {
         let note = format!(
             "widths that were edited before the job was submitted go with what was prepared for it: {}; scale these \
@@ -313,9 +314,9 @@ mod tests {
         let (one, none): (_, [String; 0]) = (["R".to_owned()], []);
         // before, after, regions that were edited -> it is told
         let table = [
-            (&proposed, &submitting, &one[..], true),
+            (&proposed, &submitting, &one[..], false),
             (&proposed, &failed, &one[..], true),
-            (&proposed, &submitting, &none[..], false),
+            (&proposed, &failed, &none[..], false),
             (&proposed, &committed, &one[..], false),
             (&proposed, &proposed, &one[..], false),
             (&submitting, &proposed, &one[..], false),

@@ -91,24 +91,22 @@ fn a_compilation_goes_on_over_edits_that_lead_to_it_as_well() {
 }
 
 #[test]
-fn a_width_that_was_edited_before_the_commit_does_not_go_without_a_word() {
+fn a_width_that_was_edited_before_the_commit_counts_after_it_whichever_attempt_is_committed() {
     let mut simulation = JobSimulation::new();
     simulation.no_more("Service");
     simulation.until(|simulation| simulation.region(0).is_some());
-    let width = simulation.region(0).unwrap().spec.width;
-    simulation.resize(0, width + 3);
+    let width = simulation.region(0).unwrap().spec.width + 3;
+    simulation.resize(0, width);
     simulation.reconcile();
     simulation.server.announced();
     simulation.edit("another");
     simulation.until(|simulation| simulation.status().proposal.is_none());
-    let is_lost = |notice: &Notice| notice.reason == "RegionEditLost";
-    let lost: Vec<_> = told(&simulation).into_iter().filter(is_lost).collect();
-    assert!(matches!(&lost[..], [notice] if notice.warning && notice.note.contains(": R; ")), "{lost:?}");
     simulation.steps_again();
     simulation.settle();
     simulation.check_at_rest();
-    assert_eq!(simulation.region(0).unwrap().spec.width, width);
-    assert!(!told(&simulation).iter().any(is_lost), "it is told once");
+    let applied = simulation.status().applied_widths;
+    assert_eq!((simulation.region(0).unwrap().spec.width, applied[0].width), (width, width));
+    assert!(!told(&simulation).iter().any(|notice| notice.reason == "RegionEditLost"));
 }
 
 #[test]
