@@ -24,6 +24,9 @@ pub(crate) fn tell(request: &Resize, job: Option<&Job>) -> String {
     });
     let kept_by = job.and_then(trouble).map_or_else(String::new, |trouble| format!("; {trouble}"));
     match request.phase() {
+        ResizePhase::Pending if is_unseen(request) && job.is_some_and(is_plan_lost) => {
+            "no width is changed while the plan of the job is lost: see its condition Ready".to_owned()
+        }
         ResizePhase::Pending if is_unseen(request) => unseen("request"),
         ResizePhase::Pending => because("waiting to be compiled"),
         ResizePhase::Planned => format!("{generation} is being written{changes}{kept_by}"),
@@ -48,6 +51,12 @@ fn trouble(job: &Job) -> Option<&str> {
     let progressing = condition::get(&job.status.as_ref()?.conditions, condition::PROGRESSING)?;
     let is_trouble = progressing.status == "True" && !GOES_ON.contains(&progressing.reason.as_str());
     is_trouble.then_some(progressing.message.as_str())
+}
+
+/// Whether it is not known what the job consists of.
+pub(crate) fn is_plan_lost(job: &Job) -> bool {
+    let ready = job.status.as_ref().and_then(|status| condition::get(&status.conditions, condition::READY));
+    ready.is_some_and(|ready| ready.reason == condition::PLAN_LOST)
 }
 
 /// Whether the request has come as far as this, or never will.
@@ -103,6 +112,20 @@ mod tests {
             let job = stuck(reason, status);
             assert_eq!(tell(&of("Planned"), Some(&job)), format!("{planned}{added}"), "{reason}");
             assert_eq!(tell(&of("Written"), Some(&job)), format!("{written}{added}"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_job_whose_plan_is_lost_is_told_so() {
+        for (reason, expected) in
+            [("PlanLost", "no width is changed while the plan of the job is lost"), ("R", "no frontend")]
+        {
+            let mut job = job(0, None);
+            let said = json!([{"type": "Ready", "status": "False", "reason": reason, "message": "",
+                               "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+            job.status.as_mut().unwrap().conditions = serde_json::from_value(said).unwrap();
+            let told = tell(&request(Value::Null), Some(&job));
+            assert!(told.starts_with(expected), "{told}");
         }
     }
 

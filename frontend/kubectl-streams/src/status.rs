@@ -1,7 +1,7 @@
 //! How a job is.
 
 use super::options::StatusOptions;
-use super::progress::tell;
+use super::progress::{is_plan_lost, tell};
 use super::words::{one_line, pes, unseen};
 use anyhow::Context as _;
 use kube::api::{Api, ListParams};
@@ -61,9 +61,11 @@ fn text(seen: &Seen) -> String {
         let (ready, all) = (statistics.ready_processing_elements, statistics.processing_elements);
         let completed = match statistics.completed_processing_elements {
             0 => String::new(),
+            1 => ", 1 has completed".to_owned(),
             completed => format!(", {completed} have completed"),
         };
-        line(format!("PEs:\t{ready} of {all} run what the job wants{completed}"));
+        let so = if is_plan_lost(job) { "; not counted since the plan of the job was lost" } else { "" };
+        line(format!("PEs:\t{ready} of {all} run what the job wants{completed}{so}"));
     }
     match all_pes.iter().filter(|pe| has_older_options(pe)).count() {
         0 => {}

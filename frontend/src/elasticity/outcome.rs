@@ -3,7 +3,7 @@
 //! The job says first what happens: the generation that commits a request lists its number. The status of the request
 //! follows, and stays when later generations are committed. So both are read, and whichever is further counts.
 
-use streams_api::{JobStatus, Resize, ResizeChanges, ResizePhase, Rollout};
+use streams_api::{JobStatus, Resize, ResizeChanges, ResizePhase, Rollout, condition};
 use streams_proto::elasticity::v1::Changes;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
@@ -25,7 +25,7 @@ pub enum ResizeOutcome {
 
 /// Computes how far a request has come for somebody who waits for this.
 pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOutcome {
-    let Some(status) = &request.status else { return ResizeOutcome::Waiting("the request to be looked at".to_owned()) };
+    let Some(status) = &request.status else { return ResizeOutcome::Waiting(first_look(job).to_owned()) };
     let phase = request.phase();
     // What is committed is in force, whoever has written otherwise before the request could say so.
     if let ResizePhase::Refused | ResizePhase::Superseded | ResizePhase::Cancelled = phase
@@ -67,6 +67,16 @@ pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOut
         return ResizeOutcome::Waiting(format!("{pending} PEs of generation {in_force} to follow"));
     }
     ResizeOutcome::Done { generation: Some(generation), changes: changes.map(of_pes) }
+}
+
+/// What a request waits for of which no frontend has said anything.
+fn first_look(job: &JobStatus) -> &'static str {
+    let ready = condition::get(&job.conditions, condition::READY);
+    if ready.is_some_and(|ready| ready.reason == condition::PLAN_LOST) {
+        "the plan of the job, which is lost: see its condition Ready"
+    } else {
+        "the request to be looked at"
+    }
 }
 
 /// The generation that has committed a request, and what it did to PEs, as far as either says so.
@@ -175,7 +185,11 @@ mod tests {
         in_force.status.as_mut().unwrap().changes = None;
         let mut new = request(Pending, None);
         new.status = None;
+        let mut lost = job(4, true, None);
+        let now = k8s_openapi::jiff::Timestamp::UNIX_EPOCH;
+        condition::set(&mut lost.conditions, condition::READY, false, condition::PLAN_LOST, "", None, now);
         let table = [
+            (new.clone(), Accepted, lost, waiting("the plan of the job, which is lost: see its condition Ready")),
             (new.clone(), Accepted, job(4, true, None), waiting("the request to be looked at")),
             (
                 request(Pending, None),

@@ -3,7 +3,6 @@
 //! Knows: the region, the spec and the status of its job. Must not know: plans, objects of PEs, clusters.
 
 use crate::controllers::job::cool_down::{COOLING_DOWN, CoolDown};
-use crate::controllers::job::describe::PLAN_LOST;
 use crate::controllers::job::requests::refused_edits::too_many;
 use crate::controllers::job::widths::{CONSISTENT_REGION, CurrentRegion, RefusedWidth, refuse};
 use k8s_openapi::jiff::Timestamp;
@@ -136,9 +135,10 @@ fn conditions(
     let down = condition::get(&job.conditions, condition::DEGRADED).filter(|_| is_over && !rolled_out);
     let in_force = applied == Some(desired);
     // Whether PEs are down is not known then, and nobody resizes (rule job-28).
-    let is_lost = condition::get(&job.conditions, condition::READY).is_some_and(|ready| ready.reason == PLAN_LOST);
+    let is_lost =
+        condition::get(&job.conditions, condition::READY).is_some_and(|ready| ready.reason == condition::PLAN_LOST);
     let (ready, reason, message) = match (&status.rejected, applied) {
-        (None, Some(applied)) if is_lost => (false, PLAN_LOST, without_plan(desired, applied)),
+        (None, Some(applied)) if is_lost => (false, condition::PLAN_LOST, without_plan(desired, applied)),
         (None, Some(_)) if in_force && down.is_some() => {
             (false, "ProcessingElementsDown", down.map_or_else(String::new, |down| down.message.clone()))
         }
@@ -155,7 +155,7 @@ fn conditions(
         (None, Some(_)) => (true, "AllRunning", format!("all PEs of width {desired} run")),
     };
     condition::set(conditions, condition::READY, ready, reason, &message, generation, now);
-    let rests = ["ProcessingElementsDown", "Suspended", PLAN_LOST].contains(&reason);
+    let rests = ["ProcessingElementsDown", "Suspended", condition::PLAN_LOST].contains(&reason);
     let progressing = status.rejected.is_none() && !ready && !rests;
     condition::set(conditions, condition::PROGRESSING, progressing, reason, &message, generation, now);
     match &status.rejected {
@@ -373,9 +373,9 @@ mod tests {
         let lost = "the plan of the job is lost, so no width is changed, and PEs are not counted";
         // desired, rejected width, the job is suspended -> reason of Ready, message
         let table = [
-            (2, None, false, PLAN_LOST, format!("width 2 is in force; {lost}")),
-            (2, None, true, PLAN_LOST, format!("width 2 is in force; {lost}")),
-            (3, None, false, PLAN_LOST, format!("width 3 is wanted, 2 stays in force; {lost}")),
+            (2, None, false, condition::PLAN_LOST, format!("width 2 is in force; {lost}")),
+            (2, None, true, condition::PLAN_LOST, format!("width 2 is in force; {lost}")),
+            (3, None, false, condition::PLAN_LOST, format!("width 3 is wanted, 2 stays in force; {lost}")),
             (3, Some(3), false, "Rejected", "no".to_owned()),
         ];
         for (desired, rejected, suspended, reason, message) in table {
@@ -386,10 +386,10 @@ mod tests {
             let mut says = |kind, value, reason| {
                 condition::set(&mut of_job.conditions, kind, value, reason, "", None, Timestamp::UNIX_EPOCH)
             };
-            says(condition::READY, false, PLAN_LOST);
+            says(condition::READY, false, condition::PLAN_LOST);
             says(condition::DEGRADED, true, "Lost");
             if suspended {
-                says(condition::SUSPENDED, true, PLAN_LOST);
+                says(condition::SUSPENDED, true, condition::PLAN_LOST);
             }
             let status = status(&region(desired), &job, Timestamp::UNIX_EPOCH);
             for kind in [condition::READY, condition::PROGRESSING] {

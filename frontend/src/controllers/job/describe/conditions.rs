@@ -3,7 +3,7 @@
 //!
 //! Pure. Knows: the observation, what was decided. Must not know: counters and the phase.
 
-use super::{PLAN_LOST, connected, is_plan_lost, warnings};
+use super::{connected, is_plan_lost, warnings};
 use crate::controllers::job::cool_down::COOLING_DOWN;
 use crate::controllers::job::decide::{COMPILING, FETCHING, Report, WRITING, roll_out_end};
 use crate::controllers::job::observed::{JobObservation, Loaded};
@@ -127,7 +127,7 @@ impl Conditions<'_> {
 
     pub(super) fn compiled(&mut self, report: &Report, failed: bool) {
         if is_plan_lost(self.observed) {
-            self.set(condition::COMPILED, false, PLAN_LOST, "the plan of the job is lost");
+            self.set(condition::COMPILED, false, condition::PLAN_LOST, "the plan of the job is lost");
         } else if self.status.generation.is_some() || self.status.proposal.is_some() {
             self.set(condition::COMPILED, true, "Compiled", "there is a plan");
         } else if failed {
@@ -165,7 +165,7 @@ impl Conditions<'_> {
             return;
         }
         if is_plan_lost(self.observed) {
-            return self.set(kind, false, PLAN_LOST, "it is not known which PEs the job has");
+            return self.set(kind, false, condition::PLAN_LOST, "it is not known which PEs the job has");
         }
         let committed = matches!(self.observed.committed, Some(Loaded::Whole(_))) && self.status.generation.is_some();
         if !committed {
@@ -224,8 +224,10 @@ impl Conditions<'_> {
         };
         let Report { ready, completed, pending, waits, down, .. } = report;
         let mut message = format!("{ready} of {total} PEs run what the job wants");
-        if *completed > 0 {
-            message.push_str(&format!(", {completed} have completed"));
+        match completed {
+            0 => {}
+            1 => message.push_str(", 1 has completed"),
+            completed => message.push_str(&format!(", {completed} have completed")),
         }
         if let Some(older_options) = warnings::older_options(self.observed) {
             message.push_str(&format!("; {older_options}"));
@@ -251,11 +253,11 @@ impl Conditions<'_> {
     /// has to know whether there was an edit meanwhile (rule job-45).
     fn ready_without_plan(&mut self) {
         let before = condition::get(&self.status.conditions, condition::READY);
-        let before = before.filter(|ready| ready.reason == PLAN_LOST);
+        let before = before.filter(|ready| ready.reason == condition::PLAN_LOST);
         let of = before.map_or(self.observed.status.observed_generation, |ready| ready.observed_generation);
         let (conditions, now) = (&mut self.status.conditions, self.observed.now);
         let message = "it is not known what the job consists of";
-        condition::set(conditions, condition::READY, false, PLAN_LOST, message, of, now);
+        condition::set(conditions, condition::READY, false, condition::PLAN_LOST, message, of, now);
     }
 
     /// A step has just committed a generation.
@@ -282,7 +284,7 @@ impl Conditions<'_> {
             self.set(condition::PROGRESSING, true, reason, &format!("waiting for {}", wait_for(preparing)));
         } else if is_plan_lost(self.observed) {
             let message = "no PE and no width is changed while the plan of the job is lost";
-            self.set(condition::PROGRESSING, false, PLAN_LOST, message);
+            self.set(condition::PROGRESSING, false, condition::PLAN_LOST, message);
         } else if after_step || report.pending > 0 || report.superfluous > 0 || is_being_edited {
             self.set(condition::PROGRESSING, true, "RollingOut", &rolling_out(report));
         } else if self.observed.suspended {
@@ -312,7 +314,7 @@ impl Conditions<'_> {
             self.set(condition::SUSPENDED, true, "Suspended", "the job is suspended: no pods are created");
         } else if is_plan_lost(self.observed) {
             let message = "the job is suspended; its pods are not counted while its plan is lost";
-            self.set(condition::SUSPENDED, true, PLAN_LOST, message);
+            self.set(condition::SUSPENDED, true, condition::PLAN_LOST, message);
         } else {
             let (going, message) = suspending(report);
             self.set(condition::SUSPENDED, true, if going { "Suspending" } else { "Suspended" }, &message);

@@ -33,9 +33,6 @@ use streams_api::{JobPhase, JobStatus, TransportStatus, condition};
 /// Part of the time of a submission that may be lost with the process that worked on it (rule job-18).
 const UNRECORDED: u32 = 10;
 
-/// It is not known what the job consists of: its plan is lost (rule job-28).
-pub(crate) const PLAN_LOST: &str = "PlanLost";
-
 /// Describes the job in `status`, whose other fields steps have recorded.
 ///
 /// `after_step`: `status` has a step that was just taken, and `observed` is from before the step.

@@ -3,7 +3,6 @@
 //! Knows: the memory of the process. Must not know: what is decided on it.
 
 use super::objects::Objects;
-use crate::controllers::job::describe::PLAN_LOST;
 use crate::controllers::job::generation::next_generation;
 use crate::controllers::job::held_up::HoldUp;
 use crate::controllers::job::memory::Entry;
@@ -87,7 +86,7 @@ fn is_settled(generation: Option<i64>, status: &JobStatus) -> bool {
     let ready = condition::get(&status.conditions, condition::READY);
     status.proposal.is_none()
         && status.observed_generation == generation
-        && ready.is_none_or(|ready| ready.reason != PLAN_LOST || ready.observed_generation == generation)
+        && ready.is_none_or(|ready| ready.reason != condition::PLAN_LOST || ready.observed_generation == generation)
         && status.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some() && rollout.pending == 0)
 }
 
