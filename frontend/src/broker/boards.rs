@@ -18,6 +18,7 @@ use crate::broker::facts::{self, Problem};
 use crate::broker::line::Line;
 use crate::broker::namespace::{Namespace, SharedNamespace};
 use crate::broker::predecessors::{LeftOut, Side};
+use crate::fair_semaphore::FairSemaphore;
 use crate::mirrors::Mirrors;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -28,6 +29,12 @@ use streams_api::{Export, Import};
 use streams_broker::{Board, Pe, Port, Receivers, Routes, TooManyRoutes, TooManySteps};
 use streams_kubernetes::Key;
 use tokio::sync::Notify;
+
+/// How many look at long objects that they have written at the same time, each on a thread of its own: most of them wait
+/// there for who reads another object of the namespace.
+const ASIDE_MAX: usize = 4;
+/// As many of one namespace.
+const ASIDE_OF_ONE_MAX: usize = 1;
 
 type Subscriber = Box<dyn Fn(&Key) + Send + Sync>;
 type SettledSubscriber = Box<dyn Fn(&str) + Send + Sync>;
@@ -51,6 +58,8 @@ pub(super) struct Shared {
     long_line: Mutex<Line>,
     /// Wakes whoever looks at these.
     pub(super) is_any_long: Notify,
+    /// Places of those who look at a long object themselves.
+    pub(super) aside: FairSemaphore,
     /// The number of the last change of routes.
     pub(super) last_version: AtomicU64,
 }
@@ -67,6 +76,7 @@ impl Boards {
             is_any_unsettled: Notify::new(),
             long_line: Mutex::default(),
             is_any_long: Notify::new(),
+            aside: FairSemaphore::new(ASIDE_MAX, ASIDE_OF_ONE_MAX),
             last_version: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }

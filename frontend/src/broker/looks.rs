@@ -96,8 +96,14 @@ impl Boards {
         if !self.may_take_long(side, key) {
             return self.look_alone(side, key);
         }
+        // The thread has the place, not the caller, who may leave: one of each namespace waits for its turn to read.
+        let place = self.shared.aside.acquire(&key.namespace).await;
         let (boards, of) = (self.clone(), key.clone());
-        if let Err(error) = spawn_blocking(move || boards.look_alone(side, &of)).await {
+        let look = move || {
+            let _place = place;
+            boards.look_alone(side, &of);
+        };
+        if let Err(error) = spawn_blocking(look).await {
             // It has a turn as well.
             tracing::error!(%error, %key, "a look has not come to its end");
         }

@@ -188,3 +188,26 @@ async fn whoever_has_written_a_long_object_looks_at_it_beside_the_threads_that_s
     look.await;
     assert_eq!((other.join().unwrap(), followed.boards.export(&export)), (Some(()), Standing::Alone));
 }
+
+#[test]
+fn who_leaves_while_a_long_object_is_read_leaves_no_thread_behind() {
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(2).build().unwrap();
+    runtime.block_on(async {
+        let followed = Followed::new();
+        followed.mirrors.jobs.insert(job("in", "u2", Some(2)));
+        let export = long_export("in-0-0", "in", "u2", 2);
+        followed.mirrors.exports.insert(export.clone());
+        let namespace = Arc::clone(&followed.boards.namespaces()["n"]);
+        let reading = namespace.read_alone();
+        let key = Key::of(&export);
+        for _ in 0..3 {
+            assert_eq!(followed.boards.look_at_export(&key).now_or_never(), None);
+        }
+        let (served, is_served) = mpsc::channel();
+        tokio::task::spawn_blocking(move || served.send(()).unwrap());
+        assert_eq!(is_served.recv_timeout(Duration::from_secs(10)), Ok(()));
+        drop(reading);
+        followed.boards.look_at_export(&key).await;
+        assert_eq!(followed.boards.export(&export), Standing::Alone);
+    });
+}
