@@ -313,6 +313,17 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
         let current = children.host_pools.get(index).map(|object| Current::of(object, hash));
         complete &= draft.ensure(observed, Child::HostPool(*index), of, current);
     }
+    // What an attempt has left for this one, and the plan does not have: after the commit its width would count as the
+    // wish of a user.
+    let is_left = |index: &u64| running.is_none() && !proposal.regions.contains_key(index);
+    for (index, region) in children.regions.iter().filter(|(index, _)| is_left(index)) {
+        let object = Owned::Child(Child::Region(*index));
+        draft.report.preparing = format!("{} to go away, which the plan does not have", object.of_job(&observed.name));
+        if !region.object.deleting {
+            draft.delete(object, &region.object);
+        }
+        complete = false;
+    }
     let is_new = |index: &u64| running.is_none_or(|wanted| !wanted.regions.contains_key(index));
     for (index, name) in proposal.regions.iter().filter(|(index, _)| is_new(index)) {
         let current = children.regions.get(index);

@@ -72,9 +72,8 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
         let note = format!("the submission took too long; attempt {} begins", after.submission_attempts);
         events.push(Notice::warning("SubmissionTimedOut", note));
     }
-    // What was made for the proposal goes with it, and no attempt follows that could have these widths (rule job-25).
-    let is_dropped = before.proposal.is_some() && after.proposal.is_none() && refusals::is_final(after);
-    if is_dropped && !edited_regions.is_empty() {
+    // All that was made goes, and no attempt follows that could have these widths (rule job-25).
+    if refusals::is_final(after) && !refusals::is_final(before) && !edited_regions.is_empty() {
         let note = format!(
             "widths that were edited before the job was submitted go with what was prepared for it: {}; scale these \
              regions again",
@@ -317,6 +316,8 @@ mod tests {
             (&proposed, &submitting, &one[..], false),
             (&proposed, &failed, &one[..], true),
             (&proposed, &failed, &none[..], false),
+            (&submitting, &failed, &one[..], true),
+            (&failed, &failed, &one[..], false),
             (&proposed, &committed, &one[..], false),
             (&proposed, &proposed, &one[..], false),
             (&submitting, &proposed, &one[..], false),

@@ -14,6 +14,8 @@ pub(crate) struct CreatedRegion {
     name: String,
     /// Its width, as long as nobody has edited it or asked for another one.
     width: Option<u32>,
+    /// Somebody has edited its width.
+    has_edit: bool,
 }
 
 impl CreatedRegion {
@@ -23,7 +25,12 @@ impl CreatedRegion {
         let mut annotations = region.metadata.annotations.iter();
         let is_asked_for = annotations.any(|annotations| annotations.contains_key(names::ANNOTATION_REQUESTED_WIDTHS));
         let width = (!is_edited && !is_asked_for).then_some(region.spec.width);
-        Self { name: region.spec.name.clone(), width }
+        Self { name: region.spec.name.clone(), width, has_edit: is_edited }
+    }
+
+    /// Whether its width is one that somebody has written.
+    pub(crate) fn has_edit(&self) -> bool {
+        self.has_edit
     }
 
     /// Its name, if somebody has edited its width or asked for another one.
@@ -57,6 +64,7 @@ mod tests {
             assert_eq!([2, 3].map(|width| created.fits("R", Some(width))), expected, "{generation} {has_request}");
             assert!(!created.fits("S", Some(2)), "nobody can change its name");
             assert_eq!(created.edited().is_some(), expected[1], "{generation} {has_request}");
+            assert_eq!(created.has_edit(), generation > 1);
         }
     }
 }
