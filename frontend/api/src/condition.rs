@@ -40,8 +40,8 @@ pub const ORPHANED: &str = "Orphaned";
 pub const OUTDATED: &str = "Outdated";
 /// Reason of [`OUTDATED`], unless no other pod could be created.
 pub const OPTIONS_CHANGED: &str = "OptionsChanged";
-/// Reason of [`READY`] of a job, and of others of it and its regions: what the job consists of is not known, as its plan
-/// is lost (rule job-28).
+/// Reason of [`READY`] of a job, and of other conditions of it and its regions: what the job consists of is not known,
+/// as its plan is lost (rule job-28).
 pub const PLAN_LOST: &str = "PlanLost";
 /// Reason of [`READY`] of a PE: its pod runs, and has not been running for long enough.
 pub const SETTLING: &str = "Settling";

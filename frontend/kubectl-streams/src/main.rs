@@ -37,6 +37,7 @@ async fn main() -> ExitCode {
         Ok(Ending::Good) => ExitCode::SUCCESS,
         Ok(Ending::Bad) => ExitCode::FAILURE,
         Ok(Ending::StillGoing) => ExitCode::from(TIME_IS_OVER),
+        Err(error) if words::is_of_a_reader_that_has_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", words::of_error(error.as_ref()));
             ExitCode::FAILURE

@@ -24,6 +24,13 @@ pub(crate) fn of_error(error: &(dyn Error + 'static)) -> String {
     said.join(": ")
 }
 
+/// Whether nobody reads what is printed any more, as with `| head`: there is nothing to complain of. Errors of
+/// connections are those of a client, which have this as a cause.
+pub(crate) fn is_of_a_reader_that_has_gone(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
 /// So many PEs.
 pub(crate) fn pes(count: u32) -> String {
     if count == 1 { "1 PE".to_owned() } else { format!("{count} PEs") }
@@ -45,6 +52,19 @@ mod tests {
     use anyhow::Context as _;
     use kube::core::Status;
     use kube::runtime::watcher;
+
+    #[test]
+    fn who_stops_reading_hears_of_no_error_and_who_loses_a_connection_does() {
+        let broken = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        let table = [
+            (anyhow::Error::from(broken()), true),
+            (std::io::Error::from(std::io::ErrorKind::ConnectionReset).into(), false),
+            (kube::Error::Service(Box::new(broken())).into(), false),
+        ];
+        for (error, expected) in table {
+            assert_eq!(is_of_a_reader_that_has_gone(&error), expected, "{error:?}");
+        }
+    }
 
     #[test]
     fn the_api_server_is_quoted_once_and_without_its_whole_answer() {
