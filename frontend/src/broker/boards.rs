@@ -30,8 +30,8 @@ use streams_broker::{Board, Pe, Port, Receivers, Routes, TooManyRoutes, TooManyS
 use streams_kubernetes::Key;
 use tokio::sync::Notify;
 
-/// How many look at long objects that they have written at the same time, each on a thread of its own: most of them wait
-/// there for who reads another object of the namespace.
+/// How many look at long objects that they have written at the same time, each on a thread of its own: most of them
+/// wait there for who reads another object of the namespace.
 const ASIDE_MAX: usize = 4;
 /// As many of one namespace.
 const ASIDE_OF_ONE_MAX: usize = 1;
