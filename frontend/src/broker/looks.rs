@@ -12,8 +12,8 @@
 //!   What has not been looked at yet is written down under the lock of the namespace, and so is what the mirror has had
 //!   another arrival of meanwhile.
 //! * An object is read without the lock of the namespace, so nobody waits for that but who reads another long one of
-//!   the namespace: these are read one after the other, so that no board is given a later arrival before an earlier
-//!   one.
+//!   the namespace: these are read one after the other. What is put may be older than what the mirror has by then: it
+//!   is looked at once more.
 //! * Of all that an event is about, nobody looks at more than takes a [`SLICE`], nor tries more than another one, but
 //!   for the look and the evaluation with which these end; and so it is with all that events about jobs and PEs of a
 //!   namespace are about within a second.
