@@ -17,8 +17,8 @@
 //!   read.
 //! * Whoever waits for a namespace is told in a turn of it that finds it settled. So a namespace that was not settled
 //!   has such a turn, whoever settled it.
-//! * No turn has a look that takes longer than a turn. A namespace that waits for one has its next turn after it. A turn
-//!   with an object that may take long waits until nobody reads another such one of its namespace.
+//! * No turn has a look that takes longer than a turn. A namespace that waits for one has its next turn after it. A
+//!   turn with an object that may take long waits until nobody reads another such one of its namespace.
 
 use crate::broker::allowance::SLICE;
 use crate::broker::boards::Boards;
