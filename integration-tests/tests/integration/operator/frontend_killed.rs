@@ -1,10 +1,11 @@
 //! The frontend is killed in the middle of a resize and started again: the end is the one of an undisturbed resize, and
 //! nothing was done twice (rules job-1 and call-9).
 //!
-//! Where it is killed is certain, not a matter of luck: a quota keeps it from the next step until it is dead.
+//! Where it is killed is certain, not a matter of luck: a quota or a policy keeps it from the next step until it is dead.
 
 use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with_system};
 use super::quota::{Limited, Quota};
+use super::refused_texts::{RefusedTexts, Texts};
 use anyhow::{Context as _, Result, bail, ensure};
 use integration_tests::sample::CLEAN;
 use integration_tests::system::job::ObservedJob;
@@ -13,23 +14,37 @@ use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 const WIDTH: u32 = 5;
 
+/// What keeps the operator from its next step.
+#[derive(Clone, Copy)]
+enum Held {
+    ByNothing,
+    /// No more than so many further objects of this kind.
+    ByQuota(Limited, usize),
+    ByRefused(Texts),
+}
+
 /// Asks for a width, waits until the operator has come as far as it can, kills it, and starts it again once it could go
 /// on.
-async fn killed(limit: Option<(Limited, usize)>, arrived: fn(&JobStatus) -> Result<()>) -> Result<()> {
+async fn killed(held: Held, arrived: fn(&JobStatus) -> Result<()>) -> Result<()> {
     with_system("killed", async |it| {
         let job = it.submitted().await?;
         let before = Moment::of(&job).await?;
-        let quota = match limit {
-            Some((limited, more)) => Some(Quota::after(it, limited, more).await?),
-            None => None,
-        };
+        let (mut quota, mut refused) = (None, None);
+        match held {
+            Held::ByNothing => {}
+            Held::ByQuota(limited, more) => quota = Some(Quota::after(it, limited, more).await?),
+            Held::ByRefused(texts) => refused = Some(RefusedTexts::from_now_on(it, texts).await?),
+        }
         it.resize(&job, &[(CLEAN, WIDTH)], WaitFor::Accepted).await?;
         job.until("it has come to where it is killed", WITHIN, arrived).await?;
         it.frontend()?.process().kill().await?;
         if let Some(quota) = quota {
             quota.lift().await?;
         }
-        if matches!(limit, Some((limited, _)) if limited != Limited::Pods) {
+        if let Some(refused) = refused {
+            refused.lift().await?;
+        }
+        if !matches!(held, Held::ByNothing | Held::ByQuota(Limited::Pods, _)) {
             let untouched = Moment::of(&job).await?.pods == before.pods;
             ensure!(untouched, "pods were touched before the generation was committed");
         }
@@ -51,31 +66,33 @@ fn proposed(status: &JobStatus) -> Result<()> {
 
 #[tokio::test]
 async fn as_soon_as_it_was_asked() -> Result<()> {
-    killed(None, |_| Ok(())).await
+    killed(Held::ByNothing, |_| Ok(())).await
 }
 
 #[tokio::test]
 async fn with_a_plan_that_is_not_stored() -> Result<()> {
-    killed(Some((Limited::ConfigMaps, 0)), |status| match condition::get(&status.conditions, condition::PROGRESSING) {
-        Some(progressing) if progressing.message.contains("quota") => Ok(()),
-        other => bail!("Progressing is {other:?}"),
+    killed(Held::ByQuota(Limited::ConfigMaps, 0), |status| {
+        match condition::get(&status.conditions, condition::PROGRESSING) {
+            Some(progressing) if progressing.message.contains("quota") => Ok(()),
+            other => bail!("Progressing is {other:?}"),
+        }
     })
     .await
 }
 
 #[tokio::test]
 async fn with_a_plan_and_without_texts() -> Result<()> {
-    killed(Some((Limited::ConfigMaps, 1)), proposed).await
+    killed(Held::ByRefused(Texts::OfAllPes), proposed).await
 }
 
 #[tokio::test]
 async fn with_some_of_the_texts() -> Result<()> {
-    killed(Some((Limited::ConfigMaps, 4)), proposed).await
+    killed(Held::ByRefused(Texts::OfOddPes), proposed).await
 }
 
 #[tokio::test]
 async fn with_texts_and_without_services() -> Result<()> {
-    killed(Some((Limited::Services, 1)), |status| {
+    killed(Held::ByQuota(Limited::Services, 1), |status| {
         proposed(status)?;
         let progressing = condition::get(&status.conditions, condition::PROGRESSING);
         ensure!(
@@ -89,14 +106,14 @@ async fn with_texts_and_without_services() -> Result<()> {
 
 #[tokio::test]
 async fn as_soon_as_the_generation_is_committed() -> Result<()> {
-    killed(None, committed).await
+    killed(Held::ByNothing, committed).await
 }
 
 /// With one of the new PEs without a pod, nothing is restarted yet. In the middle of restarts a frontend is killed by a
 /// test of [`waves`](super::waves).
 #[tokio::test]
 async fn while_new_pods_start() -> Result<()> {
-    killed(Some((Limited::Pods, 2)), |status| {
+    killed(Held::ByQuota(Limited::Pods, 2), |status| {
         committed(status)?;
         let rollout = status.rollout.clone().unwrap_or_default();
         ensure!(rollout.pending > 0 && rollout.pending < 8, "{rollout:?}");

@@ -2,7 +2,7 @@
 //! for, and when they are back the resize goes through (rule job-20).
 
 use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with};
-use super::quota::{Limited, Quota};
+use super::refused_texts::{RefusedTexts, Texts};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::CLEAN;
 use integration_tests::system::job::ObservedJob;
@@ -71,11 +71,11 @@ async fn before_the_texts_of_a_resize_are_rendered() -> Result<()> {
     with("fusion-down", 1, &IMPATIENT, async |it| {
         let job = it.submitted().await?;
         let before = Moment::of(&job).await?;
-        let quota = Quota::after(it, Limited::ConfigMaps, 1).await?;
+        let refused = RefusedTexts::from_now_on(it, Texts::OfAllPes).await?;
         it.resize(&job, &[(CLEAN, WIDE)], WaitFor::Accepted).await?;
         job.until("a plan is stored", WITHIN, |status| status.proposal.clone().context("no proposal")).await?;
         kill_fusion(it).await?;
-        quota.lift().await?;
+        refused.lift().await?;
         waits_untouched(&job, &before).await?;
         start_fusion(it).await?;
         as_if_undisturbed(&job, &before, WIDE).await.map(drop)

@@ -2,7 +2,7 @@
 //! began (rules call-12 and elasticity-8).
 
 use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, until_taken, with};
-use super::quota::{Limited, Quota};
+use super::refused_texts::{RefusedTexts, Texts};
 use anyhow::{Context as _, Result, bail, ensure};
 use integration_tests::sample::CLEAN;
 use integration_tests::system::Frontend;
@@ -35,12 +35,12 @@ async fn the_other_one_finishes_a_resize_when_the_leader_is_killed() -> Result<(
         let (leader, follower) = leader_and_follower(it).await?;
         // The caller asks the one that does not lead, and hears the end of it although the leader dies on the way.
         let balancer = follower.balancer().await?;
-        let quota = Quota::after(it, Limited::ConfigMaps, 2).await?;
+        let refused = RefusedTexts::from_now_on(it, Texts::OfOddPes).await?;
         let wanted = job.resize_request(&[(CLEAN, WIDTH)], WaitFor::RolledOut);
         let (answer, killed) = tokio::join!(until_taken(balancer, wanted, WITHIN), async {
             job.until("a plan is stored", WITHIN, |status| status.proposal.clone().context("no proposal")).await?;
             leader.process().kill().await?;
-            quota.lift().await
+            refused.lift().await
         });
         killed?;
         let answer = answer?;

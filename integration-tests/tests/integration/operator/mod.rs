@@ -2,13 +2,14 @@
 //!
 //! Each test has a namespace of its own, with replicas of the fusion service and of the frontend that look at nothing
 //! else. Where a test needs the operator to be in the middle of something, it does not race with it: a [`quota`] on the
-//! namespace lets it come so far and no farther.
+//! namespace lets it come so far and no farther, or a policy does that refuses some objects ([`refused_texts`]).
 
 mod bundle_server;
 pub(crate) mod fixture;
 mod https;
 mod metrics_api;
 mod quota;
+mod refused_texts;
 
 mod autoscaler;
 mod bad_bundles;

@@ -3,7 +3,6 @@
 //! | The quota is exhausted for | and a resize comes to |
 //! |---|---|
 //! | ConfigMaps | a plan that is compiled but cannot be stored |
-//! | ConfigMaps but for one | a plan that is stored and proposed, and no text of a PE, if those have to be rendered |
 //! | Services | texts that are written, and no object of a new PE |
 //! | Pods | a committed generation whose new pods cannot be created |
 //! | requests to resize | nothing |
