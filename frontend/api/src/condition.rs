@@ -3,7 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-/// All PEs of the newest generation run (job); the pod runs (PE); the desired width is applied and runs (region).
+/// All PEs of the newest generation run, or have completed (job); the pod runs (PE); the desired width is applied and
+/// runs (region).
 pub const READY: &str = "Ready";
 /// The job has a committed generation, and every pod of it was created.
 pub const SUBMITTED: &str = "Submitted";
@@ -43,6 +44,9 @@ pub const OPTIONS_CHANGED: &str = "OptionsChanged";
 /// Reason of [`READY`] of a job, and of other conditions of it and its regions: what the job consists of is not known,
 /// as its plan is lost (rule job-28).
 pub const PLAN_LOST: &str = "PlanLost";
+/// What whoever hears of a lost plan can do, as a clause after one that names the plan. What is missing is said by the
+/// message of [`DEGRADED`].
+pub const PLAN_LOST_WAY_OUT: &str = "if nothing brings it back, delete the job and submit it anew";
 /// Reason of [`READY`] of a PE: its pod runs, and has not been running for long enough.
 pub const SETTLING: &str = "Settling";
 

@@ -183,6 +183,26 @@ mod tests {
         }
     }
 
+    /// Else the column is empty where the number is 0. A default is shown of what was stored before, too: nobody has to
+    /// write it.
+    #[test]
+    fn a_column_of_figures_shows_a_number_as_soon_as_there_are_figures() {
+        let mut seen = Vec::new();
+        for crd in crds().unwrap() {
+            let version = serde_json::to_value(&crd.spec.versions[0]).unwrap();
+            let figures = &version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["statistics"];
+            for column in version["additionalPrinterColumns"].as_array().into_iter().flatten() {
+                let path = column["jsonPath"].as_str().unwrap();
+                let Some(figure) = path.strip_prefix(".status.statistics.") else { continue };
+                let is_required = figures["required"].as_array().unwrap().iter().any(|required| required == figure);
+                let has_default = figures["properties"][figure]["default"] == 0;
+                assert!(is_required || has_default, "{path}");
+                seen.push(column["name"].as_str().unwrap().to_owned());
+            }
+        }
+        assert_eq!(seen, ["PEs", "Ready", "Completed", "Connected"]);
+    }
+
     #[test]
     fn a_status_that_programs_write_is_one_value_and_a_spec_is_not() {
         for crd in crds().unwrap() {

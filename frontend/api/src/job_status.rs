@@ -133,10 +133,6 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-fn is_none_of_pes(count: &u32) -> bool {
-    *count == 0
-}
-
 /// What a job does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum JobPhase {
@@ -423,7 +419,7 @@ pub struct Statistics {
     #[serde(default)]
     pub connected_processing_elements: u32,
     /// PEs that have completed and are not replaced; they do not count as running.
-    #[serde(default, skip_serializing_if = "is_none_of_pes")]
+    #[serde(default)]
     pub completed_processing_elements: u32,
     /// Operators.
     #[serde(default)]

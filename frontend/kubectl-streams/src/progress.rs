@@ -25,7 +25,7 @@ pub(crate) fn tell(request: &Resize, job: Option<&Job>) -> String {
     let kept_by = job.and_then(trouble).map_or_else(String::new, |trouble| format!("; {trouble}"));
     match request.phase() {
         ResizePhase::Pending if is_unseen(request) && job.is_some_and(is_plan_lost) => {
-            "no width is changed while the plan of the job is lost: see its condition Ready".to_owned()
+            format!("no width is changed while the plan of the job is lost; {}", condition::PLAN_LOST_WAY_OUT)
         }
         ResizePhase::Pending if is_unseen(request) => unseen("request"),
         ResizePhase::Pending => because("waiting to be compiled"),
@@ -117,9 +117,9 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_job_whose_plan_is_lost_is_told_so() {
-        for (reason, expected) in
-            [("PlanLost", "no width is changed while the plan of the job is lost"), ("R", "no frontend")]
-        {
+        let lost = "no width is changed while the plan of the job is lost; if nothing brings it back, delete the job and \
+                    submit it anew";
+        for (reason, expected) in [("PlanLost", lost), ("R", "no frontend")] {
             let mut job = job(0, None);
             let said = json!([{"type": "Ready", "status": "False", "reason": reason, "message": "",
                                "lastTransitionTime": "2026-01-01T00:00:00Z"}]);

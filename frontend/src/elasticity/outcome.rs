@@ -25,7 +25,7 @@ pub enum ResizeOutcome {
 
 /// Computes how far a request has come for somebody who waits for this.
 pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOutcome {
-    let Some(status) = &request.status else { return ResizeOutcome::Waiting(first_look(job).to_owned()) };
+    let Some(status) = &request.status else { return ResizeOutcome::Waiting(first_look(job)) };
     let phase = request.phase();
     // What is committed is in force, whoever has written otherwise before the request could say so.
     if let ResizePhase::Refused | ResizePhase::Superseded | ResizePhase::Cancelled = phase
@@ -70,12 +70,12 @@ pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOut
 }
 
 /// What a request waits for of which no frontend has said anything.
-fn first_look(job: &JobStatus) -> &'static str {
+fn first_look(job: &JobStatus) -> String {
     let ready = condition::get(&job.conditions, condition::READY);
     if ready.is_some_and(|ready| ready.reason == condition::PLAN_LOST) {
-        "the plan of the job, which is lost: see its condition Ready"
+        format!("the plan of the job, which is lost: {}", condition::PLAN_LOST_WAY_OUT)
     } else {
-        "the request to be looked at"
+        "the request to be looked at".to_owned()
     }
 }
 
@@ -189,7 +189,14 @@ mod tests {
         let now = k8s_openapi::jiff::Timestamp::UNIX_EPOCH;
         condition::set(&mut lost.conditions, condition::READY, false, condition::PLAN_LOST, "", None, now);
         let table = [
-            (new.clone(), Accepted, lost, waiting("the plan of the job, which is lost: see its condition Ready")),
+            (
+                new.clone(),
+                Accepted,
+                lost,
+                waiting(
+                    "the plan of the job, which is lost: if nothing brings it back, delete the job and submit it anew",
+                ),
+            ),
             (new.clone(), Accepted, job(4, true, None), waiting("the request to be looked at")),
             (
                 request(Pending, None),

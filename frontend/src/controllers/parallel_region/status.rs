@@ -172,10 +172,11 @@ fn conditions(
 /// What a region says while the plan of its job is lost.
 fn without_plan(desired: u32, applied: u32) -> String {
     let why = "the plan of the job is lost, so no width is changed, and PEs are not counted";
+    let way_out = condition::PLAN_LOST_WAY_OUT;
     if desired == applied {
-        format!("width {applied} is in force; {why}")
+        format!("width {applied} is in force; {why}; {way_out}")
     } else {
-        format!("width {desired} is wanted, {applied} stays in force; {why}")
+        format!("width {desired} is wanted, {applied} stays in force; {why}; {way_out}")
     }
 }
 
@@ -370,7 +371,8 @@ mod tests {
 
     #[test]
     fn nothing_becomes_of_a_width_while_the_plan_of_the_job_is_lost_and_no_pe_is_said_to_be_down() {
-        let lost = "the plan of the job is lost, so no width is changed, and PEs are not counted";
+        let lost = "the plan of the job is lost, so no width is changed, and PEs are not counted; if nothing brings it \
+                    back, delete the job and submit it anew";
         // desired, rejected width, the job is suspended -> reason of Ready, message
         let table = [
             (2, None, false, condition::PLAN_LOST, format!("width 2 is in force; {lost}")),

@@ -94,7 +94,8 @@ fn contention(observed: &PeObservation, pod: Option<&ObservedPod>) -> Option<(&'
         return Some(("ControlledByOthers", words));
     }
     let contention = observed.contention.as_ref()?;
-    let words = format!("somebody else changes what the operator sets of the pod: {}", contention.field);
+    let field = &contention.field;
+    let words = format!("somebody else changes what the operator sets of the pod: {field}; its managedFields say who");
     Some(("ChangedByOthers", words))
 }
 
@@ -158,10 +159,16 @@ fn what(observed: &PeObservation, status: &ProcessingElementStatus, pod: Option<
             Some(if settled || counted_as_running(observed, status) {
                 doing(PePhase::Running, "Running", "the pod runs")
             } else {
-                doing(PePhase::Starting, condition::SETTLING, "the pod has not been running for long enough")
+                let seconds = observed.min_ready.as_secs();
+                let message = format!("the pod has not been running for {seconds} s yet (rollout.minReadySeconds)");
+                doing(PePhase::Starting, condition::SETTLING, message)
             })
         }
-        Stage::Unknown => Some(doing(PePhase::Starting, "PodUnknown", "the node of the pod does not answer")),
+        Stage::Unknown => {
+            let node = pod.node.as_deref().map_or_else(|| "the node".to_owned(), |node| format!("node {node}"));
+            let message = format!("{node} of pod {} does not answer", pod.name);
+            Some(doing(PePhase::Starting, "PodUnknown", message))
+        }
         Stage::Ended(_) => None,
     }
 }

@@ -18,6 +18,10 @@ use crate::controllers::times::after;
 use k8s_openapi::jiff::Timestamp;
 use streams_api::StoredPlan;
 
+/// Why a PE is not made again that a user has deleted (rule job-27).
+const DELETED: &str = "it was deleted, and its operators do not permit a restart; they run again once the job is \
+                       deleted and submitted anew";
+
 /// Whether a chunk of the document is gone, and is not to be left alone for a while.
 fn lacks(observed: &JobObservation, document: &Document, sha256: &str, chunks: u32) -> bool {
     let children = &observed.children;
@@ -127,8 +131,7 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
         let current = children.processing_elements.get(id);
         if submitted && children.stays_away(*id, pe) {
             // A submission goes on until every pod was created once.
-            let words = name_taken(observed, *id)
-                .unwrap_or_else(|| Words::of("Deleted", "it was deleted, and its operators do not permit a restart"));
+            let words = name_taken(observed, *id).unwrap_or_else(|| Words::of("Deleted", DELETED));
             draft.report.down.add(*id, &words);
             continue;
         }

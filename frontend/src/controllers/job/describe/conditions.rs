@@ -31,6 +31,14 @@ const BUNDLE_TROUBLE: [&str; 11] = [
 /// What is said of PEs that run and whose options permit no other pod.
 const NEXT_POD: &str = "no other pod could be created";
 
+/// What is said of PEs before the first commit. They may be there, but no pod starts before it (rule job-12). How many
+/// there are is not said: that would change while they are written, and be written itself (rule job-50).
+const UNCOMMITTED: &str =
+    "no PE runs before the first generation is committed; the condition Submitted says what that waits for";
+
+/// Why a job is ready none of whose PEs runs any more (rule job-42).
+const COMPLETED: &str = "Completed";
+
 /// Contended objects, or fields that are not kept, that a message lists.
 const CONTENDED_LISTED: usize = 10;
 
@@ -127,7 +135,8 @@ impl Conditions<'_> {
 
     pub(super) fn compiled(&mut self, report: &Report, failed: bool) {
         if is_plan_lost(self.observed) {
-            self.set(condition::COMPILED, false, condition::PLAN_LOST, "the plan of the job is lost");
+            let message = format!("the plan of the job is lost; {}", condition::PLAN_LOST_WAY_OUT);
+            self.set(condition::COMPILED, false, condition::PLAN_LOST, &message);
         } else if self.status.generation.is_some() || self.status.proposal.is_some() {
             self.set(condition::COMPILED, true, "Compiled", "there is a plan");
         } else if failed {
@@ -155,7 +164,7 @@ impl Conditions<'_> {
         }
     }
 
-    pub(super) fn pods_ready(&mut self, report: &Report, no_other_pods: &Waits, after_step: bool) {
+    pub(super) fn pods_ready(&mut self, report: &Report, no_other_pods: &Waits, failed: bool, after_step: bool) {
         let kind = condition::PODS_READY;
         if let Some(rollout) = self.status.rollout.as_ref().filter(|_| after_step && self.is_just_committed()) {
             // What the next look at the pods finds; but pods that stay are as ready as they were.
@@ -165,11 +174,14 @@ impl Conditions<'_> {
             return;
         }
         if is_plan_lost(self.observed) {
-            return self.set(kind, false, condition::PLAN_LOST, "it is not known which PEs the job has");
+            let message = "the plan of the job is lost: it is not known which PEs the job has";
+            return self.set(kind, false, condition::PLAN_LOST, message);
         }
         let committed = matches!(self.observed.committed, Some(Loaded::Whole(_))) && self.status.generation.is_some();
         if !committed {
-            return self.set(kind, false, "NoPlan", "the job has no PEs yet");
+            // All that a submission has made goes if it fails for good (rule job-19).
+            let message = if failed { "the job has no PEs yet" } else { UNCOMMITTED };
+            return self.set(kind, false, "NoPlan", message);
         }
         if after_step {
             // The next look counts the pods.
@@ -180,9 +192,13 @@ impl Conditions<'_> {
             return self.set(kind, false, "Suspended", "the job is suspended");
         }
         match (waits.is_empty(), down.is_empty()) {
+            (true, true) if have_all_completed(report) => self.set(kind, true, COMPLETED, "every PE has completed"),
             (true, true) => {
-                let message = no_other_pods.after("every PE has a pod that runs, or has completed", NEXT_POD);
-                self.set(kind, true, "Running", &message);
+                let message = match report.completed {
+                    0 => "every PE has a pod that runs, or has completed".to_owned(),
+                    _ => format!("the pods of {} run{}", pes(report.ready.into()), completed_too(report)),
+                };
+                self.set(kind, true, "Running", &no_other_pods.after(&message, NEXT_POD));
             }
             (true, false) => self.set(kind, false, "ProcessingElementsDown", &down.to_string()),
             (false, _) => {
@@ -216,20 +232,15 @@ impl Conditions<'_> {
             }
             Some(Loaded::Lost(_)) => return self.ready_without_plan(),
             _ if self.status.generation.is_none() => {
-                return self.set(condition::READY, false, "Submitting", "the job has no PEs yet");
+                return self.set(condition::READY, false, "Submitting", UNCOMMITTED);
             }
             // A step that does not change the committed generation does not change this condition.
             _ if self.status.generation == self.observed.status.generation => return,
             _ => return self.set(condition::READY, false, "RollingOut", "a generation was just committed"),
         };
         let Report { ready, completed, pending, waits, down, .. } = report;
-        let mut message = format!("{ready} of {total} PEs run what the job wants");
-        match completed {
-            0 => {}
-            1 => message.push_str(", 1 has completed"),
-            completed => message.push_str(&format!(", {completed} have completed")),
-        }
-        if let Some(older_options) = warnings::older_options(self.observed) {
+        let mut message = format!("{ready} of {total} PEs run what the job wants{}", completed_too(report));
+        if let Some(older_options) = warnings::older_options(self.observed, report.unwritten > 0) {
             message.push_str(&format!("; {older_options}"));
         }
         // Who is down and who waits is said as well: that is what people look for.
@@ -238,7 +249,7 @@ impl Conditions<'_> {
         }
         // A PE that has completed is done (rule job-42).
         if ready.saturating_add(*completed) as usize == total {
-            let reason = if *completed == 0 { "AllRunning" } else { "Completed" };
+            let reason = if have_all_completed(report) { COMPLETED } else { "AllRunning" };
             self.set(condition::READY, true, reason, &message);
         } else if self.observed.suspended {
             self.set(condition::READY, false, "Suspended", &message);
@@ -256,8 +267,9 @@ impl Conditions<'_> {
         let before = before.filter(|ready| ready.reason == condition::PLAN_LOST);
         let of = before.map_or(self.observed.status.observed_generation, |ready| ready.observed_generation);
         let (conditions, now) = (&mut self.status.conditions, self.observed.now);
-        let message = "it is not known what the job consists of";
-        condition::set(conditions, condition::READY, false, condition::PLAN_LOST, message, of, now);
+        let way_out = condition::PLAN_LOST_WAY_OUT;
+        let message = format!("the plan of the job is lost: it is not known what the job consists of; {way_out}");
+        condition::set(conditions, condition::READY, false, condition::PLAN_LOST, &message, of, now);
     }
 
     /// A step has just committed a generation.
@@ -283,15 +295,17 @@ impl Conditions<'_> {
             let reason = if submitting { "Submitting" } else { "PreparingGeneration" };
             self.set(condition::PROGRESSING, true, reason, &format!("waiting for {}", wait_for(preparing)));
         } else if is_plan_lost(self.observed) {
-            let message = "no PE and no width is changed while the plan of the job is lost";
-            self.set(condition::PROGRESSING, false, condition::PLAN_LOST, message);
+            let way_out = condition::PLAN_LOST_WAY_OUT;
+            let message = format!("no PE and no width is changed while the plan of the job is lost; {way_out}");
+            self.set(condition::PROGRESSING, false, condition::PLAN_LOST, &message);
         } else if after_step || report.pending > 0 || report.superfluous > 0 || is_being_edited {
             self.set(condition::PROGRESSING, true, "RollingOut", &rolling_out(report));
         } else if self.observed.suspended {
             let (going, message) = suspending(report);
             self.set(condition::PROGRESSING, going, if going { "Suspending" } else { "Suspended" }, &message);
         } else if self.status.rejected_resize.is_some() || !self.observed.refused_widths.is_empty() {
-            let message = "what was in force stays in force: a width that is wanted was refused";
+            let message = "what was in force stays in force: a width that is wanted was refused; the condition \
+                           ResizeRejected says why";
             self.set(condition::PROGRESSING, false, "ResizeRejected", message);
         } else if let Some(apart) = self.observed.requests.apart.iter().min_by_key(|apart| apart.until) {
             let (who, until, failure) = (apart.who(), apart.until, &apart.failure);
@@ -368,7 +382,8 @@ impl Conditions<'_> {
             None if report.preparing.is_empty() => rolling_out(report),
             None => format!("waiting for {}", report.preparing),
         };
-        let message = format!("it takes longer than {} s: {what}", limit.as_secs());
+        let which = if report.preparing.is_empty() { "the roll-out" } else { "preparing the next generation" };
+        let message = format!("{which} takes longer than {} s: {what}", limit.as_secs());
         self.set_or_remove(condition::RESIZE_DELAYED, late.then_some(("TimedOut", message.as_str())));
     }
 
@@ -384,6 +399,7 @@ impl Conditions<'_> {
         if contended.len() > CONTENDED_LISTED {
             message.push_str(", ...");
         }
+        message.push_str("; their managedFields say who");
         let wrong = (!contended.is_empty()).then_some(("ChangedByOthers", message.as_str()));
         self.set_or_remove(condition::CONTENDED, wrong);
     }
@@ -421,6 +437,20 @@ fn without_bundle(observed: &JobObservation) -> Waits {
 
 fn wait_for(what: &str) -> &str {
     if what.is_empty() { "the next step" } else { what }
+}
+
+/// Whether the job has PEs, and none runs because all have completed. Asked if none waits and none is down.
+fn have_all_completed(report: &Report) -> bool {
+    report.completed > 0 && report.ready == 0
+}
+
+/// How many PEs have completed, to be added to how the others are.
+fn completed_too(report: &Report) -> String {
+    match report.completed {
+        0 => String::new(),
+        1 => ", 1 has completed".to_owned(),
+        completed => format!(", {completed} have completed"),
+    }
 }
 
 /// Whether PEs of a suspended job still have pods, and how many.

@@ -69,7 +69,11 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
     if failure(after).is_some() && failure(after) != failure(before) {
         events.push(Notice::warning("SubmissionFailed", message(condition::SUBMITTED)));
     } else if after.submission_attempts > before.submission_attempts.max(1) {
-        let note = format!("the submission took too long; attempt {} begins", after.submission_attempts);
+        let last = condition::get(&before.conditions, condition::SUBMITTED);
+        let last = last.map_or_else(String::new, |submitted| format!("; last: {}", submitted.message));
+        let attempt = after.submission_attempts;
+        let note =
+            format!("the submission took longer than submissionTimeOutInSeconds: attempt {attempt} begins{last}");
         events.push(Notice::warning("SubmissionTimedOut", note));
     }
     // All that was made goes, and no attempt follows that could have these widths (rule job-25).
@@ -302,6 +306,18 @@ mod tests {
             assert_eq!(summary(before, after), expected);
             assert!(summary(after, after).is_empty(), "it is published once");
         }
+    }
+
+    #[test]
+    fn another_attempt_says_by_which_limit_it_begins_and_what_the_one_before_said_last() {
+        let before = status(JobPhase::Submitting, None, false);
+        let after = JobStatus { submission_attempts: 2, ..before.clone() };
+        let notes = |before: &JobStatus| -> Vec<String> {
+            between(Details::default(), before, &after).into_iter().map(|notice| notice.note).collect()
+        };
+        let begins = "the submission took longer than submissionTimeOutInSeconds: attempt 2 begins";
+        assert_eq!(notes(&before), [format!("{begins}; last: why")]);
+        assert_eq!(notes(&JobStatus { conditions: Vec::new(), ..before.clone() }), [begins]);
     }
 
     #[test]

@@ -85,7 +85,7 @@ pub(crate) fn describe(
     say.compiled(report, failed);
     say.resources_ready(report, failed);
     say.ready(report, &no_other_pods, failed, after_step);
-    say.pods_ready(report, &no_other_pods, after_step);
+    say.pods_ready(report, &no_other_pods, failed, after_step);
     say.connected(after_step);
     say.progressing(report, failed, after_step);
     say.suspended(report, after_step);

@@ -66,13 +66,20 @@ pub(crate) fn of_no_other_pods(waits: &Waits) -> Option<(String, String)> {
 }
 
 /// How many PEs run with other options than the job has by now, in words (rule job-31); `None` if there are none. That
-/// is no warning: it is what an edit of a running job comes to.
-pub(crate) fn older_options(observed: &JobObservation) -> Option<String> {
+/// is no warning: it is what an edit of a running job comes to. The number is left out until it is whole: while PEs are
+/// still to be written (`is_being_edited`), or have not said of what is written of them what their pods are made from.
+pub(crate) fn older_options(observed: &JobObservation, is_being_edited: bool) -> Option<String> {
     let wanted = observed.committed.as_ref().and_then(Loaded::whole);
     let pes = wanted.into_iter().flat_map(|wanted| wanted.processing_elements.keys());
-    let current = pes.filter_map(|id| observed.children.processing_elements.get(id));
-    match current.filter(|pe| pe.has_older_options && !pe.object.deleting).count() {
+    let current = pes.filter_map(|id| observed.children.processing_elements.get(id)).filter(|pe| !pe.object.deleting);
+    let (mut count, mut is_whole) = (0_usize, !is_being_edited);
+    for pe in current {
+        count += usize::from(pe.has_older_options);
+        is_whole &= !pe.is_behind;
+    }
+    match count {
         0 => None,
+        _ if !is_whole => Some("PEs run with older options until they restart, and are being counted".to_owned()),
         1 => Some("1 PE runs with older options until it restarts".to_owned()),
         count => Some(format!("{count} PEs run with older options until they restart")),
     }

@@ -427,6 +427,7 @@ pub(in super::super) fn processing_element(pe: &ProcessingElement) -> ObservedPe
     let says = says(&status, run, no_other_pod.as_ref());
     let permits_no_pod = no_other_pod.filter(|words| needs_correction(&words.reason));
     let has_older_options = outdated(&status).is_some_and(|outdated| outdated.reason == condition::OPTIONS_CHANGED);
+    let is_behind = has_pod(&status) && !is_seen;
     let settles =
         || condition::get(&status.conditions, condition::READY).is_some_and(|it| it.reason == condition::SETTLING);
     let has_running_pod = match status.phase {
@@ -474,14 +475,20 @@ pub(in super::super) fn processing_element(pe: &ProcessingElement) -> ObservedPe
         says,
         permits_no_pod,
         has_older_options,
+        is_behind,
     }
 }
 
 /// What a PE whose pod lives says of what that was made from, or of why it can get no other one (rule pe-12).
 fn outdated(status: &ProcessingElementStatus) -> Option<&Condition> {
     // Once the pod has ended, the PE says what it waits for instead.
-    let has_pod = matches!(status.phase, Some(PePhase::Running | PePhase::Starting));
-    condition::get(&status.conditions, condition::OUTDATED).filter(|outdated| has_pod && outdated.status == "True")
+    let outdated = condition::get(&status.conditions, condition::OUTDATED).filter(|_| has_pod(status));
+    outdated.filter(|outdated| outdated.status == "True")
+}
+
+/// Whether the PE has a pod that lives, and stays as far as is known.
+fn has_pod(status: &ProcessingElementStatus) -> bool {
+    matches!(status.phase, Some(PePhase::Running | PePhase::Starting))
 }
 
 /// Why a PE whose pod lives can get no other one now, in its own words.

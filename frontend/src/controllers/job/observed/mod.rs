@@ -488,6 +488,8 @@ pub(crate) struct ObservedPe {
     pub(crate) permits_no_pod: Option<Words>,
     /// It says that its pod, which lives, was made from other options than it has now (rule pe-12).
     pub(crate) has_older_options: bool,
+    /// Its pod lives, and what it says was said before it was written last.
+    pub(crate) is_behind: bool,
 }
 
 impl ObservedPe {

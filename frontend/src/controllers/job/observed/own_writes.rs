@@ -215,6 +215,7 @@ fn show(children: &mut Children, owned: &Owned, write: &OwnWrite) {
     pe.generation = written.generation;
     pe.config_map.clone_from(&written.config_map);
     pe.placement_hash.clone_from(&written.placement_hash);
+    pe.is_behind = pe.has_running_pod || pe.is_starting;
     let has_same_text = pe.runtime_id.as_ref() == Some(&written.runtime_id);
     let stays = has_same_text && !must_move(pe.pod_placement_hash.as_ref(), written.placement_hash.as_ref());
     pe.runs_another = pe.has_running_pod && !stays;

@@ -277,6 +277,7 @@ fn two_who_disagree_do_not_write_for_ever() {
     assert!(disagree(&mut simulation), "the third time it is restored");
     let message = contended(&simulation).expect("there is a contention");
     assert!(message.contains("spec.publishNotReadyAddresses of Service job-0"), "{message}");
+    assert!(message.ends_with("; their managedFields say who"), "{message}");
     assert!(!disagree(&mut simulation), "it waits");
     // It waits for a minute, then for two.
     for minutes in [1, 2, 4] {

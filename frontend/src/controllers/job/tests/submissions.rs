@@ -112,6 +112,7 @@ fn a_submission_that_takes_too_long_starts_over_and_then_fails() {
     let (reason, message) = said(&status, condition::SUBMITTED);
     assert_eq!(reason, "TimedOut");
     assert!(message.contains("3 attempts took more than 300 s of work each"), "{message}");
+    assert_eq!(said(&status, condition::PODS_READY).1, "the job has no PEs yet", "they are gone");
     simulation.check_at_rest();
     assert_eq!(reasons(&simulation), ["SubmissionTimedOut", "SubmissionTimedOut", "SubmissionFailed"]);
 }
@@ -339,6 +340,11 @@ fn a_quota_that_permits_no_services_fails_the_submission_once_and_lifting_it_goe
     // The texts are written beside the Services, and PEs follow their texts.
     simulation.until(|simulation| simulation.pes().len() == 8);
     let pes = simulation.pes();
+    for kind in [condition::READY, condition::PODS_READY] {
+        let (_, message) = said(&simulation.status(), kind);
+        let begin = "no PE runs before the first generation is committed; the condition Submitted says";
+        assert!(message.starts_with(begin), "there are PEs: {kind}: {message}");
+    }
     for _ in 0..5 {
         simulation.wait(1_000);
         simulation.crash();
@@ -404,7 +410,6 @@ fn a_pe_that_has_completed_is_done_and_stays_so_over_resizes() {
     simulation.settle();
     let is_true = |simulation: &JobSimulation, kind| condition::is_true(&simulation.status().conditions, kind);
     assert!(is_true(&simulation, condition::READY));
-    assert_eq!(said(&simulation.status(), condition::READY).0, "Completed");
     let figures = |simulation: &JobSimulation| {
         let figures = simulation.status().statistics.unwrap();
         (figures.processing_elements, figures.ready_processing_elements, figures.completed_processing_elements)
@@ -422,4 +427,44 @@ fn a_pe_that_has_completed_is_done_and_stays_so_over_resizes() {
     assert_ne!(simulation.pe(0).unwrap().spec.runtime_id, text, "it has the new text");
     let committed = simulation.server.announced().into_iter().find(|a| a.notice.reason == "GenerationCommitted");
     assert_eq!(committed.unwrap().notice.note, "generation 1: 7 PEs kept, 1 restarted, 1 added, 0 removed");
+}
+
+#[test]
+fn a_job_is_called_completed_once_all_of_its_pes_have_completed() {
+    let mut simulation = JobSimulation::running();
+    let pes: Vec<u64> = simulation.pes().into_keys().collect();
+    // PEs that have completed -> reason and message of Ready, and of PodsReady
+    let table = [
+        (
+            0,
+            ("AllRunning", "8 of 8 PEs run what the job wants"),
+            ("Running", "every PE has a pod that runs, or has completed"),
+        ),
+        (
+            1,
+            ("AllRunning", "7 of 8 PEs run what the job wants, 1 has completed"),
+            ("Running", "the pods of 7 PEs run, 1 has completed"),
+        ),
+        (
+            7,
+            ("AllRunning", "1 of 8 PEs run what the job wants, 7 have completed"),
+            ("Running", "the pods of 1 PE run, 7 have completed"),
+        ),
+        (
+            8,
+            ("Completed", "0 of 8 PEs run what the job wants, 8 have completed"),
+            ("Completed", "every PE has completed"),
+        ),
+    ];
+    for (completed, ready, pods_ready) in table {
+        pes.iter().take(completed).for_each(|id| simulation.complete(*id));
+        simulation.settle();
+        simulation.wait(60);
+        simulation.settle();
+        let status = simulation.status();
+        for (kind, (reason, message)) in [(condition::READY, ready), (condition::PODS_READY, pods_ready)] {
+            assert!(condition::is_true(&status.conditions, kind), "{kind}, {completed}");
+            assert_eq!(said(&status, kind), (reason.to_owned(), message.to_owned()), "{kind}, {completed}");
+        }
+    }
 }

@@ -390,7 +390,9 @@ fn what_users_delete_is_applied_again_unless_it_must_not_start_again() {
     simulation.delete(&UserDeletion::ProcessingElement(NOT_RESTARTABLE));
     simulation.collect();
     assert!(next(&mut simulation).is_empty());
-    assert!(simulation.leader.decided().1.down.to_string().starts_with(&format!("PE {NOT_RESTARTABLE} (Deleted)")));
+    let down = simulation.leader.decided().1.down.to_string();
+    assert!(down.starts_with(&format!("PE {NOT_RESTARTABLE} (Deleted)")), "{down}");
+    assert!(down.ends_with("they run again once the job is deleted and submitted anew"), "{down}");
     simulation.round();
     assert!(condition::is_true(&simulation.status().conditions, condition::DEGRADED));
 }

@@ -1,8 +1,8 @@
 //! PEs whose options permit no other pod: the job says so, in their words, while the pods run that there are (rule
 //! job-52). How many PEs have older options (rule job-31).
 
-use super::simulation::{JOB, JobSimulation, NAMESPACE, key};
-use crate::controllers::job::describe::warnings::warnings as warnings_of;
+use super::simulation::{JOB, JobSimulation, NAMESPACE, key, wait_for};
+use crate::controllers::job::describe::warnings::{older_options, warnings as warnings_of};
 use crate::controllers::job::observed::{Loaded, PodState};
 use crate::controllers::job::waits::Waits;
 use k8s_openapi::api::core::v1::ResourceRequirements;
@@ -10,7 +10,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use streams_api::{InitialWidth, JobPhase, PeOptions, ProcessingElement, condition, names};
+use streams_api::{InitialWidth, JobPhase, PeOptions, ProcessingElement, TraceLevel, condition, names};
 use streams_kubernetes::Key;
 use streams_kubernetes_fake::Verb;
 
@@ -138,6 +138,62 @@ fn how_many_pes_have_older_options_is_written_like_a_counter() {
     assert!(message.ends_with(&format!("; {} PEs run with older options until they restart", pes.len())), "{message}");
     let count = writes.load(Ordering::SeqCst);
     assert!((1..=2).contains(&count), "{count} writes for {} PEs", pes.len());
+}
+
+/// The PE controller looks at one PE after the other.
+#[test]
+fn pes_with_older_options_are_counted_once_all_of_them_have_said_what_their_pods_are_made_from() {
+    let mut simulation = JobSimulation::running();
+    let pes: Vec<u64> = simulation.pes().into_keys().collect();
+    let options = PeOptions { runtime_trace_level: TraceLevel::Debug, ..PeOptions::default() };
+    simulation.change_spec(|spec| spec.processing_element = Some(options));
+    simulation.reconcile();
+    let said_after = |simulation: &mut JobSimulation, looked: &[u64]| {
+        for id in looked {
+            simulation.run_pod(*id);
+            says(simulation, *id, Some(condition::OPTIONS_CHANGED));
+        }
+        simulation.wait(60);
+        simulation.reconcile();
+        let (is_ready, _, message) = said(simulation, condition::READY).unwrap();
+        assert!(is_ready, "{message}");
+        message.split_once("; ").map(|(_, said)| said.to_owned())
+    };
+    assert_eq!(said_after(&mut simulation, &[]), None, "none has said it");
+    let counting = "PEs run with older options until they restart, and are being counted";
+    assert_eq!(said_after(&mut simulation, &pes[..1]).as_deref(), Some(counting));
+    assert_eq!(said_after(&mut simulation, &pes[1..7]).as_deref(), Some(counting));
+    let all = format!("{} PEs run with older options until they restart", pes.len());
+    assert_eq!(said_after(&mut simulation, &pes[7..]), Some(all));
+}
+
+/// Some are yet to be written, and of what is written the mirror shows nothing yet.
+#[test]
+fn pes_with_older_options_are_being_counted_while_others_are_written() {
+    let mut simulation = JobSimulation::running();
+    let mut observed = simulation.leader.observed();
+    observed.children.processing_elements.get_mut(&3).unwrap().has_older_options = true;
+    let counted = Some("1 PE runs with older options until it restarts".to_owned());
+    let counting = Some("PEs run with older options until they restart, and are being counted".to_owned());
+    assert_eq!((older_options(&observed, false), older_options(&observed, true)), (counted.clone(), counting.clone()));
+    // Another one is written.
+    let options = PeOptions { runtime_trace_level: TraceLevel::Debug, ..PeOptions::default() };
+    simulation.change_spec(|spec| spec.processing_element = Some(options));
+    simulation.leader.catch_up();
+    assert!(wait_for(simulation.leader.reconcile()).is_ok());
+    for is_shown in [false, true] {
+        if is_shown {
+            simulation.leader.catch_up();
+        }
+        let mut observed = simulation.leader.observed();
+        observed.children.processing_elements.get_mut(&3).unwrap().has_older_options = true;
+        assert_eq!(older_options(&observed, false), counting, "{is_shown}");
+    }
+    simulation.run_pods();
+    simulation.leader.catch_up();
+    let mut observed = simulation.leader.observed();
+    observed.children.processing_elements.get_mut(&3).unwrap().has_older_options = true;
+    assert_eq!(older_options(&observed, false), counted);
 }
 
 #[test]

@@ -433,7 +433,7 @@ fn a_roll_out_has_the_time_besides_that_pods_take_to_settle() {
     simulation.wait(1_000);
     reconcile(&mut simulation);
     let said = message(&simulation, condition::RESIZE_DELAYED);
-    assert!(said.contains("it takes longer than 1300 s"), "{said}");
+    assert!(said.contains("the roll-out takes longer than 1300 s"), "{said}");
     assert!(simulation.pe(5).is_none());
 }
 

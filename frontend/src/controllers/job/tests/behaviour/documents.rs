@@ -30,6 +30,12 @@ fn a_plan_whose_chunks_were_deleted_is_stored_again_or_the_job_says_that_it_is_l
         let said = (condition_reason(&simulation, kind), is_true(&simulation, kind));
         assert_eq!(said, (Some("PlanLost".to_owned()), false), "{kind}: nothing becomes of the edits");
     }
+    let status = simulation.status();
+    for kind in [condition::READY, condition::COMPILED, condition::PROGRESSING] {
+        let message = condition::get(&status.conditions, kind).map_or("", |said| said.message.as_str());
+        let way_out = "; if nothing brings it back, delete the job and submit it anew";
+        assert!(message.contains("the plan of the job is lost") && message.ends_with(way_out), "{kind}: {message}");
+    }
     assert_eq!(simulation.pes(), running, "what runs is left alone");
 }
 

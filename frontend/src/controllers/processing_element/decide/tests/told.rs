@@ -104,6 +104,29 @@ fn phase_and_readiness_follow_the_pod() {
 }
 
 #[test]
+fn what_is_waited_for_of_a_pod_is_named() {
+    let unknown = |node: Option<&str>| {
+        let (stage, node) = (Stage::Unknown, node.map(str::to_owned));
+        edited(|o| {
+            o.status.node_name = None;
+            o.pods = vec![ObservedPod { stage, node, ..pod(2) }];
+        })
+    };
+    let settling = edited(|o| (o.status.phase, o.min_ready, o.now) = (None, Duration::from_secs(30), at(29)));
+    let name = pod(2).name;
+    let table = [
+        (unknown(Some("n1")), format!("node n1 of pod {name} does not answer")),
+        (unknown(None), format!("the node of pod {name} does not answer")),
+        (settling, "the pod has not been running for 30 s yet (rollout.minReadySeconds)".to_owned()),
+    ];
+    for (observed, expected) in table {
+        let status = settle(observed, unseen()).observed.status;
+        let ready = condition::get(&status.conditions, condition::READY);
+        assert_eq!(ready.map(|ready| ready.message.clone()), Some(expected));
+    }
+}
+
+#[test]
 fn a_pod_that_counted_as_running_does_not_settle_again_when_it_should_have_been_running_for_longer() {
     let longer = |o: &mut PeObservation| o.min_ready = Duration::from_secs(500);
     let next = |o: &mut PeObservation| (o.status.launch_count, o.pods) = (2, vec![pod(3)]);
