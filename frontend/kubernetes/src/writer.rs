@@ -390,13 +390,46 @@ impl<C: Cluster> Writer<'_, C> {
         propagation: PropagationPolicy,
     ) -> Result<(), Error> {
         let preconditions = uid.map(|uid| Preconditions { uid: Some(uid.to_owned()), resource_version: None });
-        let parameters =
-            DeleteParams { propagation_policy: Some(propagation), preconditions, ..DeleteParams::default() };
-        match self.cluster.delete::<K>(&Key::new(self.namespace, name), &parameters).await {
+        match self.delete_if::<K>(name, preconditions, propagation).await {
             Ok(()) => Ok(()),
             Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Deletes the object with this uid, unless somebody has written it since it had this version. Succeeds if it is
+    /// gone.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]: it was changed, or another one has its name; read again and decide again. Failures of the
+    /// call.
+    pub async fn delete_if_unchanged<K: Object>(
+        &self,
+        name: &str,
+        uid: &str,
+        version: &str,
+        propagation: PropagationPolicy,
+    ) -> Result<(), Error> {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
+        match self.delete_if::<K>(name, Some(preconditions), propagation).await {
+            Ok(()) => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
+            Err(error) if is_conflict(&error) => {
+                Err(Error::Conflict { kind: K::kind(&()).into_owned(), name: name.to_owned() })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn delete_if<K: Object>(
+        &self,
+        name: &str,
+        preconditions: Option<Preconditions>,
+        propagation: PropagationPolicy,
+    ) -> kube::Result<()> {
+        let parameters =
+            DeleteParams { propagation_policy: Some(propagation), preconditions, ..DeleteParams::default() };
+        self.cluster.delete::<K>(&Key::new(self.namespace, name), &parameters).await
     }
 }
 

@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use streams_api::{ResizeChanges, StoredAdl, StoredPlan};
+use streams_api::{BundleReference, ResizeChanges, StoredAdl, StoredPlan};
 use streams_kubernetes::Key;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -46,8 +46,8 @@ impl fmt::Display for TaskKind {
 /// Long work, as it is asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Task {
-    /// Fetch the bundle that this `metadata.generation` of the job names, and write the chunks of its ADL.
-    Fetch(i64),
+    /// Fetch the bundle that the job names, and write the chunks of its ADL.
+    Fetch(FetchRequest),
     /// Compile, and write the chunks of the plan.
     Compile(CompileRequest),
     /// Write texts of the generation that is proposed, or is being proposed.
@@ -66,6 +66,15 @@ impl Task {
             Self::Renew(request) => request.is_urgent,
         }
     }
+}
+
+/// Which bundle to fetch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct FetchRequest {
+    /// `metadata.generation` of the job that asked for it first.
+    pub(crate) spec_generation: i64,
+    /// How that names the bundle: nothing else in the spec says what is fetched.
+    pub(crate) bundle: BundleReference,
 }
 
 /// What to compile.
@@ -138,8 +147,8 @@ pub(crate) struct RenewRequest {
 /// The long work of a job, a slot for each kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tasks {
-    /// Fetching the bundle, for a `metadata.generation` of the job.
-    pub(crate) fetch: Slot<i64, StoredAdl>,
+    /// Fetching the bundle.
+    pub(crate) fetch: Slot<FetchRequest, StoredAdl>,
     /// Compiling for a target.
     pub(crate) compile: Slot<CompileRequest, Compiled>,
     /// The plan that the compilation which is under way has given for a resize.
@@ -298,6 +307,15 @@ impl<R, O> Slot<R, O> {
     }
 }
 
+impl Slot<FetchRequest, StoredAdl> {
+    /// How far the fetching of this bundle is, also if an earlier spec has asked for it that names the same one. But a
+    /// failure of then is none of now: an edit is how somebody says that it may work by now.
+    pub(crate) fn progress_of_bundle(&self, request: &FetchRequest) -> Progress<'_, StoredAdl> {
+        let has_failed = self.failure().is_some();
+        self.progress_if(|of| if has_failed { of == request } else { of.bundle == request.bundle })
+    }
+}
+
 impl Slot<PublishRequest, ()> {
     /// How far the writing of texts of this plan is, whichever PEs were asked for: while texts are being written, the
     /// watch shows fewer and fewer as missing.
@@ -371,6 +389,34 @@ impl fmt::Display for WorkItem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bundle_is_fetched_for_all_specs_that_name_it_and_a_failure_is_of_one_spec() {
+        let request = |spec_generation, name: &str| FetchRequest {
+            spec_generation,
+            bundle: BundleReference { name: Some(name.to_owned()), ..BundleReference::default() },
+        };
+        let failure =
+            Failure { remedy: Remedy::Correct, reason: String::new(), message: String::new(), stage: None, code: None };
+        // asked for now, after the same for the spec of generation 3 and the bundle a -> what is under way counts, what
+        // is done, what has failed
+        let table = [
+            (request(3, "a"), [true, true, true]),
+            (request(4, "a"), [true, true, false]),
+            (request(3, "b"), [false, false, false]),
+            (request(4, "b"), [false, false, false]),
+        ];
+        for (now, expected) in table {
+            let before = request(3, "a");
+            let slots = [
+                Slot::Running(before.clone()),
+                Slot::Done(before.clone(), StoredAdl::default()),
+                Slot::Failed(before, failure.clone()),
+            ];
+            let counts = slots.map(|slot| slot.progress_of_bundle(&now) != Progress::NotRequested);
+            assert_eq!(counts, expected, "{now:?}");
+        }
+    }
 
     #[test]
     fn newest_texts_are_asked_for_unless_as_many_of_them_were_as_urgently() {

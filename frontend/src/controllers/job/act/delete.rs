@@ -35,6 +35,9 @@ impl<C: Cluster> Actor<'_, C> {
             Child::Service(_) | Child::ConsistentRegionService => {
                 self.delete_one::<Service, _>(object, &mirrors.services, name, at_once).await
             }
+            Child::Region(index) if self.observed.status.generation.is_none() => {
+                self.delete_as_seen(object, index, name).await
+            }
             Child::Region(_) => {
                 self.delete_one::<ParallelRegion, _>(object, &mirrors.parallel_regions, name, at_once).await
             }
@@ -58,11 +61,36 @@ impl<C: Cluster> Actor<'_, C> {
         name: &str,
         propagation: PropagationPolicy,
     ) -> Result<(), Error> {
-        let shown = mirror.get(&self.snapshot.key.sibling(name)).and_then(|object| object.meta().uid.clone());
-        let Some(uid) = shown else { return Ok(()) };
+        let Some(uid) = self.shown_uid(mirror, name) else { return Ok(()) };
         self.writer().delete::<K>(name, Some(&uid), propagation).await?;
+        self.note_deletion(object, uid);
+        Ok(())
+    }
+
+    /// Deletes the region with this index and name of a job without a generation, unless somebody has written it since
+    /// it was looked at: an edit of it would count after the commit, and the mirror may not show it yet (rule job-25).
+    /// One that was not shown then is looked at when it is.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]: it was written since. Failures of the call.
+    async fn delete_as_seen(&self, object: &Owned, index: u64, name: &str) -> Result<(), Error> {
+        let seen = self.observed.children.regions.get(&index).and_then(|region| region.version.as_deref());
+        let shown = self.shown_uid(&self.reconciler.mirrors.parallel_regions, name);
+        let Some((version, uid)) = seen.zip(shown) else { return Ok(()) };
+        let at_once = PropagationPolicy::Background;
+        self.writer().delete_if_unchanged::<ParallelRegion>(name, &uid, version, at_once).await?;
+        self.note_deletion(object, uid);
+        Ok(())
+    }
+
+    /// The uid of the object of this name that the mirror shows.
+    fn shown_uid<M: Mirrored>(&self, mirror: &Watch<M>, name: &str) -> Option<String> {
+        mirror.get(&self.snapshot.key.sibling(name))?.meta().uid.clone()
+    }
+
+    /// Remembers that the object with this uid was deleted.
+    fn note_deletion(&self, object: &Owned, uid: String) {
         let now = self.reconciler.cluster.now();
         self.remember(|entry| entry.deleted(object.clone(), uid, now));
-        Ok(())
     }
 }

@@ -220,7 +220,7 @@ impl<C: Cluster> Actor<'_, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::job::tasks::Task;
+    use crate::controllers::job::tasks::{FetchRequest, Task};
     use std::collections::BTreeMap;
     use streams_api::{ResizeChanges, StoredAdl, StoredPlan};
 
@@ -254,7 +254,7 @@ mod tests {
             .take(WRITES + 1)
             .map(|pe| JobAction::Apply(Child::ProcessingElement(pe), WhichGeneration::Proposed))
             .collect();
-        let start = JobAction::Start(Task::Fetch(1));
+        let start = JobAction::Start(Task::Fetch(FetchRequest::default()));
         let of_plan = JobAction::StoreAgain(StoredDocument::Plan(WhichGeneration::Committed));
         // writes, what comes after them -> how much there is in the turn
         let table = [

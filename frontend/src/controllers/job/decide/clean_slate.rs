@@ -6,7 +6,6 @@
 //! Knows: which objects there are. Must not know: why the attempt is over.
 
 use super::{Child, Draft, Owned, Propagation};
-use crate::controllers::job::objects::created_region::CreatedRegion;
 use crate::controllers::job::observed::{Children, JobObservation, ObservedObject, ObservedRegion};
 
 /// Deletes everything but chunks, and what the next attempt is to find.
@@ -42,7 +41,7 @@ pub(super) fn what_is_left(observed: &JobObservation, draft: &Draft) -> String {
 
 /// Whether somebody has edited the width of the region.
 fn is_kept(region: &ObservedRegion) -> bool {
-    !region.object.deleting && region.created.as_ref().is_some_and(CreatedRegion::has_edit)
+    !region.object.deleting && region.created.as_ref().is_some_and(|created| created.edited().is_some())
 }
 
 /// Everything but chunks, and what the next attempt is to find.

@@ -140,8 +140,8 @@ fn clean_up_chunks(observed: &JobObservation, draft: &mut Draft) {
     }
     let mut adls: Vec<&StoredAdl> = status.adl.iter().collect();
     // Chunks that were just written and that no status names yet. Chunks of outdated results may go.
-    if let Slot::Done(spec_generation, adl) = &tasks.fetch
-        && *spec_generation == observed.spec_generation
+    if let Slot::Done(request, adl) = &tasks.fetch
+        && request.bundle == observed.bundle
     {
         adls.push(adl);
     }

@@ -6,7 +6,9 @@ use super::super::generation::Target;
 use super::super::held_up::{Blocked, looked_at_again};
 use super::super::refusals;
 use super::super::requests::observe::Fault;
-use super::super::tasks::{CompileRequest, Compiled, Failure, Progress, PublishRequest, Remedy, Slot, Task};
+use super::super::tasks::{
+    CompileRequest, Compiled, Failure, FetchRequest, Progress, PublishRequest, Remedy, Slot, Task,
+};
 use super::clean_slate::{clear, delete_all_children, is_clear, what_is_left};
 use super::roll_out::lacks_plan;
 use super::{
@@ -15,7 +17,7 @@ use super::{
 };
 use crate::controllers::job::documents::chunks::Document;
 use crate::controllers::job::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded};
-use streams_api::{StoredPlan, condition};
+use streams_api::{StoredAdl, StoredPlan, condition};
 
 /// Generations of which not all requests were told that they are committed (schema).
 const UNTOLD_MAX: usize = 64;
@@ -95,12 +97,11 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
 /// Numbers the job. Nothing before the compilation needs the number: it waits a while for the ADL, so that one write
 /// records both (rule job-50).
 fn number(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
-    let spec_generation = observed.spec_generation;
-    let progress = observed.tasks.fetch.progress_of(&spec_generation);
+    let progress = observed.tasks.fetch.progress_of_bundle(&wanted_bundle(observed));
     if observed.status.adl.is_none() && observed.children.only_chunks() {
         if let Progress::Done(adl) = progress {
             COMPILING.clone_into(&mut draft.report.preparing);
-            return Some(Step::AllocateJobId(Some(adl.clone())));
+            return Some(Step::AllocateJobId(Some(pinned(observed, adl))));
         }
         if let Some(end) = observed.unnumbered_until
             && matches!(progress, Progress::NotRequested | Progress::Running)
@@ -220,12 +221,23 @@ fn timed_out(observed: &JobObservation) -> Failure {
     }
 }
 
-/// Fetches the ADL, once for each spec, until there is a generation (rule job-6).
+/// The bundle that the job names by now.
+fn wanted_bundle(observed: &JobObservation) -> FetchRequest {
+    FetchRequest { spec_generation: observed.spec_generation, bundle: observed.bundle.clone() }
+}
+
+/// What is recorded of an ADL that was fetched, perhaps for an earlier spec that names the same bundle.
+fn pinned(observed: &JobObservation, adl: &StoredAdl) -> StoredAdl {
+    StoredAdl { spec_generation: observed.spec_generation, ..adl.clone() }
+}
+
+/// Fetches the ADL, once for each spec, until there is a generation (rule job-6). What is being fetched already, for
+/// the same bundle, is not begun again: edits may follow each other faster than a download.
 fn fetch(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
-    let spec_generation = observed.spec_generation;
-    let progress = observed.tasks.fetch.progress_of(&spec_generation);
-    match draft.poll(observed, progress, Task::Fetch(spec_generation), FETCHING)? {
-        Ok(adl) => record(JobStatusChange::Adl(adl.clone())),
+    let request = wanted_bundle(observed);
+    let progress = observed.tasks.fetch.progress_of_bundle(&request);
+    match draft.poll(observed, progress, Task::Fetch(request), FETCHING)? {
+        Ok(adl) => record(JobStatusChange::Adl(pinned(observed, adl))),
         Err(failure) => record(JobStatusChange::FailSubmission(failure.clone())),
     }
 }
@@ -313,13 +325,14 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
         let current = children.host_pools.get(index).map(|object| Current::of(object, hash));
         complete &= draft.ensure(observed, Child::HostPool(*index), of, current);
     }
-    // What an attempt has left for this one, and the plan does not have: after the commit its width would count as the
-    // wish of a user.
+    // What an attempt has left for this one, and the plan does not have: the region may have another number by now, and
+    // an object of its name must not be there after the commit with the wish of a user.
     let is_left = |index: &u64| running.is_none() && !proposal.regions.contains_key(index);
     for (index, region) in children.regions.iter().filter(|(index, _)| is_left(index)) {
         let object = Owned::Child(Child::Region(*index));
-        draft.report.preparing = format!("{} to go away, which the plan does not have", object.of_job(&observed.name));
-        if !region.object.deleting {
+        if region.object.deleting {
+            draft.report.blocked.get_or_insert(Blocked::Terminating(object));
+        } else {
             draft.delete(object, &region.object);
         }
         complete = false;

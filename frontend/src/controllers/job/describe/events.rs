@@ -76,11 +76,12 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
             format!("the submission took longer than submissionTimeOutInSeconds: attempt {attempt} begins{last}");
         events.push(Notice::warning("SubmissionTimedOut", note));
     }
-    // All that was made goes, and no attempt follows that could have these widths (rule job-25).
+    // All that was made goes, and no attempt follows that could have these widths, unless an edit of the job is faster
+    // (rule job-25).
     if refusals::is_final(after) && !refusals::is_final(before) && !edited_regions.is_empty() {
         let note = format!(
-            "widths that were edited before the job was submitted go with what was prepared for it: {}; scale these \
-             regions again",
+            "widths that were edited before the job was submitted go with what was prepared for it, unless the job is \
+             edited first: {}; scale these regions again",
             listed(edited_regions)
         );
         events.push(Notice::warning("RegionEditLost", note));

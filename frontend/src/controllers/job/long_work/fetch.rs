@@ -5,7 +5,7 @@ use crate::bundles::Application;
 use crate::controllers::job::documents;
 use crate::controllers::job::documents::chunks::Document;
 use crate::controllers::job::off_thread::Thread;
-use crate::controllers::job::tasks::{Slot, TaskKind, Tasks};
+use crate::controllers::job::tasks::{FetchRequest, Slot, TaskKind, Tasks};
 use bytes::Bytes;
 use streams_api::StoredAdl;
 use streams_kubernetes::cluster::Cluster;
@@ -15,36 +15,36 @@ use tracing::Span;
 /// Largest stored ADL in bytes; the contract of the fusion service.
 pub(super) const ADL_MAX: u64 = 64 << 20;
 
-/// Fetches the bundle that a generation of the job's spec names.
+/// Fetches the bundle that the job's spec names.
 pub(super) struct Fetch;
 
 impl LongWork for Fetch {
     const KIND: TaskKind = TaskKind::Fetch;
     const RESULT_IS_VISIBLE: bool = false;
-    type Request = i64;
+    type Request = FetchRequest;
     type Output = StoredAdl;
 
-    fn slot(tasks: &mut Tasks) -> &mut Slot<i64, StoredAdl> {
+    fn slot(tasks: &mut Tasks) -> &mut Slot<FetchRequest, StoredAdl> {
         &mut tasks.fetch
     }
 
-    fn span<C: Cluster>(_: &Assignment<'_, C>, _: &i64) -> Span {
+    fn span<C: Cluster>(_: &Assignment<'_, C>, _: &FetchRequest) -> Span {
         Span::none()
     }
 
     async fn perform<C: Cluster>(
         assignment: &Assignment<'_, C>,
-        spec_generation: &i64,
+        request: &FetchRequest,
     ) -> Result<StoredAdl, WorkError> {
-        // The request names the spec that it is for; the bundle of another one must not be filed under it.
-        if assignment.job.metadata.generation.unwrap_or_default() != *spec_generation {
+        // Another bundle than the one that is asked for must not be filed under it.
+        if assignment.job.spec.bundle != request.bundle {
             return Err(WorkError::transient("Outdated", "the spec was edited meanwhile"));
         }
-        Ok(StoredAdl { spec_generation: *spec_generation, ..fetch(assignment).await? })
+        Ok(StoredAdl { spec_generation: request.spec_generation, ..fetch(assignment).await? })
     }
 }
 
-/// Fetches the bundle and writes the chunks of its ADL. The caller knows for which generation of the spec.
+/// Fetches the bundle and writes the chunks of its ADL. The caller knows for which spec.
 async fn fetch<C: Cluster>(assignment: &Assignment<'_, C>) -> Result<StoredAdl, WorkError> {
     let Assignment { reconciler, key, job, .. } = assignment;
     let application = reconciler.bundles.fetch(&job.spec.bundle, &key.namespace).await?;

@@ -12,7 +12,7 @@ use crate::fusion::RenderedText;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use streams_api::{JobStatus, StoredPlan};
+use streams_api::{JobStatus, StoredAdl, StoredPlan};
 
 impl Entry {
     /// A chunk is being deleted: a result that it belongs to must not be recorded any more.
@@ -109,7 +109,7 @@ impl Entry {
             self.tasks.forget_failures();
         }
         if let Slot::Done(_, adl) = &self.tasks.fetch
-            && status.adl.as_ref() == Some(adl)
+            && status.adl.as_ref().is_some_and(|recorded| is_recorded_as(adl, recorded))
         {
             self.tasks.fetch = Slot::Idle;
         }
@@ -211,12 +211,19 @@ impl Entry {
     }
 }
 
+/// Whether this is what was recorded of the ADL: for the spec that it was fetched for, or for a later one that names
+/// the same bundle.
+fn is_recorded_as(adl: &StoredAdl, recorded: &StoredAdl) -> bool {
+    let of_spec = StoredAdl { spec_generation: recorded.spec_generation, ..adl.clone() };
+    adl.spec_generation <= recorded.spec_generation && of_spec == *recorded
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::controllers::job::generation::Target;
     use crate::controllers::job::memory::plans::Plans;
-    use crate::controllers::job::tasks::{CompileRequest, Failure, RenewRequest};
+    use crate::controllers::job::tasks::{CompileRequest, Failure, FetchRequest, RenewRequest};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use streams_api::{JobPhase, ProposedPlan, ResizeChanges};
     use tokio_util::sync::CancellationToken;
@@ -283,7 +290,7 @@ mod tests {
             let mut entry = Entry::new(Plans::new(1_000).of_job("u"));
             entry.use_up(&attempt(1));
             if !is_taken_back {
-                entry.tasks.fetch = Slot::Running(1);
+                entry.tasks.fetch = Slot::Running(FetchRequest::default());
                 let target = Target::Resize { widths: BTreeMap::new(), rebalances: false };
                 entry.tasks.compile = Slot::Running(CompileRequest { generation: 1, target });
                 entry.tasks.publish = Slot::Running(texts("q"));
@@ -334,6 +341,30 @@ mod tests {
         assert_ne!(entry.tasks.compile, Slot::Idle);
         entry.use_up(&begun_at(2));
         assert_eq!(entry.tasks.compile, Slot::Idle);
+    }
+
+    #[test]
+    fn an_adl_is_used_up_once_it_is_recorded_for_the_spec_it_was_fetched_for_or_a_later_one() {
+        let adl = |spec_generation, sha256: &str| StoredAdl {
+            spec_generation,
+            sha256: sha256.to_owned(),
+            ..StoredAdl::default()
+        };
+        // what the status has, of what was fetched for generation 4 -> it is used up
+        let table = [
+            (None, false),
+            // The same bundle, as it was fetched before the last edit.
+            (Some(adl(3, "a")), false),
+            (Some(adl(4, "a")), true),
+            (Some(adl(6, "a")), true),
+            (Some(adl(6, "b")), false),
+        ];
+        for (recorded, expected) in table {
+            let mut entry = Entry::new(Plans::new(1_000).of_job("u"));
+            entry.tasks.fetch = Slot::Done(FetchRequest::default(), adl(4, "a"));
+            entry.use_up(&JobStatus { adl: recorded.clone(), ..JobStatus::default() });
+            assert_eq!(entry.tasks.fetch == Slot::Idle, expected, "{recorded:?}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(crate) struct CreatedRegion {
     /// Its width, as long as nobody has edited it or asked for another one.
     width: Option<u32>,
     /// Somebody has edited its width.
-    has_edit: bool,
+    is_edited: bool,
 }
 
 impl CreatedRegion {
@@ -25,17 +25,13 @@ impl CreatedRegion {
         let mut annotations = region.metadata.annotations.iter();
         let is_asked_for = annotations.any(|annotations| annotations.contains_key(names::ANNOTATION_REQUESTED_WIDTHS));
         let width = (!is_edited && !is_asked_for).then_some(region.spec.width);
-        Self { name: region.spec.name.clone(), width, has_edit: is_edited }
+        Self { name: region.spec.name.clone(), width, is_edited }
     }
 
-    /// Whether its width is one that somebody has written.
-    pub(crate) fn has_edit(&self) -> bool {
-        self.has_edit
-    }
-
-    /// Its name, if somebody has edited its width or asked for another one.
+    /// Its name, if its width is one that somebody has written. Of one that was only asked for, by an annotation, it
+    /// is that of the plan.
     pub(crate) fn edited(&self) -> Option<&str> {
-        self.width.is_none().then_some(self.name.as_str())
+        self.is_edited.then_some(self.name.as_str())
     }
 
     /// Whether a plan can have led to it in which the region has this name and width.
@@ -63,8 +59,7 @@ mod tests {
             let created = CreatedRegion::of(&region);
             assert_eq!([2, 3].map(|width| created.fits("R", Some(width))), expected, "{generation} {has_request}");
             assert!(!created.fits("S", Some(2)), "nobody can change its name");
-            assert_eq!(created.edited().is_some(), expected[1], "{generation} {has_request}");
-            assert_eq!(created.has_edit(), generation > 1);
+            assert_eq!(created.edited(), (generation > 1).then_some("R"), "{generation} {has_request}");
         }
     }
 }

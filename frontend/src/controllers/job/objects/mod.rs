@@ -20,6 +20,7 @@
 //! | [`port_labels`] | the file of port labels, in the ConfigMap of the job |
 //! | [`user_ports`] | ports of Services that operators have opened under a name |
 //! | [`created_region`] | what a region was created as |
+//! | [`planned_regions`] | which objects stand for regions of a generation |
 //! | [`oversized`] | what of a plan does not fit the objects |
 //!
 //! Knows: the spec, generations, names. Must not know: mirrors, clients, what is there already.
@@ -27,6 +28,7 @@
 pub(super) mod created_region;
 pub(crate) mod interfaces;
 pub(super) mod oversized;
+pub(super) mod planned_regions;
 pub(super) mod port_labels;
 pub(super) mod user_ports;
 

@@ -81,6 +81,7 @@ pub(super) async fn observe<C: Cluster>(
         now,
         spec_generation: job.metadata.generation.unwrap_or_default(),
         suspended: job.spec.suspend,
+        bundle: job.spec.bundle.clone(),
         inputs: compilation::inputs(
             &job,
             status.job_id.unwrap_or_default(),

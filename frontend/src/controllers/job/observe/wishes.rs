@@ -4,6 +4,7 @@
 
 use super::requests::JobRequests;
 use crate::controllers::job::generation::next_generation;
+use crate::controllers::job::objects::planned_regions::planned_regions;
 use crate::controllers::job::observed::snapshot::JobSnapshot;
 use crate::controllers::job::off_thread::{not_computed, off_thread_if_many};
 use crate::controllers::job::reconciler::JobReconciler;
@@ -16,7 +17,7 @@ use crate::controllers::job::widths::{Widths, widths};
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::jiff::Timestamp;
 use std::sync::Arc;
-use streams_api::JobStatus;
+use streams_api::{JobStatus, ParallelRegion};
 use streams_kubernetes::Error;
 use streams_kubernetes::ownership::is_controlled_by;
 
@@ -53,11 +54,13 @@ pub(super) async fn wishes<C>(
         let status = of_job.status.clone().unwrap_or_default();
         let regions: Vec<_> = regions.into_iter().filter_map(|(_, region)| region.read()).collect();
         let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &*of_job)).map(|region| &**region);
-        let staying: Vec<_> = ours.clone().filter(|region| region.metadata.deletion_timestamp.is_none()).collect();
+        let ours = planned_regions(&generation, ours);
+        let stays = |region: &&ParallelRegion| region.metadata.deletion_timestamp.is_none();
+        let staying: Vec<_> = ours.iter().copied().filter(stays).collect();
         let requests: Vec<_> = requests.iter().map(|request| &**request).collect();
         let of = Circumstances::new(&of_job.spec, &status, &staying, &requests).with(is_quiet, may_expect);
         let to_write = of.widths_in_force().into_iter().map(|(region, unwritten)| (region, unwritten.width)).collect();
-        let mut widths = widths(&of_job.spec, &generation, ours, &to_write);
+        let mut widths = widths(&of_job.spec, &generation, ours.iter().copied(), &to_write);
         let requests = look_at_wishes(&of, &mut widths, compiled.as_ref(), &verdicts, held_up.as_ref(), now);
         (widths, requests, compiled)
     });

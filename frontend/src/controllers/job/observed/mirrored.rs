@@ -339,7 +339,8 @@ impl Selection<'_> {
             let is_silent = region.status.as_ref().is_none_or(|status| status.width.is_none());
             let created_at = region.metadata.creation_timestamp.as_ref().map(|created| created.0);
             let silent_since = created_at.filter(|_| is_silent);
-            let observed = ObservedRegion { object: observed(&region.metadata), created, silent_since };
+            let version = region.metadata.resource_version.clone();
+            let observed = ObservedRegion { object: observed(&region.metadata), created, silent_since, version };
             Some((index, Shown::new(object, &region.metadata, observed)))
         });
         shown.collect()

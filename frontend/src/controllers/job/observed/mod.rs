@@ -35,7 +35,9 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{CommittedRegion, JobStatus, MaxUnavailable, OlderTexts, Placement, ResolvedFusion, Statistics};
+use streams_api::{
+    BundleReference, CommittedRegion, JobStatus, MaxUnavailable, OlderTexts, Placement, ResolvedFusion, Statistics,
+};
 
 /// Everything that [`decide`](super::decide::decide) depends on.
 #[derive(Clone, Debug)]
@@ -46,6 +48,8 @@ pub(crate) struct JobObservation {
     pub(crate) now: Timestamp,
     /// `metadata.generation` of the job.
     pub(crate) spec_generation: i64,
+    /// The bundle that the job names.
+    pub(crate) bundle: BundleReference,
     /// Digest of what compilation depends on in the job's spec.
     pub(crate) inputs: String,
     /// A user suspended the job.
@@ -435,6 +439,8 @@ pub(crate) struct ObservedRegion {
     pub(crate) created: Option<CreatedRegion>,
     /// When it was created, if it has not said any width yet; `None` also if it is not shown yet.
     pub(crate) silent_since: Option<Timestamp>,
+    /// The version of the object that all this is known of; `None` if it is not shown yet.
+    pub(crate) version: Option<String>,
 }
 
 /// A PE object.

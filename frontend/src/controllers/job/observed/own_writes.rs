@@ -239,7 +239,7 @@ fn insert(children: &mut Children, owned: &Owned, object: ObservedObject, write:
         }
         Owned::Child(Child::Service(id)) => drop(children.services.insert(*id, object)),
         Owned::Child(Child::Region(index)) => {
-            children.regions.insert(*index, ObservedRegion { object, created: None, silent_since: None });
+            children.regions.insert(*index, ObservedRegion { object, ..ObservedRegion::default() });
         }
         Owned::Child(Child::HostPool(index)) => drop(children.host_pools.insert(*index, object)),
         Owned::Child(Child::JobConfigMap) => children.job_config_map = Some(object),

@@ -1,9 +1,11 @@
 //! Submissions whose specs are edited before there is a generation (rules job-18 and job-25).
 
-use super::simulation::{JOB, JobSimulation, NAMESPACE, wait_for};
+use super::simulation::{JOB, JobSimulation, NAMESPACE, key, wait_for};
+use crate::controllers::job::decide::{Child, JobAction, JobDecision, Owned};
 use crate::controllers::job::tasks::TaskKind;
 use k8s_openapi::api::core::v1::Service;
-use streams_api::{InitialWidth, JobPhase, JobStatus, condition, names};
+use std::collections::BTreeMap;
+use streams_api::{InitialWidth, Job, JobPhase, JobStatus, ParallelRegion, condition, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::events::Notice;
 
@@ -107,6 +109,152 @@ fn a_width_that_was_edited_before_the_commit_counts_after_it_whichever_attempt_i
     let applied = simulation.status().applied_widths;
     assert_eq!((simulation.region(0).unwrap().spec.width, applied[0].width), (width, width));
     assert!(!told(&simulation).iter().any(|notice| notice.reason == "RegionEditLost"));
+}
+
+/// A submission that was just corrected: of the first version of the application the region R, number 1, was edited;
+/// the second version, of which nothing is fetched yet, has these regions.
+fn with_an_edited_region(regions: &[(u64, &'static str)]) -> JobSimulation {
+    let mut simulation = JobSimulation::new();
+    simulation.services.change(|services| services.regions = vec![(0, "S"), (1, "R")]);
+    simulation.no_more("Service");
+    simulation.until(|simulation| simulation.region(1).is_some());
+    let width = simulation.region(1).unwrap().spec.width + 5;
+    simulation.resize(1, width);
+    simulation.reconcile();
+    simulation.steps_again();
+    simulation.services.change(|services| (services.bundle, services.regions) = (1, regions.to_vec()));
+    simulation.edit("corrected");
+    simulation
+}
+
+/// After the commit its width would be taken for that of the region which has its name by then.
+#[test]
+fn a_region_that_was_edited_goes_before_the_commit_if_the_next_plan_has_it_under_another_number() {
+    // Its number is gone, before or after that of its name, or is that of another region.
+    let table: [&[(u64, &str)]; 4] = [&[(0, "R")], &[(5, "R")], &[(0, "S"), (5, "R")], &[(1, "S"), (2, "R")]];
+    for regions in table {
+        let mut simulation = with_an_edited_region(regions);
+        simulation.until(|simulation| simulation.status().generation.is_some());
+        let there = simulation.server.list::<ParallelRegion>().into_iter();
+        let there: BTreeMap<u64, String> = there.map(|region| (region.spec.index, region.spec.name)).collect();
+        let expected = regions.iter().map(|(index, name)| (*index, (*name).to_owned()));
+        assert_eq!(there, expected.collect::<BTreeMap<_, _>>(), "when generation 0 is committed");
+        simulation.settle();
+        simulation.check_at_rest();
+        let status = simulation.status();
+        assert_eq!(status.generation, Some(0), "nobody wants another width of {regions:?}");
+        assert!(status.applied_widths.iter().all(|applied| applied.width == 2), "{:?}", status.applied_widths);
+    }
+}
+
+#[test]
+fn a_region_that_the_next_plan_does_not_have_and_that_does_not_go_is_named() {
+    let mut simulation = with_an_edited_region(&[(0, "R")]);
+    let key = Key::new(NAMESPACE, &names::parallel_region(JOB, 1));
+    simulation.server.edit(&key, |region: &mut ParallelRegion| {
+        region.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
+    });
+    for _ in 0..20 {
+        simulation.reconcile();
+        simulation.work();
+        simulation.collect();
+        // What changes the message alone is not written at once.
+        simulation.wait(1);
+    }
+    let status = simulation.status();
+    assert!(status.proposal.is_some() && status.generation.is_none(), "it is waited for");
+    let (reason, message) = said(&status, condition::SUBMITTED);
+    let expected = "waiting for region job-1 to go away, which is being deleted";
+    assert_eq!((reason.as_str(), message.as_str()), ("Submitting", expected));
+    simulation.server.remove::<ParallelRegion>(&key);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().generation, Some(0));
+}
+
+/// An earlier attempt has created it, by a write that had its effect after the commit.
+#[test]
+fn nobody_wants_anything_by_a_region_that_has_the_name_of_another_one() {
+    let mut simulation = JobSimulation::running();
+    let mut late = simulation.region(0).unwrap();
+    late.metadata.name = Some(names::parallel_region(JOB, 7));
+    late.metadata.uid = None;
+    late.metadata.resource_version = None;
+    late.metadata.managed_fields = None;
+    (late.spec.index, late.spec.width, late.status) = (7, late.spec.width + 5, None);
+    simulation.server.create(&late);
+    simulation.reconcile();
+    assert_eq!(simulation.leader.running(), [], "nothing is compiled");
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().generation, Some(0));
+}
+
+/// The mirror does not show the edit when it is decided that the region goes.
+#[test]
+fn a_region_that_is_edited_just_before_it_is_deleted_stays() {
+    let mut simulation = JobSimulation::new();
+    simulation.no_more("Service");
+    simulation.until(|simulation| simulation.region(0).is_some());
+    simulation.edit("another");
+    let region = Owned::Child(Child::Region(0));
+    let is_deleted = |action: &JobAction| matches!(action, JobAction::Delete(object, _) if *object == region);
+    for _ in 0..20 {
+        simulation.leader.catch_up();
+        if matches!(simulation.leader.decided().0, JobDecision::Work(actions) if actions.iter().any(is_deleted)) {
+            break;
+        }
+        simulation.round();
+        simulation.work();
+    }
+    let before = simulation.region(0).expect("it is about to be deleted");
+    let (server, key) = (simulation.server.clone(), Key::of(&before));
+    let width = before.spec.width + 3;
+    let result = wait_for(simulation.leader.round_with(|_| {
+        server.edit(&key, |region: &mut ParallelRegion| region.spec.width = width);
+    }));
+    assert!(result.is_err_and(|error| error.is_conflict()), "the job is looked at again, whatever tells of it");
+    simulation.leader.catch_up();
+    assert!(!simulation.leader.observed().children.regions[&0].object.deleting, "it was not deleted");
+    simulation.steps_again();
+    simulation.settle();
+    simulation.check_at_rest();
+    let after = simulation.region(0).unwrap();
+    assert_eq!((after.metadata.uid, after.spec.width), (before.metadata.uid, width));
+    assert_eq!(simulation.status().applied_widths[0].width, width);
+}
+
+/// It takes longer than the time between two edits, and depends on nothing that they change.
+#[test]
+fn a_download_goes_on_over_edits_that_leave_the_bundle_as_it_is() {
+    let mut simulation = JobSimulation::new();
+    simulation.reconcile();
+    assert_eq!(simulation.leader.running(), [TaskKind::Fetch]);
+    let begun = simulation.leader.tasks().fetch;
+    for time_out in 400..405 {
+        simulation.wait(15);
+        simulation.change_spec(|spec| spec.submission_time_out_in_seconds = time_out);
+        simulation.reconcile();
+        assert_eq!(simulation.leader.tasks().fetch, begun, "{time_out}");
+    }
+    simulation.work();
+    simulation.reconcile();
+    assert_eq!(simulation.leader.running(), [TaskKind::Compile], "it is not fetched once more");
+    let spec_generation = simulation.server.get::<Job>(&key()).and_then(|job| job.metadata.generation);
+    assert_eq!(simulation.status().adl.map(|adl| adl.spec_generation), spec_generation);
+    // Another bundle is fetched, and the same one again for an edit that comes when it was recorded.
+    simulation.change_spec(|spec| spec.bundle.name = Some("b.sab".to_owned()));
+    simulation.reconcile();
+    let other = simulation.leader.tasks().fetch;
+    assert!(other.running().is_some() && other != begun, "{other:?}");
+    simulation.work();
+    simulation.reconcile();
+    simulation.change_spec(|spec| spec.submission_time_out_in_seconds = 500);
+    simulation.reconcile();
+    assert!(simulation.leader.running().contains(&TaskKind::Fetch));
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().phase, Some(JobPhase::Running));
 }
 
 #[test]

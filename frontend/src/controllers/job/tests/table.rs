@@ -19,7 +19,7 @@ use streams_kubernetes_fake::{Fault, Verb};
 fn summary(action: &JobAction) -> String {
     match action {
         JobAction::Start(task) => match task {
-            Task::Fetch(spec_generation) => format!("start fetch {spec_generation}"),
+            Task::Fetch(request) => format!("start fetch {}", request.spec_generation),
             Task::Compile(request) => format!("start compile {}", request.generation),
             Task::Publish(PublishRequest { pe_ids, .. }) => format!("start publish {pe_ids:?}"),
             Task::Repair(PublishRequest { pe_ids, .. }) => format!("start repair {pe_ids:?}"),

@@ -32,7 +32,7 @@ pub(super) use self::process::{FrontendProcess, wait_for};
 pub(super) use self::services::{NOT_RESTARTABLE, SAME_TO_OBSERVERS, ServiceState};
 pub(super) use self::users::UserDeletion;
 
-/// Regions of the application, by index.
+/// Regions of the application, by index, unless a test gives it others.
 pub(super) const REGIONS: [&str; 2] = ["R", "S"];
 /// The job.
 pub(super) const JOB: &str = "job";
@@ -85,6 +85,7 @@ impl JobSimulation {
             has_no_bundle: false,
             bundle: 0,
             build: 0,
+            regions: (0..).zip(REGIONS).collect(),
             keeps_bundles: false,
             seconds: 0,
             queue_seconds: 0,

@@ -1,8 +1,7 @@
 //! The source of bundles and the fusion service. Their application has two regions with a PE for each channel, a
 //! source, a sink that imports streams, and two PEs that no width restarts, in a consistent region. The channels of one
-//! region export streams.
+//! region, which each version of the application has, export streams.
 
-use super::REGIONS;
 use crate::bundles::{self, Application};
 use crate::controllers::job::documents::chunks::digest;
 use crate::controllers::job::services::{Bundles, Fusion};
@@ -62,6 +61,8 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) bundle: u32,
     /// Which of the bundles with the same ADL that is.
     pub(in super::super) build: u32,
+    /// Regions of the application in it, by index.
+    pub(in super::super) regions: Vec<(u64, &'static str)>,
     /// Bundles are kept, whatever becomes of their server.
     pub(in super::super) keeps_bundles: bool,
     /// How long a compilation takes.
@@ -141,7 +142,8 @@ impl Services {
             let _pause = stopwatch::pause();
             self.1.advance(Duration::from_secs(state.queue_seconds));
         }
-        let ServiceState { compiler, refuses, ignores, widest, is_down, seconds, places, gives_again, .. } = state;
+        let ServiceState { compiler, refuses, ignores, widest, is_down, seconds, places, gives_again, regions, .. } =
+            state;
         self.1.advance(Duration::from_secs(seconds));
         if is_down {
             return Err(fusion::FusionError::Unavailable("it is down".to_owned()));
@@ -175,7 +177,7 @@ impl Services {
                 }
             }
         };
-        let regions = (0..).zip(REGIONS).map(|(index, name)| ParallelRegion {
+        let regions = regions.into_iter().map(|(index, name)| ParallelRegion {
             index,
             name: name.to_owned(),
             width: layout.widths[name],
@@ -231,9 +233,9 @@ impl Layout {
         let taken = base.into_iter().flat_map(|base| base.texts.keys()).chain(in_use);
         let taken: BTreeSet<u64> = taken.copied().collect();
         let mut fresh = (SAME_TO_OBSERVERS + 1..).filter(|id| !taken.contains(id));
-        let mut layout = Self { widths, ..Self::default() };
-        for region in REGIONS {
-            for channel in 0..layout.widths[region] {
+        let mut layout = Self { widths: widths.clone(), ..Self::default() };
+        for (region, width) in widths {
+            for channel in 0..width {
                 let name = format!("{region}[{channel}]");
                 let id = base.and_then(|base| base.channels.get(&name).copied()).or_else(|| fresh.next()).unwrap();
                 layout.texts.insert(id, TextInputs { observable: name.clone(), hidden: String::new() });
@@ -335,8 +337,9 @@ impl Fusion for Services {
     fn submit(&self, request: SubmitRequest) -> BoxFuture<'_, Result<SubmitResponse, fusion::FusionError>> {
         let given = request.compilation.unwrap_or_default().widths;
         let given: BTreeMap<String, i64> = given.into_iter().map(|given| (given.region, given.width)).collect();
-        let width = |region: &&str| given.get(*region).map_or(2, |width| u32::try_from(*width).unwrap());
-        let widths = REGIONS.iter().map(|region| ((*region).to_owned(), width(region))).collect();
+        let width = |region: &str| given.get(region).map_or(2, |width| u32::try_from(*width).unwrap());
+        let regions = self.state().regions;
+        let widths = regions.into_iter().map(|(_, region)| (region.to_owned(), width(region))).collect();
         async move { Ok(SubmitResponse { plan: Some(self.plan(widths, None, &[])?), ..SubmitResponse::default() }) }
             .boxed()
     }

@@ -144,7 +144,9 @@ impl JobSimulation {
         assert_eq!(said, [true, true, is_whole], "{:?}", status.conditions);
         let rollout = status.rollout.as_ref().unwrap();
         assert!(rollout.finished_at.is_some() && rollout.pending == 0, "{rollout:?}");
-        assert_eq!(status.regions.len(), 2, "what regions are described from");
+        let indexes: Vec<u64> = status.regions.iter().map(|region| region.index).collect();
+        let planned = self.generation().plan.parallel_regions.iter().map(|region| region.index).collect::<Vec<_>>();
+        assert_eq!(indexes, planned, "what regions are described from");
     }
 
     /// What was committed for a request stays, even if the request was deleted, unless somebody has edited the region
