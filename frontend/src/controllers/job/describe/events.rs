@@ -342,7 +342,8 @@ mod tests {
         for (number, (before, after, edited_regions, expected)) in table.into_iter().enumerate() {
             let details = Details { edited_regions, ..Details::default() };
             let told = between(details, before, after);
-            let told = told.iter().filter(|notice| notice.reason == "RegionEditLost" && notice.note.contains("R;"));
+            let says = |notice: &&Notice| notice.note.contains("unless the job is edited first: R;");
+            let told = told.iter().filter(|notice| notice.reason == "RegionEditLost").filter(says);
             assert_eq!(told.count(), usize::from(expected), "{number}");
         }
     }

@@ -111,6 +111,37 @@ fn a_width_that_was_edited_before_the_commit_counts_after_it_whichever_attempt_i
     assert!(!told(&simulation).iter().any(|notice| notice.reason == "RegionEditLost"));
 }
 
+/// The Event that tells of the failure says that the width goes unless the job is edited first.
+#[test]
+fn an_edited_width_stays_if_the_job_is_edited_between_its_failure_and_the_deletion() {
+    let mut simulation = JobSimulation::new();
+    simulation.no_more("Service");
+    simulation.until(|simulation| simulation.region(0).is_some());
+    let width = simulation.region(0).unwrap().spec.width + 3;
+    simulation.resize(0, width);
+    simulation.reconcile();
+    simulation.steps_again();
+    simulation.services.change(|services| services.refuses = true);
+    simulation.edit("refused");
+    let mut is_told = false;
+    for _ in 0..20 {
+        simulation.round();
+        is_told = told(&simulation).iter().any(|notice| notice.reason == "RegionEditLost");
+        if is_told {
+            break;
+        }
+        simulation.work();
+        simulation.collect();
+    }
+    assert!(is_told && simulation.region(0).is_some(), "it has just failed");
+    simulation.services.change(|services| services.refuses = false);
+    simulation.edit("corrected");
+    simulation.settle();
+    simulation.check_at_rest();
+    let applied = simulation.status().applied_widths;
+    assert_eq!((simulation.region(0).unwrap().spec.width, applied[0].width), (width, width));
+}
+
 /// A submission that was just corrected: of the first version of the application the region R, number 1, was edited;
 /// the second version, of which nothing is fetched yet, has these regions.
 fn with_an_edited_region(regions: &[(u64, &'static str)]) -> JobSimulation {
