@@ -4,46 +4,37 @@
 //! mirrors of all namespaces. It looks at some of the ports that an event is about, of which a job may have thousands,
 //! and tries a little of what may match, and [`Boards::settle`] does the rest, namespace by namespace.
 //!
-//! Knows: events of the mirrors of exports, imports, jobs and PEs, turns. Must not know: which objects count, how PEs
-//! are told.
+//! Knows: events of the mirrors of exports, imports, jobs and PEs, turns. Must not know: which objects count, how one is
+//! looked at, how PEs are told.
 //!
 //! Invariants:
 //! * What a board knows of an object is what the mirror has of it, once everybody who was told of a change has looked.
 //!   What has not been looked at yet is written down under the lock of the namespace, and so is what the mirror has had
 //!   another arrival of meanwhile.
-//! * An object is read without the lock of the namespace, so nobody waits for that but who reads another long one of
-//!   the namespace: these are read one after the other. What is put may be older than what the mirror has by then: it
-//!   is looked at once more.
 //! * Of all that an event is about, nobody looks at more than takes a [`SLICE`], nor tries more than another one, but
 //!   for the look and the evaluation with which these end; and so it is with all that events about jobs and PEs of a
 //!   namespace are about within a second.
 //! * What may take longer than a slice to be looked at is not looked at because of an event, but in a turn: whoever has
 //!   written long lists into one object holds up nobody but those who ask for the namespace. Callers who wait to see
-//!   what they have written look at it themselves, beside the threads that serve everybody.
+//!   what they have written look at it themselves, beside the threads that serve everybody: one of a namespace at a
+//!   time, so whoever has to wait for such a look waits for that one only.
 //! * A long object that the board has is as it was until its turn has come, and so are all routes: the namespace is
 //!   settled meanwhile.
 //! * A namespace that is not settled, or was not until now, or has somebody to tell or something to look at, has a turn
 //!   to come.
 
 use crate::broker::allowance::{Allowance, SLICE};
-use crate::broker::arrivals::{self, Arrival, EXPORTS, Handling, IMPORTS};
 use crate::broker::boards::{Boards, pe_of};
 use crate::broker::facts;
-use crate::broker::namespace::{Looked, Namespace, ObjectName};
+use crate::broker::namespace::{Namespace, ObjectName};
+use crate::broker::one_look::{IfLong, is_long};
 use crate::broker::predecessors::Side;
 use crate::mirrors::Mirrors;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use streams_api::{Export, Import, Job, ProcessingElement};
-use streams_broker::{Board, Pe};
 use streams_kubernetes::Key;
-use streams_kubernetes::watch::{Kept, Mirrored};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
-
-/// Ports of PEs of which others are told at once. Whoever is told of a PE looks at all of its ports, so if there are
-/// more they are told in turns: once of all that has become other by then.
-const FEW_PORTS: usize = 64;
 
 /// What a look may take at most that is in a turn, in steps of evaluations: some milliseconds.
 const LONGEST_IN_TURN: usize = 4 * SLICE;
@@ -66,11 +57,11 @@ impl Boards {
         });
         mirrors.exports.subscribe({
             let boards = boards.clone();
-            move |export: &Export| boards.look_or_wait(Side::Export, &Key::of(export))
+            move |export: &Export| _ = boards.look_if_short(Side::Export, &Key::of(export))
         });
         mirrors.imports.subscribe({
             let boards = boards.clone();
-            move |import: &Import| boards.look_or_wait(Side::Import, &Key::of(import))
+            move |import: &Import| _ = boards.look_if_short(Side::Import, &Key::of(import))
         });
         mirrors.processing_elements.subscribe({
             let boards = boards.clone();
@@ -93,8 +84,9 @@ impl Boards {
 
     /// The same, beside the threads that serve everybody if it may take long.
     async fn look_aside(&self, side: Side, key: &Key) {
-        if !self.may_take_long(side, key) {
-            return self.look_alone(side, key);
+        // It may be long a moment later.
+        if !self.may_take_long(side, key) && self.look_if_short(side, key) {
+            return;
         }
         // The thread has the place, not the caller, who may leave: one of each namespace waits for its turn to read.
         let place = self.shared.aside.acquire(&key.namespace).await;
@@ -106,38 +98,6 @@ impl Boards {
         if let Err(error) = spawn_blocking(look).await {
             // It has a turn as well.
             tracing::error!(%error, %key, "a look has not come to its end");
-        }
-    }
-
-    /// Takes over what the mirror has of an export or import, and nothing else.
-    pub(super) fn look_alone(&self, side: Side, key: &Key) {
-        let mut allowance = self.allowance(&key.namespace, &(side, Arc::clone(&key.name)));
-        self.look(side, key, &mut allowance);
-    }
-
-    /// Takes over what the mirror has of an export or import that somebody has written, unless that may take long: then
-    /// it waits for a turn.
-    fn look_or_wait(&self, side: Side, key: &Key) {
-        if self.may_take_long(side, key) {
-            self.change(&key.namespace, |namespace| {
-                namespace.be_late((side, Arc::clone(&key.name)));
-                self.have_a_turn(&key.namespace);
-            });
-        } else {
-            self.look_alone(side, key);
-        }
-    }
-
-    fn may_take_long(&self, side: Side, key: &Key) -> bool {
-        is_long(self.octets(side, key))
-    }
-
-    /// Octets of what is read for a look at an export or import; none if it has gone.
-    fn octets(&self, side: Side, key: &Key) -> usize {
-        let mirrors = &self.shared.mirrors;
-        match side {
-            Side::Export => arrivals::octets(mirrors.exports.kept(key).as_ref()),
-            Side::Import => arrivals::octets(mirrors.imports.kept(key).as_ref()),
         }
     }
 
@@ -185,27 +145,42 @@ impl Boards {
         taken.map(|(allowance, since)| SomeLooks { objects, allowance, since })
     }
 
-    /// Looks at the first of the objects that an event is about, as far as none of them may take long.
+    /// Looks at the first of the objects that an event is about, as far as none of them may take long. One that has
+    /// become long since they were written down waits like the others.
     fn look_at_some(&self, namespace: &Arc<str>, some: Option<SomeLooks>) {
         let Some(SomeLooks { objects, mut allowance, since }) = some else { return };
         for object in objects {
-            let (side, key) = (object.0, key_of(namespace, &object));
-            if allowance.looks == 0 || self.may_take_long(side, &key) {
+            if allowance.looks == 0 {
                 break;
             }
-            self.look(side, &key, &mut allowance);
+            let key = key_of(namespace, &object);
+            if !self.look(object.0, &key, &mut allowance, IfLong::Leave) {
+                self.read(namespace, |known| {
+                    known.waiting.insert(object);
+                    self.have_a_turn(namespace);
+                });
+                break;
+            }
         }
         // If the namespace has gone by that, a new one of its name begins with all of it.
         self.read(namespace, |namespace| namespace.of_events.give_back(allowance, since));
     }
 
-    /// Whether an object is too long to be looked at in a turn.
+    /// Whether an object is too long to be looked at in a turn, or would have the turn wait for whoever reads another
+    /// long one of the namespace.
     pub(super) fn is_beyond_turns(&self, name: &Arc<str>, object: &ObjectName) -> bool {
-        facts::most_steps(self.octets(object.0, &key_of(name, object))) > LONGEST_IN_TURN
+        let octets = self.octets(object.0, &key_of(name, object));
+        facts::most_steps(octets) > LONGEST_IN_TURN || (is_long(octets) && self.is_being_read(name))
+    }
+
+    /// Whether somebody reads a long object of a namespace. Nobody is waited for.
+    fn is_being_read(&self, name: &Arc<str>) -> bool {
+        self.namespaces().get(name).is_some_and(|namespace| namespace.is_being_read())
     }
 
     /// Looks at some of what waits for that. What is too long for the rest of this turn is the first of another one.
-    /// What is too long for turns is left, unless this is one of those that are for such.
+    /// What is beyond turns is left, unless this is one of those that are for such: these wait until nobody else reads
+    /// a long object of the namespace, once. What nobody has looked at after that stays, and has another turn.
     pub(super) fn look_at_waiting(&self, name: &Arc<str>, is_for_long: bool) {
         let next = |last: Option<ObjectName>| {
             let next = self.read(name, |namespace| {
@@ -218,84 +193,16 @@ impl Boards {
         let is_for_this = |object: &ObjectName| is_for_long || !self.is_beyond_turns(name, object);
         let mut waits = next(None).filter(is_for_this);
         let mut allowance = waits.as_ref().map_or_else(Allowance::default, |first| self.allowance(name, first));
+        let mut if_long = if is_for_long { IfLong::Wait } else { IfLong::Try };
         while let Some(object) = waits {
-            self.look(object.0, &key_of(name, &object), &mut allowance);
+            let has_looked = self.look(object.0, &key_of(name, &object), &mut allowance, if_long);
+            if_long = IfLong::Try;
             let least = |object: &ObjectName| facts::least_steps(self.octets(object.0, &key_of(name, object)));
-            waits = next(Some(object)).filter(|next| is_for_this(next) && least(next) <= allowance.looks);
+            let may_be_next = |next: &ObjectName| is_for_this(next) && least(next) <= allowance.looks;
+            // The others come first, however often this one cannot be looked at.
+            waits = next(Some(object)).filter(|next| has_looked && may_be_next(next));
         }
     }
-
-    /// What may be done because of this object, or in a turn of which it is the first. Where something else is left of
-    /// what was changed before, whoever changes something all the time has nothing more tried. Whoever has changed the
-    /// object may see it waiting itself.
-    fn allowance(&self, name: &str, object: &ObjectName) -> Allowance {
-        let is_all = self.read(name, |namespace| namespace.is_settled_but_for(object));
-        Allowance { looks: SLICE, tries: if is_all.unwrap_or(true) { SLICE } else { 0 } }
-    }
-
-    /// Takes over what the mirror has of an export or import, and tries some of what may match by that. PEs for which
-    /// something has become other are told, or will be in a turn.
-    fn look(&self, side: Side, key: &Key, allowance: &mut Allowance) {
-        match side {
-            Side::Export => self.look_by(&EXPORTS, key, allowance),
-            Side::Import => self.look_by(&IMPORTS, key, allowance),
-        }
-    }
-
-    pub(super) fn look_by<K: Mirrored, F>(&self, handling: &Handling<K, F>, key: &Key, allowance: &mut Allowance) {
-        let shared = &self.shared;
-        let in_mirror = || (handling.mirror)(&shared.mirrors).kept(key);
-        let takes_long = |kept: Option<&Kept<K>>| is_long(arrivals::octets(kept));
-        let found = in_mirror();
-        let of_long = if takes_long(found.as_ref()) { self.namespaces().get(&key.namespace).cloned() } else { None };
-        let alone = of_long.as_ref().map(|namespace| namespace.read_alone());
-        let read = Arrival::read(handling, if alone.is_some() { in_mirror() } else { found });
-        let touched = self.change(&key.namespace, |namespace| {
-            let now = in_mirror();
-            let (is_newest, is_now_long) = (read.is(now.as_ref()), takes_long(now.as_ref()));
-            // What is not long is read at once. A long one that has come meanwhile has a look of its own: whoever
-            // writes one as fast as it can be read has each second one looked at.
-            let arrival = if is_newest || is_now_long { read } else { Arrival::read(handling, now) };
-            // What was left to be tried before this waits for its turn.
-            let (was_settled, was_tried) = (namespace.is_settled(), namespace.board.is_settled());
-            let Looked { changes, pe, steps } = namespace.take_over(handling, arrival, key, &shared.mirrors);
-            if !is_newest && is_now_long {
-                namespace.be_late((handling.side, Arc::clone(&key.name)));
-                self.have_a_turn(&key.namespace);
-            }
-            allowance.looks = allowance.looks.saturating_sub(steps + changes.noted);
-            let mut touched = namespace.numbered(changes, &shared.last_version);
-            if was_tried {
-                let settled = namespace.board.settle(allowance.tries);
-                allowance.tries = allowance.tries.saturating_sub(settled.steps);
-                touched.extend(namespace.numbered(settled, &shared.last_version));
-            }
-            namespace.forget_old();
-            touched.extend(pe.clone());
-            // It needs no routes, so it is told at once.
-            let gone = pe.filter(|pe| namespace.forget_if_gone(pe)).and_then(|pe| touched.take(&pe));
-            if !was_settled || !namespace.is_settled() || !are_few(&namespace.board, &touched) {
-                // Nobody can be told routes now, or it takes long. Whoever settles the namespace tells all together.
-                self.have_a_turn(&key.namespace);
-                namespace.untold.append(&mut touched);
-            }
-            touched.extend(gone);
-            touched
-        });
-        drop(alone);
-        self.tell(&key.namespace, touched);
-    }
-
-    pub(super) fn have_a_turn(&self, namespace: &Arc<str>) {
-        self.line().join(namespace);
-        self.shared.is_any_unsettled.notify_one();
-    }
-}
-
-/// Whether a look at an object of so many octets may take longer than a slice. How long it takes is known when it has
-/// been read only.
-fn is_long(octets: usize) -> bool {
-    facts::most_steps(octets) > SLICE
 }
 
 /// The key of an export or import.
@@ -303,19 +210,17 @@ fn key_of(namespace: &Arc<str>, (_, name): &ObjectName) -> Key {
     Key { namespace: Arc::clone(namespace), name: Arc::clone(name) }
 }
 
-/// Whether whoever is told of these PEs looks at few ports. Each has one at least.
-fn are_few(board: &Board, pes: &BTreeSet<Pe>) -> bool {
-    let ports = pes.iter().take(FEW_PORTS + 1).map(|pe| board.ports_of(pe).max(1));
-    ports.sum::<usize>() <= FEW_PORTS
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::broker::answers::Untold;
-    use crate::broker::testing::{Followed, export, import, job, many_ports, suspend};
+    use crate::broker::testing::{Followed, export, import, job, long_export, many_ports, suspend};
     use serde_json::json;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
     use streams_api::{ExportType, StreamProperty};
+    use streams_broker::Pe;
 
     /// As many as there are in one event, of a job whose ports each fit into a slice.
     #[test]
@@ -459,5 +364,30 @@ mod tests {
             turns += 1;
         }
         assert!((3..9).contains(&turns), "{turns}");
+    }
+
+    /// Its length was asked for a moment ago.
+    #[test]
+    fn whoever_is_told_of_an_event_waits_for_nobody_who_reads_a_long_object() {
+        let followed = Followed::new();
+        let boards = &followed.boards;
+        followed.mirrors.jobs.insert(job("in", "u2", Some(2)));
+        followed.mirrors.exports.insert(long_export("in-0-0", "in", "u2", 2));
+        followed.settle();
+        let namespace = Arc::clone(&boards.namespaces()["n"]);
+        let reading = namespace.read_alone(&(Side::Export, Arc::from("another")));
+        let (told, hears) = mpsc::channel();
+        let of = boards.clone();
+        let other = thread::spawn(move || {
+            let objects = vec![(Side::Export, Arc::from("in-0-0"))];
+            let (allowance, since) = (Allowance { looks: SLICE, tries: SLICE }, Instant::now());
+            of.look_at_some(&Arc::from("n"), Some(SomeLooks { objects, allowance, since }));
+            told.send(()).unwrap();
+        });
+        let heard = hears.recv_timeout(Duration::from_secs(10));
+        drop(reading);
+        other.join().unwrap();
+        let waiting = boards.namespaces()["n"].lock().waiting.len();
+        assert_eq!((heard, waiting, boards.line().waiting()), (Ok(()), 1, "n".to_owned()));
     }
 }

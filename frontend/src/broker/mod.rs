@@ -12,6 +12,8 @@
 //! | [`namespace`] | what is known of one namespace, and which objects count |
 //! | [`predecessors`] | ports of jobs that were made again, and who must not be told of them yet |
 //! | [`boards`] | says what is known |
+//! | [`shared_namespace`] | who looks at a namespace, and who reads a long object of it |
+//! | [`one_look`] | looks at one object: reads it, puts it on the board, tells who has to hear of it |
 //! | [`looks`] | follows the mirrors: what is looked at because of an event, and how much of it |
 //! | [`settling`] | finds out what matches, a little at a time |
 //! | [`allowance`] | how much is done because of an event |
@@ -33,8 +35,10 @@ pub(crate) mod facts;
 mod line;
 mod looks;
 mod namespace;
+mod one_look;
 pub(crate) mod predecessors;
 mod settling;
+mod shared_namespace;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

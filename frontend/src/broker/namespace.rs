@@ -7,10 +7,8 @@
 //! Knows: which objects count, what events are about, numbers of changes. Must not know: other namespaces, whose turn
 //! it is, how much is looked at, how objects are read.
 //!
-//! Invariants:
-//! * Whether a namespace is settled can be asked without waiting for anybody who looks at it.
-//! * Nothing is kept of PEs that neither export nor import: whoever has looked at an object has its PE forgotten, if
-//!   that has gone.
+//! Invariant: nothing is kept of PEs that neither export nor import: whoever has looked at an object has its PE
+//! forgotten, if that has gone.
 
 use crate::broker::allowance::AllowanceOfEvents;
 use crate::broker::arrivals::{Arrival, Handling, Seen};
@@ -19,11 +17,10 @@ use crate::broker::texts::KnownTexts;
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::ObjectMeta;
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, Deref, DerefMut};
+use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use streams_api::{Job, names};
 use streams_broker::{Board, Changes, Matched, Pe, Port, TooManyRoutes};
 use streams_kubernetes::Key;
@@ -65,6 +62,8 @@ pub(super) struct Namespace {
     pub(super) late: BTreeSet<ObjectName>,
     /// The one that was looked at last in a turn.
     pub(super) looked_at_last: Option<ObjectName>,
+    /// The one that somebody reads because it takes long, as long as nothing of it was taken over meanwhile.
+    pub(super) being_read: Option<Arc<ObjectName>>,
     /// PEs that are told of what has become other, once it is settled. It knows all of them.
     pub(super) untold: BTreeSet<Pe>,
     /// What may be done at once because of events about jobs and PEs.
@@ -132,64 +131,6 @@ pub(super) struct Looked {
     pub(super) steps: usize,
 }
 
-/// A namespace at which one looks at a time.
-pub(super) struct SharedNamespace {
-    namespace: Mutex<Namespace>,
-    is_settled: AtomicBool,
-    /// Whoever has it reads an object of the namespace that takes long, before it looks at the namespace itself.
-    reading: Mutex<()>,
-}
-
-/// A namespace at which nobody else looks.
-pub(super) struct LockedNamespace<'a> {
-    namespace: MutexGuard<'a, Namespace>,
-    is_settled: &'a AtomicBool,
-}
-
-impl Default for SharedNamespace {
-    fn default() -> Self {
-        Self { namespace: Mutex::default(), is_settled: AtomicBool::new(true), reading: Mutex::default() }
-    }
-}
-
-impl SharedNamespace {
-    /// Waits until nobody else looks at it.
-    pub(super) fn lock(&self) -> LockedNamespace<'_> {
-        let namespace = self.namespace.lock();
-        LockedNamespace { namespace, is_settled: &self.is_settled }
-    }
-
-    /// Waits until nobody else reads an object of it that takes long.
-    pub(super) fn read_alone(&self) -> MutexGuard<'_, ()> {
-        self.reading.lock()
-    }
-
-    /// Whether it was settled when somebody looked at it last. Nobody is waited for.
-    pub(super) fn is_settled(&self) -> bool {
-        self.is_settled.load(Ordering::Acquire)
-    }
-}
-
-impl Deref for LockedNamespace<'_> {
-    type Target = Namespace;
-
-    fn deref(&self) -> &Namespace {
-        &self.namespace
-    }
-}
-
-impl DerefMut for LockedNamespace<'_> {
-    fn deref_mut(&mut self) -> &mut Namespace {
-        &mut self.namespace
-    }
-}
-
-impl Drop for LockedNamespace<'_> {
-    fn drop(&mut self) {
-        self.is_settled.store(self.namespace.is_settled(), Ordering::Release);
-    }
-}
-
 impl Namespace {
     pub(super) fn is_empty(&self) -> bool {
         // What is early is among the others, and what waits counts only with its job.
@@ -235,7 +176,8 @@ impl Namespace {
         self.board.exports_of(pe).next().is_some() || self.board.imports_of(pe).next().is_some()
     }
 
-    /// Takes over what a mirror had of an export or import, which does not wait for that any more.
+    /// Takes over what a mirror had of an export or import, which does not wait for that any more. Nothing of it that is
+    /// earlier may be taken over after this.
     pub(super) fn take_over<K: Mirrored, F>(
         &mut self,
         handling: &Handling<K, F>,
@@ -247,6 +189,7 @@ impl Namespace {
         let name = (side, Arc::clone(&key.name));
         self.waiting.remove(&name);
         self.late.remove(&name);
+        self.being_read.take_if(|being_read| **being_read == name);
         let Arrival { steps, seen, .. } = arrival;
         let found = seen.and_then(|Seen { meta, port, job_id, fact }| {
             let is_named = *key.name == *port.to_string();

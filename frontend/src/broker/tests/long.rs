@@ -1,20 +1,27 @@
-//! Exports and imports that take long to be looked at (rule import-10).
+//! Exports and imports that take long to be looked at: who looks, who waits for that, and what is put meanwhile
+//! (rule import-10).
+//!
+//! Knows: how an object is read, and may read it as slowly as a test wants. Must not know: turns of several namespaces.
+//!
+//! Invariant: whoever must not wait is asked on a thread of its own, and waited for within a bound.
 
 use crate::broker::allowance::{Allowance, SLICE};
 use crate::broker::answers::Standing;
 use crate::broker::arrivals::{EXPORTS, Handling};
 use crate::broker::boards::Boards;
 use crate::broker::facts::{self, Problem};
+use crate::broker::namespace::ObjectName;
+use crate::broker::one_look::IfLong;
 use crate::broker::predecessors::Side;
 use crate::broker::testing::{Followed, export, import, job, long_export, many_ports, suspend};
 use crate::mirrors::Mirrors;
 use futures::FutureExt as _;
 use serde_json::json;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cell::RefCell;
 use std::sync::{Arc, Barrier, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
-use streams_api::Export;
+use streams_api::{Export, Import};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
 
@@ -43,20 +50,54 @@ fn what_may_take_long_to_be_looked_at_is_looked_at_in_a_turn() {
     assert_eq!((boards.export(&export), boards.is_settled("n")), (Standing::Unknown, true));
 }
 
-/// Whether the next export is read slowly.
-static IS_SLOW: AtomicBool = AtomicBool::new(false);
-/// Whoever reads it comes here when it begins, and before it ends.
-static READING: Barrier = Barrier::new(2);
+thread_local! {
+    /// Whoever reads the next export on this thread comes here when it begins, and before it ends.
+    static READING: RefCell<Option<Arc<Barrier>>> = const { RefCell::new(None) };
+}
 
 fn read_slowly(export: &Export) -> Result<streams_broker::Export, Problem> {
-    if IS_SLOW.swap(false, Ordering::Relaxed) {
-        READING.wait();
-        READING.wait();
+    if let Some(reading) = READING.take() {
+        reading.wait();
+        reading.wait();
     }
     facts::export(export)
 }
 
 const SLOWLY: Handling<Export, streams_broker::Export> = Handling { fact: read_slowly, ..EXPORTS };
+
+/// Somebody looks at the export, and reads it as it was before this, which comes meanwhile.
+fn look_slowly(boards: &Boards, key: &Key, meanwhile: &dyn Fn()) {
+    let reading = Arc::new(Barrier::new(2));
+    let (boards, key, of_reader) = (boards.clone(), key.clone(), Arc::clone(&reading));
+    let reader = thread::spawn(move || {
+        READING.set(Some(of_reader));
+        let mut allowance = Allowance { looks: SLICE, tries: SLICE };
+        boards.look_by(&SLOWLY, &key, &mut allowance, IfLong::Wait)
+    });
+    reading.wait();
+    meanwhile();
+    reading.wait();
+    reader.join().unwrap();
+}
+
+/// An export that takes long to be looked at, of this stream.
+fn long(stream: &str) -> Export {
+    let mut long = long_export("out-0-0", "out", "u1", 1);
+    long.spec.stream.name = Some(stream.to_owned());
+    long
+}
+
+/// The same port exports this stream, and it takes no time to be looked at.
+fn short(stream: &str) -> Export {
+    let mut short = export("out-0-0", "out", "u1", 1);
+    short.spec.stream.name = Some(stream.to_owned());
+    short
+}
+
+/// An object that somebody reads, and that is none of those that are there.
+fn another() -> ObjectName {
+    (Side::Export, Arc::from("another"))
+}
 
 #[test]
 fn nobody_waits_while_an_object_is_read_and_what_comes_meanwhile_is_not_lost() {
@@ -65,16 +106,7 @@ fn nobody_waits_while_an_object_is_read_and_what_comes_meanwhile_is_not_lost() {
     many_ports(&followed, 1, 1);
     let key = Key::new("n", "out-0-0");
     let asked = mirrors.imports.get(&Key::new("n", "in-0-0")).unwrap();
-    let look_slowly = |meanwhile: &dyn Fn()| {
-        let (of, of_other) = (boards.clone(), key.clone());
-        let mut allowance = Allowance { looks: SLICE, tries: SLICE };
-        IS_SLOW.store(true, Ordering::Relaxed);
-        let reader = thread::spawn(move || of.look_by(&SLOWLY, &of_other, &mut allowance));
-        READING.wait();
-        meanwhile();
-        READING.wait();
-        reader.join().unwrap();
-    };
+    let look_slowly = |meanwhile: &dyn Fn()| look_slowly(boards, &key, meanwhile);
     look_slowly(&|| {
         let (told, hears) = mpsc::channel();
         let (boards, asked) = (boards.clone(), asked.clone());
@@ -83,21 +115,104 @@ fn nobody_waits_while_an_object_is_read_and_what_comes_meanwhile_is_not_lost() {
         other.join().unwrap();
     });
     // One that is not long is looked at by whoever is told of it, and whoever has read the one before leaves it alone.
-    let mut another = export("out-0-0", "out", "u1", 1);
-    another.spec.stream.name = Some("t".to_owned());
-    look_slowly(&|| mirrors.exports.insert(another.clone()));
+    look_slowly(&|| mirrors.exports.insert(short("t")));
     assert_eq!((boards.is_settled("n"), followed.receivers()), (true, 0));
     // Of long ones the one that was read counts until the other one is looked at.
-    let long = |stream: &str| {
-        let mut long = long_export("out-0-0", "out", "u1", 1);
-        long.spec.stream.name = Some(stream.to_owned());
-        long
-    };
     mirrors.exports.insert(long("s"));
     look_slowly(&|| mirrors.exports.insert(long("t")));
     assert_eq!(boards.import(&asked), Standing::Connected);
     followed.settle();
     assert_eq!((boards.is_settled("n"), followed.receivers()), (true, 0));
+}
+
+#[test]
+fn no_board_is_given_an_earlier_arrival_after_a_later_one() {
+    type Meanwhile = fn(&Followed, &Key);
+    // what is read, what comes before that is put -> whether the namespace is settled then
+    let table: [(&str, Export, Meanwhile, bool); 4] = [
+        (
+            "it is deleted and made again",
+            long("s"),
+            |Followed { mirrors, .. }, key| {
+                mirrors.exports.remove(key);
+                mirrors.exports.insert(long("t"));
+            },
+            false,
+        ),
+        (
+            "a short one is looked at, and a long one comes",
+            long("s"),
+            |Followed { mirrors, .. }, _| {
+                mirrors.exports.insert(short("t"));
+                mirrors.exports.insert(long("u"));
+            },
+            true,
+        ),
+        (
+            "whoever has written a long one looks at it",
+            short("s"),
+            |Followed { mirrors, boards, .. }, key| {
+                mirrors.exports.insert(long("t"));
+                boards.look_alone(Side::Export, key);
+            },
+            true,
+        ),
+        (
+            "all of the namespace goes and comes back",
+            long("s"),
+            |Followed { mirrors, .. }, key| {
+                let import = mirrors.imports.get(&key.sibling("in-0-0")).unwrap();
+                mirrors.exports.remove(key);
+                mirrors.imports.remove(&key.sibling("in-0-0"));
+                ["in", "out"].iter().for_each(|job| mirrors.jobs.remove(&key.sibling(job)));
+                mirrors.jobs.insert(job("in", "u2", Some(2)));
+                mirrors.imports.insert(Import::clone(&import));
+                mirrors.exports.insert(long("t"));
+                mirrors.jobs.insert(job("out", "u1", Some(1)));
+            },
+            false,
+        ),
+    ];
+    let key = Key::new("n", "out-0-0");
+    for (said, read, meanwhile, is_settled) in table {
+        let followed = Followed::new();
+        let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+        many_ports(&followed, 1, 1);
+        mirrors.exports.insert(read);
+        followed.settle();
+        let asked = mirrors.imports.get(&key.sibling("in-0-0")).unwrap();
+        assert_eq!(boards.import(&asked), Standing::Connected, "{said}");
+        look_slowly(boards, &key, &|| meanwhile(&followed, &key));
+        assert_eq!((boards.import(&asked), boards.is_settled("n")), (Standing::Alone, is_settled), "{said}");
+        followed.settle();
+        assert_eq!((boards.is_settled("n"), followed.receivers()), (true, 0), "{said}");
+    }
+}
+
+#[test]
+fn who_must_not_wait_leaves_what_is_long_while_another_one_is_read() {
+    // who looks -> whether the object has a turn that it has asked for
+    for (if_long, asks) in [(IfLong::Leave, true), (IfLong::Try, false)] {
+        let followed = Followed::new();
+        let boards = &followed.boards;
+        many_ports(&followed, 1, 1);
+        followed.mirrors.exports.insert(long("s"));
+        followed.settle();
+        let namespace = Arc::clone(&boards.namespaces()["n"]);
+        let reading = namespace.read_alone(&another());
+        let (told, hears) = mpsc::channel();
+        let of = boards.clone();
+        let other = thread::spawn(move || {
+            let mut allowance = Allowance { looks: SLICE, tries: SLICE };
+            told.send(of.look_by(&EXPORTS, &Key::new("n", "out-0-0"), &mut allowance, if_long)).unwrap();
+        });
+        let heard = hears.recv_timeout(Duration::from_secs(10));
+        drop(reading);
+        other.join().unwrap();
+        let (late, turns) = (namespace.lock().late.len(), boards.line().waiting());
+        let expected = if asks { (1, "n") } else { (0, "") };
+        assert_eq!((heard, (late, &*turns)), (Ok(false), expected), "{if_long:?}");
+    }
 }
 
 #[test]
@@ -176,7 +291,7 @@ async fn whoever_has_written_a_long_object_looks_at_it_beside_the_threads_that_s
     let (reads, is_reading) = mpsc::channel();
     let (end, ends) = mpsc::channel::<()>();
     let other = thread::spawn(move || {
-        let _alone = namespace.read_alone();
+        let _alone = namespace.read_alone(&another());
         reads.send(()).unwrap();
         ends.recv_timeout(Duration::from_secs(10)).ok()
     });
@@ -198,7 +313,7 @@ fn who_leaves_while_a_long_object_is_read_leaves_no_thread_behind() {
         let export = long_export("in-0-0", "in", "u2", 2);
         followed.mirrors.exports.insert(export.clone());
         let namespace = Arc::clone(&followed.boards.namespaces()["n"]);
-        let reading = namespace.read_alone();
+        let reading = namespace.read_alone(&another());
         let key = Key::of(&export);
         for _ in 0..3 {
             assert_eq!(followed.boards.look_at_export(&key).now_or_never(), None);
