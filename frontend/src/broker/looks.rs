@@ -4,8 +4,8 @@
 //! mirrors of all namespaces. It looks at some of the ports that an event is about, of which a job may have thousands,
 //! and tries a little of what may match, and [`Boards::settle`] does the rest, namespace by namespace.
 //!
-//! Knows: events of the mirrors of exports, imports, jobs and PEs, turns. Must not know: which objects count, how one is
-//! looked at, how PEs are told.
+//! Knows: events of the mirrors of exports, imports, jobs and PEs, turns. Must not know: which objects count, how one
+//! is looked at, how PEs are told.
 //!
 //! Invariants:
 //! * What a board knows of an object is what the mirror has of it, once everybody who was told of a change has looked.

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! In a turn some of the exports and imports are looked at that wait for it, on a thread as fast as others. One that
-//! takes longer than a turn, or for which a turn would have to wait, is looked at beside the turns, after those of other
-//! namespaces that do.
+//! takes longer than a turn, or for which a turn would have to wait, is looked at beside the turns, after those of
+//! other namespaces that do.
 //!
 //! Knows: what is to be tried, whose turn it is. Must not know: who is told, what was changed.
 //!
@@ -18,8 +18,11 @@
 //!   read.
 //! * Whoever waits for a namespace is told in a turn of it that finds it settled. So a namespace that was not settled
 //!   has such a turn, whoever settled it.
-//! * No turn has a look that takes longer than a turn. A namespace that waits for one has its next turn after it. A
-//!   turn with an object that may take long waits until nobody reads another such one of its namespace.
+//! * No turn waits for a look that takes longer than a turn, whoever looks. A namespace that waits for one has its next
+//!   turn after it: who looks beside the turns is the one who waits until nobody else reads a long object of the
+//!   namespace, and asks for that turn.
+//! * Who looks beside the turns waits so once before each turn that he asks for, and for few: of the callers who read
+//!   long objects of a namespace themselves one at a time reads, or waits for that; the others wait elsewhere.
 
 #[cfg(test)]
 mod tests;
