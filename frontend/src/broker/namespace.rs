@@ -176,8 +176,8 @@ impl Namespace {
         self.board.exports_of(pe).next().is_some() || self.board.imports_of(pe).next().is_some()
     }
 
-    /// Takes over what a mirror had of an export or import, which does not wait for that any more. Nothing of it that is
-    /// earlier may be taken over after this.
+    /// Takes over what a mirror had of an export or import, which does not wait for that any more. Nothing of it that
+    /// is earlier may be taken over after this.
     pub(super) fn take_over<K: Mirrored, F>(
         &mut self,
         handling: &Handling<K, F>,

@@ -1,10 +1,10 @@
-//! Exports and imports in pages, by job, PE and port (rule import-8).
+//! Exports and imports in pages, by job, PE and port, and long ones (rule import-8).
 //!
-//! A namespace may have thousands, which the mirrors keep packed, and each is asked for at its board. A thread of the
-//! runtime that did so would serve nobody else meanwhile.
+//! A namespace may have thousands, which the mirrors keep packed, and each is asked for at its board; and one of a
+//! megabyte takes as long as hundreds. A thread of the runtime that did so would serve nobody else meanwhile.
 //!
-//! Invariants: few lists are made at the same time, and of a namespace one. So many calls wait for theirs. Callers of a
-//! namespace that are known take turns.
+//! Invariants: few lists are made at the same time, and of a namespace one; a long object is as good as a list. So many
+//! calls wait for theirs. Callers of a namespace that are known take turns.
 
 use super::service::{check_name, check_namespace};
 use super::{SubscriptionApi, errors, shown};
@@ -99,7 +99,7 @@ impl<C: Cluster> SubscriptionApi<C> {
     ///
     /// # Errors
     /// Too many wait, this one has waited for too long, or this frontend is to stop; or `list` panicked.
-    async fn listed<T: Send + 'static>(
+    pub(super) async fn listed<T: Send + 'static>(
         &self,
         namespace: String,
         caller: Option<&CallerName>,
@@ -107,19 +107,30 @@ impl<C: Cluster> SubscriptionApi<C> {
         list: impl FnOnce(&Self, &str) -> T + Send + 'static,
     ) -> Result<T, Status> {
         let _place = self.place_among(&self.shared.lists.waiting, &namespace, caller)?;
-        let group = if self.has_any(&namespace) { namespace.as_str() } else { NOTHING };
+        let work = self.in_turn(&namespace, caller, list);
+        self.in_time(until, "other lists to be made", work).await
+    }
+
+    /// The same for a call that has its place, and is waited for by somebody else.
+    ///
+    /// # Errors
+    /// `make` panicked, or this frontend ends.
+    pub(super) async fn in_turn<T: Send + 'static>(
+        &self,
+        namespace: &str,
+        caller: Option<&CallerName>,
+        make: impl FnOnce(&Self, &str) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let group = if self.has_any(namespace) { namespace } else { NOTHING };
         let of_caller = caller.map(|CallerName(name)| Arc::clone(name)).unwrap_or_default();
         let owner = Owner { namespace: group.into(), object: of_caller };
-        let work = async {
-            let turn = self.shared.lists.turns.acquire_for(owner).await;
-            let api = self.clone();
-            let done = spawn_blocking(move || {
-                let _turn = turn;
-                list(&api, &namespace)
-            });
-            done.await.map_err(|_| Status::internal("what was asked for could not be looked at"))
-        };
-        self.in_time(until, "other lists to be made", work).await
+        let turn = self.shared.lists.turns.acquire_for(owner).await;
+        let (api, namespace) = (self.clone(), namespace.to_owned());
+        let done = spawn_blocking(move || {
+            let _turn = turn;
+            make(&api, &namespace)
+        });
+        done.await.map_err(|_| Status::internal("what was asked for could not be looked at"))
     }
 
     /// What is asked for of a list; of all jobs of the namespace, if none is named.

@@ -6,6 +6,7 @@
 //! Invariants: whoever waits is answered by its deadline; a change that was begun goes on without its caller.
 
 use super::{SubscriptionApi, errors, etag, requests, shown};
+use crate::broker::Boards;
 use crate::grpc::access::caller_of;
 use crate::grpc::deadline;
 use crate::grpc::places::{CallerName, Place, Places};
@@ -22,9 +23,9 @@ use streams_kubernetes::{Error, Key, object_names};
 use streams_process::telemetry;
 use streams_proto::subscription::v1::subscription_service_server::SubscriptionService;
 use streams_proto::subscription::v1::{
-    GetExportRequest, GetExportResponse, GetImportRequest, GetImportResponse, ListExportsRequest, ListExportsResponse,
-    ListImportsRequest, ListImportsResponse, UpdateExportRequest, UpdateExportResponse, UpdateImportRequest,
-    UpdateImportResponse,
+    self as proto, GetExportRequest, GetExportResponse, GetImportRequest, GetImportResponse, ListExportsRequest,
+    ListExportsResponse, ListImportsRequest, ListImportsResponse, UpdateExportRequest, UpdateExportResponse,
+    UpdateImportRequest, UpdateImportResponse,
 };
 use tokio::time::{Instant, sleep_until};
 use tonic::metadata::MetadataMap;
@@ -48,6 +49,11 @@ enum Refused {
 
 /// The error that there is no such object, by its namespace and name.
 type Absent = fn(&str, &str) -> Status;
+/// Makes a message of an object.
+type Show<K, T> = fn(&K, &Boards) -> T;
+
+/// Octets of an object from which on it takes some 10 ms and more to be shown.
+const LONG: usize = 65_536;
 
 impl<C: Cluster> SubscriptionApi<C> {
     /// What this frontend sees can be relied on.
@@ -100,6 +106,40 @@ impl<C: Cluster> SubscriptionApi<C> {
         found.map(Arc::new).ok_or_else(|| absent(&key.namespace, &key.name))
     }
 
+    /// What `show` makes of the object of this name; beside the threads that serve everybody if that takes long.
+    async fn seen<K: Object + Mirrored, T: Send + 'static>(
+        &self,
+        mirror: &Watch<K>,
+        (key, caller): (&Key, Option<&CallerName>),
+        until: Instant,
+        absent: Absent,
+        show: Show<K, T>,
+    ) -> Result<T, Status> {
+        if let Some(kept) = mirror.kept(key).filter(|kept| kept.octets() >= LONG) {
+            let show = move |api: &Self, _: &str| kept.read().map(|object| show(&object, &api.shared.boards));
+            let shown = self.listed(key.namespace.to_string(), caller, until, show).await?;
+            return shown.ok_or_else(|| absent(&key.namespace, &key.name));
+        }
+        let work = self.found(mirror, key, caller, absent);
+        let found = self.in_time(until, "the API server", work).await?;
+        Ok(show(&found, &self.shared.boards))
+    }
+
+    /// What `show` makes of an object that was changed, and is in the mirror; beside the threads that serve everybody
+    /// if that takes long.
+    async fn shown<K: Mirrored, T: Send + 'static>(
+        &self,
+        mirror: &Watch<K>,
+        (key, caller): (&Key, Option<&CallerName>),
+        object: K,
+        show: Show<K, T>,
+    ) -> Result<T, Status> {
+        if mirror.kept(key).is_none_or(|kept| kept.octets() < LONG) {
+            return Ok(show(&object, &self.shared.boards));
+        }
+        self.in_turn(&key.namespace, caller, move |api, _| show(&object, &api.shared.boards)).await
+    }
+
     /// Does `work` as long as the caller waits and this frontend does not stop.
     pub(super) async fn in_time<T>(
         &self,
@@ -148,7 +188,7 @@ impl<C: Cluster> SubscriptionApi<C> {
         request: UpdateExportRequest,
         caller: Option<CallerName>,
         until: Instant,
-    ) -> Result<Export, Status> {
+    ) -> Result<proto::Export, Status> {
         let UpdateExportRequest { namespace, name, expected_etag, change: asked } = request;
         let key = key_of(&namespace, &name)?;
         let wanted = requests::of_export(asked.as_ref())?;
@@ -163,7 +203,7 @@ impl<C: Cluster> SubscriptionApi<C> {
             let made = self.changed(&self.shared.mirrors.exports, of, errors::export_not_found, &change, field);
             let (export, _place) = made.await?;
             self.shared.boards.look_at_export(&key).await;
-            Ok::<_, Status>(export)
+            self.shown(&self.shared.mirrors.exports, of, export, shown::export).await
         };
         self.in_time(until, "the properties to be stored and seen", work).await
     }
@@ -173,7 +213,7 @@ impl<C: Cluster> SubscriptionApi<C> {
         request: UpdateImportRequest,
         caller: Option<CallerName>,
         until: Instant,
-    ) -> Result<Import, Status> {
+    ) -> Result<proto::Import, Status> {
         let UpdateImportRequest { namespace, name, expected_etag, change: asked } = request;
         let key = key_of(&namespace, &name)?;
         // What is wrong in any case is told before anything is read.
@@ -192,7 +232,7 @@ impl<C: Cluster> SubscriptionApi<C> {
             let made = self.changed(&mirrors.imports, of, errors::import_not_found, &change, field);
             let (import, _place) = made.await?;
             boards.look_at_import(&key).await;
-            Ok::<_, Status>(import)
+            self.shown(&mirrors.imports, of, import, shown::import).await
         };
         self.in_time(until, "the streams to be stored and seen", work).await
     }
@@ -255,9 +295,9 @@ impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
         let GetExportRequest { namespace, name } = request.into_inner();
         let key = key_of(&namespace, &name)?;
         self.sees()?;
-        let work = self.found(&self.shared.mirrors.exports, &key, caller.as_ref(), errors::export_not_found);
-        let found = self.in_time(until, "the API server", work).await?;
-        Ok(Response::new(GetExportResponse { export: Some(shown::export(&found, &self.shared.boards)) }))
+        let (mirror, of) = (&self.shared.mirrors.exports, (&key, caller.as_ref()));
+        let export = self.seen(mirror, of, until, errors::export_not_found, shown::export).await?;
+        Ok(Response::new(GetExportResponse { export: Some(export) }))
     }
 
     async fn list_exports(
@@ -279,7 +319,7 @@ impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
             span(metadata, "UpdateExport", &asked.namespace, &asked.name)
         };
         let export = self.export_updated(request.into_inner(), caller, until).instrument(span).await?;
-        Ok(Response::new(UpdateExportResponse { export: Some(shown::export(&export, &self.shared.boards)) }))
+        Ok(Response::new(UpdateExportResponse { export: Some(export) }))
     }
 
     async fn get_import(&self, request: Request<GetImportRequest>) -> Result<Response<GetImportResponse>, Status> {
@@ -287,9 +327,9 @@ impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
         let GetImportRequest { namespace, name } = request.into_inner();
         let key = key_of(&namespace, &name)?;
         self.sees()?;
-        let work = self.found(&self.shared.mirrors.imports, &key, caller.as_ref(), errors::import_not_found);
-        let found = self.in_time(until, "the API server", work).await?;
-        Ok(Response::new(GetImportResponse { import: Some(shown::import(&found, &self.shared.boards)) }))
+        let (mirror, of) = (&self.shared.mirrors.imports, (&key, caller.as_ref()));
+        let import = self.seen(mirror, of, until, errors::import_not_found, shown::import).await?;
+        Ok(Response::new(GetImportResponse { import: Some(import) }))
     }
 
     async fn list_imports(
@@ -311,6 +351,6 @@ impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
             span(metadata, "UpdateImport", &asked.namespace, &asked.name)
         };
         let import = self.import_updated(request.into_inner(), caller, until).instrument(span).await?;
-        Ok(Response::new(UpdateImportResponse { import: Some(shown::import(&import, &self.shared.boards)) }))
+        Ok(Response::new(UpdateImportResponse { import: Some(import) }))
     }
 }

@@ -4,8 +4,10 @@
 //!
 //! Knows: these two kinds. Must not know: jobs, plans, how PEs are told.
 //!
-//! Invariant: of an object of a namespace that is not settled nothing is read, however many of them there are and
-//! however often they change.
+//! Invariants:
+//! * Of an object of a namespace that is not settled nothing is read, however many of them there are and however often
+//!   they change.
+//! * How a long object stands is found out beside the threads that serve everybody: it is read for that.
 
 #[cfg(test)]
 mod tests;
@@ -13,6 +15,7 @@ mod tests;
 use crate::broker::answers::{Limit, Standing};
 use crate::broker::{Boards, UntilSettled};
 use crate::controllers::reconciler::{self, Next};
+use crate::fair_semaphore::FairSemaphore;
 use crate::mirrors::Mirrors;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -25,11 +28,19 @@ use streams_kubernetes::queue::{Outcome, Queue};
 use streams_kubernetes::watch::{Mirrored, Watch};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
+use tokio::task::{JoinError, spawn_blocking};
 
 /// Field manager of this controller.
 const MANAGER: Manager = Manager("streams-standing-controller");
 /// How soon to look again for a board that is not settled. Whoever settles it says so; this is in case nobody does.
 const UNSETTLED: Duration = Duration::from_secs(60);
+/// Octets of an object from which on it takes some 10 ms and more to find out how it stands.
+const LONG: usize = 65_536;
+/// Such objects that are looked at at the same time, each on a thread of its own: there are two processors where the
+/// frontend usually runs.
+const LONG_AT_ONCE: usize = 2;
+/// Of one namespace: the other one is for others.
+const LONG_AT_ONCE_OF_ONE: usize = 1;
 
 /// What the condition says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,14 +148,22 @@ pub(crate) struct StandingReconciler<C, K> {
     mirrors: Mirrors,
     boards: Boards,
     until_settled: UntilSettled,
+    /// Turns of long objects.
+    long_looks: FairSemaphore,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<C, K> StandingReconciler<C, K> {
     /// A reconciler of the objects of these mirrors. Those whose boards are not settled wait there.
     pub(crate) fn new(cluster: C, mirrors: Mirrors, boards: Boards, until_settled: UntilSettled) -> Self {
-        Self { cluster, mirrors, boards, until_settled, kind: PhantomData }
+        let long_looks = FairSemaphore::new(LONG_AT_ONCE, LONG_AT_ONCE_OF_ONE);
+        Self { cluster, mirrors, boards, until_settled, long_looks, kind: PhantomData }
     }
+}
+
+/// A look at a long object panicked, or this frontend ends.
+fn not_looked_at(error: JoinError) -> Error {
+    Error::Call(kube::Error::Service(error.into()))
 }
 
 /// How an object stands.
@@ -179,11 +198,18 @@ impl<C: Cluster, K: Stands> reconciler::Reconciler for StandingReconciler<C, K> 
         if !self.boards.is_settled(&key.namespace) {
             return Ok(Some(StandingObservation::Unsettled));
         }
-        Ok(kept.read().map(|object| StandingObservation::Known {
-            said: object.said(&self.boards),
-            object,
-            now: self.cluster.now(),
-        }))
+        let is_long = kept.octets() >= LONG;
+        let turn = if is_long { Some(self.long_looks.acquire(&key.namespace).await) } else { None };
+        let (boards, namespace) = (self.boards.clone(), Arc::clone(&key.namespace));
+        let look = move || {
+            let _turn = turn;
+            // Something may have come while others had their turns.
+            let is_settled = boards.is_settled(&namespace);
+            is_settled.then(|| kept.read().map(|object| (object.said(&boards), object)))
+        };
+        let looked = if is_long { spawn_blocking(look).await.map_err(not_looked_at)? } else { look() };
+        let Some(found) = looked else { return Ok(Some(StandingObservation::Unsettled)) };
+        Ok(found.map(|(said, object)| StandingObservation::Known { object, said, now: self.cluster.now() }))
     }
 
     fn decide(observed: &StandingObservation<K>) -> StandingDecision<K> {

@@ -6,6 +6,7 @@ use crate::broker::testing::costly_namespace;
 use crate::broker::{Boards, UntilSettled};
 use crate::controllers::reconciler::{Reconciler as _, reconcile};
 use crate::controllers::tests::LateMirrors;
+use futures::FutureExt as _;
 use streams_api::{Export, ExportSpec, Import, ImportSpec};
 use streams_broker::asked::Part;
 use streams_broker::{NoRoom, Pe, Port, TooCostly, TooManyRoutes};
@@ -127,4 +128,31 @@ async fn of_what_is_not_settled_nothing_is_read_or_said_until_it_is() {
     assert_eq!(reconciler.until_settled.waiting(), 0);
     let observed = reconciler.observe(&export, &mut ()).await.unwrap();
     assert!(matches!(observed, Some(StandingObservation::Known { .. })));
+}
+
+#[tokio::test]
+async fn how_a_long_object_stands_is_found_out_beside_the_threads_that_serve() {
+    let server = Server::new();
+    let mirrors = LateMirrors::of(&server).mirrors;
+    let boards = Boards::of(&mirrors);
+    let until_settled = UntilSettled::new(&boards, |_| ());
+    let reconciler =
+        StandingReconciler::<_, Export>::new(server.connect(), mirrors.clone(), boards.clone(), until_settled);
+    let key = Key::new("n", "a");
+    let object = |words: usize| {
+        let mut object = Export::new("a", ExportSpec::default());
+        object.metadata.namespace = Some("n".to_owned());
+        object.spec.application_name = "x".repeat(words);
+        object
+    };
+    // Somebody looks at another long one of the namespace.
+    let turn = reconciler.long_looks.acquire("n").await;
+    mirrors.exports.insert(object(1_000));
+    assert!(reconciler.observe(&key, &mut ()).now_or_never().is_some(), "it takes no time");
+    mirrors.exports.insert(object(100_000));
+    let mut nothing = ();
+    let mut look = Box::pin(reconciler.observe(&key, &mut nothing));
+    assert!((&mut look).now_or_never().is_none(), "this thread serves others");
+    drop(turn);
+    assert!(matches!(look.await.unwrap(), Some(StandingObservation::Known { .. })));
 }

@@ -1,4 +1,4 @@
-//! Lists, and how callers of a namespace share them.
+//! Lists and long objects, and how callers of a namespace share them.
 
 use super::{Cluster, asked, create_export, create_import, create_job, why};
 use crate::grpc::access::reviewer::Subject;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes_fake::Server;
 use streams_proto::subscription::v1::subscription_service_server::SubscriptionService as _;
-use streams_proto::subscription::v1::{ListExportsRequest, ListImportsRequest};
+use streams_proto::subscription::v1::{GetExportRequest, ListExportsRequest, ListImportsRequest};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Request};
 
@@ -75,6 +75,30 @@ async fn lists_of_a_namespace_take_turns_as_long_as_their_callers_wait() {
     assert_eq!(begun.elapsed().as_millis(), 1_900);
     drop(turn);
     assert_eq!(list("n").await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_export_waits_for_its_turn_as_a_list_does() {
+    let server = Server::new();
+    create_job(&server, "out", 1);
+    for (port, letters) in [(0, 1), (1, 40_000)] {
+        let property =
+            |name: &str| json!({"name": name, "type": "rstring", "values": [format!("\"{}\"", "x".repeat(letters))]});
+        let stream = json!({"exportOperName": "Out", "properties": [property("a"), property("b")]});
+        create_export(&server, "out", 0, port, &json!({"type": "ByProperties", "stream": stream}));
+    }
+    let cluster = Cluster::of(server);
+    let get = async |name: &str| {
+        let mut request = Request::new(GetExportRequest { namespace: "n".into(), name: name.into() });
+        request.metadata_mut().insert("grpc-timeout", "2S".parse().unwrap());
+        cluster.api.get_export(request).await.map(|answer| answer.into_inner().export.unwrap().name)
+    };
+    let turn = cluster.api.shared.lists.turns.acquire("n").await;
+    assert_eq!(get("out-0-0").await.unwrap(), "out-0-0");
+    let status = get("out-0-1").await.unwrap_err();
+    assert_eq!((why(&status).0, why(&status).1.as_str()), (Code::DeadlineExceeded, "STILL_WAITING"));
+    drop(turn);
+    assert_eq!(get("out-0-1").await.unwrap(), "out-0-1");
 }
 
 #[tokio::test(start_paused = true)]
