@@ -212,7 +212,7 @@ fn with_somebody_who_changes_the_metadata_of_a_pod_again_and_again_nobody_writes
     assert!((5..=7).contains(&restored), "{restored}: three times at once, then after 1, 2 and 4 min");
     assert_eq!(launches(&simulation), (2, 0, Some(PePhase::Running)));
     let message = contended(&simulation).unwrap();
-    assert!(message.ends_with("metadata.labels.streams.ibm.com/pe"), "{message}");
+    assert!(message.contains("metadata.labels.streams.ibm.com/pe;"), "{message}");
     let told: Vec<_> = simulation.notices().into_iter().map(|notice| (notice.warning, notice.reason)).collect();
     assert_eq!(told, [(true, "Contended".into())]);
     settle(&mut simulation);
