@@ -5,7 +5,8 @@
 //! server before it says so.
 //!
 //! How much of them is in memory is bounded ([`in_part`](super::super::requests::in_part)): of one job, and of all jobs
-//! together. Where much is to be read, one job is looked at after another; namespaces take turns.
+//! together. Where much is to be read, one job is looked at after another; namespaces take turns. Of the answer of the
+//! API server there is a small page at a time (rule call-24).
 //!
 //! Knows: the mirror, what this process has written, the API server. Must not know: what becomes of requests.
 
@@ -25,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 use streams_api::{Job, JobStatus, Resize, names};
-use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::cluster::{Cluster, SMALL_PAGE};
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::watch::version;
@@ -78,7 +79,9 @@ impl<C: Cluster> JobReconciler<C> {
             latest.extend(page.into_iter().filter(is_latest));
             latest = until_shown(std::mem::take(&mut latest));
         };
-        let of_job = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, key.name));
+        // Anybody may give the label to as many requests as he likes, with as much in each as there is room for.
+        let of_job = format!("{}={}", names::LABEL_JOB, key.name);
+        let of_job = ListParams::default().labels(&of_job).limit(SMALL_PAGE);
         Priority::Awaited.of(self.cluster.each_page(Some(&*key.namespace), &of_job, look)).await?;
         self.memory.with(key, &uid, |entry| {
             let answer = &mut entry.named_requests;

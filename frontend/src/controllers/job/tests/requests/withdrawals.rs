@@ -142,6 +142,28 @@ fn a_request_that_is_deleted_is_withdrawn_before_the_commit_and_in_force_after_i
     }
 }
 
+/// Anybody may give the label of a job to gigabytes of requests that are none of the job.
+#[test]
+fn who_looks_for_a_request_that_was_deleted_while_it_was_proposed_reads_small_pages() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("proposed", &[("R", 4)]);
+    simulation.until(|simulation| simulation.status().proposal.is_some());
+    for number in 0..30 {
+        let name = format!("labelled-{number}");
+        simulation.request(&name, &[("R", 5)]);
+        // Nobody takes it over, refuses or removes it.
+        simulation.server.edit(&key().sibling(&name), |request: &mut Resize| {
+            for owner in request.metadata.owner_references.iter_mut().flatten() {
+                (owner.kind, owner.uid) = ("ConfigMap".to_owned(), "another".to_owned());
+            }
+        });
+    }
+    simulation.delete(&UserDeletion::Request("proposed".to_owned()));
+    simulation.leader.catch_up();
+    simulation.leader.observed();
+    assert_eq!(simulation.leader.connection.largest_page(), 10);
+}
+
 /// What is being compiled, if anything is.
 fn compiling(simulation: &JobSimulation) -> Option<Target> {
     simulation.leader.tasks().compile.running().map(|request| request.target.clone())
