@@ -2,7 +2,7 @@
 //!
 //! | Kind | Indexes | What is left out |
 //! |---|---|---|
-//! | jobs, host pools, exports, imports, consistent regions | job | annotations that nobody reads |
+//! | jobs, host pools, exports, imports, consistent regions | job | metadata that nobody reads |
 //! | regions | job, job and name in the application | the same |
 //! | PEs | job, host pool | the same |
 //! | requests to resize | job, also only open ones, only its own, by caller; the job that they name | most metadata |

@@ -1,9 +1,14 @@
-//! What the mirrors keep of the metadata of each kind (rule call-6): those annotations that somebody reads, and those
-//! that the operator gives to its objects, as they are compared with what they should be (rule call-19).
+//! What the mirrors keep of the metadata of each kind (rule call-6): those annotations and labels that somebody reads,
+//! and those that the operator gives to its objects, as they are compared with what they should be (rule call-19); and
+//! what controls an object. Nobody reads finalizers.
 //!
-//! Tenants may annotate all of these, with hundreds of kilobytes each, and whoever looks at an object unpacks it.
+//! Tenants may annotate and label all of these, with hundreds of kilobytes each, and whoever looks at an object unpacks
+//! it. Jobs are even kept as they are unpacked.
 //!
-//! Knows: annotations. Must not know: what they are read for.
+//! What is written is never what is left of an object: of a status that is written the API server takes nothing but the
+//! status, and all other writes say which fields they change.
+//!
+//! Knows: annotations, labels. Must not know: what they are read for.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
@@ -22,9 +27,13 @@ const OF_PARTS: [&str; 7] = [
     names::ANNOTATION_TRACE_PARENT,
 ];
 
+/// The labels of objects that are made for a job.
+const LABELS: [&str; 4] = [names::LABEL_APP, names::LABEL_JOB, names::LABEL_SERVICE, names::LABEL_PE];
+
 /// A job.
 pub(crate) fn job(job: &mut Job) {
     trimmed::custom_resource(job);
+    trimmed::relations(&mut job.metadata, &LABELS);
     let whole = [names::ANNOTATION_REDIS_CONFIGURATION, names::ANNOTATION_TRACE_STATE];
     trimmed::annotations(&mut job.metadata, &[names::ANNOTATION_TRACE_PARENT], &whole);
 }
@@ -38,6 +47,7 @@ pub(crate) fn processing_element(pe: &mut ProcessingElement) {
 /// A parallel region, with who manages its width. A request for the widths of all regions of a job may be long.
 pub(crate) fn parallel_region(region: &mut ParallelRegion) {
     trimmed::managed(region, "f:width");
+    trimmed::relations(&mut region.metadata, &LABELS);
     let read = [&OF_PARTS[..], &[names::ANNOTATION_TRACE_GENERATION, names::ANNOTATION_WIDTH_OF_RESIZE]].concat();
     trimmed::annotations(&mut region.metadata, &read, &[names::ANNOTATION_REQUESTED_WIDTHS]);
 }
@@ -64,6 +74,7 @@ pub(crate) fn consistent_region(region: &mut ConsistentRegion) {
 
 fn part<K: Resource>(object: &mut K, besides: &[&str]) {
     trimmed::custom_resource(object);
+    trimmed::relations(object.meta_mut(), &LABELS);
     trimmed::annotations(object.meta_mut(), &[&OF_PARTS[..], besides].concat(), &[]);
 }
 
@@ -99,6 +110,7 @@ pub(crate) fn request_meta(meta: &mut ObjectMeta) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
     use std::collections::BTreeMap;
     use streams_api::{BundleReference, JobSpec, ParallelRegionSpec, ProcessingElementSpec};
 
@@ -112,6 +124,37 @@ mod tests {
         trim(&mut object);
         let annotations = object.meta().annotations.clone().unwrap_or_default();
         annotations.into_iter().map(|(key, value)| (key, value.len())).collect()
+    }
+
+    /// The labels, finalizers and owners that are left of an object which somebody has given many of each.
+    fn related<K: Resource>(mut object: K, trim: fn(&mut K)) -> (Vec<String>, usize, Vec<String>) {
+        let meta = object.meta_mut();
+        let mut labels = names::pe_labels("flow", 3);
+        labels.extend((0..100_000).map(|number| (format!("l{number}"), String::new())));
+        meta.labels = Some(labels);
+        meta.finalizers = Some((0..1_000).map(|number| format!("a.test/f{number}")).collect());
+        let owner = |number: usize| OwnerReference {
+            uid: format!("u{number}"),
+            controller: Some(number == 500),
+            ..OwnerReference::default()
+        };
+        meta.owner_references = Some((0..1_000).map(owner).collect());
+        trim(&mut object);
+        let meta = object.meta();
+        let labels = meta.labels.iter().flat_map(|labels| labels.keys().cloned()).collect();
+        let owners = meta.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect();
+        (labels, meta.finalizers.iter().flatten().count(), owners)
+    }
+
+    #[test]
+    fn of_labels_those_are_kept_that_the_operator_gives_and_of_owners_the_one_that_controls() {
+        let labels = ["app", "streams.ibm.com/job", "streams.ibm.com/pe", "svc"].map(str::to_owned).to_vec();
+        let expected = (labels, 0, vec!["u500".to_owned()]);
+        assert_eq!(related(Job::new("flow", JobSpec::of(BundleReference::default())), job), expected);
+        let region = ParallelRegion::new("flow-0", ParallelRegionSpec::default());
+        assert_eq!(related(region, parallel_region), expected);
+        let pe = ProcessingElement::new("flow-0", ProcessingElementSpec::default());
+        assert_eq!(related(pe, processing_element), expected);
     }
 
     #[test]

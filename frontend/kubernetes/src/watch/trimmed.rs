@@ -45,6 +45,19 @@ pub fn keep(meta: &mut ObjectMeta, labels: &[&str], annotations: &[&str]) {
     }
 }
 
+/// Keeps of what an object is related to what is read: these labels and what controls it, and no finalizers. Whoever
+/// may change the object can give it a hundred thousand labels, each of which takes far more in memory than in JSON.
+pub fn relations(meta: &mut ObjectMeta, labels: &[&str]) {
+    meta.finalizers = None;
+    if let Some(all) = &mut meta.labels {
+        all.retain(|key, _| labels.contains(&key.as_str()));
+    }
+    if let Some(all) = &mut meta.owner_references {
+        all.retain(|owner| owner.controller == Some(true));
+        all.shrink_to_fit();
+    }
+}
+
 /// Keeps of the annotations of an object those that are read: of `read` the values that are not longer than any that
 /// is read, of longer ones what [`digest_of_long`] makes of them, and of `whole` all values.
 pub fn annotations(meta: &mut ObjectMeta, read: &[&str], whole: &[&str]) {
@@ -139,6 +152,7 @@ fn trim_containers(containers: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
     #[test]
     fn of_a_pod_only_what_is_read_is_kept() {
@@ -185,6 +199,26 @@ mod tests {
         keep(&mut meta, &["read"], &["read", "long"]);
         let expected = serde_json::json!({
             "name": "o", "labels": {"read": "x"}, "annotations": {"read": "z".repeat(VALUE_MAX), "long": ""},
+        });
+        assert_eq!(serde_json::to_value(meta).unwrap(), expected);
+    }
+
+    #[test]
+    fn of_relations_the_labels_that_are_read_and_the_controller_are_kept() {
+        let owner = |uid: &str, controls: bool| {
+            let of_kind = serde_json::json!({"apiVersion": "v1", "kind": "K", "name": "o", "uid": uid});
+            let mut owner: OwnerReference = serde_json::from_value(of_kind).unwrap();
+            owner.controller = Some(controls);
+            owner
+        };
+        let mut meta: ObjectMeta = serde_json::from_value(serde_json::json!({
+            "name": "o", "finalizers": ["a/b"], "labels": {"read": "x", "other": "y"}, "annotations": {"other": "y"},
+            "ownerReferences": [owner("a", false), owner("b", true), owner("c", false)],
+        }))
+        .unwrap();
+        relations(&mut meta, &["read"]);
+        let expected = serde_json::json!({
+            "name": "o", "labels": {"read": "x"}, "annotations": {"other": "y"}, "ownerReferences": [owner("b", true)],
         });
         assert_eq!(serde_json::to_value(meta).unwrap(), expected);
     }

@@ -11,16 +11,17 @@ use crate::controllers::job::observed::drift::region_fields;
 use crate::controllers::job::observed::own_writes::{OwnWrite, WrittenPe};
 use crate::controllers::job::refusals::outdated::UndeclaredField;
 use k8s_openapi::api::core::v1::Service;
+use kube::core::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use streams_api::{HostPool, ParallelRegion, names};
-use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Object};
 use streams_kubernetes::drift::dropped;
 use streams_kubernetes::error::definition;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::watch::version;
 use streams_kubernetes::writer::Applied;
+use streams_kubernetes::{Error, Key};
 
 /// What the API server has kept of an object that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +93,8 @@ impl<C: Cluster> Actor<'_, C> {
                 if let Some(existing) = existing {
                     let fields = region_fields(&builder, &generation.plan, region, false);
                     let owner = &self.snapshot.owner;
-                    let restored = self.writer().restore::<ParallelRegion>(owner, fields, &existing.metadata).await?;
+                    let meta = self.with_all_owners(&key, &existing.metadata).await?;
+                    let restored = self.writer().restore::<ParallelRegion>(owner, fields, &meta).await?;
                     return self.note_kept(child, &desired, &restored);
                 }
                 let created = self.writer().create_or_match(&desired, |_| true).await?;
@@ -123,6 +125,16 @@ impl<C: Cluster> Actor<'_, C> {
             Child::ConsistentRegionService => self.apply_consistent_region_service(generation).await,
             Child::TransportSecret => self.apply_transport().await.map(|()| KeptByServer::Whole),
         }
+    }
+
+    /// The metadata of a region that the mirror shows, with all of its owners: the mirror has the one that controls it
+    /// (rule call-6), and the list of them is written as a whole. If somebody has written the region meanwhile, the
+    /// version tells.
+    async fn with_all_owners(&self, key: &Key, shown: &ObjectMeta) -> Result<ObjectMeta, Error> {
+        let read = self.reconciler.cluster.get_metadata::<ParallelRegion>(key).await?;
+        let conflict = || Error::Conflict { kind: ParallelRegion::kind(&()).into_owned(), name: key.name.to_string() };
+        let owner_references = read.ok_or_else(conflict)?.owner_references;
+        Ok(ObjectMeta { owner_references, ..shown.clone() })
     }
 
     /// Applies a child that is no PE.

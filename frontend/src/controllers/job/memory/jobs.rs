@@ -9,7 +9,7 @@ use crate::controllers::job::owned::Owned;
 use crate::controllers::job::tasks::TextsAtHand;
 use crate::controllers::remembered::Remembered;
 use crate::fusion::RenderedText;
-use crate::mirrors::Mirrors;
+use crate::mirrors::{Mirrors, trim};
 use bytes::Bytes;
 use kube::ResourceExt;
 use moka::sync::Cache;
@@ -103,8 +103,8 @@ impl Memory {
 
     /// The API server has this job now.
     pub(crate) fn wrote(&self, key: &Key, mut job: Job) {
-        // Large, and the mirror does not have them either.
-        job.metadata.managed_fields = None;
+        // As the mirror has it, without what may be large.
+        trim::job(&mut job);
         let uid = job.metadata.uid.clone().unwrap_or_default();
         self.with(key, &uid, |entry| entry.latest = Some(Arc::new(job)));
     }
@@ -177,6 +177,19 @@ mod tests {
         assert_eq!(latest(job("a", "11")), "11");
         memory.wrote(&key, job("a", "20"));
         assert_eq!(latest(job("b", "3")), "3", "another job of the same name");
+    }
+
+    #[test]
+    fn of_what_was_written_no_more_is_kept_than_the_mirror_keeps() {
+        let (memory, key) = (memory(), Key::new("n", "flow"));
+        let mut written = job("a", "10");
+        written.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
+        written.labels_mut().insert("example.com/team".to_owned(), String::new());
+        written.annotations_mut().insert("example.com/note".to_owned(), String::new());
+        memory.wrote(&key, written);
+        let kept = memory.latest(&key, Arc::new(job("a", "5")));
+        assert_eq!(kept.metadata.resource_version.as_deref(), Some("10"));
+        assert_eq!((kept.finalizers().len(), kept.labels().len(), kept.annotations().len()), (0, 0, 0));
     }
 
     #[test]

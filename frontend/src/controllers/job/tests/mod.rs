@@ -19,7 +19,7 @@
 //! * [`connectivity`] — what PEs tell of their connections; [`missing_bundles`]: that they wait for their bundles;
 //! * [`user_ports`] — ports that operators open under a name; [`transport`]: certificates;
 //! * [`made_again`] — PEs that a user deletes;
-//! * [`memories`] — what is remembered ends;
+//! * [`memories`] — what is remembered ends; [`trimmed`]: what mirrors leave out of objects stays there;
 //! * [`orphans`] — objects that a deleted job has left behind; [`in_the_way`]: of others, and being deleted;
 //! * [`outdated`] — definitions of custom resources of an earlier version;
 //! * [`waves`] — the order of a roll-out;
@@ -53,6 +53,7 @@ mod submissions;
 mod suspension;
 mod table;
 mod transport;
+mod trimmed;
 mod turns;
 mod user_ports;
 mod warnings;
