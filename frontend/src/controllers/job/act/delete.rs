@@ -4,11 +4,13 @@
 
 use super::Actor;
 use crate::controllers::job::decide::{Child, Owned, Propagation};
+use crate::controllers::job::describe::events::REGION_EDIT_LOST;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::PropagationPolicy;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Object};
+use streams_kubernetes::events::Notice;
 use streams_kubernetes::watch::{Mirrored, Watch};
 
 impl<C: Cluster> Actor<'_, C> {
@@ -74,13 +76,34 @@ impl<C: Cluster> Actor<'_, C> {
     /// # Errors
     /// [`Error::Conflict`]: it was written since. Failures of the call.
     async fn delete_as_seen(&self, object: &Owned, index: u64, name: &str) -> Result<(), Error> {
-        let seen = self.observed.children.regions.get(&index).and_then(|region| region.version.as_deref());
+        let region = self.observed.children.regions.get(&index);
+        let seen = region.and_then(|region| region.version.as_deref());
         let shown = self.shown_uid(&self.reconciler.mirrors.parallel_regions, name);
         let Some((version, uid)) = seen.zip(shown) else { return Ok(()) };
         let at_once = PropagationPolicy::Background;
-        self.writer().delete_if_unchanged::<ParallelRegion>(name, &uid, version, at_once).await?;
+        let deleted = self.writer().delete_if_unchanged::<ParallelRegion>(name, &uid, version, at_once).await;
+        let edited = region.and_then(|region| region.created.as_ref()?.edited());
+        // Without an answer it may be gone, and the next look would not know what it was.
+        let stays = deleted.as_ref().is_err_and(|error| !error.is_unanswered());
+        if let Some(region) = edited.filter(|_| !stays) {
+            self.tell_of_lost_edit(index, region);
+        }
+        deleted?;
         self.note_deletion(object, uid);
         Ok(())
+    }
+
+    /// Tells that the width goes which somebody has written into the region with this index and name, if that is
+    /// because the plan does not have it. If it goes because there is no plan, the failure has told.
+    fn tell_of_lost_edit(&self, index: u64, region: &str) {
+        if self.observed.status.proposal.is_none() {
+            return;
+        }
+        let note = format!(
+            "a width that was edited before the job was submitted goes, as the application has no region of this \
+             number and name any more; scale the region again if it has another number: {region} (number {index})"
+        );
+        self.reconciler.cluster.announce(&*self.snapshot.job, &Notice::warning(REGION_EDIT_LOST, note));
     }
 
     /// The uid of the object of this name that the mirror shows.

@@ -12,6 +12,9 @@ use streams_api::{JobPhase, JobStatus, Rollout, condition};
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::writer::DEFINITIONS_OUTDATED;
 
+/// Reason of the Events that say that a width goes which was edited before the job was submitted.
+pub(crate) const REGION_EDIT_LOST: &str = "RegionEditLost";
+
 /// What Events say that the statuses do not.
 #[derive(Clone, Copy, Debug, Default)]
 struct Details<'a> {
@@ -84,7 +87,7 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
              edited first: {}; scale these regions again",
             listed(edited_regions)
         );
-        events.push(Notice::warning("RegionEditLost", note));
+        events.push(Notice::warning(REGION_EDIT_LOST, note));
     }
     let bundle_trouble = |status: &JobStatus| {
         condition::get(&status.conditions, condition::BUNDLE_UNAVAILABLE).map(|trouble| trouble.reason.clone())

@@ -4,10 +4,14 @@ use super::simulation::{JOB, JobSimulation, NAMESPACE, key, wait_for};
 use crate::controllers::job::decide::{Child, JobAction, JobDecision, Owned};
 use crate::controllers::job::tasks::TaskKind;
 use k8s_openapi::api::core::v1::Service;
+use kube::core::Status;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_api::{InitialWidth, Job, JobPhase, JobStatus, ParallelRegion, condition, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::events::Notice;
+use streams_kubernetes_fake::Verb;
 
 /// Reason and message of a condition.
 fn said(status: &JobStatus, kind: &str) -> (String, String) {
@@ -158,6 +162,35 @@ fn with_an_edited_region(regions: &[(u64, &'static str)]) -> JobSimulation {
     simulation
 }
 
+/// Which edits go is told.
+fn lost(simulation: &JobSimulation) -> Vec<String> {
+    let told = told(simulation).into_iter().filter(|notice| notice.reason == "RegionEditLost");
+    told.map(|notice| notice.note.rsplit(": ").next().unwrap_or_default().to_owned()).collect()
+}
+
+/// An Event comes as soon as the deletion has its effect, or may have had it, and no sooner.
+#[test]
+fn the_edit_of_a_region_that_goes_is_told_when_it_goes() {
+    // what the API server says to the deletion, which has no effect -> whether the edit is told nevertheless
+    for (code, expected) in [(403, false), (504, true)] {
+        let mut simulation = with_an_edited_region(&[(0, "R")]);
+        let (name, refused) = (names::parallel_region(JOB, 1), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&refused);
+        simulation.server.refuse(move |call| {
+            let is_it = call.verb == Verb::Delete && call.kind == "ParallelRegion" && *call.key.name == *name;
+            counted.fetch_add(usize::from(is_it), Ordering::Relaxed);
+            is_it.then(|| Status::failure("no", "No").with_code(code))
+        });
+        simulation.until(|_| refused.load(Ordering::Relaxed) > 0);
+        assert!(simulation.region(1).is_some(), "{code}");
+        assert_eq!(!lost(&simulation).is_empty(), expected, "{code}");
+        simulation.steps_again();
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!(lost(&simulation), ["R (number 1)"], "{code}");
+    }
+}
+
 /// After the commit its width would be taken for that of the region which has its name by then.
 #[test]
 fn a_region_that_was_edited_goes_before_the_commit_if_the_next_plan_has_it_under_another_number() {
@@ -166,6 +199,7 @@ fn a_region_that_was_edited_goes_before_the_commit_if_the_next_plan_has_it_under
     for regions in table {
         let mut simulation = with_an_edited_region(regions);
         simulation.until(|simulation| simulation.status().generation.is_some());
+        assert_eq!(lost(&simulation), ["R (number 1)"], "{regions:?}");
         let there = simulation.server.list::<ParallelRegion>().into_iter();
         let there: BTreeMap<u64, String> = there.map(|region| (region.spec.index, region.spec.name)).collect();
         let expected = regions.iter().map(|(index, name)| (*index, (*name).to_owned()));
