@@ -7,7 +7,6 @@
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::ResourceExt;
 use kube::api::PropagationPolicy;
 use kube::core::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,6 +80,10 @@ impl Slices<'_> {
     ) -> Result<(), Error> {
         for family in Family::ALL {
             let slice = self.slice(family, addresses);
+            if slice.endpoints.is_empty() {
+                self.delete_of(family, writer).await?;
+                continue;
+            }
             let key = self.service.sibling(&family.slice_name(&self.service.name));
             // One by one: anybody may give their label to as many others as he likes.
             let there = match writer.cluster.get::<EndpointSlice>(&key).await {
@@ -88,12 +91,7 @@ impl Slices<'_> {
                 Err(kube::Error::SerdeError(_)) => None,
                 there => there?,
             };
-            if !slice.endpoints.is_empty() {
-                writer.apply(names::ANNOTATION_APPLIED_HASH, &slice, there.as_ref()).await?;
-            } else if let Some(there) = there.filter(|there| self.is_of_service(there)) {
-                let (name, uid) = (family.slice_name(&self.service.name), there.metadata.uid.as_deref());
-                writer.delete::<EndpointSlice>(&name, uid, PropagationPolicy::Background).await?;
-            }
+            writer.apply(names::ANNOTATION_APPLIED_HASH, &slice, there.as_ref()).await?;
         }
         Ok(())
     }
@@ -104,19 +102,29 @@ impl Slices<'_> {
     /// A call failed. Whoever calls again finds what is left to do.
     pub(crate) async fn delete<C: Cluster>(&self, writer: &Writer<'_, C>) -> Result<(), Error> {
         for family in Family::ALL {
-            let name = family.slice_name(&self.service.name);
-            // One by one: somebody may have taken the labels by which they are listed.
-            if let Some(there) = writer.cluster.get::<EndpointSlice>(&self.service.sibling(&name)).await? {
-                let uid = there.metadata.uid.as_deref();
-                writer.delete::<EndpointSlice>(&name, uid, PropagationPolicy::Background).await?;
-            }
+            self.delete_of(family, writer).await?;
         }
         Ok(())
     }
 
-    /// Whether the slice says that it is one of the Service. Others of its name may be of somebody else.
-    fn is_of_service(&self, slice: &EndpointSlice) -> bool {
-        slice.labels().get(SERVICE_NAME).is_some_and(|service| **service == *self.service.name)
+    /// Deletes the slice of a family, if there is one and it is one of these. It is asked for by its name, as somebody
+    /// may have taken the labels by which slices are listed.
+    async fn delete_of<C: Cluster>(&self, family: Family, writer: &Writer<'_, C>) -> Result<(), Error> {
+        let name = family.slice_name(&self.service.name);
+        let there = writer.cluster.get_metadata::<EndpointSlice>(&self.service.sibling(&name)).await?;
+        if let Some(there) = there.filter(|there| self.is_one(there)) {
+            writer.delete::<EndpointSlice>(&name, there.uid.as_deref(), PropagationPolicy::Background).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the slice with this metadata is one of these: it says so, or was applied by a frontend. Others of its
+    /// name are of somebody else.
+    fn is_one(&self, slice: &ObjectMeta) -> bool {
+        let label = slice.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME));
+        let mut annotations = slice.annotations.iter();
+        label.is_some_and(|service| **service == *self.service.name)
+            || annotations.any(|annotations| annotations.contains_key(names::ANNOTATION_APPLIED_HASH))
     }
 
     /// The slice of a family with these addresses.

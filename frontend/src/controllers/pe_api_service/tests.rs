@@ -420,3 +420,33 @@ async fn a_service_that_could_be_deleted_only_in_part_is_whole_when_it_is_needed
     fixture.writes().await;
     assert_eq!(fixture.listed(), listed);
 }
+
+/// Somebody may have taken the labels of a slice, or have one of its name.
+#[tokio::test]
+async fn slices_go_that_the_frontend_has_made_and_no_others_of_their_names() {
+    let slice = |family: &str| Key::new("n", &format!("streams-api-{family}"));
+    // Whether the Service goes, else its addresses of the other family.
+    for goes in [true, false] {
+        let mut fixture = Fixture::with_job();
+        fixture.addresses.send_replace(addresses(&["10.0.0.1"]));
+        let others = json!({
+            "metadata": {"name": "streams-api-ipv6", "namespace": "n", "labels": {"app": "mine"}},
+            "addressType": "IPv6", "endpoints": [],
+        });
+        fixture.server.create(&serde_json::from_value::<EndpointSlice>(others).unwrap());
+        fixture.writes().await;
+        assert!(fixture.server.get::<EndpointSlice>(&slice("ipv4")).is_some(), "{goes}");
+        let unlabelled = |slice: &mut EndpointSlice| slice.metadata.labels = None;
+        assert!(fixture.server.edit(&slice("ipv4"), unlabelled));
+        if goes {
+            fixture.server.remove::<Job>(&Key::new("n", "flow"));
+            fixture.late.deliver_all();
+        } else {
+            fixture.addresses.send_replace(BTreeSet::new());
+            fixture.server.advance(COMPARE_AGAIN);
+        }
+        fixture.writes().await;
+        let left = ["ipv4", "ipv6"].map(|family| fixture.server.get::<EndpointSlice>(&slice(family)).is_some());
+        assert_eq!(left, [false, true], "{goes}");
+    }
+}
