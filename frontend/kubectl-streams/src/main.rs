@@ -6,6 +6,7 @@
 //! * [`plan`] — what a resize would do.
 //! * [`resize`] — asks for widths and follows the request; withdraws one.
 //! * [`progress`] — pure: what there is to tell of a request.
+//! * [`output`] — lines of commands that do something, whoever reads them.
 //! * [`words`] — pure: errors, numbers and texts of others, for people.
 //!
 //! Knows: the custom resources. Must not know: the frontend. It asks the API server only, so it needs no more than the
@@ -14,6 +15,7 @@
 
 mod graph;
 mod options;
+mod output;
 mod plan;
 mod progress;
 mod resize;
@@ -37,9 +39,10 @@ async fn main() -> ExitCode {
         Ok(Ending::Good) => ExitCode::SUCCESS,
         Ok(Ending::Bad) => ExitCode::FAILURE,
         Ok(Ending::StillGoing) => ExitCode::from(TIME_IS_OVER),
+        // Of a command that shows something: others go on.
         Err(error) if words::is_of_a_reader_that_has_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", words::of_error(error.as_ref()));
+            output::tell(&format!("error: {}", words::of_error(error.as_ref())));
             ExitCode::FAILURE
         }
     }

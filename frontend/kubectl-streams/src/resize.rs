@@ -4,7 +4,7 @@
 
 use super::options::{CancelOptions, ResizeOptions};
 use super::progress::{has_come_to, is_unseen, tell};
-use super::words;
+use super::{output, words};
 use anyhow::{Context as _, anyhow, bail};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{Api, ObjectMeta, PartialObjectMetaExt as _, Patch, PatchParams, PostParams};
@@ -47,12 +47,13 @@ pub(crate) async fn resize(client: Client, namespace: &str, options: ResizeOptio
     let has_key = options.key.is_some();
     let (name, is_new) = make(&requests, &request(&of, options)?).await?;
     // Without a key nobody else has made it: an answer was lost, and the client has tried again.
-    println!("streamsresize.streams.ibm.com/{name} {}", if is_new || !has_key { "created" } else { "exists" });
+    let how = if is_new || !has_key { "created" } else { "exists" };
+    output::print(&format!("streamsresize.streams.ibm.com/{name} {how}"))?;
     let Some(phase) = wait else { return Ok(Ending::Good) };
     match timeout_at(deadline, follow(requests, jobs, &job, &name, phase)).await {
         Ok(ending) => ending,
         Err(_) => {
-            eprintln!("the time is over; the request goes on: kubectl get streamsresize {name}");
+            output::tell(&format!("the time is over; the request goes on: kubectl get streamsresize {name}"));
             Ok(Ending::StillGoing)
         }
     }
@@ -137,7 +138,7 @@ async fn follow(
         }
         let sentence = words::one_line(&tell(request, job_now.as_ref()));
         if sentence != told {
-            eprintln!("{sentence}");
+            output::tell(&sentence);
             told = sentence;
         }
         if let Some(is_good) = has_come_to(request, phase) {
@@ -173,7 +174,7 @@ pub(crate) async fn cancel(client: Client, namespace: &str, options: &CancelOpti
             withdrawn(&decided).unwrap_or(Ok(Ending::StillGoing))
         }
         Err(_) => {
-            eprintln!("the time is over; it may still be withdrawn: kubectl get streamsresize {name}");
+            output::tell(&format!("the time is over; it may still be withdrawn: kubectl get streamsresize {name}"));
             Ok(Ending::StillGoing)
         }
     }
@@ -185,8 +186,8 @@ fn withdrawn(request: &Resize) -> Option<anyhow::Result<Ending>> {
     match request.phase() {
         ResizePhase::Pending | ResizePhase::Planned => None,
         ResizePhase::Cancelled => {
-            println!("streamsresize.streams.ibm.com/{} withdrawn", request.name_any());
-            Some(Ok(Ending::Good))
+            let printed = output::print(&format!("streamsresize.streams.ibm.com/{} withdrawn", request.name_any()));
+            Some(printed.map(|()| Ending::Good).map_err(Into::into))
         }
         ResizePhase::Written | ResizePhase::RolledOut | ResizePhase::Refused | ResizePhase::Superseded => {
             Some(Err(anyhow!("it is too late: {}", tell(request, None))))
@@ -225,7 +226,7 @@ impl Failures {
     fn tell(&mut self, error: &watcher::Error) {
         let why = words::of_error(error);
         if self.is_new(&why) {
-            eprintln!("watching again: {why}");
+            output::tell(&format!("watching again: {why}"));
         }
     }
 

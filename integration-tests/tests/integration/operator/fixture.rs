@@ -14,6 +14,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::future::Future;
+use std::io::pipe;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 use streams_api::Job;
@@ -23,6 +24,7 @@ use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceC
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use streams_proto::elasticity::v1::{ResizeRequest, ResizeResponse};
 use tokio::process::Command;
+use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 use tonic_types::StatusExt as _;
@@ -158,6 +160,15 @@ impl Fixture {
         let output = output(command).await?;
         let text = |bytes| String::from_utf8(bytes).context("no text");
         Ok((output.status.code(), text(output.stdout)?, text(output.stderr)?))
+    }
+
+    /// The same, and nobody reads what it says: its exit status.
+    pub(crate) async fn kubectl_streams_unread(&self, arguments: &[&str]) -> Result<Option<i32>> {
+        let mut command = Command::new(&programs().await?.kubectl_streams);
+        command.args(["--namespace", &self.namespace]).args(arguments);
+        let [stdout, stderr] = [pipe()?, pipe()?].map(|(_, unread)| unread);
+        let command = as_administrator(&mut command).await?.stdout(stdout).stderr(stderr);
+        Ok(timeout(WITHIN, command.status()).await.context("it does not end")??.code())
     }
 
     /// Deletes the jobs, so that their pods do not fill the nodes. Nobody waits for it.
@@ -365,9 +376,14 @@ async fn run(tool: Tool, arguments: impl Iterator<Item = OsString>) -> Result<St
 
 /// What a command says that is an administrator of the control plane.
 async fn output(mut command: Command) -> Result<Output> {
+    let command = as_administrator(&mut command).await?;
+    Ok(timeout(WITHIN, command.output()).await.context("it does not end")??)
+}
+
+async fn as_administrator(command: &mut Command) -> Result<&mut Command> {
     command.env("KUBECONFIG", control_plane().await?.kubeconfig()).stdin(Stdio::null()).kill_on_drop(true);
     for name in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
         command.env_remove(name);
     }
-    Ok(tokio::time::timeout(WITHIN, command.output()).await.context("it does not end")??)
+    Ok(command)
 }

@@ -89,6 +89,14 @@ async fn people_see_a_job_resize_it_and_hear_what_becomes_of_that() -> Result<()
         let (_, shown, _) = it.kubectl_streams(&["status", "sensors"]).await?;
         ensure!(shown.contains("Clean=4") && shown.contains("refused: "), "{shown}");
 
+        // Whoever reads nothing of it, as `| true`, has it done and waited for, and its exit status.
+        for (arguments, expected) in [(["resize", "sensors", "Clean=2"], 0), (["resize", "sensors", "Nowhere=4"], 1)] {
+            let status = it.kubectl_streams_unread(&arguments).await?;
+            ensure!(status == Some(expected), "{arguments:?}: {status:?}");
+        }
+        let (_, shown, _) = it.kubectl_streams(&["status", "sensors"]).await?;
+        ensure!(shown.contains("2, rolled out"), "{shown}");
+
         // Without the fusion service nothing becomes of a request, until somebody withdraws it.
         for replica in it.system.fusion() {
             replica.kill().await?;
@@ -99,6 +107,8 @@ async fn people_see_a_job_resize_it_and_hear_what_becomes_of_that() -> Result<()
         let name = made.unwrap_or_default();
         let (status, withdrawn, told) = it.kubectl_streams(&["cancel", &name]).await?;
         ensure!(status == Some(0) && withdrawn.contains("withdrawn"), "{told}");
+        let status = it.kubectl_streams_unread(&["cancel", &name]).await?;
+        ensure!(status == Some(0), "it is withdrawn, and nobody reads it: {status:?}");
         streams_control_plane::wait::eventually("it is cancelled", WITHIN, || async {
             let (_, shown, _) = it.kubectl_streams(&["status", "sensors"]).await?;
             let row = shown.lines().find(|line| line.starts_with(&name)).unwrap_or_default().to_owned();
