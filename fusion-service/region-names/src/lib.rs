@@ -30,6 +30,7 @@ pub fn is_name_character(character: char) -> bool {
 /// A pattern of region names: the characters of names, `[`, `]`, and `*` for any text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern {
+    /// Has no two stars in a row: they say no more than one, and each would have to be looked at in each comparison.
     text: String,
 }
 
@@ -52,9 +53,14 @@ impl Pattern {
     pub fn parse(text: &str) -> Result<Self, UnexpectedCharacter> {
         let text: String = text.chars().filter(|character| !is_blank(*character)).collect();
         match text.chars().find(|character| !is_pattern_character(*character)) {
-            None => Ok(Self { text }),
+            None => Ok(Self { text: with_single_stars(text) }),
             Some(character) => Err(UnexpectedCharacter { pattern: text, character }),
         }
+    }
+
+    /// Its bytes. Comparing a name with it takes as long as both are.
+    pub fn length(&self) -> usize {
+        self.text.len()
     }
 
     /// Whether the pattern can match only one name: it has no star.
@@ -110,30 +116,43 @@ impl Patterns {
 
     /// The position of the pattern that counts for the region `name`.
     pub fn position(&self, name: &str) -> Option<usize> {
-        match self.try_position(name, || Ok::<(), Infallible>(())) {
+        match self.try_position(name, |_| Ok::<(), Infallible>(())) {
             Ok(position) => position,
             Err(never) => match never {},
         }
     }
 
-    /// The same for a caller who may have to stop: calls `before` before it compares the name with a pattern. A job may
-    /// have very many patterns with a star, and each has to be tried.
+    /// The same for a caller who may have to stop: calls `before` with a pattern before it compares the name with it. A
+    /// job may have very many patterns with a star, and long ones, and each has to be tried.
     ///
     /// # Errors
     ///
     /// The one of `before`, which ends the search.
-    pub fn try_position<E>(&self, name: &str, mut before: impl FnMut() -> Result<(), E>) -> Result<Option<usize>, E> {
+    pub fn try_position<E>(
+        &self,
+        name: &str,
+        mut before: impl FnMut(&Pattern) -> Result<(), E>,
+    ) -> Result<Option<usize>, E> {
         if let Some(position) = self.names.get(name) {
             return Ok(Some(*position));
         }
         for (position, pattern) in self.patterns.iter().rev() {
-            before()?;
+            before(pattern)?;
             if pattern.matches(name) {
                 return Ok(Some(*position));
             }
         }
         Ok(None)
     }
+}
+
+/// The text with one star where several are in a row.
+fn with_single_stars(mut text: String) -> String {
+    if text.contains("**") {
+        let mut follows_star = false;
+        text.retain(|character| !std::mem::replace(&mut follows_star, character == '*') || character != '*');
+    }
+    text
 }
 
 fn is_pattern_character(character: char) -> bool {

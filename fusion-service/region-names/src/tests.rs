@@ -84,7 +84,7 @@ fn a_search_ends_when_its_caller_says_so() {
     let (patterns, _) = Patterns::parse(["*a", "*b", "P", "*c"]);
     let search = |name: &str, most: usize| {
         let mut left = most;
-        patterns.try_position(name, || {
+        patterns.try_position(name, |_| {
             left = left.checked_sub(1).ok_or("too many")?;
             Ok(())
         })
@@ -99,6 +99,16 @@ fn a_search_ends_when_its_caller_says_so() {
     ] {
         assert_eq!(search(name, most), expected, "{name} {most}");
     }
+}
+
+#[test]
+fn stars_in_a_row_are_one() {
+    for (written, kept) in [("**", 1), ("a***b", 3), ("* *\t*", 1), ("*a**b*", 5), ("a*b", 3), ("ab", 2), ("", 0)] {
+        assert_eq!(Pattern::parse(written).unwrap().length(), kept, "{written:?}");
+    }
+    assert_eq!(Pattern::parse(&"*".repeat(1 << 20)), Pattern::parse("*"));
+    // A message has the pattern as it was given.
+    assert_eq!(Pattern::parse("**?").unwrap_err().pattern, "**?");
 }
 
 /// How many cases a property is tried on: a few, or as many as `PROPTEST_CASES` says.

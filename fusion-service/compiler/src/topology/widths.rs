@@ -82,7 +82,7 @@ impl<'a> RegionsByName<'a> {
         }
         let mut matching = SmallVec::new();
         for (position, region) in self.regions.iter().enumerate() {
-            pace.steps(matching_steps(&region.name))?;
+            pace.steps(matching_steps(&region.name, pattern))?;
             if pattern.matches(&region.name) {
                 matching.push(position);
                 if matching.len() >= most {
@@ -94,10 +94,10 @@ impl<'a> RegionsByName<'a> {
     }
 }
 
-/// How long comparing a name with a pattern takes, in steps of a [`Pace`].
-fn matching_steps(name: &str) -> u32 {
+/// How long comparing a name with a pattern takes, in steps of a [`Pace`]. Both may be long.
+fn matching_steps(name: &str, pattern: &Pattern) -> u32 {
     const BYTES_A_STEP: usize = 64;
-    u32::try_from(1 + name.len() / BYTES_A_STEP).unwrap_or(u32::MAX)
+    u32::try_from(1 + (name.len() + pattern.length()) / BYTES_A_STEP).unwrap_or(u32::MAX)
 }
 
 /// The problem of a pattern with another character.
@@ -133,8 +133,7 @@ impl<T: Copy> Overrides<T> {
     }
 
     fn position(&self, name: &str, pace: &mut Pace<'_>) -> Result<Option<usize>, Error> {
-        let steps = matching_steps(name);
-        self.patterns.try_position(name, || pace.steps(steps))
+        self.patterns.try_position(name, |pattern| pace.steps(matching_steps(name, pattern)))
     }
 }
 
@@ -357,6 +356,20 @@ mod tests {
         assert_eq!(regions.has_match("*x", &mut cancelled.pace()), Err(Error::Cancelled));
         // A long name counts for more.
         assert_eq!(overrides_of_long_name(&widths[..10], &cancelled), Err(Error::Cancelled));
+    }
+
+    #[test]
+    fn a_long_pattern_counts_for_more() {
+        let cancelled = Budget::cancelled();
+        let long = "*x".repeat(1 << 19);
+        let overrides = Overrides::parse(&[(long.clone(), 1)], &mut Problems::default());
+        assert_eq!(overrides.of("P", &mut cancelled.pace()), Err(Error::Cancelled));
+        let regions = regions(100);
+        let regions = RegionsByName::new(&regions);
+        assert_eq!(regions.find(&long, &mut cancelled.pace()), Err(Error::Cancelled));
+        // Stars in a row are one, so no comparison looks at each of them.
+        let stars = "*".repeat(1 << 20);
+        assert_eq!(regions.has_match(&(stars + "Q"), &mut cancelled.pace()), Ok(false));
     }
 
     fn overrides_of_long_name(widths: &[(String, i128)], budget: &Budget) -> Result<Option<i128>, Error> {
