@@ -87,6 +87,9 @@ enum Token<'a> {
 /// More problems than this are of no use to anybody (rule language-6).
 const MOST_PROBLEMS: usize = 100;
 
+/// More attributes than this has no element (rule language-5). Elements of an ADL have some ten.
+const MOST_ATTRIBUTES: usize = 10_000;
+
 impl<'a> Reader<'a> {
     /// Starts reading. Checks encoding and size.
     pub(crate) fn new(bytes: &'a [u8], budget: &'a Budget) -> Result<Self, Error> {
@@ -407,7 +410,12 @@ impl<'a> Reader<'a> {
         let mut iterator = Attributes::new(content, name_length);
         // Uniqueness is checked below: the parser's own check is quadratic.
         iterator.with_checks(false);
-        for attribute in iterator {
+        for (number, attribute) in iterator.enumerate() {
+            self.pace.step()?;
+            if number >= MOST_ATTRIBUTES {
+                let message = format!("<{}>: more than {MOST_ATTRIBUTES} attributes", excerpt(element.name));
+                return Err(self.malformed(offset, &message));
+            }
             let attribute = match attribute {
                 Ok(attribute) => attribute,
                 Err(error) => {

@@ -117,6 +117,21 @@ fn places_count_lines_and_columns_from_one() {
 }
 
 #[test]
+fn attributes_of_one_element_are_counted() {
+    let document = |count: usize| {
+        let attributes: String = (0..count).map(|number| format!(" a{number}=''")).collect();
+        format!("<a{attributes}/>")
+    };
+    assert!(read(document(MOST_ATTRIBUTES).as_bytes()).is_ok());
+    let error = read(document(MOST_ATTRIBUTES + 1).as_bytes()).unwrap_err();
+    assert!(error.contains("<a>: more than 10000 attributes"), "{error}");
+    // Each is looked at within the budget.
+    let (document, cancelled) = (document(9_000), Budget::cancelled());
+    let root = Reader::new(document.as_bytes(), &cancelled).and_then(|mut reader| reader.root().map(|_| ()));
+    assert_eq!(root, Err(Error::Cancelled));
+}
+
+#[test]
 fn limits_hold() {
     let budget = Budget::with_limits(Limits { adl_bytes: 100, text_bytes: 10, ..Limits::default() });
     let read = |document: &str| {
