@@ -123,6 +123,9 @@ pub enum LocationError {
     /// A text with an absurd number of `byChannel`.
     #[error("byChannel occurs more than {0} times in one text")]
     TooMany(usize),
+    /// The text would become longer than the caller has room for.
+    #[error("with the channels put in, the text has more than {0} bytes")]
+    TooLong(usize),
 }
 
 /// How often `byChannel` may occur in one text.
@@ -132,26 +135,43 @@ const MAXIMUM_BY_CHANNEL: usize = 64;
 ///
 /// `regions` are those around the operator, innermost first. `byChannel(NAME, N)` becomes `NAME_<g>` with the global
 /// channel of the N-th region counted from the outermost, or `NAME` outside all regions; then the channel functions are
-/// replaced, those over all regions (`getAllChannels()`) by `[g0,g1]`, innermost first.
+/// replaced, those over all regions (`getAllChannels()`) by `[g0,g1]`, innermost first. These are the only ones that
+/// make a text longer, and where many regions are within each other very much longer: the result has at most `most`
+/// bytes.
 ///
 /// # Errors
 ///
-/// [`LocationError`] when a depth is no number or no region has it.
-pub fn substitute_location<'t>(text: &'t str, regions: &[RegionChannel]) -> Result<Cow<'t, str>, LocationError> {
+/// [`LocationError`] when a depth is no number or no region has it, or when the result would be too long.
+pub fn substitute_location<'t>(
+    text: &'t str,
+    regions: &[RegionChannel],
+    most: usize,
+) -> Result<Cow<'t, str>, LocationError> {
     let text = substitute_by_channel(text, regions)?;
     let intrinsics = Intrinsics::of(regions);
-    let all = |outside: &str, value: fn(&RegionChannel) -> u64| {
-        let values: Vec<_> = regions.iter().map(|region| value(region).to_string()).collect();
-        if values.is_empty() { format!("[{outside}]") } else { format!("[{}]", values.join(",")) }
-    };
-    let mut calls =
-        Intrinsic::ALL.map(|intrinsic| (intrinsic.call(), intrinsics.value(intrinsic).to_string())).to_vec();
-    calls.push(("getAllChannels()", all("-1", |region| region.global_channel)));
-    calls.push(("getAllMaxChannels()", all("0", |region| region.global_max_channels)));
-    Ok(match text {
+    let calls = Intrinsic::ALL.map(|intrinsic| (intrinsic.call(), intrinsics.value(intrinsic).to_string()));
+    let mut text = match text {
         Cow::Borrowed(text) => substitute_calls(text, &calls),
         Cow::Owned(text) => Cow::Owned(substitute_calls(&text, &calls).into_owned()),
-    })
+    };
+    let calls_of_all: [(&str, &str, fn(&RegionChannel) -> u64); 2] = [
+        ("getAllChannels()", "-1", |region| region.global_channel),
+        ("getAllMaxChannels()", "0", |region| region.global_max_channels),
+    ];
+    for (call, outside, value) in calls_of_all {
+        let times = text.matches(call).count();
+        if times == 0 {
+            continue;
+        }
+        let values: Vec<String> = regions.iter().map(|region| value(region).to_string()).collect();
+        let all = if values.is_empty() { format!("[{outside}]") } else { format!("[{}]", values.join(",")) };
+        let rest = text.len() - times * call.len();
+        if rest.saturating_add(times.saturating_mul(all.len())) > most {
+            return Err(LocationError::TooLong(most));
+        }
+        text = Cow::Owned(text.replace(call, &all));
+    }
+    if text.len() > most { Err(LocationError::TooLong(most)) } else { Ok(text) }
 }
 
 fn substitute_by_channel<'t>(text: &'t str, regions: &[RegionChannel]) -> Result<Cow<'t, str>, LocationError> {
@@ -263,8 +283,8 @@ mod tests {
             ("host.example.org", "host.example.org", "host.example.org"),
         ];
         for (text, inside, outside) in table {
-            assert_eq!(substitute_location(text, &NESTED).unwrap(), inside, "{text}");
-            assert_eq!(substitute_location(text, &[]).unwrap(), outside, "{text}");
+            assert_eq!(substitute_location(text, &NESTED, usize::MAX).unwrap(), inside, "{text}");
+            assert_eq!(substitute_location(text, &[], usize::MAX).unwrap(), outside, "{text}");
         }
     }
 
@@ -272,18 +292,33 @@ mod tests {
     fn depths_that_are_none() {
         for depth in ["", "x", "1 ", " 1", "1.0", "+"] {
             for regions in [&NESTED[..], &[]] {
-                let result = substitute_location(&format!("byChannel(x, {depth})"), regions).map(Cow::into_owned);
+                let text = format!("byChannel(x, {depth})");
+                let result = substitute_location(&text, regions, usize::MAX).map(Cow::into_owned);
                 assert_eq!(result, Err(LocationError::DepthNotANumber(depth.to_owned())));
             }
         }
         for depth in ["3", "-1", "99999999999999999999999"] {
-            let error = substitute_location(&format!("byChannel(x, {depth})"), &NESTED).unwrap_err();
+            let error = substitute_location(&format!("byChannel(x, {depth})"), &NESTED, usize::MAX).unwrap_err();
             assert!(matches!(error, LocationError::DepthOutOfRange { regions: 3, .. }), "{error}");
         }
         let many = "byChannel(x, 0)".repeat(MAXIMUM_BY_CHANNEL);
-        assert!(substitute_location(&many, &NESTED).is_ok());
+        assert!(substitute_location(&many, &NESTED, usize::MAX).is_ok());
         let many = "byChannel(x, 0)".repeat(MAXIMUM_BY_CHANNEL + 1);
-        assert_eq!(substitute_location(&many, &NESTED), Err(LocationError::TooMany(MAXIMUM_BY_CHANNEL)));
+        assert_eq!(substitute_location(&many, &NESTED, usize::MAX), Err(LocationError::TooMany(MAXIMUM_BY_CHANNEL)));
+    }
+
+    #[test]
+    fn a_location_is_as_long_as_there_is_room_for() {
+        for (text, length) in [
+            ("plain", 5),
+            ("byChannel(x, 0)", 3),
+            ("getAllChannels()/getAllChannels()", 15),
+            ("getAllMaxChannels()", 8),
+        ] {
+            assert_eq!(substitute_location(text, &NESTED, length).map(|filled| filled.len()), Ok(length), "{text}");
+            let shorter = substitute_location(text, &NESTED, length - 1);
+            assert_eq!(shorter, Err(LocationError::TooLong(length - 1)), "{text}");
+        }
     }
 
     proptest! {
@@ -292,8 +327,8 @@ mod tests {
             Just("byChannel("), Just(", "), Just(","), Just(")"), Just("0"), Just("9"), Just("é"), Just("getAllChannels()"),
         ], 0..40)) {
             let text = parts.concat();
-            _ = substitute_location(&text, &NESTED);
-            _ = substitute_location(&text, &[]);
+            _ = substitute_location(&text, &NESTED, 60);
+            _ = substitute_location(&text, &[], usize::MAX);
         }
     }
 }

@@ -38,8 +38,12 @@ fn floats(text: &str) -> bool {
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     // Texts that are no expressions.
-    _ = substitute_location(text, &REGIONS);
-    _ = substitute_location(text, &[]);
+    for regions in [&REGIONS[..], &[]] {
+        _ = substitute_location(text, regions, usize::MAX);
+        if let Ok(filled) = substitute_location(text, regions, text.len()) {
+            assert!(filled.len() <= text.len(), "a location is longer than there is room for");
+        }
+    }
     for scalar in [ScalarType::Boolean, ScalarType::Int64, ScalarType::Float64, ScalarType::Rstring] {
         _ = Value::parse(PropertyType::Scalar(scalar), &[text]).map(|value| value.to_string());
         _ = Value::parse(PropertyType::List(scalar), &text.split(',').collect::<Vec<_>>())

@@ -198,7 +198,7 @@ impl<'s, 'a> CheckedApplication<'_, 's, 'a> {
             }
             taken_over.push(false);
             let Some(written) = resolved.get(*id) else { continue };
-            let mut operator = written.operator(shape, (*index, *id, *channel), texts, problems)?;
+            let mut operator = written.operator(shape, (*index, *id, *channel), texts, &mut pace, problems)?;
             for (position, port) in operator.outputs.iter_mut().enumerate() {
                 let connected = connector.connect(node, (*id, position), *channel, &mut pace)?;
                 port.splitters = connected.splitters;

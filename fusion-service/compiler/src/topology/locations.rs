@@ -3,11 +3,12 @@
 use super::Channel;
 use super::shape::Shape;
 use super::texts::TextBudget;
+use crate::budget::Pace;
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::heap::share;
 use crate::logical::{HostPool, OperatorId, PartitionConstraints, PoolLocation, Primitive, Resources};
 use get_size2::GetSize;
-use spl_expression::{RegionChannel, substitute_location};
+use spl_expression::{LocationError, RegionChannel, substitute_location};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -47,16 +48,32 @@ impl Locations {
     }
 
     /// The locations in one channel. Placeholders are substituted outside all regions too (rule expansion-23).
-    pub(super) fn fill(&self, channels: &[Channel], texts: &mut TextBudget) -> Result<ChannelLocations, Error> {
+    ///
+    /// # Errors
+    ///
+    /// The texts of all operators are too long, or the budget ends.
+    pub(super) fn fill(
+        &self,
+        channels: &[Channel],
+        texts: &mut TextBudget,
+        pace: &mut Pace<'_>,
+    ) -> Result<ChannelLocations, Error> {
         if !self.resources_vary && !self.partition_varies {
             return Ok(Ok((self.resources.clone(), self.partition.clone())));
         }
         let regions: Vec<RegionChannel> = channels.iter().map(region_channel).collect();
         let mut fill = || {
             let mut text = |text: &String| {
-                let text = substitute_location(text, &regions).map_err(|e| Unfilled::Placeholder(e.to_string()))?;
-                texts.charge(text.len() + TextBudget::PER_TEXT).map_err(Unfilled::TooLong)?;
-                Ok::<String, Unfilled>(text.into_owned())
+                pace.steps(substitution_steps(text)).map_err(Unfilled::Ended)?;
+                // Little may become of a long text that has to be read in each channel: it counts as it is written.
+                texts.charge(text.len() + TextBudget::PER_TEXT).map_err(Unfilled::Ended)?;
+                let most = text.len().saturating_add(texts.left());
+                let filled = substitute_location(text, &regions, most).map_err(|error| match error {
+                    LocationError::TooLong(_) => Unfilled::Ended(texts.exceeded()),
+                    wrong => Unfilled::Placeholder(wrong.to_string()),
+                })?;
+                texts.charge(filled.len().saturating_sub(text.len())).map_err(Unfilled::Ended)?;
+                Ok::<String, Unfilled>(filled.into_owned())
             };
             let mut all = |texts: &[String]| texts.iter().map(&mut text).collect::<Result<Vec<String>, Unfilled>>();
             let (mut resources, mut partition) = (self.resources.clone(), self.partition.clone());
@@ -80,17 +97,23 @@ impl Locations {
         match fill() {
             Ok(filled) => Ok(Ok(filled)),
             Err(Unfilled::Placeholder(message)) => Ok(Err(message)),
-            Err(Unfilled::TooLong(error)) => Err(error),
+            Err(Unfilled::Ended(error)) => Err(error),
         }
     }
+}
+
+/// How long it takes to put channels into a text, in steps of a [`Pace`]: it is read several times.
+fn substitution_steps(text: &str) -> u32 {
+    const BYTES_A_STEP: usize = 8;
+    u32::try_from(1 + text.len() / BYTES_A_STEP).unwrap_or(u32::MAX)
 }
 
 /// Why locations were not filled in.
 enum Unfilled {
     /// What is wrong with a placeholder.
     Placeholder(String),
-    /// The texts of all operators are too long.
-    TooLong(Error),
+    /// The texts of all operators are too long, or the budget has ended.
+    Ended(Error),
 }
 
 /// The channel of an operator as the expression language sees it.

@@ -145,10 +145,11 @@ impl ResolvedPrimitive {
         shape: &Shape<'_>,
         (index, id, channel): (u32, OperatorId, u32),
         texts: &mut TextBudget,
+        pace: &mut Pace<'_>,
         problems: &mut Problems,
     ) -> Result<PhysicalOperator, Error> {
         let channels = shape.channels_of(id, channel);
-        let (resources, partition) = match self.locations.fill(&channels, texts)? {
+        let (resources, partition) = match self.locations.fill(&channels, texts, pace)? {
             Ok(filled) => filled,
             Err(message) => {
                 let operator = &shape.application.operators[id];

@@ -33,12 +33,19 @@ impl TextBudget {
                 self.left = left;
                 Ok(())
             }
-            None => {
-                let message =
-                    format!("texts of channels, and expressions of imports, have more than {} bytes", self.most);
-                Err(Problem::new(Stage::Topology, message).into())
-            }
+            None => Err(self.exceeded()),
         }
+    }
+
+    /// The error for texts that have more bytes than there are.
+    pub(super) fn exceeded(&self) -> Error {
+        let message = format!("texts of channels, and expressions of imports, have more than {} bytes", self.most);
+        Problem::new(Stage::Topology, message).into()
+    }
+
+    /// Bytes that may still be charged.
+    pub(super) fn left(&self) -> usize {
+        usize::try_from(self.left).unwrap_or(usize::MAX)
     }
 
     /// Bytes that were charged so far.

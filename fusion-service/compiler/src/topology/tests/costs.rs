@@ -133,6 +133,18 @@ fn trees_of_expressions_are_counted() {
 }
 
 #[test]
+fn locations_are_filled_in_within_the_budget() {
+    // Long texts, of which little is left in each channel.
+    let sketch = |zeros: usize| {
+        let id = format!("byChannel(x, {})", "0".repeat(zeros));
+        let sketch = Sketch::new().composite("C", 0, 0).parallel("C", 100).op("C.P", 0, 0);
+        sketch.resources(&format!("<coLocation colocId='{id}'/>"))
+    };
+    let more = looks(&sketch(70_000)) - looks(&sketch(1));
+    assert!(more >= 90, "{more}");
+}
+
+#[test]
 fn walks_over_ends_that_become_nothing_ask_their_budget() {
     for kind in ["Broadcast", "RoundRobin"] {
         let sketch = |times: usize| {
@@ -357,6 +369,10 @@ fn all_texts_of_channels_are_counted() {
         let ids = "<coLocation colocId=''/>".repeat(count) + "<coLocation colocId='getChannel()'/>";
         inside().op("C.P", 0, 0).resources(&ids)
     };
+    let depth = |zeros: usize| {
+        let id = format!("<coLocation colocId='byChannel(x, {})'/>", "0".repeat(zeros));
+        inside().op("C.P", 0, 0).resources(&id)
+    };
     let pool = |id: &str| {
         let resources = format!("<poolLocation poolIndex='1'/><exLocation exlocId='{id}'/>");
         let sketch = Sketch::new().pool(1, "Pool", &["t"]).op("P", 0, 0).resources(&resources);
@@ -371,6 +387,7 @@ fn all_texts_of_channels_are_counted() {
         ("name of a property", export("name='x' type='t'"), export(&format!("name='{long}' type='t'"))),
         ("type of a property", export("name='x' type='t'"), export(&format!("name='x' type='{long}'"))),
         ("places", locations(1), locations(1000)),
+        ("places of which little is left", depth(1), depth(10_000)),
         // What each channel has of its own anyway is not copied again.
         ("places beside copies of a pool", pool(&("x".repeat(4_000) + "getChannel()")), pool(&long)),
         // Once in the region, once for the document: each is less than there is room for.
