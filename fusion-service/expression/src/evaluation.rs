@@ -107,7 +107,7 @@ const EVALUATION_STEPS: usize = 256 << 10;
 /// How often an evaluation may look at all properties, besides: a list of a megabyte can be searched.
 const LOOKS: usize = 4;
 /// Steps for an operand or an operator, whatever it does; looking at an octet or an element is one.
-const NODE_STEPS: usize = 32;
+pub(crate) const NODE_STEPS: usize = 32;
 /// No evaluation comes to the end of more operands and operators than these, but for properties that are large.
 pub(crate) const MOST_NODES: usize = EVALUATION_STEPS / NODE_STEPS;
 /// Steps of one folding: a fraction of a second. Whoever compiles pays for it, and nobody waits with a lock.
@@ -126,12 +126,18 @@ impl Meter {
         Self { spent: 0, most: EVALUATION_STEPS.saturating_add(properties.size().saturating_mul(LOOKS)) }
     }
 
-    /// That of a folding.
-    pub(crate) fn of_folding() -> Self {
-        Self { spent: 0, most: FOLDING_STEPS }
+    /// That of a folding of which some parts have been folded before, with so many steps.
+    pub(crate) fn of_folding(spent: usize) -> Self {
+        Self { spent, most: FOLDING_STEPS }
     }
 
-    fn is_exhausted(&self) -> bool {
+    /// What has been spent so far.
+    pub(crate) fn spent(&self) -> usize {
+        self.spent
+    }
+
+    /// Whether more was wanted than may be spent.
+    pub(crate) fn is_exhausted(&self) -> bool {
         self.spent > self.most
     }
 

@@ -66,6 +66,11 @@ impl Kind {
         }
     }
 
+    /// Whether it is a channel function.
+    pub(crate) fn is_intrinsic(&self) -> bool {
+        matches!(self, Self::Intrinsic(_))
+    }
+
     /// The same with other operands.
     pub(crate) fn with_operands(&self, other: impl Fn(NodeId) -> NodeId) -> Self {
         match self {
@@ -105,12 +110,6 @@ impl Expression {
         &self.source
     }
 
-    /// Octets of its text: a measure of what folding and printing it takes.
-    #[must_use]
-    pub fn length(&self) -> usize {
-        self.source.len()
-    }
-
     /// Bytes of memory that it takes, texts and large numbers in it aside: some 40 for each operand and operator.
     #[must_use]
     pub fn memory(&self) -> usize {
@@ -120,7 +119,7 @@ impl Expression {
     /// Whether it calls a channel function, so that it may fold to something else in each channel.
     #[must_use]
     pub fn varies(&self) -> bool {
-        self.nodes.iter().any(|node| matches!(node.kind, Kind::Intrinsic(_)))
+        self.nodes.iter().any(|node| node.kind.is_intrinsic())
     }
 
     /// The text of a word of this expression.

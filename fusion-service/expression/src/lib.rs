@@ -18,11 +18,11 @@
 //! # Ok::<(), spl_expression::Error>(())
 //! ```
 //!
-//! A text becomes tokens (`token`), then a tree in an arena (`parser`, `expression`); `folding` makes a smaller
-//! tree of it, `evaluation` a value; both ask `operation` what an operator does. `necessity` says which properties an
-//! expression cannot be true without, so that not each has to be tried; `filter` which texts PEs can read as filters.
-//! Beside them stand the textual substitutions for texts that are no expressions (`substitution`) and numbers as Java
-//! writes them (`java`).
+//! A text becomes tokens (`token`), then a tree in an arena (`parser`, `expression`); `folding` makes a smaller tree of
+//! it (`prepared`: one for each of many channels), `evaluation` a value; both ask `operation` what an operator does.
+//! `necessity` says which properties an expression cannot be true without, so that not each has to be tried; `filter`
+//! which texts PEs can read as filters. Beside them stand the textual substitutions for texts that are no expressions
+//! (`substitution`) and numbers as Java writes them (`java`).
 //!
 //! Knows nothing of ADL, jobs, exports or Kubernetes. Invariants: printing and reading again as the same (expression or
 //! filter) gives the same text; no input makes it recurse or spend more than a bound; the same input gives the same
@@ -38,6 +38,7 @@ mod java;
 mod necessity;
 mod operation;
 mod parser;
+mod prepared;
 mod substitution;
 mod token;
 mod value;
@@ -45,9 +46,11 @@ mod value;
 pub use evaluation::{Evaluation, Selected, Selection};
 pub use expression::Expression;
 pub use filter::is_no_filter;
+pub use folding::Folded;
 pub use integer::Integer;
 pub use java::{java_double, java_float};
 pub use necessity::{Need, Needs, Scalar};
+pub use prepared::Prepared;
 pub use substitution::{Intrinsics, LocationError, RegionChannel, substitute_intrinsics, substitute_location};
 pub use value::{List, Properties, PropertyType, ScalarType, Value, ValueError};
 

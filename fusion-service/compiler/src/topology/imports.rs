@@ -5,6 +5,7 @@
 //! replaced as text. Subscriptions and filters are expressions: channel functions become numbers in them, and constants
 //! are folded. Each text is read once, however many Imports have it. An expression without channel functions is the
 //! same in all channels, so it is folded once, and its tree is dropped: a tree takes forty times as much as its text.
+//! Of the others the parts without channel functions are folded once. What all foldings take is counted, and bounded.
 //!
 //! Invariant: a text is charged for before it is made, but for what one expression is folded to, or its tree, which is
 //! charged for before the next one is read. Replacing a channel function makes no text longer: no channel has more
@@ -25,7 +26,7 @@ use crate::logical;
 use crate::logical::{ImportedStreams, OperatorId, OperatorKind};
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
-use spl_expression::{Expression, Intrinsics, Limits, substitute_intrinsics};
+use spl_expression::{Expression, Folded, Intrinsics, Limits, Prepared, substitute_intrinsics};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -82,7 +83,8 @@ pub(super) fn imports(
     let mut written: SecondaryMap<OperatorId, Option<ParsedImport<'_>>> = SecondaryMap::new();
     let mut walk = Vec::new();
     let mut pace = budget.pace();
-    let mut reader = ExpressionReader { texts, pace: budget.pace(), known: HashMap::new() };
+    let folding = FoldingBudget::new(budget);
+    let mut reader = ExpressionReader { texts, pace: budget.pace(), folding, known: HashMap::new() };
     for (id, operator) in shape.application.operators.iter() {
         let OperatorKind::Import(import) = &operator.kind else { continue };
         pace.steps(16)?;
@@ -92,6 +94,7 @@ pub(super) fn imports(
             walk.push((order.walk_position(shape, id, channel, &mut pace)?, id, channel));
         }
     }
+    let ExpressionReader { mut folding, .. } = reader;
     walk.sort_unstable();
     let mut imported: std::collections::BTreeMap<(Node, u32), EvaluatedImports> = std::collections::BTreeMap::new();
     let mut failed: SecondaryMap<OperatorId, bool> = SecondaryMap::new();
@@ -99,9 +102,8 @@ pub(super) fn imports(
         pace.step()?;
         let Some(import) = written[id].as_ref().filter(|_| !failed[id]) else { continue };
         // Also of an Import that is connected to nothing: its expressions may have problems in some channel.
-        pace.steps(import.folding_steps())?;
         let channels = shape.channels_of(id, channel);
-        let evaluated = match import.evaluate(&shape.application.operators[id], &channels) {
+        let evaluated = match import.evaluate(&shape.application.operators[id], &channels, &mut folding)? {
             Ok(evaluated) => evaluated,
             Err(problem) => {
                 problems.push(problem);
@@ -150,15 +152,46 @@ fn parse(text: &str, pace: &mut Pace<'_>) -> Result<Result<Expression, spl_expre
     Ok(Expression::parse(text, &Limits::default()))
 }
 
-/// How long it takes to parse or to fold an expression of this length, in steps of a [`Pace`].
+/// How long it takes to parse an expression of this length, or to fold one in so many steps, in steps of a [`Pace`].
 fn steps(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// The steps that the foldings of a topology may still take (rule expansion-33). One expression of some kilobytes may
+/// take as many as one folding may, in each of very many channels, and come to few bytes: no limit of texts sees that.
+struct FoldingBudget<'b> {
+    pace: Pace<'b>,
+    left: u64,
+    most: u64,
+}
+
+impl<'b> FoldingBudget<'b> {
+    fn new(budget: &'b Budget) -> Self {
+        let most = budget.limits.folding_steps();
+        Self { pace: budget.pace(), left: most, most }
+    }
+
+    /// Counts the steps of one folding.
+    fn spend(&mut self, taken: usize) -> Result<(), Error> {
+        self.pace.steps(steps(taken))?;
+        match self.left.checked_sub(taken as u64) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => {
+                let message = format!("folding the expressions of all imports takes more than {} steps", self.most);
+                Err(Problem::new(Stage::Topology, message).into())
+            }
+        }
+    }
 }
 
 /// Reads the texts of expressions, each once.
 struct ExpressionReader<'t, 'b> {
     texts: &'t mut TextBudget,
     pace: Pace<'b>,
+    folding: FoldingBudget<'b>,
     known: HashMap<TextPlace, Rc<ReadExpression>>,
 }
 
@@ -169,7 +202,7 @@ enum ReadExpression {
     /// What it is folded to in all channels.
     Same(Result<Box<str>, spl_expression::Error>),
     /// It may be something else in each channel.
-    Varying(Expression),
+    Varying(Prepared),
 }
 
 impl ExpressionReader<'_, '_> {
@@ -181,12 +214,16 @@ impl ExpressionReader<'_, '_> {
             Err(error) => ReadExpression::Malformed(error),
             Ok(expression) if expression.varies() => {
                 self.texts.charge(expression.memory())?;
-                ReadExpression::Varying(expression)
+                let prepared = expression.prepare();
+                self.folding.spend(prepared.steps())?;
+                // What is known of folded parts may take more than is dropped of them.
+                self.texts.charge(prepared.memory().saturating_sub(expression.memory()))?;
+                ReadExpression::Varying(prepared)
             }
             Ok(expression) => {
-                self.pace.steps(steps(text.len()))?;
-                let folded = expression.substitute_and_fold(&intrinsics(&[]));
-                let folded = folded.map(|folded| folded.to_string().into_boxed_str());
+                let Folded { result, steps } = expression.fold(&intrinsics(&[]));
+                self.folding.spend(steps)?;
+                let folded = result.map(|folded| folded.to_string().into_boxed_str());
                 self.texts.charge(TextBudget::PER_TEXT + folded.as_ref().map_or(0, |folded| folded.len()))?;
                 ReadExpression::Same(folded)
             }
@@ -227,26 +264,23 @@ struct ParsedImport<'a> {
 struct ParsedExpression(Option<Rc<ReadExpression>>);
 
 impl ParsedExpression {
-    /// How long folding takes, in steps of a [`Pace`].
-    fn folding_steps(&self) -> u32 {
-        match self.0.as_deref() {
-            Some(ReadExpression::Varying(expression)) => steps(expression.length()),
-            _ => 1,
-        }
-    }
-
-    /// Its text with the channels put in, folded.
-    fn fold(&self, intrinsics: &Intrinsics) -> Result<Cow<'_, str>, spl_expression::Error> {
-        match self.0.as_deref() {
+    /// Its text with the channels put in, folded; or what is wrong with it.
+    fn fold(&self, intrinsics: &Intrinsics, folding: &mut FoldingBudget<'_>) -> Result<FoldedText<'_>, Error> {
+        Ok(match self.0.as_deref() {
             None => Ok(Cow::Borrowed("")),
             Some(ReadExpression::Malformed(error)) => Err(error.clone()),
             Some(ReadExpression::Same(folded)) => folded.as_deref().map(Cow::Borrowed).map_err(Clone::clone),
             Some(ReadExpression::Varying(expression)) => {
-                Ok(Cow::Owned(expression.substitute_and_fold(intrinsics)?.to_string()))
+                let Folded { result, steps } = expression.fold(intrinsics);
+                folding.spend(steps)?;
+                result.map(|folded| Cow::Owned(folded.to_string()))
             }
-        }
+        })
     }
 }
+
+/// What an expression is folded to in one channel.
+type FoldedText<'e> = Result<Cow<'e, str>, spl_expression::Error>;
 
 /// An Import in one channel, without its name.
 struct EvaluatedImport<'i> {
@@ -293,20 +327,28 @@ impl<'a> ParsedImport<'a> {
         Ok(Some(Self { import, subscription, filter, name, targets }))
     }
 
-    fn folding_steps(&self) -> u32 {
-        self.subscription.folding_steps().saturating_add(self.filter.folding_steps())
-    }
-
-    /// Folds its expressions in one channel.
-    fn evaluate(&self, operator: &logical::Operator, channels: &[Channel]) -> Result<EvaluatedImport<'_>, Problem> {
+    /// Folds its expressions in one channel, or says what is wrong with one.
+    ///
+    /// # Errors
+    ///
+    /// All foldings together take too much, or the budget ends.
+    fn evaluate(
+        &self,
+        operator: &logical::Operator,
+        channels: &[Channel],
+        folding: &mut FoldingBudget<'_>,
+    ) -> Result<Result<EvaluatedImport<'_>, Problem>, Error> {
         let intrinsics = intrinsics(channels);
-        let bad = |what: &'static str| move |error: spl_expression::Error| bad_expression(operator, what, &error);
-        let filter = match self.import.filter {
-            Some(_) => Some(self.filter.fold(&intrinsics).map_err(bad("filter"))?),
+        let filter = match self.import.filter.as_ref().map(|_| self.filter.fold(&intrinsics, folding)).transpose()? {
+            Some(Err(error)) => return Ok(Err(bad_expression(operator, "filter", &error))),
+            Some(Ok(filter)) => Some(filter),
             None => None,
         };
-        let subscription = self.subscription.fold(&intrinsics).map_err(bad("subscription"))?;
-        Ok(EvaluatedImport { import: self.import, intrinsics, filter, subscription })
+        let subscription = match self.subscription.fold(&intrinsics, folding)? {
+            Err(error) => return Ok(Err(bad_expression(operator, "subscription", &error))),
+            Ok(subscription) => subscription,
+        };
+        Ok(Ok(EvaluatedImport { import: self.import, intrinsics, filter, subscription }))
     }
 }
 

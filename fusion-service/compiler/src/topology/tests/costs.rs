@@ -132,6 +132,27 @@ fn trees_of_expressions_are_counted() {
     assert!(is_about_texts(&expand(&format!("{large}b")).unwrap_err()));
 }
 
+/// A few kilobytes that a folding goes through a hundred times, and makes a number of.
+fn costly(number: &str) -> String {
+    format!("hash(\"{}\" + (rstring){number}{})", "x".repeat(10_000), " + \"y\"".repeat(100))
+}
+
+#[test]
+fn what_folding_takes_in_all_channels_is_counted() {
+    let budget = Budget::with_limits(Limits { aadl_bytes: 8 << 20, ..Limits::default() });
+    let expand = |filter: &str, channels: u32| {
+        let name = "<nameBasedImport applicationName='a' streamName='s'/>";
+        let sketch = Sketch::new().composite("C", 0, 0).import("C.Imp", name, &format!("filter='{filter}'"));
+        sketch.parallel("C", channels).expand_within(&budget).map(|_| ())
+    };
+    let varies = format!("{} == b", costly("getChannel()"));
+    assert_eq!(expand(&varies, 2), Ok(()));
+    let error = expand(&varies, 20).unwrap_err();
+    assert!(error.problems()[0].message.starts_with("folding the expressions of all imports"), "{error}");
+    // A part without channel functions is folded once.
+    assert_eq!(expand(&format!("{} == getChannel()", costly("1")), 20), Ok(()));
+}
+
 #[test]
 fn locations_are_filled_in_within_the_budget() {
     // Long texts, of which little is left in each channel.
