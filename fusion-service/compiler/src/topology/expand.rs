@@ -84,7 +84,9 @@ fn make(
         None => None,
     };
     let copies = Copies::new(&numbered);
-    let imported = imports::imports(&shape, &order, &mut links, &copies, &mut texts, budget, &mut problems)?;
+    let (walk, previous) = ((&shape, &order), running.as_ref());
+    let imported = imports::imports(walk, &mut links, &copies, previous, &mut texts, budget, &mut problems)?;
+    let (imported, import_costs) = imported;
     let resolved = match width_independent {
         Some(WidthIndependent { resolved, .. }) => resolved.charge(&mut texts).map(|()| Arc::clone(resolved)),
         None => ResolvedPrimitives::new(&shape, parameters, &mut texts, &mut problems, budget).map(Arc::new),
@@ -137,6 +139,7 @@ fn make(
         operators,
         connections,
         numbered,
+        import_costs,
         width_independent: WidthIndependent { wiring: shape.wiring, resolved },
     };
     Ok(match (before, running) {
@@ -176,7 +179,7 @@ impl<'s, 'a> CheckedApplication<'_, 's, 'a> {
     ) -> Result<CopiedOperators, Error> {
         let Self { shape, links, ports, numbered, copies, resolved } = *self;
         let unchanged = match &running {
-            Some(running) => running.unchanged(shape, links, ports, resolved, (numbered, &imported), budget)?,
+            Some(running) => running.unchanged(shape, links, ports, resolved, budget)?,
             None => SecondaryMap::new(),
         };
         let mut connector = Connector::new(shape, links, ports, copies);
@@ -206,10 +209,13 @@ impl<'s, 'a> CheckedApplication<'_, 's, 'a> {
                     port.export = imports::export(shape, id, channel, texts)?.map(Box::new);
                 }
             }
+            let kept = running.as_deref().filter(|running| running.keeps(shape.scope_of[*id]));
             for ((port, mergers), position) in operator.inputs.iter_mut().zip(&ports.mergers[*id]).zip(0..) {
                 port.mergers = mergers.clone();
                 if let Some((_, imports)) = imported.next_if(|(at, _)| *at == (node, position)) {
                     port.imports = Some(Box::new(imports));
+                } else if let Some(before) = kept {
+                    port.imports = before.imports(node, position);
                 }
             }
             operators.push(Shared::new(operator));

@@ -3,9 +3,12 @@
 //! An Import is no node of the topology: its subscription goes to every input port that it reaches. An Export is none
 //! either: its properties go to the output port that feeds it. Channel functions in names and property values are
 //! replaced as text. Subscriptions and filters are expressions: channel functions become numbers in them, and constants
-//! are folded. Each text is read once, however many Imports have it. An expression without channel functions is the
-//! same in all channels, so it is folded once, and its tree is dropped: a tree takes forty times as much as its text.
-//! Of the others the parts without channel functions are folded once. What all foldings take is counted, and bounded.
+//! are folded (`expressions`). An expression without channel functions is the same in all channels, so it is folded
+//! once, and its tree is dropped: a tree takes forty times as much as its text. Of the others the parts without channel
+//! functions are folded once. What all foldings take is counted, and bounded.
+//!
+//! An expansion for other widths evaluates only imports of channels that have changed. Operators of the others keep
+//! what they have, and it counts as if it had been evaluated again: whatever a resize accepts a fresh expansion accepts.
 //!
 //! Invariant: a text is charged for before it is made, but for what one expression is folded to, or its tree, which is
 //! charged for before the next one is read. Replacing a channel function makes no text longer: no channel has more
@@ -14,23 +17,25 @@
 //! Knows: expressions, channels. Must not know: which exports there are, who matches them.
 
 use super::copies::Copies;
+use super::expressions::{Cost, ExpressionReader, FoldingBudget, ParsedExpression, bad_expression, parse, place};
 use super::links::{End, Links};
 use super::locations::region_channel;
 use super::order::Order;
+use super::reuse::Previous;
 use super::shape::Shape;
 use super::texts::TextBudget;
 use super::{Channel, EvaluatedExport, EvaluatedImports, EvaluatedNameImport, EvaluatedPropertyImport, Node, names};
-use crate::budget::{Budget, Pace};
+use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical;
 use crate::logical::{ImportedStreams, OperatorId, OperatorKind};
 use cranelift_entity::SecondaryMap;
+use get_size2::GetSize;
 use smallvec::SmallVec;
-use spl_expression::{Expression, Folded, Intrinsics, Limits, Prepared, substitute_intrinsics};
+use spl_expression::{Intrinsics, substitute_intrinsics};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::rc::Rc;
 
 /// Scope of an import that names none.
 const DEFAULT_SCOPE: &str = "Default";
@@ -49,7 +54,7 @@ pub(super) fn check_expressions(
     budget: &Budget,
 ) -> Result<(), Error> {
     let mut pace = budget.pace();
-    let mut known: HashMap<TextPlace, Option<spl_expression::Error>> = HashMap::new();
+    let mut known: HashMap<_, Option<spl_expression::Error>> = HashMap::new();
     for operator in application.operators.values() {
         let OperatorKind::Import(import) = &operator.kind else { continue };
         for (text, what) in expressions(import) {
@@ -70,31 +75,60 @@ pub(super) fn check_expressions(
     Ok(())
 }
 
-/// Evaluates all imports in the order of the walk, which decides the order at a port. The result is sorted.
+/// What imports have cost.
+#[derive(Clone, Debug, Default, GetSize)]
+pub(super) struct ImportCosts {
+    /// Reading all expressions.
+    reading: Cost,
+    /// Evaluating each Import in all its channels; ascending.
+    channels: Vec<(OperatorId, Cost)>,
+}
+
+impl ImportCosts {
+    /// What evaluating an Import has cost.
+    fn of(&self, import: OperatorId) -> Cost {
+        let at = self.channels.binary_search_by_key(&import, |(id, _)| *id).ok();
+        at.and_then(|at| self.channels.get(at)).map(|(_, cost)| *cost).unwrap_or_default()
+    }
+}
+
+/// Evaluates the imports of all channels that are not as they were before, in the order of the walk, which decides the
+/// order at a port. The result is sorted. No other texts may have been charged for.
 pub(super) fn imports(
-    shape: &Shape<'_>,
-    order: &Order,
+    (shape, order): (&Shape<'_>, &Order),
     links: &mut Links<'_, '_>,
     copies: &Copies,
+    before: Option<&Previous<'_>>,
     texts: &mut TextBudget,
     budget: &Budget,
     problems: &mut Problems,
-) -> Result<ImportsOfPorts, Error> {
+) -> Result<(ImportsOfPorts, ImportCosts), Error> {
     let mut written: SecondaryMap<OperatorId, Option<ParsedImport<'_>>> = SecondaryMap::new();
+    let mut costs: SecondaryMap<OperatorId, Cost> = SecondaryMap::new();
     let mut walk = Vec::new();
-    let mut pace = budget.pace();
-    let folding = FoldingBudget::new(budget);
-    let mut reader = ExpressionReader { texts, pace: budget.pace(), folding, known: HashMap::new() };
+    let (mut pace, mut folding) = (budget.pace(), FoldingBudget::new(budget));
+    let mut reader = ExpressionReader::new(budget);
     for (id, operator) in shape.application.operators.iter() {
         let OperatorKind::Import(import) = &operator.kind else { continue };
         pace.steps(16)?;
-        written[id] = ParsedImport::of(shape, id, import, links, &mut reader, budget, problems)?;
+        let targets = targets(shape, id, import, links, budget, problems)?;
+        // A port and all imports that feed it are in the same regions.
+        if let Some(before) = before.filter(|before| before.keeps(shape.scope_of[id])) {
+            costs[id] = before.topology().import_costs.of(id);
+            texts.charge(costs[id].bytes)?;
+            folding.spend(costs[id].steps)?;
+            continue;
+        }
+        written[id] = ParsedImport::of(shape, id, import, targets, &mut reader, problems)?;
         let channels = 0..shape.scopes[shape.scope_of[id]].channels;
         for channel in channels {
             walk.push((order.walk_position(shape, id, channel, &mut pace)?, id, channel));
         }
     }
-    let ExpressionReader { mut folding, .. } = reader;
+    // A resize reads the expressions of some imports only.
+    let reading = before.map_or_else(|| reader.cost(), |before| before.topology().import_costs.reading);
+    texts.charge(reading.bytes)?;
+    folding.spend(reading.steps)?;
     walk.sort_unstable();
     let mut imported: std::collections::BTreeMap<(Node, u32), EvaluatedImports> = std::collections::BTreeMap::new();
     let mut failed: SecondaryMap<OperatorId, bool> = SecondaryMap::new();
@@ -102,7 +136,7 @@ pub(super) fn imports(
         pace.step()?;
         let Some(import) = written[id].as_ref().filter(|_| !failed[id]) else { continue };
         // Also of an Import that is connected to nothing: its expressions may have problems in some channel.
-        let channels = shape.channels_of(id, channel);
+        let (channels, taken) = (shape.channels_of(id, channel), folding.taken());
         let evaluated = match import.evaluate(&shape.application.operators[id], &channels, &mut folding)? {
             Ok(evaluated) => evaluated,
             Err(problem) => {
@@ -112,6 +146,7 @@ pub(super) fn imports(
                 continue;
             }
         };
+        costs[id].steps = costs[id].steps.saturating_add(folding.taken() - taken);
         if import.targets.is_empty() {
             continue;
         }
@@ -120,12 +155,46 @@ pub(super) fn imports(
         for (target, port) in &import.targets {
             pace.steps(evaluated.name_count())?;
             texts.charge(bytes)?;
+            costs[id].bytes = costs[id].bytes.saturating_add(bytes);
             if let Some(target) = copies.node(*target, channel) {
                 evaluated.add_to(imported.entry((target, *port)).or_default(), &operator_name);
             }
         }
     }
-    Ok(imported.into_iter().collect())
+    let all = shape.application.operators.iter().filter(|(_, one)| matches!(one.kind, OperatorKind::Import(_)));
+    let channels = all.map(|(id, _)| (id, costs[id])).collect();
+    Ok((imported.into_iter().collect(), ImportCosts { reading, channels }))
+}
+
+/// What an Import feeds: operators and their ports. Returns nothing if there is a problem.
+fn targets(
+    shape: &Shape<'_>,
+    id: OperatorId,
+    import: &logical::Import,
+    links: &mut Links<'_, '_>,
+    budget: &Budget,
+    problems: &mut Problems,
+) -> Result<Option<Vec<(OperatorId, u32)>>, Error> {
+    let operator = &shape.application.operators[id];
+    let mut targets = Vec::new();
+    let mut whole = true;
+    for position in 0..import.outputs.len() {
+        let reached = problems.keep(links.follow_output(id, position, budget))?.unwrap_or_default();
+        for end in reached.into_iter().flat_map(|reach| reach.ends) {
+            match end {
+                End::Port(target, port) => targets.push((target, port)),
+                End::Export(_) => {}
+                End::Splitter(_) | End::Merger(_) => {
+                    let name = excerpt(&operator.logical_name);
+                    let message = format!("the Import {name} reaches across the border of a parallel region");
+                    let problem = Problem::new(Stage::Topology, message).code(code::INCONSISTENT);
+                    problems.push(problem.at(operator.place));
+                    whole = false;
+                }
+            }
+        }
+    }
+    Ok(whole.then_some(targets))
 }
 
 /// The expressions of an Import: subscription, filter. An empty text is none.
@@ -138,117 +207,6 @@ fn expressions(import: &logical::Import) -> [(Option<&str>, &'static str); 2] {
     expressions.map(|(text, what)| (text.filter(|text| !text.is_empty()), what))
 }
 
-/// Where a text is: those of several Imports are at one place if they are the same one, as filters of the older dialect
-/// often are.
-type TextPlace = (usize, usize);
-
-fn place(text: &str) -> TextPlace {
-    (text.as_ptr().addr(), text.len())
-}
-
-/// Parses a text within the budget.
-fn parse(text: &str, pace: &mut Pace<'_>) -> Result<Result<Expression, spl_expression::Error>, Error> {
-    pace.steps(steps(text.len()))?;
-    Ok(Expression::parse(text, &Limits::default()))
-}
-
-/// How long it takes to parse an expression of this length, or to fold one in so many steps, in steps of a [`Pace`].
-fn steps(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
-}
-
-/// The steps that the foldings of a topology may still take (rule expansion-33). One expression of some kilobytes may
-/// take as many as one folding may, in each of very many channels, and come to few bytes: no limit of texts sees that.
-struct FoldingBudget<'b> {
-    pace: Pace<'b>,
-    left: u64,
-    most: u64,
-}
-
-impl<'b> FoldingBudget<'b> {
-    fn new(budget: &'b Budget) -> Self {
-        let most = budget.limits.folding_steps();
-        Self { pace: budget.pace(), left: most, most }
-    }
-
-    /// Counts the steps of one folding.
-    fn spend(&mut self, taken: usize) -> Result<(), Error> {
-        self.pace.steps(steps(taken))?;
-        match self.left.checked_sub(taken as u64) {
-            Some(left) => {
-                self.left = left;
-                Ok(())
-            }
-            None => {
-                let message = format!("folding the expressions of all imports takes more than {} steps", self.most);
-                Err(Problem::new(Stage::Topology, message).into())
-            }
-        }
-    }
-}
-
-/// Reads the texts of expressions, each once.
-struct ExpressionReader<'t, 'b> {
-    texts: &'t mut TextBudget,
-    pace: Pace<'b>,
-    folding: FoldingBudget<'b>,
-    known: HashMap<TextPlace, Rc<ReadExpression>>,
-}
-
-/// What has been made of a text.
-enum ReadExpression {
-    /// It is no expression.
-    Malformed(spl_expression::Error),
-    /// What it is folded to in all channels.
-    Same(Result<Box<str>, spl_expression::Error>),
-    /// It may be something else in each channel.
-    Varying(Prepared),
-}
-
-impl ExpressionReader<'_, '_> {
-    fn read(&mut self, text: &str) -> Result<Rc<ReadExpression>, Error> {
-        if let Some(known) = self.known.get(&place(text)) {
-            return Ok(Rc::clone(known));
-        }
-        let read = match parse(text, &mut self.pace)? {
-            Err(error) => ReadExpression::Malformed(error),
-            Ok(expression) if expression.varies() => {
-                self.texts.charge(expression.memory())?;
-                let prepared = expression.prepare();
-                self.folding.spend(prepared.steps())?;
-                // What is known of folded parts may take more than is dropped of them.
-                self.texts.charge(prepared.memory().saturating_sub(expression.memory()))?;
-                ReadExpression::Varying(prepared)
-            }
-            Ok(expression) => {
-                let Folded { result, steps } = expression.fold(&intrinsics(&[]));
-                self.folding.spend(steps)?;
-                let folded = result.map(|folded| folded.to_string().into_boxed_str());
-                self.texts.charge(TextBudget::PER_TEXT + folded.as_ref().map_or(0, |folded| folded.len()))?;
-                ReadExpression::Same(folded)
-            }
-        };
-        let read = Rc::new(read);
-        self.known.insert(place(text), Rc::clone(&read));
-        Ok(read)
-    }
-
-    /// An expression of an Import. Returns nothing if there is a problem.
-    fn expression(
-        &mut self,
-        operator: &logical::Operator,
-        (text, what): (Option<&str>, &str),
-        problems: &mut Problems,
-    ) -> Result<Option<ParsedExpression>, Error> {
-        let read = text.map(|text| self.read(text)).transpose()?;
-        if let Some(ReadExpression::Malformed(error)) = read.as_deref() {
-            problems.push(bad_expression(operator, what, error));
-            return Ok(None);
-        }
-        Ok(Some(ParsedExpression(read)))
-    }
-}
-
 /// An Import as written, its expressions parsed.
 #[derive(Clone)]
 struct ParsedImport<'a> {
@@ -258,29 +216,6 @@ struct ParsedImport<'a> {
     name: names::Template,
     targets: Vec<(OperatorId, u32)>,
 }
-
-/// An expression of an Import, or none.
-#[derive(Clone)]
-struct ParsedExpression(Option<Rc<ReadExpression>>);
-
-impl ParsedExpression {
-    /// Its text with the channels put in, folded; or what is wrong with it.
-    fn fold(&self, intrinsics: &Intrinsics, folding: &mut FoldingBudget<'_>) -> Result<FoldedText<'_>, Error> {
-        Ok(match self.0.as_deref() {
-            None => Ok(Cow::Borrowed("")),
-            Some(ReadExpression::Malformed(error)) => Err(error.clone()),
-            Some(ReadExpression::Same(folded)) => folded.as_deref().map(Cow::Borrowed).map_err(Clone::clone),
-            Some(ReadExpression::Varying(expression)) => {
-                let Folded { result, steps } = expression.fold(intrinsics);
-                folding.spend(steps)?;
-                result.map(|folded| Cow::Owned(folded.to_string()))
-            }
-        })
-    }
-}
-
-/// What an expression is folded to in one channel.
-type FoldedText<'e> = Result<Cow<'e, str>, spl_expression::Error>;
 
 /// An Import in one channel, without its name.
 struct EvaluatedImport<'i> {
@@ -295,34 +230,17 @@ impl<'a> ParsedImport<'a> {
         shape: &Shape<'_>,
         id: OperatorId,
         import: &'a logical::Import,
-        links: &mut Links<'_, '_>,
-        reader: &mut ExpressionReader<'_, '_>,
-        budget: &Budget,
+        targets: Option<Vec<(OperatorId, u32)>>,
+        reader: &mut ExpressionReader<'_>,
         problems: &mut Problems,
     ) -> Result<Option<Self>, Error> {
         let operator = &shape.application.operators[id];
-        let mut targets = Vec::new();
-        let mut whole = true;
-        for position in 0..import.outputs.len() {
-            let reached = problems.keep(links.follow_output(id, position, budget))?.unwrap_or_default();
-            for end in reached.into_iter().flat_map(|reach| reach.ends) {
-                match end {
-                    End::Port(target, port) => targets.push((target, port)),
-                    End::Export(_) => {}
-                    End::Splitter(_) | End::Merger(_) => {
-                        let name = excerpt(&operator.logical_name);
-                        let message = format!("the Import {name} reaches across the border of a parallel region");
-                        let problem = Problem::new(Stage::Topology, message).code(code::INCONSISTENT);
-                        problems.push(problem.at(operator.place));
-                        whole = false;
-                    }
-                }
-            }
-        }
         let [subscription, filter] = expressions(import);
         let subscription = reader.expression(operator, subscription, problems)?;
         let filter = reader.expression(operator, filter, problems)?;
-        let (Some(subscription), Some(filter), true) = (subscription, filter, whole) else { return Ok(None) };
+        let (Some(subscription), Some(filter), Some(targets)) = (subscription, filter, targets) else {
+            return Ok(None);
+        };
         let name = names::operator(shape, id, 0);
         Ok(Some(Self { import, subscription, filter, name, targets }))
     }
@@ -350,12 +268,6 @@ impl<'a> ParsedImport<'a> {
         };
         Ok(Ok(EvaluatedImport { import: self.import, intrinsics, filter, subscription }))
     }
-}
-
-fn bad_expression(operator: &logical::Operator, what: &str, error: &spl_expression::Error) -> Problem {
-    let message =
-        format!("{}: its {what} is no expression: {}", excerpt(&operator.logical_name), excerpt(&error.to_string()));
-    Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(operator.place)
 }
 
 impl EvaluatedImport<'_> {

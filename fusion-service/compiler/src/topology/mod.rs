@@ -18,8 +18,8 @@
 //!
 //! The second makes the operators and connections: `operators` (found by channel in `copies`) with their `names`,
 //! `locations`, `annotations` (their texts: `annotation_text`) and `threading`, connections and splitters (`connect`),
-//! `imports` and exports, `consistent` regions. `texts` bounds the texts that differ between channels (rule
-//! expansion-33).
+//! `imports` and exports (what imports ask for: `expressions`), `consistent` regions. `texts` bounds the texts that
+//! differ between channels (rule expansion-33).
 //!
 //! A resize calls [`expand_again`], which goes the same way. It takes over the operators that it does not concern, with
 //! their numbers (`reuse`), and everything that depends on no width. `generations` says which operators of the two
@@ -51,6 +51,7 @@ mod count;
 mod difference;
 mod display;
 mod expand;
+mod expressions;
 mod generations;
 mod imports;
 mod links;
@@ -88,6 +89,7 @@ use crate::logical::{SplitterKind, TraceLevel};
 use crate::shared::Shared;
 use cranelift_entity::{PrimaryMap, entity_impl};
 use get_size2::GetSize;
+use imports::ImportCosts;
 use operators::ResolvedPrimitives;
 use order::Numbered;
 use smallvec::SmallVec;
@@ -124,6 +126,8 @@ pub struct Topology {
     /// Index, operator as written and global channel of every operator. They are in `operators` as well; a resize reads
     /// them here, where they lie close together, without waiting for memory each time.
     numbered: Numbered,
+    /// What imports have cost: an expansion for other widths takes some over.
+    import_costs: ImportCosts,
     /// What an expansion for other widths reuses.
     width_independent: WidthIndependent,
 }
@@ -411,6 +415,7 @@ impl Topology {
             operators: _,
             connections: _,
             numbered: _,
+            import_costs: _,
             width_independent: _,
         } = self;
         Arc::ptr_eq(application, &other.application)

@@ -13,14 +13,13 @@
 
 use super::connect::ReachedPorts;
 use super::copies::Copies;
-use super::imports::ImportsOfPorts;
 use super::links::{End, Links, Reach};
 use super::operators::ResolvedPrimitives;
 use super::order::Numbered;
 use super::relabel::{NewIndexes, host_pools, renumber_host_pools};
 use super::shape::{Scope, ScopeId, Shape};
 use super::splitter_numbers::{SplitterEnd, add_by_path, ends_of, numbers_by_connection, set_numbers};
-use super::{Connection, Node, PhysicalOperator, Topology};
+use super::{Connection, EvaluatedImports, Node, PhysicalOperator, Topology};
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::logical::OperatorId;
@@ -89,7 +88,6 @@ impl<'b> Previous<'b> {
         links: &Links<'_, '_>,
         ports: &ReachedPorts,
         resolved: &ResolvedPrimitives,
-        (numbered, imported): (&Numbered, &ImportsOfPorts),
         budget: &Budget,
     ) -> Result<SecondaryMap<OperatorId, bool>, Error> {
         let reached = ReachedRegions::new(shape, links, &self.changed_regions(shape), budget)?;
@@ -105,12 +103,23 @@ impl<'b> Previous<'b> {
                 && !written.varies(shape, id)
                 && ports.outputs[id].iter().flatten().all(same);
         }
-        for ((node, _), _) in imported {
-            if let Some((_, id, _)) = numbered.get(node.index()) {
-                unchanged[*id] = false;
-            }
-        }
         Ok(unchanged)
+    }
+
+    /// The topology that was there before.
+    pub(super) fn topology(&self) -> &'b Topology {
+        self.topology
+    }
+
+    /// Whether the channels of a scope are as they were.
+    pub(super) fn keeps(&self, scope: ScopeId) -> bool {
+        self.widths[scope].is_none()
+    }
+
+    /// What an input port of an operator had imported.
+    pub(super) fn imports(&self, node: Node, port: u32) -> Option<Box<EvaluatedImports>> {
+        let earlier = self.earlier.get(node)?.expand()?;
+        self.topology.operators[earlier].inputs.get(port as usize)?.imports.clone()
     }
 
     /// By position of the region: whether its channels have changed.

@@ -8,14 +8,16 @@ use streams_test_support::application::Sketch;
 use streams_test_support::generated;
 
 /// Everything that was made, as text.
-fn parts(topology: &Topology) -> [String; 5] {
-    let Topology { operators, connections, regions, host_pools, consistent_regions, .. } = topology;
+fn parts(topology: &Topology) -> [String; 6] {
+    let Topology { operators, connections, regions, host_pools, consistent_regions, import_costs, .. } = topology;
     [
         format!("{operators:#?}"),
         format!("{connections:?}"),
         format!("{regions:?}"),
         format!("{host_pools:?}"),
         format!("{consistent_regions:?}"),
+        // What is taken over counts as if it had been made again.
+        format!("{import_costs:?}"),
     ]
 }
 
@@ -279,7 +281,9 @@ fn what_no_changed_region_concerns_is_shared() {
         // The source, and nothing of A, whose channels feed B.
         (row(), "B", 2),
         (row(), "A", 4),
-        (imports(), "Other", 0),
+        // Also operators that import something in channels that stay.
+        (imports(), "Other", 3),
+        (imports(), "C", 3),
         (exports(), "Other", 0),
         (placeholders(), "A", 2),
         (placeholders(), "B", 0),
