@@ -4,7 +4,9 @@ use super::change::Prior;
 use super::element::{PodNeeds, pod_needs, processing_elements};
 use super::plan_texts::{PlanTexts, bytes_of};
 use super::request::{BoundRequest, CheckedFusion, Request, ResolvedFusion, Source, warnings};
-use super::{COMPILER, Compiled, Plan, PlannedConsistentRegion, PlannedRegion, ResizeChange, consistent, placement};
+use super::{
+    COMPILER, Compiled, Plan, PlannedConsistentRegion, PlannedElement, PlannedRegion, Warning, consistent, placement,
+};
 use crate::aadl::{Measure, Measuring, Writer};
 use crate::budget::{Budget, Limits};
 use crate::elements::{Elements, InUse, PriorPorts};
@@ -36,8 +38,24 @@ pub(super) struct Grouping {
     pub(super) automatic: Option<AutomaticFusion>,
 }
 
-/// The parts of a plan that come from its PEs and not from their documents.
+/// Consistent regions, and what the pods of changed PEs need.
 type ConsistentRegionsAndNeeds = (Vec<PlannedConsistentRegion>, Vec<PodNeeds>);
+
+/// The parts of a plan that do not depend on the documents of its PEs.
+struct PartsBesideDocuments {
+    consistent_regions: Vec<PlannedConsistentRegion>,
+    /// PEs that do not know their documents yet.
+    elements: Vec<PlannedElement>,
+    /// The names of the operators that a resize changes; none if there was no generation before.
+    operators: Option<ChangedOperatorNames>,
+    regions: Vec<PlannedRegion>,
+    isolated: Vec<(String, u64)>,
+    warnings: Vec<Warning>,
+}
+
+/// These parts, or why there are none. Problems of consistent regions and of what pods need, which come first, are
+/// reported together with those of documents; others only if the documents have none.
+type Beside = Result<Result<PartsBesideDocuments, Error>, Error>;
 
 /// Fuses a new job.
 pub(super) fn from_scratch(
@@ -82,8 +100,8 @@ impl Assembled<'_> {
     pub(super) fn finish(self, source: &Source, request: &Arc<Request>, budget: &Budget) -> Result<Compiled, Error> {
         let before = self.prior.job().map(|predecessor| (&predecessor.job.writer, predecessor.generations));
         let writer = Writer::new(&self.elements, &request.job_name, request.job_id, before, budget);
-        // What pods need does not depend on the documents: one helper sees to it while others measure.
-        let needs = OnceLock::new();
+        // Most of the plan does not depend on the documents: one helper makes it while others measure.
+        let beside = OnceLock::new();
         let measured = writer.and_then(|writer| {
             let known = |position| Some(self.prior.job()?.unchanged(position)?.measure());
             let measures = match Measuring::new(&writer, &self.elements, known, budget) {
@@ -92,7 +110,7 @@ impl Assembled<'_> {
                     let begun = AtomicBool::new(false);
                     budget.share(&|may_go_on| {
                         if !begun.swap(true, Ordering::Relaxed) {
-                            let _ = needs.set(self.consistent_regions_and_needs(budget));
+                            let _ = beside.set(self.beside_documents(request, budget));
                         }
                         measuring.work(may_go_on);
                     });
@@ -101,24 +119,54 @@ impl Assembled<'_> {
             };
             Ok((writer, measures))
         });
-        let needs = needs.into_inner().unwrap_or_else(|| self.consistent_regions_and_needs(budget));
+        let beside = beside.into_inner();
         let mut problems = Problems::default();
         match problems.keep(measured)? {
-            Some((writer, measures)) => self.complete(source, request, writer, &measures, needs?, budget),
+            Some((writer, measures)) => {
+                let parts = beside.unwrap_or_else(|| self.beside_documents(request, budget))??;
+                self.complete(source, request, writer, &measures, parts, budget)
+            }
             None => {
-                problems.keep(needs)?;
+                let needs = || self.consistent_regions_and_needs(budget).map(drop);
+                problems.keep(beside.map_or_else(needs, |beside| beside.map(drop)))?;
                 Err(Error::Rejected(problems.into_vec()))
             }
         }
     }
 
-    /// The parts of the plan besides the documents: consistent regions, and what the pods of PEs need.
+    /// The parts of the plan whose problems are reported together with those of documents.
     fn consistent_regions_and_needs(&self, budget: &Budget) -> Result<ConsistentRegionsAndNeeds, Error> {
         let mut problems = Problems::default();
         let regions = problems.keep(consistent::consistent_regions(&self.elements, &self.bound.bindings, budget))?;
         let needs = problems.keep(pod_needs(&self.elements, &self.prior.open(&self.elements), budget))?;
         problems.into_result()?;
         Ok((regions.unwrap_or_default(), needs.unwrap_or_default()))
+    }
+
+    /// Makes everything of the plan but what depends on the documents.
+    fn beside_documents(&self, request: &Request, budget: &Budget) -> Beside {
+        Ok(self.parts(request, self.consistent_regions_and_needs(budget)?, budget))
+    }
+
+    fn parts(
+        &self,
+        request: &Request,
+        (consistent_regions, needs): ConsistentRegionsAndNeeds,
+        budget: &Budget,
+    ) -> Result<PartsBesideDocuments, Error> {
+        let (elements, topology) = (&self.elements, self.elements.topology());
+        let unchanged = |position| self.prior.job().and_then(|predecessor| predecessor.unchanged(position));
+        let list = processing_elements(elements, unchanged, needs, budget)?;
+        let operators = self.prior.changed_operators();
+        check_texts(topology, &consistent_regions, operators.as_ref(), &budget.limits)?;
+        Ok(PartsBesideDocuments {
+            consistent_regions,
+            elements: list,
+            operators,
+            regions: regions(elements, budget)?,
+            isolated: placement::isolated(elements, &budget.limits)?,
+            warnings: warnings(request, &self.bound.bindings, Some(topology), budget)?,
+        })
     }
 
     /// Makes the plan from known ids and sizes of the documents.
@@ -130,8 +178,8 @@ impl Assembled<'_> {
         measures: &[Measure],
         budget: &Budget,
     ) -> Result<Compiled, Error> {
-        let needs = self.consistent_regions_and_needs(budget)?;
-        self.complete(source, request, writer, measures, needs, budget)
+        let parts = self.beside_documents(request, budget)??;
+        self.complete(source, request, writer, measures, parts, budget)
     }
 
     fn complete(
@@ -140,29 +188,31 @@ impl Assembled<'_> {
         request: &Arc<Request>,
         writer: Writer,
         measures: &[Measure],
-        (consistent_regions, needs): ConsistentRegionsAndNeeds,
+        parts: PartsBesideDocuments,
         budget: &Budget,
     ) -> Result<Compiled, Error> {
         let Self { bound, elements, automatic_count, automatic, prior } = self;
-        let unchanged = |position| prior.job().and_then(|predecessor| predecessor.unchanged(position));
-        let mut list = processing_elements(&elements, unchanged, measures, needs, budget)?;
+        let PartsBesideDocuments { consistent_regions, elements: mut list, operators, regions, isolated, warnings } =
+            parts;
+        for (element, measure) in list.iter_mut().zip(measures) {
+            element.set_measure(*measure);
+        }
         let topology = Arc::clone(elements.topology());
-        let change = prior.change(&elements, &mut list, budget)?;
-        check_texts(&topology, &consistent_regions, change.as_ref(), &budget.limits)?;
+        let change = prior.change(&elements, &mut list, operators, budget)?;
         let plan = Plan {
             compiler: COMPILER.to_owned(),
             adl: source.digest,
             dialect: topology.application.dialect,
             application_name: topology.application.name.clone(),
             application_scope: topology.application.scope.clone(),
-            regions: regions(&elements, budget)?,
+            regions,
             host_pools: topology.host_pools.clone(),
             consistent_regions,
-            isolated: placement::isolated(&elements, &budget.limits)?,
+            isolated,
             elements: list,
             automatic,
             change,
-            warnings: warnings(request, &bound.bindings, Some(&topology), budget)?,
+            warnings,
         };
         Ok(Compiled {
             source: source.clone(),
@@ -180,7 +230,7 @@ impl Assembled<'_> {
 fn check_texts(
     topology: &Topology,
     consistent_regions: &[PlannedConsistentRegion],
-    change: Option<&ResizeChange>,
+    operators: Option<&ChangedOperatorNames>,
     limits: &Limits,
 ) -> Result<(), Problem> {
     let mut texts = PlanTexts::new(limits);
@@ -190,7 +240,7 @@ fn check_texts(
     texts.add(bytes_of(topology.regions.iter().map(|region| region.name.as_str())))?;
     let members = consistent_regions.iter().flat_map(|region| &region.members);
     texts.add(bytes_of(members.map(|member| member.operator.as_str())))?;
-    if let Some(ResizeChange { operators: ChangedOperatorNames { added, changed, removed }, .. }) = change {
+    if let Some(ChangedOperatorNames { added, changed, removed }) = operators {
         texts.add(bytes_of([added, changed, removed].into_iter().flatten().map(String::as_str)))?;
     }
     Ok(())

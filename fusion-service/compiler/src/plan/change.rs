@@ -77,8 +77,20 @@ impl<'b> Prior<'b> {
         self.job().map_or_else(|| now.pes().to_vec(), |predecessor| predecessor.unchanged.others(now))
     }
 
+    /// The names of the operators that the resize changes; none if there was no generation before.
+    pub(super) fn changed_operators(&self) -> Option<ChangedOperatorNames> {
+        match self {
+            Self::None => None,
+            Self::Ids(_, difference) => Some(difference.clone()),
+            Self::Job(Predecessor { generations, changes, .. }) => {
+                Some(changes.names(generations.before(), generations.now()))
+            }
+        }
+    }
+
     /// Sets the fate and the reason of each PE in `list`, which has them by ascending id. Unchanged PEs have theirs
-    /// already. Returns nothing if there was no generation before.
+    /// already. `operators` are the names of [`Prior::changed_operators`]. Returns nothing if there was no generation
+    /// before.
     ///
     /// # Errors
     ///
@@ -87,21 +99,15 @@ impl<'b> Prior<'b> {
         &self,
         now: &Elements,
         list: &mut [PlannedElement],
+        operators: Option<ChangedOperatorNames>,
         budget: &Budget,
     ) -> Result<Option<ResizeChange>, Error> {
-        Ok(match self {
-            Self::None => None,
-            Self::Ids(ids, difference) => {
-                let removed = change_of_ids(ids, list);
-                Some(ResizeChange { operators: difference.clone(), removed, closed: Vec::new() })
-            }
-            Self::Job(predecessor) => {
-                let Predecessor { generations, changes, .. } = predecessor;
-                let removed = change_of_job(predecessor, now, list, budget)?;
-                let operators = changes.names(generations.before(), generations.now());
-                Some(ResizeChange { operators, removed, closed: Vec::new() })
-            }
-        })
+        let removed = match self {
+            Self::None => Vec::new(),
+            Self::Ids(ids, _) => change_of_ids(ids, list),
+            Self::Job(predecessor) => change_of_job(predecessor, now, list, budget)?,
+        };
+        Ok(operators.map(|operators| ResizeChange { operators, removed, closed: Vec::new() }))
     }
 }
 

@@ -78,6 +78,11 @@ impl PlannedElement {
     pub(super) fn measure(&self) -> Measure {
         Measure { content_id: self.content_id, runtime_id: self.runtime_id, bytes: self.bytes }
     }
+
+    /// Says which document it has.
+    pub(super) fn set_measure(&mut self, Measure { content_id, runtime_id, bytes }: Measure) {
+        (self.content_id, self.runtime_id, self.bytes) = (content_id, runtime_id, bytes);
+    }
 }
 
 /// What a resize does to a PE (rule layout-11).
@@ -173,7 +178,7 @@ pub(super) fn pod_needs(elements: &Elements, pes: &[Pe], budget: &Budget) -> Res
 }
 
 /// Makes the entries of all PEs, ascending id. A PE for which `unchanged` has an entry keeps that entry. The others
-/// count as added; `needs` has what their pods get, in order.
+/// count as added, and do not know their documents yet; `needs` has what their pods get, in order.
 ///
 /// # Errors
 ///
@@ -182,16 +187,15 @@ pub(super) fn pod_needs(elements: &Elements, pes: &[Pe], budget: &Budget) -> Res
 pub(super) fn processing_elements<'b>(
     elements: &Elements,
     unchanged: impl Fn(usize) -> Option<&'b PlannedElement>,
-    measures: &[Measure],
     needs: Vec<PodNeeds>,
     budget: &Budget,
 ) -> Result<Vec<PlannedElement>, Error> {
     let topology = elements.topology();
     let mut pace = budget.pace();
-    let mut list = Vec::with_capacity(measures.len());
+    let mut list = Vec::with_capacity(elements.pes().len());
     let mut needs = needs.into_iter();
     let mut texts = PlanTexts::new(&budget.limits);
-    for (position, (&pe, measure)) in elements.pes().iter().zip(measures).enumerate() {
+    for (position, &pe) in elements.pes().iter().enumerate() {
         if let Some(known) = unchanged(position) {
             texts.add(known.text_bytes)?;
             list.push(PlannedElement { fate: Fate::Kept, reason: None, element: known.element.clone(), ..*known });
@@ -224,9 +228,8 @@ pub(super) fn processing_elements<'b>(
             consistent_regions: regions.into_iter().collect(),
             text_bytes,
         });
-        let Measure { content_id, runtime_id, bytes } = *measure;
         let (id, fate, reason) = (elements.id(pe), Fate::Added, None);
-        list.push(PlannedElement { id, content_id, runtime_id, bytes, fate, reason, element });
+        list.push(PlannedElement { id, content_id: [0; 32], runtime_id: [0; 32], bytes: 0, fate, reason, element });
     }
     Ok(list)
 }
