@@ -18,9 +18,9 @@
 //! * [`plan`] runs the stages for a submission and for a resize, and keeps numbers stable between them.
 //! * [`explain`] explains to people why a job is compiled as it is.
 //!
-//! All stages use [`budget`] (what a compilation may cost), [`error`] (why a stage refuses its input), [`shared`] (what
-//! generations of a job have in common), [`heap`] (how many bytes a value has) and [`phrase`] (counts and lists in
-//! sentences).
+//! All stages use [`budget`] (what a compilation may cost; `sharing` divides work among the cores that it lends),
+//! [`error`] (why a stage refuses its input), [`shared`] (what generations of a job have in common), [`heap`] (how many
+//! bytes a value has) and [`phrase`] (counts and lists in sentences).
 //!
 //! Knows: ADL, operators, PEs, AADL. Must not know: files, arguments, gRPC, threads, Kubernetes. The dependencies of
 //! the crate keep this border.
@@ -37,4 +37,5 @@ pub mod logical;
 pub mod phrase;
 pub mod plan;
 pub mod shared;
+mod sharing;
 pub mod topology;

@@ -10,28 +10,35 @@
 
 use super::SharedAdmission;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Builder};
 use streams_compiler::budget::{Cores, SharedWork};
 
 /// The name of a thread that works on a core that is lent.
 pub(super) const HELPER: &str = "idle-core";
 
-/// The idle cores of a server.
+/// The idle cores of a server, for one piece of work.
 #[derive(Debug)]
-pub(super) struct IdleCores(Arc<SharedAdmission>);
+pub(super) struct IdleCores {
+    shared: Arc<SharedAdmission>,
+    /// The most that the work had at once. So many were counted: it may ask for them again and again.
+    counted: AtomicUsize,
+}
 
 /// A core that is lent, until dropped.
 struct LentCore<'a>(&'a SharedAdmission);
 
 impl IdleCores {
     pub(super) fn new(shared: &Arc<SharedAdmission>) -> Self {
-        Self(Arc::clone(shared))
+        Self { shared: Arc::clone(shared), counted: AtomicUsize::new(0) }
     }
 }
 
 impl Cores for IdleCores {
     fn share(&self, work: &SharedWork<'_>) {
-        let cores = self.0.lend();
+        let cores = self.shared.lend();
+        let counted = self.counted.fetch_max(cores.len(), Ordering::Relaxed);
+        self.shared.metrics.count_lent(cores.len().saturating_sub(counted));
         if cores.is_empty() {
             return work(&|| true);
         }
@@ -57,7 +64,6 @@ impl SharedAdmission {
         let mut state = self.lock();
         let idle = self.capacity.workers.saturating_sub(state.busy() + state.lent);
         state.lent += idle;
-        self.metrics.count_lent(idle);
         (0..idle).map(|_| LentCore(self)).collect()
     }
 }

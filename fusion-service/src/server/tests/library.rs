@@ -141,7 +141,8 @@ async fn small_texts_of_what_a_resize_changes_come_with_its_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_cores_change_no_byte() {
-    let sketch = Sketch::row(&["S", "P", "Q", "T"]).parallel("P", 300).parallel("Q", 20);
+    // Enough for all that is shared.
+    let sketch = Sketch::row(&["S", "P", "Q", "T"]).parallel("P", 2100).parallel("Q", 3);
     let mut answers = Vec::new();
     for workers in [1, 2, 4] {
         let settings = Settings { workers: count(workers), ..settings() };
@@ -151,7 +152,7 @@ async fn idle_cores_change_no_byte() {
         let request = pb::SubmitRequest { compilation: Some(compilation.clone()) };
         let plan = soon(client.submit(request)).await.unwrap().into_inner().plan.unwrap();
         replica.idle().await;
-        let request = resize(&compilation, &plan.layout, &[("P", 301)]);
+        let request = resize(&compilation, &plan.layout, &[("P", 2101)]);
         let resized = soon(client.resize(request)).await.unwrap().into_inner();
         let texts = check_texts(&mut client, &compilation, resized.plan.as_ref().unwrap()).await;
         answers.push((resized, texts));

@@ -42,11 +42,12 @@ fn interrupted(count: usize, pieces: usize, limits: Limits) -> (Budget, Arc<Thre
 }
 
 fn sketch() -> Sketch {
-    Sketch::row(&["S", "P", "Q", "T"]).parallel("P", 300).parallel("Q", 20)
+    // Enough for all that is shared.
+    Sketch::row(&["S", "P", "Q", "T"]).parallel("P", 2100).parallel("Q", 3)
 }
 
 fn wider(job: &Compiled, budget: &Budget) -> Result<Compiled, Error> {
-    resize(job, &[("P".to_owned(), 301)], Policy::Sticky, &JobState::default(), budget)
+    resize(job, &[("P".to_owned(), 2101)], Policy::Sticky, &JobState::default(), budget)
 }
 
 #[test]
