@@ -1,6 +1,7 @@
 //! Writes a plan as a message.
 
 use bytes::Bytes;
+use std::ops::Range;
 use streams_compiler::budget::Budget;
 use streams_compiler::error::{Error, Problem, Stage};
 use streams_compiler::fuser::AutomaticFusion;
@@ -37,12 +38,18 @@ pub(super) fn warnings(warnings: &[Warning]) -> Vec<pb::Warning> {
 
 fn message(job: &Compiled, budget: &Budget) -> Result<pb::Plan, Error> {
     let (plan, job_id) = (job.plan(), job.request().job_id);
-    let mut elements = Vec::with_capacity(plan.elements.len());
-    let mut pace = budget.pace();
-    for pe in &plan.elements {
-        pace.steps(u32::try_from(pe.operators.len() + plan.isolated.len()).unwrap_or(u32::MAX))?;
-        elements.push(element(plan, job_id, pe)?);
-    }
+    let some = |positions: Range<usize>| -> Result<Vec<_>, Error> {
+        let mut pace = budget.pace();
+        let mut some = Vec::with_capacity(positions.len());
+        for pe in plan.elements.get(positions).unwrap_or_default() {
+            pace.steps(u32::try_from(pe.operators.len() + plan.isolated.len()).unwrap_or(u32::MAX))?;
+            some.push(element(plan, job_id, pe)?);
+        }
+        Ok(some)
+    };
+    let layout = || budget.check().map(|()| job.layout().to_bytes());
+    let (elements, layout) = budget.in_chunks_beside(plan.elements.len(), some, layout);
+    let mut elements = elements?;
     if let Some(change) = &plan.change {
         elements.extend(change.removed.iter().map(removed));
         elements.sort_by_key(|element| element.id);
@@ -50,7 +57,7 @@ fn message(job: &Compiled, budget: &Budget) -> Result<pb::Plan, Error> {
     Ok(pb::Plan {
         compiler: plan.compiler.clone(),
         adl_sha256: Bytes::copy_from_slice(&plan.adl),
-        layout: job.layout().to_bytes().into(),
+        layout: layout?.into(),
         application_name: plan.application_name.clone(),
         application_scope: plan.application_scope.clone(),
         parallel_regions: plan.regions.iter().map(region).collect(),
