@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::fuser::Pe;
 use crate::topology::{ChangedOperatorNames, ChangedOperators, Generations, IgnoredCounts};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// What a compilation starts from.
 pub(super) enum Prior<'b> {
@@ -128,33 +129,47 @@ fn change_of_job(
     list: &mut [PlannedElement],
     budget: &Budget,
 ) -> Result<Vec<RemovedElement>, Error> {
-    let before = predecessor.job;
-    let mut pace = budget.pace();
     let ignored = IgnoredCounts::new(&now.topology().regions);
-    let recorded = &before.plan.elements;
-    for (position, element) in list.iter_mut().enumerate() {
-        if predecessor.unchanged.get(position).is_some() {
-            continue;
-        }
-        let Ok(position) = recorded.binary_search_by_key(&element.id, |recorded| recorded.id) else {
-            element.reason = Some(Box::new(Reason::of_added(&element.operators)));
-            continue;
-        };
-        let recorded = &recorded[position];
-        let known = predecessor.measured.as_ref().and_then(|measured| measured.get(position).copied());
-        let known = known.unwrap_or_else(|| recorded.measure());
-        element.fate = if known.runtime_id != element.runtime_id {
-            Fate::Restarted
-        } else if known.content_id == element.content_id && recorded.content_id == element.content_id {
-            Fate::Kept
-        } else {
-            Fate::KeptUnobservable
-        };
-        if element.fate == Fate::Restarted {
-            element.reason = Reason::of_restarted(before, now, element.id, &ignored, &mut pace)?.map(Box::new);
+    let is_open = |position: &usize| predecessor.unchanged.get(*position).is_none();
+    let open: Vec<usize> = (0..list.len()).filter(is_open).collect();
+    let elements: &[PlannedElement] = list;
+    let some = |positions: Range<usize>| -> Result<Vec<_>, Error> {
+        let mut pace = budget.pace();
+        let some = open.get(positions).unwrap_or_default().iter().filter_map(|&position| elements.get(position));
+        some.map(|element| change_of_element(predecessor, now, element, &ignored, &mut pace)).collect()
+    };
+    let changes = budget.in_chunks(open.len(), some)?;
+    for (&position, (fate, reason)) in open.iter().zip(changes) {
+        if let Some(element) = list.get_mut(position) {
+            (element.fate, element.reason) = (fate, reason);
         }
     }
-    removed(before, now, list, &mut pace)
+    removed(predecessor.job, now, list, &mut budget.pace())
+}
+
+/// What the resize does to a PE that is not unchanged, and why.
+fn change_of_element(
+    predecessor: &Predecessor<'_>,
+    now: &Elements,
+    element: &PlannedElement,
+    ignored: &IgnoredCounts,
+    pace: &mut Pace<'_>,
+) -> Result<(Fate, Option<Box<Reason>>), Error> {
+    let before = predecessor.job;
+    let recorded = &before.plan.elements;
+    let Ok(position) = recorded.binary_search_by_key(&element.id, |recorded| recorded.id) else {
+        return Ok((Fate::Added, Some(Box::new(Reason::of_added(&element.operators)))));
+    };
+    let recorded = &recorded[position];
+    let known = predecessor.measured.as_ref().and_then(|measured| measured.get(position).copied());
+    let known = known.unwrap_or_else(|| recorded.measure());
+    Ok(if known.runtime_id != element.runtime_id {
+        (Fate::Restarted, Reason::of_restarted(before, now, element.id, ignored, pace)?.map(Box::new))
+    } else if known.content_id == element.content_id && recorded.content_id == element.content_id {
+        (Fate::Kept, None)
+    } else {
+        (Fate::KeptUnobservable, None)
+    })
 }
 
 /// PEs of the generation before that do not exist any more, ascending id.
