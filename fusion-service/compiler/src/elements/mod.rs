@@ -28,9 +28,16 @@ use crate::heap::{primary_map, share};
 use crate::topology::{Connection, Generations, Node, Topology, Via};
 use cranelift_entity::{EntityRef, PrimaryMap};
 use get_size2::GetSize;
+use ports::PortIds;
 use rows::Rows;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Operators and connections of PEs that are numbered together: so much is kept until it is in the tables. With
+/// helpers, enough for all of them.
+const LARGEST_WAVE: usize = 1 << 18;
+/// Without helpers, what is near.
+const SMALLEST_WAVE: usize = 1 << 10;
 
 /// Marks a port without PE port. Port ids are far smaller: a PE listens on 10000 plus the id.
 const NONE: u32 = u32::MAX;
@@ -223,14 +230,42 @@ impl Elements {
         budget: &Budget,
     ) -> Result<(), Error> {
         pes.iter().for_each(|&pe| self.forget(pe));
-        ports::assign(self, pes, graph, prior, in_use, budget)?;
-        let mut pace = budget.pace();
-        for &pe in pes {
-            pace.steps(u32::try_from(self.members(pe).len()).unwrap_or(u32::MAX))?;
-            let threads = fuser::threads(graph, &self.partition, pe);
-            self.set_threads(pe, &threads);
+        let most = if budget.is_worth_a_helper(pes.len()) { LARGEST_WAVE } else { SMALLEST_WAVE };
+        let (mut rest, mut pace) = (pes, budget.pace());
+        while !rest.is_empty() {
+            let (wave, others) = self.wave(rest, graph, most);
+            rest = others;
+            let unnumbered = &*self;
+            let some = |positions: Range<usize>| -> Result<Vec<_>, Error> {
+                let mut pace = budget.pace();
+                let some = wave.get(positions).unwrap_or_default().iter();
+                some.map(|&pe| {
+                    let ports = PortIds::of(unnumbered, pe, graph, prior, in_use, &mut pace)?;
+                    pace.steps(u32::try_from(unnumbered.members(pe).len()).unwrap_or(u32::MAX))?;
+                    Ok((ports, fuser::threads(graph, &unnumbered.partition, pe)))
+                })
+                .collect()
+            };
+            let numbers = budget.in_chunks(wave.len(), some)?;
+            for (&pe, (ports, threads)) in wave.iter().zip(numbers) {
+                pace.steps(u32::try_from(threads.len() + ports.len()).unwrap_or(u32::MAX))?;
+                ports.set(self);
+                self.set_threads(pe, &threads);
+            }
         }
         Ok(())
+    }
+
+    /// The first of these PEs, at least one, which have at most so many operators and connections together; and the
+    /// others.
+    fn wave<'p>(&self, pes: &'p [Pe], graph: &Graph<'_>, most: usize) -> (&'p [Pe], &'p [Pe]) {
+        let mut size = 0_usize;
+        let fits = |pe: &&Pe| {
+            size += self.members(**pe).iter().map(|&node| 1 + graph.degree(node) as usize).sum::<usize>();
+            size <= most
+        };
+        let count = pes.iter().take_while(fits).count().max(1);
+        pes.split_at(count.min(pes.len()))
     }
 
     /// Clears the port ids and threads of a PE.

@@ -6,9 +6,9 @@
 //! the position of the port (rule element-6).
 
 use super::{Elements, NONE};
-use crate::budget::Budget;
+use crate::budget::Pace;
 use crate::error::{Error, Problem, Stage};
-use crate::fuser::{self, Graph, Pe, PeId, PeInput, PeOutput};
+use crate::fuser::{self, Graph, Pe, PeId, PeInput, PeOutput, PePorts};
 use crate::topology::{Generations, Node};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,8 +31,8 @@ pub struct InUse {
     pub ports: BTreeMap<u64, PortsInUse>,
 }
 
-/// Looks up the ids that ports had before.
-pub(crate) trait PriorPorts {
+/// Looks up the ids that ports had before. Several threads may do so at once.
+pub(crate) trait PriorPorts: Sync {
     /// The id of an input port of the PE with this id.
     fn input(&self, pe: PeId, port: PeInput) -> Option<u32>;
 
@@ -68,34 +68,50 @@ impl PriorPorts for KeptPorts<'_> {
 /// The largest id. TCP ports end at 65535, but the compiler leaves it to the runtime to report that.
 const MOST: u32 = u32::MAX - 1;
 
-/// Gives every port of these PEs its id: that of `prior` where it has one, else a free one.
-pub(super) fn assign(
-    elements: &mut Elements,
-    pes: &[Pe],
-    graph: &Graph<'_>,
-    prior: Option<&dyn PriorPorts>,
-    in_use: &InUse,
-    budget: &Budget,
-) -> Result<(), Error> {
-    let mut pace = budget.pace();
-    let nobody = PortsInUse::default();
-    for &pe in pes {
+/// The ports of a PE with their ids.
+pub(super) struct PortIds {
+    ports: PePorts,
+    inputs: Vec<u32>,
+    outputs: Vec<u32>,
+}
+
+impl PortIds {
+    /// Finds the id of every port of a PE: that of `prior` where it has one, else a free one.
+    pub(super) fn of(
+        elements: &Elements,
+        pe: Pe,
+        graph: &Graph<'_>,
+        prior: Option<&dyn PriorPorts>,
+        in_use: &InUse,
+        pace: &mut Pace<'_>,
+    ) -> Result<Self, Error> {
+        let nobody = PortsInUse::default();
         let id = elements.id(pe);
         let ports = fuser::ports(graph, elements.partition(), pe);
         pace.steps(u32::try_from(ports.inputs.len() + ports.outputs.len()).unwrap_or(u32::MAX))?;
         let taken = in_use.ports.get(&id).unwrap_or(&nobody);
         let kept = |port: &PeInput| prior.and_then(|prior| prior.input(id, *port));
         let kept: Vec<Option<u32>> = ports.inputs.iter().map(kept).collect();
-        for (port, id) in ports.inputs.iter().zip(fill(&kept, &taken.inputs)?) {
-            elements.set_input_id(*port, id);
-        }
+        let inputs = fill(&kept, &taken.inputs)?;
         let kept = |port: &PeOutput| prior.and_then(|prior| prior.output(id, *port));
         let kept: Vec<Option<u32>> = ports.outputs.iter().map(kept).collect();
-        for (port, id) in ports.outputs.iter().zip(fill(&kept, &taken.outputs)?) {
+        let outputs = fill(&kept, &taken.outputs)?;
+        Ok(Self { ports, inputs, outputs })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.inputs.len() + self.outputs.len()
+    }
+
+    /// Gives the ports these ids.
+    pub(super) fn set(self, elements: &mut Elements) {
+        for (port, id) in self.ports.inputs.iter().zip(self.inputs) {
+            elements.set_input_id(*port, id);
+        }
+        for (port, id) in self.ports.outputs.iter().zip(self.outputs) {
             elements.set_output_id(*port, id);
         }
     }
-    Ok(())
 }
 
 /// Completes the ids with the smallest free ones, in order.
