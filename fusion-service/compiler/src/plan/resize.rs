@@ -9,7 +9,7 @@ use crate::budget::Budget;
 use crate::elements::{Elements, KeptPorts};
 use crate::error::{Error, Problems};
 use crate::fuser::{self, Graph, PartitionWithIds, RunningJob};
-use crate::topology::{self, Generations, Numbering, RegionsByName, find_region, relabel};
+use crate::topology::{self, Generations, Numbering, RegionsByName, Topology, find_region, relabel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -55,9 +55,15 @@ pub fn resize(
     let bound = BoundRequest::with_bindings(prior.bindings.clone(), request);
     let topology = Arc::new(bound.expand_again(before, wanted, budget)?);
     budget.check()?;
-    let generations = Generations::new(before, &topology);
-    let changes = topology::changes(&generations);
-    let graph = Graph::from_topology(&topology, budget)?;
+    let now: &Topology = &topology;
+    let compare = || {
+        let generations = Generations::new(before, now);
+        let changes = topology::changes(&generations);
+        (generations, changes)
+    };
+    let graph = || Graph::from_topology(now, budget);
+    let ((generations, changes), graph) = budget.both(now.operators.len(), compare, graph);
+    let graph = graph?;
     let ResolvedFusion { fusion, automatic_count, automatic } = fusion.resolve(&graph)?;
     let pe = |node| prior.elements.pe(node);
     let pe_of = topology.operators.keys().map(|node| generations.earlier(node).map(pe).into()).collect();
