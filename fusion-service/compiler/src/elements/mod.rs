@@ -4,8 +4,8 @@
 //! ([`Elements::number`]). After that they do not change. All tables are dense arrays in which the connections of a
 //! splitter channel or an input port are contiguous. So writing a document takes time linear in its length.
 //!
-//! `rows` fills the tables, `ports` gives PE ports their ids, and `unchanged` finds PEs that a resize leaves as they
-//! are.
+//! `ungrouped` makes the tables, which depend on the topology alone, and `rows` fills them; `ports` gives PE ports their
+//! ids, and `unchanged` finds PEs that a resize leaves as they are.
 //!
 //! A *slot* is an operator output port taken directly, or one channel of one of its splitters. A PE output port stands
 //! for one slot.
@@ -16,20 +16,21 @@
 mod ports;
 mod rows;
 mod unchanged;
+mod ungrouped;
 
 pub use ports::{InUse, PortsInUse};
 pub(crate) use ports::{KeptPorts, PriorPorts};
 pub(crate) use unchanged::Unchanged;
+pub(crate) use ungrouped::UngroupedElements;
 
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::fuser::{self, Graph, OperatorThreads, Partition, Pe, PeId, PeInput, PeOutput, ThreadedPort};
 use crate::heap::{primary_map, share};
-use crate::topology::{Connection, Generations, Node, Topology, Via};
+use crate::topology::{Connection, Node, Topology, Via};
 use cranelift_entity::{EntityRef, PrimaryMap};
 use get_size2::GetSize;
 use ports::PortIds;
-use rows::Rows;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -124,99 +125,7 @@ impl Elements {
         ids: PrimaryMap<Pe, PeId>,
         budget: &Budget,
     ) -> Result<Self, Error> {
-        Self::make(topology, partition, ids, None, budget)
-    }
-
-    /// Makes the PEs of the next generation. `generations` compares the topology of `before` with the new one. Port ids
-    /// and threads of unchanged operators are copied; [`Elements::number`] makes those of changed PEs anew.
-    pub(crate) fn after(
-        before: &Self,
-        generations: &Generations<'_>,
-        topology: Arc<Topology>,
-        partition: Partition,
-        ids: PrimaryMap<Pe, PeId>,
-        budget: &Budget,
-    ) -> Result<Self, Error> {
-        Self::make(topology, partition, ids, Some((before, generations)), budget)
-    }
-
-    fn make(
-        topology: Arc<Topology>,
-        partition: Partition,
-        ids: PrimaryMap<Pe, PeId>,
-        before: Option<(&Self, &Generations<'_>)>,
-        budget: &Budget,
-    ) -> Result<Self, Error> {
-        let mut by_id: Vec<Pe> = partition.pes().collect();
-        by_id.sort_unstable_by_key(|&pe| ids[pe]);
-        let mut rows = Rows::with_capacity(topology.operators.len());
-        let mut pace = budget.pace();
-        for (node, operator) in &topology.operators {
-            let slots = rows.slots.len();
-            match before.and_then(|(before, generations)| Some((before, generations.same(node)?))) {
-                Some((before, earlier)) => rows.copy(before, earlier)?,
-                None => rows.add(operator, &topology.application)?,
-            }
-            pace.steps(u32::try_from((rows.slots.len() - slots) / 16 + 1).unwrap_or(u32::MAX))?;
-        }
-        let Rows { flags, mut first_input, inputs, mut first_output, outputs, splitters, slots } = rows;
-        first_input.push(inputs.len() as u32);
-        first_output.push(outputs.len() as u32);
-
-        let mut elements = Self {
-            partition,
-            ids,
-            by_id,
-            flags,
-            first_input,
-            inputs,
-            incoming_start: Vec::new(),
-            incoming: Vec::new(),
-            first_output,
-            outputs,
-            splitters,
-            slots,
-            outgoing_start: Vec::new(),
-            outgoing: Vec::new(),
-            topology,
-        };
-        elements.index_connections(budget)?;
-        Ok(elements)
-    }
-
-    /// Counting sort of the connections by input port and by slot; both keep their order.
-    fn index_connections(&mut self, budget: &Budget) -> Result<(), Error> {
-        let mut pace = budget.pace();
-        let connections = &self.topology.connections;
-        let mut into = vec![0_u32; self.inputs.len() + 1];
-        let mut out_of = vec![0_u32; self.slots.len() + 1];
-        for connection in connections {
-            pace.step()?;
-            into[self.input(connection.target, connection.target_port) + 1] += 1;
-            out_of[self.slot_of(connection).0 as usize + 1] += 1;
-        }
-        for starts in [&mut into, &mut out_of] {
-            let mut sum = 0;
-            for start in starts.iter_mut() {
-                sum += *start;
-                *start = sum;
-            }
-        }
-        let (mut next_into, mut next_out_of) = (into.clone(), out_of.clone());
-        let mut incoming = vec![0_u32; connections.len()];
-        let mut outgoing = vec![0_u32; connections.len()];
-        for (number, connection) in (0_u32..).zip(connections) {
-            pace.step()?;
-            let next = &mut next_into[self.input(connection.target, connection.target_port)];
-            incoming[*next as usize] = number;
-            *next += 1;
-            let next = &mut next_out_of[self.slot_of(connection).0 as usize];
-            outgoing[*next as usize] = number;
-            *next += 1;
-        }
-        (self.incoming_start, self.incoming) = (into, incoming);
-        (self.outgoing_start, self.outgoing) = (out_of, outgoing);
-        Ok(())
+        Ok(UngroupedElements::new(topology, budget)?.group(partition, ids))
     }
 
     /// Gives the ports of these PEs their ids, and computes their threads. A port keeps the id that `prior` has for it.

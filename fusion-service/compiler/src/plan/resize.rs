@@ -6,7 +6,7 @@ use super::closed;
 use super::request::{BoundRequest, Request, ResolvedFusion, Source};
 use super::{Compiled, JobState};
 use crate::budget::Budget;
-use crate::elements::{Elements, KeptPorts};
+use crate::elements::{KeptPorts, UngroupedElements};
 use crate::error::{Error, Problems};
 use crate::fuser::{self, Graph, PartitionWithIds, RunningJob};
 use crate::topology::{self, Generations, Numbering, RegionsByName, Topology, find_region, relabel};
@@ -22,6 +22,10 @@ pub enum Policy {
     /// Fuse from scratch; a PE with exactly the operators of an earlier one keeps its id.
     Rebalance,
 }
+
+/// Operators and connections up to which the tables of PEs are made while operators are grouped. With more, both need
+/// much memory, and a helper would not leave for long.
+const FEW: (usize, usize) = (1 << 15, 1 << 20);
 
 /// Compiles a job for other widths. `widths` maps patterns, each of which must match one region, to widths. Everything
 /// that still exists keeps its number (rule layout-7). `state` is what else is known of the job.
@@ -65,22 +69,30 @@ pub fn resize(
     let ((generations, changes), graph) = budget.both(now.operators.len(), compare, graph);
     let graph = graph?;
     let ResolvedFusion { fusion, automatic_count, automatic } = fusion.resolve(&graph)?;
-    let pe = |node| prior.elements.pe(node);
-    let pe_of = topology.operators.keys().map(|node| generations.earlier(node).map(pe).into()).collect();
-    // These PEs hold an operator that is gone or can tell that something changed (rule fusion-25).
-    let changed = changes.observed.iter().filter_map(|&node| generations.earlier(node));
-    let restarting = changed.chain(changes.removed.iter().copied());
-    let restarting = restarting.map(|node| prior.elements.id(pe(node))).collect();
-    let (ids, taken) = (prior.elements.ids(), &in_use.elements);
-    let running = RunningJob { pe_of: &pe_of, ids, restarting: &restarting, closed, taken };
-    let PartitionWithIds { partition, ids } = match policy {
-        Policy::Sticky => fuser::fuse_sticky(&graph, &fusion, running, budget)?,
-        Policy::Rebalance => {
-            let previous = prior.plan.elements.iter().map(|e| (e.id, e.operators.iter().map(String::as_str)));
-            fuser::fuse_anew(&graph, &fusion, running, previous, budget)?
+    let fuse = || {
+        let pe = |node| prior.elements.pe(node);
+        let pe_of = now.operators.keys().map(|node| generations.earlier(node).map(pe).into()).collect();
+        // These PEs hold an operator that is gone or can tell that something changed (rule fusion-25).
+        let changed = changes.observed.iter().filter_map(|&node| generations.earlier(node));
+        let restarting = changed.chain(changes.removed.iter().copied());
+        let restarting = restarting.map(|node| prior.elements.id(pe(node))).collect();
+        let (ids, taken) = (prior.elements.ids(), &in_use.elements);
+        let running = RunningJob { pe_of: &pe_of, ids, restarting: &restarting, closed, taken };
+        match policy {
+            Policy::Sticky => fuser::fuse_sticky(&graph, &fusion, running, budget),
+            Policy::Rebalance => {
+                let previous = prior.plan.elements.iter().map(|e| (e.id, e.operators.iter().map(String::as_str)));
+                fuser::fuse_anew(&graph, &fusion, running, previous, budget)
+            }
         }
     };
-    let mut elements = Elements::after(&prior.elements, &generations, Arc::clone(&topology), partition, ids, budget)?;
+    // The tables of PEs do not depend on how operators are grouped.
+    let tables = || UngroupedElements::after(&prior.elements, &generations, Arc::clone(&topology), budget);
+    let (operators, connections) = (now.operators.len(), now.connections.len());
+    let entries = if operators <= FEW.0 && connections <= FEW.1 { operators } else { 0 };
+    let (fused, ungrouped) = budget.both(entries, fuse, tables);
+    let PartitionWithIds { partition, ids } = fused?;
+    let mut elements = ungrouped?.group(partition, ids);
     let predecessor = Predecessor::new(prior, &generations, changes, &elements, budget)?;
     let open = predecessor.unchanged.others(&elements);
     let ports = KeptPorts { before: &prior.elements, generations: &generations };
