@@ -167,8 +167,9 @@ impl<'b> Previous<'b> {
     pub(super) fn renumber(&self, mut topology: Topology, budget: &Budget) -> Result<Topology, Error> {
         let before = self.topology;
         let mut pace = budget.pace();
-        // Operators that were taken over have their numbers already.
-        let remade: Vec<(Node, Node)> = self.remade(&topology).collect();
+        // Operators that were taken over have their numbers already. Most of the others have no splitters.
+        let splits = |earlier: Node| before.operators[earlier].outputs.iter().any(|port| !port.splitters.is_empty());
+        let remade: Vec<(Node, Node)> = self.remade(&topology).filter(|(earlier, _)| splits(*earlier)).collect();
         for (earlier, node) in remade {
             let start = before.connections.partition_point(|connection| connection.source < earlier);
             let own = before.connections.get(start..).unwrap_or_default();
