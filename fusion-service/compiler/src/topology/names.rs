@@ -8,7 +8,6 @@ use super::shape::Shape;
 use crate::error::{Problem, Stage, code, excerpt};
 use crate::logical::{Application, OperatorId};
 use get_size2::GetSize;
-use std::fmt::Write;
 
 /// A name with holes for channels.
 #[derive(Clone, Debug, Default, GetSize)]
@@ -28,15 +27,19 @@ enum Hole {
 impl Template {
     /// The name in one channel, with the channels of its operator.
     pub(super) fn fill(&self, channels: &[Channel]) -> String {
-        let mut name = String::with_capacity(self.len());
+        let of = |hole: &Hole| match hole {
+            Hole::Global(level) => channels.get(*level).map_or(0, |channel| channel.global),
+            Hole::Local(level) => channels.get(*level).map_or(0, |channel| channel.local),
+        };
+        // Digits besides the first, which the least length has.
+        let more = self.parts.iter().map(|(_, hole)| of(hole).checked_ilog10().unwrap_or_default() as usize);
+        let mut name = String::with_capacity(self.len() + more.sum::<usize>());
+        let mut digits = itoa::Buffer::new();
         for (text, hole) in &self.parts {
             name.push_str(text);
-            let channel = match hole {
-                Hole::Global(level) => channels.get(*level).map(|channel| channel.global),
-                Hole::Local(level) => channels.get(*level).map(|channel| channel.local),
-            };
-            // Writing to a string cannot fail.
-            let _ = write!(name, "[{}]", channel.unwrap_or_default());
+            name.push('[');
+            name.push_str(digits.format(of(hole)));
+            name.push(']');
         }
         name.push_str(&self.tail);
         name
