@@ -264,6 +264,11 @@ impl Extend<Problem> for Problems {
 /// The beginning of `text`, short enough for a message, with control characters escaped.
 pub fn excerpt(text: &str) -> String {
     const MOST: usize = 80;
+    // A resize has an excerpt of almost every operator of some jobs.
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\'' | b'\\');
+    if text.len() <= MOST && text.bytes().all(is_plain) {
+        return text.to_owned();
+    }
     let mut short: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
     if text.chars().nth(MOST).is_some() {
         short.push('…');
@@ -294,6 +299,18 @@ mod tests {
         assert_eq!(problems.problems().len(), Problems::MOST);
         assert_eq!(problems.problems()[99].message, "99");
         assert_eq!(Problems::default().keep(Err::<(), _>(Error::Cancelled)), Err(Error::Cancelled));
+    }
+
+    #[test]
+    fn excerpts_of_plain_texts_are_these_texts() {
+        for character in (0..=0x17f).filter_map(char::from_u32) {
+            assert_eq!(excerpt(&character.to_string()), character.escape_debug().to_string());
+        }
+        for length in 78..=82 {
+            let text = "x".repeat(length);
+            let expected = if length <= 80 { text.clone() } else { format!("{}…", "x".repeat(80)) };
+            assert_eq!(excerpt(&text), expected);
+        }
     }
 
     #[test]
