@@ -237,5 +237,8 @@ fn operator_port(index: u64) -> Result<u32, Error> {
 }
 
 fn hex(digest: &Digest) -> String {
-    hex::encode(digest)
+    // Every PE has two: not letter by letter into a text that grows.
+    let mut digits = [0; 2 * size_of::<Digest>()];
+    let text = hex::encode_to_slice(digest, &mut digits).ok().and_then(|()| str::from_utf8(&digits).ok());
+    text.map_or_else(|| hex::encode(digest), str::to_owned)
 }
