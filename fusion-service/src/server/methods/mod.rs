@@ -167,12 +167,17 @@ impl<C: Compiler> Methods<C> {
     }
 
     /// Puts a new job into the caches, under a key of everything that it was made from.
-    fn remember(&self, compilation: &Compilation, job: C::Job, plan: Option<&pb::Plan>) {
+    fn remember(&self, compilation: &Compilation, job: C::Job, plan: Option<&pb::Plan>, budget: &Budget) {
         let Some(plan) = plan else { return };
-        let layout = Digest::of(&plan.layout);
-        let size = self.compiler.job_size(&job);
+        let name = || {
+            let layout = Digest::of(&plan.layout);
+            (layout, JobKey::new(&compilation.message, layout))
+        };
+        // To find out its size takes a walk over the whole job.
+        let size = || self.compiler.job_size(&job);
+        let ((layout, key), size) = budget.both(plan.processing_elements.len(), name, size);
         self.caches.add_layout(layout, &plan.layout);
-        self.caches.add_job(JobKey::new(&compilation.message, layout), Arc::new(job), size);
+        self.caches.add_job(key, Arc::new(job), size);
     }
 
     /// Does `work` and records in the metrics how long it took.
@@ -200,7 +205,7 @@ impl<C: Compiler> Prepared<C> for Submission<C> {
 
     fn compute(self, methods: &Methods<C>, budget: &Budget) -> Result<pb::SubmitResponse, Failure> {
         let (job, answer) = methods.compile(&self.adl, &self.compilation, budget)?;
-        methods.remember(&self.compilation, job, answer.plan.as_ref());
+        methods.remember(&self.compilation, job, answer.plan.as_ref(), budget);
         Ok(answer)
     }
 }
@@ -223,7 +228,7 @@ impl<C: Compiler> Prepared<C> for Resizing<C> {
         let prior = methods.job(&self.prior, &self.compilation, budget)?;
         let (job, mut answer) = methods.recompile(&prior, &self.compilation, &self.resize, budget)?;
         answer.texts = methods.texts(&job, &answer, self.resize.max_text_bytes, budget)?;
-        methods.remember(&self.compilation, job, answer.plan.as_ref());
+        methods.remember(&self.compilation, job, answer.plan.as_ref(), budget);
         Ok(answer)
     }
 }
