@@ -6,15 +6,16 @@
 //! Knows: errors of the compiler, the contract. Must not know: how a call is worked on.
 //!
 //! Invariants: details fit into the 8 KiB of headers that common gRPC libraries accept, however many problems there
-//! are. A status repeats no more of a request than the messages of the compiler do.
+//! are. A status repeats no more of a request than the messages of the compiler do. Equal failures give equal bytes.
 
 use super::digest::Digest;
-use std::collections::HashMap;
+use prost::Message as _;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use streams_compiler::error::{Error, Problem, excerpt};
 use streams_proto::fusion::ERROR_DOMAIN;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt};
+use tonic_types::{ErrorDetails, ErrorInfo, StatusExt, pb};
 
 /// Bytes that the texts of one status may have (rule service-5). Details travel in base64 and the message is escaped,
 /// so this is about half of what is sent.
@@ -137,7 +138,7 @@ impl Failure {
                 let mut details = reason("OVERLOADED", []);
                 details.set_retry_info(Some(*retry_after));
                 let message = "too many requests wait already; try another replica";
-                Status::with_error_details(Code::ResourceExhausted, message, details)
+                detailed(Code::ResourceExhausted, message, details)
             }
             Self::SlowRequest => Status::deadline_exceeded("the request arrives too slowly"),
             Self::UnreadAnswer => Status::deadline_exceeded("the answer was not read in time"),
@@ -183,7 +184,7 @@ impl Malformed {
             Some((field, text)) => format!("{field}: {text}"),
         };
         let message = cut(&message, TEXT / 3);
-        Status::with_error_details(Code::InvalidArgument, message, details)
+        detailed(Code::InvalidArgument, message, details)
     }
 }
 
@@ -205,7 +206,7 @@ fn rejected(problems: &[Problem]) -> Status {
     if problems.len() > 1 {
         message.push_str(&format!(" (and {} more)", problems.len() - 1));
     }
-    Status::with_error_details(Code::InvalidArgument, message, details)
+    detailed(Code::InvalidArgument, message, details)
 }
 
 /// Adds the first violation, as many others as fit, and the number of those left out, which includes `more`.
@@ -238,7 +239,31 @@ fn with_reason<'a>(
     name: &str,
     metadata: impl IntoIterator<Item = (&'a str, String)>,
 ) -> Status {
-    Status::with_error_details(code, message, reason(name, metadata))
+    detailed(code, message, reason(name, metadata))
+}
+
+/// The status with these details. The metadata of a reason is written in the order of its keys: its type keeps it in
+/// that of a hash table, which differs from call to call, and all replicas give the same bytes (rule service-1).
+fn detailed(code: Code, message: impl Into<String>, details: ErrorDetails) -> Status {
+    let info = details.error_info().cloned();
+    let status = Status::with_error_details(code, message, details);
+    let (Some(info), Ok(mut written)) = (info, pb::Status::decode(status.details())) else { return status };
+    let in_order = in_order(info);
+    for detail in written.details.iter_mut().filter(|detail| detail.type_url == ErrorInfo::TYPE_URL) {
+        detail.value.clone_from(&in_order);
+    }
+    Status::with_details(code, status.message(), written.encode_to_vec().into())
+}
+
+/// The bytes of a reason, with its metadata in the order of the keys. Messages that follow each other are one that has
+/// the fields of all, so each entry is written as a message of its own.
+fn in_order(info: ErrorInfo) -> Vec<u8> {
+    let ErrorInfo { reason, domain, metadata } = info;
+    let mut bytes = pb::ErrorInfo { reason, domain, metadata: HashMap::new() }.encode_to_vec();
+    for entry in BTreeMap::from_iter(metadata) {
+        bytes.extend(pb::ErrorInfo { metadata: [entry].into(), ..Default::default() }.encode_to_vec());
+    }
+    bytes
 }
 
 fn reason<'a>(name: &str, metadata: impl IntoIterator<Item = (&'a str, String)>) -> ErrorDetails {
@@ -290,6 +315,28 @@ mod tests {
                 ("topology", "region 'P' has no width")
             ]
         );
+    }
+
+    /// A hash table has another order whenever it is made.
+    #[test]
+    fn the_same_failure_has_the_same_bytes() {
+        let status = || {
+            let problem = Problem::new(Stage::Topology, "operator 7: unknown host pool 3");
+            let problem = problem.code(code::INCONSISTENT).at(Place { line: 120, column: 15 });
+            Failure::from(Error::Rejected(vec![problem])).status()
+        };
+        let first = status();
+        for _ in 0..50 {
+            assert_eq!(status().details(), first.details());
+        }
+        let keys = ["code", "place", "stage"].map(|key| {
+            let key = key.as_bytes();
+            first.details().windows(key.len()).rposition(|bytes| bytes == key).unwrap()
+        });
+        assert!(keys.is_sorted(), "{keys:?}");
+        let details = first.get_error_details();
+        assert_eq!(details.error_info().unwrap().metadata.len(), 3);
+        assert_eq!(details.bad_request().unwrap().field_violations.len(), 1);
     }
 
     #[test]
