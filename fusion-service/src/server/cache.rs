@@ -2,7 +2,7 @@
 //!
 //! There are three caches: parsed applications by the digest of their ADL, layouts by their digest, and compiled jobs
 //! by everything that they depend on ([`JobKey`]). Each is bounded by estimated bytes and drops what was not used for
-//! longest.
+//! longest. Whoever adds an entry makes the room that it needs: what goes is gone before the next call.
 //!
 //! Knows: digests, keys, sizes. Must not know: how anything is made.
 //!
@@ -66,6 +66,8 @@ pub(crate) struct Caches<C: Compiler> {
 
 struct BoundedCache<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> {
     name: &'static str,
+    /// In units.
+    capacity: u64,
     entries: Cache<K, (V, u64)>,
 }
 
@@ -136,16 +138,20 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> Bou
     const OVERHEAD: u64 = 256;
 
     fn new(name: &'static str, capacity: u64) -> Self {
+        let capacity = capacity / Self::UNIT;
         let entries = Cache::builder()
             .name(name)
-            .max_capacity(capacity / Self::UNIT)
-            .weigher(|_, (_, size): &(V, u64)| {
-                u32::try_from((size + Self::OVERHEAD).div_ceil(Self::UNIT)).unwrap_or(u32::MAX)
-            })
+            .max_capacity(capacity)
+            .weigher(|_, (_, size): &(V, u64)| Self::weight(*size))
             // The next call mostly needs what was just compiled, however often older entries were used.
             .eviction_policy(EvictionPolicy::lru())
             .build();
-        Self { name, entries }
+        Self { name, capacity, entries }
+    }
+
+    /// Of an entry, in units.
+    fn weight(size: u64) -> u32 {
+        u32::try_from(size.saturating_add(Self::OVERHEAD).div_ceil(Self::UNIT)).unwrap_or(u32::MAX)
     }
 
     fn get(&self, key: &K, metrics: &Metrics) -> Option<V> {
@@ -162,7 +168,12 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> Bou
     }
 
     fn add(&self, key: K, value: V, size: u64) {
+        if u64::from(Self::weight(size)) > self.capacity {
+            return;
+        }
         self.entries.insert(key, (value, size));
+        // By itself the cache would find out at some later call that it has too much.
+        self.entries.run_pending_tasks();
     }
 
     fn measure(&self, metrics: &Metrics) {
@@ -188,10 +199,8 @@ mod tests {
         for (digest, layout) in digests.iter().zip(&layouts).take(3) {
             caches.add_layout(*digest, layout);
         }
-        caches.measure();
         assert_eq!(caches.layout(digests[0]).as_ref(), Some(&layouts[0]));
         caches.add_layout(digests[3], &layouts[3]);
-        caches.measure();
         let kept: Vec<bool> = digests.iter().map(|digest| caches.layout(*digest).is_some()).collect();
         assert_eq!(kept, [true, false, true, true]);
     }
@@ -201,7 +210,6 @@ mod tests {
         let caches = caches(8 << 10);
         let layout = Bytes::from(vec![0; 16 << 10]);
         caches.add_layout(Digest::of(&layout), &layout);
-        caches.measure();
         assert_eq!(caches.layout(Digest::of(&layout)), None);
     }
 
