@@ -4,6 +4,8 @@
 //! by everything that they depend on ([`JobKey`]). Each is bounded by estimated bytes and drops what was not used for
 //! longest. Whoever adds an entry makes the room that it needs: what goes is gone before the next call.
 //!
+//! A job that goes may still be in use by calls. It counts with them from then on (`kept`).
+//!
 //! Knows: digests, keys, sizes. Must not know: how anything is made.
 //!
 //! Invariants: no answer depends on a cache, except that the server asks for content which the caller did not send and
@@ -12,10 +14,13 @@
 
 use super::compiler::Compiler;
 use super::digest::Digest;
+use super::kept::{Kept, Leaving};
+use super::memory::Memory;
 use super::metrics::Metrics;
 use bytes::Bytes;
 use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
+use moka::sync::{Cache, CacheBuilder};
+use parking_lot::Mutex;
 use prost::Message;
 use sha2::{Digest as _, Sha256};
 use std::hash::Hash;
@@ -60,9 +65,16 @@ impl CacheSizes {
 pub(crate) struct Caches<C: Compiler> {
     applications: BoundedCache<Digest, Arc<C::Application>>,
     layouts: BoundedCache<Digest, Bytes>,
-    jobs: BoundedCache<JobKey, Arc<C::Job>>,
+    jobs: BoundedCache<JobKey, Slot<C>>,
+    leaving: Arc<Leaving<C::Job>>,
     metrics: Arc<Metrics>,
 }
+
+/// A compiled job.
+pub(crate) type KeptJob<C> = Arc<Kept<<C as Compiler>::Job>>;
+
+/// A job, until the cache drops it: the library keeps a value for some time after that, and a job is too large for it.
+type Slot<C> = Arc<Mutex<Option<KeptJob<C>>>>;
 
 struct BoundedCache<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> {
     name: &'static str,
@@ -72,11 +84,19 @@ struct BoundedCache<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync
 }
 
 impl<C: Compiler> Caches<C> {
-    pub(crate) fn new(sizes: CacheSizes, metrics: Arc<Metrics>) -> Self {
+    /// Jobs that the cache drops count in `memory` as long as there are.
+    pub(crate) fn new(sizes: CacheSizes, memory: Option<Memory>, metrics: Arc<Metrics>) -> Self {
+        let left = move |slot: Slot<C>| {
+            let job = slot.lock().take();
+            if let (Some(job), Some(memory)) = (job, &memory) {
+                job.leaves_cache(memory);
+            }
+        };
         Self {
             applications: BoundedCache::new("application", sizes.applications),
             layouts: BoundedCache::new("layout", sizes.layouts),
-            jobs: BoundedCache::new("job", sizes.jobs),
+            jobs: BoundedCache::observed("job", sizes.jobs, left),
+            leaving: Arc::default(),
             metrics,
         }
     }
@@ -109,18 +129,26 @@ impl<C: Compiler> Caches<C> {
     }
 
     /// The compiled job.
-    pub(crate) fn job(&self, key: JobKey) -> Option<Arc<C::Job>> {
-        self.jobs.get(&key, &self.metrics)
+    pub(crate) fn job(&self, key: JobKey) -> Option<KeptJob<C>> {
+        self.jobs.get(&key, &self.metrics).and_then(|slot| slot.lock().clone())
     }
 
     /// The same for a call that has not found it before: another call may have made it meanwhile.
-    pub(crate) fn job_meanwhile(&self, key: JobKey) -> Option<Arc<C::Job>> {
-        self.jobs.get_again(&key, &self.metrics)
+    pub(crate) fn job_meanwhile(&self, key: JobKey) -> Option<KeptJob<C>> {
+        self.jobs.get_again(&key, &self.metrics).and_then(|slot| slot.lock().clone())
     }
 
-    /// Remembers a compiled job that takes `size` bytes.
-    pub(crate) fn add_job(&self, key: JobKey, job: Arc<C::Job>, size: u64) {
-        self.jobs.add(key, job, size);
+    /// A job of so many bytes that the caller has just made.
+    pub(crate) fn keep(&self, job: C::Job, bytes: u64) -> KeptJob<C> {
+        Arc::new(Kept::new(job, bytes, &self.leaving))
+    }
+
+    /// Remembers a compiled job.
+    pub(crate) fn add_job(&self, key: JobKey, job: &KeptJob<C>) {
+        if self.jobs.has_room_for(job.bytes()) {
+            job.enters_cache();
+            self.jobs.add(key, Arc::new(Mutex::new(Some(Arc::clone(job)))), job.bytes());
+        }
     }
 
     /// Writes the current sizes to the metrics.
@@ -139,14 +167,23 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> Bou
 
     fn new(name: &'static str, capacity: u64) -> Self {
         let capacity = capacity / Self::UNIT;
-        let entries = Cache::builder()
+        Self { name, capacity, entries: Self::builder(name, capacity).build() }
+    }
+
+    /// The same with somebody who hears of each value that goes.
+    fn observed(name: &'static str, capacity: u64, left: impl Fn(V) + Send + Sync + 'static) -> Self {
+        let capacity = capacity / Self::UNIT;
+        let builder = Self::builder(name, capacity).eviction_listener(move |_, (value, _), _| left(value));
+        Self { name, capacity, entries: builder.build() }
+    }
+
+    fn builder(name: &str, capacity: u64) -> CacheBuilder<K, (V, u64), Cache<K, (V, u64)>> {
+        Cache::builder()
             .name(name)
             .max_capacity(capacity)
             .weigher(|_, (_, size): &(V, u64)| Self::weight(*size))
             // The next call mostly needs what was just compiled, however often older entries were used.
             .eviction_policy(EvictionPolicy::lru())
-            .build();
-        Self { name, capacity, entries }
     }
 
     /// Of an entry, in units.
@@ -167,8 +204,13 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> Bou
         Some(value)
     }
 
+    fn has_room_for(&self, size: u64) -> bool {
+        u64::from(Self::weight(size)) <= self.capacity
+    }
+
+    /// What is larger than the cache is not added.
     fn add(&self, key: K, value: V, size: u64) {
-        if u64::from(Self::weight(size)) > self.capacity {
+        if !self.has_room_for(size) {
             return;
         }
         self.entries.insert(key, (value, size));
@@ -186,9 +228,10 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> Bou
 mod tests {
     use super::super::tests::toy::Toy;
     use super::*;
+    use streams_compiler::budget::Budget;
 
     fn caches(layouts: u64) -> Caches<Toy> {
-        Caches::new(CacheSizes { applications: 0, layouts, jobs: 0 }, Arc::new(Metrics::new()))
+        Caches::new(CacheSizes { applications: 0, layouts, jobs: 0 }, None, Arc::new(Metrics::new()))
     }
 
     #[test]
@@ -211,6 +254,35 @@ mod tests {
         let layout = Bytes::from(vec![0; 16 << 10]);
         caches.add_layout(Digest::of(&layout), &layout);
         assert_eq!(caches.layout(Digest::of(&layout)), None);
+    }
+
+    #[test]
+    fn a_job_that_has_gone_is_held_by_nobody_and_counts_with_the_calls_that_have_it() {
+        let metrics = Arc::new(Metrics::new());
+        let memory = Memory::new(1 << 20, Arc::clone(&metrics));
+        let caches = Caches::<Toy>::new(
+            CacheSizes { applications: 0, layouts: 0, jobs: 64 << 10 },
+            Some(memory.clone()),
+            metrics,
+        );
+        let (toy, budget) = (Toy::default(), Budget::default());
+        let application = Arc::new(toy.parse(b"1 1", &budget).unwrap());
+        let key = |number: u8| JobKey(Digest::of(&[number]));
+        let add = |number, bytes| {
+            let (job, _) = toy.submit(&application, &pb::Compilation::default(), &budget).unwrap();
+            let job = caches.keep(job, bytes);
+            caches.add_job(key(number), &job);
+            job
+        };
+        // The second one takes the room of the first one, and the third one is too large.
+        let (first, second) = (add(1, 40 << 10), add(2, 40 << 10));
+        let (third, largest) = (Arc::downgrade(&add(3, 100 << 10)), memory.taken().0);
+        assert!(third.upgrade().is_none());
+        assert_eq!([1, 2, 3].map(|number| caches.job(key(number)).is_some()), [false, true, false]);
+        assert_eq!(largest, 40 << 10);
+        let (gone, kept) = (Arc::downgrade(&first), Arc::downgrade(&second));
+        drop((first, second));
+        assert_eq!((gone.upgrade().is_some(), kept.upgrade().is_some()), (false, true));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! Invariants: results depend on nothing but the arguments. A method returns soon after its budget ends. `request` has
 //! checked the messages; the message of a compilation does not have the content of its ADL.
 
+use super::digest::Digest;
 use super::errors::Failure;
 use super::request::Resize;
 use std::io;
@@ -79,8 +80,8 @@ pub(crate) trait Compiler: Send + Sync + 'static {
 /// The id and size of the text of a PE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Measure {
-    /// SHA-256 in lower-case hexadecimal.
-    pub(crate) content_id: String,
+    /// Digest of the text.
+    pub(crate) content_id: Digest,
     /// Bytes.
     pub(crate) size: u64,
 }

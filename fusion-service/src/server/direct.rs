@@ -21,7 +21,7 @@ use tonic::Status;
 /// The methods with caches of size 0.
 static METHODS: LazyLock<Arc<Methods<Library>>> = LazyLock::new(|| {
     let metrics = Arc::new(Metrics::new());
-    let caches = Arc::new(Caches::new(CacheSizes::divide(0), Arc::clone(&metrics)));
+    let caches = Arc::new(Caches::new(CacheSizes::divide(0), None, Arc::clone(&metrics)));
     Arc::new(Methods::new(Library, caches, metrics))
 });
 
@@ -56,10 +56,12 @@ pub fn render(message: pb::RenderRequest, budget: &Budget) -> Result<Vec<Rendere
         let text = |RequestedText { pe, measure }| {
             let mut text = Vec::new();
             Library.render(&job, pe, &mut text, budget)?;
-            let start = pb::render_response::Start { pe_id: pe, content_id: measure.content_id, size: measure.size };
+            let content_id = measure.content_id.to_string();
+            let start = pb::render_response::Start { pe_id: pe, content_id, size: measure.size };
             Ok(RenderedText { start, text })
         };
-        let requested = render::requested_texts(&Library, &job, &rendering.pe_ids)?;
+        let requested = render::requested_texts(&Library, &job, &rendering.pe_ids, 0);
+        let requested = requested.collect::<Result<Vec<_>, Failure>>()?;
         requested.into_iter().map(text).collect::<Result<_, _>>()
     };
     texts().map_err(|failure: Failure| failure.status())

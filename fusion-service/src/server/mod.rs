@@ -16,7 +16,7 @@
 //! * `request` refuses messages that break the contract; `errors` makes the status of a call that failed.
 //! * `admission` bounds the number of calls and puts resizes first, by their `class` and then by the `place` in which
 //!   they arrived; `work` is what they have of the workers. `cache` keeps results that the next call is likely to need,
-//!   by the `digest` of what they are made from.
+//!   by the `digest` of what they are made from. `kept` is a compiled job with whose memory it is.
 //! * `compiler` is the trait that the server needs, `library` implements it with the crate `streams_compiler`. The
 //!   compiler runs on workers, never on the threads of the runtime.
 //! * `direct` answers messages without a server, for programs that test the contract.
@@ -45,6 +45,7 @@ mod encoded;
 mod errors;
 mod health;
 mod intake;
+mod kept;
 mod library;
 mod memory;
 mod methods;
@@ -153,7 +154,9 @@ impl Server {
         let secure = tls.is_some();
 
         let metrics = Arc::new(Metrics::new());
-        let caches = Arc::new(Caches::new(CacheSizes::divide(settings.cache_bytes), Arc::clone(&metrics)));
+        let memory = Memory::new(settings.memory_bytes, Arc::clone(&metrics));
+        let sizes = CacheSizes::divide(settings.cache_bytes);
+        let caches = Arc::new(Caches::new(sizes, Some(memory.clone()), Arc::clone(&metrics)));
         let health = Health::new().await;
         let capacity = Capacity {
             workers: settings.workers.get(),
@@ -166,7 +169,7 @@ impl Server {
         };
         let calls = Calls {
             admission: Admission::new(capacity, Arc::clone(&metrics)),
-            memory: Memory::new(settings.memory_bytes, Arc::clone(&metrics)),
+            memory,
             intake: Intake::new(settings.workers.get(), settings.arrival, Arc::clone(&metrics)),
             metrics: Arc::clone(&metrics),
             limits: settings.limits.clone(),

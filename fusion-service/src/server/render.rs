@@ -4,8 +4,9 @@
 //! worker --bytes--> TextSender --messages--> channel --> response stream
 //! ```
 //!
-//! A worker renders a batch of texts into a [`TextSender`] and is free again before the caller has read them. While
-//! more than [`BUFFERED`] bytes of one batch are unread, rendering waits for the caller, without a worker.
+//! A worker looks up the PEs of a batch, renders their texts into a [`TextSender`], and is free again before the caller
+//! has read them. While more than [`BUFFERED`] bytes of one batch are unread, rendering waits for the caller, without a
+//! worker. The first one looks up all PEs before, so that a request with an unknown one has no text.
 //!
 //! Knows: PEs, bytes of text, messages. Must not know: how a text is made.
 //!
@@ -14,6 +15,7 @@
 
 use super::admission::{Admission, Break};
 use super::budget::CallBudget;
+use super::cache::KeptJob;
 use super::class::CallClass;
 use super::compiler::{Compiler, Measure};
 use super::errors::Failure;
@@ -47,28 +49,25 @@ pub(crate) struct RequestedText {
     pub(crate) measure: Measure,
 }
 
-/// The texts of these PEs of `job`, in the order of the request.
-///
-/// # Errors
-///
-/// The job does not have one of the PEs.
+/// The texts of these PEs of `job`, in the order of the request, without those before the position `from`. There is an
+/// error for each PE that the job does not have.
 pub(crate) fn requested_texts<C: Compiler>(
     compiler: &C,
     job: &C::Job,
     pes: &[u64],
-) -> Result<Vec<RequestedText>, Failure> {
-    let requested = pes.iter().enumerate().map(|(position, &pe)| {
+    from: usize,
+) -> impl Iterator<Item = Result<RequestedText, Failure>> {
+    pes.iter().enumerate().skip(from).map(move |(position, &pe)| {
         let unknown = || Failure::malformed(format!("pe_ids[{position}]"), format!("the plan has no PE {pe}"));
-        Ok(RequestedText { pe, measure: compiler.measure(job, pe).ok_or_else(unknown)? })
-    });
-    requested.collect()
+        compiler.measure(job, pe).map(|measure| RequestedText { pe, measure }).ok_or_else(unknown)
+    })
 }
 
 /// Renders and sends all of them. Returns early if the budget ends, or if the caller has stopped reading.
 pub(crate) async fn write<C: Compiler>(
     compiler: &Arc<C>,
-    job: Arc<C::Job>,
-    requested: Vec<RequestedText>,
+    job: KeptJob<C>,
+    pe_ids: Vec<u64>,
     messages: mpsc::Sender<pb::RenderResponse>,
     admission: &Admission,
     metrics: &Arc<Metrics>,
@@ -76,11 +75,18 @@ pub(crate) async fn write<C: Compiler>(
 ) -> Result<(), Failure> {
     // Each batch waits behind what was there before it, so that a long stream does not keep a short one waiting.
     let budget = &CallBudget { place: None, ..budget.clone() };
-    for batch in batches(requested) {
+    let pe_ids: Arc<[u64]> = pe_ids.into();
+    let mut next = 0;
+    while next < pe_ids.len() {
         let (compiler, job, metrics) = (Arc::clone(compiler), Arc::clone(&job), Arc::clone(metrics));
-        let messages_of_batch = messages.clone();
+        let (ids, messages_of_batch) = (Arc::clone(&pe_ids), messages.clone());
         let render = move |budget: &Budget, breaks: &Break| {
             let began = Instant::now();
+            // A request may have so many PEs that it takes long to look them up.
+            if next == 0 {
+                requested_texts(&*compiler, &job, &ids, 0).try_for_each(|requested| requested.map(drop))?;
+            }
+            let batch = batch(requested_texts(&*compiler, &job, &ids, next))?;
             let mut waited = Duration::ZERO;
             let mut sender = TextSender::new(|unread| {
                 let from = Instant::now();
@@ -96,9 +102,9 @@ pub(crate) async fn write<C: Compiler>(
             }
             let buffered = sender.buffered;
             metrics.stage("render", began.elapsed().saturating_sub(waited));
-            Ok(buffered)
+            Ok((buffered, batch.len()))
         };
-        let buffered = admission.run_with_breaks(CallClass::Render, budget, render).await?;
+        let (buffered, rendered) = admission.run_with_breaks(CallClass::Render, budget, render).await?;
         for message in buffered {
             tokio::select! {
                 biased;
@@ -106,6 +112,7 @@ pub(crate) async fn write<C: Compiler>(
                 sent = messages.send(message) => sent.map_err(|_| Error::Cancelled)?,
             }
         }
+        next += rendered;
     }
     Ok(())
 }
@@ -138,21 +145,19 @@ fn send_all(
     sent?.map_err(|_| Error::Cancelled)
 }
 
-/// Pieces of work of about [`BATCH`] bytes, in order.
-fn batches(requested: Vec<RequestedText>) -> Vec<Vec<RequestedText>> {
-    let mut batches: Vec<Vec<RequestedText>> = Vec::new();
+/// The first of these texts: as many as have about [`BATCH`] bytes, and one at least.
+fn batch(requested: impl Iterator<Item = Result<RequestedText, Failure>>) -> Result<Vec<RequestedText>, Failure> {
+    let mut batch = Vec::new();
     let mut bytes = 0_u64;
     for requested in requested {
+        let requested = requested?;
         bytes = bytes.saturating_add(requested.measure.size);
-        match batches.last_mut() {
-            Some(batch) if bytes <= BATCH => batch.push(requested),
-            _ => {
-                bytes = requested.measure.size;
-                batches.push(vec![requested]);
-            }
+        if !batch.is_empty() && bytes > BATCH {
+            break;
         }
+        batch.push(requested);
     }
-    batches
+    Ok(batch)
 }
 
 /// The failure for a text that differs from the one that the layout names: the layout belongs to another compilation.
@@ -181,6 +186,7 @@ impl<S: FnMut(&mut VecDeque<pb::RenderResponse>) -> Result<(), Error>> TextSende
 
     fn begin(&mut self, requested: &RequestedText) -> Result<(), Error> {
         let Measure { content_id, size } = requested.measure.clone();
+        let content_id = content_id.to_string();
         self.missing = size;
         self.chunk.reserve(CHUNK.min(usize::try_from(size).unwrap_or(CHUNK)));
         self.push(pb::render_response::Part::Start(pb::render_response::Start {
@@ -243,9 +249,10 @@ impl<S: FnMut(&mut VecDeque<pb::RenderResponse>) -> Result<(), Error>> Write for
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::digest::Digest;
 
     fn requested(pe: u64, size: u64) -> RequestedText {
-        RequestedText { pe, measure: Measure { content_id: String::new(), size } }
+        RequestedText { pe, measure: Measure { content_id: Digest::of(b""), size } }
     }
 
     #[test]
@@ -257,8 +264,14 @@ mod tests {
             (&[5 * BATCH, 0, BATCH, 0], &[&[0], &[1, 2, 3]]),
         ];
         for (sizes, expected) in cases {
-            let all = sizes.iter().enumerate().map(|(pe, size)| requested(pe as u64, *size)).collect();
-            let found: Vec<Vec<u64>> = batches(all).iter().map(|b| b.iter().map(|w| w.pe).collect()).collect();
+            let texts = |from: usize| (from..sizes.len()).map(|pe| Ok(requested(pe as u64, sizes[pe])));
+            let mut found: Vec<Vec<u64>> = Vec::new();
+            let mut next = 0;
+            while next < sizes.len() {
+                let batch = batch(texts(next)).unwrap();
+                next += batch.len();
+                found.push(batch.iter().map(|text| text.pe).collect());
+            }
             assert_eq!(found, expected, "{sizes:?}");
         }
     }

@@ -159,7 +159,6 @@ async fn rendered<C: Compiler>(
     let job = steps.job(call.class, &call.budget, &prior, &compilation).await?;
     // What it was restored from is not needed any more.
     drop((prior, compilation));
-    let requested = render::requested_texts(&*methods.compiler, &job, &pe_ids)?;
 
     let (messages, unread) = mpsc::channel(render::UNREAD);
     let (outcome, end) = oneshot::channel();
@@ -167,7 +166,7 @@ async fn rendered<C: Compiler>(
     let (methods, admission, call) = (Arc::clone(methods), admission.clone(), call.clone());
     let writing = async move {
         let Methods { compiler, metrics, .. } = &*methods;
-        let write = render::write(compiler, job, requested, messages, &admission, metrics, &call.budget);
+        let write = render::write(compiler, job, pe_ids, messages, &admission, metrics, &call.budget);
         let result = tokio::select! {
             biased;
             failure = call.ended() => Err(failure),

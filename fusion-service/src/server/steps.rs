@@ -8,11 +8,11 @@
 //! Knows: the methods, workers. Must not know: gRPC, how anything is computed.
 //!
 //! Invariants: a call that waits for a step, its own or another's, has no worker. An answer is encoded once, however
-//! many calls share it.
+//! many calls share it. A job that calls have while no worker makes it is in the budget of the cache or of calls.
 
 use super::admission::Admission;
 use super::budget::CallBudget;
-use super::cache::JobKey;
+use super::cache::{JobKey, KeptJob};
 use super::call::Call;
 use super::class::CallClass;
 use super::compiler::Compiler;
@@ -32,7 +32,7 @@ pub(crate) struct Steps<C: Compiler> {
     pub(super) methods: Arc<Methods<C>>,
     pub(super) admission: Admission,
     applications: SingleFlight<Digest, Arc<C::Application>>,
-    jobs: SingleFlight<JobKey, Arc<C::Job>>,
+    jobs: SingleFlight<JobKey, KeptJob<C>>,
     submissions: SingleFlight<Digest, Encoded>,
     resizes: SingleFlight<(JobKey, Digest), Encoded>,
 }
@@ -79,14 +79,14 @@ impl<C: Compiler> Steps<C> {
         self.compute(call.class, call.budget, explaining).await
     }
 
-    /// The job that a call starts from.
+    /// The job that a call starts from. One that the cache does not hold counts with the calls that have it.
     pub(super) async fn job(
         self: &Arc<Self>,
         class: CallClass,
         budget: &CallBudget,
         prior: &Prior<C>,
         compilation: &Arc<Compilation>,
-    ) -> Result<Arc<C::Job>, Failure> {
+    ) -> Result<KeptJob<C>, Failure> {
         if let Some(job) = &prior.job {
             return Ok(Arc::clone(job));
         }
@@ -94,8 +94,16 @@ impl<C: Compiler> Steps<C> {
             let (steps, mut prior, compilation) = (Arc::clone(self), prior.clone(), Arc::clone(compilation));
             async move {
                 prior.adl.parsed = Some(steps.application(class, &budget, &prior.adl).await?);
-                let methods = Arc::clone(&steps.methods);
-                let work = move |budget: &Budget| methods.job(&prior, &compilation, budget);
+                let (methods, admission) = (Arc::clone(&steps.methods), steps.admission.clone());
+                let memory = budget.memory.clone();
+                let work = move |budget: &Budget| {
+                    let job = methods.job(&prior, &compilation, budget)?;
+                    let busy = || admission.overloaded(class).into();
+                    // Before the worker makes another one: what workers take is bounded by their number.
+                    let charged = memory.map_or(Ok(()), |share| job.charge(&share));
+                    charged.map_err(|denied| denied.failure("the job that it begins from", busy))?;
+                    Ok(job)
+                };
                 steps.admission.run(class, &budget, work).await
             }
         };

@@ -93,7 +93,7 @@ impl Compiler for Library {
 
     fn measure(&self, job: &Compiled, pe: u64) -> Option<Measure> {
         let element = job.plan().element(pe)?;
-        Some(Measure { content_id: Digest::from(element.content_id).to_string(), size: element.bytes })
+        Some(Measure { content_id: Digest::from(element.content_id), size: element.bytes })
     }
 
     fn render(&self, job: &Compiled, pe: u64, sink: &mut dyn io::Write, budget: &Budget) -> Result<(), Failure> {

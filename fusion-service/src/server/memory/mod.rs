@@ -16,8 +16,8 @@
 //!
 //! Knows: bytes, classes. Must not know: what the memory is for.
 //!
-//! Invariants: shares together never have more than there is; a share that is dropped has given back everything. Each
-//! call that waits can be served when those that do not wait have given back what they have: nobody waits for a call
+//! Invariants: shares together never have more than there is, but for what is charged because it is in use already; a
+//! share that is dropped has given back everything. Each call that waits can be served when those that do not wait have given back what they have: nobody waits for a call
 //! that waits itself.
 
 #[cfg(test)]
@@ -180,6 +180,17 @@ impl Memory {
         Share { pool: Arc::clone(&self.pool), class, bytes: AtomicU64::new(0) }
     }
 
+    /// A share that has these bytes whether or not there are so many: somebody uses them already. Who asks for memory
+    /// then finds so much less.
+    pub(crate) fn charge(&self, class: CallClass, bytes: u64) -> Share {
+        let share = self.share(class);
+        share.bytes.store(bytes, Relaxed);
+        let mut state = self.pool.lock();
+        self.pool.grant(&mut state, class, bytes);
+        drop(state);
+        share
+    }
+
     /// What all shares have, and the most that they ever had.
     #[cfg(test)]
     pub(crate) fn taken(&self) -> (u64, u64) {
@@ -254,11 +265,7 @@ impl Share {
         }
 
         let has = self.bytes();
-        let total = has.saturating_add(more);
-        if total > SMALL.max(self.most()) || total > self.pool.bytes {
-            return Err(Denied::TooMuch { most: self.most() });
-        }
-        let ceiling = Ceiling::of(self.class, total);
+        let ceiling = self.ceiling(more)?;
         let mut place = place.filter(|place| place.ceiling == ceiling);
         let (grant, granted) = oneshot::channel();
         let queued = {
@@ -296,6 +303,36 @@ impl Share {
                 Err(Denied::Busy)
             }
         }
+    }
+
+    /// The same for who cannot wait. Those who wait for memory may wait longer because of it.
+    ///
+    /// # Errors
+    ///
+    /// There is not so much now, or there never will be.
+    pub(crate) fn take_at_once(&self, more: u64) -> Result<(), Denied> {
+        let most = self.ceiling(more)?.bytes(self.pool.bytes);
+        let mut state = self.pool.lock();
+        if state.taken.saturating_add(more) > most {
+            self.pool.metrics.memory_refused(self.class.name());
+            return Err(Denied::Busy);
+        }
+        self.pool.grant(&mut state, self.class, more);
+        self.bytes.fetch_add(more, Relaxed);
+        Ok(())
+    }
+
+    /// The ceiling under which it may take `more` bytes.
+    ///
+    /// # Errors
+    ///
+    /// A call of its class may never have so much.
+    fn ceiling(&self, more: u64) -> Result<Ceiling, Denied> {
+        let total = self.bytes().saturating_add(more);
+        if total > SMALL.max(self.most()) || total > self.pool.bytes {
+            return Err(Denied::TooMuch { most: self.most() });
+        }
+        Ok(Ceiling::of(self.class, total))
     }
 
     /// Gives back all but `bytes`.

@@ -41,6 +41,27 @@ async fn each_class_and_size_has_its_ceiling() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_cannot_wait_is_told_at_once_and_what_is_in_use_counts_even_if_there_is_no_room() {
+    let memory = memory(64);
+    let now = |class, units: u64| {
+        let share = memory.share(class);
+        share.take_at_once(units * SMALL).map(|()| share)
+    };
+    let first = now(Submit, 40).unwrap();
+    assert_eq!(now(Submit, 9).err(), Some(Denied::Busy));
+    assert_eq!(now(Render, 57).err(), Some(Denied::TooMuch { most: 56 * SMALL }));
+    let second = now(Render, 16).unwrap();
+    let in_use = memory.charge(Render, 30 * SMALL);
+    assert_eq!((memory.taken().0, in_use.bytes()), (86 * SMALL, 30 * SMALL));
+    assert_eq!(now(Render, 1).err(), Some(Denied::Busy));
+    assert_eq!(with(&memory, Render, 1).await.err(), Some(Denied::Busy));
+    drop(in_use);
+    let _small = now(Render, 1).unwrap();
+    drop((first, second));
+    assert_eq!(memory.taken().0, SMALL);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_given_back_goes_to_those_who_wait_in_order() {
     let memory = memory(64);
     let first = with(&memory, Resize, 50).await.unwrap();

@@ -3,7 +3,7 @@
 //! Invariants: content that was sent has been compared with its digest, whether or not it is needed. What was found in
 //! a cache is held until the answer is made, so that nothing can be dropped in between.
 
-use crate::server::cache::{Caches, JobKey};
+use crate::server::cache::{Caches, JobKey, KeptJob};
 use crate::server::compiler::Compiler;
 use crate::server::digest::Digest;
 use crate::server::errors::Failure;
@@ -21,7 +21,7 @@ pub(in crate::server) struct Adl<C: Compiler> {
 /// The job that a call begins from: compiled before, or restored from its ADL and its layout.
 pub(in crate::server) struct Prior<C: Compiler> {
     pub(in crate::server) key: JobKey,
-    pub(in crate::server) job: Option<Arc<C::Job>>,
+    pub(in crate::server) job: Option<KeptJob<C>>,
     pub(in crate::server) adl: Adl<C>,
     pub(super) layout: BlobInput,
     pub(super) cached_layout: Option<Bytes>,

@@ -7,6 +7,7 @@
 
 use super::content::{Adl, Prior};
 use super::{Methods, Origin, Prepared, note_job};
+use crate::server::cache::KeptJob;
 use crate::server::compiler::Compiler;
 use crate::server::errors::Failure;
 use crate::server::request::{self, Compilation, DryRun, Resize};
@@ -43,7 +44,7 @@ enum Base<C: Compiler> {
 /// What a dry run gave.
 struct DryRunResult<C: Compiler> {
     job: C::Job,
-    prior: Option<Arc<C::Job>>,
+    prior: Option<KeptJob<C>>,
     /// The answer. That to a submission has the form of a resize that adds every PE.
     answer: pb::ResizeResponse,
 }
@@ -93,7 +94,7 @@ impl<C: Compiler> Methods<C> {
             }
             Trial::Resize(compilation, base, resize) => {
                 let prior = match base {
-                    Base::Submission(adl) => Arc::new(self.compile(adl, compilation, budget)?.0),
+                    Base::Submission(adl) => self.keep(self.compile(adl, compilation, budget)?.0),
                     Base::Job(prior) => self.job(prior, compilation, budget)?,
                 };
                 let (job, answer) = self.recompile(&prior, compilation, resize, budget)?;
@@ -133,7 +134,8 @@ impl<C: Compiler> Prepared<C> for Explaining<C> {
 
     fn compute(self, methods: &Methods<C>, budget: &Budget) -> Result<pb::ExplainResponse, Failure> {
         let DryRunResult { job, prior, .. } = methods.carry_out(&self.trial, budget)?;
-        methods.stage("explain", || methods.compiler.explain(&job, prior.as_deref(), budget))
+        let prior = prior.as_deref().map(|prior| &**prior);
+        methods.stage("explain", || methods.compiler.explain(&job, prior, budget))
     }
 }
 

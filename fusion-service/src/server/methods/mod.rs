@@ -17,7 +17,7 @@ mod content;
 mod dry_run;
 mod texts;
 
-use super::cache::{Caches, JobKey};
+use super::cache::{Caches, JobKey, KeptJob};
 use super::compiler::Compiler;
 use super::digest::Digest;
 use super::errors::Failure;
@@ -148,7 +148,7 @@ impl<C: Compiler> Methods<C> {
         prior: &Prior<C>,
         compilation: &Compilation,
         budget: &Budget,
-    ) -> Result<Arc<C::Job>, Failure> {
+    ) -> Result<KeptJob<C>, Failure> {
         if let Some(job) = &prior.job {
             return Ok(Arc::clone(job));
         }
@@ -160,9 +160,9 @@ impl<C: Compiler> Methods<C> {
         };
         let application = self.application(&prior.adl, budget)?;
         let restore = || self.compiler.restore(&application, &compilation.message, layout, budget);
-        let job = Arc::new(self.stage("restore", restore)?);
+        let job = self.keep(self.stage("restore", restore)?);
         self.caches.add_layout(prior.layout.digest, layout);
-        self.caches.add_job(prior.key, Arc::clone(&job), self.compiler.job_size(&job));
+        self.caches.add_job(prior.key, &job);
         Ok(job)
     }
 
@@ -177,7 +177,13 @@ impl<C: Compiler> Methods<C> {
         let size = || self.compiler.job_size(&job);
         let ((layout, key), size) = budget.both(plan.processing_elements.len(), name, size);
         self.caches.add_layout(layout, &plan.layout);
-        self.caches.add_job(key, Arc::new(job), size);
+        self.caches.add_job(key, &self.caches.keep(job, size));
+    }
+
+    /// A job that has just been made, with its size.
+    fn keep(&self, job: C::Job) -> KeptJob<C> {
+        let size = self.compiler.job_size(&job);
+        self.caches.keep(job, size)
     }
 
     /// Does `work` and records in the metrics how long it took.
@@ -249,7 +255,7 @@ mod tests {
     fn what_another_call_has_made_since_this_one_looked_is_not_made_again() {
         let gate = Arc::new(Gate::default());
         let metrics = Arc::new(Metrics::new());
-        let caches = Arc::new(Caches::new(CacheSizes::divide(1 << 20), Arc::clone(&metrics)));
+        let caches = Arc::new(Caches::new(CacheSizes::divide(1 << 20), None, Arc::clone(&metrics)));
         let methods = Methods::new(Toy { gate: Arc::clone(&gate) }, caches, metrics);
         let blob = |content: &'static [u8]| {
             Some(pb::Blob { sha256: Digest::of(content).to_bytes(), content: Some(Bytes::from_static(content)) })

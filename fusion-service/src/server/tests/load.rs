@@ -265,6 +265,28 @@ async fn rendering_stops_when_nobody_reads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_rendering_asks_for_is_looked_up_by_a_worker() {
+    let replica = replica(Settings { workers: count(1), ..settings() }).await;
+    let mut client = replica.client().await;
+    let layout = submit(&mut client, "job", "2 10").await.unwrap().layout;
+    replica.gate.hold("resize");
+    let resize = {
+        let (mut client, layout) = (client.clone(), layout.clone());
+        tokio::spawn(async move { client.resize(lean_resize("job", "2 10", &layout, 2)).await.map(drop) })
+    };
+    replica.begun("resize job").await;
+    let request = render_request("job", "2 10", &layout, &[0, 2]);
+    let unknown = tokio::spawn(async move { texts(&mut client, request).await });
+    waiting(&replica, PerClass { render: 1, ..Default::default() }).await;
+    replica.gate.release("resize");
+    soon(resize).await.unwrap().unwrap();
+    let status = soon(unknown).await.unwrap().unwrap_err();
+    assert_eq!(status.get_details_bad_request().unwrap().field_violations[0].field, "pe_ids[1]", "{status}");
+    // Nothing was rendered before.
+    assert!(!replica.gate.begun().iter().any(|step| step.starts_with("render")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_reads_slowly_holds_no_worker() {
     use pb::render_response::Part;
     let replica = replica(Settings { workers: count(1), ..settings() }).await;

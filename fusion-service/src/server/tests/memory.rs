@@ -73,7 +73,7 @@ fn unread(
 }
 
 /// The server has nothing of any call.
-async fn released(replica: &Replica) {
+pub(super) async fn released(replica: &Replica) {
     eventually("all memory was given back", || replica.server.calls.memory.taken().0 == 0).await;
 }
 

@@ -4,6 +4,7 @@ mod calls;
 mod contract;
 mod dry_run;
 mod flights;
+mod kept;
 mod library;
 mod life;
 mod load;

@@ -1,11 +1,11 @@
 //! A compiler for tests: its results are obvious, and a test can stop each of its steps and let it go on.
 
 use crate::server::compiler::{Compiler, Measure};
+use crate::server::digest::Digest;
 use crate::server::errors::Failure;
 use crate::server::request::Resize;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -26,9 +26,15 @@ struct State {
     held: BTreeSet<&'static str>,
     begun: Vec<String>,
     ended_early: Vec<String>,
+    job_bytes: u64,
 }
 
 impl Gate {
+    /// From now on jobs say that they take so many bytes besides their layout.
+    pub(crate) fn weigh(&self, job_bytes: u64) {
+        self.state.lock().job_bytes = job_bytes;
+    }
+
     /// From now on this step does not get through.
     pub(crate) fn hold(&self, step: &'static str) {
         self.state.lock().held.insert(step);
@@ -99,12 +105,11 @@ impl Toy {
             layout: layout.clone(),
             measures: Vec::new(),
         };
-        let measure =
-            |id| Measure { content_id: hex::encode(Sha256::digest(job.text(id))), size: application.bytes as u64 };
+        let measure = |id| Measure { content_id: Digest::of(&job.text(id)), size: application.bytes as u64 };
         job.measures = (0..application.pes).map(measure).collect();
         let pe = |(id, measure): (u64, &Measure)| pb::ProcessingElement {
             id,
-            content_id: measure.content_id.clone(),
+            content_id: measure.content_id.to_string(),
             size: measure.size,
             ..Default::default()
         };
@@ -215,6 +220,6 @@ impl Compiler for Toy {
     }
 
     fn job_size(&self, job: &ToyJob) -> u64 {
-        job.layout.len() as u64
+        job.layout.len() as u64 + self.gate.state.lock().job_bytes
     }
 }

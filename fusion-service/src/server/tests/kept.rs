@@ -1,0 +1,71 @@
+//! Compiled jobs that calls have while no worker works on them: in whose memory they are.
+
+use super::memory::released;
+use super::*;
+use crate::server::memory::SMALL;
+use tonic::Code;
+use tonic_types::StatusExt;
+
+/// A client with room for little that it has not read.
+async fn slow_reader(replica: &Replica) -> Client {
+    let url = format!("http://{}", replica.server.address);
+    let endpoint = tonic::transport::Endpoint::from_shared(url).unwrap();
+    let channel = endpoint.initial_stream_window_size(64 << 10).connect().await.unwrap();
+    Client::new(channel).max_decoding_message_size(64 << 20)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_no_cache_has_is_in_the_memory_of_the_calls_that_have_it() {
+    let (bytes, job) = (16 * SMALL, 9 * SMALL);
+    let settings = Settings { memory_bytes: bytes, cache_bytes: 2 * SMALL, ..settings() };
+    let replica = replica(settings).await;
+    let mut client = replica.client().await;
+    // A job is larger than the cache, and a text than what may wait in memory, so rendering waits for the reader.
+    replica.gate.weigh(job);
+    let adl = "1 20000000";
+    let layout = submit(&mut client, "job", adl).await.unwrap().layout;
+    released(&replica).await;
+    let mut slow = slow_reader(&replica).await;
+    let request = || render_request("job", adl, &layout, &[0]);
+    let mut stream = soon(slow.render(request())).await.unwrap().into_inner();
+    soon(stream.message()).await.unwrap().unwrap();
+    assert!(replica.server.calls.memory.taken().0 >= job);
+    // There is no room for another one, for whatever call.
+    let status = texts(&mut client, request()).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert_eq!(status.get_details_error_info().unwrap().reason, "OVERLOADED");
+    let status = soon(client.resize(full_resize("job", adl, &layout, 2))).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    drop(stream);
+    released(&replica).await;
+    soon(client.resize(full_resize("job", adl, &layout, 2))).await.unwrap();
+    released(&replica).await;
+    assert_eq!(texts(&mut client, request()).await.unwrap().len(), 1);
+    released(&replica).await;
+    // One that is larger than what a call may have will never find room.
+    replica.gate.weigh(bytes);
+    let status = texts(&mut client, request()).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_the_cache_drops_counts_with_the_calls_that_have_it() {
+    let job = SMALL;
+    // Of the cache, jobs have eleven sixteenths: room for one.
+    let settings = Settings { cache_bytes: 2 * SMALL, ..settings() };
+    let replica = replica(settings).await;
+    let mut client = replica.client().await;
+    replica.gate.weigh(job);
+    let adl = "1 20000000";
+    let layout = submit(&mut client, "job", adl).await.unwrap().layout;
+    released(&replica).await;
+    let mut slow = slow_reader(&replica).await;
+    let mut stream = soon(slow.render(render_request("job", adl, &layout, &[0]))).await.unwrap().into_inner();
+    soon(stream.message()).await.unwrap().unwrap();
+    // The cache has it.
+    assert!(replica.server.calls.memory.taken().0 < job);
+    submit(&mut client, "other", "1 1").await.unwrap();
+    assert!(replica.server.calls.memory.taken().0 >= job);
+    drop(stream);
+    released(&replica).await;
+}
