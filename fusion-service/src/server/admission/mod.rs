@@ -7,10 +7,12 @@
 //!   refused costs headers, not memory. Each class of calls has tickets of its own, so submissions never keep a resize
 //!   out.
 //! * A call needs a [`Permit`] to work (rule service-8). Permits go to resizes first, then to rendering, submissions
-//!   and dry runs. The last two never hold the last of several workers, so a resize waits only for short work. A class
-//!   that was passed over [`PATIENCE`] times comes next: no class starves, and resizes still get most of the workers.
+//!   and dry runs. The last two never hold the last of several workers. A class that was passed over [`PATIENCE`] times
+//!   comes next: no class starves, and resizes still get most of the workers.
 //! * If there is one worker only, a submission or dry run that has it gives it away at its next check point when
-//!   something short waits, and *stands aside* until it gets it back (`worker`).
+//!   something short waits, and *stands aside* until it gets it back (`worker`). So does a resize that takes long
+//!   ([`LONG_RESIZE`]) when one waits of which that is not known, however many workers there are. So a resize waits for
+//!   short work, as long as no more resizes take long at once than there are workers without a submission.
 //! * Workers that are idle lend their cores to a resize (`idle_cores`).
 //! * Long work is done on threads to which others of the machine go first: a worker that it has costs a resize nothing
 //!   that the resize could use.
@@ -48,6 +50,8 @@ mod tests;
 
 /// How often a waiting class, or work that stands aside, is passed over before it is next.
 const PATIENCE: u32 = 8;
+/// A resize that workers have worked on for so long makes way for others. Most need far less.
+const LONG_RESIZE: Duration = Duration::from_millis(300);
 /// A shorter wait for a worker is no span.
 const WORTH_A_SPAN: Duration = Duration::from_millis(1);
 
@@ -80,7 +84,7 @@ struct State {
     /// In no order that matters.
     waiting: PerClass<Vec<Waiter>>,
     passed_over: PerClass<u32>,
-    /// Long work that has begun and gave its worker away.
+    /// Work that takes long, has begun and gave its worker away.
     aside: Option<Aside>,
     /// How long short work has had workers, all together.
     short_work: Duration,
@@ -92,6 +96,8 @@ struct State {
 struct Waiter {
     number: u64,
     place: Place,
+    /// How long workers have worked on its call.
+    worked: Duration,
     grant: oneshot::Sender<Permit>,
 }
 
@@ -107,6 +113,8 @@ struct Aside {
 enum Next {
     /// The first waiting call of a class.
     Waiting(CallClass),
+    /// The first waiting resize that has not taken long yet.
+    NewResize,
     /// The work that stands aside.
     Aside,
 }
@@ -168,23 +176,26 @@ impl Admission {
         work: impl FnOnce(&Budget, &Break) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let queued_at = Instant::now();
+        let of_call = budget.work.clone().unwrap_or_else(|| Arc::new(ShareOfWork::new(&self.shared.load, class)));
         let waiting = WaitInQueue { class, since: queued_at };
         let short_work = self.shared.lock().short_work;
         let permit = tokio::select! {
             biased;
             error = budget.ended() => return Err(error.into()),
-            permit = self.shared.permit(class, budget.place.clone()) => permit?,
+            permit = self.shared.permit(class, budget.place.clone(), of_call.worked()) => permit?,
         };
         self.shared.metrics.stage("queue", queued_at.elapsed());
         drop(waiting);
         let passed = self.shared.lock().short_work.saturating_sub(short_work);
-        let of_call = budget.work.clone().unwrap_or_else(|| Arc::new(ShareOfWork::new(&self.shared.load, class)));
+        // A resize has no claim because it has waited: others of its class did so, too.
+        let passed = if class.is_long() { passed } else { Duration::ZERO };
         let worker = Worker::new(permit, budget.clone(), of_call, passed, Handle::current());
         let inner = Budget { give_way: worker.give_way(), cores: worker.cores(&self.shared), ..budget.for_compiler() };
         let span = tracing::Span::current();
         let memory = budget.memory.clone();
         let work = move || {
             let (worker, _memory) = (worker, memory);
+            worker.begins_here();
             inner.check()?;
             let breaks = worker.breaks();
             span.in_scope(|| work(&inner, &breaks))
@@ -257,7 +268,12 @@ impl SharedAdmission {
     }
 
     /// Waits for a worker. Dropping the future leaves the queue.
-    async fn permit(self: &Arc<Self>, class: CallClass, place: Option<Place>) -> Result<Permit, Failure> {
+    async fn permit(
+        self: &Arc<Self>,
+        class: CallClass,
+        place: Option<Place>,
+        worked: Duration,
+    ) -> Result<Permit, Failure> {
         struct Queued<'a> {
             shared: &'a SharedAdmission,
             class: CallClass,
@@ -275,19 +291,25 @@ impl SharedAdmission {
             }
         }
 
-        let (number, granted) = self.queue(class, place);
+        let (number, granted) = self.queue(class, place, worked);
         let _queued = Queued { shared: self, class, number };
         granted.await.map_err(|_| Failure::ShuttingDown)
     }
 
-    /// Joins the queue, and leaves it at once if a worker is free. Without a place, it arrives now.
-    fn queue(self: &Arc<Self>, class: CallClass, place: Option<Place>) -> (u64, oneshot::Receiver<Permit>) {
+    /// Joins the queue, and leaves it at once if a worker is free. Without a place, it arrives now. Workers have worked
+    /// on its call for `worked`.
+    fn queue(
+        self: &Arc<Self>,
+        class: CallClass,
+        place: Option<Place>,
+        worked: Duration,
+    ) -> (u64, oneshot::Receiver<Permit>) {
         let (grant, granted) = oneshot::channel();
         let mut state = self.lock();
         state.arrivals += 1;
         let number = state.arrivals;
         let place = place.unwrap_or_else(|| Place::new(number));
-        state.waiting.of_mut(class).push(Waiter { number, place, grant });
+        state.waiting.of_mut(class).push(Waiter { number, place, worked, grant });
         self.dispatch(&mut state);
         (number, granted)
     }
@@ -295,24 +317,25 @@ impl SharedAdmission {
     /// Gives free workers to those who are next.
     fn dispatch(self: &Arc<Self>, state: &mut State) {
         while let Some(next) = state.next(self.capacity.workers) {
-            match next {
-                Next::Waiting(class) => {
-                    let Some(waiter) = take_first(state.waiting.of_mut(class)) else { return };
-                    match waiter.grant.send(Permit::new(self, class)) {
-                        Ok(()) => {
-                            *state.working.of_mut(class) += 1;
-                            state.passed_over_by(class);
-                        }
-                        // The waiter has just given up. Its permit was not counted.
-                        Err(permit) => permit.forget(),
-                    }
-                }
+            let (class, waiter) = match next {
+                Next::Waiting(class) => (class, take_first(state.waiting.of_mut(class), |_| true)),
+                Next::NewResize => (CallClass::Resize, take_first(&mut state.waiting.resize, Waiter::is_new)),
                 Next::Aside => {
                     let Some(Aside { class, resume, .. }) = state.aside.take() else { return };
                     if resume.send(()).is_ok() {
                         *state.working.of_mut(class) += 1;
                     }
+                    continue;
                 }
+            };
+            let Some(waiter) = waiter else { return };
+            match waiter.grant.send(Permit::new(self, class)) {
+                Ok(()) => {
+                    *state.working.of_mut(class) += 1;
+                    state.passed_over_by(class);
+                }
+                // The waiter has just given up. Its permit was not counted.
+                Err(permit) => permit.forget(),
             }
         }
         for class in CallClass::ALL {
@@ -334,9 +357,17 @@ impl SharedAdmission {
     }
 }
 
-/// Takes the waiter with the best place out of a queue. Places may have changed since they joined it.
-fn take_first(queue: &mut Vec<Waiter>) -> Option<Waiter> {
-    let waiters = queue.iter().enumerate();
+impl Waiter {
+    /// Whether its call, a resize, has not taken long yet.
+    fn is_new(&self) -> bool {
+        self.worked < LONG_RESIZE
+    }
+}
+
+/// Takes the waiter with the best place, of those that `may` go, out of a queue. Places may have changed since they
+/// joined it.
+fn take_first(queue: &mut Vec<Waiter>, may: impl Fn(&Waiter) -> bool) -> Option<Waiter> {
+    let waiters = queue.iter().enumerate().filter(|(_, waiter)| may(waiter));
     let (first, _) = waiters.min_by_key(|(_, waiter)| (waiter.place.arrived(), waiter.number))?;
     Some(queue.remove(first))
 }
@@ -348,10 +379,18 @@ impl State {
             return None;
         }
         if let Some(aside) = &self.aside {
-            let short = self.first(|class| !class.is_long()).filter(|_| aside.passed_over < PATIENCE);
-            return Some(short.map_or(Next::Aside, Next::Waiting));
+            let passes = self.who_passes(aside.class).filter(|_| aside.passed_over < PATIENCE);
+            return Some(passes.unwrap_or(Next::Aside));
         }
         self.first(|class| self.has_room(class, workers)).map(Next::Waiting)
+    }
+
+    /// Who may pass work of this class that takes long. A resize makes way for resizes only, as when it began.
+    fn who_passes(&self, class: CallClass) -> Option<Next> {
+        if class.is_long() {
+            return self.first(|other| !other.is_long()).map(Next::Waiting);
+        }
+        self.waiting.resize.iter().any(Waiter::is_new).then_some(Next::NewResize)
     }
 
     fn busy(&self) -> usize {

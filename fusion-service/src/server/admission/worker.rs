@@ -6,6 +6,10 @@
 //! aside. So it gets half of the worker, however many others come, and they wait no longer for it than it has just
 //! waited for them. That holds for all steps of a call together (`work`).
 //!
+//! A resize does the same once it has taken [`LONG_RESIZE`], for resizes that have not, with any number of workers.
+//! What it has made by then is in memory beside what all workers make (rule service-27). So it takes as much of the
+//! memory for calls as a worker may have, and goes on as it is if that is not there.
+//!
 //! Work that has to wait for its caller takes a [`Break`]: it gives its worker back, and queues for one afterwards like
 //! work that comes then. So a caller who reads slowly keeps a thread, and no worker.
 //!
@@ -15,19 +19,24 @@
 //! result any more it goes on without a worker, to its end, which is near.
 
 use super::idle_cores::IdleCores;
-use super::{Aside, SharedAdmission};
+use super::{Aside, LONG_RESIZE, SharedAdmission};
 use crate::server::budget::CallBudget;
 use crate::server::class::CallClass;
+use crate::server::memory::{Denied, Share};
 use crate::server::work::{Keeps, ShareOfWork};
 use parking_lot::Mutex;
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 use streams_compiler::budget::{Cores, GiveWay};
 use streams_compiler::error::Error;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+
+/// A worker has memory for this part of the documents of a job.
+const WORKERS_PART: u64 = 4;
 
 /// A worker that is counted as busy, until dropped.
 pub(super) struct Permit {
@@ -57,7 +66,7 @@ impl Drop for Permit {
         let mut state = shared.lock();
         *state.working.of_mut(self.class) -= 1;
         if !self.class.is_long() {
-            state.short_work += self.since.elapsed();
+            state.short_work += self.since.elapsed().saturating_sub(self.aside);
         }
         shared.dispatch(&mut state);
     }
@@ -74,6 +83,10 @@ pub(super) struct Worker {
 struct Turn {
     budget: CallBudget,
     runtime: Handle,
+    /// How long it has the worker before it makes way.
+    first: Duration,
+    /// The thread that works. Others may help it, and leave when somebody needs their core.
+    thread: OnceLock<ThreadId>,
     held: Mutex<Held>,
 }
 
@@ -95,13 +108,19 @@ impl Worker {
     ) -> Self {
         let class = permit.class;
         let keeps = of_call.resume(passed, permit.since);
+        let first = if class.is_long() { Duration::ZERO } else { LONG_RESIZE.saturating_sub(of_call.worked()) };
         let held = Mutex::new(Held { permit: Some(permit), keeps });
-        Self { class, turn: Arc::new(Turn { budget, runtime, held }), of_call }
+        Self { class, turn: Arc::new(Turn { budget, runtime, first, thread: OnceLock::new(), held }), of_call }
+    }
+
+    /// The thread that calls this does the work.
+    pub(super) fn begins_here(&self) {
+        self.turn.thread.get_or_init(|| thread::current().id());
     }
 
     /// For the budget of its work, if that is to make way.
     pub(super) fn give_way(&self) -> Option<Arc<dyn GiveWay>> {
-        self.class.is_long().then(|| Arc::<Turn>::clone(&self.turn) as Arc<dyn GiveWay>)
+        (self.class != CallClass::Render).then(|| Arc::<Turn>::clone(&self.turn) as Arc<dyn GiveWay>)
     }
 
     /// For the budget of its work, if that is to have the help of others.
@@ -135,6 +154,15 @@ impl Turn {
         of_call.pause(worked, *keeps, Instant::now());
         Some((permit.shared.clone()?, permit.class))
     }
+
+    /// The memory that the work has while it stands aside. Long work makes way where there is one worker, for what
+    /// takes little.
+    fn memory_aside(&self, class: CallClass) -> Result<Option<Share>, Denied> {
+        let Some(of_call) = self.budget.memory.as_ref().filter(|_| !class.is_long()) else { return Ok(None) };
+        let share = of_call.empty();
+        share.take_if_spare(self.budget.limits.aadl_bytes / WORKERS_PART)?;
+        Ok(Some(share))
+    }
 }
 
 /// Lets work wait for its caller without a worker.
@@ -150,7 +178,7 @@ impl Break {
     ///
     /// The budget of the work has ended, or the server does. The work has no worker then, and goes to its end.
     pub(crate) fn wait<T>(&self, what: impl Future<Output = T>) -> Result<T, Error> {
-        let Turn { budget, runtime, held } = &*self.turn;
+        let Turn { budget, runtime, held, .. } = &*self.turn;
         let given_back = self.turn.give_back(&self.of_call);
         runtime.block_on(async {
             tokio::select! {
@@ -160,7 +188,8 @@ impl Break {
                     let result = what.await;
                     if let Some((shared, class)) = given_back {
                         let queued_at = Instant::now();
-                        let permit = shared.permit(class, None).await.map_err(|_| Error::Cancelled)?;
+                        let permit = shared.permit(class, None, self.of_call.worked()).await;
+                        let permit = permit.map_err(|_| Error::Cancelled)?;
                         shared.metrics.stage("queue", queued_at.elapsed());
                         held.lock().permit = Some(permit);
                     }
@@ -173,13 +202,18 @@ impl Break {
 
 impl GiveWay for Turn {
     fn give_way(&self) {
+        if self.thread.get() != Some(&thread::current().id()) {
+            return;
+        }
         let mut held = self.held.lock();
         let Held { permit: Some(permit), keeps } = &mut *held else { return };
         let Some(shared) = permit.shared.clone() else { return };
         let from = Instant::now();
-        if !keeps.may_give_way(from) {
+        let worked = from.saturating_duration_since(permit.since).saturating_sub(permit.aside);
+        if worked < self.first || !keeps.may_give_way(from) || !shared.makes_way(permit.class) {
             return;
         }
+        let Ok(_memory) = self.memory_aside(permit.class) else { return };
         let Some(mut resumed) = shared.stand_aside(permit.class) else { return };
         let has_worker = self.runtime.block_on(async {
             tokio::select! {
@@ -200,14 +234,21 @@ impl GiveWay for Turn {
 }
 
 impl SharedAdmission {
-    /// Gives the worker of long work away if something short waits for the only one there is. The receiver hears when
+    /// Whether somebody waits for whom work of this class that takes long makes way.
+    fn makes_way(&self, class: CallClass) -> bool {
+        // Of several workers, one is free of submissions and dry runs.
+        if class.is_long() && self.capacity.workers > 1 {
+            return false;
+        }
+        let state = self.lock();
+        state.aside.is_none() && state.who_passes(class).is_some()
+    }
+
+    /// Gives a worker away to those for whom work of this class makes way, if there are any. The receiver hears when
     /// the worker is given back.
     fn stand_aside(self: &Arc<Self>, class: CallClass) -> Option<oneshot::Receiver<()>> {
-        if self.capacity.workers > 1 {
-            return None;
-        }
         let mut state = self.lock();
-        if state.aside.is_some() || state.first(|class| !class.is_long()).is_none() {
+        if state.aside.is_some() || state.who_passes(class).is_none() {
             return None;
         }
         let (resume, resumed) = oneshot::channel();

@@ -17,8 +17,8 @@
 //! Knows: bytes, classes. Must not know: what the memory is for.
 //!
 //! Invariants: shares together never have more than there is, but for what is charged because it is in use already; a
-//! share that is dropped has given back everything. Each call that waits can be served when those that do not wait have given back what they have: nobody waits for a call
-//! that waits itself.
+//! share that is dropped has given back everything. Each call that waits can be served when those that do not wait have
+//! given back what they have: nobody waits for a call that waits itself.
 
 #[cfg(test)]
 mod tests;
@@ -305,16 +305,28 @@ impl Share {
         }
     }
 
-    /// The same for who cannot wait. Those who wait for memory may wait longer because of it.
+    /// The same for a call that cannot wait. Those who wait for memory may wait longer because of it.
     ///
     /// # Errors
     ///
     /// There is not so much now, or there never will be.
     pub(crate) fn take_at_once(&self, more: u64) -> Result<(), Denied> {
+        let taken = self.take_if_spare(more);
+        if taken == Err(Denied::Busy) {
+            self.pool.metrics.memory_refused(self.class.name());
+        }
+        taken
+    }
+
+    /// The same for a call that goes on without, so none is refused.
+    ///
+    /// # Errors
+    ///
+    /// There is not so much now, or there never will be.
+    pub(crate) fn take_if_spare(&self, more: u64) -> Result<(), Denied> {
         let most = self.ceiling(more)?.bytes(self.pool.bytes);
         let mut state = self.pool.lock();
         if state.taken.saturating_add(more) > most {
-            self.pool.metrics.memory_refused(self.class.name());
             return Err(Denied::Busy);
         }
         self.pool.grant(&mut state, self.class, more);

@@ -44,6 +44,37 @@ async fn a_resize_does_not_wait_for_submissions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_resize_does_not_wait_for_those_that_take_long() {
+    let replica = replica(Settings { workers: count(2), ..settings() }).await;
+    let mut client = replica.client().await;
+    let mut layouts = Vec::new();
+    for job in ["one", "two", "small", "smaller"] {
+        layouts.push((job, submit(&mut client, job, "1 1").await.unwrap().layout));
+    }
+    let small = layouts.split_off(2);
+    replica.gate.hold("resize one");
+    replica.gate.hold("resize two");
+    let mut long = Vec::new();
+    for (job, layout) in layouts {
+        let mut client = client.clone();
+        long.push(tokio::spawn(async move { client.resize(lean_resize(job, "1 1", &layout, 2)).await.map(drop) }));
+        replica.begun(&format!("resize {job}")).await;
+    }
+    // As many as there are workers.
+    for (job, layout) in small {
+        soon(client.resize(lean_resize(job, "1 1", &layout, 2))).await.unwrap();
+    }
+    // Nobody has ended for that.
+    assert!(long.iter().all(|resize| !resize.is_finished()) && replica.gate.ended_early().is_empty());
+    replica.gate.release("resize one");
+    replica.gate.release("resize two");
+    for resize in long {
+        soon(resize).await.unwrap().unwrap();
+    }
+    replica.idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_says_how_long_it_was_worked_on_without_the_time_in_which_others_were() {
     let replica = replica(Settings { workers: count(1), ..settings() }).await;
     replica.gate.hold("submit");

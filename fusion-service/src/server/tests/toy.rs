@@ -35,7 +35,7 @@ impl Gate {
         self.state.lock().job_bytes = job_bytes;
     }
 
-    /// From now on this step does not get through.
+    /// From now on this step does not get through: `submit` of all jobs, `submit a` of one.
     pub(crate) fn hold(&self, step: &'static str) {
         self.state.lock().held.insert(step);
     }
@@ -57,11 +57,12 @@ impl Gate {
 
     /// As a stage of the compiler would: asks the budget now and then.
     fn pass(&self, step: &'static str, job: &str, budget: &Budget) -> Result<(), Failure> {
-        self.state.lock().begun.push(format!("{step} {job}"));
-        while self.is_held(step) {
+        let of_job = format!("{step} {job}");
+        self.state.lock().begun.push(of_job.clone());
+        while self.is_held(step, &of_job) {
             // The answer may take long.
             if let Err(error) = budget.check() {
-                self.state.lock().ended_early.push(format!("{step} {job}"));
+                self.state.lock().ended_early.push(of_job);
                 return Err(error.into());
             }
         }
@@ -69,11 +70,12 @@ impl Gate {
     }
 
     /// Whether a step is held even after a moment.
-    fn is_held(&self, step: &'static str) -> bool {
+    fn is_held(&self, step: &str, of_job: &str) -> bool {
+        let is_held = |state: &State| state.held.iter().any(|held| [step, of_job].contains(held));
         let mut state = self.state.lock();
         let moment = Duration::from_millis(2);
-        self.changed.wait_while_for(&mut state, |state| state.held.contains(step), moment);
-        state.held.contains(step)
+        self.changed.wait_while_for(&mut state, |state| is_held(state), moment);
+        is_held(&state)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The order in which calls get workers, and when workers and tickets are free again.
 
+mod long_resizes;
+
 use super::idle_cores::HELPER;
 use super::*;
 use crate::server::work::Keeps;
@@ -19,7 +21,7 @@ fn patient() -> CallBudget {
 }
 
 fn waiter(number: u64) -> Waiter {
-    Waiter { number, place: Place::new(number), grant: oneshot::channel().0 }
+    Waiter { number, place: Place::new(number), worked: Duration::ZERO, grant: oneshot::channel().0 }
 }
 
 /// Who gets a worker, in order, if `waiting` wait and each is done before the next begins.
@@ -32,7 +34,7 @@ fn order(waiting: PerClass<usize>) -> String {
     }
     let mut order = String::new();
     while let Some(Next::Waiting(class)) = state.next(1) {
-        take_first(state.waiting.of_mut(class));
+        take_first(state.waiting.of_mut(class), |_| true);
         state.passed_over_by(class);
         order.push(match class {
             CallClass::Resize => 'R',
@@ -79,13 +81,14 @@ fn submissions_leave_one_of_several_workers_free() {
 async fn a_call_that_comes_back_for_its_next_step_is_before_those_that_came_later() {
     let admission = admission(1, 10);
     let tickets = [(); 3].map(|()| admission.enter(CallClass::Resize).unwrap());
-    let first = admission.shared.queue(CallClass::Resize, Some(tickets[0].place.clone())).1.await.unwrap();
+    let first =
+        admission.shared.queue(CallClass::Resize, Some(tickets[0].place.clone()), Duration::ZERO).1.await.unwrap();
     let mut later: Vec<_> = tickets[1..]
         .iter()
-        .map(|ticket| admission.shared.queue(CallClass::Resize, Some(ticket.place.clone())).1)
+        .map(|ticket| admission.shared.queue(CallClass::Resize, Some(ticket.place.clone()), Duration::ZERO).1)
         .collect();
-    let (_, mut new) = admission.shared.queue(CallClass::Resize, None);
-    let (_, mut again) = admission.shared.queue(CallClass::Resize, Some(tickets[0].place.clone()));
+    let (_, mut new) = admission.shared.queue(CallClass::Resize, None, Duration::ZERO);
+    let (_, mut again) = admission.shared.queue(CallClass::Resize, Some(tickets[0].place.clone()), Duration::ZERO);
     drop(first);
     drop(again.try_recv().unwrap());
     for later in &mut later {
@@ -99,8 +102,9 @@ async fn a_call_that_comes_back_for_its_next_step_is_before_those_that_came_late
 async fn who_gets_a_better_place_while_it_waits_is_served_in_that() {
     let admission = admission(1, 10);
     let places = [1, 2, 3, 4].map(Place::new);
-    let busy = admission.shared.queue(CallClass::Resize, None).1.await.unwrap();
-    let mut waiting = [1, 2, 3].map(|i: usize| admission.shared.queue(CallClass::Resize, Some(places[i].clone())).1);
+    let busy = admission.shared.queue(CallClass::Resize, None, Duration::ZERO).1.await.unwrap();
+    let mut waiting =
+        [1, 2, 3].map(|i: usize| admission.shared.queue(CallClass::Resize, Some(places[i].clone()), Duration::ZERO).1);
     // The first to arrive waits for what the last one began.
     places[0].wait_for(&places[3]);
     drop(busy);
@@ -322,7 +326,7 @@ async fn a_panic_costs_one_request() {
 async fn who_is_granted_a_worker_and_goes_away_gives_it_back() {
     let admission = admission(1, 100);
     for _ in 0..100 {
-        let (_, granted) = admission.shared.queue(CallClass::Submit, None);
+        let (_, granted) = admission.shared.queue(CallClass::Submit, None, Duration::ZERO);
         assert_eq!(admission.working().submit, 1);
         drop(granted);
     }
@@ -388,7 +392,7 @@ async fn a_core_that_is_lent_goes_back_to_who_needs_it() {
     assert_eq!((admission.working().resize, admission.shared.lock().lent), (1, 1));
     assert!(!left.load(Ordering::Acquire));
     // Who comes does not wait for the helper.
-    let (_, granted) = admission.shared.queue(CallClass::Submit, None);
+    let (_, granted) = admission.shared.queue(CallClass::Submit, None, Duration::ZERO);
     assert_eq!(admission.working(), PerClass { resize: 1, submit: 1, ..PerClass::default() });
     first.await.unwrap().unwrap();
     assert_eq!(admission.shared.lock().lent, 0);
@@ -399,10 +403,10 @@ async fn a_core_that_is_lent_goes_back_to_who_needs_it() {
 }
 
 #[tokio::test]
-async fn only_resizes_have_help_and_only_long_work_makes_way() {
+async fn only_resizes_have_help_and_all_but_renderings_may_make_way() {
     let admission = admission(4, 100);
     for (class, cores, give_way) in [
-        (CallClass::Resize, true, false),
+        (CallClass::Resize, true, true),
         (CallClass::Render, false, false),
         (CallClass::Submit, false, true),
         (CallClass::DryRun, false, true),

@@ -1,0 +1,155 @@
+//! Resizes that take long, and those that wait for them.
+
+use super::*;
+use crate::server::memory::Memory;
+use std::thread;
+use streams_compiler::budget::Limits;
+use tokio::task::{JoinHandle, yield_now};
+
+/// The budget of a resize on which workers have worked for so long.
+fn worked(admission: &Admission, time: Duration) -> CallBudget {
+    let ticket = admission.enter(CallClass::Resize).unwrap();
+    ticket.work.pause(time, Keeps::default(), Instant::now());
+    CallBudget { work: Some(Arc::clone(&ticket.work)), ..patient() }
+}
+
+/// A resize that goes on until it is told to end, and asks its budget meanwhile.
+fn endless(admission: &Admission, budget: CallBudget, end: &Arc<AtomicBool>) -> JoinHandle<Result<(), Failure>> {
+    let (admission, end) = (admission.clone(), Arc::clone(end));
+    let work = move |budget: &Budget| {
+        while !end.load(Ordering::Relaxed) {
+            budget.check()?;
+            thread::yield_now();
+        }
+        Ok(())
+    };
+    tokio::spawn(async move { admission.run(CallClass::Resize, &budget, work).await })
+}
+
+/// Whether a call of this class, with this budget, gets a worker before its time is over.
+async fn is_served(admission: &Admission, class: CallClass, budget: CallBudget, patience: Duration) -> bool {
+    let budget = CallBudget { deadline: Some(Instant::now() + patience), ..budget };
+    admission.run(class, &budget, |_| Ok(())).await.is_ok()
+}
+
+const LONG: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(100);
+
+#[test]
+fn a_resize_that_stands_aside_is_passed_by_few_resizes_and_only_by_those_that_have_not_taken_long() {
+    let cases = [
+        // How many passed it, who waits (new resizes, long ones, renderings, submissions), who is next.
+        (0, (0, 0, 0, 0), Next::Aside),
+        (0, (0, 3, 3, 3), Next::Aside),
+        (0, (1, 1, 1, 1), Next::NewResize),
+        (7, (1, 0, 0, 0), Next::NewResize),
+        (8, (9, 9, 9, 9), Next::Aside),
+    ];
+    for (passed_over, (new, long, render, submit), expected) in cases {
+        let aside = Aside { class: CallClass::Resize, passed_over, resume: oneshot::channel().0 };
+        let mut state = State { aside: Some(aside), ..State::default() };
+        let resize = |worked| Waiter { worked, ..waiter(0) };
+        state.waiting.resize.extend((0..long).map(|_| resize(LONG_RESIZE)));
+        state.waiting.resize.extend((0..new).map(|_| resize(LONG_RESIZE / 2)));
+        state.waiting.render.extend((0..render).map(|_| waiter(0)));
+        state.waiting.submit.extend((0..submit).map(|_| waiter(0)));
+        for workers in [1, 4] {
+            assert_eq!(state.next(workers), Some(expected), "{passed_over} {new} {long} {render} {submit}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resize_does_not_wait_for_as_many_that_take_long_as_there_are_workers() {
+    for workers in [1, 2, 3] {
+        let admission = admission(workers, 100);
+        let end = Arc::new(AtomicBool::new(false));
+        let begin = |_| endless(&admission, worked(&admission, LONG_RESIZE), &end);
+        let long: Vec<_> = (0..workers).map(begin).collect();
+        while admission.working().resize < workers {
+            yield_now().await;
+        }
+        for _ in 0..3 {
+            assert!(is_served(&admission, CallClass::Resize, patient(), LONG).await, "{workers} workers");
+        }
+        // Whoever made way goes on.
+        while admission.has_aside() || admission.working().resize < workers {
+            yield_now().await;
+        }
+        end.store(true, Ordering::Relaxed);
+        for long in long {
+            long.await.unwrap().unwrap();
+        }
+        assert_eq!((admission.working(), admission.waiting()), (PerClass::default(), PerClass::default()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resize_makes_way_for_no_others() {
+    let admission = admission(1, 100);
+    let end = Arc::new(AtomicBool::new(false));
+    let long = endless(&admission, worked(&admission, LONG_RESIZE), &end);
+    while admission.working().resize < 1 {
+        yield_now().await;
+    }
+    for class in [CallClass::Render, CallClass::Submit, CallClass::DryRun] {
+        assert!(!is_served(&admission, class, patient(), SHORT).await, "{class:?}");
+    }
+    assert!(!is_served(&admission, CallClass::Resize, worked(&admission, LONG_RESIZE), SHORT).await);
+    assert!(is_served(&admission, CallClass::Resize, patient(), LONG).await);
+    end.store(true, Ordering::Relaxed);
+    long.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_stands_aside_has_memory_for_what_it_has_made_or_goes_on() {
+    let memory = Memory::new(100, Arc::new(Metrics::new()));
+    let admission = admission(1, 100);
+    let end = Arc::new(AtomicBool::new(false));
+    let share = Arc::new(memory.share(CallClass::Resize));
+    let limits = Limits { aadl_bytes: 400, ..Limits::default() };
+    let budget = CallBudget { limits, memory: Some(share), ..worked(&admission, LONG_RESIZE) };
+    let long = endless(&admission, budget, &end);
+    while admission.working().resize < 1 {
+        yield_now().await;
+    }
+    let others = memory.share(CallClass::Resize);
+    others.take(1).await.unwrap();
+    assert!(!is_served(&admission, CallClass::Resize, patient(), SHORT).await);
+    drop(others);
+    let taken = {
+        let memory = memory.clone();
+        move |_: &Budget| Ok(memory.taken().0)
+    };
+    assert_eq!(admission.run(CallClass::Resize, &patient(), taken).await.unwrap(), 100);
+    end.store(true, Ordering::Relaxed);
+    long.await.unwrap().unwrap();
+    assert_eq!(memory.taken().0, 0);
+}
+
+/// It would stand for a thread that goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_helps_a_resize_does_not_stand_aside() {
+    let admission = admission(1, 100);
+    let (budget, waits) = (worked(&admission, LONG_RESIZE), admission.clone());
+    let work = move |budget: &Budget| {
+        while waits.waiting().resize == 0 {
+            thread::yield_now();
+        }
+        // It comes back although somebody waits.
+        let helped = thread::scope(|scope| scope.spawn(|| budget.check()).join()).unwrap();
+        let passed = waits.waiting().resize == 0;
+        budget.check()?;
+        helped?;
+        Ok((passed, waits.waiting().resize == 0))
+    };
+    let resize = tokio::spawn({
+        let admission = admission.clone();
+        async move { admission.run(CallClass::Resize, &budget, work).await }
+    });
+    while admission.working().resize < 1 {
+        yield_now().await;
+    }
+    assert!(is_served(&admission, CallClass::Resize, patient(), LONG).await);
+    assert_eq!(resize.await.unwrap().unwrap(), (false, true));
+}
