@@ -73,7 +73,11 @@ fn a_compilation_takes_little_more_than_what_stays_and_a_job_knows_its_size() {
             let mut steps = vec![("submit", stays, peak, job.weight())];
             let (next, adds, extra) =
                 counted(|| resize(&job, &widths, Policy::Sticky, &JobState::default(), &budget).unwrap());
+            let beside = next.weight();
             drop(job);
+            if beside != next.weight() {
+                wrong.push(format!("{name} {mode}: says {beside} as long as the job before is there"));
+            }
             // With what it shared with the job before.
             let stays = ALLOCATOR.current_usage() - start;
             steps.push(("resize", stays, stays - adds + extra, next.weight()));

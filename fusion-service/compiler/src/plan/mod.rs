@@ -247,9 +247,11 @@ impl Compiled {
     /// linear in the size of the job.
     pub fn weight(&self) -> u64 {
         let Self { source: _, request, bindings, elements, writer, plan, automatic_count: _ } = self;
-        // Every generation counts the whole request, because the other generations may be dropped first.
-        let given = size_of::<Request>() + heap::size(&**request) + heap::size(bindings);
-        let asked = given + heap::size(elements) + heap::size(writer) + heap::size(plan);
+        // Every generation counts the whole, because the other generations may be dropped first.
+        let asked = heap::once(|| {
+            let given = size_of::<Request>() + heap::size(&**request) + heap::size(bindings);
+            given + heap::size(elements) + heap::size(writer) + heap::size(plan)
+        });
         // An allocator rounds up and keeps books.
         let taken = asked + asked / 8 + size_of::<Self>();
         taken as u64

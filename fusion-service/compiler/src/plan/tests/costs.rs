@@ -203,6 +203,22 @@ fn fragments_of_all_kinds_have_a_limit_together() {
     }
 }
 
+/// The generations before may go first, and nobody weighs a job again.
+#[test]
+fn a_job_weighs_the_same_however_many_generations_there_are() {
+    let sketch = Sketch::row(&["S", "P", "T"]).parallel("P", 20);
+    let mut jobs = vec![submitted(&sketch, FusionOption::Legacy)];
+    for width in 21..25 {
+        let widths = [("P".to_owned(), width)];
+        let before = jobs.last().unwrap();
+        jobs.push(resize(before, &widths, Policy::Sticky, &JobState::default(), &Budget::default()).unwrap());
+    }
+    let last = jobs.pop().unwrap();
+    let beside_others = last.weight();
+    drop(jobs);
+    assert_eq!(beside_others, last.weight());
+}
+
 /// A cache of jobs is bounded by what they say.
 #[test]
 fn a_job_weighs_what_its_caller_has_given() {
