@@ -20,6 +20,7 @@
 //! | `pods_of_pe` | names of the pods of a PE, and which of those that look like them are read |
 //! | `of_job`, `owner` | which job an object is of; whom a key belongs to |
 //! | `fair_semaphore` | permits that namespaces share |
+//! | `long_objects` | what takes long because an object is long, beside the threads that serve everybody |
 //! | `call_figures` | figures of calls |
 //!
 //! The custom resources are the crate `streams_api`; how any controller talks to Kubernetes is the crate
@@ -38,6 +39,7 @@ mod fair_semaphore;
 pub mod fusion;
 mod grpc;
 pub mod grpc_apis;
+mod long_objects;
 pub mod mirrors;
 mod of_job;
 mod options;

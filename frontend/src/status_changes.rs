@@ -6,14 +6,20 @@
 //! written what it does not show yet. Then the mirror is waited for. A write whose caller has gone goes on without it,
 //! and the next change of the object waits for its end: it could have its effect after that.
 //!
+//! A long object is read, and what becomes of it decided, beside the threads that serve everybody ([`long_objects`]).
+//!
 //! Knows: clusters, mirrors. Must not know: who asks, what is changed, HTTP, gRPC.
+//!
+//! [`long_objects`]: crate::long_objects
 
+use crate::long_objects::LongObjects;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use streams_kubernetes::cluster::{Cluster, Manager, Object};
 use streams_kubernetes::gate::Priority;
+use streams_kubernetes::queue::Owner;
 use streams_kubernetes::watch::{Mirrored, Watch};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
@@ -25,7 +31,32 @@ use tracing::Instrument as _;
 const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 
 /// What becomes of an object; nothing, if nothing is to change.
-pub(crate) type Change<'a, K, E> = &'a (dyn Fn(&K) -> Result<Option<K>, E> + Send + Sync);
+type Decide<K, E> = dyn Fn(&K) -> Result<Option<K>, E> + Send + Sync;
+
+/// A change of an object. It may be decided more than once, each time on another thread.
+pub(crate) struct Change<K, E> {
+    decide: Arc<Decide<K, E>>,
+    /// Octets of what the object gets.
+    octets: usize,
+    /// Who asks for it, of those of a namespace that take turns with long objects.
+    whose: Arc<str>,
+}
+
+impl<K, E> Change<K, E> {
+    /// A change by which an object gets few octets.
+    pub(crate) fn new(decide: impl Fn(&K) -> Result<Option<K>, E> + Send + Sync + 'static) -> Self {
+        Self { decide: Arc::new(decide), octets: 0, whose: Arc::default() }
+    }
+
+    /// The same of which the object gets so many octets, and for which somebody has asked who takes turns with others.
+    pub(crate) fn by(self, whose: Arc<str>, octets: usize) -> Self {
+        Self { octets, whose, ..self }
+    }
+
+    fn owner(&self, key: &Key) -> Owner {
+        Owner { namespace: Arc::clone(&key.namespace), object: Arc::clone(&self.whose) }
+    }
+}
 
 /// Why a status was not changed.
 #[derive(Debug)]
@@ -91,6 +122,8 @@ pub(crate) struct StatusChanges<C> {
     pub(crate) priority: Priority,
     /// Whose turn it is.
     pub(crate) turns: Turns,
+    /// Where long objects are read, and changes of them decided.
+    pub(crate) long_objects: LongObjects,
 }
 
 impl<C: Cluster> StatusChanges<C> {
@@ -104,11 +137,11 @@ impl<C: Cluster> StatusChanges<C> {
     ///
     /// # Errors
     /// `change` refuses; the object is gone; the API server refuses.
-    pub(crate) async fn make<K: Object + Mirrored, E>(
+    pub(crate) async fn make<K: Object + Mirrored, E: Send + 'static>(
         &self,
         mirror: &Watch<K>,
         key: &Key,
-        change: Change<'_, K, E>,
+        change: &Change<K, E>,
     ) -> Result<K, Unchanged<E>> {
         let turn = self.turn::<K>(key).await;
         self.make_in(turn, mirror, key, change).await
@@ -123,21 +156,23 @@ impl<C: Cluster> StatusChanges<C> {
     ///
     /// # Errors
     /// Likewise.
-    pub(crate) async fn make_in<K: Object + Mirrored, E>(
+    pub(crate) async fn make_in<K: Object + Mirrored, E: Send + 'static>(
         &self,
         mut turn: Turn,
         mirror: &Watch<K>,
         key: &Key,
-        change: Change<'_, K, E>,
+        change: &Change<K, E>,
     ) -> Result<K, Unchanged<E>> {
         let mut may_be_old = self.basis == Basis::Mirror;
         let mut object = match self.basis {
-            Basis::Mirror => mirror.get(key).map(|object| K::clone(&object)),
+            Basis::Mirror => self.shown(mirror, key, change).await?,
             Basis::ApiServer => self.read(key).await?,
         }
         .ok_or(Unchanged::Gone)?;
         loop {
-            let wanted = match change(&object) {
+            let (decided, there) = self.decided(mirror, key, object, change).await?;
+            object = there;
+            let wanted = match decided {
                 Ok(Some(wanted)) => wanted,
                 Ok(None) | Err(_) if may_be_old => {
                     object = self.newest(key, &object).await?;
@@ -164,6 +199,37 @@ impl<C: Cluster> StatusChanges<C> {
                 Err(error) => return Err(Unchanged::Failed(error)),
             }
         }
+    }
+
+    /// What becomes of an object, and the object. How long it is, the mirror says, which shows it or is about to: one
+    /// that it does not show may be of any length.
+    ///
+    /// # Errors
+    /// The change panicked, or this process ends.
+    pub(crate) async fn decided<K: Object + Mirrored, E: Send + 'static>(
+        &self,
+        mirror: &Watch<K>,
+        key: &Key,
+        object: K,
+        change: &Change<K, E>,
+    ) -> Result<(Result<Option<K>, E>, K), Unchanged<E>> {
+        let octets = mirror.kept(key).map_or(usize::MAX, |kept| kept.octets().saturating_add(change.octets));
+        let decide = Arc::clone(&change.decide);
+        let work = move || (decide(&object), object);
+        self.long_objects.about(octets, change.owner(key), work).await.map_err(|_| Unchanged::Unknown)
+    }
+
+    /// The object as the mirror shows it.
+    async fn shown<K: Object + Mirrored, E>(
+        &self,
+        mirror: &Watch<K>,
+        key: &Key,
+        change: &Change<K, E>,
+    ) -> Result<Option<K>, Unchanged<E>> {
+        let Some(kept) = mirror.kept(key) else { return Ok(None) };
+        let work =
+            self.long_objects.about(kept.octets(), change.owner(key), move || kept.read().map(Arc::unwrap_or_clone));
+        work.await.map_err(|_| Unchanged::Unknown)
     }
 
     /// The object as the API server has it now. Another one of its name is none.

@@ -69,8 +69,8 @@ pub(super) struct Seen<F> {
     pub(super) meta: ObjectMeta,
     pub(super) port: Port,
     pub(super) job_id: u64,
-    /// What a board knows of it. `None`: it cannot.
-    pub(super) fact: Option<F>,
+    /// What a board knows of it, or why it cannot.
+    pub(super) fact: Result<F, Problem>,
 }
 
 impl<K: Mirrored, F> Arrival<K, F> {
@@ -82,7 +82,7 @@ impl<K: Mirrored, F> Arrival<K, F> {
             meta: object.meta().clone(),
             port: (handling.port)(&object),
             job_id: (handling.job_id)(&object),
-            fact: (handling.fact)(&object).ok(),
+            fact: (handling.fact)(&object),
         });
         Self { kept, steps, seen }
     }

@@ -14,7 +14,7 @@
 
 use crate::broker::allowance::SLICE;
 use crate::broker::answers::{Limit, Message, Says, Standing, ToTell, Untold};
-use crate::broker::facts::{self, Problem};
+use crate::broker::facts;
 use crate::broker::line::Line;
 use crate::broker::namespace::Namespace;
 use crate::broker::predecessors::{LeftOut, Side};
@@ -232,26 +232,22 @@ impl Boards {
         found.unwrap_or(Ok(None))
     }
 
-    /// How an export stands.
-    pub(crate) fn export(&self, object: &Export) -> Standing {
-        let key = Key::of(object);
-        self.standing(&key, facts::export(object).err(), |namespace| {
-            let port = namespace.objects.get(&(Side::Export, Arc::clone(&key.name)))?;
+    /// How an export stands, as it was when somebody looked at it last.
+    pub(crate) fn export(&self, key: &Key) -> Standing {
+        self.standing(Side::Export, key, |namespace, port| {
             let limit = namespace.board.can_be_told(&port.pe).err().map(Limit::from);
             let limit = limit.or_else(|| namespace.board.export_without_room(port).map(Limit::NoRoom));
-            Some((namespace.board.has_importers(port), limit))
+            (namespace.board.has_importers(port), limit)
         })
     }
 
-    /// How an import stands.
-    pub(crate) fn import(&self, object: &Import) -> Standing {
-        let key = Key::of(object);
-        self.standing(&key, facts::import(object).err(), |namespace| {
-            let port = namespace.objects.get(&(Side::Import, Arc::clone(&key.name)))?;
+    /// How an import stands, as it was when somebody looked at it last.
+    pub(crate) fn import(&self, key: &Key) -> Standing {
+        self.standing(Side::Import, key, |namespace, port| {
             let limit = namespace.board.can_be_told(&port.pe).err().map(Limit::from);
             let limit = limit.or_else(|| namespace.board.without_room(port).map(Limit::NoRoom));
             let limit = limit.or_else(|| namespace.board.too_costly(port).map(Limit::TooCostly));
-            Some((namespace.board.has_exporters(port), limit))
+            (namespace.board.has_exporters(port), limit)
         })
     }
 
@@ -273,20 +269,21 @@ impl Boards {
         (ports.iter().map(ToString::to_string).collect(), count)
     }
 
-    fn standing(
-        &self,
-        key: &Key,
-        problem: Option<Problem>,
-        find: impl Fn(&Namespace) -> Option<(bool, Option<Limit>)>,
-    ) -> Standing {
-        let found = self.read(&key.namespace, |namespace| find(namespace)).flatten();
-        match (problem, found) {
-            (Some(problem), _) => Standing::Malformed(problem),
-            (None, Some((is_connected, Some(limit)))) => Standing::Limited { is_connected, limit },
-            (None, Some((true, None))) => Standing::Connected,
-            (None, Some((false, None))) => Standing::Alone,
-            (None, None) => Standing::Unknown,
-        }
+    fn standing(&self, side: Side, key: &Key, find: impl Fn(&Namespace, &Port) -> (bool, Option<Limit>)) -> Standing {
+        let object = (side, Arc::clone(&key.name));
+        let found = self.read(&key.namespace, |namespace| {
+            let namespace = &*namespace;
+            if let Some(problem) = namespace.problems.get(&object) {
+                return Standing::Malformed(problem.clone());
+            }
+            match namespace.objects.get(&object).map(|port| find(namespace, port)) {
+                Some((is_connected, Some(limit))) => Standing::Limited { is_connected, limit },
+                Some((true, None)) => Standing::Connected,
+                Some((false, None)) => Standing::Alone,
+                None => Standing::Unknown,
+            }
+        });
+        found.unwrap_or(Standing::Unknown)
     }
 
     pub(super) fn tell(&self, namespace: &str, touched: BTreeSet<Pe>) {

@@ -12,6 +12,7 @@
 
 use crate::broker::allowance::AllowanceOfEvents;
 use crate::broker::arrivals::{Arrival, Handling, Seen};
+use crate::broker::facts::Problem;
 use crate::broker::predecessors::{LeftOut, Predecessors, Side};
 use crate::broker::texts::KnownTexts;
 use crate::mirrors::{ByOwner, Mirrors};
@@ -42,6 +43,8 @@ pub(super) struct Namespace {
     pub(super) board: Board,
     /// The ports of all exports and imports that are on the board.
     pub(super) objects: BTreeMap<ObjectName, Port>,
+    /// Why what would be on the board is not. So nobody who asks how an object stands has to read it.
+    pub(super) problems: BTreeMap<ObjectName, Problem>,
     /// The jobs whose exports and imports count.
     jobs: BTreeMap<Arc<str>, CountedJob>,
     /// Ports of exports and imports of generations that are not committed, and those that pods do not have yet.
@@ -133,7 +136,7 @@ pub(super) struct Looked {
 
 impl Namespace {
     pub(super) fn is_empty(&self) -> bool {
-        // What is early is among the others, and what waits counts only with its job.
+        // What is early is among the others, and what waits, or has a problem, counts only with its job.
         self.objects.is_empty() && self.jobs.is_empty()
     }
 
@@ -191,13 +194,18 @@ impl Namespace {
         self.late.remove(&name);
         self.being_read.take_if(|being_read| **being_read == name);
         let Arrival { steps, seen, .. } = arrival;
+        let mut problem = None;
         let found = seen.and_then(|Seen { meta, port, job_id, fact }| {
             let is_named = *key.name == *port.to_string();
             let job = self.job_of(&meta, &port, job_id, mirrors, key).filter(|_| is_named)?;
-            let (fact, since) = (fact?, since(&meta));
+            let (fact, since) = (fact.map_err(|why| problem = Some(why)).ok()?, since(&meta));
             let counts = self.counts(&job, (&port, side), since, mirrors, key);
             Some((port, job_id, (counts, since), fact))
         });
+        match problem {
+            Some(problem) => self.problems.insert(name.clone(), problem),
+            None => self.problems.remove(&name),
+        };
         let port = found.as_ref().map(|(port, ..)| port).or_else(|| self.objects.get(&name)).cloned();
         let Some(port) = port else { return Looked { steps, ..Looked::default() } };
         self.note_early(side, &port, found.as_ref().map(|(.., seen, _)| *seen));

@@ -20,6 +20,11 @@ pub(crate) const NOTHING: &str = "*";
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct CallerName(pub(crate) Arc<str>);
 
+/// Who takes turns with others of a namespace: a caller that is known, or all that are not.
+pub(crate) fn turns_of(caller: Option<&CallerName>) -> Arc<str> {
+    caller.map(|CallerName(name)| Arc::clone(name)).unwrap_or_default()
+}
+
 /// Counts what goes on, by namespace, job and caller. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(crate) struct Places(places::Places<Arc<str>, Key, CallerName>);

@@ -16,7 +16,7 @@
 use super::PeApi;
 use super::refusal::Refusal;
 use super::workers::Workers;
-use super::write::refusal_of;
+use super::write::{Change, refusal_of};
 use crate::bundles::BundleError;
 use crate::bundles::repository::Pods;
 use crate::owner::owner_of_child;
@@ -186,8 +186,8 @@ impl<C: Cluster> Work<C> {
             Turn::Later(rest) => return Ok(Outcome::Later(rest)),
             Turn::Write(answer) => answer,
         };
-        let now = self.statuses.cluster.now();
-        let change = |before: &ProcessingElement| Ok(changed(before, &answer, now));
+        let (now, told) = (self.statuses.cluster.now(), answer.clone());
+        let change = Change::new(move |before: &ProcessingElement| Ok(changed(before, &told, now)));
         let made = self.statuses.make(&self.mirror, pe, &change).await;
         let refused = made.err().map(|why| refusal_of::<ProcessingElement>(pe, why));
         if let Some(refusal @ Refusal::Later(_)) = refused {

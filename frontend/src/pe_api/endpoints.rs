@@ -7,6 +7,7 @@ use super::caller::Caller;
 use super::refusal::Refusal;
 use super::reservations::Registrant;
 use crate::mirrors;
+use crate::status_changes::Change;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Json;
@@ -137,11 +138,11 @@ pub(super) async fn register(
     }
     let (is_change, change, has_name, element) = planned;
     if has_name {
-        api.changes.processing_element(&key, &change).await?;
+        api.changes.processing_element(&key, Change::new(change)).await?;
     } else {
         // What is refused anyway reserves nothing.
         is_change?;
-        api.changes.add_endpoint(&element, &endpoint.name, Arc::new(change)).await?;
+        api.changes.add_endpoint(&element, &endpoint.name, Change::new(change)).await?;
     }
     // The mirror has it; whoever asks next finds it, too.
     api.endpoint_names.look_at(&key);
@@ -229,7 +230,7 @@ pub(super) async fn unregister(
     change(&element)?;
     let registrant = Registrant::of(&element);
     drop(element);
-    api.changes.remove_endpoint(&registrant, &name, Arc::new(change)).await?;
+    api.changes.remove_endpoint(&registrant, &name, Change::new(change)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -412,7 +412,8 @@ impl Walk {
         }
         let port = |(index, connections)| {
             let export = self.api.export(&self.caller, &pe.spec.job_name, pe.spec.id, index).ok();
-            let stream_name = export.and_then(|(_, export)| export.spec.stream.name.clone());
+            let export = export.and_then(|export| export.read_here(&self.api));
+            let stream_name = export.and_then(|export| export.spec.stream.name.clone());
             OutputPortState { index, stream_name, connections }
         };
         ports.into_iter().map(port).collect()

@@ -6,10 +6,74 @@ use super::PeApi;
 use super::caller::Caller;
 use super::left_behind::is_left_behind;
 use super::refusal::Refusal;
+use super::write::{Change, WITHIN, too_long};
+use crate::mirrors::Mirrors;
 use std::sync::Arc;
 use streams_api::{Export, Import, Job, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::watch::{Kept, Mirrored, Watch};
+use tokio::time::timeout;
+
+/// The export or import of a port. It may be long, so nothing is read of it until something is made of it.
+pub(super) struct PortObject<K: 'static> {
+    pub(super) key: Key,
+    /// The job of which it has to say that it is.
+    job: Arc<str>,
+    mirror: fn(&Mirrors) -> &Watch<K>,
+    job_of: fn(&K) -> &str,
+    /// What is said if there is none.
+    absent: String,
+}
+
+impl<K: Mirrored> PortObject<K> {
+    fn if_there(self, api: &PeApi) -> Result<Self, Refusal> {
+        let is_there = (self.mirror)(&api.mirrors).contains(&self.key);
+        if is_there { Ok(self) } else { Err(Refusal::Absent(self.absent)) }
+    }
+
+    /// What `make` makes of the object: if that is long, when it is the turn of the caller.
+    ///
+    /// # Errors
+    /// There is none any more, or it is of another job; `make` refuses; it takes too long.
+    pub(super) async fn read<T: Send + 'static>(
+        self,
+        api: &PeApi,
+        caller: &Caller,
+        make: impl FnOnce(&K) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let Self { key, job, mirror, job_of, absent } = self;
+        let kept = mirror(&api.mirrors).kept(&key);
+        let octets = kept.as_ref().map_or(0, Kept::octets);
+        let work = move || {
+            let object = kept.as_ref().and_then(Kept::read).filter(|object| *job_of(object) == *job);
+            make(&object.ok_or(Refusal::Absent(absent))?)
+        };
+        let owner = api.callers.asker(caller.address).owner();
+        let done = timeout(WITHIN, api.long_objects.about(octets, owner, work)).await;
+        done.map_err(|_| too_long())?.map_err(|_| too_long())?
+    }
+
+    /// The object, for whoever is on a thread that serves nobody else.
+    pub(super) fn read_here(&self, api: &PeApi) -> Option<Arc<K>> {
+        let object = (self.mirror)(&api.mirrors).get(&self.key);
+        object.filter(|object| *(self.job_of)(object) == *self.job)
+    }
+
+    /// The change of the object by `decide`, by which it gets so many octets.
+    pub(super) fn change(
+        self,
+        octets: usize,
+        decide: impl Fn(&K) -> Result<Option<K>, Refusal> + Send + Sync + 'static,
+    ) -> Change<K> {
+        let Self { job, job_of, absent, .. } = self;
+        let whose = Arc::clone(&job);
+        let decide = move |object: &K| {
+            if *job_of(object) == *job { decide(object) } else { Err(Refusal::Absent(absent.clone())) }
+        };
+        Change::new(decide).by(whose, octets)
+    }
+}
 
 impl PeApi {
     /// The job of this name.
@@ -59,24 +123,32 @@ impl PeApi {
     ///
     /// # Errors
     /// There is no such job or port.
-    pub(super) fn export(&self, caller: &Caller, job: &str, pe: u64, port: u32) -> Result<(Key, Arc<Export>), Refusal> {
+    pub(super) fn export(&self, caller: &Caller, job: &str, pe: u64, port: u32) -> Result<PortObject<Export>, Refusal> {
         self.job(caller, job)?;
-        let key = Key::new(&caller.namespace, &names::export(job, pe, port));
-        let found = self.mirrors.exports.get(&key).filter(|export| export.spec.job_name == job);
-        let absent = || Refusal::Absent(format!("output port {port} of PE {pe} of job {job} exports nothing"));
-        found.map(|export| (key, export)).ok_or_else(absent)
+        let object = PortObject {
+            key: Key::new(&caller.namespace, &names::export(job, pe, port)),
+            job: job.into(),
+            mirror: |mirrors| &mirrors.exports,
+            job_of: |export| export.spec.job_name.as_str(),
+            absent: format!("output port {port} of PE {pe} of job {job} exports nothing"),
+        };
+        object.if_there(self)
     }
 
     /// What an input port imports.
     ///
     /// # Errors
     /// There is no such job or port.
-    pub(super) fn import(&self, caller: &Caller, job: &str, pe: u64, port: u32) -> Result<(Key, Arc<Import>), Refusal> {
+    pub(super) fn import(&self, caller: &Caller, job: &str, pe: u64, port: u32) -> Result<PortObject<Import>, Refusal> {
         self.job(caller, job)?;
-        let key = Key::new(&caller.namespace, &names::import(job, pe, port));
-        let found = self.mirrors.imports.get(&key).filter(|import| import.spec.job_name == job);
-        let absent = || Refusal::Absent(format!("input port {port} of PE {pe} of job {job} imports nothing"));
-        found.map(|import| (key, import)).ok_or_else(absent)
+        let object = PortObject {
+            key: Key::new(&caller.namespace, &names::import(job, pe, port)),
+            job: job.into(),
+            mirror: |mirrors| &mirrors.imports,
+            job_of: |import| import.spec.job_name.as_str(),
+            absent: format!("input port {port} of PE {pe} of job {job} imports nothing"),
+        };
+        object.if_there(self)
     }
 
     /// A parallel region of a job, by its name. It is found by an index, since a job may have thousands; another object

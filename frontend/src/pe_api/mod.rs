@@ -81,6 +81,7 @@ use self::subscriptions::RouteDocuments;
 use self::write::{Changes, ClusterChanges};
 use crate::broker::Boards;
 use crate::consistent_regions::ConsistentRegions;
+use crate::long_objects::LongObjects;
 use crate::mirrors::Mirrors;
 use crate::status_changes::{Basis, StatusChanges, Turns};
 use axum::Router;
@@ -110,6 +111,8 @@ pub(crate) struct PeApi {
     bundle_waits: BundleWaits,
     /// Whose turn it is to change an object.
     turns: Turns,
+    /// Where long exports and imports are read, written as answers, and changed.
+    long_objects: LongObjects,
     /// What there is.
     mirrors: Mirrors,
     /// Routes.
@@ -146,10 +149,11 @@ impl PeApi {
         metrics: &Metrics,
     ) -> Self {
         let mirrors = regions.mirrors.clone();
-        let turns = Turns::default();
+        let (turns, long_objects) = (Turns::default(), LongObjects::new());
         let statuses = |cluster| {
-            let (basis, priority, turns) = (Basis::Mirror, Priority::Normal, turns.clone());
-            StatusChanges { cluster, manager: MANAGER, basis, priority, turns }
+            let (basis, priority) = (Basis::Mirror, Priority::Normal);
+            let (turns, long_objects) = (turns.clone(), long_objects.clone());
+            StatusChanges { cluster, manager: MANAGER, basis, priority, turns, long_objects }
         };
         let (shared, elements) = (statuses(shared), &mirrors.processing_elements);
         let bundle_waits = BundleWaits::new(&shared, elements.clone(), metrics);
@@ -162,6 +166,7 @@ impl PeApi {
             reports,
             bundle_waits,
             turns,
+            long_objects,
             mirrors,
             boards,
             callers,

@@ -18,7 +18,7 @@
 
 use super::refusal::Refusal;
 use super::workers::Workers;
-use super::write::{WITHIN, refusal_of, too_long};
+use super::write::{Change, WITHIN, refusal_of, too_long};
 use crate::owner::owner_of_child;
 use crate::status_changes::{StatusChanges, Unchanged};
 use parking_lot::Mutex;
@@ -245,10 +245,11 @@ impl<C: Cluster> Work<C> {
             Turn::Later(rest) => return Ok(Outcome::Again(rest)),
             Turn::Write(uid, report) => (uid, report),
         };
-        let change = |before: &ProcessingElement| {
+        let of = pe.clone();
+        let change = Change::new(move |before: &ProcessingElement| {
             // Another one under the name has told nothing of this.
-            if before.metadata.uid == uid { Ok(changed(before, &report)) } else { Err(gone(pe)) }
-        };
+            if before.metadata.uid == uid { Ok(changed(before, &report)) } else { Err(gone(&of)) }
+        });
         let made = self.statuses.of(self.priority(pe)).make(&self.mirror, pe, &change).await;
         self.end(pe, made.map(|_| ()).map_err(|why| refusal_of::<ProcessingElement>(pe, why)))
     }

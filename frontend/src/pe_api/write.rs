@@ -15,7 +15,6 @@ use crate::mirrors::Mirrors;
 use crate::status_changes::{self, StatusChanges, Turn, Unchanged};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Export, Import, ParallelRegion, ProcessingElement};
 use streams_kubernetes::Key;
@@ -28,11 +27,7 @@ use tracing::Instrument as _;
 pub(super) const WITHIN: Duration = Duration::from_millis(900);
 
 /// What becomes of an object; nothing, if nothing is to change.
-pub(super) type Change<'a, K> = status_changes::Change<'a, K, Refusal>;
-
-/// The same of a PE, for work that goes on although whoever has asked for it has given up.
-pub(super) type ElementChange =
-    Arc<dyn Fn(&ProcessingElement) -> Result<Option<ProcessingElement>, Refusal> + Send + Sync>;
+pub(super) type Change<K> = status_changes::Change<K, Refusal>;
 
 /// Writes objects of any cluster, and waits until the mirror shows them.
 ///
@@ -45,7 +40,7 @@ pub(super) trait Changes: Send + Sync {
     fn processing_element<'a>(
         &'a self,
         key: &'a Key,
-        change: Change<'a, ProcessingElement>,
+        change: Change<ProcessingElement>,
     ) -> BoxFuture<'a, Result<(), Refusal>>;
 
     /// Changes the status of a PE so that it has an endpoint of this name, after the name was reserved for it. Of a PE,
@@ -54,7 +49,7 @@ pub(super) trait Changes: Send + Sync {
         &'a self,
         pe: &'a Registrant,
         endpoint: &'a str,
-        change: ElementChange,
+        change: Change<ProcessingElement>,
     ) -> BoxFuture<'a, Result<(), Refusal>>;
 
     /// Changes the status of a PE so that it has no endpoint of this name, and gives the name back.
@@ -62,14 +57,14 @@ pub(super) trait Changes: Send + Sync {
         &'a self,
         pe: &'a Registrant,
         endpoint: &'a str,
-        change: ElementChange,
+        change: Change<ProcessingElement>,
     ) -> BoxFuture<'a, Result<(), Refusal>>;
 
     /// Changes the status of an export.
-    fn export<'a>(&'a self, key: &'a Key, change: Change<'a, Export>) -> BoxFuture<'a, Result<(), Refusal>>;
+    fn export<'a>(&'a self, key: &'a Key, change: Change<Export>) -> BoxFuture<'a, Result<(), Refusal>>;
 
     /// Changes the status of an import.
-    fn import<'a>(&'a self, key: &'a Key, change: Change<'a, Import>) -> BoxFuture<'a, Result<(), Refusal>>;
+    fn import<'a>(&'a self, key: &'a Key, change: Change<Import>) -> BoxFuture<'a, Result<(), Refusal>>;
 
     /// Changes the width that a parallel region with this uid is to have.
     fn width<'a>(&'a self, key: &'a Key, uid: Option<&'a str>, width: u32) -> BoxFuture<'a, Result<(), Refusal>>;
@@ -104,7 +99,7 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
     fn processing_element<'a>(
         &'a self,
         key: &'a Key,
-        change: Change<'a, ProcessingElement>,
+        change: Change<ProcessingElement>,
     ) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(self.change_status(&self.mirrors.processing_elements, key, change))
     }
@@ -113,7 +108,7 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
         &'a self,
         pe: &'a Registrant,
         endpoint: &'a str,
-        change: ElementChange,
+        change: Change<ProcessingElement>,
     ) -> BoxFuture<'a, Result<(), Refusal>> {
         let work = async move {
             let task = self.endpoint_task(pe, endpoint, change).await;
@@ -126,7 +121,7 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
         &'a self,
         pe: &'a Registrant,
         endpoint: &'a str,
-        change: ElementChange,
+        change: Change<ProcessingElement>,
     ) -> BoxFuture<'a, Result<(), Refusal>> {
         let work = async move {
             let task = self.endpoint_task(pe, endpoint, change).await;
@@ -135,11 +130,11 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
         Box::pin(async move { timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long())) })
     }
 
-    fn export<'a>(&'a self, key: &'a Key, change: Change<'a, Export>) -> BoxFuture<'a, Result<(), Refusal>> {
+    fn export<'a>(&'a self, key: &'a Key, change: Change<Export>) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(self.change_status(&self.mirrors.exports, key, change))
     }
 
-    fn import<'a>(&'a self, key: &'a Key, change: Change<'a, Import>) -> BoxFuture<'a, Result<(), Refusal>> {
+    fn import<'a>(&'a self, key: &'a Key, change: Change<Import>) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(self.change_status(&self.mirrors.imports, key, change))
     }
 
@@ -166,7 +161,7 @@ struct EndpointTask<C> {
     turn: Turn,
     pe: Registrant,
     endpoint: String,
-    change: ElementChange,
+    change: Change<ProcessingElement>,
 }
 
 impl<C: Cluster> EndpointTask<C> {
@@ -188,7 +183,7 @@ impl<C: Cluster> EndpointTask<C> {
                 return Err(refusal);
             }
         };
-        let made = statuses.make_in(turn, &elements, key, &*change).await;
+        let made = statuses.make_in(turn, &elements, key, &change).await;
         match &made {
             Ok(_) | Err(Unchanged::Unseen) => unsettled.settle(key, &endpoint),
             Err(why) if is_unwritten(why) => {
@@ -208,7 +203,7 @@ impl<C: Cluster> EndpointTask<C> {
         let key = &pe.key;
         // As it was before: one that is renewed while the endpoint is removed is needed for the next one.
         let reservation = reservations::find(&cluster, &pe, &endpoint).await?;
-        let made = statuses.make_in(turn, &elements, key, &*change).await;
+        let made = statuses.make_in(turn, &elements, key, &change).await;
         match &made {
             Ok(_) | Err(Unchanged::Unseen) => {
                 let is_released = match reservation {
@@ -244,7 +239,12 @@ async fn to_its_end(work: impl Future<Output = Result<(), Refusal>> + Send + 'st
 
 impl<C: Cluster> ClusterChanges<C> {
     /// Waits until it is the turn of a PE. Until then nothing is done that would have to be undone.
-    async fn endpoint_task(&self, pe: &Registrant, endpoint: &str, change: ElementChange) -> EndpointTask<C> {
+    async fn endpoint_task(
+        &self,
+        pe: &Registrant,
+        endpoint: &str,
+        change: Change<ProcessingElement>,
+    ) -> EndpointTask<C> {
         let turn = self.statuses.turn::<ProcessingElement>(&pe.key).await;
         EndpointTask {
             cluster: self.cluster.clone(),
@@ -275,9 +275,9 @@ impl<C: Cluster> ClusterChanges<C> {
         &self,
         mirror: &Watch<K>,
         key: &Key,
-        change: Change<'_, K>,
+        change: Change<K>,
     ) -> Result<(), Refusal> {
-        let made = timeout(WITHIN, self.statuses.make(mirror, key, change)).await;
+        let made = timeout(WITHIN, self.statuses.make(mirror, key, &change)).await;
         made.map_err(|_| too_long())?.map(|_| ()).map_err(|why| refusal_of::<K>(key, why))
     }
 

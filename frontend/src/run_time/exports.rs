@@ -37,6 +37,24 @@ impl ExportChange {
     pub(crate) fn remove(remove: Vec<String>) -> Self {
         Self::Edit { remove, replace: Vec::new(), add: Vec::new() }
     }
+
+    /// About as many octets as an export gets by this.
+    pub(crate) fn octets(&self) -> usize {
+        match self {
+            Self::Set(all) => all.iter().map(octets_of).sum(),
+            Self::Edit { remove, replace, add } => {
+                let removed = remove.iter().map(String::len).sum::<usize>();
+                replace.iter().chain(add).map(octets_of).sum::<usize>() + removed
+            }
+            Self::Reset => 0,
+        }
+    }
+}
+
+/// About as many octets as an object has of a property: each value has quotes and a comma besides.
+fn octets_of(property: &StreamProperty) -> usize {
+    let values = property.values.iter().map(|value| value.len() + 3);
+    values.sum::<usize>() + property.name.len() + property.property_type.len()
 }
 
 /// The properties in force.

@@ -24,6 +24,30 @@ pub(crate) enum ImportChange {
     Reset,
 }
 
+impl ImportChange {
+    /// About as many octets as an import gets by this.
+    pub(crate) fn octets(&self) -> usize {
+        match self {
+            Self::Set(ImportedStreams { name_based_imports, property_based_import, filter }) => {
+                let of_named = |named: &NameBasedImport| {
+                    let application = named.application_name.len() + named.application_scope.len();
+                    application + named.stream_name.len() + named.import_oper_name.len()
+                };
+                let named = name_based_imports.values().map(of_named).sum::<usize>();
+                named + octets_of(property_based_import.as_ref()) + filter.as_ref().map_or(0, String::len)
+            }
+            Self::Edit { subscription, filter } => {
+                octets_of(subscription.as_ref()) + filter.iter().flatten().map(String::len).sum::<usize>()
+            }
+            Self::Reset => 0,
+        }
+    }
+}
+
+fn octets_of(subscription: Option<&PropertyBasedImport>) -> usize {
+    subscription.map_or(0, |import| import.subscription.len())
+}
+
 /// The import after a change. `None` if it is so already. `forbids` names an export that would send to such an import
 /// if it had no filter, and that forbids filters: what was asked for before the change does not matter.
 ///

@@ -1,16 +1,17 @@
 //! Exports and imports in pages, by job, PE and port, and long ones (rule import-8).
 //!
 //! A namespace may have thousands, which the mirrors keep packed, and each is asked for at its board; and one of a
-//! megabyte takes as long as hundreds. A thread of the runtime that did so would serve nobody else meanwhile.
+//! megabyte takes as long as hundreds. So both are made beside the threads that serve everybody ([`long_objects`]).
 //!
-//! Invariants: few lists are made at the same time, and of a namespace one; a long object is as good as a list. So many
-//! calls wait for theirs. Callers of a namespace that are known take turns.
+//! Invariants: so many calls wait for their lists. Callers of a namespace that are known take turns.
+//!
+//! [`long_objects`]: crate::long_objects
 
 use super::service::{check_name, check_namespace};
 use super::{SubscriptionApi, errors, shown};
-use crate::fair_semaphore::FairSemaphore;
 use crate::grpc::pages::Page;
-use crate::grpc::places::{CallerName, NOTHING, Places};
+use crate::grpc::places::{CallerName, NOTHING, Places, turns_of};
+use crate::long_objects::LongObjects;
 use crate::mirrors::ByOwner as _;
 use std::sync::Arc;
 use streams_kubernetes::Key;
@@ -20,14 +21,9 @@ use streams_kubernetes::watch::{Mirrored, Watch};
 use streams_proto::subscription::v1::{
     ListExportsRequest, ListExportsResponse, ListImportsRequest, ListImportsResponse,
 };
-use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tonic::Status;
 
-/// Lists that are made at the same time: there are two processors where the frontend usually runs.
-const AT_ONCE: usize = 2;
-/// Of one namespace: the other one is for others.
-const AT_ONCE_OF_ONE: usize = 1;
 /// Calls that wait for a list or have one, of one namespace a quarter at most; further ones are refused.
 const WAITING_MAX: usize = 4_096;
 pub(super) const WAITING_OF_ONE_MAX: usize = 1_024;
@@ -40,14 +36,13 @@ type Place = (String, u64, u32, String);
 /// Whose turn it is, and who waits.
 pub(super) struct Lists {
     pub(super) waiting: Places,
-    pub(super) turns: FairSemaphore,
+    pub(super) long_objects: LongObjects,
 }
 
 impl Lists {
     /// Nobody asks for any.
-    pub(super) fn new() -> Self {
-        let waiting = Places::new(WAITING_MAX, WAITING_OF_ONE_MAX);
-        Self { waiting, turns: FairSemaphore::new(AT_ONCE, AT_ONCE_OF_ONE) }
+    pub(super) fn new(long_objects: &LongObjects) -> Self {
+        Self { waiting: Places::new(WAITING_MAX, WAITING_OF_ONE_MAX), long_objects: long_objects.clone() }
     }
 }
 
@@ -122,15 +117,10 @@ impl<C: Cluster> SubscriptionApi<C> {
         make: impl FnOnce(&Self, &str) -> T + Send + 'static,
     ) -> Result<T, Status> {
         let group = if self.has_any(namespace) { namespace } else { NOTHING };
-        let of_caller = caller.map(|CallerName(name)| Arc::clone(name)).unwrap_or_default();
-        let owner = Owner { namespace: group.into(), object: of_caller };
-        let turn = self.shared.lists.turns.acquire_for(owner).await;
+        let owner = Owner { namespace: group.into(), object: turns_of(caller) };
         let (api, namespace) = (self.clone(), namespace.to_owned());
-        let done = spawn_blocking(move || {
-            let _turn = turn;
-            make(&api, &namespace)
-        });
-        done.await.map_err(|_| Status::internal("what was asked for could not be looked at"))
+        let done = self.shared.lists.long_objects.aside(owner, move || make(&api, &namespace)).await;
+        done.map_err(|_| Status::internal("what was asked for could not be looked at"))
     }
 
     /// What is asked for of a list; of all jobs of the namespace, if none is named.

@@ -42,6 +42,7 @@ use crate::grpc::access::Access;
 use crate::grpc::access::guarded::Guarded;
 use crate::grpc::places::Places;
 use crate::grpc::transport::REQUEST_MAX;
+use crate::long_objects::LongObjects;
 use crate::mirrors::Mirrors;
 use crate::status_changes::{Basis, StatusChanges, Turns};
 use std::sync::Arc;
@@ -83,11 +84,12 @@ impl<C: Cluster> SubscriptionApi<C> {
     /// A service that writes to this cluster, taking turns with others that change exports and imports, and sees what
     /// these mirrors and boards show of it. Once `stopping` is cancelled, no call waits any more.
     pub(crate) fn new(cluster: C, mirrors: Mirrors, boards: Boards, turns: Turns, stopping: CancellationToken) -> Self {
+        let long_objects = LongObjects::new();
+        let lists = Lists::new(&long_objects);
         // Who asks may have seen what another replica has written.
-        let statuses =
-            StatusChanges { cluster, manager: MANAGER, basis: Basis::ApiServer, priority: Priority::Normal, turns };
+        let (basis, priority) = (Basis::ApiServer, Priority::Normal);
+        let statuses = StatusChanges { cluster, manager: MANAGER, basis, priority, turns, long_objects };
         let calls = Places::new(CALLS_MAX, CALLS_OF_ONE_MAX);
-        let lists = Lists::new();
         Self { shared: Arc::new(Shared { mirrors, boards, statuses, calls, lists, stopping }) }
     }
 

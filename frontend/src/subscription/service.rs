@@ -9,7 +9,8 @@ use super::{SubscriptionApi, errors, etag, requests, shown};
 use crate::broker::Boards;
 use crate::grpc::access::caller_of;
 use crate::grpc::deadline;
-use crate::grpc::places::{CallerName, Place, Places};
+use crate::grpc::places::{CallerName, Place, Places, turns_of};
+use crate::long_objects::is_long;
 use crate::run_time::{Problem, exports, imports};
 use crate::status_changes::{Change, Unchanged};
 use std::future::Future;
@@ -51,9 +52,6 @@ enum Refused {
 type Absent = fn(&str, &str) -> Status;
 /// Makes a message of an object.
 type Show<K, T> = fn(&K, &Boards) -> T;
-
-/// Octets of an object from which on it takes some 10 ms and more to be shown.
-const LONG: usize = 65_536;
 
 impl<C: Cluster> SubscriptionApi<C> {
     /// What this frontend sees can be relied on.
@@ -115,7 +113,7 @@ impl<C: Cluster> SubscriptionApi<C> {
         absent: Absent,
         show: Show<K, T>,
     ) -> Result<T, Status> {
-        if let Some(kept) = mirror.kept(key).filter(|kept| kept.octets() >= LONG) {
+        if let Some(kept) = mirror.kept(key).filter(|kept| is_long(kept.octets())) {
             let show = move |api: &Self, _: &str| kept.read().map(|object| show(&object, &api.shared.boards));
             let shown = self.listed(key.namespace.to_string(), caller, until, show).await?;
             return shown.ok_or_else(|| absent(&key.namespace, &key.name));
@@ -134,7 +132,7 @@ impl<C: Cluster> SubscriptionApi<C> {
         object: K,
         show: Show<K, T>,
     ) -> Result<T, Status> {
-        if mirror.kept(key).is_none_or(|kept| kept.octets() < LONG) {
+        if mirror.kept(key).is_none_or(|kept| !is_long(kept.octets())) {
             return Ok(show(&object, &self.shared.boards));
         }
         self.in_turn(&key.namespace, caller, move |api, _| show(&object, &api.shared.boards)).await
@@ -162,11 +160,11 @@ impl<C: Cluster> SubscriptionApi<C> {
         mirror: &Watch<K>,
         (key, caller): (&Key, Option<&CallerName>),
         absent: Absent,
-        change: Change<'_, K, Refused>,
+        change: &Change<K, Refused>,
         field: impl Fn(Option<&Problem>) -> String,
     ) -> Result<(K, Place), Status> {
-        let place = self.place(key, caller)?;
-        let made = self.shared.statuses.make(mirror, key, change).await;
+        let (place, statuses) = (self.place(key, caller)?, &self.shared.statuses);
+        let made = statuses.make(mirror, key, change).await;
         let made = made.map_err(|why| match why {
             Unchanged::Refused(Refused::Request(status)) => status,
             Unchanged::Refused(Refused::Another(etag)) => errors::etag_mismatch(&key.name, &etag),
@@ -176,8 +174,10 @@ impl<C: Cluster> SubscriptionApi<C> {
             Unchanged::Unseen => errors::still_waiting("this frontend to see the change, which is stored"),
             Unchanged::Unknown => errors::shutting_down(),
         })?;
+        let decided = statuses.decided(mirror, key, made, change).await;
+        let (again, made) = decided.map_err(|_| errors::shutting_down())?;
         // What is there would be changed again: the API server took the write, and dropped what is new.
-        if let Ok(Some(_)) = change(&made) {
+        if let Ok(Some(_)) = again {
             return Err(errors::definitions_outdated(&outdated(&definition::<K>(), "status.runTime")));
         }
         Ok((made, place))
@@ -193,10 +193,12 @@ impl<C: Cluster> SubscriptionApi<C> {
         let key = key_of(&namespace, &name)?;
         let wanted = requests::of_export(asked.as_ref())?;
         self.sees()?;
-        let change = |export: &Export| {
+        let (whose, octets) = (turns_of(caller.as_ref()), wanted.octets());
+        let change = move |export: &Export| {
             is_expected(&expected_etag, export, etag::of_export)?;
             exports::changed(export, &wanted).map_err(Refused::Problem)
         };
+        let change = Change::new(change).by(whose, octets);
         let field = |problem: Option<&Problem>| requests::field_of_export(asked.as_ref(), problem);
         let of = (&key, caller.as_ref());
         let work = async {
@@ -217,16 +219,19 @@ impl<C: Cluster> SubscriptionApi<C> {
         let UpdateImportRequest { namespace, name, expected_etag, change: asked } = request;
         let key = key_of(&namespace, &name)?;
         // What is wrong in any case is told before anything is read.
-        requests::of_import(asked.as_ref(), &streams_api::ImportedStreams::default())?;
+        let octets = requests::of_import(asked.as_ref(), &streams_api::ImportedStreams::default())?.octets();
         self.sees()?;
         let (mirrors, boards) = (&self.shared.mirrors, &self.shared.boards);
-        let change = |import: &Import| {
+        let (asked, whose) = (Arc::new(asked), turns_of(caller.as_ref()));
+        let (of_change, of_boards, of_key) = (Arc::clone(&asked), boards.clone(), key.clone());
+        let change = move |import: &Import| {
             is_expected(&expected_etag, import, etag::of_import)?;
-            let wanted = requests::of_import(asked.as_ref(), import.streams()).map_err(Refused::Request)?;
-            let forbids = |import: &streams_broker::Import| boards.forbids_filters(&key.namespace, import);
+            let wanted = requests::of_import(Option::as_ref(&of_change), import.streams()).map_err(Refused::Request)?;
+            let forbids = |import: &streams_broker::Import| of_boards.forbids_filters(&of_key.namespace, import);
             imports::changed(import, &wanted, forbids).map_err(Refused::Problem)
         };
-        let field = |problem: Option<&Problem>| requests::field_of_import(asked.as_ref(), problem);
+        let change = Change::new(change).by(whose, octets);
+        let field = |problem: Option<&Problem>| requests::field_of_import(Option::as_ref(&asked), problem);
         let of = (&key, caller.as_ref());
         let work = async {
             let made = self.changed(&mirrors.imports, of, errors::import_not_found, &change, field);

@@ -5,6 +5,7 @@ use crate::broker::Boards;
 use crate::broker::answers::Standing as Stands;
 use crate::run_time::imports::in_order;
 use streams_api::{Export as Exported, Import as Importing, ImportedStreams as Asked, StreamProperty};
+use streams_kubernetes::Key;
 use streams_proto::subscription::v1::{
     Export, Import, ImportedStreams, NamedStream, Properties, Property, Standing, Subscription,
 };
@@ -15,7 +16,7 @@ const OTHERS_MAX: usize = 100;
 /// An export, as it is and stands.
 pub(super) fn export(object: &Exported, boards: &Boards) -> Export {
     let spec = &object.spec;
-    let (standing, problem) = standing(boards.export(object));
+    let (standing, problem) = standing(boards.export(&Key::of(object)));
     let (importers, count) = boards.importers(object, OTHERS_MAX);
     let in_force = object.properties();
     Export {
@@ -44,7 +45,7 @@ pub(super) fn export(object: &Exported, boards: &Boards) -> Export {
 /// An import, as it is and stands.
 pub(super) fn import(object: &Importing, boards: &Boards) -> Import {
     let spec = &object.spec;
-    let (standing, problem) = standing(boards.import(object));
+    let (standing, problem) = standing(boards.import(&Key::of(object)));
     let (exporters, count) = boards.exporters(object, OTHERS_MAX);
     Import {
         namespace: object.metadata.namespace.clone().unwrap_or_default(),

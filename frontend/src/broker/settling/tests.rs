@@ -46,8 +46,7 @@ fn what_a_namespace_asks_for_is_tried_a_little_at_a_time_and_told_when_all_is_kn
     assert_eq!(boards.routes("m", &pe("out", 0)), Ok(Routes::default()));
     assert!(boards.line().waiting().is_empty());
     let key = Key::new("m", "out-0-0");
-    let Standing::Limited { is_connected: false, limit } = boards.import(&followed.mirrors.imports.get(&key).unwrap())
-    else {
+    let Standing::Limited { is_connected: false, limit } = boards.import(&key) else {
         panic!("nothing is said of the cost");
     };
     let words = "the subscription costs too much to evaluate for the properties of out-0-0 and 99 more exports";
@@ -138,10 +137,10 @@ fn what_takes_longer_than_a_turn_holds_up_no_other_namespace() {
         boards.settle_in_a_turn();
     }
     assert_eq!((boards.is_settled("n"), followed.receivers()), (true, 0));
-    assert_eq!((boards.export(&long), boards.line().waiting()), (Standing::Unknown, String::new()));
+    assert_eq!((boards.export(&Key::of(&long)), boards.line().waiting()), (Standing::Unknown, String::new()));
     assert_eq!((boards.is_settled("m"), boards.long_line().waiting()), (false, "m".to_owned()));
     boards.settle_a_slice();
-    assert_eq!((boards.export(&long), boards.is_settled("m")), (Standing::Alone, true));
+    assert_eq!((boards.export(&Key::of(&long)), boards.is_settled("m")), (Standing::Alone, true));
 }
 
 #[test]
@@ -172,7 +171,7 @@ fn no_turn_waits_for_whoever_reads_a_long_object() {
     assert_eq!((boards.is_settled("n"), followed.receivers()), (true, 0));
     assert_eq!((boards.is_settled("m"), waiting), (false, (String::new(), "m".to_owned())));
     boards.settle_a_slice();
-    assert_eq!((boards.export(&written), boards.is_settled("m")), (Standing::Alone, true));
+    assert_eq!((boards.export(&Key::of(&written)), boards.is_settled("m")), (Standing::Alone, true));
     assert_eq!(boards.line().waiting(), "m", "whoever waits for it is told in a turn");
 }
 
@@ -214,7 +213,7 @@ async fn whoever_settles_a_namespace_looks_at_what_takes_longer_than_a_turn() {
         async move { boards.settle(&stop).await }
     });
     let heard = tokio::time::timeout(Duration::from_secs(60), hears.recv()).await;
-    assert_eq!((heard, followed.boards.export(&long)), (Ok(Some("n".to_owned())), Standing::Alone));
+    assert_eq!((heard, followed.boards.export(&Key::of(&long))), (Ok(Some("n".to_owned())), Standing::Alone));
     stop.cancel();
     settling.await.unwrap();
 }
@@ -228,7 +227,7 @@ fn a_namespace_is_there_for_others_while_it_is_tried() {
     assert!(!trials.is_empty());
     // Nobody is waited for: this thread has the lock, if anybody has.
     let asked = mirrors.imports.get(&Key::new("m", "out-0-0")).unwrap();
-    assert!(matches!(boards.import(&asked), Standing::Limited { is_connected: false, .. }));
+    assert!(matches!(boards.import(&Key::of(&*asked)), Standing::Limited { is_connected: false, .. }));
     let mut other = Import::clone(&asked);
     other.spec.streams.property_based_import.as_mut().unwrap().subscription = "a != \"y\"".to_owned();
     mirrors.imports.insert(other.clone());

@@ -33,9 +33,12 @@ fn what_may_take_long_to_be_looked_at_is_looked_at_in_a_turn() {
     let has_a_turn = || boards.line().waiting() == "n";
     mirrors.jobs.insert(job("in", "u2", Some(2)));
     mirrors.exports.insert(export.clone());
-    assert_eq!((boards.export(&export), boards.is_settled("n"), has_a_turn()), (Standing::Unknown, false, true));
+    assert_eq!(
+        (boards.export(&Key::of(&export)), boards.is_settled("n"), has_a_turn()),
+        (Standing::Unknown, false, true)
+    );
     followed.settle();
-    assert_eq!((boards.export(&export), followed.told()), (Standing::Alone, vec!["in-0".to_owned()]));
+    assert_eq!((boards.export(&Key::of(&export)), followed.told()), (Standing::Alone, vec!["in-0".to_owned()]));
     // By an event of its job, which is about nothing else.
     suspend(&followed);
     assert_eq!((boards.is_settled("n"), has_a_turn()), (false, true));
@@ -47,7 +50,7 @@ fn what_may_take_long_to_be_looked_at_is_looked_at_in_a_turn() {
     boards.look_alone(Side::Export, &Key::of(&export));
     assert_eq!((boards.is_settled("n"), late()), (true, 0));
     mirrors.exports.remove(&Key::of(&export));
-    assert_eq!((boards.export(&export), boards.is_settled("n")), (Standing::Unknown, true));
+    assert_eq!((boards.export(&Key::of(&export)), boards.is_settled("n")), (Standing::Unknown, true));
 }
 
 thread_local! {
@@ -110,7 +113,7 @@ fn nobody_waits_while_an_object_is_read_and_what_comes_meanwhile_is_not_lost() {
     look_slowly(&|| {
         let (told, hears) = mpsc::channel();
         let (boards, asked) = (boards.clone(), asked.clone());
-        let other = thread::spawn(move || told.send(boards.import(&asked)).unwrap());
+        let other = thread::spawn(move || told.send(boards.import(&Key::of(&*asked))).unwrap());
         assert_eq!(hears.recv_timeout(Duration::from_secs(60)), Ok(Standing::Connected));
         other.join().unwrap();
     });
@@ -120,7 +123,7 @@ fn nobody_waits_while_an_object_is_read_and_what_comes_meanwhile_is_not_lost() {
     // Of long ones the one that was read counts until the other one is looked at.
     mirrors.exports.insert(long("s"));
     look_slowly(&|| mirrors.exports.insert(long("t")));
-    assert_eq!(boards.import(&asked), Standing::Connected);
+    assert_eq!(boards.import(&Key::of(&*asked)), Standing::Connected);
     followed.settle();
     assert_eq!((boards.is_settled("n"), followed.receivers()), (true, 0));
 }
@@ -181,9 +184,9 @@ fn no_board_is_given_an_earlier_arrival_after_a_later_one() {
         mirrors.exports.insert(read);
         followed.settle();
         let asked = mirrors.imports.get(&key.sibling("in-0-0")).unwrap();
-        assert_eq!(boards.import(&asked), Standing::Connected, "{said}");
+        assert_eq!(boards.import(&Key::of(&*asked)), Standing::Connected, "{said}");
         look_slowly(boards, &key, &|| meanwhile(&followed, &key));
-        assert_eq!((boards.import(&asked), boards.is_settled("n")), (Standing::Alone, is_settled), "{said}");
+        assert_eq!((boards.import(&Key::of(&*asked)), boards.is_settled("n")), (Standing::Alone, is_settled), "{said}");
         followed.settle();
         assert_eq!((boards.is_settled("n"), followed.receivers()), (true, 0), "{said}");
     }
@@ -301,7 +304,7 @@ async fn whoever_has_written_a_long_object_looks_at_it_beside_the_threads_that_s
     assert_eq!((&mut look).now_or_never(), None, "this thread serves others");
     end.send(()).unwrap();
     look.await;
-    assert_eq!((other.join().unwrap(), followed.boards.export(&export)), (Some(()), Standing::Alone));
+    assert_eq!((other.join().unwrap(), followed.boards.export(&Key::of(&export))), (Some(()), Standing::Alone));
 }
 
 #[test]
@@ -323,6 +326,35 @@ fn who_leaves_while_a_long_object_is_read_leaves_no_thread_behind() {
         assert_eq!(is_served.recv_timeout(Duration::from_secs(10)), Ok(()));
         drop(reading);
         followed.boards.look_at_export(&key).await;
-        assert_eq!(followed.boards.export(&export), Standing::Alone);
+        assert_eq!(followed.boards.export(&Key::of(&export)), Standing::Alone);
     });
+}
+
+#[test]
+fn why_a_board_does_not_know_an_object_is_kept_from_the_look_at_it_while_its_job_is_there() {
+    let followed = Followed::new();
+    let (boards, mirrors) = (&followed.boards, &followed.mirrors);
+    mirrors.jobs.insert(job("in", "u2", Some(2)));
+    mirrors.jobs.insert(job("out", "u1", Some(1)));
+    let key = Key::new("n", "out-0-0");
+    let malformed = || {
+        let mut export = long_export("out-0-0", "out", "u1", 1);
+        export.spec.stream.properties.truncate(1);
+        export.spec.stream.properties[0].values = vec!["no number".to_owned()];
+        export
+    };
+    let is_malformed = || matches!(boards.export(&key), Standing::Malformed(Problem::Property { .. }));
+    mirrors.exports.insert(malformed());
+    assert!(is_malformed());
+    // Nobody has looked at this one.
+    mirrors.exports.insert(long("s"));
+    assert!(is_malformed());
+    followed.settle();
+    assert_eq!(boards.export(&key), Standing::Alone);
+    mirrors.exports.insert(malformed());
+    assert!(is_malformed());
+    mirrors.jobs.remove(&Key::new("n", "out"));
+    followed.settle();
+    assert_eq!(boards.export(&key), Standing::Unknown);
+    assert!(boards.namespaces()["n"].lock().problems.is_empty());
 }

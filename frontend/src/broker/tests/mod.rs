@@ -67,7 +67,7 @@ fn routes_come_and_go_with_jobs_and_objects_and_nothing_is_kept() {
     assert_eq!(followed.told(), ["out-0"]);
     mirrors.jobs.insert(job("in", "u2", Some(2)));
     assert_eq!((followed.told(), followed.receivers()), (both(), 1));
-    assert_eq!(followed.boards.export(&export("out-0-0", "out", "u1", 1)), Standing::Connected);
+    assert_eq!(followed.boards.export(&Key::new("n", "out-0-0")), Standing::Connected);
     // Another status of the job is no reason to tell anybody.
     let mut changed = job("in", "u2", Some(2));
     changed.metadata.resource_version = Some("9".to_owned());
@@ -75,10 +75,10 @@ fn routes_come_and_go_with_jobs_and_objects_and_nothing_is_kept() {
     assert_eq!(followed.told(), [""; 0]);
     mirrors.jobs.remove(&Key::new("n", "in"));
     assert_eq!((followed.told(), followed.receivers()), (both(), 0));
-    assert_eq!(followed.boards.export(&export("out-0-0", "out", "u1", 1)), Standing::Alone);
+    assert_eq!(followed.boards.export(&Key::new("n", "out-0-0")), Standing::Alone);
     mirrors.imports.remove(&Key::new("n", "in-0-0"));
     mirrors.exports.remove(&Key::new("n", "out-0-0"));
-    assert_eq!(followed.boards.export(&export("out-0-0", "out", "u1", 1)), Standing::Unknown);
+    assert_eq!(followed.boards.export(&Key::new("n", "out-0-0")), Standing::Unknown);
     mirrors.jobs.remove(&Key::new("n", "out"));
     assert_eq!(followed.told(), ["out-0"]);
     assert!(followed.boards.namespaces().is_empty());
@@ -127,7 +127,7 @@ fn what_matches_is_of_the_committed_generation_of_a_job_that_does_not_rest() {
             receives = *expected;
             // It is there, as an import that nobody sends to.
             let standing = if *expected { Standing::Connected } else { Standing::Alone };
-            assert_eq!(followed.boards.import(&import_since(since)), standing, "{said}");
+            assert_eq!(followed.boards.import(&Key::of(&import_since(since))), standing, "{said}");
             let since = since.map_or(0, |since| since.parse().unwrap());
             let is_early = generation.is_none_or(|committed| committed < since);
             assert_eq!(followed.boards.namespaces()["n"].lock().early.len(), usize::from(is_early), "{said}");

@@ -27,7 +27,7 @@ fn imports_for_which_there_is_no_room_say_so_until_others_have_gone() {
     };
     let all: Vec<Import> = (0..120).map(|pe| put(pe, 4_000)).collect();
     let without = |all: &[Import]| {
-        let limits = all.iter().filter_map(|import| match boards.import(import) {
+        let limits = all.iter().filter_map(|import| match boards.import(&Key::of(import)) {
             // They get what they name.
             Standing::Limited { is_connected: true, limit: Limit::NoRoom(why) } => Some(why.to_string()),
             Standing::Connected => None,
@@ -70,11 +70,17 @@ fn the_room_of_filters_of_a_job_that_rests_is_there_for_others() {
     let all: Vec<Import> = (0..520).map(|pe| filtered("in", ("u2", 2), pe, 64_000)).collect();
     let other = filtered("other", ("u3", 3), 0, 65_000);
     followed.settle();
-    assert!(matches!(boards.import(&other), Standing::Limited { is_connected: false, limit: Limit::NoRoom(_) }));
-    assert_eq!(boards.import(&all[0]), Standing::Connected);
+    assert!(matches!(
+        boards.import(&Key::of(&other)),
+        Standing::Limited { is_connected: false, limit: Limit::NoRoom(_) }
+    ));
+    assert_eq!(boards.import(&Key::of(&all[0])), Standing::Connected);
     suspend(&followed);
     followed.settle();
-    assert_eq!((boards.import(&other), boards.import(&all[0])), (Standing::Connected, Standing::Alone));
+    assert_eq!(
+        (boards.import(&Key::of(&other)), boards.import(&Key::of(&all[0]))),
+        (Standing::Connected, Standing::Alone)
+    );
 }
 
 /// Its properties take some MB unpacked; packed they are nothing.
@@ -98,7 +104,7 @@ fn exports_for_whose_properties_there_is_no_room_say_so_until_others_have_gone()
     };
     let all: Vec<Export> = (0..8).map(|pe| put(pe, 100_000)).collect();
     let without = |all: &[Export]| {
-        let limits = all.iter().filter_map(|export| match boards.export(export) {
+        let limits = all.iter().filter_map(|export| match boards.export(&Key::of(export)) {
             Standing::Limited { is_connected: false, limit: Limit::NoRoom(why) } => Some(why.to_string()),
             Standing::Alone => None,
             other => panic!("{other:?}"),
@@ -147,8 +153,8 @@ fn who_has_no_room_any_more_or_asks_for_none_is_told() {
         };
         let key = Key::new("n", "other-0-0");
         let standing = || match side {
-            Side::Export => boards.export(&mirrors.exports.get(&key).unwrap()),
-            Side::Import => boards.import(&mirrors.imports.get(&key).unwrap()),
+            Side::Export => boards.export(&key),
+            Side::Import => boards.import(&key),
         };
         mirrors.jobs.insert(job("in", "u2", Some(2)));
         (0..530).for_each(|pe| put("in", ("u2", 2), pe, 64_000));

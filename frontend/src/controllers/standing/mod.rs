@@ -7,7 +7,11 @@
 //! Invariants:
 //! * Of an object of a namespace that is not settled nothing is read, however many of them there are and however often
 //!   they change.
-//! * How a long object stands is found out beside the threads that serve everybody: it is read for that.
+//! * How an object stands, the board says. Of the object itself no more is read than what was said last, unless
+//!   something else is to be said. Of a long one both is done beside the threads that serve everybody
+//!   ([`long_objects`]).
+//!
+//! [`long_objects`]: crate::long_objects
 
 #[cfg(test)]
 mod tests;
@@ -15,32 +19,26 @@ mod tests;
 use crate::broker::answers::{Limit, Standing};
 use crate::broker::{Boards, UntilSettled};
 use crate::controllers::reconciler::{self, Next};
-use crate::fair_semaphore::FairSemaphore;
+use crate::long_objects::LongObjects;
 use crate::mirrors::Mirrors;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
+use serde::Deserialize;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Export, Import, condition};
 use streams_kubernetes::cluster::{Cluster, Manager, Object};
-use streams_kubernetes::queue::{Outcome, Queue};
-use streams_kubernetes::watch::{Mirrored, Watch};
+use streams_kubernetes::queue::{Outcome, Owner, Queue};
+use streams_kubernetes::watch::{Kept, Mirrored, Watch};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
-use tokio::task::{JoinError, spawn_blocking};
+use tokio::task::JoinError;
 
 /// Field manager of this controller.
 const MANAGER: Manager = Manager("streams-standing-controller");
 /// How soon to look again for a board that is not settled. Whoever settles it says so; this is in case nobody does.
 const UNSETTLED: Duration = Duration::from_secs(60);
-/// Octets of an object from which on it takes some 10 ms and more to find out how it stands.
-const LONG: usize = 65_536;
-/// Such objects that are looked at at the same time, each on a thread of its own: there are two processors where the
-/// frontend usually runs.
-const LONG_AT_ONCE: usize = 2;
-/// Of one namespace: the other one is for others.
-const LONG_AT_ONCE_OF_ONE: usize = 1;
 
 /// What the condition says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +75,7 @@ pub(crate) trait Stands: Object + Mirrored {
     const CONTROLLER: &'static str;
 
     /// How an object stands.
-    fn said(&self, boards: &Boards) -> Said;
+    fn said(boards: &Boards, key: &Key) -> Said;
 
     /// The objects of the kind that a PE has.
     fn of_pe(boards: &Boards, pe: &Key) -> Vec<Key>;
@@ -92,8 +90,8 @@ pub(crate) trait Stands: Object + Mirrored {
 impl Stands for Export {
     const CONTROLLER: &'static str = "export";
 
-    fn said(&self, boards: &Boards) -> Said {
-        Said::of(boards.export(self), "NoSubscribers")
+    fn said(boards: &Boards, key: &Key) -> Said {
+        Said::of(boards.export(key), "NoSubscribers")
     }
 
     fn of_pe(boards: &Boards, pe: &Key) -> Vec<Key> {
@@ -113,8 +111,8 @@ impl Stands for Export {
 impl Stands for Import {
     const CONTROLLER: &'static str = "import";
 
-    fn said(&self, boards: &Boards) -> Said {
-        Said::of(boards.import(self), "NoExports")
+    fn said(boards: &Boards, key: &Key) -> Said {
+        Said::of(boards.import(key), "NoExports")
     }
 
     fn of_pe(boards: &Boards, pe: &Key) -> Vec<Key> {
@@ -148,16 +146,26 @@ pub(crate) struct StandingReconciler<C, K> {
     mirrors: Mirrors,
     boards: Boards,
     until_settled: UntilSettled,
-    /// Turns of long objects.
-    long_looks: FairSemaphore,
+    /// Where long objects are read.
+    long_objects: LongObjects,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<C, K> StandingReconciler<C, K> {
     /// A reconciler of the objects of these mirrors. Those whose boards are not settled wait there.
     pub(crate) fn new(cluster: C, mirrors: Mirrors, boards: Boards, until_settled: UntilSettled) -> Self {
-        let long_looks = FairSemaphore::new(LONG_AT_ONCE, LONG_AT_ONCE_OF_ONE);
-        Self { cluster, mirrors, boards, until_settled, long_looks, kind: PhantomData }
+        Self { cluster, mirrors, boards, until_settled, long_objects: LongObjects::new(), kind: PhantomData }
+    }
+
+    /// Does something with all of an object, which has so many octets.
+    async fn about<T: Send + 'static>(
+        &self,
+        octets: usize,
+        key: &Key,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let owner = Owner { namespace: Arc::clone(&key.namespace), object: Arc::default() };
+        self.long_objects.about(octets, owner, work).await.map_err(not_looked_at)
     }
 }
 
@@ -166,84 +174,111 @@ fn not_looked_at(error: JoinError) -> Error {
     Error::Call(kube::Error::Service(error.into()))
 }
 
+/// What is read of an object to find out whether all is said of it.
+#[derive(Deserialize)]
+pub(crate) struct ReadObject {
+    metadata: ReadMetadata,
+    #[serde(default)]
+    status: Option<ReadStatus>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReadMetadata {
+    generation: Option<i64>,
+    deletion_timestamp: Option<Time>,
+}
+
+/// What was said last.
+#[derive(Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ReadStatus {
+    observed_generation: Option<i64>,
+    conditions: Vec<Condition>,
+}
+
 /// How an object stands.
 pub(crate) enum StandingObservation<K> {
     /// What matches in its namespace is being found out.
     Unsettled,
-    /// The object, what is to be said of it, and the time.
-    Known { object: Arc<K>, said: Said, now: Timestamp },
+    /// The object, what was read of it, what is to be said of it, and the time.
+    Known { kept: Kept<K>, read: Box<ReadObject>, said: Said, now: Timestamp },
 }
 
 /// What to do.
-pub(crate) enum StandingDecision<K> {
+pub(crate) enum StandingDecision {
     /// Say nothing until the board is settled.
     Wait,
     /// All is said.
     Nothing,
-    /// The object with this status.
-    Write(Box<K>),
+    /// This is to be said of it.
+    Write(ReadStatus),
 }
 
 impl<C: Cluster, K: Stands> reconciler::Reconciler for StandingReconciler<C, K> {
     type Answers = ();
     type Observation = StandingObservation<K>;
-    type Decision = StandingDecision<K>;
+    type Decision = StandingDecision;
 
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<StandingObservation<K>>, Error> {
         let Some(kept) = K::mirror(&self.mirrors).kept(key) else {
             self.until_settled.forget(key);
             return Ok(None);
         };
+        let octets = kept.octets();
         // First: what is found out meanwhile is told.
         if !self.boards.is_settled(&key.namespace) {
             return Ok(Some(StandingObservation::Unsettled));
         }
-        let is_long = kept.octets() >= LONG;
-        let turn = if is_long { Some(self.long_looks.acquire(&key.namespace).await) } else { None };
-        let (boards, namespace) = (self.boards.clone(), Arc::clone(&key.namespace));
+        let (boards, of) = (self.boards.clone(), key.clone());
         let look = move || {
-            let _turn = turn;
             // Something may have come while others had their turns.
-            let is_settled = boards.is_settled(&namespace);
-            is_settled.then(|| kept.read().map(|object| (object.said(&boards), object)))
+            let is_settled = boards.is_settled(&of.namespace);
+            is_settled.then(|| kept.read_part::<Box<ReadObject>>().map(|read| (kept, read, K::said(&boards, &of))))
         };
-        let looked = if is_long { spawn_blocking(look).await.map_err(not_looked_at)? } else { look() };
+        let looked = self.about(octets, key, look).await?;
         let Some(found) = looked else { return Ok(Some(StandingObservation::Unsettled)) };
-        Ok(found.map(|(said, object)| StandingObservation::Known { object, said, now: self.cluster.now() }))
+        Ok(found.map(|(kept, read, said)| StandingObservation::Known { kept, read, said, now: self.cluster.now() }))
     }
 
-    fn decide(observed: &StandingObservation<K>) -> StandingDecision<K> {
-        let StandingObservation::Known { object, said, now } = observed else { return StandingDecision::Wait };
-        let meta = object.meta();
-        if meta.deletion_timestamp.is_some() {
+    fn decide(observed: &StandingObservation<K>) -> StandingDecision {
+        let StandingObservation::Known { read, said, now, .. } = observed else { return StandingDecision::Wait };
+        let ReadMetadata { generation, deletion_timestamp } = &read.metadata;
+        if deletion_timestamp.is_some() {
             return StandingDecision::Nothing;
         }
-        let generation = meta.generation;
-        let mut after = (**object).clone();
-        let (observed, conditions) = after.status();
-        let before = (*observed, conditions.clone());
-        *observed = generation;
+        let before = read.status.clone().unwrap_or_default();
+        let mut after = ReadStatus { observed_generation: *generation, ..before.clone() };
         let Said { is_ready, reason, message } = said;
-        condition::set(conditions, condition::READY, *is_ready, reason, message, generation, *now);
-        let is_new = before != (*observed, conditions.clone());
-        if is_new { StandingDecision::Write(Box::new(after)) } else { StandingDecision::Nothing }
+        condition::set(&mut after.conditions, condition::READY, *is_ready, reason, message, *generation, *now);
+        if after == before { StandingDecision::Nothing } else { StandingDecision::Write(after) }
     }
 
     async fn act(
         &self,
         key: &Key,
         (): &mut (),
-        _: StandingObservation<K>,
-        decision: StandingDecision<K>,
+        observed: StandingObservation<K>,
+        decision: StandingDecision,
     ) -> Result<Next, Error> {
         match decision {
             StandingDecision::Wait if self.until_settled.wait(key) => Ok(Next::Rest(Outcome::Patiently(UNSETTLED))),
             // It has been settled meanwhile.
             StandingDecision::Wait => Ok(Next::Observe),
             StandingDecision::Nothing => Ok(Next::Rest(Outcome::Done)),
-            StandingDecision::Write(written) => {
-                let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
-                writer.replace_status_if_unchanged(&*written).await?;
+            StandingDecision::Write(ReadStatus { observed_generation, conditions }) => {
+                let StandingObservation::Known { kept, .. } = observed else { return Ok(Next::Observe) };
+                let octets = kept.octets();
+                let with_status = move || {
+                    let mut object = Arc::unwrap_or_clone(kept.read()?);
+                    let status = object.status();
+                    (*status.0, *status.1) = (observed_generation, conditions);
+                    Some(object)
+                };
+                if let Some(written) = self.about(octets, key, with_status).await? {
+                    let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
+                    writer.replace_status_if_unchanged(&written).await?;
+                }
                 Ok(Next::Rest(Outcome::Done))
             }
         }

@@ -146,7 +146,7 @@ async fn how_a_long_object_stands_is_found_out_beside_the_threads_that_serve() {
         object
     };
     // Somebody looks at another long one of the namespace.
-    let turn = reconciler.long_looks.acquire("n").await;
+    let turn = reconciler.long_objects.turns.acquire("n").await;
     mirrors.exports.insert(object(1_000));
     assert!(reconciler.observe(&key, &mut ()).now_or_never().is_some(), "it takes no time");
     mirrors.exports.insert(object(100_000));
@@ -155,4 +155,30 @@ async fn how_a_long_object_stands_is_found_out_beside_the_threads_that_serve() {
     assert!((&mut look).now_or_never().is_none(), "this thread serves others");
     drop(turn);
     assert!(matches!(look.await.unwrap(), Some(StandingObservation::Known { .. })));
+}
+
+#[tokio::test]
+async fn what_is_said_of_a_long_object_is_put_into_it_beside_the_threads_that_serve() {
+    let server = Server::new();
+    let mut object = Export::new("a", ExportSpec::default());
+    object.metadata.namespace = Some("n".to_owned());
+    object.spec.application_name = "x".repeat(100_000);
+    server.create(&object);
+    let mirrors = LateMirrors::of(&server).mirrors;
+    let boards = Boards::of(&mirrors);
+    let until_settled = UntilSettled::new(&boards, |_| ());
+    let connection = server.connect();
+    let reconciler = StandingReconciler::<_, Export>::new(connection.clone(), mirrors, boards, until_settled);
+    let key = Key::new("n", "a");
+    let observed = reconciler.observe(&key, &mut ()).await.unwrap().unwrap();
+    let decision = StandingReconciler::<Connection, Export>::decide(&observed);
+    let turn = reconciler.long_objects.turns.acquire("n").await;
+    let mut nothing = ();
+    let mut act = Box::pin(reconciler.act(&key, &mut nothing, observed, decision));
+    assert!((&mut act).now_or_never().is_none(), "this thread serves others");
+    assert_eq!(connection.writes(), 0);
+    drop(turn);
+    act.await.unwrap();
+    assert_eq!(connection.writes(), 1);
+    assert_eq!(server.get::<Export>(&key).unwrap().spec, object.spec);
 }

@@ -4,15 +4,14 @@ use super::super::PeApi;
 use super::super::arriving::Unread;
 use super::super::bodies::{Number, OneProperty, Properties, PropertyNames, Xml};
 use super::super::caller::Caller;
+use super::super::lookup::PortObject;
 use super::super::refusal::Refusal;
 use crate::run_time::Problem;
 use crate::run_time::exports::{self, ExportChange};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::Json;
-use std::sync::Arc;
-use streams_api::{Export, ExportSpec, StreamProperty};
-use streams_kubernetes::Key;
+use axum::response::{IntoResponse as _, Json, Response};
+use streams_api::{Export, StreamProperty};
 
 /// Job, PE and port, as a path has them.
 type PortPath = Path<(String, String, String)>;
@@ -32,11 +31,13 @@ pub(in super::super) async fn object(
     State(api): State<PeApi>,
     caller: Caller,
     path: PortPath,
-) -> Result<Json<ExportSpec>, Refusal> {
-    let (_, export) = found(&api, &caller, &path)?;
-    let mut spec = export.spec.clone();
-    spec.stream.properties = export.properties().unwrap_or_default().to_vec();
-    Ok(Json(spec))
+) -> Result<Response, Refusal> {
+    let answer = |export: &Export| {
+        let mut spec = export.spec.clone();
+        spec.stream.properties = export.properties().unwrap_or_default().to_vec();
+        Ok(Json(spec).into_response())
+    };
+    found(&api, &caller, &path)?.read(&api, &caller, answer).await
 }
 
 /// The properties of these names; all, if the scope is `all` or there are no names.
@@ -54,14 +55,16 @@ pub(in super::super) async fn read(
     caller: Caller,
     path: PortPath,
     body: Unread,
-) -> Result<Xml<Properties>, Refusal> {
-    // It may be large, and the body be long in coming.
-    drop(found(&api, &caller, &path)?);
+) -> Result<Response, Refusal> {
+    // What is not there is not waited for.
+    found(&api, &caller, &path)?;
     let (names, _memory) = body.xml::<PropertyNames>().await?;
-    let (_, export) = found(&api, &caller, &path)?;
     let names = names.into_those_to_read();
-    let is_asked = |property: &&StreamProperty| names.as_ref().is_none_or(|names| names.contains(&property.name));
-    Ok(Xml(Properties::of(properties(&export)?.iter().filter(is_asked))))
+    let answer = move |export: &Export| {
+        let is_asked = |property: &&StreamProperty| names.as_ref().is_none_or(|names| names.contains(&property.name));
+        Ok(Xml(Properties::of(properties(export)?.iter().filter(is_asked))).into_response())
+    };
+    found(&api, &caller, &path)?.read(&api, &caller, answer).await
 }
 
 /// One property.
@@ -77,10 +80,13 @@ pub(in super::super) async fn read_one(
     State(api): State<PeApi>,
     caller: Caller,
     Path((job, pe, port, name)): PropertyPath,
-) -> Result<Xml<OneProperty>, Refusal> {
-    let (_, export) = found(&api, &caller, &Path((job, pe, port)))?;
-    let property = properties(&export)?.iter().find(|property| property.name == name);
-    property.map(|property| Xml(property.into())).ok_or_else(|| Refusal::Absent(Problem::Missing(name).to_string()))
+) -> Result<Response, Refusal> {
+    let answer = move |export: &Export| {
+        let property = properties(export)?.iter().find(|property| property.name == name);
+        let property = property.ok_or_else(|| Refusal::Absent(Problem::Missing(name.clone()).to_string()))?;
+        Ok(Xml(OneProperty::from(property)).into_response())
+    };
+    found(&api, &caller, &Path((job, pe, port)))?.read(&api, &caller, answer).await
 }
 
 /// Adds properties.
@@ -102,7 +108,7 @@ pub(in super::super) async fn add(
 ) -> Result<StatusCode, Refusal> {
     let export = changeable(&api, &caller, &path)?;
     let (added, _memory) = body.xml::<Properties>().await?;
-    change(&api, &export, ExportChange::add(added.into_properties())).await
+    change(&api, export, ExportChange::add(added.into_properties())).await
 }
 
 /// Adds one property.
@@ -124,7 +130,7 @@ pub(in super::super) async fn add_one(
 ) -> Result<StatusCode, Refusal> {
     let export = changeable(&api, &caller, &Path((job, pe, port)))?;
     let (added, _memory) = body.xml::<OneProperty>().await?;
-    change(&api, &export, ExportChange::add(vec![named(&name, added)?])).await
+    change(&api, export, ExportChange::add(vec![named(&name, added)?])).await
 }
 
 /// Replaces properties.
@@ -146,7 +152,7 @@ pub(in super::super) async fn replace(
 ) -> Result<StatusCode, Refusal> {
     let export = changeable(&api, &caller, &path)?;
     let (others, _memory) = body.xml::<Properties>().await?;
-    change(&api, &export, ExportChange::replace(others.into_properties())).await
+    change(&api, export, ExportChange::replace(others.into_properties())).await
 }
 
 /// Replaces one property.
@@ -168,7 +174,7 @@ pub(in super::super) async fn replace_one(
 ) -> Result<StatusCode, Refusal> {
     let export = changeable(&api, &caller, &Path((job, pe, port)))?;
     let (other, _memory) = body.xml::<OneProperty>().await?;
-    change(&api, &export, ExportChange::replace(vec![named(&name, other)?])).await
+    change(&api, export, ExportChange::replace(vec![named(&name, other)?])).await
 }
 
 /// Removes the properties of these names; all, if the scope is `all`; none, if there are no names.
@@ -191,7 +197,7 @@ pub(in super::super) async fn remove(
     let export = changeable(&api, &caller, &path)?;
     let (names, _memory) = body.xml::<PropertyNames>().await?;
     let removed = names.into_those_to_remove().map_or_else(|| ExportChange::Set(Vec::new()), ExportChange::remove);
-    change(&api, &export, removed).await
+    change(&api, export, removed).await
 }
 
 /// Removes one property.
@@ -210,11 +216,11 @@ pub(in super::super) async fn remove_one(
     Path((job, pe, port, name)): PropertyPath,
 ) -> Result<StatusCode, Refusal> {
     let export = changeable(&api, &caller, &Path((job, pe, port)))?;
-    change(&api, &export, ExportChange::remove(vec![name])).await
+    change(&api, export, ExportChange::remove(vec![name])).await
 }
 
 /// The export of a port.
-fn found(api: &PeApi, caller: &Caller, Path((job, pe, port)): &PortPath) -> Result<(Key, Arc<Export>), Refusal> {
+fn found(api: &PeApi, caller: &Caller, Path((job, pe, port)): &PortPath) -> Result<PortObject<Export>, Refusal> {
     api.job(caller, job)?;
     api.export(caller, job, Number::of_path(pe)?, Number::of_path(port)?)
 }
@@ -232,15 +238,17 @@ fn named(name: &str, property: OneProperty) -> Result<StreamProperty, Refusal> {
 }
 
 /// The export of a port, if the caller may change it.
-fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<Key, Refusal> {
-    let (key, _) = found(api, caller, path)?;
+fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<PortObject<Export>, Refusal> {
+    let export = found(api, caller, path)?;
     caller.speaks_for(&path.0.0)?;
-    Ok(key)
+    Ok(export)
 }
 
 /// Changes the properties in force, and waits until the board knows.
-async fn change(api: &PeApi, key: &Key, change: ExportChange) -> Result<StatusCode, Refusal> {
-    api.changes.export(key, &|export: &Export| Ok(exports::changed(export, &change)?)).await?;
-    api.boards.look_at_export(key).await;
+async fn change(api: &PeApi, export: PortObject<Export>, change: ExportChange) -> Result<StatusCode, Refusal> {
+    let key = export.key.clone();
+    let change = export.change(change.octets(), move |export| Ok(exports::changed(export, &change)?));
+    api.changes.export(&key, change).await?;
+    api.boards.look_at_export(&key).await;
     Ok(StatusCode::NO_CONTENT)
 }

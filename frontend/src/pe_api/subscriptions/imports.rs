@@ -4,15 +4,15 @@ use super::super::PeApi;
 use super::super::arriving::{FILTER, Unread};
 use super::super::bodies::{Number, Streams, Xml};
 use super::super::caller::Caller;
+use super::super::lookup::PortObject;
 use super::super::refusal::Refusal;
 use crate::run_time::imports::{self, ImportChange};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::Json;
+use axum::response::{IntoResponse as _, Json, Response};
 use spl_expression::is_no_filter;
 use std::sync::Arc;
 use streams_api::{Import, ImportSpec};
-use streams_kubernetes::Key;
 
 /// Job, PE and port, as a path has them.
 type PortPath = Path<(String, String, String)>;
@@ -30,9 +30,12 @@ pub(in super::super) async fn object(
     State(api): State<PeApi>,
     caller: Caller,
     path: PortPath,
-) -> Result<Json<ImportSpec>, Refusal> {
-    let (_, import) = found(&api, &caller, &path)?;
-    Ok(Json(ImportSpec { streams: import.streams().clone(), ..import.spec.clone() }))
+) -> Result<Response, Refusal> {
+    let answer = |import: &Import| {
+        let spec = ImportSpec { streams: import.streams().clone(), ..import.spec.clone() };
+        Ok(Json(spec).into_response())
+    };
+    found(&api, &caller, &path)?.read(&api, &caller, answer).await
 }
 
 /// The filter of an input port.
@@ -49,9 +52,11 @@ pub(in super::super) async fn filter(
     caller: Caller,
     path: PortPath,
 ) -> Result<String, Refusal> {
-    let (_, import) = found(&api, &caller, &path)?;
-    let filter = import.streams().filter.clone().filter(|filter| !is_no_filter(filter));
-    filter.ok_or_else(|| Refusal::Absent("the port has no filter".to_owned()))
+    let answer = |import: &Import| {
+        let filter = import.streams().filter.clone().filter(|filter| !is_no_filter(filter));
+        filter.ok_or_else(|| Refusal::Absent("the port has no filter".to_owned()))
+    };
+    found(&api, &caller, &path)?.read(&api, &caller, answer).await
 }
 
 /// Changes the filter of an input port; an empty body removes it.
@@ -74,7 +79,7 @@ pub(in super::super) async fn set_filter(
     let import = changeable(&api, &caller, &path)?;
     let (text, _memory) = body.text(FILTER).await?;
     let filter = Some(text.trim().to_owned()).filter(|filter| !is_no_filter(filter));
-    change(&api, &import, ImportChange::Edit { subscription: None, filter: Some(filter) }).await
+    change(&api, import, ImportChange::Edit { subscription: None, filter: Some(filter) }).await
 }
 
 /// The streams that an input port asks for.
@@ -90,9 +95,9 @@ pub(in super::super) async fn streams(
     State(api): State<PeApi>,
     caller: Caller,
     path: PortPath,
-) -> Result<Xml<Streams>, Refusal> {
-    let (_, import) = found(&api, &caller, &path)?;
-    Ok(Xml(import.streams().into()))
+) -> Result<Response, Refusal> {
+    let answer = |import: &Import| Ok(Xml(Streams::from(import.streams())).into_response());
+    found(&api, &caller, &path)?.read(&api, &caller, answer).await
 }
 
 /// Changes all that an input port asks for, its filter as well.
@@ -114,26 +119,31 @@ pub(in super::super) async fn set_streams(
 ) -> Result<StatusCode, Refusal> {
     let import = changeable(&api, &caller, &path)?;
     let (streams, _memory) = body.xml::<Streams>().await?;
-    change(&api, &import, ImportChange::Set(streams.into())).await
+    change(&api, import, ImportChange::Set(streams.into())).await
 }
 
 /// The import of a port.
-fn found(api: &PeApi, caller: &Caller, Path((job, pe, port)): &PortPath) -> Result<(Key, Arc<Import>), Refusal> {
+fn found(api: &PeApi, caller: &Caller, Path((job, pe, port)): &PortPath) -> Result<PortObject<Import>, Refusal> {
     api.job(caller, job)?;
     api.import(caller, job, Number::of_path(pe)?, Number::of_path(port)?)
 }
 
 /// The import of a port, if the caller may change it.
-fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<Key, Refusal> {
-    let (key, _) = found(api, caller, path)?;
+fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<PortObject<Import>, Refusal> {
+    let import = found(api, caller, path)?;
     caller.speaks_for(&path.0.0)?;
-    Ok(key)
+    Ok(import)
 }
 
 /// Changes what the port asks for, and waits until the board knows.
-async fn change(api: &PeApi, key: &Key, change: ImportChange) -> Result<StatusCode, Refusal> {
-    let forbids = |import: &streams_broker::Import| api.boards.forbids_filters(&key.namespace, import);
-    api.changes.import(key, &|import: &Import| Ok(imports::changed(import, &change, forbids)?)).await?;
-    api.boards.look_at_import(key).await;
+async fn change(api: &PeApi, import: PortObject<Import>, change: ImportChange) -> Result<StatusCode, Refusal> {
+    let key = import.key.clone();
+    let (boards, namespace) = (api.boards.clone(), Arc::clone(&key.namespace));
+    let change = import.change(change.octets(), move |import| {
+        let forbids = |import: &streams_broker::Import| boards.forbids_filters(&namespace, import);
+        Ok(imports::changed(import, &change, forbids)?)
+    });
+    api.changes.import(&key, change).await?;
+    api.boards.look_at_import(&key).await;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,6 +1,6 @@
 //! Routes, properties, filters and subscriptions.
 
-use super::objects::{by_name, by_properties, importing, job, jobs, metadata, named, subscribed};
+use super::objects::{by_name, by_properties, exporting, importing, job, jobs, metadata, named, subscribed};
 use super::{Cluster, Exchange, NEIGHBOUR, PE, STRANGER, SUBSCRIPTIONS, TOOL, get, names, properties, property, send};
 use axum::Router;
 use axum::body::Body;
@@ -318,4 +318,46 @@ async fn filters_and_subscriptions_are_read_and_changed() {
     let wrong = r#"<importedStreams><propertyBasedImport subscription="some = 2"/></importedStreams>"#;
     cluster.expect(send(Method::PUT, &streams, wrong), 400, "subscription: ").await;
     cluster.expect(get(&streams), 200, "subscription=\"some == 2\"").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_exports_and_imports_are_answered_and_changed_in_turn() {
+    let mut cluster = Cluster::with(|server| {
+        by_properties(server);
+        exporting(server, 1, 11);
+        importing(server, "dstjob-0-0", "dstjob", 0, 0, &named("s"));
+        server.edit::<Export>(&Key::new("n", "srcjob-1-10"), |export| {
+            let long = format!("\"{}\"", "x".repeat(40_000));
+            export.spec.stream.properties[0].values = vec![long.clone(), long];
+        });
+        server.edit::<Import>(&Key::new("n", "dstjob-0-0"), |import| {
+            import.spec.application_name = "x".repeat(80_000);
+        });
+    });
+    let import = "/api/subscriptions/job/dstjob/pe/0/import/0";
+    let (export, short) = (format!("{SUBSCRIPTIONS}/export/10"), format!("{SUBSCRIPTIONS}/export/11"));
+    let (properties_of, property_of) = (format!("{export}/properties"), format!("{export}/property/prop0"));
+    let (all, other) = (names(&[]), properties(&[("prop0", "a")]));
+    let (streams, filter) = (format!("{import}/streams"), format!("{import}/filter"));
+    // of which there is one -> its status and words
+    let calls = [
+        (get(&export), 200, "xxx"),
+        (get(&property_of), 200, "xxx"),
+        (send(Method::POST, &properties_of, &all), 200, "xxx"),
+        (get(import), 200, "xxx"),
+        (get(&streams), 200, "nameBasedImport"),
+        (get(&filter), 404, "no filter"),
+        (send(Method::PATCH, &properties_of, &other), 204, ""),
+    ];
+    let turn = cluster.api.long_objects.turns.acquire("n").await;
+    cluster.expect(get(&short), 200, "srcjob").await;
+    for (call, ..) in &calls {
+        cluster.expect(Exchange { method: call.method.clone(), ..*call }, 503, "it takes too long").await;
+    }
+    assert_eq!(cluster.connection.writes(), 0);
+    drop(turn);
+    for (call, status, words) in calls {
+        cluster.expect(call, status, words).await;
+    }
+    assert_eq!(cluster.connection.writes(), 1);
 }

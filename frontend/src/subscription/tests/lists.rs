@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes_fake::Server;
 use streams_proto::subscription::v1::subscription_service_server::SubscriptionService as _;
-use streams_proto::subscription::v1::{GetExportRequest, ListExportsRequest, ListImportsRequest};
+use streams_proto::subscription::v1::update_export_request::Change as OfExport;
+use streams_proto::subscription::v1::{
+    EditProperties, GetExportRequest, ListExportsRequest, ListImportsRequest, Property, UpdateExportRequest,
+};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Request};
 
@@ -67,7 +70,7 @@ async fn lists_of_a_namespace_take_turns_as_long_as_their_callers_wait() {
         request.metadata_mut().insert("grpc-timeout", "2S".parse().unwrap());
         cluster.api.list_exports(request).await.map(|answer| answer.into_inner().exports.len())
     };
-    let turn = cluster.api.shared.lists.turns.acquire("n").await;
+    let turn = cluster.api.shared.lists.long_objects.turns.acquire("n").await;
     assert_eq!(list("m").await.unwrap(), 0);
     let begun = Instant::now();
     let status = list("n").await.unwrap_err();
@@ -77,8 +80,8 @@ async fn lists_of_a_namespace_take_turns_as_long_as_their_callers_wait() {
     assert_eq!(list("n").await.unwrap(), 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_long_export_waits_for_its_turn_as_a_list_does() {
+/// Exports at ports 0 and 1 of a PE, of which the second one is long.
+fn short_and_long() -> Server {
     let server = Server::new();
     create_job(&server, "out", 1);
     for (port, letters) in [(0, 1), (1, 40_000)] {
@@ -87,13 +90,49 @@ async fn a_long_export_waits_for_its_turn_as_a_list_does() {
         let stream = json!({"exportOperName": "Out", "properties": [property("a"), property("b")]});
         create_export(&server, "out", 0, port, &json!({"type": "ByProperties", "stream": stream}));
     }
-    let cluster = Cluster::of(server);
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_a_long_export_is_decided_in_turn() {
+    let mut cluster = Cluster::of(short_and_long());
+    let update = |name: &str, property: &str, letters: usize| {
+        let value = format!("\"{}\"", "x".repeat(letters));
+        let values = vec![value.clone(), value];
+        let add = vec![Property { name: property.into(), r#type: "list<rstring>".into(), values }];
+        let change = Some(OfExport::Edit(EditProperties { add, ..Default::default() }));
+        let (namespace, name) = ("n".to_owned(), name.to_owned());
+        let mut request = Request::new(UpdateExportRequest { namespace, name, change, expected_etag: String::new() });
+        request.metadata_mut().insert("grpc-timeout", "2S".parse().unwrap());
+        let api = cluster.api.clone();
+        async move { api.update_export(request).await }
+    };
+    // export, what it gets, how many letters that has twice
+    let calls = [("out-0-0", "c", 1), ("out-0-0", "d", 40_000), ("out-0-1", "e", 1)];
+    let calls = calls.map(|(name, property, letters)| update(name, property, letters));
+    let after = update("out-0-1", "f", 1);
+    let turn = cluster.api.shared.lists.long_objects.turns.acquire("n").await;
+    let mut codes = Vec::new();
+    for call in calls {
+        codes.push(cluster.answer(call).await.map_err(|status| status.code()).err());
+    }
+    // It is not even written.
+    assert_eq!(codes, [None, Some(Code::DeadlineExceeded), Some(Code::DeadlineExceeded)]);
+    assert_eq!(cluster.connection.writes(), 1);
+    drop(turn);
+    cluster.answer(after).await.unwrap();
+    assert_eq!(cluster.connection.writes(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_export_waits_for_its_turn_as_a_list_does() {
+    let cluster = Cluster::of(short_and_long());
     let get = async |name: &str| {
         let mut request = Request::new(GetExportRequest { namespace: "n".into(), name: name.into() });
         request.metadata_mut().insert("grpc-timeout", "2S".parse().unwrap());
         cluster.api.get_export(request).await.map(|answer| answer.into_inner().export.unwrap().name)
     };
-    let turn = cluster.api.shared.lists.turns.acquire("n").await;
+    let turn = cluster.api.shared.lists.long_objects.turns.acquire("n").await;
     assert_eq!(get("out-0-0").await.unwrap(), "out-0-0");
     let status = get("out-0-1").await.unwrap_err();
     assert_eq!((why(&status).0, why(&status).1.as_str()), (Code::DeadlineExceeded, "STILL_WAITING"));
@@ -111,7 +150,7 @@ async fn callers_of_a_namespace_take_turns_with_their_lists_and_so_many_wait() {
         async move { api.list_exports(request).await.map(|answer| answer.into_inner().exports.len()) }
     };
     let lists = &cluster.api.shared.lists;
-    let turn = lists.turns.acquire("n").await;
+    let turn = lists.long_objects.turns.acquire("n").await;
     // One of them has half of what its namespace may have, which leaves some to others.
     let of_me: Vec<_> = (0..WAITING_OF_ONE_MAX / 2).map(|_| tokio::spawn(list("me"))).collect();
     while lists.waiting.taken() < of_me.len() {
