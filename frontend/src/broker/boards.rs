@@ -14,6 +14,7 @@
 
 use crate::broker::allowance::SLICE;
 use crate::broker::answers::{Limit, Message, Says, Standing, ToTell, Untold};
+use crate::broker::awaited_looks::AwaitedLooks;
 use crate::broker::facts;
 use crate::broker::line::Line;
 use crate::broker::namespace::Namespace;
@@ -61,6 +62,8 @@ pub(super) struct Shared {
     pub(super) is_any_long: Notify,
     /// Places of those who look at a long object themselves.
     pub(super) aside: FairSemaphore,
+    /// The looks for which they wait.
+    pub(super) awaited_looks: AwaitedLooks,
     /// The number of the last change of routes.
     pub(super) last_version: AtomicU64,
 }
@@ -78,6 +81,7 @@ impl Boards {
             long_line: Mutex::default(),
             is_any_long: Notify::new(),
             aside: FairSemaphore::new(ASIDE_MAX, ASIDE_OF_ONE_MAX),
+            awaited_looks: AwaitedLooks::default(),
             last_version: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }

@@ -17,7 +17,8 @@
 //! * What may take longer than a slice to be looked at is not looked at because of an event, but in a turn: whoever has
 //!   written long lists into one object holds up nobody but those who ask for the namespace. Callers who wait to see
 //!   what they have written look at it themselves, beside the threads that serve everybody: one of a namespace at a
-//!   time, so whoever has to wait for such a look waits for that one only.
+//!   time, so whoever has to wait for such a look waits for that one only. Callers of a namespace take turns, and one
+//!   for whom somebody else has looked meanwhile looks no more.
 //! * A long object that the board has is as it was until its turn has come, and so are all routes: the namespace is
 //!   settled meanwhile.
 //! * A namespace that is not settled, or was not until now, or has somebody to tell or something to look at, has a turn
@@ -33,6 +34,7 @@ use crate::mirrors::Mirrors;
 use std::sync::Arc;
 use streams_api::{Export, Import, Job, ProcessingElement};
 use streams_kubernetes::Key;
+use streams_kubernetes::queue::Owner;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
@@ -71,25 +73,30 @@ impl Boards {
     }
 
     /// Takes over what the mirror has of an export, however long that takes. Whoever has seen it in the mirror may call
-    /// this at any time.
-    pub(crate) async fn look_at_export(&self, key: &Key) {
-        self.look_aside(Side::Export, key).await;
+    /// this at any time, for somebody who takes turns with others of the namespace.
+    pub(crate) async fn look_at_export(&self, key: &Key, whose: &Arc<str>) {
+        self.look_aside(Side::Export, key, whose).await;
     }
 
     /// Takes over what the mirror has of an import, however long that takes. Whoever has seen it in the mirror may call
-    /// this at any time.
-    pub(crate) async fn look_at_import(&self, key: &Key) {
-        self.look_aside(Side::Import, key).await;
+    /// this at any time, for somebody who takes turns with others of the namespace.
+    pub(crate) async fn look_at_import(&self, key: &Key, whose: &Arc<str>) {
+        self.look_aside(Side::Import, key, whose).await;
     }
 
     /// The same, beside the threads that serve everybody if it may take long.
-    async fn look_aside(&self, side: Side, key: &Key) {
+    async fn look_aside(&self, side: Side, key: &Key, whose: &Arc<str>) {
         // It may be long a moment later.
         if !self.may_take_long(side, key) && self.look_if_short(side, key) {
             return;
         }
+        let awaited = self.shared.awaited_looks.wait(side, key);
         // The thread has the place, not the caller, who may leave: one of each namespace waits for its turn to read.
-        let place = self.shared.aside.acquire(&key.namespace).await;
+        let owner = Owner { namespace: Arc::clone(&key.namespace), object: Arc::clone(whose) };
+        let place = self.shared.aside.acquire_for(owner).await;
+        if awaited.is_made() {
+            return;
+        }
         let (boards, of) = (self.clone(), key.clone());
         let look = move || {
             let _place = place;

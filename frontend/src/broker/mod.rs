@@ -14,6 +14,7 @@
 //! | [`boards`] | says what is known |
 //! | [`shared_namespace`] | who looks at a namespace, and who reads a long object of it |
 //! | [`one_look`] | looks at one object: reads it, puts it on the board, tells who has to hear of it |
+//! | [`awaited_looks`] | which looks callers wait to make themselves, and whether they need not |
 //! | [`looks`] | follows the mirrors: what is looked at because of an event, and how much of it |
 //! | [`settling`] | finds out what matches, a little at a time |
 //! | [`allowance`] | how much is done because of an event |
@@ -30,6 +31,7 @@
 mod allowance;
 pub(crate) mod answers;
 mod arrivals;
+mod awaited_looks;
 mod boards;
 pub(crate) mod facts;
 mod line;

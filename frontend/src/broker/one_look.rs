@@ -95,7 +95,7 @@ impl Boards {
         let object = (handling.side, Arc::clone(&key.name));
         let in_mirror = || (handling.mirror)(&shared.mirrors).kept(key);
         let takes_long = |kept: Option<&Kept<K>>| is_long(arrivals::octets(kept));
-        let found = in_mirror();
+        let (began, found) = (shared.awaited_looks.begin(), in_mirror());
         let is_found_long = takes_long(found.as_ref());
         if is_found_long && if_long == IfLong::Leave {
             self.leave_to_a_turn(key, object);
@@ -114,7 +114,9 @@ impl Boards {
                 Some(reading)
             }
         };
-        let read = Arrival::read(handling, if reading.is_some() { in_mirror() } else { found });
+        let (began, found) =
+            if reading.is_some() { (shared.awaited_looks.begin(), in_mirror()) } else { (began, found) };
+        let read = Arrival::read(handling, found);
         let (touched, is_latest) = self.change(&key.namespace, |namespace| {
             let now = in_mirror();
             let (is_newest, is_now_long) = (read.is(now.as_ref()), takes_long(now.as_ref()));
@@ -154,6 +156,9 @@ impl Boards {
             (touched, is_latest)
         });
         drop(reading);
+        if is_latest {
+            shared.awaited_looks.end(began, handling.side, key);
+        }
         self.tell(&key.namespace, touched);
         is_latest
     }

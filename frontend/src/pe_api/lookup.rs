@@ -19,7 +19,7 @@ use tokio::time::timeout;
 pub(super) struct PortObject<K: 'static> {
     pub(super) key: Key,
     /// The job of which it has to say that it is.
-    job: Arc<str>,
+    pub(super) job: Arc<str>,
     mirror: fn(&Mirrors) -> &Watch<K>,
     job_of: fn(&K) -> &str,
     /// What is said if there is none.

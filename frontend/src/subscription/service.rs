@@ -198,13 +198,13 @@ impl<C: Cluster> SubscriptionApi<C> {
             is_expected(&expected_etag, export, etag::of_export)?;
             exports::changed(export, &wanted).map_err(Refused::Problem)
         };
-        let change = Change::new(change).by(whose, octets);
+        let change = Change::new(change).by(Arc::clone(&whose), octets);
         let field = |problem: Option<&Problem>| requests::field_of_export(asked.as_ref(), problem);
         let of = (&key, caller.as_ref());
         let work = async {
             let made = self.changed(&self.shared.mirrors.exports, of, errors::export_not_found, &change, field);
             let (export, _place) = made.await?;
-            self.shared.boards.look_at_export(&key).await;
+            self.shared.boards.look_at_export(&key, &whose).await;
             self.shown(&self.shared.mirrors.exports, of, export, shown::export).await
         };
         self.in_time(until, "the properties to be stored and seen", work).await
@@ -230,13 +230,13 @@ impl<C: Cluster> SubscriptionApi<C> {
             let forbids = |import: &streams_broker::Import| of_boards.forbids_filters(&of_key.namespace, import);
             imports::changed(import, &wanted, forbids).map_err(Refused::Problem)
         };
-        let change = Change::new(change).by(whose, octets);
+        let change = Change::new(change).by(Arc::clone(&whose), octets);
         let field = |problem: Option<&Problem>| requests::field_of_import(Option::as_ref(&asked), problem);
         let of = (&key, caller.as_ref());
         let work = async {
             let made = self.changed(&mirrors.imports, of, errors::import_not_found, &change, field);
             let (import, _place) = made.await?;
-            boards.look_at_import(&key).await;
+            boards.look_at_import(&key, &whose).await;
             self.shown(&mirrors.imports, of, import, shown::import).await
         };
         self.in_time(until, "the streams to be stored and seen", work).await

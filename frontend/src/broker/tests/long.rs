@@ -300,7 +300,8 @@ async fn whoever_has_written_a_long_object_looks_at_it_beside_the_threads_that_s
     });
     is_reading.recv().unwrap();
     let key = Key::of(&export);
-    let mut look = Box::pin(followed.boards.look_at_export(&key));
+    let whose = Arc::default();
+    let mut look = Box::pin(followed.boards.look_at_export(&key, &whose));
     assert_eq!((&mut look).now_or_never(), None, "this thread serves others");
     end.send(()).unwrap();
     look.await;
@@ -317,17 +318,49 @@ fn who_leaves_while_a_long_object_is_read_leaves_no_thread_behind() {
         followed.mirrors.exports.insert(export.clone());
         let namespace = Arc::clone(&followed.boards.namespaces()["n"]);
         let reading = namespace.read_alone(&another());
-        let key = Key::of(&export);
+        let (key, whose) = (Key::of(&export), Arc::default());
         for _ in 0..3 {
-            assert_eq!(followed.boards.look_at_export(&key).now_or_never(), None);
+            assert_eq!(followed.boards.look_at_export(&key, &whose).now_or_never(), None);
         }
         let (served, is_served) = mpsc::channel();
         tokio::task::spawn_blocking(move || served.send(()).unwrap());
         assert_eq!(is_served.recv_timeout(Duration::from_secs(10)), Ok(()));
         drop(reading);
-        followed.boards.look_at_export(&key).await;
+        followed.boards.look_at_export(&key, &whose).await;
         assert_eq!(followed.boards.export(&Key::of(&export)), Standing::Alone);
     });
+}
+
+#[tokio::test]
+async fn callers_of_a_namespace_take_turns_to_look_and_look_no_more_if_others_have() {
+    let followed = Followed::new();
+    let boards = &followed.boards;
+    followed.mirrors.jobs.insert(job("in", "u2", Some(2)));
+    let keys: Vec<Key> = (0..3)
+        .map(|pe| {
+            let mut export = long_export(&format!("in-{pe}-0"), "in", "u2", 2);
+            export.spec.pe_id = pe;
+            followed.mirrors.exports.insert(export.clone());
+            Key::of(&export)
+        })
+        .collect();
+    let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
+    let place = boards.shared.aside.acquire("n").await;
+    let mut looks: Vec<_> = [(&keys[0], &one), (&keys[0], &one), (&keys[1], &one), (&keys[2], &other)]
+        .into_iter()
+        .map(|(key, whose)| Box::pin(boards.look_at_export(key, whose)))
+        .collect();
+    assert!(looks.iter_mut().all(|look| look.now_or_never().is_none()));
+    drop(place);
+    let (mut first, mut again, of_other) = (looks.remove(0), looks.remove(0), looks.remove(1));
+    (&mut first).await;
+    // The first one has two more that wait.
+    assert_eq!(tokio::time::timeout(Duration::from_secs(10), of_other).await, Ok(()));
+    assert_eq!((&mut again).now_or_never(), Some(()), "it was looked at since it was asked for");
+    looks.remove(0).await;
+    assert!(keys.iter().all(|key| boards.export(key) == Standing::Alone));
+    drop(again);
+    assert_eq!(boards.shared.awaited_looks.count(), 0);
 }
 
 #[test]

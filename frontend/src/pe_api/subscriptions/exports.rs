@@ -11,6 +11,7 @@ use crate::run_time::exports::{self, ExportChange};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Json, Response};
+use std::sync::Arc;
 use streams_api::{Export, StreamProperty};
 
 /// Job, PE and port, as a path has them.
@@ -246,9 +247,9 @@ fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<PortObjec
 
 /// Changes the properties in force, and waits until the board knows.
 async fn change(api: &PeApi, export: PortObject<Export>, change: ExportChange) -> Result<StatusCode, Refusal> {
-    let key = export.key.clone();
+    let (key, whose) = (export.key.clone(), Arc::clone(&export.job));
     let change = export.change(change.octets(), move |export| Ok(exports::changed(export, &change)?));
     api.changes.export(&key, change).await?;
-    api.boards.look_at_export(&key).await;
+    api.boards.look_at_export(&key, &whose).await;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -137,13 +137,13 @@ fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<PortObjec
 
 /// Changes what the port asks for, and waits until the board knows.
 async fn change(api: &PeApi, import: PortObject<Import>, change: ImportChange) -> Result<StatusCode, Refusal> {
-    let key = import.key.clone();
+    let (key, whose) = (import.key.clone(), Arc::clone(&import.job));
     let (boards, namespace) = (api.boards.clone(), Arc::clone(&key.namespace));
     let change = import.change(change.octets(), move |import| {
         let forbids = |import: &streams_broker::Import| boards.forbids_filters(&namespace, import);
         Ok(imports::changed(import, &change, forbids)?)
     });
     api.changes.import(&key, change).await?;
-    api.boards.look_at_import(&key).await;
+    api.boards.look_at_import(&key, &whose).await;
     Ok(StatusCode::NO_CONTENT)
 }
