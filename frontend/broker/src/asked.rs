@@ -107,7 +107,7 @@ impl Rank {
     /// Who asks for the same in another scope is found in other ways, and so takes as much again.
     fn of_subscription(Subscription { scope, expression }: &Subscription) -> Self {
         // Texts and names are in the text, and literals and needs have them again.
-        let texts = scope.len() + expression.memory() + expression.length();
+        let texts = scope.len() + expression.memory() + expression.text().len();
         let needs = match expression.needs() {
             Needs::Nothing => 0,
             Needs::OneOf(needs) => NEED_BYTES * needs.len(),
