@@ -47,7 +47,8 @@ impl<K: Mirrored> PortObject<K> {
         let octets = kept.as_ref().map_or(0, Kept::octets);
         let work = move || {
             let object = kept.as_ref().and_then(Kept::read).filter(|object| *job_of(object) == *job);
-            make(&object.ok_or(Refusal::Absent(absent))?)
+            let object = object.ok_or(Refusal::Absent(absent))?;
+            make(&object)
         };
         let owner = api.callers.asker(caller.address).owner();
         let done = timeout(WITHIN, api.long_objects.about(octets, owner, work)).await;

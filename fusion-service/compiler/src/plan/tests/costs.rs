@@ -92,7 +92,9 @@ fn reasons_are_found_within_the_budget() {
     let budget = Budget::default();
     let predecessor = Predecessor::new(&job, &generations, changes(&generations), next.elements(), &budget).unwrap();
     let prior = Prior::Job(predecessor);
-    let change = |budget: &Budget| prior.change(next.elements(), &mut next.plan().elements.clone(), budget);
+    let change = |budget: &Budget| {
+        prior.change(next.elements(), &mut next.plan().elements.clone(), prior.changed_operators(), budget)
+    };
     assert_eq!(change(&budget).unwrap(), next.plan().change);
     let looks = looks(change);
     assert!((1..10).contains(&looks), "{looks}");
