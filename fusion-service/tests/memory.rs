@@ -100,12 +100,12 @@ fn a_compilation_takes_little_more_than_what_stays_and_a_job_knows_its_size() {
 }
 
 /// Some hundred kilobytes that ask for hundreds of megabytes: of the parts that documents have in common, and of texts
-/// of channels, there may be 8 MiB each.
+/// of channels, there may be 8 MiB each where documents may have 64 MiB. To fold the last ones takes more steps than
+/// these permit.
 #[test]
 fn what_is_too_large_is_refused_before_it_is_made() {
     const MOST: usize = 48 << 20;
     let _turn = TURN.lock();
-    let budget = Budget::with_limits(Limits { aadl_bytes: 64 << 20, ..Limits::default() });
     // Each value has a triple for each channel of the operator that it names.
     let connections = "<value key='inputConnections' type=''>[0,0,0]</value>".repeat(10_000);
     let annotation = format!("<splAnnotation tag='eventTimeContext'>{connections}</splAnnotation>");
@@ -128,12 +128,13 @@ fn what_is_too_large_is_refused_before_it_is_made() {
         (format!("{common} runtime constants of operator S"), format!("{common} annotations of operator E"));
     let texts = Some("texts of channels, and expressions of imports, have more than");
     let table = [
-        ("names of operators in annotations", channels.adl(), Some(&*annotations_of)),
-        ("constants of an operator", row, Some(&*constants_of)),
-        ("expressions of channels", imports("getChannel()"), texts),
-        ("expressions", imports("b"), None),
+        ("names of operators in annotations", channels.adl(), 64, Some(&*annotations_of)),
+        ("constants of an operator", row, 64, Some(&*constants_of)),
+        ("expressions of channels", imports("getChannel()"), 64, texts),
+        ("expressions", imports("b"), 256, None),
     ];
-    for (what, adl, expected) in table {
+    for (what, adl, aadl_mib, expected) in table {
+        let budget = Budget::with_limits(Limits { aadl_bytes: aadl_mib << 20, ..Limits::default() });
         let source = Source::parse(adl.as_bytes(), &Budget::default()).unwrap();
         let request = Arc::new(Request { job_name: "large".to_owned(), ..Request::default() });
         let (error, _, peak) = counted(|| submit(&source, &request, &budget).err().map(|error| error.to_string()));

@@ -132,7 +132,10 @@ async fn who_stands_aside_has_memory_for_what_it_has_made_or_goes_on() {
 async fn who_helps_a_resize_does_not_stand_aside() {
     let admission = admission(1, 100);
     let (budget, waits) = (worked(&admission, LONG_RESIZE), admission.clone());
+    let has_begun = Arc::new(AtomicBool::new(false));
+    let begun = Arc::clone(&has_begun);
     let work = move |budget: &Budget| {
+        begun.store(true, Ordering::Relaxed);
         while waits.waiting().resize == 0 {
             thread::yield_now();
         }
@@ -147,7 +150,8 @@ async fn who_helps_a_resize_does_not_stand_aside() {
         let admission = admission.clone();
         async move { admission.run(CallClass::Resize, &budget, work).await }
     });
-    while admission.working().resize < 1 {
+    // It makes way before it begins, too.
+    while !has_begun.load(Ordering::Relaxed) {
         yield_now().await;
     }
     assert!(is_served(&admission, CallClass::Resize, patient(), LONG).await);
