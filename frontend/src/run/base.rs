@@ -77,20 +77,20 @@ impl Base {
         // Before the mirrors are filled: how a pod ends is seen by whoever leads next, too.
         let last_seen = LastSeen::of(&mirrors);
         let boards = Boards::of(&mirrors);
-        tasks.background.spawn({
+        tasks.background.spawn("boards", {
             let (boards, last) = (boards.clone(), last.clone());
             async move { boards.settle(&last).await }
         });
         let callers = Callers::of(&mirrors);
         let term = if lease.is_some() { Term::default() } else { Term::endless() };
         let regions = ConsistentRegions::of(&mirrors, term.clone());
-        tasks.background.spawn({
+        tasks.background.spawn("mirrors", {
             let (mirrors, client, scope, last) = (mirrors.clone(), client.clone(), options.scope(), last.clone());
             async move { mirrors.run(&client, &scope, &last).await }
         });
         let reporter = Reporter { controller: REPORTER.into(), instance: identity.into() };
         let (events, publishing) = Events::new(client.clone(), reporter, &metrics);
-        tasks.background.spawn(publishing);
+        tasks.background.spawn("Events", publishing);
         let gate = Gate::new(Limits::of(options.jobs.concurrent_calls.into()), &metrics);
         Ok(Self {
             asked_to_stop,

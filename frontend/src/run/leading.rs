@@ -165,7 +165,7 @@ mod tests {
         let (lease, stop) = (Arc::default(), CancellationToken::new());
         let leader = leader(&lease).await;
         let mut tasks = Tasks::default();
-        tasks.background.spawn(async { panic!("on purpose") });
+        tasks.background.spawn("a", async { panic!("on purpose") });
         let work = stop.clone().cancelled_owned().map(Ok);
         let lead = async { while_leading(leader, work).await.map(drop) };
         let unasked = tasks.unasked_end_beside(lead, &stop, Duration::from_secs(60)).await.unwrap();

@@ -107,9 +107,9 @@ async fn end(base: Base, options: &RunOptions, released: Option<Released>, heari
         hand_over(released, &base.regions, &hearing.ends, &hearing.awake).await;
     }
     hearing.ends.cancel();
-    drop(base.events);
     base.last.cancel();
-    if timeout(options.time_outs.grace_seconds + LAST_TASKS, tasks.end()).await.is_err() {
-        tracing::warn!("some tasks did not end in time");
+    let ended = tasks.end(|| base.events.end());
+    if timeout(options.time_outs.grace_seconds + LAST_TASKS, ended).await.is_err() {
+        tracing::warn!(tasks = ?tasks.left(), "some tasks did not end in time");
     }
 }

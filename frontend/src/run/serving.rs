@@ -50,7 +50,7 @@ pub(super) async fn probes(base: &Base, options: &RunOptions, tasks: &mut Tasks)
         Pages::new(move || metrics.text(), move || readiness(&mirrors))
     };
     let probes = pages.serve(http, base.last.clone().cancelled_owned());
-    tasks.servers.spawn(async move { probes.await.context("probes") });
+    tasks.servers.spawn("metrics and probes", async move { probes.await.context("probes") });
     Ok(())
 }
 
@@ -89,9 +89,9 @@ fn follow<T: PartialEq + Debug + Send + Sync + 'static>(
 ) {
     let Base { client, metrics, last, here, .. } = base;
     let (client, metrics, last, here) = (client.clone(), metrics.clone(), last.clone(), here.clone());
-    tasks
-        .background
-        .spawn(async move { service_endpoints::watch(client, service, &here, &metrics, (told, of), last).await });
+    tasks.background.spawn("endpoints", async move {
+        service_endpoints::watch(client, service, &here, &metrics, (told, of), last).await
+    });
 }
 
 /// How this process hears PEs, until it is dropped.
@@ -113,7 +113,7 @@ pub(super) async fn pes(base: &Base, options: &RunOptions, tasks: &mut Tasks) ->
     let are_led_away = Arc::new(move || stop.is_cancelled() || seen.too_old().is_some());
     let (boards, callers, regions) = (boards.clone(), callers.clone(), regions.clone());
     let pe_api = PeApi::new(own, shared, boards, callers, regions, are_led_away, metrics);
-    tasks.background.spawn(pe_api.task_ended());
+    tasks.background.spawn("tasks of the PE API", pe_api.task_ended());
     let ends = CancellationToken::new();
     let awake = Awake::default();
     // Looks, from when the process is asked to stop, whether it was frozen: reports that came meanwhile were not heard
@@ -121,7 +121,7 @@ pub(super) async fn pes(base: &Base, options: &RunOptions, tasks: &mut Tasks) ->
     let looking = AbortOnDropHandle::new(tokio::spawn(awake.clone().look(asked_to_stop.clone())));
     let (served, stop) = (pe_api.clone(), ends.clone());
     let figures = HttpRequests::among(metrics);
-    tasks.servers.spawn(async move {
+    tasks.servers.spawn("PE API", async move {
         // However it ends, nobody is heard from then on.
         let _ends = stop.clone().drop_guard();
         pe_api::server::serve(listener, served, figures, stop, grace).await;
@@ -161,7 +161,7 @@ pub(super) async fn grpc_apis(
         .with(service.into_server(access.clone()), elasticity::ERROR_DOMAIN)
         .with(subscriptions.into_server(access), subscription::ERROR_DOMAIN);
     let (stop, filled, grace) = (asked_to_stop.clone(), mirrors.clone(), options.time_outs.grace_seconds);
-    tasks.servers.spawn(async move {
+    tasks.servers.spawn("gRPC APIs", async move {
         // Until then it would say that jobs do not exist; callers wait to be accepted.
         tokio::select! {
             () = filled.synced() => {}
@@ -188,7 +188,7 @@ pub(super) async fn bundles(
     let settings = options.bundles.repository(options.time_outs.grace_seconds);
     let repository = BundleRepository::new(fetcher.clone(), base.client.clone(), settings, pe_api);
     let (counters, stop) = (repository::counters(&base.metrics), base.asked_to_stop.clone());
-    tasks.servers.spawn(async move {
+    tasks.servers.spawn("bundles for PEs", async move {
         repository.serve(listener, counters, stop.cancelled_owned()).await.context("bundles for PEs")
     });
     Ok(fetcher)

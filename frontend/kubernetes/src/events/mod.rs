@@ -38,6 +38,7 @@ use std::future::pending;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 /// Events that wait to be published.
 const WAITING_MAX: usize = 1024;
@@ -84,8 +85,9 @@ impl Notice {
 #[derive(Clone)]
 pub struct Events {
     waiting: Arc<Mutex<Waiting>>,
-    /// Wakes the task; it ends when nobody can wake it any more.
+    /// Wakes the task; it ends when nobody can wake it any more, or after the last word.
     wake: mpsc::Sender<()>,
+    last_word: CancellationToken,
     reporter: Reporter,
     lost: Lost,
 }
@@ -97,17 +99,25 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// A publisher and the work of its task, which ends when the last clone of the publisher is dropped.
+    /// A publisher and the work of its task, which ends when the last clone of the publisher is dropped, or after
+    /// [`Events::end`].
     pub fn new(
         client: Client,
         reporter: Reporter,
         metrics: &Metrics,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (wake, woken) = mpsc::channel(1);
+        let last_word = CancellationToken::new();
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let lost = Lost { metrics: metrics.clone(), lines: Arc::default() };
-        let publisher = Self { waiting: Arc::clone(&waiting), wake, reporter, lost: lost.clone() };
-        (publisher, publish_all(client, waiting, woken, lost))
+        let publisher = Self { waiting: Arc::clone(&waiting), wake, last_word, reporter, lost: lost.clone() };
+        let last_word = publisher.last_word.clone();
+        (publisher, publish_all(client, waiting, (woken, last_word), lost))
+    }
+
+    /// Nothing more is to be told: the task ends when all that waits is published, whoever still has a publisher.
+    pub fn end(&self) {
+        self.last_word.cancel();
     }
 
     /// Tells people something about an object.
@@ -207,8 +217,14 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock()
 }
 
-/// Publishes Events until there are no more, and nobody can add one. Those of a namespace that rests then are dropped.
-async fn publish_all(client: Client, waiting: Arc<Mutex<Waiting>>, mut woken: mpsc::Receiver<()>, lost: Lost) {
+/// Publishes Events until there are no more, and nobody can or will add one. Those of a namespace that rests then are
+/// dropped.
+async fn publish_all(
+    client: Client,
+    waiting: Arc<Mutex<Waiting>>,
+    (mut woken, last_word): (mpsc::Receiver<()>, CancellationToken),
+    lost: Lost,
+) {
     let told = Mutex::new(Told::default());
     let publish = |(namespace, event)| {
         let (client, told) = (&client, &told);
@@ -261,6 +277,7 @@ async fn publish_all(client: Client, waiting: Arc<Mutex<Waiting>>, mut woken: mp
                 }
             }
             more = woken.recv(), if is_open => is_open = more.is_some(),
+            () = last_word.cancelled(), if is_open => is_open = false,
             () = rest => {}
         }
     }
@@ -394,7 +411,8 @@ mod tests {
             events.publish(&ConfigMap::default(), &Notice::normal("Happened", number.to_string()));
         }
         events.publish(&ConfigMap::default(), &Notice::warning("Broken", "look"));
-        drop(events);
+        // Somebody still has a publisher.
+        events.end();
         publishing.await;
         let told = told.lock();
         assert_eq!((told.len(), told[0].as_str()), (WAITING_MAX, "Broken"));

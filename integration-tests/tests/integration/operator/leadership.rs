@@ -12,6 +12,9 @@ use streams_proto::elasticity::v1::resize_request::WaitFor;
 const WIDTH: u32 = 5;
 
 /// The frontend that leads and the one that does not.
+/// More than what is said at the end.
+const LINES: usize = 50;
+
 async fn leader_and_follower(it: &Fixture) -> Result<(&Frontend, &Frontend)> {
     let [one, other] = it.system.frontends() else { bail!("there must be two frontends") };
     eventually("one of the frontends leads", WITHIN, || async {
@@ -65,6 +68,8 @@ async fn a_leader_that_is_asked_to_end_hands_over_at_once() -> Result<()> {
         let (leader, follower) = leader_and_follower(it).await?;
         let exit = leader.process().stop(WITHIN).await?;
         ensure!(exit.is_success(), "it ended with {exit}");
+        let log = leader.process().last_lines(LINES);
+        ensure!(log.contains("ended as asked") && !log.contains("did not end in time"), "{log}");
         let wanted = job.resize_request(&[(CLEAN, WIDTH)], WaitFor::RolledOut);
         let answer = until_taken(follower.balancer().await?, wanted, WITHIN).await?;
         ensure!(answer.generation == Some(1), "{answer:?}");
