@@ -24,14 +24,21 @@ const LANE: &str = "Lane";
 /// A user with the role `edit`.
 const EDITOR: &str = "editor";
 
-/// A job of the application, on nodes without tags; without a consistent region its lanes can be resized.
-pub(super) async fn telemetry(it: &Fixture, is_consistent: bool) -> Result<ObservedJob> {
+/// Puts the application's bundle where jobs find it as `telemetry.sab`, for nodes without tags; without a consistent
+/// region its lanes can be resized.
+pub(super) fn put_telemetry(it: &Fixture, is_consistent: bool) -> Result<()> {
     let adl = TELEMETRY.replace("<tag name=\"gpu\"/><tag name=\"fast\"/>", "");
     let mut adl = adl.replace("<replicateHostTag name=\"gpu\"/>", "");
     if !is_consistent {
         adl = adl.replace("tag=\"consistentRegion", "tag=\"other");
     }
     std::fs::write(it.system.bundles().join("telemetry.sab"), sample::bundle_of(&adl)?)?;
+    Ok(())
+}
+
+/// A job of the application.
+pub(super) async fn telemetry(it: &Fixture, is_consistent: bool) -> Result<ObservedJob> {
+    put_telemetry(it, is_consistent)?;
     let mut job = it.sample(JOB);
     job.spec.bundle.file = Some("telemetry.sab".to_owned());
     let job = ObservedJob::create(&it.client, &job).await?;

@@ -2,13 +2,13 @@
 //! people see it with `kubectl`, PEs in their routes.
 
 use super::fixture::{Fixture, JOB, WITHIN, reason, with, with_system};
-use super::interfaces::telemetry;
+use super::interfaces::{put_telemetry, telemetry};
 use super::walk_through::typed;
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::system::Frontend;
 use integration_tests::system::job::ObservedJob;
 use kube::ResourceExt as _;
-use streams_api::{Export, Import, condition};
+use streams_api::{Export, Import, Job, condition};
 use streams_control_plane::process::serves_grpc;
 use streams_control_plane::wait::eventually;
 use streams_proto::subscription::v1::update_export_request::Change as OfExport;
@@ -19,6 +19,9 @@ use streams_proto::subscription::v1::{
 };
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
+
+/// What people read.
+const PAGE: &str = include_str!("../../../../docs/subscriptions.md");
 
 fn property(name: &str, kind: &str, value: &str) -> Property {
     Property { name: name.to_owned(), r#type: kind.to_owned(), values: vec![value.to_owned()] }
@@ -172,11 +175,21 @@ async fn programs_change_what_is_exported_and_imported() -> Result<()> {
     .await
 }
 
+/// The job that the page has its readers make.
+fn job_of_the_page() -> Result<Job> {
+    let (_, after) = PAGE.split_once("<<'END'\n").context("the page has no manifest")?;
+    let (manifest, _) = after.split_once("\nEND\n").context("the manifest has no end")?;
+    Ok(serde_saphyr::from_str(manifest)?)
+}
+
 #[tokio::test]
 async fn the_page_about_subscriptions_says_what_is_answered() -> Result<()> {
     with_system("subscriptions", async |it| {
-        let job = telemetry(it, false).await?;
-        ensure!(job.name() == JOB, "the page is about another job");
+        put_telemetry(it, false)?;
+        let mut job = job_of_the_page()?;
+        job.metadata.namespace = Some(it.namespace.clone());
+        let job = ObservedJob::create(&it.client, &job).await?;
+        job.until_condition(condition::READY, true, WITHIN).await?;
         typed(it, "subscriptions.md", 6).await
     })
     .await
