@@ -1,12 +1,13 @@
 //! What the mirrors keep of the metadata of each kind (rule call-6): those annotations and labels that somebody reads,
 //! and those that the operator gives to its objects, as they are compared with what they should be (rule call-19); and
-//! what controls an object. Nobody reads finalizers.
+//! what controls an object. Nobody reads finalizers. Labels, owners and finalizers that are few are all kept.
 //!
 //! Tenants may annotate and label all of these, with hundreds of kilobytes each, and whoever looks at an object unpacks
 //! it. Jobs are even kept as they are unpacked.
 //!
 //! What is written is never what is left of an object: of a status that is written the API server takes nothing but the
-//! status, and all other writes say which fields they change.
+//! status, and all other writes say which fields they change. But it takes what is left out of such an object for
+//! managed by nobody from then on, so that who has applied it cannot remove it by applying.
 //!
 //! Knows: annotations, labels. Must not know: what they are read for.
 

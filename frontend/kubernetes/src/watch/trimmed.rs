@@ -3,7 +3,7 @@
 //! There is a function for each kind. It removes the fields that no controller reads.
 
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod, PodSpec, PodStatus, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, OwnerReference};
 use kube::core::{ObjectMeta, PartialObjectMeta};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -15,6 +15,9 @@ pub type ConfigMapMeta = PartialObjectMeta<ConfigMap>;
 /// `kubectl apply` keeps a copy of the whole object here.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
+/// Octets of labels, finalizers and owner references, in JSON, up to which all of them are kept: several times what
+/// people and their tools give to an object.
+const RELATED_MAX: usize = 4096;
 /// Longest annotation of which the value is kept.
 const VALUE_MAX: usize = 1024;
 
@@ -45,9 +48,17 @@ pub fn keep(meta: &mut ObjectMeta, labels: &[&str], annotations: &[&str]) {
     }
 }
 
-/// Keeps of what an object is related to what is read: these labels and what controls it, and no finalizers. Whoever
-/// may change the object can give it a hundred thousand labels, each of which takes far more in memory than in JSON.
+/// Keeps of what an object is related to what is read, if it is more than [`RELATED_MAX`]: these labels and what
+/// controls it, and no finalizers. Whoever may change the object can give it a hundred thousand labels, each of which
+/// takes far more in memory than in JSON.
+///
+/// What people give their objects is kept. When a status is written, the API server compares the whole object that it is
+/// sent with its own, and what is missing there is managed by nobody any more: `kubectl apply --server-side` could not
+/// remove a label that it has applied.
 pub fn relations(meta: &mut ObjectMeta, labels: &[&str]) {
+    if related(meta) <= RELATED_MAX {
+        return;
+    }
     meta.finalizers = None;
     if let Some(all) = &mut meta.labels {
         all.retain(|key, _| labels.contains(&key.as_str()));
@@ -56,6 +67,19 @@ pub fn relations(meta: &mut ObjectMeta, labels: &[&str]) {
         all.retain(|owner| owner.controller == Some(true));
         all.shrink_to_fit();
     }
+}
+
+/// About how many octets labels, finalizers and owner references have in JSON.
+fn related(meta: &ObjectMeta) -> usize {
+    let label = |(key, value): (&String, &String)| key.len() + value.len() + "\"\":\"\",".len();
+    let owner = |owner: &OwnerReference| {
+        let OwnerReference { api_version, kind, name, uid, .. } = owner;
+        api_version.len() + kind.len() + name.len() + uid.len() + 60
+    };
+    let labels = meta.labels.iter().flatten().map(label);
+    let owners = meta.owner_references.iter().flatten().map(owner);
+    let finalizers = meta.finalizers.iter().flatten().map(|finalizer| finalizer.len() + "\"\",".len());
+    labels.chain(owners).chain(finalizers).sum()
 }
 
 /// Keeps of the annotations of an object those that are read: of `read` the values that are not longer than any that
@@ -152,7 +176,6 @@ fn trim_containers(containers: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
     #[test]
     fn of_a_pod_only_what_is_read_is_kept() {
@@ -211,16 +234,29 @@ mod tests {
             owner.controller = Some(controls);
             owner
         };
-        let mut meta: ObjectMeta = serde_json::from_value(serde_json::json!({
+        let few = serde_json::json!({
             "name": "o", "finalizers": ["a/b"], "labels": {"read": "x", "other": "y"}, "annotations": {"other": "y"},
             "ownerReferences": [owner("a", false), owner("b", true), owner("c", false)],
-        }))
-        .unwrap();
-        relations(&mut meta, &["read"]);
+        });
+        let trimmed = |meta: serde_json::Value| {
+            let mut meta: ObjectMeta = serde_json::from_value(meta).unwrap();
+            relations(&mut meta, &["read"]);
+            serde_json::to_value(meta).unwrap()
+        };
+        assert_eq!(trimmed(few.clone()), few);
         let expected = serde_json::json!({
             "name": "o", "labels": {"read": "x"}, "annotations": {"other": "y"}, "ownerReferences": [owner("b", true)],
         });
-        assert_eq!(serde_json::to_value(meta).unwrap(), expected);
+        let long = "l".repeat(RELATED_MAX);
+        for (field, entry) in [
+            ("finalizers", serde_json::json!([long])),
+            ("labels", serde_json::json!({"read": "x", long.as_str(): ""})),
+            ("ownerReferences", serde_json::json!([owner("b", true), owner(&long, false)])),
+        ] {
+            let mut many = few.clone();
+            many[field] = entry;
+            assert_eq!(trimmed(many), expected, "{field}");
+        }
     }
 
     #[test]

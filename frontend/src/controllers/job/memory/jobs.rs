@@ -184,7 +184,7 @@ mod tests {
         let (memory, key) = (memory(), Key::new("n", "flow"));
         let mut written = job("a", "10");
         written.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
-        written.labels_mut().insert("example.com/team".to_owned(), String::new());
+        written.labels_mut().extend((0..1_000).map(|number| (format!("example.com/{number}"), String::new())));
         written.annotations_mut().insert("example.com/note".to_owned(), String::new());
         memory.wrote(&key, written);
         let kept = memory.latest(&key, Arc::new(job("a", "5")));

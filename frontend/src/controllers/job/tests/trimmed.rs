@@ -11,10 +11,11 @@ use streams_kubernetes::cluster::Object;
 const LABEL: &str = "example.com/team";
 const FINALIZER: &str = "example.com/audit";
 
-/// Somebody gives these to an object.
+/// Somebody gives these to an object, and so many labels beside them that no mirror keeps all that.
 fn give<K: Object>(simulation: &JobSimulation, key: &Key, owner: &OwnerReference) {
     let is_changed = simulation.server.edit(key, |object: &mut K| {
         object.labels_mut().insert(LABEL.to_owned(), "a".to_owned());
+        object.labels_mut().extend((0..1_000).map(|number| (format!("example.com/{number}"), String::new())));
         object.finalizers_mut().push(FINALIZER.to_owned());
         object.owner_references_mut().push(owner.clone());
     });
