@@ -244,6 +244,9 @@ pub struct CommittedRegion {
     pub index: u64,
     /// Product of the widths of the region and of those around it.
     pub global_channels: u32,
+    /// Generation of the job in which its width was applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
     /// Its width before, if the committed generation, or an earlier one that it has not told, has changed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]

@@ -1,5 +1,8 @@
 //! A parallel region of a running job: its width is what users, autoscalers and load balancers change
-//! (rules elasticity-1 and elasticity-6).
+//! (rules elasticity-1 and elasticity-6), and what it says of itself that follows from the status of its job: since
+//! when it has its width, and its last resize.
+//!
+//! Knows: the statuses of jobs. Must not know: controllers, the API for load balancers.
 
 use super::job_status::{JobStatus, Rollout};
 use super::{names, schema};
@@ -159,6 +162,15 @@ pub struct LastResize {
 }
 
 impl ParallelRegionStatus {
+    /// The generation in which the width was applied, once this is the status of the job and `applied` the width in it
+    /// of the region with this index (rule elasticity-4). An older frontend has committed without saying it in the
+    /// job: then what the region has said counts, and else it was that of the job at the latest.
+    pub fn generation_by(&self, job: &JobStatus, index: u64, applied: Option<u32>) -> Option<u64> {
+        applied?;
+        let said = self.generation.filter(|_| self.width == applied);
+        job.region(index).and_then(|region| region.generation).or(said).or(job.generation)
+    }
+
     /// The last change of the width, once this is the status of the job and `applied` the width in it of the region
     /// with this index (rule elasticity-20). What the region has said before counts as long as the job says nothing
     /// newer; one that has not said any width yet has the one that the job says it had.
@@ -256,6 +268,29 @@ mod tests {
         for (width, last_resize, job, applied, expected) in table {
             let said = ParallelRegionStatus { width, last_resize, ..ParallelRegionStatus::default() };
             assert_eq!(said.last_resize_by(&job, 7, applied), expected, "{said:?} {job:?}");
+        }
+    }
+
+    #[test]
+    fn the_generation_of_a_width_is_what_the_job_says_of_it() {
+        // said width and generation, generation in the job of the width -> the generation; the job is at 4, with 2
+        let table = [
+            // Another region was resized before this one, or the one before it, has said anything.
+            (None, None, Some(0), Some(0)),
+            (Some(2), Some(4), Some(0), Some(0)),
+            (Some(1), Some(0), Some(4), Some(4)),
+            // An older frontend has committed.
+            (Some(2), Some(1), None, Some(1)),
+            (Some(1), Some(1), None, Some(4)),
+            (None, None, None, Some(4)),
+        ];
+        for (width, generation, of_job, expected) in table {
+            let region = |index, generation| CommittedRegion { index, generation, ..CommittedRegion::default() };
+            let regions = vec![region(1, Some(3)), region(7, of_job)];
+            let job = JobStatus { generation: Some(4), regions, ..JobStatus::default() };
+            let said = ParallelRegionStatus { width, generation, ..ParallelRegionStatus::default() };
+            assert_eq!(said.generation_by(&job, 7, Some(2)), expected, "{said:?} {job:?}");
+            assert_eq!(said.generation_by(&job, 7, None), None, "{said:?} {job:?}");
         }
     }
 

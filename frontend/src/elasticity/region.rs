@@ -145,7 +145,8 @@ pub fn region(object: &ParallelRegion, job: Option<&JobOfRegions>, wanted: &Want
     let cool_down = cool_down.and_then(|(applied, job)| CoolDown::by(cool_down_seconds, applied, job, object));
     let cool_down = cool_down.map(|cool_down| cool_down.until);
     let finished = job.and_then(|j| j.rollout.as_ref()).is_some_and(|r| r.finished_at.is_some());
-    let known = status.generation.filter(|_| status.width == applied);
+    let generation =
+        job.map_or_else(|| applied.and(status.generation), |job| status.generation_by(job, object.spec.index, applied));
     let last =
         job.map_or_else(|| status.last_resize.clone(), |job| status.last_resize_by(job, object.spec.index, applied));
     let rejected = status.rejected.filter(|rejected| rejected.width == *width).unwrap_or_default();
@@ -156,7 +157,7 @@ pub fn region(object: &ParallelRegion, job: Option<&JobOfRegions>, wanted: &Want
         object_name: object.metadata.name.clone().unwrap_or_default(),
         desired_width: *width,
         applied_width: applied,
-        generation: applied.and(known.or(job.and_then(|job| job.generation))),
+        generation,
         rolled_out: finished && applied == Some(*width),
         rejection: rejected.message,
         rejection_reason: rejected.reason,
@@ -324,14 +325,15 @@ mod tests {
             let rollout = of_job.rollout.as_mut().unwrap();
             rollout.started_at = Some(MicroTime(Timestamp::UNIX_EPOCH));
             rollout.finished_at = Some(MicroTime(Timestamp::from_millisecond(1_250).unwrap()));
-            of_job.regions = vec![CommittedRegion { touches_consistent_region: true, ..CommittedRegion::default() }];
+            let committed = CommittedRegion { generation: Some(3), ..CommittedRegion::default() };
+            of_job.regions = vec![CommittedRegion { touches_consistent_region: true, ..committed }];
             let mut object = object(10, 5);
             let said = ParallelRegionStatus { width: Some(2), generation: Some(1), ..ParallelRegionStatus::default() };
             object.status = Some(said);
             let ready = ReadyWidths::by_job(&job).unwrap();
             let region = shown(&object, Some(&job), &Wanted::default(), &ready);
             assert_eq!((region.min_width, region.max_width), expected, "{:?}", job.spec.parallel_regions);
-            assert_eq!((region.fixed, region.ready_width), (true, Some(10)));
+            assert_eq!((region.fixed, region.ready_width, region.generation), (true, Some(10), Some(3)));
             let last = region.last_resize.unwrap();
             assert_eq!((last.generation, last.from_width, last.to_width), (4, 2, 10));
             assert_eq!(last.duration, Some(prost_types::Duration { seconds: 1, nanos: 250_000_000 }));

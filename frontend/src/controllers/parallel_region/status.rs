@@ -57,9 +57,7 @@ pub(super) fn status(region: &ParallelRegion, job: &Job, now: Timestamp) -> Para
 
     status.observed_generation = object_generation;
     status.last_resize = status.last_resize_by(of_job, region.spec.index, applied);
-    if status.width != applied || status.generation.is_none() {
-        status.generation = applied.and(of_job.generation);
-    }
+    status.generation = status.generation_by(of_job, region.spec.index, applied);
     status.width = applied;
     if let Some(committed) = committed {
         status.global_channels = Some(committed.global_channels);
@@ -215,6 +213,7 @@ mod tests {
         CommittedRegion {
             index: 0,
             global_channels: 2,
+            generation: None,
             width_before: None,
             touches_consistent_region: consistent,
             channel_pes: vec![IdRange { first: 3, last: 4 }, IdRange { first: 7, last: 7 }],
@@ -413,6 +412,10 @@ mod tests {
         assert_eq!(again.generation, Some(4), "another region was resized");
         later.status.as_mut().unwrap().applied_widths[0].width = 3;
         assert_eq!(status(&object, &later, Timestamp::UNIX_EPOCH).generation, Some(5));
+        // It has said nothing before another region was resized, or was made again.
+        object.status = None;
+        later.status.as_mut().unwrap().regions[0].generation = Some(0);
+        assert_eq!(status(&object, &later, Timestamp::UNIX_EPOCH).generation, Some(0));
     }
 
     #[test]

@@ -55,7 +55,9 @@ pub(crate) fn describe(
     if !after_step {
         if let Some(Loaded::Whole(wanted)) = &observed.committed {
             // The commit records it; an older frontend did not.
-            status.regions = wanted.regions_since(|index| status.region(index)?.width_before);
+            let (before, brought) =
+                (|index| status.region(index)?.width_before, |index| status.region(index)?.generation);
+            status.regions = wanted.regions_since(before, brought);
         }
         count(observed, report, &mut status);
         let worked = transition::work(observed);

@@ -158,7 +158,7 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
     let before = std::mem::replace(&mut status.applied_widths, region_widths(&wanted.widths));
     let before: BTreeMap<_, _> = before.into_iter().map(|width| (width.region, width.width)).collect();
     let committed_at = status.rollout.as_ref().and_then(|rollout| rollout.started_at.as_ref()).map(|at| at.0);
-    status.regions = wanted.regions_since(|index| {
+    let width_before = |index: u64| {
         let region = wanted.regions.get(&index)?;
         let before = before.get(region).copied()?;
         if wanted.widths.get(region) != Some(&before) {
@@ -168,7 +168,13 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
         // made again since has nothing to say of it: the region before it may have.
         let silent_since = observed.children.regions.get(&index)?.silent_since?;
         status.region(index).filter(|_| Some(silent_since) <= committed_at)?.width_before
-    });
+    };
+    let brought = |index: u64| {
+        let region = wanted.regions.get(&index)?;
+        let stays = before.get(region).is_some_and(|before| wanted.widths.get(region) == Some(before));
+        if stays { status.region(index)?.generation } else { Some(wanted.generation) }
+    };
+    status.regions = wanted.regions_since(width_before, brought);
     status.older_texts.clone_from(&wanted.older_texts);
     if status.fusion.is_none() {
         status.fusion = Some(wanted.fusion.clone());

@@ -17,7 +17,8 @@ pub(crate) fn committed_regions(generation: &Generation) -> Vec<CommittedRegion>
         .map(|region| CommittedRegion {
             index: region.index,
             global_channels: region.global_max_channels,
-            // It follows from the generation before.
+            // Both follow from the generation before.
+            generation: None,
             width_before: None,
             touches_consistent_region: region.touches_consistent_region,
             channel_pes: if region.channels_have_own_pes {
@@ -105,6 +106,7 @@ mod tests {
             let expected = CommittedRegion {
                 index: 4,
                 global_channels: width,
+                generation: None,
                 width_before: None,
                 touches_consistent_region: true,
                 channel_pes: expected,

@@ -175,7 +175,7 @@ pub(crate) struct DesiredGeneration {
     pub(crate) processing_elements: BTreeMap<u64, DesiredPe>,
     /// Regions: names by index.
     pub(crate) regions: BTreeMap<u64, String>,
-    /// The regions as the status of the job lists them, without the widths before it.
+    /// The regions as the status of the job lists them, without what follows from the generations before it.
     pub(crate) committed_regions: Vec<CommittedRegion>,
     /// Host pools: hash of the desired object by index.
     pub(crate) host_pools: BTreeMap<u64, String>,
@@ -198,10 +198,17 @@ pub(crate) struct DesiredGeneration {
 
 impl DesiredGeneration {
     /// Its regions as the status of the job lists them, if `before` gives the widths before it of those that it
-    /// changes, by index.
-    pub(crate) fn regions_since(&self, before: impl Fn(u64) -> Option<u32>) -> Vec<CommittedRegion> {
-        let region =
-            |region: &CommittedRegion| CommittedRegion { width_before: before(region.index), ..region.clone() };
+    /// changes, and `brought` the generations that brought the widths which they have, by index.
+    pub(crate) fn regions_since(
+        &self,
+        before: impl Fn(u64) -> Option<u32>,
+        brought: impl Fn(u64) -> Option<u64>,
+    ) -> Vec<CommittedRegion> {
+        let region = |region: &CommittedRegion| CommittedRegion {
+            generation: brought(region.index),
+            width_before: before(region.index),
+            ..region.clone()
+        };
         self.committed_regions.iter().map(region).collect()
     }
 }

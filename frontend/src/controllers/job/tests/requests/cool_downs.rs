@@ -155,6 +155,8 @@ fn a_region_that_is_made_again_has_not_got_its_width_with_the_next_generation() 
     simulation.until(|simulation| simulation.outcome("other").phase == Some(ResizePhase::Written));
     let before = [0, 1].map(|index| simulation.status().region(index).and_then(|region| region.width_before));
     assert_eq!(before, [None, Some(2)]);
+    let brought = [0, 1].map(|index| simulation.status().region(index).and_then(|region| region.generation));
+    assert_eq!(brought, [Some(1), Some(2)]);
     simulation.describe_regions();
     assert_eq!(simulation.region(0).and_then(|region| region.status?.last_resize), None);
     // So it need not cool down.

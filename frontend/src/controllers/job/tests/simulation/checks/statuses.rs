@@ -79,8 +79,17 @@ impl Now<'_> {
         assert_eq!(widths, proposed.widths());
         let before = self.committed.as_ref().map(|committed| committed.widths()).unwrap_or_default();
         for region in &proposed.plan.parallel_regions {
-            let before = before.get(&region.name).copied().filter(|before| *before != region.width);
-            let said = after.region(region.index).expect("each region is listed").width_before;
+            let before = before.get(&region.name).copied();
+            let said = after.region(region.index).expect("each region is listed");
+            let brought = match before {
+                Some(before) if before == region.width => {
+                    self.status.region(region.index).and_then(|region| region.generation)
+                }
+                _ => Some(proposed.number),
+            };
+            assert_eq!(said.generation, brought, "the generation that brought the width of {}", region.name);
+            let before = before.filter(|before| *before != region.width);
+            let said = said.width_before;
             // A change that a region has not said yet counts as one of this generation, unless it was made again since.
             let untold = self.status.region(region.index).and_then(|region| region.width_before);
             let untold = untold.filter(|_| before.is_none());
