@@ -1,6 +1,7 @@
 //! A request to resize as the API shows it (rules elasticity-14 and elasticity-17). Pure.
 
 use super::{ended, outcome, times};
+use k8s_openapi::jiff::Timestamp;
 use streams_api::{Job, JobStatus, Resize, ResizePhase as Recorded, ResizePolicy};
 use streams_kubernetes::Key;
 use streams_proto::elasticity::v1::resize_request::{DesiredWidth, Policy};
@@ -40,6 +41,20 @@ fn is_without_widths(request: &Resize) -> bool {
     matches!(request.phase(), Recorded::Refused | Recorded::Superseded | Recorded::Cancelled)
 }
 
+/// When a request has ended: as it says itself, and before it does, when its job had rolled it out, which ends it.
+fn finished_at(request: &Resize, of_job: &JobStatus, phase: ResizePhase) -> Option<Timestamp> {
+    let status = request.status.as_ref();
+    let said = status.and_then(|status| status.finished_at.as_ref()).map(|at| at.0);
+    said.or_else(|| {
+        let rolled_out = outcome::rollout(of_job).filter(|_| phase == ResizePhase::RolledOut)?;
+        let rolled_out = rolled_out.finished_at.as_ref()?.0;
+        // Widths that were in force before may have been rolled out before the request was made.
+        let written = status.and_then(|status| status.written_at.as_ref()).map(|at| at.0);
+        let created = request.metadata.creation_timestamp.as_ref().map(|at| at.0);
+        Some(written.max(created).map_or(rolled_out, |since| since.max(rolled_out)))
+    })
+}
+
 /// A request as the API shows it, with what is seen of its job.
 pub(super) fn state(request: &Resize, job: Option<&Job>) -> ResizeState {
     let meta = &request.metadata;
@@ -71,7 +86,7 @@ pub(super) fn state(request: &Resize, job: Option<&Job>) -> ResizeState {
         changes: changes.map(outcome::of_pes),
         message: status.message.clone().unwrap_or_default(),
         created_at: meta.creation_timestamp.as_ref().map(|at| times::timestamp(at.0)),
-        finished_at: status.finished_at.as_ref().map(|at| times::timestamp(at.0)),
+        finished_at: finished_at(request, of_job, phase).map(times::timestamp),
         ..ResizeState::default()
     };
     if committed.is_none() && is_without_widths(request) {
@@ -91,8 +106,7 @@ pub(super) fn state(request: &Resize, job: Option<&Job>) -> ResizeState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-    use k8s_openapi::jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
     use streams_api::{
         BundleReference, CommittedResizes, JobSpec, ProposedPlan, ResizeChanges, ResizeSpec, ResizeStatus, Rollout,
     };
@@ -154,6 +168,35 @@ mod tests {
             assert_eq!(state.changes.map(|changes| changes.added), added, "{recorded:?}");
             assert_eq!((state.namespace.as_str(), state.request.as_str(), state.code), ("n", "flow-1", 0));
             assert_eq!((state.regions[0].width, state.regions[0].expected_width), (10, Some(2)));
+        }
+    }
+
+    #[test]
+    fn a_request_whose_end_is_seen_by_its_job_says_when_it_ended() {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        // recorded phase, when it says that its widths were written and that it ended, the job is rolled out (at 20)
+        // -> when it ended; it was made at 10
+        let table = [
+            (Recorded::Pending, None, None, true, Some(20)),
+            (Recorded::Written, Some(15), None, true, Some(20)),
+            (Recorded::RolledOut, Some(15), Some(21), true, Some(21)),
+            (Recorded::Written, Some(15), None, false, None),
+            // Its widths were in force and rolled out before.
+            (Recorded::Written, Some(25), None, true, Some(25)),
+        ];
+        for (recorded, written, finished, is_rolled_out, expected) in table {
+            let mut request = request(recorded, Some(5), None);
+            request.metadata.creation_timestamp = Some(Time(at(10)));
+            let status = request.status.as_mut().unwrap();
+            status.written_at = written.map(|second| Time(at(second)));
+            status.finished_at = finished.map(|second| Time(at(second)));
+            let mut job = job(5, is_rolled_out, &[3], &[]);
+            let rollout = job.status.as_mut().unwrap().rollout.as_mut().unwrap();
+            rollout.finished_at = is_rolled_out.then(|| MicroTime(at(20)));
+            let state = state(&request, Some(&job));
+            let ended = state.finished_at.map(|at| at.seconds);
+            assert_eq!(ended, expected, "{recorded:?} {written:?} {finished:?} {is_rolled_out}");
+            assert_eq!(ended.is_some(), is_end(state.phase()), "{recorded:?} {is_rolled_out}");
         }
     }
 
