@@ -7,6 +7,9 @@ use streams_api::{JobStatus, Resize, ResizeChanges, ResizePhase, Rollout, condit
 use streams_proto::elasticity::v1::Changes;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
+/// Why a job does not go on that cannot reach the fusion service.
+const NO_COMPILER: &str = "FusionUnavailable";
+
 /// How far a request has come.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ResizeOutcome {
@@ -55,7 +58,10 @@ pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOut
                 let why = status.message.as_deref().unwrap_or_default();
                 ResizeOutcome::Waiting(format!("{} to be compiled and committed: {why}", widths(request)))
             }
-            None => ResizeOutcome::Waiting(format!("{} to be compiled and committed", widths(request))),
+            None => {
+                let why = no_compiler(job).map_or_else(String::new, |why| format!(": {why}"));
+                ResizeOutcome::Waiting(format!("{} to be compiled and committed{why}", widths(request)))
+            }
         };
     };
     if in_force < generation {
@@ -67,6 +73,12 @@ pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOut
         return ResizeOutcome::Waiting(format!("{pending} PEs of generation {in_force} to follow"));
     }
     ResizeOutcome::Done { generation: Some(generation), changes: changes.map(of_pes) }
+}
+
+/// What a job says while it cannot reach who compiles (rule job-20).
+fn no_compiler(job: &JobStatus) -> Option<&str> {
+    let progressing = condition::get(&job.conditions, condition::PROGRESSING);
+    progressing.filter(|progressing| progressing.reason == NO_COMPILER).map(|progressing| progressing.message.as_str())
 }
 
 /// What a request waits for of which no frontend has said anything.
@@ -188,7 +200,17 @@ mod tests {
         let mut lost = job(4, true, None);
         let now = k8s_openapi::jiff::Timestamp::UNIX_EPOCH;
         condition::set(&mut lost.conditions, condition::READY, false, condition::PLAN_LOST, "", None, now);
+        let mut unreachable = job(4, true, None);
+        let why = "trying again: the fusion service is not available: it shows another certificate";
+        condition::set(&mut unreachable.conditions, condition::PROGRESSING, true, NO_COMPILER, why, None, now);
         let table = [
+            (
+                request(Pending, None),
+                Committed,
+                unreachable.clone(),
+                waiting(&format!("width 10 of R to be compiled and committed: {why}")),
+            ),
+            (request(Planned, Some(5)), Committed, unreachable, waiting("generation 5 to be committed")),
             (
                 new.clone(),
                 Accepted,

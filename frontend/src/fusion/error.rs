@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
-use std::{fmt, iter};
+use std::{fmt, io, iter};
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 use tonic_types::StatusExt;
 
@@ -95,6 +95,8 @@ pub(super) enum Verdict {
     Overloaded(FusionError, Option<Duration>),
     /// There is no connection, so nothing was sent; or the replica took back what it was about to say.
     Unreachable(FusionError),
+    /// It shows a certificate that is not trusted or is of another name: nothing was sent.
+    Untrusted(FusionError),
     /// The connection broke, or nothing came through it any more, after the request was sent.
     Lost(FusionError),
     /// Ask another replica.
@@ -110,6 +112,7 @@ impl Verdict {
             Self::OtherCompiler(_) => "other compiler",
             Self::Overloaded(..) => "overloaded",
             Self::Unreachable(_) => "unreachable",
+            Self::Untrusted(_) => "not trusted",
             Self::Lost(_) => "lost",
             Self::Defect(_) | Self::Elsewhere(_) => "failed",
         }
@@ -119,7 +122,8 @@ impl Verdict {
     pub(super) fn is_failure(&self) -> bool {
         match self {
             Self::Final(_) | Self::SendContent(_) | Self::OtherCompiler(_) => false,
-            Self::Defect(_) | Self::Overloaded(..) | Self::Unreachable(_) | Self::Lost(_) | Self::Elsewhere(_) => true,
+            Self::Unreachable(_) | Self::Untrusted(_) | Self::Lost(_) => true,
+            Self::Defect(_) | Self::Overloaded(..) | Self::Elsewhere(_) => true,
         }
     }
 
@@ -191,6 +195,9 @@ fn of_transport(status: &Status, source: &(dyn Error + 'static)) -> Verdict {
     if chain().any(|error| error.is::<TimeoutExpired>()) {
         return Verdict::Elsewhere(FusionError::DeadlineExceeded(message));
     }
+    if chain().any(is_of_certificate) {
+        return Verdict::Untrusted(FusionError::Unavailable(message));
+    }
     // What was still waiting for a connection is cancelled when there is none.
     if status.code() == Code::Cancelled || chain().any(|error| error.is::<ConnectError>()) {
         return Verdict::Unreachable(FusionError::Unavailable(message));
@@ -198,10 +205,18 @@ fn of_transport(status: &Status, source: &(dyn Error + 'static)) -> Verdict {
     Verdict::Lost(FusionError::Unavailable(message))
 }
 
+/// Whether this says that a replica shows a certificate that is not trusted, or is of another name.
+fn is_of_certificate(error: &(dyn Error + 'static)) -> bool {
+    // An error of TLS is within one of input and output, which does not name it as its source.
+    let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    let within = within.and_then(|within| within.downcast_ref::<rustls::Error>());
+    matches!(within.or_else(|| error.downcast_ref()), Some(rustls::Error::InvalidCertificate(_)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
+    use rustls::CertificateError;
     use tonic_types::ErrorDetails;
 
     fn info(reason: &str, metadata: &[(&str, &str)]) -> ErrorDetails {
@@ -229,6 +244,9 @@ mod tests {
     #[test]
     fn statuses_are_told_apart_by_what_to_do() {
         let with = |code, reason| Status::with_error_details(code, "m", info(reason, &[]));
+        let of_tls = |error| -> Box<dyn Error + Send + Sync> {
+            io::Error::new(io::ErrorKind::InvalidData, rustls::Error::InvalidCertificate(error)).into()
+        };
         for (status, expected) in [
             (with(Code::FailedPrecondition, "INPUT_MISSING"), "send content"),
             (with(Code::FailedPrecondition, "OTHER_COMPILER"), "other compiler"),
@@ -244,6 +262,12 @@ mod tests {
             (Status::unimplemented("m"), "elsewhere"),
             (Status::deadline_exceeded("m"), "elsewhere"),
             (Status::from_error(ConnectError("refused".into()).into()), "unreachable"),
+            (Status::from_error(ConnectError(of_tls(CertificateError::UnknownIssuer)).into()), "not trusted"),
+            (Status::from_error(ConnectError(of_tls(CertificateError::NotValidForName)).into()), "not trusted"),
+            (
+                Status::from_error(ConnectError(io::Error::other(rustls::Error::DecryptError).into()).into()),
+                "unreachable",
+            ),
             (Status::from_error(TimeoutExpired(()).into()), "elsewhere"),
             (Status::from_error(io::Error::from(io::ErrorKind::BrokenPipe).into()), "lost"),
         ] {
@@ -254,6 +278,7 @@ mod tests {
                 Verdict::Defect(_) => "defect",
                 Verdict::Overloaded(..) => "overloaded",
                 Verdict::Unreachable(_) => "unreachable",
+                Verdict::Untrusted(_) => "not trusted",
                 Verdict::Lost(_) => "lost",
                 Verdict::Elsewhere(_) => "elsewhere",
             };

@@ -86,6 +86,8 @@ pub(super) struct Replica {
 struct Rest {
     /// How often it has failed since it answered last.
     failures: u32,
+    /// There was no connection to it since it answered last.
+    is_unreachable: bool,
     /// Until when it is left alone because it failed. An answer ends that.
     failed_until: Option<Instant>,
     /// Until when it has enough to do, by what it said. It goes on answering what it has taken before.
@@ -116,12 +118,18 @@ impl Chosen {
     /// Says that the replica answered.
     pub(super) fn answered(&self) {
         let mut rest = self.replica.rest.lock();
-        (rest.failures, rest.failed_until) = (0, None);
+        (rest.failures, rest.is_unreachable, rest.failed_until) = (0, false, None);
     }
 
     /// Says that the replica failed.
     pub(super) fn failed(&self) {
         self.replica.failed();
+    }
+
+    /// Says that there is no connection to the replica. Returns whether that is news since it has answered.
+    pub(super) fn was_not_reached(&self) -> bool {
+        self.replica.failed();
+        !std::mem::replace(&mut self.replica.rest.lock().is_unreachable, true)
     }
 
     /// The replica, for whoever may have to say how it did while somebody else has the choice.
@@ -402,6 +410,17 @@ mod tests {
         assert_eq!(ask(&replicas, &none).await.address(), other);
         tokio::time::advance(Duration::from_secs(8)).await;
         assert_eq!(ask(&replicas, &none).await.address(), full);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_there_is_no_connection_is_news_once_until_there_is_one() {
+        let (replicas, none) = (two(), BTreeSet::new());
+        let chosen = ask(&replicas, &none).await;
+        chosen.failed();
+        assert_eq!([chosen.was_not_reached(), chosen.was_not_reached()], [true, false]);
+        chosen.answered();
+        assert!(chosen.was_not_reached());
+        assert_ne!(ask(&replicas, &none).await.address(), chosen.address(), "it is left alone");
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@
 //! as failed. A request during which replicas were lost twice is not sent to another one: perhaps it is what ends them.
 //! Whoever works on it already may still answer. Nor is one at which replicas failed inside twice; a replica that did
 //! so counts as failed only once another one has answered the same request. Who has another compiler is not asked
-//! again.
+//! again. Once no certificate of a replica is trusted the call ends.
 //!
 //! Knows: replicas, verdicts. Must not know: what is called.
 
@@ -96,6 +96,9 @@ struct Tries {
     /// Who has another compiler than is asked for, and what the last of them said.
     other_compilers: BTreeSet<SocketAddr>,
     of_other_compiler: Option<FusionError>,
+    /// Who shows a certificate that is not trusted, and what was said of the last of them.
+    untrusted: BTreeSet<SocketAddr>,
+    of_untrusted: Option<FusionError>,
     /// Why nobody else is asked.
     end: Option<FusionError>,
     last: Option<FusionError>,
@@ -302,6 +305,8 @@ impl Tries {
             defective: Vec::new(),
             other_compilers: BTreeSet::new(),
             of_other_compiler: None,
+            untrusted: BTreeSet::new(),
+            of_untrusted: None,
             end: None,
             last: None,
         }
@@ -347,7 +352,14 @@ impl Tries {
             }
             Verdict::Unreachable(error) => {
                 replicas.doubt();
-                chosen.failed();
+                has_no_connection(&chosen, &error);
+                self.last = Some(error);
+            }
+            Verdict::Untrusted(error) => {
+                replicas.doubt();
+                has_no_connection(&chosen, &error);
+                self.untrusted.insert(chosen.address());
+                self.of_untrusted = Some(error.clone());
                 self.last = Some(error);
             }
             Verdict::Lost(error) => {
@@ -384,6 +396,9 @@ impl Tries {
         // Nobody is left who could have the compiler: a version that went does not come back.
         let all_have_another = || !replicas.has_others(&self.other_compilers);
         let end = self.end.as_ref().or_else(|| self.of_other_compiler.as_ref().filter(|_| all_have_another()));
+        // Nor does a certificate come to be trusted while a call goes on, and who has made it wants to hear of it.
+        let none_is_trusted = || !replicas.has_others(&self.untrusted);
+        let end = end.or_else(|| self.of_untrusted.as_ref().filter(|_| none_is_trusted()));
         if let Some(error) = end.filter(|_| is_alone) {
             return Next::GiveUp(error.clone());
         }
@@ -402,6 +417,14 @@ impl Tries {
 
     fn out_of_time(&mut self) -> FusionError {
         self.last.take().unwrap_or_else(|| FusionError::Unavailable("no replica answered".to_owned()))
+    }
+}
+
+/// There is no connection to this replica. That is logged at once, and not again until there was one: the call says so
+/// only when it ends.
+fn has_no_connection(chosen: &Chosen, error: &FusionError) {
+    if chosen.was_not_reached() {
+        tracing::warn!(replica = %chosen.address(), %error, "no connection to a replica of the fusion service");
     }
 }
 
