@@ -141,9 +141,9 @@ mod tests {
             ("x = 1", subscribe("b"), Some(None), None),
             // PEs send all.
             ("x && true", subscribe("b"), None, None),
-            ("", None, filter("x && true"), Some("filter: PEs take true and false for names")),
-            ("", None, filter("true"), Some("filter: PEs take true and false for names")),
-            ("", None, filter("false || x == 1"), Some("filter: PEs take true and false for names")),
+            ("", None, filter("x && true"), Some("filter: at offset 5: PEs take true and false for names")),
+            ("", None, filter("true"), Some("filter: at offset 0: PEs take true and false for names")),
+            ("", None, filter("false || x == 1"), Some("filter: at offset 0: PEs take true and false for names")),
             ("", None, filter("x == true"), None),
         ];
         for (before, subscription, filter, expected) in table {

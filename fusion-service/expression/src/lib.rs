@@ -83,7 +83,7 @@ impl Default for Limits {
 
 /// What is wrong with an expression, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message} at offset {offset}")]
+#[error("at offset {offset}: {message}")]
 pub struct Error {
     /// One sentence without a full stop.
     pub message: String,

@@ -163,7 +163,7 @@ fn errors_have_a_place() {
     let Evaluation::Error(error) = evaluate("a == 1 && b[3] == 2", &properties("a:int64=1 b:list<int64>=1")) else {
         panic!("no error");
     };
-    assert_eq!(error.to_string(), "index 3 is outside the list at offset 11");
+    assert_eq!(error.to_string(), "at offset 11: index 3 is outside the list");
 }
 
 #[test]

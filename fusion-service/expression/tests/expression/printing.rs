@@ -238,7 +238,7 @@ fn limits() {
     // One after the other is not within each other.
     assert!(Expression::parse(&vec!["(x)"; 1_000].join(" + "), &limits).is_ok());
     let error = Expression::parse("a == 1", &Limits { length: 5, ..limits }).unwrap_err();
-    assert_eq!(error.to_string(), "the expression has 6 octets, more than 5 at offset 0");
+    assert_eq!(error.to_string(), "at offset 0: the expression has 6 octets, more than 5");
     // Whatever kind they are of, and however many of them come at the end.
     for (text, nodes, offset) in [
         ("a|b|c", 5, 3),
@@ -248,11 +248,11 @@ fn limits() {
     ] {
         assert!(Expression::parse(text, &Limits { nodes, ..limits }).is_ok(), "{text}");
         let error = Expression::parse(text, &Limits { nodes: nodes - 1, ..limits }).unwrap_err();
-        assert_eq!(error.to_string(), format!("more than {} operands and operators at offset {offset}", nodes - 1));
+        assert_eq!(error.to_string(), format!("at offset {offset}: more than {} operands and operators", nodes - 1));
     }
     // It ends where there are too many.
     let error = Expression::parse(&"a|".repeat(100_000), &Limits { nodes: 1_000, ..limits }).unwrap_err();
-    assert_eq!(error.to_string(), "more than 1000 operands and operators at offset 1002");
+    assert_eq!(error.to_string(), "at offset 1002: more than 1000 operands and operators");
 }
 
 #[test]
