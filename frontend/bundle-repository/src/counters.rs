@@ -15,7 +15,7 @@ pub struct EndLabels {
 }
 
 /// Every figure of a server. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Counters {
     /// Connections that are open.
     pub connections: Gauge,
@@ -29,6 +29,27 @@ pub struct Counters {
     pub transfers: Family<EndLabels, Counter>,
     /// Bytes of bundles that were sent.
     pub sent_bytes: Counter,
+}
+
+impl Default for Counters {
+    /// At zero, with each end: so an alert sees the first one of each.
+    fn default() -> Self {
+        let counters = Self {
+            connections: Gauge::default(),
+            refused_connections: Counter::default(),
+            requests: Family::default(),
+            running_transfers: Gauge::default(),
+            transfers: Family::default(),
+            sent_bytes: Counter::default(),
+        };
+        for end in ["answered", "refused", "malformed"] {
+            counters.requests.get_or_create(&EndLabels { end }).inc_by(0);
+        }
+        for end in ["done", "broken"] {
+            counters.transfers.get_or_create(&EndLabels { end }).inc_by(0);
+        }
+        counters
+    }
 }
 
 impl Counters {

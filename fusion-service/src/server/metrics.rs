@@ -1,7 +1,8 @@
 //! The metrics of the server, for Prometheus.
 //!
-//! Knows: names, labels and buckets. Must not know: where the figures come from.
+//! Knows: names, labels and buckets, kinds of calls. Must not know: where the figures come from.
 
+use super::class::CallClass;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
@@ -98,6 +99,11 @@ impl Metrics {
         r.register("call_memory_queue_depth", "Calls waiting for memory", metrics.memory_waiting.clone());
         let help = "Calls refused because there was no memory for them";
         r.register("call_memory_refused_calls", help, metrics.memory_refused.clone());
+        // So that an alert sees the first one of each class.
+        for class in CallClass::ALL {
+            metrics.refused.get_or_create(&[("class", class.name())]).inc_by(0);
+            metrics.memory_refused.get_or_create(&[("class", class.name())]).inc_by(0);
+        }
         metrics
     }
 
@@ -137,6 +143,11 @@ impl Metrics {
 
     pub(crate) fn count_lent(&self, cores: usize) {
         self.lent.inc_by(cores as u64);
+    }
+
+    /// From now on calls may wait for others of this kind.
+    pub(crate) fn has_rides(&self, kind: &'static str) {
+        self.rides.get_or_create(&[("of", kind)]).inc_by(0);
     }
 
     /// A call waits for what another one computes.
@@ -208,6 +219,22 @@ mod tests {
             r#"fusion_cache_lookups_total{cache="plan",result="hit"} 1"#,
         ] {
             assert!(text.lines().any(|l| l == line), "no '{line}' in\n{text}");
+        }
+    }
+
+    #[test]
+    fn refusals_of_each_class_are_counted_from_zero_on() {
+        let metrics = Metrics::new();
+        metrics.refused("resize");
+        let text = metrics.encode().unwrap();
+        for class in ["resize", "render", "submit", "dry_run"] {
+            let refused = u64::from(class == "resize");
+            for line in [
+                format!("fusion_refused_calls_total{{class=\"{class}\"}} {refused}"),
+                format!("fusion_call_memory_refused_calls_total{{class=\"{class}\"}} 0"),
+            ] {
+                assert!(text.lines().any(|l| l == line), "no '{line}' in\n{text}");
+            }
         }
     }
 }

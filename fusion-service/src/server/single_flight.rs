@@ -122,6 +122,7 @@ where
 {
     pub(crate) fn new(kind: &'static str, part: Part, longest: Duration, metrics: Arc<Metrics>) -> Self {
         let flights = Flights { by_key: HashMap::new(), numbers: 0 };
+        metrics.has_rides(kind);
         Self { kind, part, longest, metrics, flights: Arc::new(Mutex::new(flights)) }
     }
 

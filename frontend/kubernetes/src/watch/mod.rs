@@ -149,6 +149,10 @@ impl<K: Mirrored> Watch<K> {
 
     /// An empty mirror that keeps objects in this form.
     pub fn in_form(metrics: &Metrics, indexes: &'static [Index<K>], form: Form) -> Self {
+        // So that an alert sees the first one of each kind.
+        let label = WatchLabels { kind: K::kind(&()).into_owned() };
+        metrics.watch_errors.get_or_create(&label).inc_by(0);
+        metrics.unreadable_objects.get_or_create(&label).inc_by(0);
         let shared = SharedWatch {
             store: RwLock::new(Store::new(indexes)),
             indexes,
@@ -162,7 +166,7 @@ impl<K: Mirrored> Watch<K> {
             pulses: RwLock::new(Vec::new()),
             unlisted: Mutex::default(),
             metrics: metrics.clone(),
-            label: WatchLabels { kind: K::kind(&()).into_owned() },
+            label,
         };
         Self { shared: Arc::new(shared) }
     }

@@ -184,6 +184,17 @@ async fn watch_for(seconds: u64, answers: Answers) -> (usize, u64, Option<String
     (begun.load(Ordering::SeqCst), failed, watch.health(timings).1)
 }
 
+#[test]
+fn failures_of_a_watch_are_counted_from_zero_on() {
+    let metrics = Metrics::new("test");
+    let _watch: Watch<Service> = Watch::new(&metrics, &INDEXES);
+    let text = metrics.text().unwrap();
+    for figure in ["watch_errors", "unreadable_objects"] {
+        let line = format!("\ntest_{figure}_total{{kind=\"Service\"}} 0\n");
+        assert!(text.contains(&line), "{line}{text}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_does_not_begin_or_falls_silent_is_begun_anew_and_the_mirror_says_that_it_is_old() {
     // A watch begins every 10 s, and some more, if none is answered.

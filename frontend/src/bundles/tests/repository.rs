@@ -565,6 +565,8 @@ async fn a_bootstrap_is_served_over_a_connection() {
         assert_eq!(reply, [head.as_bytes(), &sab("App"), b"\r\n+OK\r\n"].concat());
         let text = metrics.text().unwrap();
         assert!(text.contains("streams_repository_transfers_total{end=\"done\"} 1\n"), "{text}");
+        assert!(text.contains("streams_repository_transfers_total{end=\"broken\"} 0\n"), "{text}");
+        assert!(text.contains("streams_repository_requests_total{end=\"malformed\"} 0\n"), "{text}");
         stop.send(()).unwrap();
     };
     let (served, ()) = tokio::join!(served, talk);

@@ -30,6 +30,10 @@ impl Counters {
         let counters = Self { launches: Family::default(), ends: Family::default() };
         metrics.register("pe_launches", "Pods that were asked for, by why", counters.launches.clone());
         metrics.register("pe_pods_ended", "Pods of PEs that ended, by how", counters.ends.clone());
+        // So that an alert sees the first one of each.
+        for outcome in ENDS {
+            counters.ends.get_or_create(&EndLabels { outcome: name(outcome) }).inc_by(0);
+        }
         counters
     }
 
@@ -38,14 +42,46 @@ impl Counters {
     }
 
     pub(super) fn ended(&self, outcome: TerminationOutcome) {
-        let outcome = match outcome {
-            TerminationOutcome::Failed => "failed",
-            TerminationOutcome::Completed => "completed",
-            TerminationOutcome::Deleted => "deleted",
-            TerminationOutcome::Lost => "lost",
-            TerminationOutcome::Suspended => "suspended",
-            TerminationOutcome::Stopped => "stopped",
-        };
-        self.ends.get_or_create(&EndLabels { outcome }).inc();
+        self.ends.get_or_create(&EndLabels { outcome: name(outcome) }).inc();
+    }
+}
+
+/// How pods end.
+const ENDS: [TerminationOutcome; 6] = [
+    TerminationOutcome::Failed,
+    TerminationOutcome::Completed,
+    TerminationOutcome::Deleted,
+    TerminationOutcome::Lost,
+    TerminationOutcome::Suspended,
+    TerminationOutcome::Stopped,
+];
+
+fn name(outcome: TerminationOutcome) -> &'static str {
+    match outcome {
+        TerminationOutcome::Failed => "failed",
+        TerminationOutcome::Completed => "completed",
+        TerminationOutcome::Deleted => "deleted",
+        TerminationOutcome::Lost => "lost",
+        TerminationOutcome::Suspended => "suspended",
+        TerminationOutcome::Stopped => "stopped",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_each_kind_are_counted_from_zero_on() {
+        let metrics = Metrics::new("test");
+        let counters = Counters::new(&metrics);
+        counters.ended(TerminationOutcome::Lost);
+        let text = metrics.text().unwrap();
+        for (outcome, count) in
+            [("failed", 0), ("completed", 0), ("deleted", 0), ("lost", 1), ("suspended", 0), ("stopped", 0)]
+        {
+            let line = format!("\ntest_pe_pods_ended_total{{outcome=\"{outcome}\"}} {count}\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
     }
 }

@@ -63,6 +63,7 @@ async fn the_same_submission_is_compiled_once() {
     assert_eq!(steps(&replica), [("parse ".to_owned(), 1), ("submit job".to_owned(), 1)].into());
     let (_, metrics) = replica.page("/metrics").await;
     assert!(metrics.contains(r#"fusion_rides_total{of="submit"} 2"#), "{metrics}");
+    assert!(metrics.contains(r#"fusion_rides_total{of="resize"} 0"#), "{metrics}");
     assert!(metrics.contains(r#"fusion_stage_duration_seconds_count{stage="ride"} 2"#), "{metrics}");
     // What a replica answers to one caller is the same.
     let alone = super::replica(settings()).await;
