@@ -194,8 +194,8 @@ pub(crate) struct Endpoints {
     pub(crate) pe_api_address: Option<IpAddr>,
 
     /// Service of the frontend's replicas, and the port of the PE API by name or by the pods' number: PEs reach the
-    /// replicas that its EndpointSlices list. Those of consistent regions are led to --pe-api-address of the one that
-    /// leads. Default namespace: that of the pod or the kubeconfig
+    /// replicas that its EndpointSlices list. Needs --pe-api-address: those of consistent regions are led to that of
+    /// the replica that leads. Default namespace: that of the pod or the kubeconfig
     #[arg(long, env = "STREAMS_PE_API_ENDPOINTS", value_name = "[NAMESPACE/]NAME:PORT", requires = "pe_api_address")]
     pub(crate) pe_api_endpoints: Option<ServicePort>,
 }
@@ -435,6 +435,14 @@ mod tests {
         for wrong in [["--authenticate", "yes"], ["--token-audience", ""]] {
             assert!(Arguments::try_parse_from(["streams-frontend"].iter().chain(&wrong)).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn the_help_says_what_an_option_needs() {
+        let command = Arguments::command();
+        let run = command.find_subcommand("run").unwrap();
+        let endpoints = run.get_arguments().find(|option| option.get_long() == Some("pe-api-endpoints")).unwrap();
+        assert!(endpoints.get_help().unwrap().to_string().contains("Needs --pe-api-address"));
     }
 
     #[test]
