@@ -12,6 +12,7 @@
 //! | [`consistent_region_service`] | leads the PEs of consistent regions to the replica that drives them |
 //! | [`routes`] | tells PEs who sends to them and whom they send to |
 //! | [`pe_api_service`] | keeps the Service under which PEs reach the frontend |
+//! | [`pe_api_names`] | in which namespaces somebody else has a Service of that name |
 //! | [`endpoint_slices`] | writes the addresses of Services that select no pods |
 //! | [`messenger`] | sends datagrams to PEs |
 //! | [`known_launches`] | PEs of which this process knows how often they were launched |
@@ -40,6 +41,7 @@ pub(crate) mod job;
 pub(crate) mod known_launches;
 pub(crate) mod messenger;
 pub(crate) mod parallel_region;
+mod pe_api_names;
 pub(crate) mod pe_api_service;
 pub(crate) mod placement_hash;
 pub(crate) mod processing_element;
@@ -164,6 +166,7 @@ async fn run_all(needs: Dependencies, stop: CancellationToken) {
         &needs.metrics,
         &needs.jobs,
     );
+    let (pe_api_names, job_queue) = (jobs.pe_api_names(), jobs.queue().clone());
     let all = Controllers { cluster: &cluster, metrics: &needs.metrics, jobs: &needs.jobs, stop: &stop };
 
     let jobs = future::join(all.resync(&mirrors.jobs, jobs.queue()), jobs.run(stop.clone()));
@@ -204,7 +207,7 @@ async fn run_all(needs: Dependencies, stop: CancellationToken) {
     let following = pe_api_service::follow(mirrors.clone(), pe_api.clone(), pe_api_queue.clone());
     let pe_api_services = all.woken(pe_api_queue, |queue| {
         pe_api_service::subscribe(&mirrors, queue);
-        PeApiServiceReconciler::new(cluster.clone(), mirrors.clone(), pe_api)
+        PeApiServiceReconciler::new(cluster.clone(), mirrors.clone(), pe_api).telling(pe_api_names, job_queue)
     });
 
     // Reports are refused before the queue is closed that they would wait in.

@@ -4,6 +4,7 @@ use super::long_work;
 use super::reconciler::JobReconciler;
 use super::services::{Bundles, Fusion};
 use crate::controllers::known_launches::KnownLaunches;
+use crate::controllers::pe_api_names::PeApiNames;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::remembered::Remembered;
 use crate::mirrors::{Mirrors, job_of};
@@ -48,6 +49,11 @@ impl JobController {
             JobReconciler::new(cluster, mirrors, bundles, fusion, known_launches, settings.clone(), metrics);
         wake(mirrors, &queue, &reconciler.looks);
         Self { reconciler, queue, workers: settings.workers.into() }
+    }
+
+    /// By which the jobs hear that somebody else has the Service under which PEs reach the frontend.
+    pub(crate) fn pe_api_names(&self) -> PeApiNames {
+        self.reconciler.pe_api_names.clone()
     }
 
     /// Keys that are to be looked at.

@@ -13,6 +13,7 @@ mod desired;
 mod tests;
 
 use crate::controllers::endpoint_slices::{COMPARE_AGAIN, Slices};
+use crate::controllers::pe_api_names::{Concerned, PeApiNames, SERVICE_NAME_TAKEN};
 use crate::controllers::reconciler::{self, Next};
 use crate::controllers::remembered::Remembered;
 use crate::controllers::restorations::Restorations;
@@ -38,8 +39,6 @@ use tokio::time::Instant;
 
 /// Field manager of this controller.
 const MANAGER: Manager = Manager("streams-pe-api-controller");
-/// Reason of the Event that says that somebody else has a Service of this name.
-const NAME_TAKEN: &str = "ServiceNameTaken";
 /// Reason of the Event that says that somebody else changes the Service as often as it is restored.
 const CONTENDED: &str = "Contended";
 /// Whatever uid the Service has: somebody may insist on what can only be undone by making it again.
@@ -97,6 +96,8 @@ pub(crate) struct PeApiServiceReconciler<C> {
     restored: Remembered<Restored>,
     /// Of Services of somebody else: who writes one again and again brings about as many as they like.
     lines: Mutex<FewLines>,
+    /// Who is told where somebody else has the Service, and the jobs that say so.
+    told: Option<(PeApiNames, Queue<Key>)>,
 }
 
 /// Restorations of a Service.
@@ -132,7 +133,22 @@ impl<C> PeApiServiceReconciler<C> {
     /// Keeps the Services of these mirrors.
     pub(crate) fn new(cluster: C, mirrors: Mirrors, addresses: Addresses) -> Self {
         let (written, restored) = (Mutex::new(BTreeMap::new()), Remembered::default());
-        Self { cluster, mirrors, addresses, written, restored, lines: Mutex::default() }
+        Self { cluster, mirrors, addresses, written, restored, lines: Mutex::default(), told: None }
+    }
+
+    /// The same, telling where somebody else has the Service; jobs that are to say something else are put into the
+    /// queue.
+    pub(crate) fn telling(self, names: PeApiNames, jobs: Queue<Key>) -> Self {
+        Self { told: Some((names, jobs)), ..self }
+    }
+
+    /// Somebody else has the Service of this namespace, or nobody has any more.
+    fn tell(&self, namespace: &str, is_taken: bool) {
+        let Some((names, jobs)) = &self.told else { return };
+        match names.say(namespace, is_taken) {
+            Concerned::These(concerned) => concerned.into_iter().for_each(|job| jobs.add(job)),
+            Concerned::All => self.mirrors.jobs.of_namespace(namespace).for_each(|job| jobs.add(Key::of(&*job))),
+        }
     }
 }
 
@@ -215,11 +231,16 @@ impl<C: Cluster> reconciler::Reconciler for PeApiServiceReconciler<C> {
                 }
                 self.written.lock().remove(key);
                 self.restored.forget_all_of(key);
+                if let Some((names, _)) = &self.told {
+                    names.forget(&key.namespace);
+                }
             }
             PeApiServiceDecision::Write { slices } => {
                 let may_go_until = observed.written.as_ref().and_then(|written| written.may_go_until);
                 let may_go_until = may_go_until.filter(|until| observed.now < *until);
-                let existing = match self.existing(key, observed.service).await? {
+                let existing = self.existing(key, observed.service).await?;
+                self.tell(&key.namespace, matches!(existing, Existing::Taken));
+                let existing = match existing {
                     Existing::Taken => return Ok(Next::Rest(Outcome::Again(LOOK_AGAIN))),
                     Existing::Ours(existing) => Some(existing),
                     Existing::None => None,
@@ -279,8 +300,9 @@ impl<C: Cluster> PeApiServiceReconciler<C> {
         } else {
             tracing::debug!(%key, "somebody else has a Service of this name: PEs of this namespace cannot be served");
         }
-        let note = "the name of this Service is needed for the PEs of jobs in this namespace: rename it";
-        self.cluster.announce(&service, &Notice::warning(NAME_TAKEN, note));
+        let note = "the name of this Service is needed for the PEs of jobs in this namespace: delete it, and make it \
+                    again under another name";
+        self.cluster.announce(&service, &Notice::warning(SERVICE_NAME_TAKEN, note));
         Ok(Existing::Taken)
     }
 

@@ -2,6 +2,7 @@
 
 use super::{PeApiServiceReconciler, key_of, subscribe};
 use crate::controllers::endpoint_slices::COMPARE_AGAIN;
+use crate::controllers::pe_api_names::PeApiNames;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use futures::FutureExt;
@@ -209,13 +210,44 @@ async fn a_service_of_somebody_else_is_left_alone() {
         let outcome = reconcile(&fixture.reconciler, &key()).await.unwrap();
         assert_eq!((outcome, fixture.connection.writes()), (Outcome::Again(super::LOOK_AGAIN), 0), "{label}");
         let announced = format!("{:?}", fixture.server.announced());
-        assert!(announced.contains("ServiceNameTaken"), "{announced}");
+        let note = "delete it, and make it again under another name";
+        assert!(announced.contains("ServiceNameTaken") && announced.contains(note), "{announced}");
         assert_eq!(fixture.writes().await, 0, "{label}");
         // Nor is it deleted with the last job.
         fixture.server.remove::<Job>(&Key::new("n", "flow"));
         fixture.late.deliver_all();
         assert_eq!(fixture.writes().await, 0, "{label}");
         assert!(fixture.server.get::<Service>(&key()).is_some(), "{label}");
+    }
+}
+
+#[tokio::test]
+async fn jobs_are_told_that_somebody_else_has_the_service_and_when_that_is_over() {
+    let mut fixture = Fixture::with_job();
+    let jobs = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+    let names = PeApiNames::default();
+    let (connection, mirrors) = (fixture.connection.clone(), fixture.late.mirrors.clone());
+    let reconciler = PeApiServiceReconciler::new(connection, mirrors, fixture.addresses.subscribe());
+    fixture.reconciler = reconciler.telling(names.clone(), jobs.clone());
+    let flow = Key::new("n", "flow");
+    let service: Service = serde_json::from_value(json!({
+        "metadata": {"name": "streams-api", "namespace": "n", "labels": {"app": "mine"}},
+        "spec": {"ports": [{"port": 80}]},
+    }))
+    .unwrap();
+    fixture.server.create(&service);
+    // whether somebody deletes it before the look -> whether it is somebody else's, whether jobs are woken
+    for (goes, is_taken, is_woken) in
+        [(false, true, true), (false, true, false), (true, false, true), (false, false, false)]
+    {
+        if goes {
+            fixture.server.remove::<Service>(&key());
+        }
+        fixture.late.deliver_all();
+        fixture.writes().await;
+        assert_eq!(names.is_taken(&flow, !is_taken), is_taken);
+        let woken = jobs.next().now_or_never().flatten().map(|woken| woken.key().clone());
+        assert_eq!(woken, is_woken.then(|| flow.clone()), "{goes} {is_taken}");
     }
 }
 

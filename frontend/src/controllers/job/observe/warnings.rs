@@ -1,6 +1,6 @@
-//! What users should know of the spec of a job that runs.
+//! What users should know of the spec of a job that runs, and of its namespace.
 //!
-//! Knows: the spec and the plan. Must not know: how it is said.
+//! Knows: the spec and the plan, what is told of the namespace. Must not know: how it is said.
 
 use crate::controllers::job::generation::Generation;
 use crate::controllers::job::observed::snapshot::JobSnapshot;
@@ -8,11 +8,17 @@ use crate::controllers::job::off_thread::{not_computed, off_thread_if_many};
 use crate::controllers::job::reconciler::JobReconciler;
 use crate::controllers::job::tasks::Failure;
 use crate::controllers::job::widths::{overruled, unmatched_bounds};
+use crate::controllers::pe_api_names::SERVICE_NAME_TAKEN;
 use std::sync::Arc;
-use streams_api::StoredPlan;
+use streams_api::{StoredPlan, condition};
 use streams_kubernetes::Error;
 
-/// What users should know of the spec of a job that runs.
+/// What is said where PEs do not reach the frontend (rule pe-api-8).
+const UNSERVED: &str = "somebody else has the Service streams-api of this namespace, under which PEs ask for their \
+                        bundle, names and routes: they get none; delete that Service, and make it again under another \
+                        name";
+
+/// What users should know of the spec of a job that runs, and of its namespace.
 pub(super) async fn spec_warnings<C>(
     reconciler: &JobReconciler<C>,
     snapshot: &JobSnapshot,
@@ -25,7 +31,15 @@ pub(super) async fn spec_warnings<C>(
         let message = format!("{}; PEs keep the option that they had", failure.message);
         (failure.reason.clone(), message)
     });
-    Ok(refused.chain(of_entries.iter().cloned()).collect())
+    let unserved = is_unserved(reconciler, snapshot);
+    let unserved = unserved.then(|| (SERVICE_NAME_TAKEN.to_owned(), UNSERVED.to_owned()));
+    Ok(unserved.into_iter().chain(refused).chain(of_entries.iter().cloned()).collect())
+}
+
+/// Whether PEs of the job do not reach the frontend. What the job has said stays until that is known.
+fn is_unserved<C>(reconciler: &JobReconciler<C>, snapshot: &JobSnapshot) -> bool {
+    let said = snapshot.job.status.as_ref().and_then(|status| condition::get(&status.conditions, condition::WARNING));
+    reconciler.pe_api_names.is_taken(&snapshot.key, said.is_some_and(|said| said.message.contains(UNSERVED)))
 }
 
 /// What they should know of its entries for regions, found out once for each spec and plan: there may be a hundred

@@ -25,6 +25,7 @@ use super::off_thread::off_thread;
 use super::services::{Bundles, Fusion};
 use super::tasks::WorkItem;
 use crate::controllers::known_launches::KnownLaunches;
+use crate::controllers::pe_api_names::PeApiNames;
 use crate::controllers::remembered::Remembered;
 use crate::fair_semaphore::FairSemaphore;
 use crate::mirrors::Mirrors;
@@ -75,6 +76,8 @@ pub(super) struct JobReconciler<C> {
     pub(super) job_ids: JobIds,
     /// PEs that were created and not launched yet.
     pub(super) known_launches: KnownLaunches,
+    /// Where PEs do not reach the frontend, because somebody else has a Service of the name.
+    pub(super) pe_api_names: PeApiNames,
     /// Fetching bundles. Apart from the other long work, which a slow server of bundles must not delay.
     pub(super) downloads: Queue<WorkItem>,
     /// All other long work.
@@ -107,6 +110,7 @@ impl<C> JobReconciler<C> {
             node_names: _,
             job_ids,
             known_launches,
+            pe_api_names: _,
             downloads,
             long_work,
             large_looks: _,
@@ -168,6 +172,7 @@ impl<C: Cluster> JobReconciler<C> {
             node_names: SharedLook::default(),
             job_ids,
             known_launches,
+            pe_api_names: PeApiNames::default(),
             downloads,
             long_work,
             large_looks: FairSemaphore::new(LARGE_LOOKS, LARGE_LOOKS),

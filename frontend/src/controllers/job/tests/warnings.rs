@@ -265,6 +265,28 @@ fn a_node_that_nobody_waits_for_is_no_warning() {
     }
 }
 
+#[test]
+fn a_job_warns_while_somebody_else_has_the_service_under_which_pes_ask() {
+    let mut simulation = JobSimulation::running();
+    let warns = |simulation: &mut JobSimulation, is_taken: Option<bool>| {
+        if let Some(is_taken) = is_taken {
+            simulation.leader.reconciler.pe_api_names.say(NAMESPACE, is_taken);
+        }
+        simulation.settle();
+        said(simulation, condition::WARNING).map(|(_, reason, _)| reason)
+    };
+    let taken = || Some("ServiceNameTaken".to_owned());
+    assert_eq!(warns(&mut simulation, Some(false)), None);
+    assert_eq!(warns(&mut simulation, Some(true)), taken());
+    // The next leader keeps it until it has looked.
+    simulation.crash();
+    assert_eq!(warns(&mut simulation, None), taken());
+    assert_eq!(warns(&mut simulation, Some(true)), taken());
+    assert_eq!(warns(&mut simulation, Some(false)), None);
+    let told = warnings(&simulation);
+    assert_eq!(told.iter().filter(|(reason, _)| reason == "ServiceNameTaken").count(), 1, "{told:?}");
+}
+
 /// There may be as many as a hundred patterns, and thousands of regions.
 #[test]
 fn entries_are_matched_with_regions_once_for_each_spec_and_plan() {
