@@ -6,8 +6,8 @@
 //! * that of the worker which has made it, as long as nobody else has it;
 //! * that of the cache, from when it is put there;
 //! * that of the calls, from when the cache has dropped it, or did not want it. Then it counts once, however many calls
-//!   have it. A call for which it was made may be told that there is no room; one that has found it in the cache has it
-//!   already, so it counts then even if there is none, and calls that come find so much less.
+//!   have it. When the cache drops a job that calls have, it counts even if there is no room. So while calls have more
+//!   than their budget no further one gets a job: what is above the budget was in the cache when that was full.
 //!
 //! Freeing a large job takes a tenth of a second, because it has millions of parts. Whoever had it last may be a thread
 //! that serves connections. So jobs that others than their worker had are freed on a [thread](Leaving) of their own.
@@ -63,17 +63,18 @@ impl<J: Send + 'static> Kept<J> {
     }
 
     /// Takes memory of calls for it, if it is in no budget but that of its worker. The worker calls this before it goes
-    /// on to other work. `share` is that of a call that wants the job.
+    /// on to other work. `share` is that of a call that wants the job. Waits for memory, but not for long.
     ///
     /// # Errors
     ///
-    /// There is not so much.
-    pub(crate) fn charge(&self, share: &Share) -> Result<(), Denied> {
-        let mut owner = self.owner.lock();
-        if let Owner::Worker = *owner {
-            let memory = share.empty();
-            memory.take_at_once(self.bytes)?;
-            *owner = Owner::Calls { _memory: memory };
+    /// There is not so much; or calls have more than their budget, so that none may get a job.
+    pub(crate) async fn charge(&self, share: &Share) -> Result<(), Denied> {
+        let is_of_worker = matches!(*self.owner.lock(), Owner::Worker);
+        let memory = share.empty();
+        // Who asks for nothing waits, too, while others have more than there is.
+        memory.take(if is_of_worker { self.bytes } else { 0 }).await?;
+        if is_of_worker {
+            *self.owner.lock() = Owner::Calls { _memory: memory };
         }
         Ok(())
     }
@@ -145,6 +146,7 @@ impl<J: Send + 'static> Leaving<J> {
 mod tests {
     use super::*;
     use crate::server::metrics::Metrics;
+    use futures::FutureExt;
     use std::sync::mpsc::Receiver;
     use std::thread;
     use std::time::{Duration, Instant};
@@ -174,8 +176,8 @@ mod tests {
         memory.taken().0
     }
 
-    #[test]
-    fn what_others_had_is_freed_on_a_thread_of_its_own_and_counts_until_then() {
+    #[tokio::test]
+    async fn what_others_had_is_freed_on_a_thread_of_its_own_and_counts_until_then() {
         let memory = memory();
         let here = thread::current().name().map(str::to_owned);
         let there = Some("frees-jobs".to_owned());
@@ -192,7 +194,15 @@ mod tests {
                 30,
                 there.clone(),
             ),
-            ("calls", |job, memory| job.charge(&memory.share(CallClass::Resize)).unwrap(), 30, there),
+            (
+                "calls",
+                |job, memory| {
+                    let share = memory.share(CallClass::Resize);
+                    job.charge(&share).now_or_never().unwrap().unwrap();
+                },
+                30,
+                there,
+            ),
         ];
         for (who, used, bytes, thread) in cases {
             let (job, freed, go) = large(30);
@@ -212,26 +222,33 @@ mod tests {
         }
     }
 
-    #[test]
-    fn it_counts_once_and_not_beside_the_cache() {
+    #[tokio::test]
+    async fn it_counts_once_and_not_beside_the_cache() {
         let memory = memory();
         let share = memory.share(CallClass::Render);
         let (job, _freed, go) = large(60);
-        job.charge(&share).unwrap();
-        job.charge(&share).unwrap();
+        job.charge(&share).await.unwrap();
+        job.charge(&share).await.unwrap();
         assert_eq!(taken(&memory), 60);
-        // Another one finds too little, unless the cache has it, or had it.
-        let (other, _freed_too, go_too) = large(60);
-        assert_eq!(other.charge(&share), Err(Denied::Busy));
+        // Another one finds too little, unless the cache has it.
+        let (other, freed_too, go_too) = large(60);
+        assert_eq!(other.charge(&share).await, Err(Denied::Busy));
         other.enters_cache();
-        other.charge(&share).unwrap();
+        other.charge(&share).await.unwrap();
         assert_eq!(taken(&memory), 60);
+        // When calls have more than their budget none gets a job, whoever has it.
         other.leaves_cache(&memory);
         assert_eq!(taken(&memory), 120);
-        other.charge(&share).unwrap();
-        assert_eq!(taken(&memory), 120);
-        for go in [go, go_too] {
-            go.send(()).unwrap();
+        let (third, _freed, _go) = large(1);
+        third.enters_cache();
+        for job in [&job, &other, &third] {
+            assert_eq!(job.charge(&share).await, Err(Denied::Busy));
         }
+        go_too.send(()).unwrap();
+        drop(other);
+        freed_too.recv().unwrap();
+        third.charge(&share).await.unwrap();
+        assert_eq!(taken(&memory), 60);
+        go.send(()).unwrap();
     }
 }

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_compiler::budget::Budget;
 use streams_proto::fusion::v1 as pb;
+use tokio::runtime::Handle;
 
 /// The way of calls through a server.
 pub(crate) struct Steps<C: Compiler> {
@@ -95,12 +96,12 @@ impl<C: Compiler> Steps<C> {
             async move {
                 prior.adl.parsed = Some(steps.application(class, &budget, &prior.adl).await?);
                 let (methods, admission) = (Arc::clone(&steps.methods), steps.admission.clone());
-                let memory = budget.memory.clone();
+                let (memory, runtime) = (budget.memory.clone(), Handle::current());
                 let work = move |budget: &Budget| {
                     let job = methods.job(&prior, &compilation, budget)?;
                     let busy = || admission.overloaded(class).into();
                     // Before the worker makes another one: what workers take is bounded by their number.
-                    let charged = memory.map_or(Ok(()), |share| job.charge(&share));
+                    let charged = memory.map_or(Ok(()), |share| runtime.block_on(job.charge(&share)));
                     charged.map_err(|denied| denied.failure("the job that it begins from", busy))?;
                     Ok(job)
                 };

@@ -305,20 +305,8 @@ impl Share {
         }
     }
 
-    /// The same for a call that cannot wait. Those who wait for memory may wait longer because of it.
-    ///
-    /// # Errors
-    ///
-    /// There is not so much now, or there never will be.
-    pub(crate) fn take_at_once(&self, more: u64) -> Result<(), Denied> {
-        let taken = self.take_if_spare(more);
-        if taken == Err(Denied::Busy) {
-            self.pool.metrics.memory_refused(self.class.name());
-        }
-        taken
-    }
-
-    /// The same for a call that goes on without, so none is refused.
+    /// The same for a call that goes on without, so it does not wait, and none is refused. Those who wait for memory
+    /// may wait longer because of it.
     ///
     /// # Errors
     ///

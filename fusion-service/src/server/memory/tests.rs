@@ -45,7 +45,7 @@ async fn who_cannot_wait_is_told_at_once_and_what_is_in_use_counts_even_if_there
     let memory = memory(64);
     let now = |class, units: u64| {
         let share = memory.share(class);
-        share.take_at_once(units * SMALL).map(|()| share)
+        share.take_if_spare(units * SMALL).map(|()| share)
     };
     let first = now(Submit, 40).unwrap();
     assert_eq!(now(Submit, 9).err(), Some(Denied::Busy));

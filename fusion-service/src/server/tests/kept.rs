@@ -3,6 +3,7 @@
 use super::memory::released;
 use super::*;
 use crate::server::memory::SMALL;
+use tokio::task::JoinSet;
 use tonic::Code;
 use tonic_types::StatusExt;
 
@@ -67,5 +68,43 @@ async fn a_job_that_the_cache_drops_counts_with_the_calls_that_have_it() {
     submit(&mut client, "other", "1 1").await.unwrap();
     assert!(replica.server.calls.memory.taken().0 >= job);
     drop(stream);
+    released(&replica).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_have_more_than_their_memory_get_no_further_jobs() {
+    const CALLS: usize = 12;
+    // There is room for the texts of all calls and for one or two jobs, and in the cache for one job.
+    let (bytes, cache, job) = (CALLS as u64 * SMALL, 2 * SMALL, SMALL);
+    let replica = replica(Settings { memory_bytes: bytes, cache_bytes: cache, ..settings() }).await;
+    replica.gate.weigh(job);
+    replica.gate.hold("restore");
+    let mut calls = JoinSet::new();
+    for number in 0..CALLS {
+        let mut slow = slow_reader(&replica).await;
+        let name = format!("job{number}");
+        let request = render_request(&name, "1 20000000", format!("layout of {name}").as_bytes(), &[0]);
+        calls.spawn(async move {
+            let mut stream = slow.render(request).await?.into_inner();
+            stream.message().await?;
+            Ok::<_, Status>((slow, stream))
+        });
+    }
+    eventually("all calls are there", || replica.server.calls.admission.waiting().render == CALLS - 2).await;
+    replica.gate.release("restore");
+    let (mut streams, mut refused) = (Vec::new(), 0);
+    while let Some(call) = soon(calls.join_next()).await {
+        match call.unwrap() {
+            Ok(stream) => streams.push(stream),
+            Err(status) => {
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0 && !streams.is_empty(), "{refused}");
+    let memory = &replica.server.calls.memory;
+    eventually("no more than was in the cache is above the memory", || memory.taken().0 <= bytes + cache).await;
+    drop(streams);
     released(&replica).await;
 }
