@@ -96,7 +96,7 @@ impl<C: Compiler> Caches<C> {
             applications: BoundedCache::new("application", sizes.applications),
             layouts: BoundedCache::new("layout", sizes.layouts),
             jobs: BoundedCache::observed("job", sizes.jobs, left),
-            leaving: Arc::default(),
+            leaving: Arc::new(Leaving::begin()),
             metrics,
         }
     }
@@ -143,12 +143,13 @@ impl<C: Compiler> Caches<C> {
         Arc::new(Kept::new(job, bytes, &self.leaving))
     }
 
-    /// Remembers a compiled job.
+    /// Remembers a compiled job, which the thread that calls this has made.
     pub(crate) fn add_job(&self, key: JobKey, job: &KeptJob<C>) {
         if self.jobs.has_room_for(job.bytes()) {
             job.enters_cache();
             self.jobs.add(key, Arc::new(Mutex::new(Some(Arc::clone(job)))), job.bytes());
         }
+        self.leaving.help();
     }
 
     /// Writes the current sizes to the metrics.

@@ -11,6 +11,7 @@
 //!
 //! Freeing a large job takes a tenth of a second, because it has millions of parts. Whoever had it last may be a thread
 //! that serves connections. So jobs that others than their worker had are freed on a [thread](Leaving) of their own.
+//! While more of them wait for it, workers that make jobs help it. So no more wait than calls let go at once.
 //!
 //! Knows: memory, threads. Must not know: what a job is, what the cache keeps.
 //!
@@ -18,11 +19,11 @@
 
 use super::class::CallClass;
 use super::memory::{Denied, Memory, Share};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
 use std::mem;
 use std::ops::Deref;
-use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::Builder;
 
 /// A compiled job with the budget that it is in.
@@ -45,10 +46,22 @@ enum Owner {
     },
 }
 
-/// The thread that frees jobs. It begins with the first one.
+/// The thread that frees jobs. It ends when nobody is left who could give it one.
 pub(crate) struct Leaving<J> {
-    /// `None` if there is no such thread.
-    jobs: OnceLock<Option<Sender<(J, Owner)>>>,
+    line: Arc<Line<J>>,
+    has_thread: bool,
+}
+
+/// Jobs that wait to be freed.
+struct Line<J> {
+    waiting: Mutex<Waiting<J>>,
+    changed: Condvar,
+}
+
+struct Waiting<J> {
+    jobs: VecDeque<(J, Owner)>,
+    /// None follows.
+    ended: bool,
 }
 
 impl<J: Send + 'static> Kept<J> {
@@ -111,35 +124,72 @@ impl<J: Send + 'static> Drop for Kept<J> {
     }
 }
 
-impl<J> Default for Leaving<J> {
-    fn default() -> Self {
-        Self { jobs: OnceLock::new() }
-    }
-}
-
 impl<J: Send + 'static> Leaving<J> {
-    /// Frees the job, and gives back its memory then.
-    fn free(&self, job: J, owner: Owner) {
-        match self.jobs.get_or_init(Self::begin) {
-            Some(jobs) => {
-                // If the thread has ended, the job comes back and is freed here.
-                drop(jobs.send((job, owner)));
+    /// Begins the thread. It is as important as the one that calls this: one for work that makes way must not.
+    pub(crate) fn begin() -> Self {
+        let waiting = Mutex::new(Waiting { jobs: VecDeque::new(), ended: false });
+        let line = Arc::new(Line { waiting, changed: Condvar::new() });
+        let jobs = Arc::clone(&line);
+        let work = move || {
+            while let Some(leaving) = jobs.next() {
+                free(leaving);
             }
-            None => drop((job, owner)),
+        };
+        let has_thread = Builder::new().name("frees-jobs".to_owned()).spawn(work).is_ok();
+        Self { line, has_thread }
+    }
+
+    /// Frees the job on the thread, and gives back its memory then.
+    fn free(&self, job: J, owner: Owner) {
+        if self.has_thread {
+            self.line.waiting.lock().jobs.push_back((job, owner));
+            self.line.changed.notify_one();
+        } else {
+            free((job, owner));
         }
     }
 
-    fn begin() -> Option<Sender<(J, Owner)>> {
-        let (sender, jobs) = mpsc::channel::<(J, Owner)>();
-        let free = move || {
-            for (job, owner) in jobs {
-                drop(job);
-                drop(owner);
-            }
-        };
-        // It ends when nobody is left who could send something.
-        Builder::new().name("frees-jobs".to_owned()).spawn(free).ok().map(|_| sender)
+    /// Frees jobs here as long as more than one waits for the thread. Who makes jobs calls this, so that they are not
+    /// made sooner than freed.
+    pub(crate) fn help(&self) {
+        while let Some(leaving) = self.line.next_but_one() {
+            free(leaving);
+        }
     }
+}
+
+impl<J> Drop for Leaving<J> {
+    fn drop(&mut self) {
+        self.line.waiting.lock().ended = true;
+        self.line.changed.notify_one();
+    }
+}
+
+impl<J> Line<J> {
+    /// The job that has waited for longest. Waits for one.
+    fn next(&self) -> Option<(J, Owner)> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if let Some(next) = waiting.jobs.pop_front() {
+                return Some(next);
+            }
+            if waiting.ended {
+                return None;
+            }
+            self.changed.wait(&mut waiting);
+        }
+    }
+
+    /// The same if another one is left then. Does not wait.
+    fn next_but_one(&self) -> Option<(J, Owner)> {
+        let mut waiting = self.waiting.lock();
+        if waiting.jobs.len() > 1 { waiting.jobs.pop_front() } else { None }
+    }
+}
+
+fn free<J>((job, owner): (J, Owner)) {
+    drop(job);
+    drop(owner);
 }
 
 #[cfg(test)]
@@ -147,9 +197,11 @@ mod tests {
     use super::*;
     use crate::server::metrics::Metrics;
     use futures::FutureExt;
-    use std::sync::mpsc::Receiver;
+    use std::fs;
+    use std::sync::mpsc::{self, Receiver, Sender};
     use std::thread;
     use std::time::{Duration, Instant};
+    use streams_process::background;
 
     const ALL: u64 = 100;
 
@@ -168,8 +220,12 @@ mod tests {
     }
 
     fn large(bytes: u64) -> (Kept<Large>, Receiver<Option<String>>, Sender<()>) {
+        large_of(&Arc::new(Leaving::begin()), bytes)
+    }
+
+    fn large_of(leaving: &Arc<Leaving<Large>>, bytes: u64) -> (Kept<Large>, Receiver<Option<String>>, Sender<()>) {
         let ((names, freed), (go, may_go)) = (mpsc::channel(), mpsc::channel());
-        (Kept::new(Large(names, may_go), bytes, &Arc::default()), freed, go)
+        (Kept::new(Large(names, may_go), bytes, leaving), freed, go)
     }
 
     fn taken(memory: &Memory) -> u64 {
@@ -250,5 +306,57 @@ mod tests {
         third.charge(&share).await.unwrap();
         assert_eq!(taken(&memory), 60);
         go.send(()).unwrap();
+    }
+
+    /// How little important this thread is.
+    fn niceness() -> i32 {
+        let figures = fs::read_to_string("/proc/thread-self/stat").unwrap();
+        // Behind the name, which may have spaces.
+        let (_, figures) = figures.rsplit_once(')').unwrap();
+        figures.split_whitespace().nth(16).unwrap().parse().unwrap()
+    }
+
+    /// Tells how important the thread is that frees it.
+    struct Asks(Sender<i32>);
+
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            let _ = self.0.send(niceness());
+        }
+    }
+
+    #[tokio::test]
+    async fn the_thread_that_frees_jobs_is_not_less_important_because_such_a_thread_had_the_first_one() {
+        let (asked, answers) = mpsc::channel();
+        let job = Kept::new(Asks(asked), 1, &Arc::new(Leaving::begin()));
+        job.enters_cache();
+        let there = background::spawn(move || {
+            drop(job);
+            niceness()
+        });
+        assert_eq!(there.await.unwrap(), niceness().max(background::NICENESS));
+        assert_eq!(answers.recv().unwrap(), niceness());
+    }
+
+    #[test]
+    fn who_makes_jobs_frees_those_for_which_the_thread_has_no_time() {
+        let leaving = Arc::new(Leaving::begin());
+        let (busy, has_begun, end) = large_of(&leaving, 1);
+        busy.enters_cache();
+        drop(busy);
+        let there = Some("frees-jobs".to_owned());
+        assert_eq!(has_begun.recv().unwrap(), there);
+        let freed = [(); 3].map(|()| {
+            let (job, freed, go) = large_of(&leaving, 1);
+            job.enters_cache();
+            go.send(()).unwrap();
+            drop(job);
+            freed
+        });
+        leaving.help();
+        let here = thread::current().name().map(str::to_owned);
+        assert_eq!(freed.each_ref().map(|freed| freed.try_recv().ok()), [Some(here.clone()), Some(here), None]);
+        end.send(()).unwrap();
+        assert_eq!(freed[2].recv().unwrap(), there);
     }
 }
