@@ -76,16 +76,18 @@ impl<J: Send + 'static> Kept<J> {
     }
 
     /// Takes memory of calls for it, if it is in no budget but that of its worker. The worker calls this before it goes
-    /// on to other work. `share` is that of a call that wants the job. Waits for memory, but not for long.
+    /// on to other work. `share` is that of a call that wants the job. Waits for memory, but not for long. A job that
+    /// is larger than what such a call may have takes all of that: it was accepted, so there must be a time for it.
     ///
     /// # Errors
     ///
     /// There is not so much; or calls have more than their budget, so that none may get a job.
     pub(crate) async fn charge(&self, share: &Share) -> Result<(), Denied> {
         let is_of_worker = matches!(*self.owner.lock(), Owner::Worker);
-        let memory = share.empty();
         // Who asks for nothing waits, too, while others have more than there is.
-        memory.take(if is_of_worker { self.bytes } else { 0 }).await?;
+        let bytes = if is_of_worker { self.bytes.min(share.more()) } else { 0 };
+        let memory = share.empty();
+        memory.take(bytes).await?;
         if is_of_worker {
             *self.owner.lock() = Owner::Calls { _memory: memory };
         }
@@ -306,6 +308,22 @@ mod tests {
         third.charge(&share).await.unwrap();
         assert_eq!(taken(&memory), 60);
         go.send(()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_job_that_is_larger_than_what_there_is_takes_all_that_its_call_may_have() {
+        let memory = memory();
+        for (class, most) in [(CallClass::Render, 7 * (ALL / 8)), (CallClass::DryRun, 6 * (ALL / 8))] {
+            let call = memory.share(class);
+            call.take(10).await.unwrap();
+            let (job, _freed, go) = large(10 * ALL);
+            job.charge(&call).await.unwrap();
+            assert_eq!(taken(&memory), most, "{class:?}");
+            go.send(()).unwrap();
+            drop(job);
+            // Whoever comes meanwhile waits a moment.
+            memory.share(class).take(ALL / 2).await.unwrap();
+        }
     }
 
     /// How little important this thread is.

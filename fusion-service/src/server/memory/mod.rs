@@ -216,6 +216,11 @@ impl Share {
         Ceiling::of_large(self.class).bytes(self.pool.bytes)
     }
 
+    /// The most that it may have beside what it has.
+    pub(crate) fn more(&self) -> u64 {
+        self.most().saturating_sub(self.bytes())
+    }
+
     /// What it has.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
