@@ -3,7 +3,8 @@
 //! Each step that has not been made before takes a worker. Calls that come to the same step at the same time share it
 //! (`single_flight`, rule service-31): applications and jobs are shared by all calls that need them, submissions and
 //! resizes by those who ask for exactly the same. A call between two steps has its place in the order of arrival, so
-//! calls that have begun do not wait for those that have not, and few results wait for their next step.
+//! calls that have begun do not wait for those that have not, but for moments while one stands aside (rule service-8),
+//! and few results wait for their next step.
 //!
 //! Knows: the methods, workers. Must not know: gRPC, how anything is computed.
 //!

@@ -22,7 +22,7 @@
 //!
 //! Invariants: work whose caller has gone is not started; a permit lives as long as the thread that works, which may be
 //! longer than its caller waits, and is given back while it waits for its caller; a panic ends one request and no
-//! other; at most one thread stands aside, and no long work begins while it does.
+//! other; at most one thread stands aside, and no submission or dry run begins while it does.
 
 mod idle_cores;
 mod worker;
@@ -103,6 +103,9 @@ struct Waiter {
 
 struct Aside {
     class: CallClass,
+    /// Its place in the order of arrival, if it has one.
+    place: Option<Place>,
+    since: Instant,
     /// How many have had the worker since.
     passed_over: u32,
     resume: oneshot::Sender<()>,
@@ -113,8 +116,8 @@ struct Aside {
 enum Next {
     /// The first waiting call of a class.
     Waiting(CallClass),
-    /// The first waiting resize that has not taken long yet.
-    NewResize,
+    /// The first waiting resize that may pass the one that stands aside.
+    Passing,
     /// The work that stands aside.
     Aside,
 }
@@ -319,7 +322,11 @@ impl SharedAdmission {
         while let Some(next) = state.next(self.capacity.workers) {
             let (class, waiter) = match next {
                 Next::Waiting(class) => (class, take_first(state.waiting.of_mut(class), |_| true)),
-                Next::NewResize => (CallClass::Resize, take_first(&mut state.waiting.resize, Waiter::is_new)),
+                Next::Passing => {
+                    let State { waiting, aside, .. } = &mut *state;
+                    let may = |waiter: &Waiter| aside.as_ref().is_some_and(|aside| aside.lets_pass(waiter));
+                    (CallClass::Resize, take_first(&mut waiting.resize, may))
+                }
                 Next::Aside => {
                     let Some(Aside { class, resume, .. }) = state.aside.take() else { return };
                     if resume.send(()).is_ok() {
@@ -364,6 +371,14 @@ impl Waiter {
     }
 }
 
+impl Aside {
+    /// Whether a resize may have a worker before this one. One that has begun, and came before, keeps its place.
+    fn lets_pass(&self, waiter: &Waiter) -> bool {
+        let came_before = |place: &Place| waiter.place.arrived() < place.arrived();
+        waiter.is_new() || self.place.as_ref().is_some_and(came_before)
+    }
+}
+
 /// Takes the waiter with the best place, of those that `may` go, out of a queue. Places may have changed since they
 /// joined it.
 fn take_first(queue: &mut Vec<Waiter>, may: impl Fn(&Waiter) -> bool) -> Option<Waiter> {
@@ -379,18 +394,32 @@ impl State {
             return None;
         }
         if let Some(aside) = &self.aside {
-            let passes = self.who_passes(aside.class).filter(|_| aside.passed_over < PATIENCE);
-            return Some(passes.unwrap_or(Next::Aside));
+            return Some(self.who_passes(aside).unwrap_or(Next::Aside));
         }
         self.first(|class| self.has_room(class, workers)).map(Next::Waiting)
     }
 
-    /// Who may pass work of this class that takes long. A resize makes way for resizes only, as when it began.
-    fn who_passes(&self, class: CallClass) -> Option<Next> {
+    /// Whether somebody waits for whom work of this class makes way if it takes long. A resize makes way for resizes
+    /// only, as when it began.
+    fn is_awaited(&self, class: CallClass) -> bool {
         if class.is_long() {
+            return self.first(|other| !other.is_long()).is_some();
+        }
+        self.waiting.resize.iter().any(Waiter::is_new)
+    }
+
+    /// Who gets a worker before the work that stands aside. What passes a resize may take long itself, so none does
+    /// that any more when the resize has waited for as long as one that is short takes at most.
+    fn who_passes(&self, aside: &Aside) -> Option<Next> {
+        if aside.passed_over >= PATIENCE {
+            return None;
+        }
+        if aside.class.is_long() {
             return self.first(|other| !other.is_long()).map(Next::Waiting);
         }
-        self.waiting.resize.iter().any(Waiter::is_new).then_some(Next::NewResize)
+        let may_be_passed = aside.since.elapsed() < LONG_RESIZE;
+        let passes = may_be_passed && self.waiting.resize.iter().any(|waiter| aside.lets_pass(waiter));
+        passes.then_some(Next::Passing)
     }
 
     fn busy(&self) -> usize {

@@ -6,7 +6,10 @@
 //! aside. So it gets half of the worker, however many others come, and they wait no longer for it than it has just
 //! waited for them. That holds for all steps of a call together (`work`).
 //!
-//! A resize does the same once it has taken [`LONG_RESIZE`], for resizes that have not, with any number of workers.
+//! A resize does the same once it has taken [`LONG_RESIZE`], for resizes that have not, with any number of workers. Those
+//! may turn out to take long. So when it has stood aside for as long as that, it gets the next free worker, and waits for
+//! one of them to end at most. A resize that came before it and is between two steps passes it, too.
+//!
 //! What it has made by then is in memory beside what all workers make (rule service-27). So it takes as much of the
 //! memory for calls as a worker may have, and goes on as it is if that is not there.
 //!
@@ -23,6 +26,7 @@ use super::{Aside, LONG_RESIZE, SharedAdmission};
 use crate::server::budget::CallBudget;
 use crate::server::class::CallClass;
 use crate::server::memory::{Denied, Share};
+use crate::server::place::Place;
 use crate::server::work::{Keeps, ShareOfWork};
 use parking_lot::Mutex;
 use std::fmt;
@@ -214,7 +218,7 @@ impl GiveWay for Turn {
             return;
         }
         let Ok(_memory) = self.memory_aside(permit.class) else { return };
-        let Some(mut resumed) = shared.stand_aside(permit.class) else { return };
+        let Some(mut resumed) = shared.stand_aside(permit.class, self.budget.place.clone()) else { return };
         let has_worker = self.runtime.block_on(async {
             tokio::select! {
                 biased;
@@ -241,19 +245,19 @@ impl SharedAdmission {
             return false;
         }
         let state = self.lock();
-        state.aside.is_none() && state.who_passes(class).is_some()
+        state.aside.is_none() && state.is_awaited(class)
     }
 
     /// Gives a worker away to those for whom work of this class makes way, if there are any. The receiver hears when
     /// the worker is given back.
-    fn stand_aside(self: &Arc<Self>, class: CallClass) -> Option<oneshot::Receiver<()>> {
+    fn stand_aside(self: &Arc<Self>, class: CallClass, place: Option<Place>) -> Option<oneshot::Receiver<()>> {
         let mut state = self.lock();
-        if state.aside.is_some() || state.who_passes(class).is_none() {
+        if state.aside.is_some() || !state.is_awaited(class) {
             return None;
         }
         let (resume, resumed) = oneshot::channel();
         *state.working.of_mut(class) -= 1;
-        state.aside = Some(Aside { class, passed_over: 0, resume });
+        state.aside = Some(Aside { class, place, since: Instant::now(), passed_over: 0, resume });
         self.dispatch(&mut state);
         Some(resumed)
     }

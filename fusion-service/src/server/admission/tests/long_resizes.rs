@@ -37,24 +37,29 @@ const SHORT: Duration = Duration::from_millis(100);
 
 #[test]
 fn a_resize_that_stands_aside_is_passed_by_few_resizes_and_only_by_those_that_have_not_taken_long() {
+    let (at_once, late) = (Duration::ZERO, LONG_RESIZE);
     let cases = [
-        // How many passed it, who waits (new resizes, long ones, renderings, submissions), who is next.
-        (0, (0, 0, 0, 0), Next::Aside),
-        (0, (0, 3, 3, 3), Next::Aside),
-        (0, (1, 1, 1, 1), Next::NewResize),
-        (7, (1, 0, 0, 0), Next::NewResize),
-        (8, (9, 9, 9, 9), Next::Aside),
+        // How many passed it, for how long it has waited, who waits (new resizes, long ones that came before it, and
+        // after it, renderings, submissions), who is next.
+        (0, at_once, (0, 0, 0, 0, 0), Next::Aside),
+        (0, at_once, (0, 0, 3, 3, 3), Next::Aside),
+        (0, at_once, (1, 0, 1, 1, 1), Next::Passing),
+        (0, at_once, (0, 1, 0, 0, 0), Next::Passing),
+        (7, at_once, (1, 0, 0, 0, 0), Next::Passing),
+        (8, at_once, (9, 9, 9, 9, 9), Next::Aside),
+        (0, late, (9, 9, 9, 9, 9), Next::Aside),
     ];
-    for (passed_over, (new, long, render, submit), expected) in cases {
-        let aside = Aside { class: CallClass::Resize, passed_over, resume: oneshot::channel().0 };
+    for (passed_over, time, (new, before, after, render, submit), expected) in cases {
+        let aside = aside(CallClass::Resize, passed_over, time);
         let mut state = State { aside: Some(aside), ..State::default() };
-        let resize = |worked| Waiter { worked, ..waiter(0) };
-        state.waiting.resize.extend((0..long).map(|_| resize(LONG_RESIZE)));
-        state.waiting.resize.extend((0..new).map(|_| resize(LONG_RESIZE / 2)));
+        let long = |number| Waiter { worked: LONG_RESIZE, ..waiter(number) };
+        state.waiting.resize.extend((0..before).map(|_| long(1)));
+        state.waiting.resize.extend((0..after).map(|_| long(6)));
+        state.waiting.resize.extend((0..new).map(|_| Waiter { worked: LONG_RESIZE / 2, ..waiter(7) }));
         state.waiting.render.extend((0..render).map(|_| waiter(0)));
         state.waiting.submit.extend((0..submit).map(|_| waiter(0)));
         for workers in [1, 4] {
-            assert_eq!(state.next(workers), Some(expected), "{passed_over} {new} {long} {render} {submit}");
+            assert_eq!(state.next(workers), Some(expected), "{passed_over} {time:?} {new} {before} {after} {render}");
         }
     }
 }
@@ -125,6 +130,31 @@ async fn who_stands_aside_has_memory_for_what_it_has_made_or_goes_on() {
     end.store(true, Ordering::Relaxed);
     long.await.unwrap().unwrap();
     assert_eq!(memory.taken().0, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_made_way_for_some_that_take_long_waits_for_one_of_them() {
+    let admission = admission(1, 100);
+    let [end, end_others] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let mut all = vec![endless(&admission, worked(&admission, LONG_RESIZE), &end)];
+    while admission.working().resize < 1 {
+        yield_now().await;
+    }
+    all.extend((0..3).map(|_| endless(&admission, patient(), &end_others)));
+    while !admission.has_aside() || admission.waiting().resize < 2 {
+        yield_now().await;
+    }
+    tokio::time::sleep(LONG_RESIZE).await;
+    end_others.store(true, Ordering::Relaxed);
+    while admission.has_aside() {
+        yield_now().await;
+    }
+    // It keeps the worker for as long as it has waited.
+    assert_eq!(admission.waiting().resize, 2);
+    end.store(true, Ordering::Relaxed);
+    for resize in all {
+        resize.await.unwrap().unwrap();
+    }
 }
 
 /// It would stand for a thread that goes on.

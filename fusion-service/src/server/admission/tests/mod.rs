@@ -24,6 +24,12 @@ fn waiter(number: u64) -> Waiter {
     Waiter { number, place: Place::new(number), worked: Duration::ZERO, grant: oneshot::channel().0 }
 }
 
+/// Work that came as the fifth, and has stood aside for so long.
+fn aside(class: CallClass, passed_over: u32, time: Duration) -> Aside {
+    let since = Instant::now().checked_sub(time).unwrap();
+    Aside { class, place: Some(Place::new(5)), since, passed_over, resume: oneshot::channel().0 }
+}
+
 /// Who gets a worker, in order, if `waiting` wait and each is done before the next begins.
 fn order(waiting: PerClass<usize>) -> String {
     let mut state = State::default();
@@ -216,7 +222,7 @@ fn who_stands_aside_is_passed_by_few_and_only_by_what_is_short() {
         (8, (9, 9, 9), Next::Aside),
     ];
     for (passed_over, (resize, render, submit), expected) in cases {
-        let aside = Aside { class: CallClass::Submit, passed_over, resume: oneshot::channel().0 };
+        let aside = aside(CallClass::Submit, passed_over, Duration::from_secs(9));
         let mut state = State { aside: Some(aside), ..State::default() };
         state.waiting.resize.extend((0..resize).map(|_| waiter()));
         state.waiting.render.extend((0..render).map(|_| waiter()));
