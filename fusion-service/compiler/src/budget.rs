@@ -91,9 +91,9 @@ impl Limits {
     }
 
     /// Steps that folding the expressions of all imports takes, in all channels: 32 for each operand and operator, and
-    /// one for each octet and element of values that is looked at. A step needs no memory and takes about a nanosecond,
-    /// so 2,147,483,648 of them take a few seconds. Two expressions of ten operands and operators in each of 200,000
-    /// channels take 128,000,000.
+    /// one for each octet and element of values that is looked at, or of the text that is made. A step takes about a
+    /// nanosecond, so 2,147,483,648 of them take a few seconds. Two expressions of ten operands and operators, in each
+    /// of 200,000 channels, take 128,000,000, and their texts.
     pub fn folding_steps(&self) -> u64 {
         self.share_of_aadl(2)
     }

@@ -38,7 +38,8 @@ pub(super) fn parse(text: &str, pace: &mut Pace<'_>) -> Result<Result<Expression
     Ok(Expression::parse(text, &Limits::default()))
 }
 
-/// How long it takes to parse an expression of this length, or to fold one in so many steps, in steps of a [`Pace`].
+/// How long it takes to parse an expression of this length or to print it, or to fold one in so many steps, in steps of
+/// a [`Pace`].
 fn steps(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
@@ -62,7 +63,7 @@ impl<'b> FoldingBudget<'b> {
         usize::try_from(self.most - self.left).unwrap_or(usize::MAX)
     }
 
-    /// Counts the steps of one folding.
+    /// Counts the steps of one folding, or the bytes of what comes of it.
     pub(super) fn spend(&mut self, taken: usize) -> Result<(), Error> {
         self.pace.steps(steps(taken))?;
         match self.left.checked_sub(taken as u64) {
@@ -168,7 +169,10 @@ impl ParsedExpression {
             Some(ReadExpression::Varying(expression)) => {
                 let Folded { result, steps } = expression.fold(intrinsics);
                 folding.spend(steps)?;
-                result.map(|folded| Cow::Owned(folded.to_string()))
+                let text = result.map(|folded| folded.to_string());
+                // A long constant may be in it that folding only took over.
+                folding.spend(text.as_ref().map_or(0, String::len))?;
+                text.map(Cow::Owned)
             }
         })
     }

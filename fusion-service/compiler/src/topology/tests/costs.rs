@@ -151,6 +151,11 @@ fn what_folding_takes_in_all_channels_is_counted() {
     assert!(error.problems()[0].message.starts_with("folding the expressions of all imports"), "{error}");
     // A part without channel functions is folded once.
     assert_eq!(expand(&format!("{} == getChannel()", costly("1")), 20), Ok(()));
+    // What is taken over is printed in each channel, although nobody reads it.
+    let long = format!("a == getChannel() || b == \"{}\"", "x".repeat(100_000));
+    assert_eq!(expand(&long, 10), Ok(()));
+    let error = expand(&long, 100).unwrap_err();
+    assert!(error.problems()[0].message.starts_with("folding the expressions of all imports"), "{error}");
 }
 
 #[test]
