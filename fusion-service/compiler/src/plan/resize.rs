@@ -23,7 +23,7 @@ pub enum Policy {
     Rebalance,
 }
 
-/// Operators and connections up to which the tables of PEs are made while operators are grouped. With more, both need
+/// Operators and connections up to which two things that go through all of them are done at once. With more, both need
 /// much memory, and a helper would not leave for long.
 const FEW: (usize, usize) = (1 << 15, 1 << 20);
 
@@ -66,7 +66,9 @@ pub fn resize(
         (generations, changes)
     };
     let graph = || Graph::from_topology(now, budget);
-    let ((generations, changes), graph) = budget.both(now.operators.len(), compare, graph);
+    let (operators, connections) = (now.operators.len(), now.connections.len());
+    let entries = if operators <= FEW.0 && connections <= FEW.1 { operators } else { 0 };
+    let ((generations, changes), graph) = budget.both(entries, compare, graph);
     let graph = graph?;
     let ResolvedFusion { fusion, automatic_count, automatic } = fusion.resolve(&graph)?;
     let fuse = || {
@@ -88,8 +90,6 @@ pub fn resize(
     };
     // The tables of PEs do not depend on how operators are grouped.
     let tables = || UngroupedElements::after(&prior.elements, &generations, Arc::clone(&topology), budget);
-    let (operators, connections) = (now.operators.len(), now.connections.len());
-    let entries = if operators <= FEW.0 && connections <= FEW.1 { operators } else { 0 };
     let (fused, ungrouped) = budget.both(entries, fuse, tables);
     let PartitionWithIds { partition, ids } = fused?;
     let mut elements = ungrouped?.group(partition, ids);

@@ -88,6 +88,20 @@ fn problems_are_the_same_with_helpers() {
 }
 
 #[test]
+fn nobody_is_asked_to_help_with_what_takes_long_and_cannot_be_divided() {
+    // Operators are compared, and grouped, with the help of others. The lists of PEs are short.
+    for (width, asked) in [(1_000, 2), (9_000, 0)] {
+        let region = |sketch: Sketch, name: &str| sketch.op(name, 0, 0).parallel(name, width);
+        let sketch = ["A", "B", "C", "D"].into_iter().fold(Sketch::new(), region);
+        let job = submitted(&sketch, FusionOption::Manual(1));
+        let (budget, threads) = helped(1, Limits::default());
+        let widths = [("A".to_owned(), i128::from(width) + 1)];
+        resize(&job, &widths, Policy::Sticky, &JobState::default(), &budget).unwrap();
+        assert_eq!(threads.asked.load(Ordering::Relaxed), asked, "{width}");
+    }
+}
+
+#[test]
 fn nobody_is_asked_to_help_with_little() {
     let (budget, threads) = helped(3, Limits::default());
     let small = Sketch::row(&["S", "P", "T"]).parallel("P", 3);
