@@ -103,12 +103,12 @@ impl<C: Compiler> Caches<C> {
 
     /// The application whose ADL has this digest.
     pub(crate) fn application(&self, adl: Digest) -> Option<Arc<C::Application>> {
-        self.applications.get(&adl, &self.metrics)
+        self.applications.get(&adl, Some, &self.metrics)
     }
 
     /// The same for a call that has not found it before: another call may have made it meanwhile.
     pub(crate) fn application_meanwhile(&self, adl: Digest) -> Option<Arc<C::Application>> {
-        self.applications.get_again(&adl, &self.metrics)
+        self.applications.get_again(&adl, Some, &self.metrics)
     }
 
     /// Remembers an application. `adl` must be the digest of the ADL that it was parsed from, `size` the bytes it
@@ -119,7 +119,7 @@ impl<C: Compiler> Caches<C> {
 
     /// The layout with this digest.
     pub(crate) fn layout(&self, digest: Digest) -> Option<Bytes> {
-        self.layouts.get(&digest, &self.metrics)
+        self.layouts.get(&digest, Some, &self.metrics)
     }
 
     /// Remembers a layout. `digest` must have been computed from it.
@@ -130,12 +130,12 @@ impl<C: Compiler> Caches<C> {
 
     /// The compiled job.
     pub(crate) fn job(&self, key: JobKey) -> Option<KeptJob<C>> {
-        self.jobs.get(&key, &self.metrics).and_then(|slot| slot.lock().clone())
+        self.jobs.get(&key, |slot| slot.lock().clone(), &self.metrics)
     }
 
     /// The same for a call that has not found it before: another call may have made it meanwhile.
     pub(crate) fn job_meanwhile(&self, key: JobKey) -> Option<KeptJob<C>> {
-        self.jobs.get_again(&key, &self.metrics).and_then(|slot| slot.lock().clone())
+        self.jobs.get_again(&key, |slot| slot.lock().clone(), &self.metrics)
     }
 
     /// A job of so many bytes that the caller has just made.
@@ -192,17 +192,18 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> Bou
         u32::try_from(size.saturating_add(Self::OVERHEAD).div_ceil(Self::UNIT)).unwrap_or(u32::MAX)
     }
 
-    fn get(&self, key: &K, metrics: &Metrics) -> Option<V> {
-        let value = self.entries.get(key).map(|(value, _)| value);
-        metrics.count_lookup(self.name, value.is_some());
-        value
+    /// What `open` finds in the value, if there is one.
+    fn get<T>(&self, key: &K, open: impl FnOnce(V) -> Option<T>, metrics: &Metrics) -> Option<T> {
+        let found = self.entries.get(key).and_then(|(value, _)| open(value));
+        metrics.count_lookup(self.name, found.is_some());
+        found
     }
 
     /// A miss has been counted before.
-    fn get_again(&self, key: &K, metrics: &Metrics) -> Option<V> {
-        let (value, _) = self.entries.get(key)?;
+    fn get_again<T>(&self, key: &K, open: impl FnOnce(V) -> Option<T>, metrics: &Metrics) -> Option<T> {
+        let found = self.entries.get(key).and_then(|(value, _)| open(value))?;
         metrics.count_lookup(self.name, true);
-        Some(value)
+        Some(found)
     }
 
     fn has_room_for(&self, size: u64) -> bool {
@@ -264,7 +265,7 @@ mod tests {
         let caches = Caches::<Toy>::new(
             CacheSizes { applications: 0, layouts: 0, jobs: 64 << 10 },
             Some(memory.clone()),
-            metrics,
+            Arc::clone(&metrics),
         );
         let (toy, budget) = (Toy::default(), Budget::default());
         let application = Arc::new(toy.parse(b"1 1", &budget).unwrap());
@@ -284,6 +285,16 @@ mod tests {
         let (gone, kept) = (Arc::downgrade(&first), Arc::downgrade(&second));
         drop((first, second));
         assert_eq!((gone.upgrade().is_some(), kept.upgrade().is_some()), (false, true));
+        // One of which only the place is left, because it is about to go, is not found.
+        let lookups = |result: &str| {
+            let text = metrics.encode().unwrap();
+            let line = format!("fusion_cache_lookups_total{{cache=\"job\",result=\"{result}\"}} ");
+            text.lines().find_map(|found| found.strip_prefix(&line)).unwrap().to_owned()
+        };
+        let (place, _) = caches.jobs.entries.get(&key(2)).unwrap();
+        drop(place.lock().take());
+        assert!(caches.job(key(2)).is_none() && caches.job_meanwhile(key(2)).is_none());
+        assert_eq!(["hit", "miss"].map(lookups), ["1", "3"]);
     }
 
     #[test]
