@@ -141,7 +141,13 @@ impl<C: Compiler> Steps<C> {
     ) -> Result<Encoded, Failure> {
         match prepared.origin() {
             Origin::Application(adl) => adl.parsed = Some(self.application(class, &budget, adl).await?),
-            Origin::Job(prior, compilation) => prior.job = Some(self.job(class, &budget, prior, compilation).await?),
+            Origin::Job(prior, compilation) => {
+                let job = self.job(class, &budget, prior, compilation).await?;
+                if let Some(work) = &budget.work {
+                    work.begins_from(job.bytes());
+                }
+                prior.job = Some(job);
+            }
         }
         let methods = Arc::clone(&self.methods);
         let work = move |budget: &Budget| Ok(Encoded::of(&prepared.compute(&methods, budget)?));

@@ -10,7 +10,7 @@
 
 use super::class::{CallClass, PerClass};
 use parking_lot::{Mutex, MutexGuard};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What all calls need of the workers.
@@ -35,6 +35,8 @@ pub(crate) struct ShareOfWork {
     load: Arc<Workload>,
     class: CallClass,
     worked: Mutex<Worked>,
+    /// Bytes of the job that it begins from, when that is there.
+    base: OnceLock<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,7 +114,7 @@ impl Keeps {
 impl ShareOfWork {
     /// Of a call that has had nothing yet.
     pub(crate) fn new(load: &Arc<Workload>, class: CallClass) -> Self {
-        Self { load: Arc::clone(load), class, worked: Mutex::default() }
+        Self { load: Arc::clone(load), class, worked: Mutex::default(), base: OnceLock::new() }
     }
 
     /// The call has got a worker `now`. While it waited, others had workers for short work, for `passed`. Returns how
@@ -129,6 +131,16 @@ impl ShareOfWork {
     /// How long workers have worked on the call until now.
     pub(crate) fn worked(&self) -> Duration {
         self.lock().time.unwrap_or_default()
+    }
+
+    /// The call begins from a job that takes so many bytes.
+    pub(crate) fn begins_from(&self, bytes: u64) {
+        self.base.get_or_init(|| bytes);
+    }
+
+    /// Bytes of the job that the call begins from, if that is there.
+    pub(crate) fn base(&self) -> Option<u64> {
+        self.base.get().copied()
     }
 
     /// Until the result is dropped, the call waits for an answer that another one computes.

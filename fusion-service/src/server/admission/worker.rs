@@ -10,8 +10,8 @@
 //! may turn out to take long. So when it has stood aside for as long as that, it gets the next free worker, and waits for
 //! one of them to end at most. A resize that came before it and is between two steps passes it, too.
 //!
-//! What it has made by then is in memory beside what all workers make (rule service-27). So it takes as much of the
-//! memory for calls as a worker may have, and goes on as it is if that is not there.
+//! What it has made by then is in memory beside what all workers make (rule service-27). So it takes [memory for
+//! calls](Turn::bytes_aside), and goes on as it is if that is not there.
 //!
 //! Work that has to wait for its caller takes a [`Break`]: it gives its worker back, and queues for one afterwards like
 //! work that comes then. So a caller who reads slowly keeps a thread, and no worker.
@@ -41,6 +41,8 @@ use tokio::sync::oneshot;
 
 /// A worker has memory for this part of the documents of a job.
 const WORKERS_PART: u64 = 4;
+/// Who stands aside has this part of that at least.
+const LEAST_PART: u64 = 4;
 
 /// A worker that is counted as busy, until dropped.
 pub(super) struct Permit {
@@ -89,6 +91,9 @@ struct Turn {
     runtime: Handle,
     /// How long it has the worker before it makes way.
     first: Duration,
+    /// Memory that it takes for what it has made while it stands aside: twice that of the job which it begins from, if
+    /// that is known, and no more than a worker has. A small job may be made a large one, so it is not too little.
+    bytes_aside: u64,
     /// The thread that works. Others may help it, and leave when somebody needs their core.
     thread: OnceLock<ThreadId>,
     held: Mutex<Held>,
@@ -113,8 +118,11 @@ impl Worker {
         let class = permit.class;
         let keeps = of_call.resume(passed, permit.since);
         let first = if class.is_long() { Duration::ZERO } else { LONG_RESIZE.saturating_sub(of_call.worked()) };
+        let most = budget.limits.aadl_bytes / WORKERS_PART;
+        let bytes_aside = of_call.base().map_or(most, |base| base.saturating_mul(2).clamp(most / LEAST_PART, most));
         let held = Mutex::new(Held { permit: Some(permit), keeps });
-        Self { class, turn: Arc::new(Turn { budget, runtime, first, thread: OnceLock::new(), held }), of_call }
+        let turn = Turn { budget, runtime, first, bytes_aside, thread: OnceLock::new(), held };
+        Self { class, turn: Arc::new(turn), of_call }
     }
 
     /// The thread that calls this does the work.
@@ -164,7 +172,7 @@ impl Turn {
     fn memory_aside(&self, class: CallClass) -> Result<Option<Share>, Denied> {
         let Some(of_call) = self.budget.memory.as_ref().filter(|_| !class.is_long()) else { return Ok(None) };
         let share = of_call.empty();
-        share.take_if_spare(self.budget.limits.aadl_bytes / WORKERS_PART)?;
+        share.take_if_spare(self.bytes_aside)?;
         Ok(Some(share))
     }
 }

@@ -108,28 +108,34 @@ async fn a_resize_makes_way_for_no_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_stands_aside_has_memory_for_what_it_has_made_or_goes_on() {
-    let memory = Memory::new(100, Arc::new(Metrics::new()));
-    let admission = admission(1, 100);
-    let end = Arc::new(AtomicBool::new(false));
-    let share = Arc::new(memory.share(CallClass::Resize));
-    let limits = Limits { aadl_bytes: 400, ..Limits::default() };
-    let budget = CallBudget { limits, memory: Some(share), ..worked(&admission, LONG_RESIZE) };
-    let long = endless(&admission, budget, &end);
-    while admission.working().resize < 1 {
-        yield_now().await;
+    // Bytes of the job that it begins from, if that is there, and what it takes then.
+    for (base, takes) in [(None, 100), (Some(5), 25), (Some(20), 40), (Some(70), 100)] {
+        let memory = Memory::new(100, Arc::new(Metrics::new()));
+        let admission = admission(1, 100);
+        let end = Arc::new(AtomicBool::new(false));
+        let share = Arc::new(memory.share(CallClass::Resize));
+        let limits = Limits { aadl_bytes: 400, ..Limits::default() };
+        let budget = CallBudget { limits, memory: Some(share), ..worked(&admission, LONG_RESIZE) };
+        if let Some(base) = base {
+            budget.work.as_ref().unwrap().begins_from(base);
+        }
+        let long = endless(&admission, budget, &end);
+        while admission.working().resize < 1 {
+            yield_now().await;
+        }
+        let others = memory.share(CallClass::Resize);
+        others.take(101 - takes).await.unwrap();
+        assert!(!is_served(&admission, CallClass::Resize, patient(), SHORT).await, "{base:?}");
+        drop(others);
+        let taken = {
+            let memory = memory.clone();
+            move |_: &Budget| Ok(memory.taken().0)
+        };
+        assert_eq!(admission.run(CallClass::Resize, &patient(), taken).await.unwrap(), takes, "{base:?}");
+        end.store(true, Ordering::Relaxed);
+        long.await.unwrap().unwrap();
+        assert_eq!(memory.taken().0, 0, "{base:?}");
     }
-    let others = memory.share(CallClass::Resize);
-    others.take(1).await.unwrap();
-    assert!(!is_served(&admission, CallClass::Resize, patient(), SHORT).await);
-    drop(others);
-    let taken = {
-        let memory = memory.clone();
-        move |_: &Budget| Ok(memory.taken().0)
-    };
-    assert_eq!(admission.run(CallClass::Resize, &patient(), taken).await.unwrap(), 100);
-    end.store(true, Ordering::Relaxed);
-    long.await.unwrap().unwrap();
-    assert_eq!(memory.taken().0, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
