@@ -7,7 +7,7 @@
 pub(crate) enum CallClass {
     /// A running job waits for it.
     Resize,
-    /// Short work: the second half of a resize or of a submission.
+    /// Short work, but where a job has to be restored: the second half of a resize or of a submission.
     Render,
     /// Needed once for a job, and the longest work.
     Submit,

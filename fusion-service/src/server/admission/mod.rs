@@ -11,8 +11,9 @@
 //!   comes next: no class starves, and resizes still get most of the workers.
 //! * If there is one worker only, a submission or dry run that has it gives it away at its next check point when
 //!   something short waits, and *stands aside* until it gets it back (`worker`). So does a resize that takes long
-//!   ([`LONG_RESIZE`]) when one waits of which that is not known, however many workers there are. So a resize waits for
-//!   short work, as long as no more resizes take long at once than there are workers without a submission.
+//!   ([`LONG_RESIZE`]), or a rendering that restores its job for as long, when a resize waits of which that is not
+//!   known, however many workers there are. So a resize waits for short work, as long as no more of them take long at
+//!   once than there are workers without a submission.
 //! * Workers that are idle lend their cores to a resize (`idle_cores`).
 //! * Long work is done on threads to which others of the machine go first: a worker that it has costs a resize nothing
 //!   that the resize could use.
@@ -50,7 +51,7 @@ mod tests;
 
 /// How often a waiting class, or work that stands aside, is passed over before it is next.
 const PATIENCE: u32 = 8;
-/// A resize that workers have worked on for so long makes way for others. Most need far less.
+/// A resize that workers have worked on for so long makes way for others, and so does a rendering. Most need far less.
 const LONG_RESIZE: Duration = Duration::from_millis(300);
 /// A shorter wait for a worker is no span.
 const WORTH_A_SPAN: Duration = Duration::from_millis(1);
@@ -193,7 +194,8 @@ impl Admission {
         // A resize has no claim because it has waited: others of its class did so, too.
         let passed = if class.is_long() { passed } else { Duration::ZERO };
         let worker = Worker::new(permit, budget.clone(), of_call, passed, Handle::current());
-        let inner = Budget { give_way: worker.give_way(), cores: worker.cores(&self.shared), ..budget.for_compiler() };
+        let inner =
+            Budget { give_way: Some(worker.give_way()), cores: worker.cores(&self.shared), ..budget.for_compiler() };
         let span = tracing::Span::current();
         let memory = budget.memory.clone();
         let work = move || {
@@ -400,7 +402,7 @@ impl State {
     }
 
     /// Whether somebody waits for whom work of this class makes way if it takes long. A resize makes way for resizes
-    /// only, as when it began.
+    /// only, as when it began, and so does a rendering.
     fn is_awaited(&self, class: CallClass) -> bool {
         if class.is_long() {
             return self.first(|other| !other.is_long()).is_some();

@@ -6,9 +6,10 @@
 //! aside. So it gets half of the worker, however many others come, and they wait no longer for it than it has just
 //! waited for them. That holds for all steps of a call together (`work`).
 //!
-//! A resize does the same once it has taken [`LONG_RESIZE`], for resizes that have not, with any number of workers. Those
-//! may turn out to take long. So when it has stood aside for as long as that, it gets the next free worker, and waits for
-//! one of them to end at most. A resize that came before it and is between two steps passes it, too.
+//! A resize does the same once it has taken [`LONG_RESIZE`], for resizes that have not, with any number of workers.
+//! Those may turn out to take long. So when it has stood aside for as long as that, it gets the next free worker, and
+//! waits for one of them to end at most. A resize that came before it and is between two steps passes it, too. A
+//! rendering that takes as long in one step, because it restores its job, makes way like a resize.
 //!
 //! What it has made by then is in memory beside what all workers make (rule service-27). So it takes [memory for
 //! calls](Turn::bytes_aside), and goes on as it is if that is not there.
@@ -117,7 +118,12 @@ impl Worker {
     ) -> Self {
         let class = permit.class;
         let keeps = of_call.resume(passed, permit.since);
-        let first = if class.is_long() { Duration::ZERO } else { LONG_RESIZE.saturating_sub(of_call.worked()) };
+        let first = match class {
+            CallClass::Resize => LONG_RESIZE.saturating_sub(of_call.worked()),
+            // Its batches are short, however many come one after the other.
+            CallClass::Render => LONG_RESIZE,
+            CallClass::Submit | CallClass::DryRun => Duration::ZERO,
+        };
         let most = budget.limits.aadl_bytes / WORKERS_PART;
         let bytes_aside = of_call.base().map_or(most, |base| base.saturating_mul(2).clamp(most / LEAST_PART, most));
         let held = Mutex::new(Held { permit: Some(permit), keeps });
@@ -130,9 +136,9 @@ impl Worker {
         self.turn.thread.get_or_init(|| thread::current().id());
     }
 
-    /// For the budget of its work, if that is to make way.
-    pub(super) fn give_way(&self) -> Option<Arc<dyn GiveWay>> {
-        (self.class != CallClass::Render).then(|| Arc::<Turn>::clone(&self.turn) as Arc<dyn GiveWay>)
+    /// For the budget of its work, which is to make way.
+    pub(super) fn give_way(&self) -> Arc<dyn GiveWay> {
+        Arc::<Turn>::clone(&self.turn)
     }
 
     /// For the budget of its work, if that is to have the help of others.

@@ -15,6 +15,16 @@ fn worked(admission: &Admission, time: Duration) -> CallBudget {
 
 /// A resize that goes on until it is told to end, and asks its budget meanwhile.
 fn endless(admission: &Admission, budget: CallBudget, end: &Arc<AtomicBool>) -> JoinHandle<Result<(), Failure>> {
+    endless_of(CallClass::Resize, admission, budget, end)
+}
+
+/// The same of another class.
+fn endless_of(
+    class: CallClass,
+    admission: &Admission,
+    budget: CallBudget,
+    end: &Arc<AtomicBool>,
+) -> JoinHandle<Result<(), Failure>> {
     let (admission, end) = (admission.clone(), Arc::clone(end));
     let work = move |budget: &Budget| {
         while !end.load(Ordering::Relaxed) {
@@ -23,7 +33,7 @@ fn endless(admission: &Admission, budget: CallBudget, end: &Arc<AtomicBool>) -> 
         }
         Ok(())
     };
-    tokio::spawn(async move { admission.run(CallClass::Resize, &budget, work).await })
+    tokio::spawn(async move { admission.run(class, &budget, work).await })
 }
 
 /// Whether a call of this class, with this budget, gets a worker before its time is over.
@@ -87,6 +97,26 @@ async fn a_resize_does_not_wait_for_as_many_that_take_long_as_there_are_workers(
         }
         assert_eq!((admission.working(), admission.waiting()), (PerClass::default(), PerClass::default()));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rendering_that_restores_its_job_for_long_makes_way_for_resizes() {
+    let admission = admission(1, 100);
+    let end = Arc::new(AtomicBool::new(false));
+    let long = endless_of(CallClass::Render, &admission, patient(), &end);
+    while admission.working().render < 1 {
+        yield_now().await;
+    }
+    for class in [CallClass::Render, CallClass::Submit] {
+        assert!(!is_served(&admission, class, patient(), LONG_RESIZE + SHORT).await, "{class:?}");
+    }
+    assert!(is_served(&admission, CallClass::Resize, patient(), LONG).await);
+    while admission.has_aside() {
+        yield_now().await;
+    }
+    assert_eq!(admission.working().render, 1);
+    end.store(true, Ordering::Relaxed);
+    long.await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
