@@ -40,6 +40,7 @@ const ASIDE_OF_ONE_MAX: usize = 1;
 
 type Subscriber = Box<dyn Fn(&Key) + Send + Sync>;
 type SettledSubscriber = Box<dyn Fn(&str) + Send + Sync>;
+type LateSubscriber = Box<dyn Fn(Side, &Key) + Send + Sync>;
 
 /// The boards of all namespaces. Cheap to clone; all clones are the same.
 #[derive(Clone)]
@@ -52,6 +53,7 @@ pub(super) struct Shared {
     namespaces: Mutex<BTreeMap<Arc<str>, Arc<SharedNamespace>>>,
     subscribers: RwLock<Vec<Subscriber>>,
     settled_subscribers: RwLock<Vec<SettledSubscriber>>,
+    late_subscribers: RwLock<Vec<LateSubscriber>>,
     /// Namespaces that are not settled, or were not when they came here.
     line: Mutex<Line>,
     /// Wakes whoever settles them.
@@ -76,6 +78,7 @@ impl Boards {
             namespaces: Mutex::new(BTreeMap::new()),
             subscribers: RwLock::new(Vec::new()),
             settled_subscribers: RwLock::new(Vec::new()),
+            late_subscribers: RwLock::new(Vec::new()),
             line: Mutex::default(),
             is_any_unsettled: Notify::new(),
             long_line: Mutex::default(),
@@ -113,6 +116,12 @@ impl Boards {
     pub(super) fn subscribe_to_settled(&self, subscriber: impl Fn(&str) + Send + Sync + 'static) {
         let mut subscribers = self.shared.settled_subscribers.write();
         subscribers.push(Box::new(subscriber));
+    }
+
+    /// Calls `subscriber` with each export and import that was late ([`Self::is_late`]) and was looked at. It must not
+    /// block.
+    pub(crate) fn subscribe_to_late(&self, subscriber: impl Fn(Side, &Key) + Send + Sync + 'static) {
+        self.shared.late_subscribers.write().push(Box::new(subscriber));
     }
 
     /// The exports of a PE, by the names of their objects.
@@ -255,6 +264,13 @@ impl Boards {
         })
     }
 
+    /// Whether what is known of an export or import is what it was before somebody has written it: it is long, and
+    /// waits for a look. Its namespace may be settled.
+    pub(crate) fn is_late(&self, side: Side, key: &Key) -> bool {
+        let object = (side, Arc::clone(&key.name));
+        self.read(&key.namespace, |namespace| namespace.late.contains(&object)).unwrap_or_default()
+    }
+
     /// Who gets what an export sends: names of imports, at most so many; and how many there are.
     pub(crate) fn importers(&self, object: &Export, most: usize) -> (Vec<String>, usize) {
         let (key, port) = (Key::of(object), facts::output_port(object));
@@ -301,6 +317,11 @@ impl Boards {
     pub(super) fn tell_settled(&self, namespace: &str) {
         let subscribers = self.shared.settled_subscribers.read();
         subscribers.iter().for_each(|subscriber| subscriber(namespace));
+    }
+
+    pub(super) fn tell_late(&self, side: Side, key: &Key) {
+        let subscribers = self.shared.late_subscribers.read();
+        subscribers.iter().for_each(|subscriber| subscriber(side, key));
     }
 
     /// Looks at a namespace, if there is something of it.

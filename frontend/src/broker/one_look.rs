@@ -117,7 +117,8 @@ impl Boards {
         let (began, found) =
             if reading.is_some() { (shared.awaited_looks.begin(), in_mirror()) } else { (began, found) };
         let read = Arrival::read(handling, found);
-        let (touched, is_latest) = self.change(&key.namespace, |namespace| {
+        let (touched, is_latest, was_late) = self.change(&key.namespace, |namespace| {
+            let was_late = namespace.late.contains(&object);
             let now = in_mirror();
             let (is_newest, is_now_long) = (read.is(now.as_ref()), takes_long(now.as_ref()));
             let has_long_come = !is_newest && is_now_long;
@@ -153,13 +154,16 @@ impl Boards {
                 namespace.untold.append(&mut touched);
             }
             touched.extend(gone);
-            (touched, is_latest)
+            (touched, is_latest, was_late)
         });
         drop(reading);
         if is_latest {
             shared.awaited_looks.end(began, handling.side, key);
         }
         self.tell(&key.namespace, touched);
+        if is_latest && was_late {
+            self.tell_late(handling.side, key);
+        }
         is_latest
     }
 

@@ -30,7 +30,7 @@ const MOST: usize = 16_384;
 
 /// Input and output ports are numbered apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Export,
     Import,
 }

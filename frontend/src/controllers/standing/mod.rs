@@ -7,6 +7,8 @@
 //! Invariants:
 //! * Of an object of a namespace that is not settled nothing is read, however many of them there are and however often
 //!   they change.
+//! * Of a long object that somebody has written nothing is said until the board has looked at it: what is known of it
+//!   is what it was before.
 //! * How an object stands, the board says. Of the object itself no more is read than what was said last, unless
 //!   something else is to be said. Of a long one both is done beside the threads that serve everybody
 //!   ([`long_objects`]).
@@ -17,6 +19,7 @@
 mod tests;
 
 use crate::broker::answers::{Limit, Standing};
+use crate::broker::predecessors::Side;
 use crate::broker::{Boards, UntilSettled};
 use crate::controllers::reconciler::{self, Next};
 use crate::long_objects::LongObjects;
@@ -73,6 +76,8 @@ impl Said {
 pub(crate) trait Stands: Object + Mirrored {
     /// Name of the controller in figures.
     const CONTROLLER: &'static str;
+    /// Which of the two kinds it is.
+    const SIDE: Side;
 
     /// How an object stands.
     fn said(boards: &Boards, key: &Key) -> Said;
@@ -89,6 +94,7 @@ pub(crate) trait Stands: Object + Mirrored {
 
 impl Stands for Export {
     const CONTROLLER: &'static str = "export";
+    const SIDE: Side = Side::Export;
 
     fn said(boards: &Boards, key: &Key) -> Said {
         Said::of(boards.export(key), "NoSubscribers")
@@ -110,6 +116,7 @@ impl Stands for Export {
 
 impl Stands for Import {
     const CONTROLLER: &'static str = "import";
+    const SIDE: Side = Side::Import;
 
     fn said(boards: &Boards, key: &Key) -> Said {
         Said::of(boards.import(key), "NoExports")
@@ -129,13 +136,20 @@ impl Stands for Import {
     }
 }
 
-/// Queues the key of every object of the kind that changes, or whose PE has other routes. They are not in a hurry: what
-/// they say changes nothing. Those that wait for their boards are queued when these are settled.
+/// Queues the key of every object of the kind that changes, that was looked at because of that later, or whose PE has
+/// other routes. They are not in a hurry: what they say changes nothing. Those that wait for their boards are queued
+/// when these are settled.
 pub(crate) fn subscribe<K: Stands>(mirrors: &Mirrors, boards: &Boards, queue: &Queue<Key>) -> UntilSettled {
     let to = queue.clone();
     K::mirror(mirrors).subscribe(move |object| to.add_patient(Key::of(object)));
     let (to, of) = (queue.clone(), boards.clone());
     boards.subscribe(move |pe| K::of_pe(&of, pe).into_iter().for_each(|object| to.add_patient(object)));
+    let to = queue.clone();
+    boards.subscribe_to_late(move |side, object| {
+        if side == K::SIDE {
+            to.add_patient(object.clone());
+        }
+    });
     let to = queue.clone();
     UntilSettled::new(boards, move |object| to.add_patient(object))
 }
@@ -201,6 +215,8 @@ pub(crate) struct ReadStatus {
 pub(crate) enum StandingObservation<K> {
     /// What matches in its namespace is being found out.
     Unsettled,
+    /// The object waits for a look. The key is queued after it.
+    Late,
     /// The object, what was read of it, what is to be said of it, and the time.
     Known { kept: Kept<K>, read: Box<ReadObject>, said: Said, now: Timestamp },
 }
@@ -209,7 +225,7 @@ pub(crate) enum StandingObservation<K> {
 pub(crate) enum StandingDecision {
     /// Say nothing until the board is settled.
     Wait,
-    /// All is said.
+    /// All is said that can be now.
     Nothing,
     /// This is to be said of it.
     Write(ReadStatus),
@@ -233,16 +249,29 @@ impl<C: Cluster, K: Stands> reconciler::Reconciler for StandingReconciler<C, K> 
         let (boards, of) = (self.boards.clone(), key.clone());
         let look = move || {
             // Something may have come while others had their turns.
-            let is_settled = boards.is_settled(&of.namespace);
-            is_settled.then(|| kept.read_part::<Box<ReadObject>>().map(|read| (kept, read, K::said(&boards, &of))))
+            if !boards.is_settled(&of.namespace) {
+                return Err(StandingObservation::Unsettled);
+            }
+            if boards.is_late(K::SIDE, &of) {
+                return Err(StandingObservation::Late);
+            }
+            Ok(kept.read_part::<Box<ReadObject>>().map(|read| (kept, read, K::said(&boards, &of))))
         };
-        let looked = self.about(octets, key, look).await?;
-        let Some(found) = looked else { return Ok(Some(StandingObservation::Unsettled)) };
-        Ok(found.map(|(kept, read, said)| StandingObservation::Known { kept, read, said, now: self.cluster.now() }))
+        match self.about(octets, key, look).await? {
+            Err(not_now) => Ok(Some(not_now)),
+            Ok(found) => Ok(found.map(|(kept, read, said)| {
+                let now = self.cluster.now();
+                StandingObservation::Known { kept, read, said, now }
+            })),
+        }
     }
 
     fn decide(observed: &StandingObservation<K>) -> StandingDecision {
-        let StandingObservation::Known { read, said, now, .. } = observed else { return StandingDecision::Wait };
+        let (read, said, now) = match observed {
+            StandingObservation::Unsettled => return StandingDecision::Wait,
+            StandingObservation::Late => return StandingDecision::Nothing,
+            StandingObservation::Known { read, said, now, .. } => (read, said, now),
+        };
         let ReadMetadata { generation, deletion_timestamp } = &read.metadata;
         if deletion_timestamp.is_some() {
             return StandingDecision::Nothing;

@@ -2,12 +2,13 @@
 
 use super::{Limit, Said, Standing, StandingObservation, StandingReconciler, Stands};
 use crate::broker::facts::Problem;
-use crate::broker::testing::costly_namespace;
+use crate::broker::testing::{costly_namespace, export, job};
 use crate::broker::{Boards, UntilSettled};
 use crate::controllers::reconciler::{Reconciler as _, reconcile};
 use crate::controllers::tests::LateMirrors;
 use futures::FutureExt as _;
-use streams_api::{Export, ExportSpec, Import, ImportSpec};
+use serde_json::json;
+use streams_api::{Export, ExportSpec, ExportType, Import, ImportSpec, StreamProperty, condition};
 use streams_broker::asked::Part;
 use streams_broker::{NoRoom, Pe, Port, TooCostly, TooManyRoutes};
 use streams_kubernetes::Key;
@@ -128,6 +129,68 @@ async fn of_what_is_not_settled_nothing_is_read_or_said_until_it_is() {
     assert_eq!(reconciler.until_settled.waiting(), 0);
     let observed = reconciler.observe(&export, &mut ()).await.unwrap();
     assert!(matches!(observed, Some(StandingObservation::Known { .. })));
+}
+
+/// The board has it as it was until its look, which nothing but the look tells of if the object goes from the board.
+#[tokio::test]
+async fn of_a_long_object_that_somebody_has_written_nothing_is_said_until_it_was_looked_at() {
+    type Edit = fn(&mut Export);
+    let properties: Vec<StreamProperty> = serde_json::from_value(json!([
+        {"name": "a", "type": "rstring", "values": [format!("\"{}\"", "x".repeat(20_000))]},
+    ]))
+    .unwrap();
+    // what somebody makes of it -> what is said of it then
+    let table: [(&str, Edit, &str); 3] = [
+        ("properties", |export| export.spec.stream.properties[0].name = "b".to_owned(), "NoSubscribers"),
+        ("none", |export| export.spec.stream.properties[0].property_type = "int64".to_owned(), "Malformed"),
+        ("nobody's", |export| export.metadata.owner_references = None, "NotOfJob"),
+    ];
+    for (what, edit, expected) in table {
+        let server = Server::new();
+        let mut object = export("out-0-0", "out", "u1", 1);
+        object.spec.export_type = ExportType::ByProperties;
+        object.spec.stream.properties.clone_from(&properties);
+        server.create(&object);
+        let mut mirrors = LateMirrors::of(&server);
+        let connection: Connection = server.connect();
+        let boards = Boards::of(&mirrors.mirrors);
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+        let until_settled = super::subscribe::<Export>(&mirrors.mirrors, &boards, &queue);
+        let reconciler = StandingReconciler::<_, Export>::new(
+            connection.clone(),
+            mirrors.mirrors.clone(),
+            boards.clone(),
+            until_settled,
+        );
+        mirrors.mirrors.jobs.insert(job("out", "u1", Some(1)));
+        let key = Key::new("n", "out-0-0");
+        queue.add(key.clone());
+        let said = || {
+            let status = server.get::<Export>(&key).unwrap().status.unwrap_or_default();
+            condition::get(&status.conditions, condition::READY).map(|ready| ready.reason.clone()).unwrap_or_default()
+        };
+        let work = async |mirrors: &mut LateMirrors| {
+            while let Some(Some(taken)) = queue.next().now_or_never() {
+                reconcile(&reconciler, taken.key()).await.unwrap();
+                mirrors.deliver_all();
+            }
+        };
+        let rest = async |mirrors: &mut LateMirrors| {
+            work(mirrors).await;
+            while boards.settle_a_slice() {
+                work(mirrors).await;
+            }
+        };
+        rest(&mut mirrors).await;
+        assert_eq!((said(), boards.is_settled("n")), ("NoSubscribers".to_owned(), true), "{what}");
+        let before = connection.writes();
+        server.edit::<Export>(&key, edit);
+        mirrors.deliver_all();
+        work(&mut mirrors).await;
+        assert_eq!((connection.writes(), boards.is_settled("n")), (before, true), "{what}");
+        rest(&mut mirrors).await;
+        assert_eq!(said(), expected, "{what}");
+    }
 }
 
 #[tokio::test]
