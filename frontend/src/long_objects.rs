@@ -7,7 +7,8 @@
 //! that serves nobody else. What is short takes less time than it takes to change threads.
 //!
 //! Each API has threads of its own, and so has each controller: a PE waits for its answer for a second, and the list
-//! of a program may take longer.
+//! of a program may take longer. So have, within an API, changes: whoever may read may ask for many answers, and no
+//! change waits behind these.
 //!
 //! Knows: octets, whose turn it is. Must not know: what is done.
 //!

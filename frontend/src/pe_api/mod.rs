@@ -111,7 +111,7 @@ pub(crate) struct PeApi {
     bundle_waits: BundleWaits,
     /// Whose turn it is to change an object.
     turns: Turns,
-    /// Where long exports and imports are read, written as answers, and changed.
+    /// Where long exports and imports are read and written as answers. They are changed elsewhere.
     long_objects: LongObjects,
     /// What there is.
     mirrors: Mirrors,
@@ -149,10 +149,10 @@ impl PeApi {
         metrics: &Metrics,
     ) -> Self {
         let mirrors = regions.mirrors.clone();
-        let (turns, long_objects) = (Turns::default(), LongObjects::new());
+        let (turns, of_changes) = (Turns::default(), LongObjects::new());
         let statuses = |cluster| {
             let (basis, priority) = (Basis::Mirror, Priority::Normal);
-            let (turns, long_objects) = (turns.clone(), long_objects.clone());
+            let (turns, long_objects) = (turns.clone(), of_changes.clone());
             StatusChanges { cluster, manager: MANAGER, basis, priority, turns, long_objects }
         };
         let (shared, elements) = (statuses(shared), &mirrors.processing_elements);
@@ -166,7 +166,7 @@ impl PeApi {
             reports,
             bundle_waits,
             turns,
-            long_objects,
+            long_objects: LongObjects::new(),
             mirrors,
             boards,
             callers,

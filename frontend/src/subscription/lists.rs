@@ -3,7 +3,8 @@
 //! A namespace may have thousands, which the mirrors keep packed, and each is asked for at its board; and one of a
 //! megabyte takes as long as hundreds. So both are made beside the threads that serve everybody ([`long_objects`]).
 //!
-//! Invariants: so many calls wait for their lists. Callers of a namespace that are known take turns.
+//! Invariants: so many calls wait for their lists. Callers of a namespace that are known take turns. No change waits
+//! for a list.
 //!
 //! [`long_objects`]: crate::long_objects
 
@@ -41,8 +42,8 @@ pub(super) struct Lists {
 
 impl Lists {
     /// Nobody asks for any.
-    pub(super) fn new(long_objects: &LongObjects) -> Self {
-        Self { waiting: Places::new(WAITING_MAX, WAITING_OF_ONE_MAX), long_objects: long_objects.clone() }
+    pub(super) fn new() -> Self {
+        Self { waiting: Places::new(WAITING_MAX, WAITING_OF_ONE_MAX), long_objects: LongObjects::new() }
     }
 }
 
@@ -102,16 +103,17 @@ impl<C: Cluster> SubscriptionApi<C> {
         list: impl FnOnce(&Self, &str) -> T + Send + 'static,
     ) -> Result<T, Status> {
         let _place = self.place_among(&self.shared.lists.waiting, &namespace, caller)?;
-        let work = self.in_turn(&namespace, caller, list);
+        let work = self.in_turn(&self.shared.lists.long_objects, &namespace, caller, list);
         self.in_time(until, "other lists to be made", work).await
     }
 
-    /// The same for a call that has its place, and is waited for by somebody else.
+    /// The same among these turns, for a call that has its place, and is waited for by somebody else.
     ///
     /// # Errors
     /// `make` panicked, or this frontend ends.
     pub(super) async fn in_turn<T: Send + 'static>(
         &self,
+        long_objects: &LongObjects,
         namespace: &str,
         caller: Option<&CallerName>,
         make: impl FnOnce(&Self, &str) -> T + Send + 'static,
@@ -119,7 +121,7 @@ impl<C: Cluster> SubscriptionApi<C> {
         let group = if self.has_any(namespace) { namespace } else { NOTHING };
         let owner = Owner { namespace: group.into(), object: turns_of(caller) };
         let (api, namespace) = (self.clone(), namespace.to_owned());
-        let done = self.shared.lists.long_objects.aside(owner, move || make(&api, &namespace)).await;
+        let done = long_objects.aside(owner, move || make(&api, &namespace)).await;
         done.map_err(|_| Status::internal("what was asked for could not be looked at"))
     }
 

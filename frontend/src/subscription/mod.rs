@@ -84,12 +84,12 @@ impl<C: Cluster> SubscriptionApi<C> {
     /// A service that writes to this cluster, taking turns with others that change exports and imports, and sees what
     /// these mirrors and boards show of it. Once `stopping` is cancelled, no call waits any more.
     pub(crate) fn new(cluster: C, mirrors: Mirrors, boards: Boards, turns: Turns, stopping: CancellationToken) -> Self {
-        let long_objects = LongObjects::new();
-        let lists = Lists::new(&long_objects);
         // Who asks may have seen what another replica has written.
         let (basis, priority) = (Basis::ApiServer, Priority::Normal);
+        // Lists may take long, and anybody may ask for thousands: a change waits for other changes only.
+        let long_objects = LongObjects::new();
         let statuses = StatusChanges { cluster, manager: MANAGER, basis, priority, turns, long_objects };
-        let calls = Places::new(CALLS_MAX, CALLS_OF_ONE_MAX);
+        let (calls, lists) = (Places::new(CALLS_MAX, CALLS_OF_ONE_MAX), Lists::new());
         Self { shared: Arc::new(Shared { mirrors, boards, statuses, calls, lists, stopping }) }
     }
 

@@ -124,7 +124,7 @@ impl<C: Cluster> SubscriptionApi<C> {
     }
 
     /// What `show` makes of an object that was changed, and is in the mirror; beside the threads that serve everybody
-    /// if that takes long.
+    /// if that takes long, in turn with other changes.
     async fn shown<K: Mirrored, T: Send + 'static>(
         &self,
         mirror: &Watch<K>,
@@ -135,7 +135,8 @@ impl<C: Cluster> SubscriptionApi<C> {
         if mirror.kept(key).is_none_or(|kept| !is_long(kept.octets())) {
             return Ok(show(&object, &self.shared.boards));
         }
-        self.in_turn(&key.namespace, caller, move |api, _| show(&object, &api.shared.boards)).await
+        let turns = &self.shared.statuses.long_objects;
+        self.in_turn(turns, &key.namespace, caller, move |api, _| show(&object, &api.shared.boards)).await
     }
 
     /// Does `work` as long as the caller waits and this frontend does not stop.

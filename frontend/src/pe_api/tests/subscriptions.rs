@@ -350,14 +350,20 @@ async fn long_exports_and_imports_are_answered_and_changed_in_turn() {
         (send(Method::PATCH, &properties_of, &other), 204, ""),
     ];
     let turn = cluster.api.long_objects.turns.acquire("n").await;
+    let turn_of_changes = cluster.api.changes.long_objects().turns.acquire("n").await;
     cluster.expect(get(&short), 200, "srcjob").await;
     for (call, ..) in &calls {
         cluster.expect(Exchange { method: call.method.clone(), ..*call }, 503, "it takes too long").await;
     }
     assert_eq!(cluster.connection.writes(), 0);
     drop(turn);
-    for (call, status, words) in calls {
+    let [answers @ .., (change, changed, _)] = calls;
+    for (call, status, words) in answers {
         cluster.expect(call, status, words).await;
     }
+    // However many answers others ask for, a change waits for none of them.
+    let _turn = cluster.api.long_objects.turns.acquire("n").await;
+    drop(turn_of_changes);
+    cluster.expect(change, changed, "").await;
     assert_eq!(cluster.connection.writes(), 1);
 }

@@ -2,18 +2,20 @@
 
 use super::{Cluster, asked, create_export, create_import, create_job, why};
 use crate::grpc::access::reviewer::Subject;
+use crate::subscription::SubscriptionApi;
 use crate::subscription::lists::WAITING_OF_ONE_MAX;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_kubernetes_fake::Server;
+use streams_kubernetes_fake::{Connection, Server};
 use streams_proto::subscription::v1::subscription_service_server::SubscriptionService as _;
 use streams_proto::subscription::v1::update_export_request::Change as OfExport;
 use streams_proto::subscription::v1::{
     EditProperties, GetExportRequest, ListExportsRequest, ListImportsRequest, Property, UpdateExportRequest,
+    UpdateExportResponse,
 };
 use tokio::time::{Instant, sleep};
-use tonic::{Code, Request};
+use tonic::{Code, Request, Response, Status};
 
 #[tokio::test(start_paused = true)]
 async fn lists_come_in_pages_by_job_pe_and_port() {
@@ -93,25 +95,33 @@ fn short_and_long() -> Server {
     server
 }
 
+/// Gives an export a property of two values of so many letters, within two seconds.
+async fn update(
+    api: SubscriptionApi<Connection>,
+    name: &'static str,
+    property: &'static str,
+    letters: usize,
+) -> Result<Response<UpdateExportResponse>, Status> {
+    let value = format!("\"{}\"", "x".repeat(letters));
+    let values = vec![value.clone(), value];
+    let add = vec![Property { name: property.into(), r#type: "list<rstring>".into(), values }];
+    let change = Some(OfExport::Edit(EditProperties { add, ..Default::default() }));
+    let (namespace, name) = ("n".to_owned(), name.to_owned());
+    let mut request = Request::new(UpdateExportRequest { namespace, name, change, expected_etag: String::new() });
+    request.metadata_mut().insert("grpc-timeout", "2S".parse().unwrap());
+    api.update_export(request).await
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_becomes_of_a_long_export_is_decided_in_turn() {
     let mut cluster = Cluster::of(short_and_long());
-    let update = |name: &str, property: &str, letters: usize| {
-        let value = format!("\"{}\"", "x".repeat(letters));
-        let values = vec![value.clone(), value];
-        let add = vec![Property { name: property.into(), r#type: "list<rstring>".into(), values }];
-        let change = Some(OfExport::Edit(EditProperties { add, ..Default::default() }));
-        let (namespace, name) = ("n".to_owned(), name.to_owned());
-        let mut request = Request::new(UpdateExportRequest { namespace, name, change, expected_etag: String::new() });
-        request.metadata_mut().insert("grpc-timeout", "2S".parse().unwrap());
-        let api = cluster.api.clone();
-        async move { api.update_export(request).await }
-    };
+    let api = cluster.api.clone();
+    let update = |name, property, letters| update(api.clone(), name, property, letters);
     // export, what it gets, how many letters that has twice
     let calls = [("out-0-0", "c", 1), ("out-0-0", "d", 40_000), ("out-0-1", "e", 1)];
     let calls = calls.map(|(name, property, letters)| update(name, property, letters));
     let after = update("out-0-1", "f", 1);
-    let turn = cluster.api.shared.lists.long_objects.turns.acquire("n").await;
+    let turn = cluster.api.shared.statuses.long_objects.turns.acquire("n").await;
     let mut codes = Vec::new();
     for call in calls {
         codes.push(cluster.answer(call).await.map_err(|status| status.code()).err());
@@ -122,6 +132,16 @@ async fn what_becomes_of_a_long_export_is_decided_in_turn() {
     drop(turn);
     cluster.answer(after).await.unwrap();
     assert_eq!(cluster.connection.writes(), 2);
+}
+
+/// Whoever may read may ask for a thousand.
+#[tokio::test(start_paused = true)]
+async fn a_change_of_a_long_export_waits_for_no_list() {
+    let mut cluster = Cluster::of(short_and_long());
+    let _turn = cluster.api.shared.lists.long_objects.turns.acquire("n").await;
+    let call = update(cluster.api.clone(), "out-0-1", "c", 1);
+    let export = cluster.answer(call).await.unwrap().export.unwrap();
+    assert_eq!((export.name, cluster.connection.writes()), ("out-0-1".to_owned(), 1));
 }
 
 #[tokio::test(start_paused = true)]
