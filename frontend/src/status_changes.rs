@@ -6,7 +6,10 @@
 //! written what it does not show yet. Then the mirror is waited for. A write whose caller has gone goes on without it,
 //! and the next change of the object waits for its end: it could have its effect after that.
 //!
-//! A long object is read, and what becomes of it decided, beside the threads that serve everybody ([`long_objects`]).
+//! What becomes of a long object is decided beside the threads that serve everybody ([`long_objects`]), where it is
+//! unpacked as well if the mirror has it. What comes from the API server is parsed, and what goes there written as
+//! JSON, by whoever makes the call, as everywhere: long objects, too, as many at a time as the gate of the calls lets
+//! through.
 //!
 //! Knows: clusters, mirrors. Must not know: who asks, what is changed, HTTP, gRPC.
 //!
@@ -32,6 +35,8 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 
 /// What becomes of an object; nothing, if nothing is to change.
 type Decide<K, E> = dyn Fn(&K) -> Result<Option<K>, E> + Send + Sync;
+/// What has become of an object, and the object.
+type Decided<K, E> = (Result<Option<K>, E>, K);
 
 /// A change of an object. It may be decided more than once, each time on another thread.
 pub(crate) struct Change<K, E> {
@@ -122,7 +127,7 @@ pub(crate) struct StatusChanges<C> {
     pub(crate) priority: Priority,
     /// Whose turn it is.
     pub(crate) turns: Turns,
-    /// Where long objects are read, and changes of them decided.
+    /// Where long objects are unpacked, and changes of them decided.
     pub(crate) long_objects: LongObjects,
 }
 
@@ -164,40 +169,39 @@ impl<C: Cluster> StatusChanges<C> {
         change: &Change<K, E>,
     ) -> Result<K, Unchanged<E>> {
         let mut may_be_old = self.basis == Basis::Mirror;
-        let mut object = match self.basis {
-            Basis::Mirror => self.shown(mirror, key, change).await?,
-            Basis::ApiServer => self.read(key).await?,
-        }
-        .ok_or(Unchanged::Gone)?;
+        let first = match self.basis {
+            Basis::Mirror => self.decided_as_shown(mirror, key, change).await?,
+            Basis::ApiServer => match self.read(key).await? {
+                Some(object) => Some(self.decided(mirror, key, object, change).await?),
+                None => None,
+            },
+        };
+        let (mut decided, mut object) = first.ok_or(Unchanged::Gone)?;
         loop {
-            let (decided, there) = self.decided(mirror, key, object, change).await?;
-            object = there;
             let wanted = match decided {
-                Ok(Some(wanted)) => wanted,
-                Ok(None) | Err(_) if may_be_old => {
-                    object = self.newest(key, &object).await?;
-                    may_be_old = false;
-                    continue;
-                }
+                Ok(Some(wanted)) => Some(wanted),
+                Ok(None) | Err(_) if may_be_old => None,
                 Ok(None) if is_shown(mirror, &object).await => return Ok(object),
                 Ok(None) => return Err(Unchanged::Unseen),
                 Err(refusal) => return Err(Unchanged::Refused(refusal)),
             };
-            let writer = (self.cluster.clone(), self.manager);
-            // The priority of the work around does not go along into a task.
-            let task = self.priority.of(write_to_its_end(writer, mirror.clone(), key.clone(), wanted, turn));
-            let Ok((written, is_shown, back)) = tokio::spawn(task.in_current_span()).await else {
-                return Err(Unchanged::Unknown);
-            };
-            match written {
-                Ok(written) if is_shown => return Ok(written),
-                Ok(_) => return Err(Unchanged::Unseen),
-                Err(Error::Conflict { .. }) => {
-                    object = self.newest(key, &object).await?;
-                    (may_be_old, turn) = (false, back);
+            if let Some(wanted) = wanted {
+                let writer = (self.cluster.clone(), self.manager);
+                // The priority of the work around does not go along into a task.
+                let task = self.priority.of(write_to_its_end(writer, mirror.clone(), key.clone(), wanted, turn));
+                let Ok((written, is_shown, back)) = tokio::spawn(task.in_current_span()).await else {
+                    return Err(Unchanged::Unknown);
+                };
+                match written {
+                    Ok(written) if is_shown => return Ok(written),
+                    Ok(_) => return Err(Unchanged::Unseen),
+                    Err(Error::Conflict { .. }) => turn = back,
+                    Err(error) => return Err(Unchanged::Failed(error)),
                 }
-                Err(error) => return Err(Unchanged::Failed(error)),
             }
+            may_be_old = false;
+            object = self.newest(key, &object).await?;
+            (decided, object) = self.decided(mirror, key, object, change).await?;
         }
     }
 
@@ -212,24 +216,30 @@ impl<C: Cluster> StatusChanges<C> {
         key: &Key,
         object: K,
         change: &Change<K, E>,
-    ) -> Result<(Result<Option<K>, E>, K), Unchanged<E>> {
+    ) -> Result<Decided<K, E>, Unchanged<E>> {
         let octets = mirror.kept(key).map_or(usize::MAX, |kept| kept.octets().saturating_add(change.octets));
         let decide = Arc::clone(&change.decide);
         let work = move || (decide(&object), object);
         self.long_objects.about(octets, change.owner(key), work).await.map_err(|_| Unchanged::Unknown)
     }
 
-    /// The object as the mirror shows it.
-    async fn shown<K: Object + Mirrored, E>(
+    /// The same of the object as the mirror shows it, which is unpacked in the same turn; nothing if it shows none.
+    ///
+    /// # Errors
+    /// Likewise.
+    async fn decided_as_shown<K: Object + Mirrored, E: Send + 'static>(
         &self,
         mirror: &Watch<K>,
         key: &Key,
         change: &Change<K, E>,
-    ) -> Result<Option<K>, Unchanged<E>> {
+    ) -> Result<Option<Decided<K, E>>, Unchanged<E>> {
         let Some(kept) = mirror.kept(key) else { return Ok(None) };
-        let work =
-            self.long_objects.about(kept.octets(), change.owner(key), move || kept.read().map(Arc::unwrap_or_clone));
-        work.await.map_err(|_| Unchanged::Unknown)
+        let (octets, decide) = (kept.octets().saturating_add(change.octets), Arc::clone(&change.decide));
+        let work = move || {
+            let object = Arc::unwrap_or_clone(kept.read()?);
+            Some((decide(&object), object))
+        };
+        self.long_objects.about(octets, change.owner(key), work).await.map_err(|_| Unchanged::Unknown)
     }
 
     /// The object as the API server has it now. Another one of its name is none.

@@ -367,3 +367,32 @@ async fn long_exports_and_imports_are_answered_and_changed_in_turn() {
     cluster.expect(change, changed, "").await;
     assert_eq!(cluster.connection.writes(), 1);
 }
+
+/// To be unpacked as well.
+#[tokio::test(start_paused = true)]
+async fn a_long_export_is_changed_in_one_turn() {
+    let mut cluster = Cluster::with(|server| {
+        by_properties(server);
+        server.edit::<Export>(&Key::new("n", "srcjob-1-10"), |export| {
+            let long = format!("\"{}\"", "x".repeat(40_000));
+            export.spec.stream.properties[0].values = vec![long.clone(), long];
+        });
+    });
+    let turns = cluster.api.changes.long_objects().turns.clone();
+    let turn = turns.acquire("n").await;
+    let others = async {
+        let mut next = pin!(turns.acquire("n"));
+        // The change waits already.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(poll!(&mut next).is_pending());
+        drop(turn);
+        let _next = next.await;
+        std::future::pending::<()>().await;
+    };
+    let (path, body) = (format!("{SUBSCRIPTIONS}/export/10/properties"), properties(&[("prop0", "a")]));
+    tokio::select! {
+        () = cluster.expect(send(Method::PATCH, &path, &body), 204, "") => {}
+        () = others => {}
+    }
+    assert_eq!(cluster.connection.writes(), 1);
+}
