@@ -1,10 +1,11 @@
 //! Deletes objects of a job.
 //!
-//! Knows: the API server. Must not know: why an object goes.
+//! Knows: the API server, what people are told of an edit that goes. Must not know: why an object goes otherwise.
 
 use super::Actor;
 use crate::controllers::job::decide::{Child, Owned, Propagation};
-use crate::controllers::job::describe::events::REGION_EDIT_LOST;
+use crate::controllers::job::describe::events::{REGION_EDIT_LOST, edited_regions, lost_by_failure};
+use crate::controllers::job::refusals;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::PropagationPolicy;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement};
@@ -80,30 +81,30 @@ impl<C: Cluster> Actor<'_, C> {
         let seen = region.and_then(|region| region.version.as_deref());
         let shown = self.shown_uid(&self.reconciler.mirrors.parallel_regions, name);
         let Some((version, uid)) = seen.zip(shown) else { return Ok(()) };
-        let at_once = PropagationPolicy::Background;
-        let deleted = self.writer().delete_if_unchanged::<ParallelRegion>(name, &uid, version, at_once).await;
-        let edited = region.and_then(|region| region.created.as_ref()?.edited());
-        // Without an answer it may be gone, and the next look would not know what it was.
-        let stays = deleted.as_ref().is_err_and(|error| !error.is_unanswered());
-        if let Some(region) = edited.filter(|_| !stays) {
+        // Whoever looks after the deletion does not know any more that there was an edit.
+        if let Some(region) = region.and_then(|region| region.created.as_ref()?.edited()) {
             self.tell_of_lost_edit(index, region);
         }
-        deleted?;
+        let at_once = PropagationPolicy::Background;
+        self.writer().delete_if_unchanged::<ParallelRegion>(name, &uid, version, at_once).await?;
         self.note_deletion(object, uid);
         Ok(())
     }
 
-    /// Tells that the width goes which somebody has written into the region with this index and name, if that is
-    /// because the plan does not have it. If it goes because there is no plan, the failure has told.
+    /// Tells that the width goes which somebody has written into the region with this index and name. If that is so
+    /// because the submission has failed, it was told with the failure of all that were edited by then; the same words
+    /// count as the same Event.
     fn tell_of_lost_edit(&self, index: u64, region: &str) {
-        if self.observed.status.proposal.is_none() {
-            return;
-        }
-        let note = format!(
-            "a width that was edited before the job was submitted goes, as the application has no region of this \
-             number and name any more; scale the region again if it has another number: {region} (number {index})"
-        );
-        self.reconciler.cluster.announce(&*self.snapshot.job, &Notice::warning(REGION_EDIT_LOST, note));
+        let notice = if refusals::is_final(&self.observed.status) {
+            lost_by_failure(&edited_regions(self.observed))
+        } else {
+            let note = format!(
+                "a width that was edited before the job was submitted goes, as the application has no region of this \
+                 number and name any more; scale the region again if it has another number: {region} (number {index})"
+            );
+            Notice::warning(REGION_EDIT_LOST, note)
+        };
+        self.reconciler.cluster.announce(&*self.snapshot.job, &notice);
     }
 
     /// The uid of the object of this name that the mirror shows.

@@ -41,9 +41,7 @@ pub(crate) fn of_change(name: &str, observed: &JobObservation, after: &JobStatus
     let launched = ids().filter(|id| current.get(id).is_some_and(|pe| pe.launched)).count();
     let no_other_pods = of_no_other_pods(&no_other_pods(observed));
     let is_submission = observed.status.generation.is_none();
-    let regions = observed.children.regions.values().filter(|region| is_submission && !region.object.deleting);
-    let edited = regions.filter_map(|region| region.created.as_ref()?.edited());
-    let edited_regions: Vec<String> = edited.map(str::to_owned).collect();
+    let edited_regions = if is_submission { edited_regions(observed) } else { Vec::new() };
     let details = Details {
         name,
         proposed: observed.proposed.as_ref().and_then(Loaded::whole),
@@ -53,6 +51,23 @@ pub(crate) fn of_change(name: &str, observed: &JobObservation, after: &JobStatus
         edited_regions: &edited_regions,
     };
     between(details, &observed.status, after)
+}
+
+/// Names of the regions whose widths somebody has edited, of those that are not being deleted.
+pub(crate) fn edited_regions(observed: &JobObservation) -> Vec<String> {
+    let regions = observed.children.regions.values().filter(|region| !region.object.deleting);
+    regions.filter_map(|region| region.created.as_ref()?.edited()).map(str::to_owned).collect()
+}
+
+/// All that was made goes, and no attempt follows that could have the widths of these regions, unless an edit of the
+/// job is faster (rule job-25).
+pub(crate) fn lost_by_failure(edited_regions: &[String]) -> Notice {
+    let note = format!(
+        "widths that were edited before the job was submitted go with what was prepared for it, unless the job is \
+         edited first: {}; scale these regions again",
+        listed(edited_regions)
+    );
+    Notice::warning(REGION_EDIT_LOST, note)
 }
 
 /// The Events between two statuses of a job.
@@ -79,15 +94,8 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
             format!("the submission took longer than submissionTimeOutInSeconds: attempt {attempt} begins{last}");
         events.push(Notice::warning("SubmissionTimedOut", note));
     }
-    // All that was made goes, and no attempt follows that could have these widths, unless an edit of the job is faster
-    // (rule job-25).
     if refusals::is_final(after) && !refusals::is_final(before) && !edited_regions.is_empty() {
-        let note = format!(
-            "widths that were edited before the job was submitted go with what was prepared for it, unless the job is \
-             edited first: {}; scale these regions again",
-            listed(edited_regions)
-        );
-        events.push(Notice::warning(REGION_EDIT_LOST, note));
+        events.push(lost_by_failure(edited_regions));
     }
     let bundle_trouble = |status: &JobStatus| {
         condition::get(&status.conditions, condition::BUNDLE_UNAVAILABLE).map(|trouble| trouble.reason.clone())

@@ -2,13 +2,15 @@
 
 use super::simulation::{JOB, JobSimulation, NAMESPACE, key, wait_for};
 use crate::controllers::job::decide::{Child, JobAction, JobDecision, Owned};
+use crate::controllers::job::refusals;
 use crate::controllers::job::tasks::TaskKind;
 use k8s_openapi::api::core::v1::Service;
 use kube::core::Status;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use streams_api::{InitialWidth, Job, JobPhase, JobStatus, ParallelRegion, condition, names};
+use streams_api::{InitialWidth, Job, JobPhase, JobStatus, ParallelRegion, PeOptions, condition, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::events::Notice;
 use streams_kubernetes_fake::Verb;
@@ -168,11 +170,10 @@ fn lost(simulation: &JobSimulation) -> Vec<String> {
     told.map(|notice| notice.note.rsplit(": ").next().unwrap_or_default().to_owned()).collect()
 }
 
-/// An Event comes as soon as the deletion has its effect, or may have had it, and no sooner.
+/// Whatever the API server says to the deletion, which has no effect: it goes when that can be done.
 #[test]
-fn the_edit_of_a_region_that_goes_is_told_when_it_goes() {
-    // what the API server says to the deletion, which has no effect -> whether the edit is told nevertheless
-    for (code, expected) in [(403, false), (504, true)] {
+fn the_edit_of_a_region_that_goes_is_told_before_it_goes() {
+    for code in [403, 504] {
         let mut simulation = with_an_edited_region(&[(0, "R")]);
         let (name, refused) = (names::parallel_region(JOB, 1), Arc::new(AtomicUsize::new(0)));
         let counted = Arc::clone(&refused);
@@ -183,12 +184,66 @@ fn the_edit_of_a_region_that_goes_is_told_when_it_goes() {
         });
         simulation.until(|_| refused.load(Ordering::Relaxed) > 0);
         assert!(simulation.region(1).is_some(), "{code}");
-        assert_eq!(!lost(&simulation).is_empty(), expected, "{code}");
+        assert!(lost(&simulation).contains(&"R (number 1)".to_owned()), "{code}");
         simulation.steps_again();
         simulation.settle();
         simulation.check_at_rest();
         assert_eq!(lost(&simulation), ["R (number 1)"], "{code}");
     }
+}
+
+/// Whichever write is the last of a process, and has its effect.
+#[test]
+fn the_edit_of_a_region_that_goes_is_told_wherever_a_process_ends() {
+    let mut writes = 0;
+    loop {
+        let mut simulation = with_an_edited_region(&[(0, "R")]);
+        let connection = simulation.leader.connection.clone();
+        simulation.crash_at_write(writes, true);
+        for _ in 0..100 {
+            if simulation.status().generation.is_some() {
+                break;
+            }
+            simulation.reconcile();
+            simulation.work();
+            simulation.collect();
+            simulation.wait(1);
+        }
+        assert_eq!(simulation.status().generation, Some(0), "{writes}");
+        assert!(lost(&simulation).contains(&"R (number 1)".to_owned()), "{writes}");
+        if !connection.is_broken() {
+            break;
+        }
+        writes += 1;
+    }
+    assert!(writes > 8, "{writes}");
+}
+
+/// The failure has named those that were edited by then.
+#[test]
+fn an_edit_of_a_region_after_the_submission_has_failed_is_told() {
+    let mut simulation = JobSimulation::new();
+    simulation.no_more("Service");
+    simulation.until(|simulation| simulation.region(0).is_some());
+    let refused = serde_json::from_value(json!({"limits": {"requests.example.com/gpu": 1}})).unwrap();
+    simulation.change_spec(|spec| {
+        spec.processing_element = Some(PeOptions { resources: Some(refused), ..spec.pe_options() });
+    });
+    for _ in 0..20 {
+        if refusals::is_final(&simulation.status()) {
+            break;
+        }
+        simulation.round();
+    }
+    let region = simulation.region(0).expect("it is about to be deleted");
+    assert_eq!(
+        (said(&simulation.status(), condition::SUBMITTED).0, lost(&simulation)),
+        ("ResourcesInvalid".into(), vec![])
+    );
+    simulation.resize(0, region.spec.width + 3);
+    simulation.settle();
+    assert!(simulation.region(0).is_none());
+    assert_eq!(lost(&simulation), [format!("{}; scale these regions again", region.spec.name)]);
 }
 
 /// After the commit its width would be taken for that of the region which has its name by then.
