@@ -153,7 +153,8 @@ impl Boards {
     }
 
     /// Looks at the first of the objects that an event is about, as far as none of them may take long. One that has
-    /// become long since they were written down waits like the others.
+    /// become long since they were written down is left to a turn by the look. If it is one of several, it waits as
+    /// they do.
     fn look_at_some(&self, namespace: &Arc<str>, some: Option<SomeLooks>) {
         let Some(SomeLooks { objects, mut allowance, since }) = some else { return };
         for object in objects {
@@ -162,10 +163,6 @@ impl Boards {
             }
             let key = key_of(namespace, &object);
             if !self.look(object.0, &key, &mut allowance, IfLong::Leave) {
-                self.read(namespace, |known| {
-                    known.waiting.insert(object);
-                    self.have_a_turn(namespace);
-                });
                 break;
             }
         }
@@ -394,7 +391,9 @@ mod tests {
         let heard = hears.recv_timeout(Duration::from_secs(10));
         drop(reading);
         other.join().unwrap();
-        let waiting = boards.namespaces()["n"].lock().waiting.len();
-        assert_eq!((heard, waiting, boards.line().waiting()), (Ok(()), 1, "n".to_owned()));
+        assert_eq!((heard, boards.line().waiting()), (Ok(()), "n".to_owned()));
+        // The event was about nothing else, so what is known stays known.
+        let late = boards.namespaces()["n"].lock().late.len();
+        assert_eq!((late, boards.is_settled("n")), (1, true));
     }
 }
