@@ -35,7 +35,7 @@ impl<K: Mirrored> PortObject<K> {
     /// What `make` makes of the object: if that is long, when it is the turn of the caller.
     ///
     /// # Errors
-    /// There is none any more, or it is of another job; `make` refuses; it takes too long.
+    /// There is none any more, or it is of another job; `make` refuses, or panics; it takes too long.
     pub(super) async fn read<T: Send + 'static>(
         self,
         api: &PeApi,
@@ -52,7 +52,9 @@ impl<K: Mirrored> PortObject<K> {
         };
         let owner = api.callers.asker(caller.address).owner();
         let done = timeout(WITHIN, api.long_objects.about(octets, owner, work)).await;
-        done.map_err(|_| too_long())?.map_err(|_| too_long())?
+        // `make` has panicked, which is logged.
+        let unread = |_| Refusal::Later("what the port has could not be read".to_owned());
+        done.map_err(|_| too_long())?.map_err(unread)?
     }
 
     /// The object, for whoever is on a thread that serves nobody else.

@@ -13,7 +13,7 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use streams_api::{Job, ProcessingElement};
+use streams_api::{Export, Job, ProcessingElement};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::Server;
@@ -35,6 +35,21 @@ fn is_written(server: &Server, kind: &str, name: &str, number: u32) {
         "job" => server.edit::<Job>(&key, |job| job.metadata.labels = Some([("number".to_owned(), number)].into())),
         _ => server.edit::<Pod>(&key, |pod| pod.status.as_mut().unwrap().pod_ip = Some(format!("10.0.3.{number}"))),
     };
+}
+
+/// It is long, so it is read on a thread of its own.
+#[tokio::test]
+async fn an_object_of_which_no_answer_can_be_made_is_not_said_to_take_too_long() {
+    let cluster = Cluster::with(|server| {
+        by_properties(server);
+        server.edit::<Export>(&Key::new("n", "srcjob-1-10"), |export| {
+            export.spec.application_name = "x".repeat(80_000);
+        });
+    });
+    let caller = caller(&cluster.api, PE).await;
+    let export = cluster.api.export(&caller, "srcjob", 1, 10).unwrap();
+    let read = export.read(&cluster.api, &caller, |_| -> Result<(), Refusal> { panic!("of this test") }).await;
+    assert_eq!(read.unwrap_err().to_string(), "what the port has could not be read");
 }
 
 #[tokio::test(start_paused = true)]
