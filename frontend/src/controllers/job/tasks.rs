@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use streams_api::{BundleReference, ResizeChanges, StoredAdl, StoredPlan};
+use streams_api::{BundleReference, PullPolicy, ResizeChanges, StoredAdl, StoredPlan};
 use streams_kubernetes::Key;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -308,11 +308,12 @@ impl<R, O> Slot<R, O> {
 }
 
 impl Slot<FetchRequest, StoredAdl> {
-    /// How far the fetching of this bundle is, also if an earlier spec has asked for it that names the same one. But a
-    /// failure of then is none of now: an edit is how somebody says that it may work by now.
+    /// How far the fetching of this bundle is, also if an earlier spec has asked for it that names the same one, unless
+    /// its server is always to be asked: another bundle may have come there just before the edit. Nor is a failure of
+    /// then one of now: an edit is how somebody says that it may work by now.
     pub(crate) fn progress_of_bundle(&self, request: &FetchRequest) -> Progress<'_, StoredAdl> {
-        let has_failed = self.failure().is_some();
-        self.progress_if(|of| if has_failed { of == request } else { of.bundle == request.bundle })
+        let is_of_one_spec = self.failure().is_some() || request.bundle.pull_policy == PullPolicy::Always;
+        self.progress_if(|of| if is_of_one_spec { of == request } else { of.bundle == request.bundle })
     }
 }
 
@@ -392,22 +393,25 @@ mod tests {
 
     #[test]
     fn a_bundle_is_fetched_for_all_specs_that_name_it_and_a_failure_is_of_one_spec() {
-        let request = |spec_generation, name: &str| FetchRequest {
+        let request = |spec_generation, name: &str, pull_policy| FetchRequest {
             spec_generation,
-            bundle: BundleReference { name: Some(name.to_owned()), ..BundleReference::default() },
+            bundle: BundleReference { name: Some(name.to_owned()), pull_policy, ..BundleReference::default() },
         };
+        let (kept, always) = (PullPolicy::IfNotPresent, PullPolicy::Always);
         let failure =
             Failure { remedy: Remedy::Correct, reason: String::new(), message: String::new(), stage: None, code: None };
         // asked for now, after the same for the spec of generation 3 and the bundle a -> what is under way counts, what
         // is done, what has failed
         let table = [
-            (request(3, "a"), [true, true, true]),
-            (request(4, "a"), [true, true, false]),
-            (request(3, "b"), [false, false, false]),
-            (request(4, "b"), [false, false, false]),
+            (request(3, "a", kept), [true, true, true]),
+            (request(4, "a", kept), [true, true, false]),
+            (request(3, "b", kept), [false, false, false]),
+            (request(4, "b", kept), [false, false, false]),
+            (request(3, "a", always), [true, true, true]),
+            (request(4, "a", always), [false, false, false]),
         ];
         for (now, expected) in table {
-            let before = request(3, "a");
+            let before = request(3, "a", now.bundle.pull_policy);
             let slots = [
                 Slot::Running(before.clone()),
                 Slot::Done(before.clone(), StoredAdl::default()),

@@ -232,7 +232,8 @@ fn pinned(observed: &JobObservation, adl: &StoredAdl) -> StoredAdl {
 }
 
 /// Fetches the ADL, once for each spec, until there is a generation (rule job-6). What is being fetched already, for
-/// the same bundle, is not begun again: edits may follow each other faster than a download.
+/// the same bundle, is not begun again, unless its server is always to be asked: edits may follow each other faster
+/// than a download.
 fn fetch(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
     let request = wanted_bundle(observed);
     let progress = observed.tasks.fetch.progress_of_bundle(&request);

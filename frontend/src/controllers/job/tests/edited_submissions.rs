@@ -10,7 +10,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use streams_api::{InitialWidth, Job, JobPhase, JobStatus, ParallelRegion, PeOptions, condition, names};
+use streams_api::{InitialWidth, Job, JobPhase, JobStatus, ParallelRegion, PeOptions, PullPolicy, condition, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::events::Notice;
 use streams_kubernetes_fake::Verb;
@@ -372,6 +372,22 @@ fn a_download_goes_on_over_edits_that_leave_the_bundle_as_it_is() {
     simulation.change_spec(|spec| spec.submission_time_out_in_seconds = 500);
     simulation.reconcile();
     assert!(simulation.leader.running().contains(&TaskKind::Fetch));
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().phase, Some(JobPhase::Running));
+}
+
+/// Another bundle may have come to its URL just before the edit.
+#[test]
+fn a_download_is_begun_anew_by_an_edit_if_the_server_is_always_to_be_asked() {
+    let mut simulation = JobSimulation::new();
+    simulation.change_spec(|spec| spec.bundle.pull_policy = PullPolicy::Always);
+    simulation.reconcile();
+    let begun = simulation.leader.tasks().fetch;
+    simulation.change_spec(|spec| spec.submission_time_out_in_seconds = 400);
+    simulation.reconcile();
+    let other = simulation.leader.tasks().fetch;
+    assert!(begun.running().is_some() && other.running().is_some() && other != begun, "{other:?}");
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!(simulation.status().phase, Some(JobPhase::Running));
