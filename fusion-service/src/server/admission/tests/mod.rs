@@ -378,17 +378,17 @@ async fn a_resize_has_the_cores_of_all_idle_workers() {
 async fn a_core_that_is_lent_goes_back_to_who_needs_it() {
     let admission = admission(2, 100);
     let (began, begins) = mpsc::channel();
-    let left = Arc::new(AtomicBool::new(false));
+    let [left, was_seen] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
     // The helper leaves when somebody comes. The caller waits for that, and may always go on.
     let first = {
-        let left = Arc::clone(&left);
+        let (left, was_seen) = (Arc::clone(&left), Arc::clone(&was_seen));
         shared_resize(&admission, move |may_go_on| {
             if is_helper() {
                 began.send(()).unwrap();
                 while may_go_on() {}
                 left.store(true, Ordering::Release);
             } else {
-                while !left.load(Ordering::Acquire) {
+                while !(left.load(Ordering::Acquire) && was_seen.load(Ordering::Acquire)) {
                     assert!(may_go_on());
                 }
             }
@@ -400,6 +400,7 @@ async fn a_core_that_is_lent_goes_back_to_who_needs_it() {
     // Who comes does not wait for the helper.
     let (_, granted) = admission.shared.queue(CallClass::Submit, None, Duration::ZERO);
     assert_eq!(admission.working(), PerClass { resize: 1, submit: 1, ..PerClass::default() });
+    was_seen.store(true, Ordering::Release);
     first.await.unwrap().unwrap();
     assert_eq!(admission.shared.lock().lent, 0);
     // There is nothing to lend while it works.
