@@ -337,7 +337,8 @@ impl SharedAdmission {
                     continue;
                 }
             };
-            let Some(waiter) = waiter else { return };
+            // Places change meanwhile: who was to pass may not do so any more.
+            let Some(waiter) = waiter else { continue };
             match waiter.grant.send(Permit::new(self, class)) {
                 Ok(()) => {
                     *state.working.of_mut(class) += 1;
@@ -402,12 +403,14 @@ impl State {
     }
 
     /// Whether somebody waits for whom work of this class makes way if it takes long. A resize makes way for resizes
-    /// only, as when it began, and so does a rendering.
-    fn is_awaited(&self, class: CallClass) -> bool {
+    /// only, as when it began, and so does a rendering; and not while another class has been passed over so often that
+    /// the next worker is its own: as long as somebody stands aside none of it gets one.
+    fn is_awaited(&self, class: CallClass, workers: usize) -> bool {
         if class.is_long() {
             return self.first(|other| !other.is_long()).is_some();
         }
-        self.waiting.resize.iter().any(Waiter::is_new)
+        let is_next = self.first(|class| self.has_room(class, workers)) == Some(CallClass::Resize);
+        is_next && self.waiting.resize.iter().any(Waiter::is_new)
     }
 
     /// Who gets a worker before the work that stands aside. What passes a resize may take long itself, so none does

@@ -259,14 +259,14 @@ impl SharedAdmission {
             return false;
         }
         let state = self.lock();
-        state.aside.is_none() && state.is_awaited(class)
+        state.aside.is_none() && state.is_awaited(class, self.capacity.workers)
     }
 
     /// Gives a worker away to those for whom work of this class makes way, if there are any. The receiver hears when
     /// the worker is given back.
     fn stand_aside(self: &Arc<Self>, class: CallClass, place: Option<Place>) -> Option<oneshot::Receiver<()>> {
         let mut state = self.lock();
-        if state.aside.is_some() || !state.is_awaited(class) {
+        if state.aside.is_some() || !state.is_awaited(class, self.capacity.workers) {
             return None;
         }
         let (resume, resumed) = oneshot::channel();

@@ -74,6 +74,32 @@ fn a_resize_that_stands_aside_is_passed_by_few_resizes_and_only_by_those_that_ha
     }
 }
 
+#[test]
+fn nobody_makes_way_for_a_resize_while_the_next_worker_is_that_of_another_class() {
+    let cases = [
+        // How often renderings and submissions were passed over, how many of them wait, how many submissions are
+        // compiled by one of two workers, whether what takes long makes way.
+        ((0, 0), (0, 0), 0, true),
+        ((PATIENCE - 1, 0), (1, 0), 0, true),
+        ((PATIENCE, 0), (1, 0), 0, false),
+        ((PATIENCE, 0), (0, 0), 0, true),
+        ((0, PATIENCE), (0, 1), 0, false),
+        // The other worker is kept free of submissions.
+        ((0, PATIENCE), (0, 1), 1, true),
+    ];
+    for (passed_over, (render, submit), compiled, expected) in cases {
+        let mut state = State::default();
+        (state.passed_over.render, state.passed_over.submit) = passed_over;
+        state.working.submit = compiled;
+        state.waiting.resize.push(waiter(1));
+        state.waiting.render.extend((0..render).map(|_| waiter(0)));
+        state.waiting.submit.extend((0..submit).map(|_| waiter(0)));
+        for class in [CallClass::Resize, CallClass::Render] {
+            assert_eq!(state.is_awaited(class, 2), expected, "{passed_over:?} {render} {submit} {compiled}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resize_does_not_wait_for_as_many_that_take_long_as_there_are_workers() {
     for workers in [1, 2, 3] {
