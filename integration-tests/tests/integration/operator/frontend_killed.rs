@@ -14,13 +14,13 @@ use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 const WIDTH: u32 = 5;
 
-/// What keeps the operator from its next step.
+/// Where the operator is kept from its next step.
 #[derive(Clone, Copy)]
 enum Held {
-    ByNothing,
-    /// No more than so many further objects of this kind.
-    ByQuota(Limited, usize),
-    ByRefused(Texts),
+    Nowhere,
+    /// There are no more than so many further objects of this kind.
+    AtQuota(Limited, usize),
+    BeforeTexts(Texts),
 }
 
 /// Asks for a width, waits until the operator has come as far as it can, kills it, and starts it again once it could go
@@ -31,9 +31,9 @@ async fn killed(held: Held, arrived: fn(&JobStatus) -> Result<()>) -> Result<()>
         let before = Moment::of(&job).await?;
         let (mut quota, mut refused) = (None, None);
         match held {
-            Held::ByNothing => {}
-            Held::ByQuota(limited, more) => quota = Some(Quota::after(it, limited, more).await?),
-            Held::ByRefused(texts) => refused = Some(RefusedTexts::from_now_on(it, texts).await?),
+            Held::Nowhere => {}
+            Held::AtQuota(limited, more) => quota = Some(Quota::after(it, limited, more).await?),
+            Held::BeforeTexts(texts) => refused = Some(RefusedTexts::from_now_on(it, texts).await?),
         }
         it.resize(&job, &[(CLEAN, WIDTH)], WaitFor::Accepted).await?;
         job.until("it has come to where it is killed", WITHIN, arrived).await?;
@@ -44,7 +44,7 @@ async fn killed(held: Held, arrived: fn(&JobStatus) -> Result<()>) -> Result<()>
         if let Some(refused) = refused {
             refused.lift().await?;
         }
-        if !matches!(held, Held::ByNothing | Held::ByQuota(Limited::Pods, _)) {
+        if !matches!(held, Held::Nowhere | Held::AtQuota(Limited::Pods, _)) {
             let untouched = Moment::of(&job).await?.pods == before.pods;
             ensure!(untouched, "pods were touched before the generation was committed");
         }
@@ -66,12 +66,12 @@ fn proposed(status: &JobStatus) -> Result<()> {
 
 #[tokio::test]
 async fn as_soon_as_it_was_asked() -> Result<()> {
-    killed(Held::ByNothing, |_| Ok(())).await
+    killed(Held::Nowhere, |_| Ok(())).await
 }
 
 #[tokio::test]
 async fn with_a_plan_that_is_not_stored() -> Result<()> {
-    killed(Held::ByQuota(Limited::ConfigMaps, 0), |status| {
+    killed(Held::AtQuota(Limited::ConfigMaps, 0), |status| {
         match condition::get(&status.conditions, condition::PROGRESSING) {
             Some(progressing) if progressing.message.contains("quota") => Ok(()),
             other => bail!("Progressing is {other:?}"),
@@ -82,17 +82,17 @@ async fn with_a_plan_that_is_not_stored() -> Result<()> {
 
 #[tokio::test]
 async fn with_a_plan_and_without_texts() -> Result<()> {
-    killed(Held::ByRefused(Texts::OfAllPes), proposed).await
+    killed(Held::BeforeTexts(Texts::OfAllPes), proposed).await
 }
 
 #[tokio::test]
 async fn with_some_of_the_texts() -> Result<()> {
-    killed(Held::ByRefused(Texts::OfOddPes), proposed).await
+    killed(Held::BeforeTexts(Texts::OfOddPes), proposed).await
 }
 
 #[tokio::test]
 async fn with_texts_and_without_services() -> Result<()> {
-    killed(Held::ByQuota(Limited::Services, 1), |status| {
+    killed(Held::AtQuota(Limited::Services, 1), |status| {
         proposed(status)?;
         let progressing = condition::get(&status.conditions, condition::PROGRESSING);
         ensure!(
@@ -106,14 +106,14 @@ async fn with_texts_and_without_services() -> Result<()> {
 
 #[tokio::test]
 async fn as_soon_as_the_generation_is_committed() -> Result<()> {
-    killed(Held::ByNothing, committed).await
+    killed(Held::Nowhere, committed).await
 }
 
 /// With one of the new PEs without a pod, nothing is restarted yet. In the middle of restarts a frontend is killed by a
 /// test of [`waves`](super::waves).
 #[tokio::test]
 async fn while_new_pods_start() -> Result<()> {
-    killed(Held::ByQuota(Limited::Pods, 2), |status| {
+    killed(Held::AtQuota(Limited::Pods, 2), |status| {
         committed(status)?;
         let rollout = status.rollout.clone().unwrap_or_default();
         ensure!(rollout.pending > 0 && rollout.pending < 8, "{rollout:?}");
