@@ -4,8 +4,9 @@
 //! every field. This module counts what the derive does not know: containers of `cranelift-entity`, and values that
 //! several owners share. A field of such a type names a function of this module with `#[get_size(size_fn = ...)]`.
 //!
-//! A shared value is counted whole, for the first of its owners that is met. Owners elsewhere, such as other generations
-//! of a job, make no difference: they may be dropped first, and a job that is in a cache is not counted again.
+//! A shared value is counted whole, for the first of its owners that is met. Owners elsewhere, such as other
+//! generations of a job, make no difference: they may be dropped first, and a job that is in a cache is not counted
+//! again.
 //!
 //! Knows: the sizes of things. Must not know: what they are for.
 

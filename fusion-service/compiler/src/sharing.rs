@@ -1,8 +1,8 @@
 //! Divides work among the cores that a budget lends.
 //!
-//! [`Budget::both`] does two things at once, [`Budget::in_chunks`] makes a list in chunks. One thread makes a piece, and
-//! pieces are put together in order, so the result depends neither on how many threads there are nor on which of them
-//! made what. Where there are no cores, or there is too little to be worth one, the thread of the caller does
+//! [`Budget::both`] does two things at once, [`Budget::in_chunks`] makes a list in chunks. One thread makes a piece,
+//! and pieces are put together in order, so the result depends neither on how many threads there are nor on which of
+//! them made what. Where there are no cores, or there is too little to be worth one, the thread of the caller does
 //! everything.
 //!
 //! Knows: pieces of work, the cores of a budget. Must not know: what the work is.

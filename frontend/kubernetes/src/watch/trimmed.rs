@@ -52,9 +52,9 @@ pub fn keep(meta: &mut ObjectMeta, labels: &[&str], annotations: &[&str]) {
 /// controls it, and no finalizers. Whoever may change the object can give it a hundred thousand labels, each of which
 /// takes far more in memory than in JSON.
 ///
-/// What people give their objects is kept. When a status is written, the API server compares the whole object that it is
-/// sent with its own, and what is missing there is managed by nobody any more: `kubectl apply --server-side` could not
-/// remove a label that it has applied.
+/// What people give their objects is kept. When a status is written, the API server compares the whole object that it
+/// is sent with its own, and what is missing there is managed by nobody any more: `kubectl apply --server-side` could
+/// not remove a label that it has applied.
 pub fn relations(meta: &mut ObjectMeta, labels: &[&str]) {
     if related(meta) <= RELATED_MAX {
         return;

@@ -4,8 +4,8 @@
 //! ([`Elements::number`]). After that they do not change. All tables are dense arrays in which the connections of a
 //! splitter channel or an input port are contiguous. So writing a document takes time linear in its length.
 //!
-//! `ungrouped` makes the tables, which depend on the topology alone, and `rows` fills them; `ports` gives PE ports their
-//! ids, and `unchanged` finds PEs that a resize leaves as they are.
+//! `ungrouped` makes the tables, which depend on the topology alone, and `rows` fills them; `ports` gives PE ports
+//! their ids, and `unchanged` finds PEs that a resize leaves as they are.
 //!
 //! A *slot* is an operator output port taken directly, or one channel of one of its splitters. A PE output port stands
 //! for one slot.

@@ -1,7 +1,7 @@
 //! Reads and folds the expressions of imports: subscriptions and filters (rule expansion-26).
 //!
-//! Each text is read once, however many Imports have it. What reading takes, and folding in all channels, is counted and
-//! has bounds.
+//! Each text is read once, however many Imports have it. What reading takes, and folding in all channels, is counted
+//! and has bounds.
 //!
 //! Knows: expressions, what they cost. Must not know: channels, ports, who is fed by an import.
 

@@ -8,7 +8,8 @@
 //! functions are folded once. What all foldings take is counted, and bounded.
 //!
 //! An expansion for other widths evaluates only imports of channels that have changed. Operators of the others keep
-//! what they have, and it counts as if it had been evaluated again: whatever a resize accepts a fresh expansion accepts.
+//! what they have, and it counts as if it had been evaluated again: whatever a resize accepts a fresh expansion
+//! accepts.
 //!
 //! Invariant: a text is charged for before it is made, but for what one expression is folded to, or its tree, which is
 //! charged for before the next one is read. Replacing a channel function makes no text longer: no channel has more

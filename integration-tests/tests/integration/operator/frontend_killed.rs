@@ -1,7 +1,8 @@
 //! The frontend is killed in the middle of a resize and started again: the end is the one of an undisturbed resize, and
 //! nothing was done twice (rules job-1 and call-9).
 //!
-//! Where it is killed is certain, not a matter of luck: a quota or a policy keeps it from the next step until it is dead.
+//! Where it is killed is certain, not a matter of luck: a quota or a policy keeps it from the next step until it is
+//! dead.
 
 use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with_system};
 use super::quota::{Limited, Quota};
