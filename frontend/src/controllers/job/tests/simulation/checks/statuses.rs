@@ -5,7 +5,7 @@
 //! behind.
 
 use super::super::journal::Journal;
-use super::super::{JOB, NAMESPACE};
+use super::super::{JOB, NAMESPACE, key};
 use super::writes::Now;
 use super::{names_of, names_of_chunks, texts_of};
 use crate::controllers::job::documents::chunks::Document;
@@ -16,7 +16,7 @@ use streams_api::{
     DesiredWidth, Export, Job, JobStatus, ParallelRegion, ProcessingElement, Resize, ResizePhase, names,
 };
 use streams_kubernetes::Key;
-use streams_kubernetes_fake::Call;
+use streams_kubernetes_fake::{Call, Verb};
 
 impl Now<'_> {
     /// A status follows from the one that was read, and says nothing that is not so.
@@ -51,7 +51,7 @@ impl Now<'_> {
         }
         let is_finished = |status: &JobStatus| status.rollout.as_ref().is_some_and(|r| r.finished_at.is_some());
         if is_finished(&after) && !is_finished(self.status) && !journal.is_behind() {
-            self.nothing_is_superfluous();
+            self.nothing_is_superfluous(journal);
         }
     }
 
@@ -186,8 +186,9 @@ impl Now<'_> {
         }
     }
 
-    /// Of what the committed generation does not have, nothing is left but what is on its way out.
-    fn nothing_is_superfluous(&self) {
+    /// Of what the committed generation does not have, nothing is left but what is on its way out, and texts that were
+    /// written since the status was: their plan is being stored, and is recorded afterwards (rule job-3).
+    fn nothing_is_superfluous(&self, journal: &Journal) {
         for pe in self.server.list::<ProcessingElement>() {
             assert!(self.has_pe(pe.spec.id), "PE {} is left", pe.spec.id);
         }
@@ -202,10 +203,18 @@ impl Now<'_> {
             assert!(is_going || self.exports(export.spec.pe_id), "export of PE {} is left", export.spec.pe_id);
         }
         let used: BTreeSet<String> = self.generations().flat_map(texts_of).collect();
+        let status = format!("{:?} Job {}", Verb::ReplaceStatus, key());
+        let since = journal.writes.iter().rev().skip(1).take_while(|write| **write != status);
+        let written: BTreeSet<&str> = since.map(String::as_str).collect();
         for map in self.server.list::<ConfigMap>() {
             let is_text = map.labels().get(names::LABEL_PART).map(String::as_str) == Some(names::PART_AADL);
             let is_going = map.metadata.deletion_timestamp.is_some();
-            assert!(!is_text || is_going || used.contains(&map.name_any()), "text {} is left", map.name_any());
+            let is_new = written.contains(&*format!("{:?} ConfigMap {}", Verb::Create, Key::of(&map)));
+            assert!(
+                !is_text || is_going || is_new || used.contains(&map.name_any()),
+                "text {} is left",
+                map.name_any()
+            );
         }
     }
 }
