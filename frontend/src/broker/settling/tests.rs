@@ -6,6 +6,7 @@ use crate::broker::predecessors::Side;
 use crate::broker::testing::{
     Followed, costly_namespace, export, import, job, long_export, many_ports, remove_costly_namespace, suspend,
 };
+use crate::mirrors::Mirrors;
 use futures::FutureExt as _;
 use serde_json::json;
 use std::sync::mpsc;
@@ -121,14 +122,19 @@ async fn whoever_settles_a_namespace_looks_at_what_waits_for_that() {
     assert_eq!(followed.receivers(), 0);
 }
 
+/// A job that exports in the namespace `m`.
+fn exporter_elsewhere(mirrors: &Mirrors) {
+    let mut exporter = job("out", "u1", Some(1));
+    exporter.metadata.namespace = Some("m".to_owned());
+    mirrors.jobs.insert(exporter);
+}
+
 #[test]
 fn what_takes_longer_than_a_turn_holds_up_no_other_namespace() {
     let followed = Followed::new();
     let (boards, mirrors) = (&followed.boards, &followed.mirrors);
     many_ports(&followed, 600, 1);
-    let mut exporter = job("out", "u1", Some(1));
-    exporter.metadata.namespace = Some("m".to_owned());
-    mirrors.jobs.insert(exporter);
+    exporter_elsewhere(mirrors);
     let mut long = long_export("out-0-0", "out", "u1", 1);
     long.metadata.namespace = Some("m".to_owned());
     mirrors.exports.insert(long.clone());
@@ -148,9 +154,7 @@ fn no_turn_waits_for_whoever_reads_a_long_object() {
     let followed = Followed::new();
     let (boards, mirrors) = (&followed.boards, &followed.mirrors);
     many_ports(&followed, 600, 1);
-    let mut exporter = job("out", "u1", Some(1));
-    exporter.metadata.namespace = Some("m".to_owned());
-    mirrors.jobs.insert(exporter);
+    exporter_elsewhere(mirrors);
     let namespace = Arc::clone(&boards.namespaces()["m"]);
     let reading = namespace.read_alone(&(Side::Export, Arc::from("another")));
     let mut written = export_for_a_turn();
