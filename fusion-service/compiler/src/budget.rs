@@ -163,6 +163,10 @@ pub trait GiveWay: fmt::Debug + Send + Sync {
     /// Returns as soon as the computation may go on, or nobody wants it any more. [`Budget::check`] calls it on the
     /// thread that computes. Must be cheap if nothing is more urgent.
     fn give_way(&self);
+
+    /// The computation is about to make a job that has `now` of something of which the job that it begins from has
+    /// `before`. Whoever lets others go first has that in memory meanwhile.
+    fn grows(&self, before: u64, now: u64);
 }
 
 /// Lends cores that nobody else needs at the moment. Each program brings its own.
@@ -213,6 +217,13 @@ impl Budget {
         match self.deadline {
             Some(deadline) if Instant::now() >= deadline => Err(Error::DeadlineExceeded),
             _ => Ok(()),
+        }
+    }
+
+    /// Tells who lets others go first how large the new job is going to be, see [`GiveWay::grows`].
+    pub(crate) fn grows(&self, before: u64, now: u64) {
+        if let Some(urgent) = &self.give_way {
+            urgent.grows(before, now);
         }
     }
 

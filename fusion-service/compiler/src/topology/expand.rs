@@ -79,6 +79,10 @@ fn make(
     let ports = ReachedPorts::follow(&shape, &mut links, budget, &mut problems)?;
     let numbered = if problems.is_empty() { problems.keep(order.numbered(&shape))? } else { None };
     let Some(mut numbered) = numbered else { return Err(refuse(&shape, parameters, texts, problems, budget)) };
+    if let Some(before) = before {
+        budget.grows(before.operators.len() as u64, numbered.len() as u64);
+        budget.grows(before.connections.len() as u64, ports.connections);
+    }
     let mut running = match before {
         Some(before) => Previous::new(&shape, before, &mut numbered, budget)?,
         None => None,

@@ -12,7 +12,8 @@
 //! rendering that takes as long in one step, because it restores its job, makes way like a resize.
 //!
 //! What it has made by then is in memory beside what all workers make (rule service-27). So it takes [memory for
-//! calls](Turn::bytes_aside), and goes on as it is if that is not there.
+//! calls](bytes_aside), as soon as it is known for a job as large as the new one, and goes on as it is if that is not
+//! there.
 //!
 //! Work that has to wait for its caller takes a [`Break`]: it gives its worker back, and queues for one afterwards like
 //! work that comes then. So a caller who reads slowly keeps a thread, and no worker.
@@ -32,10 +33,11 @@ use crate::server::work::{Keeps, ShareOfWork};
 use parking_lot::Mutex;
 use std::fmt;
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
-use streams_compiler::budget::{Cores, GiveWay};
+use streams_compiler::budget::{Cores, GiveWay, Limits};
 use streams_compiler::error::Error;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -92,9 +94,10 @@ struct Turn {
     runtime: Handle,
     /// How long it has the worker before it makes way.
     first: Duration,
-    /// Memory that it takes for what it has made while it stands aside: twice that of the job which it begins from, if
-    /// that is known, and no more than a worker has. A small job may be made a large one, so it is not too little.
-    bytes_aside: u64,
+    /// Bytes of the job that it begins from, if that is there.
+    base: Option<u64>,
+    /// Memory that it takes for what it has made while it stands aside.
+    bytes_aside: AtomicU64,
     /// The thread that works. Others may help it, and leave when somebody needs their core.
     thread: OnceLock<ThreadId>,
     held: Mutex<Held>,
@@ -124,10 +127,10 @@ impl Worker {
             CallClass::Render => LONG_RESIZE,
             CallClass::Submit | CallClass::DryRun => Duration::ZERO,
         };
-        let most = budget.limits.aadl_bytes / WORKERS_PART;
-        let bytes_aside = of_call.base().map_or(most, |base| base.saturating_mul(2).clamp(most / LEAST_PART, most));
+        let base = of_call.base();
+        let bytes_aside = AtomicU64::new(bytes_aside(&budget.limits, base, 1, 1));
         let held = Mutex::new(Held { permit: Some(permit), keeps });
-        let turn = Turn { budget, runtime, first, bytes_aside, thread: OnceLock::new(), held };
+        let turn = Turn { budget, runtime, first, base, bytes_aside, thread: OnceLock::new(), held };
         Self { class, turn: Arc::new(turn), of_call }
     }
 
@@ -161,6 +164,14 @@ impl Drop for Worker {
     }
 }
 
+/// What work that stands aside takes for what it has made: twice as much as the job that it begins from, and as much
+/// more as the new job has `now` of what that has `before`; and no more than a worker has.
+fn bytes_aside(limits: &Limits, base: Option<u64>, before: u64, now: u64) -> u64 {
+    let most = limits.aadl_bytes / WORKERS_PART;
+    let of_base = |base: u64| base.saturating_mul(2).saturating_mul(now) / before.max(1);
+    base.map_or(most, |base| of_base(base).clamp(most / LEAST_PART, most))
+}
+
 impl Turn {
     /// Gives the permit back, if there is one. Returns whose it was and of which class.
     fn give_back(&self, of_call: &ShareOfWork) -> Option<(Arc<SharedAdmission>, CallClass)> {
@@ -178,7 +189,7 @@ impl Turn {
     fn memory_aside(&self, class: CallClass) -> Result<Option<Share>, Denied> {
         let Some(of_call) = self.budget.memory.as_ref().filter(|_| !class.is_long()) else { return Ok(None) };
         let share = of_call.empty();
-        share.take_if_spare(self.bytes_aside)?;
+        share.take_if_spare(self.bytes_aside.load(Relaxed))?;
         Ok(Some(share))
     }
 }
@@ -248,6 +259,10 @@ impl GiveWay for Turn {
         if !has_worker {
             permit.shared = None;
         }
+    }
+
+    fn grows(&self, before: u64, now: u64) {
+        self.bytes_aside.fetch_max(bytes_aside(&self.budget.limits, self.base, before, now), Relaxed);
     }
 }
 

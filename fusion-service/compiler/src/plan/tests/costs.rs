@@ -7,11 +7,11 @@ use super::super::element::pod_needs;
 use super::super::{Compiled, FusionOption, JobState, Policy, Request, Source, resize, submit};
 use super::{request, source, submitted};
 use crate::aadl::WriteError;
-use crate::budget::{Budget, Cancellation, Limits};
+use crate::budget::{Budget, Cancellation, GiveWay, Limits};
 use crate::error::Error;
 use crate::topology::{ChannelCount, Configuration, Generations, changes};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use streams_test_support::application::Sketch;
 
 /// Counts how often somebody asks whether the work should go on.
@@ -33,6 +33,33 @@ fn looks<T>(work: impl Fn(&Budget) -> Result<T, Error>) -> usize {
     work(&budget).map(|_| ()).expect("nothing is wrong");
     assert_eq!(work(&Budget::cancelled()).map(|_| ()), Err(Error::Cancelled));
     looks.0.load(Ordering::Relaxed)
+}
+
+/// Notes how large new jobs are said to be.
+#[derive(Debug, Default)]
+struct Growth(Mutex<Vec<(u64, u64)>>);
+
+impl GiveWay for Growth {
+    fn give_way(&self) {}
+
+    fn grows(&self, before: u64, now: u64) {
+        self.0.lock().unwrap().push((before, now));
+    }
+}
+
+#[test]
+fn a_resize_says_how_large_the_new_job_is_going_to_be() {
+    let growth = Arc::new(Growth::default());
+    let budget = Budget { give_way: Some(Arc::<Growth>::clone(&growth)), ..Budget::default() };
+    let sketch = Sketch::row(&["S", "P", "T"]).parallel("P", 2);
+    let job = submit(&source(&sketch), &request(FusionOption::Legacy), &budget).unwrap();
+    assert!(growth.0.lock().unwrap().is_empty());
+    let wide = resize(&job, &[("P".to_owned(), 100)], Policy::Sticky, &JobState::default(), &budget).unwrap();
+    let (before, now) = (job.topology(), wide.topology());
+    assert_eq!((before.operators.len(), now.operators.len()), (4, 102));
+    let lengths = [(before.operators.len(), now.operators.len()), (before.connections.len(), now.connections.len())];
+    let lengths = lengths.map(|(before, now)| (before as u64, now as u64));
+    assert_eq!(*growth.0.lock().unwrap(), lengths);
 }
 
 #[test]

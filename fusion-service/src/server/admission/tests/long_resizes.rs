@@ -164,8 +164,20 @@ async fn a_resize_makes_way_for_no_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_stands_aside_has_memory_for_what_it_has_made_or_goes_on() {
-    // Bytes of the job that it begins from, if that is there, and what it takes then.
-    for (base, takes) in [(None, 100), (Some(5), 25), (Some(20), 40), (Some(70), 100)] {
+    // Bytes of the job that it begins from, if that is there; what that job has of something, and the new one; what it
+    // takes then.
+    let cases = [
+        (None, (1, 1), 100),
+        (Some(5), (1, 1), 25),
+        (Some(20), (1, 1), 40),
+        (Some(70), (1, 1), 100),
+        (Some(5), (3, 2), 25),
+        (Some(5), (2, 9), 45),
+        (Some(5), (0, 3), 30),
+        (Some(5), (1, 100_000), 100),
+        (Some(20), (3, 2), 40),
+    ];
+    for (base, (before, now), takes) in cases {
         let memory = Memory::new(100, Arc::new(Metrics::new()));
         let admission = admission(1, 100);
         let end = Arc::new(AtomicBool::new(false));
@@ -175,22 +187,38 @@ async fn who_stands_aside_has_memory_for_what_it_has_made_or_goes_on() {
         if let Some(base) = base {
             budget.work.as_ref().unwrap().begins_from(base);
         }
-        let long = endless(&admission, budget, &end);
-        while admission.working().resize < 1 {
+        let has_told = Arc::new(AtomicBool::new(false));
+        let (told, ended) = (Arc::clone(&has_told), Arc::clone(&end));
+        let work = move |budget: &Budget| {
+            budget.give_way.as_ref().unwrap().grows(before, now);
+            // What is smaller takes nothing back.
+            budget.give_way.as_ref().unwrap().grows(1, 1);
+            told.store(true, Ordering::Relaxed);
+            while !ended.load(Ordering::Relaxed) {
+                budget.check()?;
+                thread::yield_now();
+            }
+            Ok(())
+        };
+        let long = tokio::spawn({
+            let admission = admission.clone();
+            async move { admission.run(CallClass::Resize, &budget, work).await }
+        });
+        while !has_told.load(Ordering::Relaxed) {
             yield_now().await;
         }
         let others = memory.share(CallClass::Resize);
         others.take(101 - takes).await.unwrap();
-        assert!(!is_served(&admission, CallClass::Resize, patient(), SHORT).await, "{base:?}");
+        assert!(!is_served(&admission, CallClass::Resize, patient(), SHORT).await, "{base:?} {now}");
         drop(others);
         let taken = {
             let memory = memory.clone();
             move |_: &Budget| Ok(memory.taken().0)
         };
-        assert_eq!(admission.run(CallClass::Resize, &patient(), taken).await.unwrap(), takes, "{base:?}");
+        assert_eq!(admission.run(CallClass::Resize, &patient(), taken).await.unwrap(), takes, "{base:?} {now}");
         end.store(true, Ordering::Relaxed);
         long.await.unwrap().unwrap();
-        assert_eq!(memory.taken().0, 0, "{base:?}");
+        assert_eq!(memory.taken().0, 0, "{base:?} {now}");
     }
 }
 
