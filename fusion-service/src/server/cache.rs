@@ -4,7 +4,8 @@
 //! by everything that they depend on ([`JobKey`]). Each is bounded by estimated bytes and drops what was not used for
 //! longest. Whoever adds an entry makes the room that it needs: what goes is gone before the next call.
 //!
-//! A job that goes may still be in use by calls. It counts with them from then on (`kept`).
+//! A job that goes may still be in use by calls. It counts with them from then on (`kept`). Of a job that is too large
+//! to be remembered its size is, so that who restores it takes memory for it before.
 //!
 //! Knows: digests, keys, sizes. Must not know: how anything is made.
 //!
@@ -26,6 +27,9 @@ use sha2::{Digest as _, Sha256};
 use std::hash::Hash;
 use std::sync::Arc;
 use streams_proto::fusion::v1 as pb;
+
+/// How many jobs that are too large to be remembered the size is known of.
+const LARGE_JOBS: u64 = 1024;
 
 /// Names a compiled job: the compilation (ADL by digest, names, fusion, values, settings, widths) and the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +70,8 @@ pub(crate) struct Caches<C: Compiler> {
     applications: BoundedCache<Digest, Arc<C::Application>>,
     layouts: BoundedCache<Digest, Bytes>,
     jobs: BoundedCache<JobKey, Slot<C>>,
+    /// Bytes of jobs that are too large.
+    large_jobs: Cache<JobKey, u64>,
     leaving: Arc<Leaving<C::Job>>,
     metrics: Arc<Metrics>,
 }
@@ -96,6 +102,7 @@ impl<C: Compiler> Caches<C> {
             applications: BoundedCache::new("application", sizes.applications),
             layouts: BoundedCache::new("layout", sizes.layouts),
             jobs: BoundedCache::observed("job", sizes.jobs, left),
+            large_jobs: Cache::builder().max_capacity(LARGE_JOBS).eviction_policy(EvictionPolicy::lru()).build(),
             leaving: Arc::new(Leaving::begin()),
             metrics,
         }
@@ -148,8 +155,15 @@ impl<C: Compiler> Caches<C> {
         if self.jobs.has_room_for(job.bytes()) {
             job.enters_cache();
             self.jobs.add(key, Arc::new(Mutex::new(Some(Arc::clone(job)))), job.bytes());
+        } else {
+            self.large_jobs.insert(key, job.bytes());
         }
         self.leaving.help();
+    }
+
+    /// Bytes of a job that was made before and was too large to be remembered.
+    pub(crate) fn large_job(&self, key: JobKey) -> Option<u64> {
+        self.large_jobs.get(&key)
     }
 
     /// Writes the current sizes to the metrics.
@@ -281,6 +295,7 @@ mod tests {
         let (third, largest) = (Arc::downgrade(&add(3, 100 << 10)), memory.taken().0);
         assert!(third.upgrade().is_none());
         assert_eq!([1, 2, 3].map(|number| caches.job(key(number)).is_some()), [false, true, false]);
+        assert_eq!([1, 2, 3].map(|number| caches.large_job(key(number))), [None, None, Some(100 << 10)]);
         assert_eq!(largest, 40 << 10);
         let (gone, kept) = (Arc::downgrade(&first), Arc::downgrade(&second));
         drop((first, second));

@@ -41,6 +41,8 @@ pub(crate) enum Failure {
     },
     /// Too many requests of this class.
     Overloaded(Overloaded),
+    /// There is no memory for the job that the call begins from.
+    NoRoomForJob(Overloaded),
     /// The body of the request arrives more slowly than it may.
     SlowRequest,
     /// The answer was not read for longer than it may be kept.
@@ -95,11 +97,13 @@ impl Failure {
     }
 
     /// The same failure for another call, if every call with this request would get it: it says something about the
-    /// request, and nothing about when and where it was worked on.
+    /// request, and nothing about when and where it was worked on. Or all who wait would need the same memory for the
+    /// same job, each for itself, and restore that again to find that it is not there.
     pub(crate) fn of_every_such_request(&self) -> Option<Self> {
         match self {
             Self::Compiler(error @ Error::Rejected(_)) => Some(Self::Compiler(error.clone())),
             Self::LayoutRejected(message) => Some(Self::LayoutRejected(message.clone())),
+            Self::NoRoomForJob(overloaded) => Some(Self::NoRoomForJob(*overloaded)),
             Self::Compiler(Error::DeadlineExceeded | Error::Cancelled)
             // What is wrong with a message, or missing, is found before anything is computed.
             | Self::Malformed(_)
@@ -134,7 +138,7 @@ impl Failure {
                 let metadata = [("compiler", (*ours).to_owned())];
                 with_reason(Code::FailedPrecondition, message, "OTHER_COMPILER", metadata)
             }
-            Self::Overloaded(Overloaded { retry_after }) => {
+            Self::Overloaded(Overloaded { retry_after }) | Self::NoRoomForJob(Overloaded { retry_after }) => {
                 let mut details = reason("OVERLOADED", []);
                 details.set_retry_info(Some(*retry_after));
                 let message = "too many requests wait already; try another replica";
@@ -368,6 +372,7 @@ mod tests {
                 Some("OTHER_COMPILER"),
             ),
             (Failure::Overloaded(overloaded), Code::ResourceExhausted, Some("OVERLOADED")),
+            (Failure::NoRoomForJob(overloaded), Code::ResourceExhausted, Some("OVERLOADED")),
             (Failure::SlowRequest, Code::DeadlineExceeded, None),
             (Failure::UnreadAnswer, Code::DeadlineExceeded, None),
             (Failure::OpenTooLong, Code::DeadlineExceeded, None),

@@ -7,7 +7,8 @@
 //! * that of the cache, from when it is put there;
 //! * that of the calls, from when the cache has dropped it, or did not want it. Then it counts once, however many calls
 //!   have it. When the cache drops a job that calls have, it counts even if there is no room. So while calls have more
-//!   than their budget no further one gets a job: what is above the budget was in the cache when that was full.
+//!   than their budget no further one gets a job: what is above the budget was in the cache when that was full. A call
+//!   that needs a job which is known to be too large for the cache takes this memory before the job is restored.
 //!
 //! Freeing a large job takes a tenth of a second, because it has millions of parts. Whoever had it last may be a thread
 //! that serves connections. So jobs that others than their worker had are freed on a [thread](Leaving) of their own.
@@ -76,18 +77,28 @@ impl<J: Send + 'static> Kept<J> {
     }
 
     /// Takes memory of calls for it, if it is in no budget but that of its worker. The worker calls this before it goes
-    /// on to other work. `share` is that of a call that wants the job. Waits for memory, but not for long. A job that
-    /// is larger than what such a call may have takes all of that: it was accepted, so there must be a time for it.
+    /// on to other work. `share` is that of a call that wants the job, `reserved` what it has taken for that before. If
+    /// it is too little it is given back; then this waits for memory, but not for long. A job that is larger than what
+    /// such a call may have takes all of that: it was accepted, so there must be a time for it.
     ///
     /// # Errors
     ///
     /// There is not so much; or calls have more than their budget, so that none may get a job.
-    pub(crate) async fn charge(&self, share: &Share) -> Result<(), Denied> {
+    pub(crate) async fn charge(&self, share: &Share, reserved: Option<Share>) -> Result<(), Denied> {
         let is_of_worker = matches!(*self.owner.lock(), Owner::Worker);
-        // Who asks for nothing waits, too, while others have more than there is.
         let bytes = if is_of_worker { self.bytes.min(share.more()) } else { 0 };
-        let memory = share.empty();
-        memory.take(bytes).await?;
+        let memory = match reserved.filter(|reserved| is_of_worker && reserved.bytes() >= bytes) {
+            Some(reserved) => {
+                reserved.keep(bytes);
+                reserved
+            }
+            None => {
+                let memory = share.empty();
+                // Who asks for nothing waits, too, while others have more than there is.
+                memory.take(bytes).await?;
+                memory
+            }
+        };
         if is_of_worker {
             *self.owner.lock() = Owner::Calls { _memory: memory };
         }
@@ -256,7 +267,7 @@ mod tests {
                 "calls",
                 |job, memory| {
                     let share = memory.share(CallClass::Resize);
-                    job.charge(&share).now_or_never().unwrap().unwrap();
+                    job.charge(&share, None).now_or_never().unwrap().unwrap();
                 },
                 30,
                 there,
@@ -285,14 +296,14 @@ mod tests {
         let memory = memory();
         let share = memory.share(CallClass::Render);
         let (job, _freed, go) = large(60);
-        job.charge(&share).await.unwrap();
-        job.charge(&share).await.unwrap();
+        job.charge(&share, None).await.unwrap();
+        job.charge(&share, None).await.unwrap();
         assert_eq!(taken(&memory), 60);
         // Another one finds too little, unless the cache has it.
         let (other, freed_too, go_too) = large(60);
-        assert_eq!(other.charge(&share).await, Err(Denied::Busy));
+        assert_eq!(other.charge(&share, None).await, Err(Denied::Busy));
         other.enters_cache();
-        other.charge(&share).await.unwrap();
+        other.charge(&share, None).await.unwrap();
         assert_eq!(taken(&memory), 60);
         // When calls have more than their budget none gets a job, whoever has it.
         other.leaves_cache(&memory);
@@ -300,14 +311,38 @@ mod tests {
         let (third, _freed, _go) = large(1);
         third.enters_cache();
         for job in [&job, &other, &third] {
-            assert_eq!(job.charge(&share).await, Err(Denied::Busy));
+            assert_eq!(job.charge(&share, None).await, Err(Denied::Busy));
         }
         go_too.send(()).unwrap();
         drop(other);
         freed_too.recv().unwrap();
-        third.charge(&share).await.unwrap();
+        third.charge(&share, None).await.unwrap();
         assert_eq!(taken(&memory), 60);
         go.send(()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn memory_that_was_taken_beforehand_is_that_of_the_job_if_it_is_enough_and_needed() {
+        let memory = memory();
+        let call = memory.share(CallClass::Resize);
+        let reserved = call.take_apart(60).await.unwrap();
+        let (job, _freed, go) = large(50);
+        // It is the call's own, even when others have more than there is.
+        let others = memory.charge(CallClass::Render, ALL);
+        job.charge(&call, Some(reserved)).await.unwrap();
+        assert_eq!(taken(&memory), ALL + 50);
+        drop(others);
+        // The job has some already.
+        let reserved = call.take_apart(20).await.unwrap();
+        job.charge(&call, Some(reserved)).await.unwrap();
+        assert_eq!(taken(&memory), 50);
+        // It is too little.
+        let reserved = call.take_apart(10).await.unwrap();
+        let (other, _freed_too, go_too) = large(45);
+        other.charge(&call, Some(reserved)).await.unwrap();
+        assert_eq!(taken(&memory), 95);
+        go.send(()).unwrap();
+        go_too.send(()).unwrap();
     }
 
     #[tokio::test]
@@ -317,7 +352,7 @@ mod tests {
             let call = memory.share(class);
             call.take(10).await.unwrap();
             let (job, _freed, go) = large(10 * ALL);
-            job.charge(&call).await.unwrap();
+            job.charge(&call, None).await.unwrap();
             assert_eq!(taken(&memory), most, "{class:?}");
             go.send(()).unwrap();
             drop(job);

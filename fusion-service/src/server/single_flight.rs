@@ -9,9 +9,10 @@
 //!   computation is cancelled when the last rider has left, and ends after the longest time that a call may take:
 //!   riders who come one after the other do not keep a worker and the memory of the first for longer.
 //! * **Facts are shared, mishaps are not.** A result, and a refusal that every call with this request would get, go to
-//!   all riders. Anything else (a defect, a server that shuts down) goes to the rider that began; the others compute by
-//!   themselves, as if they had been alone: neither that nor what it needs is shared again. So nobody rides twice for
-//!   one result, and a request that makes the compiler panic holds nobody up again and again.
+//!   all riders; so does that there is no memory for a restored job, which each would restore in vain. Anything else (a
+//!   defect, a server that shuts down) goes to the rider that began; the others compute by themselves, as if they had
+//!   been alone: neither that nor what it needs is shared again. So nobody rides twice for one result, and a request
+//!   that makes the compiler panic holds nobody up again and again.
 //! * **Nobody waits for what is less urgent.** A call rides only with a computation of its own class or a more urgent
 //!   one; if it is of its own class, that then has at least the call's place in the order of arrival. It began before
 //!   the call would, so it is done no later than what the call would have computed by itself. It keeps the class of who
@@ -305,6 +306,7 @@ impl<K: Clone + Eq + Hash, V> Drop for Landing<K, V> {
 mod tests {
     use super::*;
     use crate::server::class::PerClass;
+    use crate::server::errors::Overloaded;
     use crate::server::work::{Keeps, ShareOfWork, Workload};
     use CallClass::{DryRun, Render, Resize, Submit};
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -478,14 +480,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn facts_about_the_request_are_shared_and_mishaps_are_not() {
         type End = fn() -> Result<u32, Failure>;
-        let overloaded = || Err(crate::server::errors::Overloaded { retry_after: Duration::ZERO }.into());
+        let overloaded = || Err(Overloaded { retry_after: Duration::ZERO }.into());
+        let no_room = || Err(Failure::NoRoomForJob(Overloaded { retry_after: Duration::ZERO }));
         // How it ends, and how many compute because of that.
-        let cases: [(End, usize); 8] = [
+        let cases: [(End, usize); 9] = [
             (|| Err(Error::from(Problem::new(Stage::Topology, "no")).into()), 1),
             (|| Err(Failure::LayoutRejected("damaged".into())), 1),
             (|| Err(Failure::Defect("panic")), 3),
             (|| Err(Failure::ShuttingDown), 3),
             (overloaded, 3),
+            (no_room, 1),
             (|| Err(Error::Cancelled.into()), 3),
             (|| Err(Error::DeadlineExceeded.into()), 3),
             (|| panic!("where it is waited for"), 3),

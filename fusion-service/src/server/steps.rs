@@ -9,7 +9,8 @@
 //! Knows: the methods, workers. Must not know: gRPC, how anything is computed.
 //!
 //! Invariants: a call that waits for a step, its own or another's, has no worker. An answer is encoded once, however
-//! many calls share it. A job that calls have while no worker makes it is in the budget of the cache or of calls.
+//! many calls share it. A job that calls have while no worker makes it is in the budget of the cache or of calls. A
+//! worker waits for memory half a second at most: a call takes that of a job which is known to be large before.
 
 use super::admission::Admission;
 use super::budget::CallBudget;
@@ -20,6 +21,7 @@ use super::compiler::Compiler;
 use super::digest::Digest;
 use super::encoded::Encoded;
 use super::errors::Failure;
+use super::memory::{Denied, Share};
 use super::methods::{Adl, Methods, Origin, Prepared, Prior};
 use super::request::Compilation;
 use super::single_flight::{Part, SingleFlight};
@@ -96,20 +98,42 @@ impl<C: Compiler> Steps<C> {
             let (steps, mut prior, compilation) = (Arc::clone(self), prior.clone(), Arc::clone(compilation));
             async move {
                 prior.adl.parsed = Some(steps.application(class, &budget, &prior.adl).await?);
+                let reserved = steps.reserve(class, &budget, prior.key).await?;
                 let (methods, admission) = (Arc::clone(&steps.methods), steps.admission.clone());
-                let (memory, runtime) = (budget.memory.clone(), Handle::current());
+                let (of_call, runtime) = (budget.clone(), Handle::current());
                 let work = move |budget: &Budget| {
                     let job = methods.job(&prior, &compilation, budget)?;
-                    let busy = || admission.overloaded(class).into();
+                    let Some(share) = &of_call.memory else { return Ok(job) };
                     // Before the worker makes another one: what workers take is bounded by their number.
-                    let charged = memory.map_or(Ok(()), |share| runtime.block_on(job.charge(&share)));
-                    charged.map_err(|denied| denied.failure("the job that it begins from", busy))?;
+                    runtime.block_on(async {
+                        tokio::select! {
+                            biased;
+                            error = of_call.ended() => Err(Failure::from(error)),
+                            charged = job.charge(share, reserved) => {
+                                charged.map_err(|denied| no_room(&admission, class, denied))
+                            }
+                        }
+                    })?;
                     Ok(job)
                 };
                 steps.admission.run(class, &budget, work).await
             }
         };
         self.jobs.ride(prior.key, class, budget, restore).await
+    }
+
+    /// Takes memory for a job before it is restored, if it is known that it was too large to be remembered. The call
+    /// waits for that in the line (rule service-32), without a worker.
+    async fn reserve(&self, class: CallClass, budget: &CallBudget, key: JobKey) -> Result<Option<Share>, Failure> {
+        let Some(share) = &budget.memory else { return Ok(None) };
+        let Some(bytes) = self.methods.large_job(key) else { return Ok(None) };
+        tokio::select! {
+            biased;
+            error = budget.ended() => Err(error.into()),
+            taken = share.take_apart(bytes.min(share.more())) => {
+                taken.map(Some).map_err(|denied| no_room(&self.admission, class, denied))
+            }
+        }
     }
 
     /// The application of a call.
@@ -153,4 +177,9 @@ impl<C: Compiler> Steps<C> {
         let work = move |budget: &Budget| Ok(Encoded::of(&prepared.compute(&methods, budget)?));
         self.admission.run(class, &budget, work).await
     }
+}
+
+/// The failure of a call that begins from a job for which there is no memory.
+fn no_room(admission: &Admission, class: CallClass, denied: Denied) -> Failure {
+    denied.failure("the job that it begins from", || Failure::NoRoomForJob(admission.overloaded(class)))
 }

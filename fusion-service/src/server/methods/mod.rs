@@ -166,6 +166,11 @@ impl<C: Compiler> Methods<C> {
         Ok(job)
     }
 
+    /// Bytes of a job that this replica has made before, if it was too large to be remembered.
+    pub(super) fn large_job(&self, key: JobKey) -> Option<u64> {
+        self.caches.large_job(key)
+    }
+
     /// Puts a new job into the caches, under a key of everything that it was made from.
     fn remember(&self, compilation: &Compilation, job: C::Job, plan: Option<&pb::Plan>, budget: &Budget) {
         let Some(plan) = plan else { return };

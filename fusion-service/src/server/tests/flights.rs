@@ -2,7 +2,7 @@
 //! leaves.
 
 use super::*;
-use crate::server::class::PerClass;
+use crate::server::class::{CallClass, PerClass};
 use crate::server::memory::SMALL;
 use std::collections::BTreeMap;
 use tokio::task::JoinHandle;
@@ -207,6 +207,33 @@ async fn a_job_is_restored_once_for_all_who_need_it() {
     }
     let steps = steps(&replica);
     assert_eq!((steps["parse "], steps["restore job"], steps["resize job"]), (1, 1, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_for_which_there_is_no_memory_is_restored_once_for_all_who_need_it() {
+    let settings = Settings { memory_bytes: 16 * SMALL, cache_bytes: 2 * SMALL, workers: count(4), ..settings() };
+    let replica = replica(settings).await;
+    replica.gate.weigh(9 * SMALL);
+    let others = replica.server.calls.memory.share(CallClass::Resize);
+    others.take(8 * SMALL).await.unwrap();
+    replica.gate.hold("restore");
+    let layout = Bytes::from_static(b"layout of job");
+    let first = begin_resize(&replica, &layout, 3).await;
+    replica.begun("restore job").await;
+    // Exactly the same, another width, and a rendering.
+    let same = begin_resize(&replica, &layout, 3).await;
+    let wider = begin_resize(&replica, &layout, 4).await;
+    let rendering = {
+        let (mut client, layout) = (replica.client().await, layout.clone());
+        tokio::spawn(async move { texts(&mut client, render_request("job", "2 10", &layout, &[0, 1])).await.map(drop) })
+    };
+    riding(&replica, "resize", 1).await;
+    riding(&replica, "job", 2).await;
+    replica.gate.release("restore");
+    for call in [first, same, wider, rendering] {
+        assert_eq!(soon(call).await.unwrap().unwrap_err().code(), Code::ResourceExhausted);
+    }
+    assert_eq!(steps(&replica)["restore job"], 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

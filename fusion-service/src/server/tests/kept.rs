@@ -2,6 +2,7 @@
 
 use super::memory::released;
 use super::*;
+use crate::server::class::CallClass;
 use crate::server::memory::SMALL;
 use tokio::task::JoinSet;
 use tonic::Code;
@@ -32,10 +33,11 @@ async fn a_job_that_no_cache_has_is_in_the_memory_of_the_calls_that_have_it() {
     soon(stream.message()).await.unwrap().unwrap();
     assert!(replica.server.calls.memory.taken().0 >= job);
     // There is no room for another one, for whatever call.
-    let status = texts(&mut client, request()).await.unwrap_err();
+    let rendering = render_request("other", adl, b"layout of other", &[0]);
+    let status = texts(&mut client, rendering).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     assert_eq!(status.get_details_error_info().unwrap().reason, "OVERLOADED");
-    let status = soon(client.resize(full_resize("job", adl, &layout, 2))).await.unwrap_err();
+    let status = soon(client.resize(full_resize("third", adl, b"layout of third", 2))).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     drop(stream);
     released(&replica).await;
@@ -51,6 +53,37 @@ async fn a_job_that_no_cache_has_is_in_the_memory_of_the_calls_that_have_it() {
     released(&replica).await;
     let (_, most) = replica.server.calls.memory.taken();
     assert!(most <= bytes, "{most}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_begins_from_a_job_that_is_known_to_be_large_waits_for_its_memory_before_it_is_restored() {
+    let settings = Settings { memory_bytes: 16 * SMALL, cache_bytes: 2 * SMALL, workers: count(1), ..settings() };
+    let replica = replica(settings).await;
+    let mut client = replica.client().await;
+    replica.gate.weigh(9 * SMALL);
+    let layout = submit(&mut client, "job", "1 1").await.unwrap().layout;
+    released(&replica).await;
+    let memory = &replica.server.calls.memory;
+    let others = memory.share(CallClass::Resize);
+    others.take(8 * SMALL).await.unwrap();
+    let begin = async || {
+        let (mut client, layout) = (replica.client().await, layout.clone());
+        let call = tokio::spawn(async move { soon(client.resize(full_resize("job", "1 1", &layout, 2))).await });
+        eventually("it waits for memory", || memory.waiting() == 1).await;
+        call
+    };
+    // The caller may leave.
+    let leaves = begin().await;
+    leaves.abort();
+    eventually("it has left", || memory.waiting() == 0).await;
+    let call = begin().await;
+    // The only worker is free.
+    submit(&mut client, "other", "1 1").await.unwrap();
+    assert_eq!(memory.waiting(), 1);
+    assert!(!replica.gate.begun().contains(&"restore job".to_owned()), "{:?}", replica.gate.begun());
+    drop(others);
+    soon(call).await.unwrap().unwrap();
+    released(&replica).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
