@@ -30,7 +30,7 @@ const AT_ONCE_OF_ONE: usize = 1;
 /// Threads for what takes long, and whose turn it is. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(crate) struct LongObjects {
-    pub(crate) turns: FairSemaphore,
+    turns: FairSemaphore,
 }
 
 impl LongObjects {
@@ -68,6 +68,12 @@ impl LongObjects {
         });
         done.await
     }
+
+    /// The turn of a namespace, as if something of it were at work.
+    #[cfg(test)]
+    pub(crate) async fn hold(&self, namespace: &str) -> crate::fair_semaphore::FairPermit {
+        self.turns.acquire(namespace).await
+    }
 }
 
 /// Whether anything that is done with all of so many octets may take long.
@@ -86,7 +92,7 @@ mod tests {
         let long_objects = LongObjects::new();
         let owner = |namespace: &str| Owner { namespace: namespace.into(), ..Owner::default() };
         let here = thread::current().id();
-        let turn = long_objects.turns.acquire("a").await;
+        let turn = long_objects.hold("a").await;
         let about = |octets, namespace| long_objects.about(octets, owner(namespace), || thread::current().id());
         assert_eq!(about(LONG - 1, "a").now_or_never().unwrap().unwrap(), here, "it takes no time");
         assert_ne!(about(LONG, "b").await.unwrap(), here);

@@ -113,6 +113,9 @@ pub(crate) struct PeApi {
     turns: Turns,
     /// Where long exports and imports are read and written as answers. They are changed elsewhere.
     long_objects: LongObjects,
+    /// Where changes of them are decided.
+    #[cfg(test)]
+    long_changes: LongObjects,
     /// What there is.
     mirrors: Mirrors,
     /// Routes.
@@ -167,6 +170,8 @@ impl PeApi {
             bundle_waits,
             turns,
             long_objects: LongObjects::new(),
+            #[cfg(test)]
+            long_changes: of_changes,
             mirrors,
             boards,
             callers,

@@ -68,10 +68,6 @@ pub(super) trait Changes: Send + Sync {
 
     /// Changes the width that a parallel region with this uid is to have.
     fn width<'a>(&'a self, key: &'a Key, uid: Option<&'a str>, width: u32) -> BoxFuture<'a, Result<(), Refusal>>;
-
-    /// Where changes of long objects are decided.
-    #[cfg(test)]
-    fn long_objects(&self) -> &crate::long_objects::LongObjects;
 }
 
 /// A cluster, and what is seen of it.
@@ -153,11 +149,6 @@ impl<C: Cluster> Changes for ClusterChanges<C> {
             self.merged(&self.mirrors.parallel_regions, key, &patch).await
         };
         Box::pin(async move { timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long())) })
-    }
-
-    #[cfg(test)]
-    fn long_objects(&self) -> &crate::long_objects::LongObjects {
-        &self.statuses.long_objects
     }
 }
 

@@ -209,7 +209,7 @@ async fn how_a_long_object_stands_is_found_out_beside_the_threads_that_serve() {
         object
     };
     // Somebody looks at another long one of the namespace.
-    let turn = reconciler.long_objects.turns.acquire("n").await;
+    let turn = reconciler.long_objects.hold("n").await;
     mirrors.exports.insert(object(1_000));
     assert!(reconciler.observe(&key, &mut ()).now_or_never().is_some(), "it takes no time");
     mirrors.exports.insert(object(100_000));
@@ -235,7 +235,7 @@ async fn what_is_said_of_a_long_object_is_put_into_it_beside_the_threads_that_se
     let key = Key::new("n", "a");
     let observed = reconciler.observe(&key, &mut ()).await.unwrap().unwrap();
     let decision = StandingReconciler::<Connection, Export>::decide(&observed);
-    let turn = reconciler.long_objects.turns.acquire("n").await;
+    let turn = reconciler.long_objects.hold("n").await;
     let mut nothing = ();
     let mut act = Box::pin(reconciler.act(&key, &mut nothing, observed, decision));
     assert!((&mut act).now_or_never().is_none(), "this thread serves others");

@@ -349,8 +349,8 @@ async fn long_exports_and_imports_are_answered_and_changed_in_turn() {
         (get(&filter), 404, "no filter"),
         (send(Method::PATCH, &properties_of, &other), 204, ""),
     ];
-    let turn = cluster.api.long_objects.turns.acquire("n").await;
-    let turn_of_changes = cluster.api.changes.long_objects().turns.acquire("n").await;
+    let turn = cluster.api.long_objects.hold("n").await;
+    let turn_of_changes = cluster.api.long_changes.hold("n").await;
     cluster.expect(get(&short), 200, "srcjob").await;
     for (call, ..) in &calls {
         cluster.expect(Exchange { method: call.method.clone(), ..*call }, 503, "it takes too long").await;
@@ -362,7 +362,7 @@ async fn long_exports_and_imports_are_answered_and_changed_in_turn() {
         cluster.expect(call, status, words).await;
     }
     // However many answers others ask for, a change waits for none of them.
-    let _turn = cluster.api.long_objects.turns.acquire("n").await;
+    let _turn = cluster.api.long_objects.hold("n").await;
     drop(turn_of_changes);
     cluster.expect(change, changed, "").await;
     assert_eq!(cluster.connection.writes(), 1);
@@ -378,10 +378,10 @@ async fn a_long_export_is_changed_in_one_turn() {
             export.spec.stream.properties[0].values = vec![long.clone(), long];
         });
     });
-    let turns = cluster.api.changes.long_objects().turns.clone();
-    let turn = turns.acquire("n").await;
+    let changes = cluster.api.long_changes.clone();
+    let turn = changes.hold("n").await;
     let others = async {
-        let mut next = pin!(turns.acquire("n"));
+        let mut next = pin!(changes.hold("n"));
         // The change waits already.
         tokio::time::sleep(Duration::from_millis(10)).await;
         assert!(poll!(&mut next).is_pending());

@@ -72,7 +72,7 @@ async fn lists_of_a_namespace_take_turns_as_long_as_their_callers_wait() {
         request.metadata_mut().insert("grpc-timeout", "2S".parse().unwrap());
         cluster.api.list_exports(request).await.map(|answer| answer.into_inner().exports.len())
     };
-    let turn = cluster.api.shared.lists.long_objects.turns.acquire("n").await;
+    let turn = cluster.api.shared.lists.long_objects.hold("n").await;
     assert_eq!(list("m").await.unwrap(), 0);
     let begun = Instant::now();
     let status = list("n").await.unwrap_err();
@@ -121,7 +121,7 @@ async fn what_becomes_of_a_long_export_is_decided_in_turn() {
     let calls = [("out-0-0", "c", 1), ("out-0-0", "d", 40_000), ("out-0-1", "e", 1)];
     let calls = calls.map(|(name, property, letters)| update(name, property, letters));
     let after = update("out-0-1", "f", 1);
-    let turn = cluster.api.shared.statuses.long_objects.turns.acquire("n").await;
+    let turn = cluster.api.shared.statuses.long_objects.hold("n").await;
     let mut codes = Vec::new();
     for call in calls {
         codes.push(cluster.answer(call).await.map_err(|status| status.code()).err());
@@ -138,7 +138,7 @@ async fn what_becomes_of_a_long_export_is_decided_in_turn() {
 #[tokio::test(start_paused = true)]
 async fn a_change_of_a_long_export_waits_for_no_list() {
     let mut cluster = Cluster::of(short_and_long());
-    let _turn = cluster.api.shared.lists.long_objects.turns.acquire("n").await;
+    let _turn = cluster.api.shared.lists.long_objects.hold("n").await;
     let call = update(cluster.api.clone(), "out-0-1", "c", 1);
     let export = cluster.answer(call).await.unwrap().export.unwrap();
     assert_eq!((export.name, cluster.connection.writes()), ("out-0-1".to_owned(), 1));
@@ -152,7 +152,7 @@ async fn a_long_export_waits_for_its_turn_as_a_list_does() {
         request.metadata_mut().insert("grpc-timeout", "2S".parse().unwrap());
         cluster.api.get_export(request).await.map(|answer| answer.into_inner().export.unwrap().name)
     };
-    let turn = cluster.api.shared.lists.long_objects.turns.acquire("n").await;
+    let turn = cluster.api.shared.lists.long_objects.hold("n").await;
     assert_eq!(get("out-0-0").await.unwrap(), "out-0-0");
     let status = get("out-0-1").await.unwrap_err();
     assert_eq!((why(&status).0, why(&status).1.as_str()), (Code::DeadlineExceeded, "STILL_WAITING"));
@@ -170,7 +170,7 @@ async fn callers_of_a_namespace_take_turns_with_their_lists_and_so_many_wait() {
         async move { api.list_exports(request).await.map(|answer| answer.into_inner().exports.len()) }
     };
     let lists = &cluster.api.shared.lists;
-    let turn = lists.long_objects.turns.acquire("n").await;
+    let turn = lists.long_objects.hold("n").await;
     // One of them has half of what its namespace may have, which leaves some to others.
     let of_me: Vec<_> = (0..WAITING_OF_ONE_MAX / 2).map(|_| tokio::spawn(list("me"))).collect();
     while lists.waiting.taken() < of_me.len() {
