@@ -360,6 +360,12 @@ impl Boards {
     pub(super) fn long_line(&self) -> MutexGuard<'_, Line> {
         self.shared.long_line.lock()
     }
+
+    /// The place of a namespace among those who look at a long object themselves, as if one of it did.
+    #[cfg(test)]
+    pub(crate) async fn hold_aside(&self, namespace: &str) -> crate::fair_semaphore::FairPermit {
+        self.shared.aside.acquire(namespace).await
+    }
 }
 
 /// The PE that has this name.

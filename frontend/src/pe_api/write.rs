@@ -301,6 +301,23 @@ impl<C: Cluster> ClusterChanges<C> {
     }
 }
 
+/// Makes a change, and waits until the board has looked at what has come of it. Both have the time of one write: a look
+/// that takes longer goes on, or has a turn (rule import-10).
+///
+/// # Errors
+/// Those of the change; or one of both takes too long, though the change may have been made.
+pub(super) async fn made_and_looked_at(
+    change: impl Future<Output = Result<(), Refusal>>,
+    look: impl Future<Output = ()>,
+) -> Result<(), Refusal> {
+    let work = async {
+        change.await?;
+        look.await;
+        Ok(())
+    };
+    timeout(WITHIN, work).await.unwrap_or_else(|_| Err(too_long()))
+}
+
 /// How a caller is told that the status of its object was not changed.
 pub(super) fn refusal_of<K: Object>(key: &Key, why: Unchanged<Refusal>) -> Refusal {
     match why {

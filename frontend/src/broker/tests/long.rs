@@ -345,7 +345,7 @@ async fn callers_of_a_namespace_take_turns_to_look_and_look_no_more_if_others_ha
         })
         .collect();
     let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
-    let place = boards.shared.aside.acquire("n").await;
+    let place = boards.hold_aside("n").await;
     let mut looks: Vec<_> = [(&keys[0], &one), (&keys[0], &one), (&keys[1], &one), (&keys[2], &other)]
         .into_iter()
         .map(|(key, whose)| Box::pin(boards.look_at_export(key, whose)))

@@ -6,6 +6,7 @@ use super::super::bodies::{Number, OneProperty, Properties, PropertyNames, Xml};
 use super::super::caller::Caller;
 use super::super::lookup::PortObject;
 use super::super::refusal::Refusal;
+use super::super::write::made_and_looked_at;
 use crate::run_time::Problem;
 use crate::run_time::exports::{self, ExportChange};
 use axum::extract::{Path, State};
@@ -245,11 +246,11 @@ fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<PortObjec
     Ok(export)
 }
 
-/// Changes the properties in force, and waits until the board knows.
+/// Changes the properties in force, and waits until the board knows, as long as the runtime waits.
 async fn change(api: &PeApi, export: PortObject<Export>, change: ExportChange) -> Result<StatusCode, Refusal> {
     let (key, whose) = (export.key.clone(), Arc::clone(&export.job));
     let change = export.change(change.octets(), move |export| Ok(exports::changed(export, &change)?));
-    api.changes.export(&key, change).await?;
-    api.boards.look_at_export(&key, &whose).await;
+    let look = api.boards.look_at_export(&key, &whose);
+    made_and_looked_at(api.changes.export(&key, change), look).await?;
     Ok(StatusCode::NO_CONTENT)
 }

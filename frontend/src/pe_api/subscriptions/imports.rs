@@ -6,6 +6,7 @@ use super::super::bodies::{Number, Streams, Xml};
 use super::super::caller::Caller;
 use super::super::lookup::PortObject;
 use super::super::refusal::Refusal;
+use super::super::write::made_and_looked_at;
 use crate::run_time::imports::{self, ImportChange};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -135,7 +136,7 @@ fn changeable(api: &PeApi, caller: &Caller, path: &PortPath) -> Result<PortObjec
     Ok(import)
 }
 
-/// Changes what the port asks for, and waits until the board knows.
+/// Changes what the port asks for, and waits until the board knows, as long as the runtime waits.
 async fn change(api: &PeApi, import: PortObject<Import>, change: ImportChange) -> Result<StatusCode, Refusal> {
     let (key, whose) = (import.key.clone(), Arc::clone(&import.job));
     let (boards, namespace) = (api.boards.clone(), Arc::clone(&key.namespace));
@@ -143,7 +144,7 @@ async fn change(api: &PeApi, import: PortObject<Import>, change: ImportChange) -
         let forbids = |import: &streams_broker::Import| boards.forbids_filters(&namespace, import);
         Ok(imports::changed(import, &change, forbids)?)
     });
-    api.changes.import(&key, change).await?;
-    api.boards.look_at_import(&key, &whose).await;
+    let look = api.boards.look_at_import(&key, &whose);
+    made_and_looked_at(api.changes.import(&key, change), look).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -323,13 +323,9 @@ async fn filters_and_subscriptions_are_read_and_changed() {
 #[tokio::test(start_paused = true)]
 async fn long_exports_and_imports_are_answered_and_changed_in_turn() {
     let mut cluster = Cluster::with(|server| {
-        by_properties(server);
+        by_long_properties(server);
         exporting(server, 1, 11);
         importing(server, "dstjob-0-0", "dstjob", 0, 0, &named("s"));
-        server.edit::<Export>(&Key::new("n", "srcjob-1-10"), |export| {
-            let long = format!("\"{}\"", "x".repeat(40_000));
-            export.spec.stream.properties[0].values = vec![long.clone(), long];
-        });
         server.edit::<Import>(&Key::new("n", "dstjob-0-0"), |import| {
             import.spec.application_name = "x".repeat(80_000);
         });
@@ -368,16 +364,19 @@ async fn long_exports_and_imports_are_answered_and_changed_in_turn() {
     assert_eq!(cluster.connection.writes(), 1);
 }
 
+/// By properties, the first of which is long.
+fn by_long_properties(server: &Server) {
+    by_properties(server);
+    server.edit::<Export>(&Key::new("n", "srcjob-1-10"), |export| {
+        let long = format!("\"{}\"", "x".repeat(40_000));
+        export.spec.stream.properties[0].values = vec![long.clone(), long];
+    });
+}
+
 /// To be unpacked as well.
 #[tokio::test(start_paused = true)]
 async fn a_long_export_is_changed_in_one_turn() {
-    let mut cluster = Cluster::with(|server| {
-        by_properties(server);
-        server.edit::<Export>(&Key::new("n", "srcjob-1-10"), |export| {
-            let long = format!("\"{}\"", "x".repeat(40_000));
-            export.spec.stream.properties[0].values = vec![long.clone(), long];
-        });
-    });
+    let mut cluster = Cluster::with(by_long_properties);
     let changes = cluster.api.long_changes.clone();
     let turn = changes.hold("n").await;
     let others = async {
@@ -395,4 +394,32 @@ async fn a_long_export_is_changed_in_one_turn() {
         () = others => {}
     }
     assert_eq!(cluster.connection.writes(), 1);
+}
+
+/// It is written by then.
+#[tokio::test(start_paused = true)]
+async fn a_change_at_which_the_board_cannot_look_is_answered_before_the_runtime_gives_up() {
+    let mut cluster = Cluster::with(|server| {
+        by_long_properties(server);
+        importing(server, "srcjob-1-10", "srcjob", 1, 10, &subscribed("some == 1"));
+        server.edit::<Import>(&Key::new("n", "srcjob-1-10"), |import| {
+            import.spec.application_name = "x".repeat(80_000);
+        });
+    });
+    let export = (format!("{SUBSCRIPTIONS}/export/10/properties"), properties(&[("prop0", "a")]));
+    let streams = r#"<importedStreams><propertyBasedImport subscription="some == 2"/></importedStreams>"#;
+    let import = (format!("{SUBSCRIPTIONS}/import/10/streams"), streams.to_owned());
+    let changes = [(Method::PATCH, &export), (Method::PUT, &import)];
+    // Somebody looks at another long one of the namespace.
+    let place = cluster.api.boards.hold_aside("n").await;
+    for (method, (path, body)) in changes.clone() {
+        let call = cluster.expect(send(method, path, body), 503, "it takes too long");
+        assert_eq!(tokio::time::timeout(Duration::from_secs(1), call).await, Ok(()), "{path}");
+    }
+    assert_eq!(cluster.connection.writes(), 2);
+    drop(place);
+    for (method, (path, body)) in changes {
+        cluster.expect(send(method, path, body), 204, "").await;
+    }
+    assert_eq!(cluster.connection.writes(), 2);
 }
