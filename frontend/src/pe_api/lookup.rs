@@ -12,7 +12,7 @@ use std::sync::Arc;
 use streams_api::{Export, Import, Job, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
-use streams_kubernetes::watch::{Kept, Mirrored, Watch};
+use streams_kubernetes::watch::{Mirrored, Watch};
 use tokio::time::timeout;
 
 /// The export or import of a port. It may be long, so nothing is read of it until something is made of it.
@@ -32,7 +32,8 @@ impl<K: Mirrored> PortObject<K> {
         if is_there { Ok(self) } else { Err(Refusal::Absent(self.absent)) }
     }
 
-    /// What `make` makes of the object: if that is long, when it is the turn of the caller.
+    /// What `make` makes of the object: if that is long, when it is the turn of the caller, and of the object as it is
+    /// then.
     ///
     /// # Errors
     /// There is none any more, or it is of another job; `make` refuses, or panics; it takes too long.
@@ -43,10 +44,10 @@ impl<K: Mirrored> PortObject<K> {
         make: impl FnOnce(&K) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
         let Self { key, job, mirror, job_of, absent } = self;
-        let kept = mirror(&api.mirrors).kept(&key);
-        let octets = kept.as_ref().map_or(0, Kept::octets);
+        let mirror = mirror(&api.mirrors).clone();
+        let octets = mirror.kept(&key).map_or(0, |kept| kept.octets());
         let work = move || {
-            let object = kept.as_ref().and_then(Kept::read).filter(|object| *job_of(object) == *job);
+            let object = mirror.get(&key).filter(|object| *job_of(object) == *job);
             let object = object.ok_or(Refusal::Absent(absent))?;
             make(&object)
         };

@@ -104,7 +104,8 @@ impl<C: Cluster> SubscriptionApi<C> {
         found.map(Arc::new).ok_or_else(|| absent(&key.namespace, &key.name))
     }
 
-    /// What `show` makes of the object of this name; beside the threads that serve everybody if that takes long.
+    /// What `show` makes of the object of this name; beside the threads that serve everybody if that takes long, and of
+    /// the object as it is when its turn has come.
     async fn seen<K: Object + Mirrored, T: Send + 'static>(
         &self,
         mirror: &Watch<K>,
@@ -113,8 +114,9 @@ impl<C: Cluster> SubscriptionApi<C> {
         absent: Absent,
         show: Show<K, T>,
     ) -> Result<T, Status> {
-        if let Some(kept) = mirror.kept(key).filter(|kept| is_long(kept.octets())) {
-            let show = move |api: &Self, _: &str| kept.read().map(|object| show(&object, &api.shared.boards));
+        if mirror.kept(key).is_some_and(|kept| is_long(kept.octets())) {
+            let (mirror, of) = (mirror.clone(), key.clone());
+            let show = move |api: &Self, _: &str| mirror.get(&of).map(|object| show(&object, &api.shared.boards));
             let shown = self.listed(key.namespace.to_string(), caller, until, show).await?;
             return shown.ok_or_else(|| absent(&key.namespace, &key.name));
         }

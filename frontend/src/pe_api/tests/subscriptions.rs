@@ -364,7 +364,7 @@ async fn long_exports_and_imports_are_answered_and_changed_in_turn() {
     assert_eq!(cluster.connection.writes(), 1);
 }
 
-/// By properties, the first of which is long.
+/// The export of [`by_properties`], which is long.
 fn by_long_properties(server: &Server) {
     by_properties(server);
     server.edit::<Export>(&Key::new("n", "srcjob-1-10"), |export| {
@@ -422,4 +422,25 @@ async fn a_change_at_which_the_board_cannot_look_is_answered_before_the_runtime_
         cluster.expect(send(method, path, body), 204, "").await;
     }
     assert_eq!(cluster.connection.writes(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_export_is_answered_as_it_is_when_its_turn_has_come() {
+    let mut cluster = Cluster::with(by_long_properties);
+    let (server, turn) = (cluster.server.clone(), cluster.api.long_objects.hold("n").await);
+    let others = async {
+        // The PE waits already, and hears of it nevertheless.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        server.edit::<Export>(&Key::new("n", "srcjob-1-10"), |export| {
+            export.spec.application_name = "Another".to_owned();
+        });
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        drop(turn);
+        std::future::pending::<()>().await;
+    };
+    let path = format!("{SUBSCRIPTIONS}/export/10");
+    tokio::select! {
+        () = cluster.expect(get(&path), 200, r#""applicationName":"Another""#) => {}
+        () = others => {}
+    }
 }

@@ -1,12 +1,14 @@
 //! Lists and long objects, and how callers of a namespace share them.
 
-use super::{Cluster, asked, create_export, create_import, create_job, why};
+use super::{Cluster, asked, create_export, create_import, create_job, key, why};
 use crate::grpc::access::reviewer::Subject;
 use crate::subscription::SubscriptionApi;
 use crate::subscription::lists::WAITING_OF_ONE_MAX;
+use futures::poll;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use streams_api::Export;
 use streams_kubernetes_fake::{Connection, Server};
 use streams_proto::subscription::v1::subscription_service_server::SubscriptionService as _;
 use streams_proto::subscription::v1::update_export_request::Change as OfExport;
@@ -158,6 +160,31 @@ async fn a_long_export_waits_for_its_turn_as_a_list_does() {
     assert_eq!((why(&status).0, why(&status).1.as_str()), (Code::DeadlineExceeded, "STILL_WAITING"));
     drop(turn);
     assert_eq!(get("out-0-1").await.unwrap(), "out-0-1");
+}
+
+/// How it stands is of that moment, too.
+#[tokio::test(start_paused = true)]
+async fn a_long_export_is_shown_as_it_is_when_its_turn_has_come() {
+    let mut cluster = Cluster::of(short_and_long());
+    let (api, name) = (cluster.api.clone(), "out-0-1");
+    let get = || api.get_export(Request::new(GetExportRequest { namespace: "n".into(), name: name.into() }));
+    let turn = cluster.api.shared.lists.long_objects.hold("n").await;
+    let mut call = get();
+    assert!(poll!(&mut call).is_pending());
+    cluster.server.edit::<Export>(&key(name), |export| export.spec.application_name = "Another".to_owned());
+    cluster.mirrors.deliver_all();
+    drop(turn);
+    let shown = call.await.unwrap().into_inner().export.unwrap();
+    assert_eq!(shown.application, "Another");
+    // One that has gone by then is not shown.
+    let turn = cluster.api.shared.lists.long_objects.hold("n").await;
+    let mut call = get();
+    assert!(poll!(&mut call).is_pending());
+    cluster.server.remove::<Export>(&key(name));
+    cluster.mirrors.deliver_all();
+    drop(turn);
+    let status = call.await.unwrap_err();
+    assert_eq!((why(&status).0, why(&status).1.as_str()), (Code::NotFound, "EXPORT_NOT_FOUND"));
 }
 
 #[tokio::test(start_paused = true)]
