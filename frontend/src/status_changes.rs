@@ -27,6 +27,7 @@ use streams_kubernetes::watch::{Mirrored, Watch};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
 use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinError;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
@@ -76,6 +77,8 @@ pub(crate) enum Unchanged<E> {
     Failed(Error),
     /// It was, but the mirror does not show it.
     Unseen,
+    /// Nothing was decided: that has panicked, which is logged.
+    Undecided,
     /// What comes of it is not known: this process ends.
     Unknown,
 }
@@ -141,7 +144,7 @@ impl<C: Cluster> StatusChanges<C> {
     /// another status; nothing, if it makes none. Returns what is there then. The mirror shows that, or what is newer.
     ///
     /// # Errors
-    /// `change` refuses; the object is gone; the API server refuses.
+    /// `change` refuses, or panics; the object is gone; the API server refuses.
     pub(crate) async fn make<K: Object + Mirrored, E: Send + 'static>(
         &self,
         mirror: &Watch<K>,
@@ -220,7 +223,7 @@ impl<C: Cluster> StatusChanges<C> {
         let octets = mirror.kept(key).map_or(usize::MAX, |kept| kept.octets().saturating_add(change.octets));
         let decide = Arc::clone(&change.decide);
         let work = move || (decide(&object), object);
-        self.long_objects.about(octets, change.owner(key), work).await.map_err(|_| Unchanged::Unknown)
+        self.long_objects.about(octets, change.owner(key), work).await.map_err(undecided)
     }
 
     /// The same of the object as the mirror shows it, which is unpacked in the same turn; nothing if it shows none.
@@ -239,7 +242,7 @@ impl<C: Cluster> StatusChanges<C> {
             let object = Arc::unwrap_or_clone(kept.read()?);
             Some((decide(&object), object))
         };
-        self.long_objects.about(octets, change.owner(key), work).await.map_err(|_| Unchanged::Unknown)
+        self.long_objects.about(octets, change.owner(key), work).await.map_err(undecided)
     }
 
     /// The object as the API server has it now. Another one of its name is none.
@@ -252,6 +255,11 @@ impl<C: Cluster> StatusChanges<C> {
         let read = self.priority.of(self.cluster.get::<K>(key)).await;
         read.map_err(|error| Unchanged::Unread(error.into()))
     }
+}
+
+/// Why nothing has come of the decision about a long object.
+fn undecided<E>(error: JoinError) -> Unchanged<E> {
+    if error.is_panic() { Unchanged::Undecided } else { Unchanged::Unknown }
 }
 
 /// Writes a status, and waits until the mirror shows what has come of it. It goes on although whoever has asked for it
@@ -283,4 +291,41 @@ async fn write_to_its_end<C: Cluster, K: Object + Mirrored>(
 /// for ever: then this is false.
 async fn is_shown<K: Mirrored>(mirror: &Watch<K>, object: &K) -> bool {
     timeout(SHOWN_WITHIN, mirror.shows(object)).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::tests::LateMirrors;
+    use streams_api::{Export, ExportSpec};
+    use streams_kubernetes_fake::Server;
+
+    #[tokio::test]
+    async fn a_decision_that_panics_leaves_the_object_as_it_is_and_to_others() {
+        let server = Server::new();
+        let mut export = Export::new("a", ExportSpec::default());
+        export.metadata.namespace = Some("n".to_owned());
+        export.spec.application_name = "x".repeat(100_000);
+        server.create(&export);
+        let (mirrors, key) = (LateMirrors::of(&server).mirrors, Key::new("n", "a"));
+        let cluster = server.connect();
+        let of = |basis| StatusChanges {
+            cluster: cluster.clone(),
+            manager: Manager("test"),
+            basis,
+            priority: Priority::Normal,
+            turns: Turns::default(),
+            long_objects: LongObjects::new(),
+        };
+        for statuses in [of(Basis::Mirror), of(Basis::ApiServer)] {
+            let basis = statuses.basis;
+            let panics = Change::<Export, ()>::new(|_| panic!("of this test"));
+            let unchanged = statuses.make(&mirrors.exports, &key, &panics).await.unwrap_err();
+            assert!(matches!(unchanged, Unchanged::Undecided), "{basis:?}: {unchanged:?}");
+            let nothing = Change::<Export, ()>::new(|_| Ok(None));
+            let made = statuses.make(&mirrors.exports, &key, &nothing).await;
+            assert!(made.is_ok(), "{basis:?}: {:?}", made.err());
+        }
+        assert_eq!(cluster.writes(), 0);
+    }
 }

@@ -226,7 +226,7 @@ impl<C: Cluster> EndpointTask<C> {
 /// Whether it is certain that the status was not written.
 fn is_unwritten(why: &Unchanged<Refusal>) -> bool {
     match why {
-        Unchanged::Refused(_) | Unchanged::Gone | Unchanged::Unread(_) => true,
+        Unchanged::Refused(_) | Unchanged::Gone | Unchanged::Unread(_) | Unchanged::Undecided => true,
         Unchanged::Failed(error) => !matches!(Refusal::of(error), Refusal::Later(_)),
         Unchanged::Unseen | Unchanged::Unknown => false,
     }
@@ -324,6 +324,7 @@ pub(super) fn refusal_of<K: Object>(key: &Key, why: Unchanged<Refusal>) -> Refus
         Unchanged::Refused(refusal) => refusal,
         Unchanged::Gone => Refusal::Absent(format!("{} {} is gone", K::kind(&()), key.name)),
         Unchanged::Unread(error) | Unchanged::Failed(error) => Refusal::of(&error),
+        Unchanged::Undecided => Refusal::Later("what becomes of it could not be decided".to_owned()),
         Unchanged::Unseen | Unchanged::Unknown => too_long(),
     }
 }

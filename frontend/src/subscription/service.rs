@@ -168,17 +168,9 @@ impl<C: Cluster> SubscriptionApi<C> {
     ) -> Result<(K, Place), Status> {
         let (place, statuses) = (self.place(key, caller)?, &self.shared.statuses);
         let made = statuses.make(mirror, key, change).await;
-        let made = made.map_err(|why| match why {
-            Unchanged::Refused(Refused::Request(status)) => status,
-            Unchanged::Refused(Refused::Another(etag)) => errors::etag_mismatch(&key.name, &etag),
-            Unchanged::Refused(Refused::Problem(problem)) => errors::refused(&problem, &field(Some(&problem))),
-            Unchanged::Refused(Refused::Going) | Unchanged::Gone => absent(&key.namespace, &key.name),
-            Unchanged::Unread(error) | Unchanged::Failed(error) => errors::from_kubernetes(&error, &field(None)),
-            Unchanged::Unseen => errors::still_waiting("this frontend to see the change, which is stored"),
-            Unchanged::Unknown => errors::shutting_down(),
-        })?;
+        let made = made.map_err(|why| status_of(why, key, absent, &field))?;
         let decided = statuses.decided(mirror, key, made, change).await;
-        let (again, made) = decided.map_err(|_| errors::shutting_down())?;
+        let (again, made) = decided.map_err(|why| status_of(why, key, absent, &field))?;
         // What is there would be changed again: the API server took the write, and dropped what is new.
         if let Ok(Some(_)) = again {
             return Err(errors::definitions_outdated(&outdated(&definition::<K>(), "status.runTime")));
@@ -243,6 +235,26 @@ impl<C: Cluster> SubscriptionApi<C> {
             self.shown(&mirrors.imports, of, import, shown::import).await
         };
         self.in_time(until, "the streams to be stored and seen", work).await
+    }
+}
+
+/// How a caller is told that its object was not changed. `field` is that of a problem, or of what the API server
+/// refuses.
+fn status_of(
+    why: Unchanged<Refused>,
+    key: &Key,
+    absent: Absent,
+    field: &impl Fn(Option<&Problem>) -> String,
+) -> Status {
+    match why {
+        Unchanged::Refused(Refused::Request(status)) => status,
+        Unchanged::Refused(Refused::Another(etag)) => errors::etag_mismatch(&key.name, &etag),
+        Unchanged::Refused(Refused::Problem(problem)) => errors::refused(&problem, &field(Some(&problem))),
+        Unchanged::Refused(Refused::Going) | Unchanged::Gone => absent(&key.namespace, &key.name),
+        Unchanged::Unread(error) | Unchanged::Failed(error) => errors::from_kubernetes(&error, &field(None)),
+        Unchanged::Unseen => errors::still_waiting("this frontend to see the change, which is stored"),
+        Unchanged::Undecided => Status::internal("what becomes of the object could not be decided"),
+        Unchanged::Unknown => errors::shutting_down(),
     }
 }
 
@@ -360,5 +372,19 @@ impl<C: Cluster> SubscriptionService for SubscriptionApi<C> {
         };
         let import = self.import_updated(request.into_inner(), caller, until).instrument(span).await?;
         Ok(Response::new(UpdateImportResponse { import: Some(import) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    #[test]
+    fn only_a_frontend_that_stops_says_so() {
+        let key = Key::new("n", "a");
+        let field = |_: Option<&Problem>| String::new();
+        let code = |why| status_of(why, &key, errors::export_not_found, &field).code();
+        assert_eq!((code(Unchanged::Undecided), code(Unchanged::Unknown)), (Code::Internal, Code::Unavailable));
     }
 }
