@@ -47,6 +47,8 @@ pub const PLAN_LOST: &str = "PlanLost";
 /// What whoever hears of a lost plan can do, as a clause after one that names the plan. What is missing is said by the
 /// message of [`DEGRADED`].
 pub const PLAN_LOST_WAY_OUT: &str = "if nothing brings it back, delete the job and submit it anew";
+/// Reason of [`PROGRESSING`] of a job: who compiles and renders cannot be reached, and is asked again (rule job-20).
+pub const FUSION_UNAVAILABLE: &str = "FusionUnavailable";
 /// Reason of [`READY`] of a PE: its pod runs, and has not been running for long enough.
 pub const SETTLING: &str = "Settling";
 
@@ -109,6 +111,11 @@ pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
     get(conditions, kind).is_some_and(|condition| condition.status == "True")
 }
 
+/// The condition [`READY`] of a job, if it says that the plan of the job is lost (rule job-28).
+pub fn plan_lost(conditions: &[Condition]) -> Option<&Condition> {
+    get(conditions, READY).filter(|ready| ready.reason == PLAN_LOST)
+}
+
 /// The longest prefix of `text` of at most `max` bytes that ends at a character.
 pub fn cut(text: &str, max: usize) -> &str {
     text.get(..text.floor_char_boundary(max)).unwrap_or_default()
@@ -150,6 +157,18 @@ mod tests {
         }
         let kinds: Vec<_> = conditions.iter().map(|condition| condition.type_.as_str()).collect();
         assert_eq!(kinds, [DEGRADED, PROGRESSING, READY, SUBMITTED]);
+    }
+
+    #[test]
+    fn a_plan_is_lost_if_the_condition_that_everybody_reads_says_so() {
+        // condition, reason -> the plan is lost
+        let table = [(READY, PLAN_LOST, true), (READY, "RollingOut", false), (PROGRESSING, PLAN_LOST, false)];
+        for (kind, reason, expected) in table {
+            let mut conditions = Vec::new();
+            set(&mut conditions, kind, false, reason, "m", Some(3), at(1));
+            assert_eq!(plan_lost(&conditions), conditions.first().filter(|_| expected), "{kind} {reason}");
+        }
+        assert_eq!(plan_lost(&[]), None);
     }
 
     #[test]

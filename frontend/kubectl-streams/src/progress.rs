@@ -55,8 +55,7 @@ fn trouble(job: &Job) -> Option<&str> {
 
 /// Whether it is not known what the job consists of.
 pub(crate) fn is_plan_lost(job: &Job) -> bool {
-    let ready = job.status.as_ref().and_then(|status| condition::get(&status.conditions, condition::READY));
-    ready.is_some_and(|ready| ready.reason == condition::PLAN_LOST)
+    job.status.as_ref().is_some_and(|status| condition::plan_lost(&status.conditions).is_some())
 }
 
 /// Whether the request has come as far as this, or never will.

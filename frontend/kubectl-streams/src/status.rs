@@ -67,11 +67,6 @@ fn text(seen: &Seen) -> String {
         let so = if is_plan_lost(job) { "; not counted since the plan of the job was lost" } else { "" };
         line(format!("PEs:\t{ready} of {all} run what the job wants{completed}{so}"));
     }
-    match all_pes.iter().filter(|pe| has_older_options(pe)).count() {
-        0 => {}
-        1 => line("Options:\t1 PE runs with older options until it restarts".to_owned()),
-        count => line(format!("Options:\t{count} PEs run with older options until they restart")),
-    }
     if !status.conditions.is_empty() {
         line("\nCONDITION\tSTATUS\tREASON\tMESSAGE".to_owned());
         for condition in &status.conditions {
@@ -133,13 +128,6 @@ fn of_region(job: &Job, region: &ParallelRegion) -> String {
 /// What the PE does.
 pub(crate) fn phase(pe: &ProcessingElement) -> Option<PePhase> {
     pe.status.as_ref()?.phase
-}
-
-/// Whether the pod of the PE was made from other options than the PE has now.
-fn has_older_options(pe: &ProcessingElement) -> bool {
-    let conditions = pe.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    condition::get(conditions, condition::OUTDATED)
-        .is_some_and(|outdated| outdated.status == "True" && outdated.reason == condition::OPTIONS_CHANGED)
 }
 
 fn of_pe(pe: &ProcessingElement) -> String {
@@ -251,25 +239,20 @@ mod tests {
         }
     }
 
+    /// The job knows whether the number is whole.
     #[test]
-    fn pes_that_run_with_older_options_are_counted() {
-        let outdated = |status: &str, reason: &str| {
-            let mut conditions = ready(status, reason, "words");
-            conditions[0]["type"] = json!("Outdated");
-            let spec = serde_json::to_value(ProcessingElementSpec::default()).unwrap();
-            object("ProcessingElement", "p", spec, json!({"phase": "Running", "conditions": conditions}))
-        };
-        let changed = || outdated("True", "OptionsChanged");
-        for (pes, expected) in [
-            (vec![outdated("True", "Forbidden"), outdated("False", "OptionsChanged")], None),
-            (vec![changed(), outdated("True", "Forbidden")], Some("1 PE runs with older options until it restarts")),
-            (vec![changed(), changed()], Some("2 PEs run with older options until they restart")),
-        ] {
-            let job = object("Job", "sensors", json!({"bundle": {"file": "f"}}), json!({"phase": "Running"}));
-            let text = text(&Seen { job, regions: Vec::new(), pes, requests: Vec::new() });
-            let shown = text.lines().find_map(|line| line.strip_prefix("Options:\t"));
-            assert_eq!(shown, expected, "{text}");
-        }
+    fn pes_that_run_with_older_options_are_counted_by_the_job_alone() {
+        let mut conditions = ready("True", "OptionsChanged", "words");
+        conditions[0]["type"] = json!("Outdated");
+        let spec = serde_json::to_value(ProcessingElementSpec::default()).unwrap();
+        let pe = object("ProcessingElement", "p", spec, json!({"phase": "Running", "conditions": conditions}));
+        let said = "1 of 1 PEs run what the job wants; PEs run with older options until they restart, and are being \
+                    counted";
+        let status = json!({"phase": "Running", "conditions": ready("True", "AllRunning", said)});
+        let job = object("Job", "sensors", json!({"bundle": {"file": "f"}}), status);
+        let text = text(&Seen { job, regions: Vec::new(), pes: vec![pe], requests: Vec::new() });
+        let shown: Vec<_> = text.lines().filter(|line| line.contains("older options")).collect();
+        assert_eq!(shown, [format!("Ready\tTrue\tAllRunning\t{said}")], "{text}");
     }
 
     #[test]

@@ -7,9 +7,6 @@ use streams_api::{JobStatus, Resize, ResizeChanges, ResizePhase, Rollout, condit
 use streams_proto::elasticity::v1::Changes;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
-/// Why a job does not go on that cannot reach the fusion service.
-const NO_COMPILER: &str = "FusionUnavailable";
-
 /// How far a request has come.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ResizeOutcome {
@@ -78,13 +75,13 @@ pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOut
 /// What a job says while it cannot reach who compiles (rule job-20).
 fn no_compiler(job: &JobStatus) -> Option<&str> {
     let progressing = condition::get(&job.conditions, condition::PROGRESSING);
-    progressing.filter(|progressing| progressing.reason == NO_COMPILER).map(|progressing| progressing.message.as_str())
+    let unreachable = progressing.filter(|progressing| progressing.reason == condition::FUSION_UNAVAILABLE);
+    unreachable.map(|progressing| progressing.message.as_str())
 }
 
 /// What a request waits for of which no frontend has said anything.
 fn first_look(job: &JobStatus) -> String {
-    let ready = condition::get(&job.conditions, condition::READY);
-    if ready.is_some_and(|ready| ready.reason == condition::PLAN_LOST) {
+    if condition::plan_lost(&job.conditions).is_some() {
         format!("the plan of the job, which is lost: {}", condition::PLAN_LOST_WAY_OUT)
     } else {
         "the request to be looked at".to_owned()
@@ -202,7 +199,15 @@ mod tests {
         condition::set(&mut lost.conditions, condition::READY, false, condition::PLAN_LOST, "", None, now);
         let mut unreachable = job(4, true, None);
         let why = "trying again: the fusion service is not available: it shows another certificate";
-        condition::set(&mut unreachable.conditions, condition::PROGRESSING, true, NO_COMPILER, why, None, now);
+        condition::set(
+            &mut unreachable.conditions,
+            condition::PROGRESSING,
+            true,
+            condition::FUSION_UNAVAILABLE,
+            why,
+            None,
+            now,
+        );
         let table = [
             (
                 request(Pending, None),

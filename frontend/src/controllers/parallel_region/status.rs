@@ -133,8 +133,7 @@ fn conditions(
     let down = condition::get(&job.conditions, condition::DEGRADED).filter(|_| is_over && !rolled_out);
     let in_force = applied == Some(desired);
     // Whether PEs are down is not known then, and nobody resizes (rule job-28).
-    let is_lost =
-        condition::get(&job.conditions, condition::READY).is_some_and(|ready| ready.reason == condition::PLAN_LOST);
+    let is_lost = condition::plan_lost(&job.conditions).is_some();
     let (ready, reason, message) = match (&status.rejected, applied) {
         (None, Some(applied)) if is_lost => (false, condition::PLAN_LOST, without_plan(desired, applied)),
         (None, Some(_)) if in_force && down.is_some() => {

@@ -263,8 +263,7 @@ impl Conditions<'_> {
     /// While the plan is lost, the condition is of the spec that was carried out before: whoever finds the plan again
     /// has to know whether there was an edit meanwhile (rule job-45).
     fn ready_without_plan(&mut self) {
-        let before = condition::get(&self.status.conditions, condition::READY);
-        let before = before.filter(|ready| ready.reason == condition::PLAN_LOST);
+        let before = condition::plan_lost(&self.status.conditions);
         let of = before.map_or(self.observed.status.observed_generation, |ready| ready.observed_generation);
         let (conditions, now) = (&mut self.status.conditions, self.observed.now);
         let way_out = condition::PLAN_LOST_WAY_OUT;

@@ -7,6 +7,7 @@ use crate::controllers::job::tasks::{Failure, Remedy};
 use crate::{bundles, fusion};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
+use streams_api::condition;
 
 /// First delay of a retry; doubled for each further one (rule job-20).
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -128,7 +129,7 @@ impl From<fusion::FusionError> for WorkError {
             fusion::FusionError::Internal(_) => Self { is_costly: true, ..Self::transient("FusionFailed", message) },
             // Each try may cost a replica.
             fusion::FusionError::ReplicasLost(_) => Self { is_costly: true, ..Self::transient(REPLICAS_LOST, message) },
-            fusion::FusionError::Unavailable(_) => Self::transient("FusionUnavailable", message),
+            fusion::FusionError::Unavailable(_) => Self::transient(condition::FUSION_UNAVAILABLE, message),
             fusion::FusionError::DeadlineExceeded(_) => Self::transient(DEADLINE_EXCEEDED, message),
         }
     }

@@ -83,10 +83,9 @@ pub(super) fn remembered<C>(
 /// out at once, by whoever comes. So is one from when the plan was lost, which was noticed, and no more: `Ready` is of
 /// the spec before it.
 fn is_settled(generation: Option<i64>, status: &JobStatus) -> bool {
-    let ready = condition::get(&status.conditions, condition::READY);
     status.proposal.is_none()
         && status.observed_generation == generation
-        && ready.is_none_or(|ready| ready.reason != condition::PLAN_LOST || ready.observed_generation == generation)
+        && condition::plan_lost(&status.conditions).is_none_or(|ready| ready.observed_generation == generation)
         && status.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some() && rollout.pending == 0)
 }
 
