@@ -24,7 +24,8 @@ pub(crate) fn tell(request: &Resize, job: Option<&Job>) -> String {
     });
     let kept_by = job.and_then(trouble).map_or_else(String::new, |trouble| format!("; {trouble}"));
     match request.phase() {
-        ResizePhase::Pending if is_unseen(request) && job.is_some_and(is_plan_lost) => {
+        // Whatever it has said before.
+        ResizePhase::Pending if job.is_some_and(is_plan_lost) => {
             format!("no width is changed while the plan of the job is lost; {}", condition::PLAN_LOST_WAY_OUT)
         }
         ResizePhase::Pending if is_unseen(request) => unseen("request"),
@@ -46,10 +47,12 @@ pub(crate) fn tell(request: &Resize, job: Option<&Job>) -> String {
     }
 }
 
-/// What keeps a job from going on, in its own words: the API server refuses what it needs, for example.
+/// What keeps a job from going on, in its own words: the API server refuses what it needs, for example, or nothing is
+/// tried because its plan is lost.
 fn trouble(job: &Job) -> Option<&str> {
     let progressing = condition::get(&job.status.as_ref()?.conditions, condition::PROGRESSING)?;
-    let is_trouble = progressing.status == "True" && !GOES_ON.contains(&progressing.reason.as_str());
+    let is_tried_again = progressing.status == "True" && !GOES_ON.contains(&progressing.reason.as_str());
+    let is_trouble = is_tried_again || progressing.reason == condition::PLAN_LOST;
     is_trouble.then_some(progressing.message.as_str())
 }
 
@@ -105,9 +108,12 @@ mod tests {
         let of = |phase: &str| request(json!({"phase": phase, "generation": 2}));
         let (planned, written) = ("generation 2 is being written", "generation 2 is committed; 1 PE to follow");
         let why = "; trying again: exceeded quota";
-        for (reason, status, added) in
-            [("QuotaExceeded", "True", why), ("QuotaExceeded", "False", ""), ("RollingOut", "True", "")]
-        {
+        for (reason, status, added) in [
+            ("QuotaExceeded", "True", why),
+            ("QuotaExceeded", "False", ""),
+            ("PlanLost", "False", why),
+            ("RollingOut", "True", ""),
+        ] {
             let job = stuck(reason, status);
             assert_eq!(tell(&of("Planned"), Some(&job)), format!("{planned}{added}"), "{reason}");
             assert_eq!(tell(&of("Written"), Some(&job)), format!("{written}{added}"), "{reason}");
@@ -118,12 +124,22 @@ mod tests {
     fn who_waits_for_a_job_whose_plan_is_lost_is_told_so() {
         let lost = "no width is changed while the plan of the job is lost; if nothing brings it back, delete the job and \
                     submit it anew";
-        for (reason, expected) in [("PlanLost", lost), ("R", "no frontend")] {
+        let new = || Value::Null;
+        let admitted = || json!({"phase": "Pending", "number": 3});
+        let cooling = || json!({"phase": "Pending", "number": 3, "reason": "CoolingDown", "message": "until then"});
+        for (reason, status, expected) in [
+            ("PlanLost", new(), lost),
+            ("PlanLost", admitted(), lost),
+            ("PlanLost", cooling(), lost),
+            ("R", new(), "no frontend"),
+            ("R", admitted(), "waiting to be compiled"),
+            ("R", cooling(), "waiting to be compiled: until then"),
+        ] {
             let mut job = job(0, None);
             let said = json!([{"type": "Ready", "status": "False", "reason": reason, "message": "",
                                "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
             job.status.as_mut().unwrap().conditions = serde_json::from_value(said).unwrap();
-            let told = tell(&request(Value::Null), Some(&job));
+            let told = tell(&request(status), Some(&job));
             assert!(told.starts_with(expected), "{told}");
         }
     }

@@ -25,7 +25,9 @@ pub enum ResizeOutcome {
 
 /// Computes how far a request has come for somebody who waits for this.
 pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOutcome {
-    let Some(status) = &request.status else { return ResizeOutcome::Waiting(first_look(job)) };
+    let Some(status) = &request.status else {
+        return ResizeOutcome::Waiting(admission("the request to be looked at", job));
+    };
     let phase = request.phase();
     // What is committed is in force, whoever has written otherwise before the request could say so.
     if let ResizePhase::Refused | ResizePhase::Superseded | ResizePhase::Cancelled = phase
@@ -34,7 +36,7 @@ pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOut
         return ResizeOutcome::Ended(phase);
     }
     if status.number.is_none() {
-        return ResizeOutcome::Waiting("the request to be admitted".to_owned());
+        return ResizeOutcome::Waiting(admission("the request to be admitted", job));
     }
     if wait_for == WaitFor::Accepted {
         return ResizeOutcome::Done { generation: None, changes: None };
@@ -47,17 +49,14 @@ pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOut
             }
             Some(planned) => {
                 // It may say what holds that up.
-                let why = status.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
-                ResizeOutcome::Waiting(format!("generation {planned} to be committed{why}"))
-            }
-            // It says what it waits for itself.
-            None if status.reason.is_some() => {
-                let why = status.message.as_deref().unwrap_or_default();
-                ResizeOutcome::Waiting(format!("{} to be compiled and committed: {why}", widths(request)))
+                let why = lost_plan(job).or_else(|| status.message.clone());
+                waiting(&format!("generation {planned} to be committed"), why)
             }
             None => {
-                let why = no_compiler(job).map_or_else(String::new, |why| format!(": {why}"));
-                ResizeOutcome::Waiting(format!("{} to be compiled and committed{why}", widths(request)))
+                // If it waits for something itself, it says so.
+                let own = || status.reason.as_ref().map(|_| status.message.clone().unwrap_or_default());
+                let why = lost_plan(job).or_else(own).or_else(|| no_compiler(job));
+                waiting(&format!("{} to be compiled and committed", widths(request)), why)
             }
         };
     };
@@ -67,24 +66,36 @@ pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOut
     }
     if wait_for == WaitFor::RolledOut && !is_rolled_out(request, job) {
         let pending = rollout(job).map_or(0, |rollout| rollout.pending);
-        return ResizeOutcome::Waiting(format!("{pending} PEs of generation {in_force} to follow"));
+        return waiting(&format!("{pending} PEs of generation {in_force} to follow"), lost_plan(job));
     }
     ResizeOutcome::Done { generation: Some(generation), changes: changes.map(of_pes) }
 }
 
-/// What a job says while it cannot reach who compiles (rule job-20).
-fn no_compiler(job: &JobStatus) -> Option<&str> {
-    let progressing = condition::get(&job.conditions, condition::PROGRESSING);
-    let unreachable = progressing.filter(|progressing| progressing.reason == condition::FUSION_UNAVAILABLE);
-    unreachable.map(|progressing| progressing.message.as_str())
+/// A request waits for this, and it is known why that does not come.
+fn waiting(what: &str, why: Option<String>) -> ResizeOutcome {
+    ResizeOutcome::Waiting(why.map_or_else(|| what.to_owned(), |why| format!("{what}: {why}")))
 }
 
-/// What a request waits for of which no frontend has said anything.
-fn first_look(job: &JobStatus) -> String {
+/// Why nothing comes of any request of a job whose plan is lost, whatever it has waited for before, and whatever its
+/// status has said of that since (rule job-28).
+fn lost_plan(job: &JobStatus) -> Option<String> {
+    let lost = condition::plan_lost(&job.conditions);
+    lost.map(|_| format!("the plan of the job is lost; {}", condition::PLAN_LOST_WAY_OUT))
+}
+
+/// What a job says while it cannot reach who compiles (rule job-20).
+fn no_compiler(job: &JobStatus) -> Option<String> {
+    let progressing = condition::get(&job.conditions, condition::PROGRESSING);
+    let unreachable = progressing.filter(|progressing| progressing.reason == condition::FUSION_UNAVAILABLE);
+    unreachable.map(|progressing| progressing.message.clone())
+}
+
+/// What a request waits for that has no number: this, or the plan of its job.
+fn admission(what: &str, job: &JobStatus) -> String {
     if condition::plan_lost(&job.conditions).is_some() {
         format!("the plan of the job, which is lost: {}", condition::PLAN_LOST_WAY_OUT)
     } else {
-        "the request to be looked at".to_owned()
+        what.to_owned()
     }
 }
 
@@ -194,9 +205,7 @@ mod tests {
         in_force.status.as_mut().unwrap().changes = None;
         let mut new = request(Pending, None);
         new.status = None;
-        let mut lost = job(4, true, None);
-        let now = k8s_openapi::jiff::Timestamp::UNIX_EPOCH;
-        condition::set(&mut lost.conditions, condition::READY, false, condition::PLAN_LOST, "", None, now);
+        let now = Timestamp::UNIX_EPOCH;
         let mut unreachable = job(4, true, None);
         let why = "trying again: the fusion service is not available: it shows another certificate";
         condition::set(
@@ -216,15 +225,7 @@ mod tests {
                 waiting(&format!("width 10 of R to be compiled and committed: {why}")),
             ),
             (request(Planned, Some(5)), Committed, unreachable, waiting("generation 5 to be committed")),
-            (
-                new.clone(),
-                Accepted,
-                lost,
-                waiting(
-                    "the plan of the job, which is lost: if nothing brings it back, delete the job and submit it anew",
-                ),
-            ),
-            (new.clone(), Accepted, job(4, true, None), waiting("the request to be looked at")),
+            (new, Accepted, job(4, true, None), waiting("the request to be looked at")),
             (
                 request(Pending, None),
                 Accepted,
@@ -262,6 +263,49 @@ mod tests {
         ];
         for (request, wait_for, job, expected) in table {
             assert_eq!(assess(&request, wait_for, &job), expected, "{wait_for:?} {:?} {job:?}", request.status);
+        }
+    }
+
+    #[test]
+    fn who_waits_hears_that_the_plan_is_lost_however_far_the_request_has_come() {
+        use WaitFor::{Accepted, Committed, RolledOut};
+        let lost = |mut job: JobStatus| {
+            let (conditions, now) = (&mut job.conditions, Timestamp::UNIX_EPOCH);
+            condition::set(conditions, condition::READY, false, condition::PLAN_LOST, "", None, now);
+            condition::set(conditions, condition::PROGRESSING, true, condition::FUSION_UNAVAILABLE, "why", None, now);
+            job
+        };
+        let changed = |mut request: Resize, change: fn(&mut ResizeStatus)| {
+            change(request.status.as_mut().unwrap());
+            request
+        };
+        let pending = || request(ResizePhase::Pending, None);
+        let new = Resize { status: None, ..pending() };
+        let unadmitted = changed(pending(), |status| status.number = None);
+        let cooling = changed(pending(), |status| {
+            status.reason = Some("CoolingDown".to_owned());
+            status.message = Some("the one in force stays for a while".to_owned());
+        });
+        let held_up =
+            changed(request(ResizePhase::Planned, Some(5)), |status| status.message = Some("no quota".to_owned()));
+        let widths = "width 10 of R to be compiled and committed";
+        let way_out = "if nothing brings it back, delete the job and submit it anew";
+        // request, what is waited for, its job -> what it waits for, and why while the plan is lost and otherwise
+        let table = [
+            (pending(), Committed, job(4, true, None), widths, ""),
+            (cooling, Committed, job(4, true, None), widths, ": the one in force stays for a while"),
+            (held_up, Committed, job(4, true, None), "generation 5 to be committed", ": no quota"),
+            (pending(), RolledOut, job(5, false, Some(5)), "4 PEs of generation 5 to follow", ""),
+        ];
+        for (request, wait_for, job, what, otherwise) in table {
+            let said = ResizeOutcome::Waiting(format!("{what}{otherwise}"));
+            assert_eq!(assess(&request, wait_for, &job), said);
+            let said = ResizeOutcome::Waiting(format!("{what}: the plan of the job is lost; {way_out}"));
+            assert_eq!(assess(&request, wait_for, &lost(job)), said);
+        }
+        for request in [new, unadmitted] {
+            let said = ResizeOutcome::Waiting(format!("the plan of the job, which is lost: {way_out}"));
+            assert_eq!(assess(&request, Accepted, &lost(job(4, true, None))), said, "{:?}", request.status);
         }
     }
 }
