@@ -1,17 +1,16 @@
 //! Deletes objects of a job.
 //!
-//! Knows: the API server, what people are told of an edit that goes. Must not know: why an object goes otherwise.
+//! Knows: the API server, that people are told of an edit before it goes. Must not know: why an object goes, and in
+//! which words that is told.
 
 use super::Actor;
 use crate::controllers::job::decide::{Child, Owned, Propagation};
-use crate::controllers::job::describe::events::{REGION_EDIT_LOST, edited_regions, lost_by_failure};
-use crate::controllers::job::refusals;
+use crate::controllers::job::describe::events::{LostEdit, lost_edit};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::PropagationPolicy;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Object};
-use streams_kubernetes::events::Notice;
 use streams_kubernetes::watch::{Mirrored, Watch};
 
 impl<C: Cluster> Actor<'_, C> {
@@ -91,20 +90,24 @@ impl<C: Cluster> Actor<'_, C> {
         Ok(())
     }
 
-    /// Tells that the width goes which somebody has written into the region with this index and name. If that is so
-    /// because the submission has failed, it was told with the failure of all that were edited by then; the same words
-    /// count as the same Event.
+    /// Tells that the width goes which somebody has written into the region with this index and name, unless that was
+    /// told with others that go together, of which not all may go in one turn. The same words count as the same Event.
     fn tell_of_lost_edit(&self, index: u64, region: &str) {
-        let notice = if refusals::is_final(&self.observed.status) {
-            lost_by_failure(&edited_regions(self.observed))
-        } else {
-            let note = format!(
-                "a width that was edited before the job was submitted goes, as the application has no region of this \
-                 number and name any more; scale the region again if it has another number: {region} (number {index})"
-            );
-            Notice::warning(REGION_EDIT_LOST, note)
-        };
-        self.reconciler.cluster.announce(&*self.snapshot.job, &notice);
+        let LostEdit { notice, together } = lost_edit(self.observed, index, region);
+        let of = self.observed.spec_generation;
+        let was_told = together.is_some_and(|together| {
+            self.remember(|entry| {
+                let told = entry.lost_edits.as_ref().filter(|(told_of, _)| *told_of == of);
+                let was_told = told.is_some_and(|(_, regions)| regions.contains(&index));
+                if !was_told {
+                    entry.lost_edits = Some((of, together));
+                }
+                was_told
+            })
+        });
+        if !was_told {
+            self.reconciler.cluster.announce(&*self.snapshot.job, &notice);
+        }
     }
 
     /// The uid of the object of this name that the mirror shows.

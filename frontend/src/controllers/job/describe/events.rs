@@ -8,12 +8,13 @@ use crate::controllers::job::observed::{DesiredGeneration, JobObservation, Loade
 use crate::controllers::job::refusals;
 use crate::controllers::job::waits::pes;
 use crate::controllers::job::widths::listed;
+use std::collections::BTreeSet;
 use streams_api::{JobPhase, JobStatus, Rollout, condition};
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::writer::DEFINITIONS_OUTDATED;
 
 /// Reason of the Events that say that a width goes which was edited before the job was submitted.
-pub(crate) const REGION_EDIT_LOST: &str = "RegionEditLost";
+const REGION_EDIT_LOST: &str = "RegionEditLost";
 
 /// What Events say that the statuses do not.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,7 +42,8 @@ pub(crate) fn of_change(name: &str, observed: &JobObservation, after: &JobStatus
     let launched = ids().filter(|id| current.get(id).is_some_and(|pe| pe.launched)).count();
     let no_other_pods = of_no_other_pods(&no_other_pods(observed));
     let is_submission = observed.status.generation.is_none();
-    let edited_regions = if is_submission { edited_regions(observed) } else { Vec::new() };
+    let edited = edited_regions(observed).filter(|_| is_submission);
+    let edited_regions: Vec<_> = edited.map(|(_, name)| name.to_owned()).collect();
     let details = Details {
         name,
         proposed: observed.proposed.as_ref().and_then(Loaded::whole),
@@ -53,15 +55,38 @@ pub(crate) fn of_change(name: &str, observed: &JobObservation, after: &JobStatus
     between(details, &observed.status, after)
 }
 
-/// Names of the regions whose widths somebody has edited, of those that are not being deleted.
-pub(crate) fn edited_regions(observed: &JobObservation) -> Vec<String> {
-    let regions = observed.children.regions.values().filter(|region| !region.object.deleting);
-    regions.filter_map(|region| region.created.as_ref()?.edited()).map(str::to_owned).collect()
+/// Number and name of each region whose width somebody has edited, of those that are not being deleted.
+fn edited_regions(observed: &JobObservation) -> impl Iterator<Item = (u64, &str)> {
+    let regions = observed.children.regions.iter().filter(|(_, region)| !region.object.deleting);
+    regions.filter_map(|(index, region)| Some((*index, region.created.as_ref()?.edited()?)))
+}
+
+/// What is told of an edit before its region is deleted.
+pub(crate) struct LostEdit {
+    pub(crate) notice: Notice,
+    /// Numbers of all regions that it names, if their edits go together; then it is told once for all of them.
+    pub(crate) together: Option<BTreeSet<u64>>,
+}
+
+/// What is told of the edit of the region with this number and name, which is about to be deleted before the first
+/// commit (rule job-25). If that is so because the submission has failed, its failure has named those that were edited
+/// by then, and all go with what was prepared.
+pub(crate) fn lost_edit(observed: &JobObservation, index: u64, region: &str) -> LostEdit {
+    if refusals::is_final(&observed.status) {
+        let edited = edited_regions(observed).map(|(index, name)| (index, name.to_owned()));
+        let (together, names): (BTreeSet<_>, Vec<_>) = edited.unzip();
+        return LostEdit { notice: lost_by_failure(&names), together: Some(together) };
+    }
+    let note = format!(
+        "a width that was edited before the job was submitted goes, as the application has no region of this number \
+         and name any more; scale the region again if it has another number: {region} (number {index})"
+    );
+    LostEdit { notice: Notice::warning(REGION_EDIT_LOST, note), together: None }
 }
 
 /// All that was made goes, and no attempt follows that could have the widths of these regions, unless an edit of the
 /// job is faster (rule job-25).
-pub(crate) fn lost_by_failure(edited_regions: &[String]) -> Notice {
+fn lost_by_failure(edited_regions: &[String]) -> Notice {
     let note = format!(
         "widths that were edited before the job was submitted go with what was prepared for it, unless the job is \
          edited first: {}; scale these regions again",

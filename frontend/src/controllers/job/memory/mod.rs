@@ -44,7 +44,7 @@ use super::tasks::{Failure, TaskKind, Tasks, TextsAtHand};
 use super::transport::Sighting;
 use crate::controllers::restorations::Restorations;
 use k8s_openapi::jiff::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, JobSpec, Resize};
@@ -119,6 +119,9 @@ pub(crate) struct Entry {
     pub(crate) compared: Compared,
     /// Objects that were restored not long ago.
     pub(crate) restorations: BTreeMap<Owned, Restorations>,
+    /// Numbers of the regions whose edits go with a failed submission, of those of which that was told before they are
+    /// deleted, and the `metadata.generation` of the job whose submission it is.
+    pub(crate) lost_edits: Option<(i64, BTreeSet<u64>)>,
     /// Fields that the API server does not keep.
     pub(crate) outdated: OutdatedDefinitions,
     /// Requests to resize as the API server answered the last write of each; only of those that the mirror has and
@@ -187,6 +190,7 @@ impl Entry {
             own_writes: OwnWrites::default(),
             compared: Compared::new(),
             restorations: BTreeMap::new(),
+            lost_edits: None,
             outdated: OutdatedDefinitions::default(),
             requests: BTreeMap::new(),
             full_requests: BTreeMap::new(),

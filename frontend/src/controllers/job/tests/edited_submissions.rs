@@ -246,6 +246,39 @@ fn an_edit_of_a_region_after_the_submission_has_failed_is_told() {
     assert_eq!(lost(&simulation), [format!("{}; scale these regions again", region.spec.name)]);
 }
 
+/// One Event names them all, also if some of them go later.
+#[test]
+fn edits_that_go_with_a_failed_submission_are_told_with_the_failure_and_once_more() {
+    const NAMES: &str = "ABCDEFGHIJKLMNOPQRST";
+    let all = || 0..NAMES.len();
+    // deletions that are refused at first
+    for refused in [0, 15] {
+        let mut simulation = JobSimulation::new();
+        let regions = all().map(|index| (index as u64, &NAMES[index..=index])).collect();
+        simulation.services.change(|services| services.regions = regions);
+        simulation.no_more("Service");
+        simulation.until(|simulation| all().all(|index| simulation.region(index as u64).is_some()));
+        for index in all() {
+            let width = simulation.region(index as u64).unwrap().spec.width + 3;
+            simulation.resize(index as u64, width);
+        }
+        simulation.reconcile();
+        simulation.steps_again();
+        simulation.services.change(|services| services.refuses = true);
+        simulation.edit("refused");
+        let tried = AtomicUsize::new(0);
+        simulation.server.refuse(move |call| {
+            let is_one = call.verb == Verb::Delete && call.kind == "ParallelRegion";
+            let is_refused = is_one && tried.fetch_add(1, Ordering::Relaxed) < refused;
+            is_refused.then(|| Status::failure("no", "No").with_code(403))
+        });
+        simulation.settle();
+        assert!(all().all(|index| simulation.region(index as u64).is_none()), "{refused}");
+        let named = "A, B, C, D, E, F, G, H, I, J, ...; scale these regions again";
+        assert_eq!(lost(&simulation), [named; 2], "{refused}");
+    }
+}
+
 /// After the commit its width would be taken for that of the region which has its name by then.
 #[test]
 fn a_region_that_was_edited_goes_before_the_commit_if_the_next_plan_has_it_under_another_number() {
