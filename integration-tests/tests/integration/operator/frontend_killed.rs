@@ -38,6 +38,9 @@ async fn killed(held: Held, arrived: fn(&JobStatus) -> Result<()>) -> Result<()>
         }
         it.resize(&job, &[(CLEAN, WIDTH)], WaitFor::Accepted).await?;
         job.until("it has come to where it is killed", WITHIN, arrived).await?;
+        if let Some(refused) = &refused {
+            refused.until_reached(&job).await?;
+        }
         it.frontend()?.process().kill().await?;
         if let Some(quota) = quota {
             quota.lift().await?;

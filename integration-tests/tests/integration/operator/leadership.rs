@@ -3,7 +3,7 @@
 
 use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, until_taken, with};
 use super::refused_texts::{RefusedTexts, Texts};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use integration_tests::sample::CLEAN;
 use integration_tests::system::Frontend;
 use streams_control_plane::wait::eventually;
@@ -11,10 +11,10 @@ use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 const WIDTH: u32 = 5;
 
-/// The frontend that leads and the one that does not.
 /// More than what is said at the end.
 const LINES: usize = 50;
 
+/// The frontend that leads and the one that does not.
 async fn leader_and_follower(it: &Fixture) -> Result<(&Frontend, &Frontend)> {
     let [one, other] = it.system.frontends() else { bail!("there must be two frontends") };
     eventually("one of the frontends leads", WITHIN, || async {
@@ -41,7 +41,7 @@ async fn the_other_one_finishes_a_resize_when_the_leader_is_killed() -> Result<(
         let refused = RefusedTexts::from_now_on(it, Texts::OfOddPes).await?;
         let wanted = job.resize_request(&[(CLEAN, WIDTH)], WaitFor::RolledOut);
         let (answer, killed) = tokio::join!(until_taken(balancer, wanted, WITHIN), async {
-            job.until("a plan is stored", WITHIN, |status| status.proposal.clone().context("no proposal")).await?;
+            refused.until_reached(&job).await?;
             leader.process().kill().await?;
             refused.lift().await
         });

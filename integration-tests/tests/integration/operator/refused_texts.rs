@@ -7,15 +7,23 @@
 //! |---|---|
 //! | all PEs | a plan that is stored and proposed, and no text |
 //! | PEs with an odd id | a plan that is stored and proposed, and some of its texts |
+//!
+//! A plan may be proposed before the first of its texts is there: [`RefusedTexts::until_reached`] waits for both.
 
 use super::fixture::{Fixture, WITHIN};
 use anyhow::{Result, ensure};
+use integration_tests::system::job::ObservedJob;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::json;
-use streams_api::names;
+use std::collections::BTreeSet;
+use streams_api::{condition, names};
 use streams_control_plane::wait::eventually;
+
+/// What is said of a text that is refused.
+const HELD_BACK: &str = "the test holds texts back";
 
 /// Whose texts are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +38,9 @@ pub(crate) struct RefusedTexts {
     bindings: Api<ValidatingAdmissionPolicyBinding>,
     config_maps: Api<ConfigMap>,
     name: String,
+    texts: Texts,
+    /// Names of the texts that were there when it came into force.
+    before: BTreeSet<String>,
 }
 
 impl RefusedTexts {
@@ -49,14 +60,17 @@ impl RefusedTexts {
                     {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]},
                 ],
             },
-            "validations": [{"expression": expression, "message": "the test holds texts back"}],
+            "validations": [{"expression": expression, "message": HELD_BACK}],
         }});
         let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}});
+        let config_maps = Api::namespaced(it.client.clone(), &it.namespace);
         let it = Self {
             policies: Api::all(it.client.clone()),
             bindings: Api::all(it.client.clone()),
-            config_maps: Api::namespaced(it.client.clone(), &it.namespace),
+            before: names_of_texts(&config_maps).await?,
+            config_maps,
             name,
+            texts,
         };
         it.policies.create(&PostParams::default(), &serde_json::from_value(policy)?).await?;
         it.bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
@@ -67,6 +81,26 @@ impl RefusedTexts {
         })
         .await?;
         Ok(it)
+    }
+
+    /// Waits until a resize of this job, which is the only one of the namespace, has come as far as it can: its plan is
+    /// proposed, it says that texts are held back, and if some are taken, one of these is there.
+    pub(crate) async fn until_reached(&self, job: &ObservedJob) -> Result<()> {
+        job.until("a plan is proposed", WITHIN, |status| {
+            ensure!(status.proposal.is_some(), "no proposal");
+            Ok(())
+        })
+        .await?;
+        job.until_told(condition::PROGRESSING, &[HELD_BACK], WITHIN).await?;
+        if self.texts == Texts::OfAllPes {
+            return Ok(());
+        }
+        eventually("a text that is taken is there", WITHIN, || async {
+            let texts = names_of_texts(&self.config_maps).await?;
+            ensure!(!texts.is_subset(&self.before), "none is new: {texts:?}");
+            Ok(())
+        })
+        .await
     }
 
     /// Lifts it.
@@ -87,8 +121,14 @@ impl RefusedTexts {
         let text = serde_json::from_value(json!({"metadata": {"generateName": "text-", "labels": labels}}))?;
         match self.config_maps.create(&PostParams { dry_run: true, ..PostParams::default() }, &text).await {
             Ok(_) => Ok(false),
-            Err(kube::Error::Api(status)) if status.message.contains("the test holds texts back") => Ok(true),
+            Err(kube::Error::Api(status)) if status.message.contains(HELD_BACK) => Ok(true),
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Names of the texts of PEs that are there.
+async fn names_of_texts(config_maps: &Api<ConfigMap>) -> Result<BTreeSet<String>> {
+    let texts = ListParams::default().labels(&format!("{}={}", names::LABEL_PART, names::PART_AADL));
+    Ok(config_maps.list(&texts).await?.items.iter().map(|text| text.name_any()).collect())
 }
