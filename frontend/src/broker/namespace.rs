@@ -4,8 +4,8 @@
 //! the object must have the name that follows from its port, and the job must control it. Some of what counts is on the
 //! board and matches nothing (rule import-5).
 //!
-//! Knows: which objects count, what events are about, numbers of changes. Must not know: other namespaces, whose turn
-//! it is, how much is looked at, how objects are read.
+//! Knows: which objects count, what events are about and how many of them are listed at once, numbers of changes. Must
+//! not know: other namespaces, whose turn it is, how long a look takes, how objects are read.
 //!
 //! Invariant: nothing is kept of PEs that neither export nor import: whoever has looked at an object has its PE
 //! forgotten, if that has gone.

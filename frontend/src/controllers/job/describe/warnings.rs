@@ -11,8 +11,8 @@ use streams_api::condition;
 pub(crate) const NO_OTHER_POD: &str = "no other pod could be created for PEs that run";
 
 /// How much of each warning is said if all of them do not fit: the beginnings of five do. No more come before those
-/// that the commit of a generation tells by itself, unless three options of PEs are refused at once; what is cut then
-/// is told when one of them is corrected.
+/// that the commit of a generation tells by itself, unless three options of PEs are refused at once, or two where
+/// somebody else has the Service under which PEs ask; what is cut then is told when one of them is corrected.
 const BEGINNING_MAX: usize = 800;
 
 /// What is between two warnings.
