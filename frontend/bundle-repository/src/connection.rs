@@ -7,7 +7,7 @@
 //! without a reply; who only looks is told why.
 
 use crate::command::{Action, Session, decide};
-use crate::counters::{Counted, Counters};
+use crate::counters::{Counted, Counters, RequestEnd, TransferEnd};
 use crate::reply::Reply;
 use crate::repository::{Found, Refusal, Repository};
 use crate::request::{Limits, Malformed, next};
@@ -105,7 +105,7 @@ impl<R: Repository> Shared<R> {
                 Ok(arguments) => arguments,
                 Err(End::Gone | End::Stopped) => return,
                 Err(End::Malformed(Malformed(text))) => {
-                    self.counters.request("malformed");
+                    self.counters.request(RequestEnd::Malformed);
                     tracing::debug!(%peer, error = text, "what a client sent is no request");
                     let reply = Reply::Error(format!("ERR {text}")).bytes(client.session.protocol);
                     if send(&mut client.stream, &reply, &self.settings).await.is_ok() {
@@ -207,7 +207,8 @@ impl<R: Repository> Shared<R> {
                 Reply::Error(format!("{word} {text}"))
             }
         };
-        self.counters.request(if matches!(reply, Reply::Error(_)) { "refused" } else { "answered" });
+        let end = if matches!(reply, Reply::Error(_)) { RequestEnd::Refused } else { RequestEnd::Answered };
+        self.counters.request(end);
         send(&mut client.stream, &reply.bytes(client.session.protocol), &self.settings).await?;
         Ok(ControlFlow::Continue(()))
     }
@@ -250,7 +251,7 @@ impl<R: Repository> Shared<R> {
         match unanswered {
             Unanswered::Gone => tracing::debug!(peer = %client.peer, bundle = name, "a client waits no longer"),
             Unanswered::Refused(refusal) => {
-                self.counters.request("refused");
+                self.counters.request(RequestEnd::Refused);
                 let (word, why) = refusal.parts();
                 let (peer, name, why) = (client.peer, beginning(name), beginning(why));
                 if self.is_told_of(peer) {
@@ -288,13 +289,13 @@ impl<R: Repository> Shared<R> {
         let sent = send_bundle(&mut client.stream, found, &self.settings).await;
         match &sent {
             Ok(bytes) => {
-                self.counters.request("answered");
-                self.counters.transfer("done");
+                self.counters.request(RequestEnd::Answered);
+                self.counters.transfer(TransferEnd::Done);
                 self.counters.sent_bytes.inc_by(*bytes);
                 tracing::debug!(%peer, bundle = name, bytes, "a bundle was sent");
             }
             Err(error) => {
-                self.counters.transfer("broken");
+                self.counters.transfer(TransferEnd::Broken);
                 if self.is_told_of(peer) {
                     tracing::info!(%peer, bundle = beginning(name), %error, "a bundle was not sent to its end");
                 } else {

@@ -14,6 +14,37 @@ pub struct EndLabels {
     pub end: &'static str,
 }
 
+/// The ends that a figure tells apart, each with its word. Nothing can be counted that is not in the list.
+macro_rules! ends {
+    ($(#[$about:meta])* $name:ident { $($end:ident = $word:literal),+ $(,)? }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum $name {
+            $($end),+
+        }
+
+        impl $name {
+            const ALL: &'static [Self] = &[$(Self::$end),+];
+
+            fn labels(self) -> EndLabels {
+                match self {
+                    $(Self::$end => EndLabels { end: $word }),+
+                }
+            }
+        }
+    };
+}
+
+ends! {
+    /// How a request ends.
+    RequestEnd { Answered = "answered", Refused = "refused", Malformed = "malformed" }
+}
+
+ends! {
+    /// How it ends that a bundle is sent.
+    TransferEnd { Done = "done", Broken = "broken" }
+}
+
 /// Every figure of a server. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Counters {
@@ -42,23 +73,23 @@ impl Default for Counters {
             transfers: Family::default(),
             sent_bytes: Counter::default(),
         };
-        for end in ["answered", "refused", "malformed"] {
-            counters.requests.get_or_create(&EndLabels { end }).inc_by(0);
+        for end in RequestEnd::ALL {
+            counters.requests.get_or_create(&end.labels()).inc_by(0);
         }
-        for end in ["done", "broken"] {
-            counters.transfers.get_or_create(&EndLabels { end }).inc_by(0);
+        for end in TransferEnd::ALL {
+            counters.transfers.get_or_create(&end.labels()).inc_by(0);
         }
         counters
     }
 }
 
 impl Counters {
-    pub(crate) fn request(&self, end: &'static str) {
-        self.requests.get_or_create(&EndLabels { end }).inc();
+    pub(crate) fn request(&self, end: RequestEnd) {
+        self.requests.get_or_create(&end.labels()).inc();
     }
 
-    pub(crate) fn transfer(&self, end: &'static str) {
-        self.transfers.get_or_create(&EndLabels { end }).inc();
+    pub(crate) fn transfer(&self, end: TransferEnd) {
+        self.transfers.get_or_create(&end.labels()).inc();
     }
 }
 

@@ -31,7 +31,7 @@ impl Counters {
         metrics.register("pe_launches", "Pods that were asked for, by why", counters.launches.clone());
         metrics.register("pe_pods_ended", "Pods of PEs that ended, by how", counters.ends.clone());
         // So that an alert sees the first one of each.
-        for outcome in ENDS {
+        for outcome in ENDS.iter().copied() {
             counters.ends.get_or_create(&EndLabels { outcome: name(outcome) }).inc_by(0);
         }
         counters
@@ -46,25 +46,27 @@ impl Counters {
     }
 }
 
-/// How pods end.
-const ENDS: [TerminationOutcome; 6] = [
-    TerminationOutcome::Failed,
-    TerminationOutcome::Completed,
-    TerminationOutcome::Deleted,
-    TerminationOutcome::Lost,
-    TerminationOutcome::Suspended,
-    TerminationOutcome::Stopped,
-];
+/// Says the word of each end, and lists them: an end that is not listed has no word.
+macro_rules! ends {
+    ($($outcome:ident = $word:literal),+ $(,)?) => {
+        /// How pods end.
+        const ENDS: &[TerminationOutcome] = &[$(TerminationOutcome::$outcome),+];
 
-fn name(outcome: TerminationOutcome) -> &'static str {
-    match outcome {
-        TerminationOutcome::Failed => "failed",
-        TerminationOutcome::Completed => "completed",
-        TerminationOutcome::Deleted => "deleted",
-        TerminationOutcome::Lost => "lost",
-        TerminationOutcome::Suspended => "suspended",
-        TerminationOutcome::Stopped => "stopped",
-    }
+        fn name(outcome: TerminationOutcome) -> &'static str {
+            match outcome {
+                $(TerminationOutcome::$outcome => $word),+
+            }
+        }
+    };
+}
+
+ends! {
+    Failed = "failed",
+    Completed = "completed",
+    Deleted = "deleted",
+    Lost = "lost",
+    Suspended = "suspended",
+    Stopped = "stopped",
 }
 
 #[cfg(test)]
@@ -83,5 +85,6 @@ mod tests {
             let line = format!("\ntest_pe_pods_ended_total{{outcome=\"{outcome}\"}} {count}\n");
             assert!(text.contains(&line), "{line}{text}");
         }
+        assert_eq!(text.matches("\ntest_pe_pods_ended_total{").count(), ENDS.len(), "{text}");
     }
 }
