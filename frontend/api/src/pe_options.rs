@@ -66,7 +66,9 @@ pub struct PeOptions {
     pub delete_failed_pod: bool,
     /// Restart pods that ended with exit code 0. Default: false.
     pub restart_completed_pod: bool,
-    /// Restart pods that a user deleted. Default: false, so that deleting the pod of a PE stops the PE for good.
+    /// Restart pods that a user deleted, however they ended. Default: false: a PE whose pod ends with exit code 0, or
+    /// without one, stays down until a restart is requested or a resize restarts it; one whose pod fails goes by
+    /// `restartFailedPod`. To stop a PE, use the annotation `streams.ibm.com/stop-requested`.
     pub restart_deleted_pod: bool,
     /// Restart pods that failed. Default: whether all operators of the PE are restartable.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -80,7 +80,7 @@ fn name_with(job: &Job, digits: &str) -> String {
         name = "Reason",
         type_ = "string",
         json_path = ".status.reason",
-        description = "Why the request ended without its widths."
+        description = "Why it ended without its widths, or what it waits for."
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
