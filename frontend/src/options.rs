@@ -546,6 +546,8 @@ mod tests {
             "lease-name",
             "lease-namespace",
             "identity",
+            // During each update there are two pods at least.
+            "no-leader-election",
             "log-format",
         ];
         let command = Arguments::command();
