@@ -41,7 +41,7 @@ Examples:
   Install the custom resources:
     streams-frontend crds | kubectl apply --server-side -f -";
 
-/// Runs stream applications on Kubernetes: reconciles Jobs and serves the elasticity API
+/// Runs stream applications on Kubernetes: reconciles Jobs and serves the elasticity and subscription APIs
 #[derive(Debug, Parser)]
 #[command(name = "streams-frontend", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
@@ -61,7 +61,7 @@ impl Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Reconcile Jobs and serve the elasticity API until SIGTERM or SIGINT (the default)
+    /// Reconcile Jobs and serve the elasticity and subscription APIs until SIGTERM or SIGINT (the default)
     #[command(after_help = EXAMPLES)]
     Run(Box<RunOptions>),
 
@@ -172,7 +172,7 @@ impl FusionTls {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Endpoints")]
 pub(crate) struct Endpoints {
-    /// Where the elasticity API listens (gRPC)
+    /// Where the elasticity API and the subscription API listen (gRPC)
     #[arg(long, env = "STREAMS_ELASTICITY_LISTEN", default_value = "0.0.0.0:50052", value_name = "ADDRESS:PORT")]
     pub(crate) elasticity_listen: SocketAddr,
 
