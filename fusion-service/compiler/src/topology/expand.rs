@@ -382,7 +382,8 @@ fn replicate_host_pools(
         let operator = &mut operators[node];
         pace.steps(1 + u32::try_from(operator.channels.len()).unwrap_or(u32::MAX / 2))?;
         let Some(location) = operator.resources.pool else { continue };
-        let replicated = pools.replicate(shape, operator.logical, location, &operator.channels, texts, problems)?;
+        let (copied, channels) = ((shape, operator.logical), &operator.channels);
+        let replicated = pools.replicate(copied, location, channels, texts, problems, &mut pace)?;
         if replicated != location {
             let resources = &mut operator.to_mut().resources;
             if Arc::get_mut(resources).is_none() {

@@ -9,6 +9,7 @@ use crate::heap::share;
 use crate::logical::{HostPool, OperatorId, PartitionConstraints, PoolLocation, Primitive, Resources};
 use get_size2::GetSize;
 use spl_expression::{LocationError, RegionChannel, substitute_location};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -130,34 +131,38 @@ pub(super) fn region_channel(channel: &Channel) -> RegionChannel {
 pub(super) struct HostPools<'a> {
     /// Pools of the ADL, then copies in the order in which channels first needed them.
     pub(super) pools: Vec<HostPool>,
-    /// Number of pools of the ADL.
-    declared: usize,
+    /// Those of the ADL.
+    declared: &'a [HostPool],
     /// The next index to try.
     next: u64,
     /// (pool, region, global channels) -> index of the copy.
     copies: HashMap<(u64, u64, Vec<u32>), u64>,
     /// (pool, region) -> the tags of the pool that the region replicates. Many operators ask for them.
     replicated: HashMap<(u64, u64), HashSet<&'a str>>,
+    of_pools: TagSets<'a>,
+    of_regions: TagSets<'a>,
 }
 
 impl<'a> HostPools<'a> {
-    pub(super) fn new(declared: &[HostPool]) -> Self {
+    pub(super) fn new(declared: &'a [HostPool]) -> Self {
+        let (pools, next) = (declared.to_vec(), declared.len() as u64);
         let (copies, replicated) = (HashMap::new(), HashMap::new());
-        Self { pools: declared.to_vec(), declared: declared.len(), next: declared.len() as u64, copies, replicated }
+        let [of_pools, of_regions] = [TagSets::default(), TagSets::default()];
+        Self { pools, declared, next, copies, replicated, of_pools, of_regions }
     }
 
     /// The pool of an operator in a channel: a copy if a tag of the pool is replicated by the innermost region. Copies
     /// are numbered in the order of the calls, which is that of the walk (rule expansion-24).
     pub(super) fn replicate(
         &mut self,
-        shape: &Shape<'a>,
-        id: OperatorId,
+        (shape, id): (&Shape<'a>, OperatorId),
         location: PoolLocation,
         channels: &[Channel],
         texts: &mut TextBudget,
         problems: &mut Problems,
+        pace: &mut Pace<'_>,
     ) -> Result<PoolLocation, Error> {
-        let declared = self.pools.get(..self.declared).unwrap_or_default();
+        let declared = self.declared;
         let Ok(at) = declared.binary_search_by_key(&location.pool, |pool| pool.index) else {
             let operator = &shape.application.operators[id];
             let (name, pool) = (excerpt(&operator.logical_name), location.pool);
@@ -166,10 +171,14 @@ impl<'a> HostPools<'a> {
             return Ok(location);
         };
         let (Some(pool), Some(innermost)) = (declared.get(at), channels.first()) else { return Ok(location) };
-        let tags = self.replicated.entry((location.pool, innermost.region)).or_insert_with(|| {
-            let of_pool: HashSet<&str> = pool.tags.iter().map(String::as_str).collect();
-            replicated_tags(shape, id).iter().map(String::as_str).filter(|tag| of_pool.contains(tag)).collect()
-        });
+        let tags = match self.replicated.entry((location.pool, innermost.region)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let of_pool = (location.pool, pool.tags.as_slice());
+                let of_region = (innermost.region, replicated_tags(shape, id));
+                unknown.insert(common_tags((&mut self.of_pools, of_pool), (&mut self.of_regions, of_region), pace)?)
+            }
+        };
         if tags.is_empty() {
             return Ok(location);
         }
@@ -201,6 +210,48 @@ impl<'a> HostPools<'a> {
         self.copies.insert(key, next);
         Ok(PoolLocation { pool: next, ..location })
     }
+}
+
+/// Sets of tags by index of their pool or region. Each is made once: many pools and regions may ask for it.
+#[derive(Default)]
+struct TagSets<'a>(HashMap<u64, HashSet<&'a str>>);
+
+impl<'a> TagSets<'a> {
+    fn of(&mut self, index: u64, tags: &'a [String], pace: &mut Pace<'_>) -> Result<&HashSet<&'a str>, Error> {
+        match self.0.entry(index) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(unknown) => {
+                let mut set = HashSet::new();
+                for tag in tags {
+                    pace.step()?;
+                    set.insert(tag.as_str());
+                }
+                Ok(unknown.insert(set))
+            }
+        }
+    }
+}
+
+/// The tags that a pool and a region have in common. The fewer are looked up in the more: nothing bounds how many tags
+/// there are, nor how many pools one region meets.
+fn common_tags<'a>(
+    (of_pools, (pool, pool_tags)): (&mut TagSets<'a>, (u64, &'a [String])),
+    (of_regions, (region, region_tags)): (&mut TagSets<'a>, (u64, &'a [String])),
+    pace: &mut Pace<'_>,
+) -> Result<HashSet<&'a str>, Error> {
+    let (few, many) = if pool_tags.len() <= region_tags.len() {
+        (pool_tags, of_regions.of(region, region_tags, pace)?)
+    } else {
+        (region_tags, of_pools.of(pool, pool_tags, pace)?)
+    };
+    let mut common = HashSet::new();
+    for tag in few {
+        pace.step()?;
+        if many.contains(tag.as_str()) {
+            common.insert(tag.as_str());
+        }
+    }
+    Ok(common)
 }
 
 /// What a copy of resources is charged for.

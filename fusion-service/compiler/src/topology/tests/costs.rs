@@ -380,6 +380,29 @@ fn views_are_counted_before_they_are_made() {
 }
 
 #[test]
+fn tags_of_host_pools_are_looked_up_the_fewer_in_the_more() {
+    // One region replicates some tags, and has an operator in each of 100 pools with other tags. So nothing is copied.
+    let tagged = |of_region: usize, of_pool: usize| {
+        let replicated: String = (0..of_region).map(|tag| format!("<replicateHostTag name='r{tag}'/>")).collect();
+        let tags: Vec<String> = (0..of_pool).map(|tag| format!("p{tag}")).collect();
+        let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
+        let sketch = (1..=100).fold(Sketch::new().composite("C", 0, 0), |sketch, pool| {
+            let place = format!("<poolLocation poolIndex='{pool}'/>");
+            sketch.pool(pool, &format!("Pool{pool}"), &tags).op(&format!("C.P{pool}"), 0, 0).resources(&place)
+        });
+        sketch.parallel_by("C", "<constantWidth>1</constantWidth>", "Hash", &replicated)
+    };
+    let [few, many_each, many_in_region, many_in_pools] =
+        [(1, 1), (1_000, 1_000), (100_000, 1), (1, 1_000)].map(|(region, pool)| looks(&tagged(region, pool)));
+    // Each of 100,000 comparisons is counted: the budget is asked every 8,192 of them.
+    assert!(many_each >= few + 10, "{few} {many_each}");
+    // All tags are looked at once, and those of the other side are looked up in them.
+    for many in [many_in_region, many_in_pools] {
+        assert!((few + 10..few + 20).contains(&many), "{few} {many}");
+    }
+}
+
+#[test]
 fn all_texts_of_channels_are_counted() {
     let [short, long] = ["x".to_owned(), "x".repeat(10_000)];
     let inside = || Sketch::new().composite("C", 0, 0).parallel("C", 100);
