@@ -42,6 +42,7 @@ fn examples_of_the_reference() {
         ("6 / 2 * x", "3 * x"),
         ("(x + y) * z", "(x + y) * z"),
         ("x - (1 - 2)", "x - -1"),
+        ("((\"a\" + ('b'))) == x", "\"ab\" == x"),
         ("(kind == \"bargains\") && (category == \"tech\")", "(kind == \"bargains\") && (category == \"tech\")"),
     ]);
     assert_eq!(fold("a  ==  getChannel() && b == \"x\" && (1+2 == 3)", 0), "a == 0 && b == \"x\" && true");
@@ -60,6 +61,7 @@ fn corrected_against_the_reference() {
         // It would print a negative float, which the language cannot read.
         ("1.5 - 3 > x", "1.5 - 3 > x"),
         ("(1.5 - 3) * x", "(1.5 - 3) * x"),
+        ("((1.5 - 3)) * x", "((1.5 - 3)) * x"),
         // Still, what follows from it is folded.
         ("1.5 - 3 < 0", "true"),
         ("1.5 - 3 + 4", "2.5"),
