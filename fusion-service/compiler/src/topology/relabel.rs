@@ -262,8 +262,7 @@ pub(super) fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)])
     // right already, as long as no such number is given to a copy.
     let declared = &fresh.application.host_pools;
     let is_declared = |index: u64| declared.binary_search_by_key(&index, |pool| pool.index).is_ok();
-    // Names of copies are unique, unless one is called like another. Of those of one name the first keeps the first
-    // number, and so on: then copies may exchange numbers (rule expansion-25).
+    // Names of copies are unique, unless one is called like another.
     let mut by_name: BTreeMap<&str, VecDeque<u64>> = BTreeMap::new();
     let mut by_index: BTreeMap<u64, &str> = BTreeMap::new();
     for (name, index) in prior {
@@ -272,20 +271,24 @@ pub(super) fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)])
             by_index.insert(*index, name);
         }
     }
-    for pool in fresh.host_pools.iter().filter(|pool| !is_declared(pool.index)) {
-        let known = by_name.get_mut(pool.name.as_str()).and_then(VecDeque::pop_front);
-        let in_the_way = by_index.get(&pool.index).is_some_and(|name| *name != pool.name);
+    let copies = fresh.host_pools.iter().filter(|pool| !is_declared(pool.index));
+    let copies: Vec<(&str, u64)> = copies.map(|pool| (pool.name.as_str(), pool.index)).collect();
+    for &(name, is) in &copies {
+        let known = by_name.get_mut(name).and_then(VecDeque::pop_front);
+        // Another name had the number, or another copy of this name has it again.
+        let in_the_way = by_index.get(&is).is_some_and(|other| *other != name || known.is_none());
         // The new number stays used even if the name turns out to have had one, as in the reference implementation.
         if in_the_way
-            && known.is_none_or(|index| index > pool.index)
+            && known.is_none_or(|was| was > is)
             && let Some(new) = new_indexes.next()
         {
-            map.insert(pool.index, new);
+            map.insert(is, new);
         }
-        if let Some(index) = known.filter(|index| *index != pool.index) {
-            map.insert(pool.index, index);
+        if let Some(was) = known.filter(|was| *was != is) {
+            map.insert(is, was);
         }
     }
+    sort_numbers_of_one_name(copies, &mut map);
     if map.is_empty() {
         return;
     }
@@ -306,4 +309,17 @@ pub(super) fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)])
             *resources = Arc::clone(known);
         }
     }
+}
+
+/// Of copies with one name, gives the first in the fresh order the lowest of their numbers, and so on. A layout has names
+/// and numbers, and not which copy has which. So whoever restores the job from it finds the same, but copies may exchange
+/// their numbers (rule expansion-25). `copies` have their fresh numbers, `map` has those that differ from them.
+fn sort_numbers_of_one_name(mut copies: Vec<(&str, u64)>, map: &mut BTreeMap<u64, u64>) {
+    copies.sort_unstable();
+    for same in copies.chunk_by(|(a, _), (b, _)| a == b).filter(|same| same.len() > 1) {
+        let mut numbers: Vec<u64> = same.iter().map(|(_, index)| map.get(index).copied().unwrap_or(*index)).collect();
+        numbers.sort_unstable();
+        map.extend(same.iter().map(|(_, index)| *index).zip(numbers));
+    }
+    map.retain(|fresh, number| *fresh != *number);
 }

@@ -275,6 +275,35 @@ fn operators_stay_in_pools_of_the_document() {
 }
 
 #[test]
+fn copies_of_one_name_have_a_number_each_which_who_restores_finds() {
+    let at = |pool: u64| format!("<poolLocation poolIndex='{pool}'/>");
+    let parallel = |sketch: Sketch, name: &str, channels: u32| {
+        let width = format!("<constantWidth>{channels}</constantWidth>");
+        sketch.parallel_by(name, &width, "Hash", "<replicateHostTag name='t'/>")
+    };
+    let sketch = Sketch::new().pool(1, "C", &["t"]).pool(2, "P", &["t"]).pool(3, "P_1", &["t"]);
+    let sketch = sketch.composite("J", 0, 0).op("J.C", 0, 0).resources(&at(1));
+    let sketch = sketch.composite("K", 0, 0).op("K.B", 0, 0).resources(&at(3));
+    let sketch = sketch.composite("O", 0, 0).op("O.A", 0, 0).resources(&at(2)).parallel("O", 1);
+    let sketch = parallel(parallel(sketch, "O.A", 2), "K.B", 1);
+    // The pool of `K.B` gets the fresh number 5, and keeps its earlier one, 8 or 54. Then channel 2 of `O.A` has a new
+    // pool of the same name, with the fresh number 8.
+    for channels in [4, 50] {
+        let mut sketch = parallel(sketch.clone(), "J.C", channels);
+        let mut topology = sketch.expand().unwrap();
+        for (region, width, of_one_name) in [("J.C", 1, 1), ("O.A", 3, 2)] {
+            sketch = sketch.override_width(region, width);
+            topology = sketch.expand_again(&topology).unwrap();
+            let pools = || topology.host_pools.iter();
+            assert_eq!(pools().filter(|pool| pool.name == "P_1_2_0").count(), of_one_name);
+            assert!(pools().is_sorted_by(|a, b| a.index < b.index), "{topology}");
+            let restored = relabel(sketch.expand().unwrap(), &Numbering::of(&topology));
+            assert_eq!(parts(&restored), parts(&topology), "{channels}, {region}");
+        }
+    }
+}
+
+#[test]
 fn what_no_changed_region_concerns_is_shared() {
     // Operators as they were, region whose width grows by one, operators that are taken over.
     for (sketch, region, expected) in [
