@@ -1,8 +1,8 @@
 //! Carries the numbers of splitters over to another generation (rule expansion-17).
 //!
 //! A splitter is recognised by a connection that goes through it. A splitter without connections is recognised by its
-//! path from its port. A layout does not record that path. So if only the layout of the generation before is known,
-//! such a splitter gets a new number.
+//! path from its port. A [`super::Numbering`] does not have that path: whoever knows nothing else gives such a splitter
+//! a new number. A layout has all numbers of its port besides (rule layout-2), so a job that is restored has them again.
 //!
 //! Knows: connections and the trees of splitters on a port. Must not know: how operators are recognised, which callers
 //! decide.
