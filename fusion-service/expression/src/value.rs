@@ -265,6 +265,8 @@ impl Value {
     /// Whether the language has a literal for the value: not for lists, negative or infinite floats, NaN, and texts
     /// with quotes of both kinds.
     pub(crate) fn has_literal(&self) -> bool {
+        #[cfg(test)]
+        LOOKS_FOR_LITERALS.set(looks_for_literals() + 1);
         match self {
             Self::Boolean(_) | Self::Int64(_) => true,
             Self::Float64(value) => value.is_finite() && value.is_sign_positive(),
@@ -322,6 +324,17 @@ impl fmt::Display for Value {
             Self::List(List::Rstring(elements)) => sequence(formatter, elements, |out, value| text(out, value)),
         }
     }
+}
+
+#[cfg(test)]
+std::thread_local! {
+    static LOOKS_FOR_LITERALS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How often this thread has asked whether a value has a literal.
+#[cfg(test)]
+pub(crate) fn looks_for_literals() -> usize {
+    LOOKS_FOR_LITERALS.get()
 }
 
 /// The quote that can stand around a text, double ones if possible. Nothing if the text has unescaped quotes of both
