@@ -17,7 +17,8 @@ pub(crate) use streams_proto::fusion::v1::fusion::Automatic;
 
 use super::documents::chunks::digest;
 use super::generation::{Generation, Settled};
-use super::in_force::{is_list_of, place_of, redis_of};
+use super::in_force::{place_of, redis_of};
+use super::redis_list::is_list_of;
 use super::resources;
 use super::tasks::{Failure, Remedy};
 use super::widths::bounds_of_widths;
@@ -141,10 +142,11 @@ pub(crate) fn default_resources() -> k8s_openapi::api::core::v1::ResourceRequire
     }
 }
 
-/// Why a spec that the schema accepts cannot be submitted (rule job-7), or, once the job runs, is not carried out as a
-/// whole (rule job-39): one failure for each option that is refused. `running` is what was settled at the submission of
-/// a job with a generation.
-pub(crate) fn refusals(spec: &JobSpec, running: Option<&Settled>) -> Vec<Failure> {
+/// Why the spec of a job, which the schema accepts, cannot be submitted (rule job-7), or, once the job runs, is not
+/// carried out as a whole (rule job-39): one failure for each option that is refused. `running` is what was settled at
+/// the submission of a job with a generation.
+pub(crate) fn refusals(job: &Job, running: Option<&Settled>) -> Vec<Failure> {
+    let spec = &job.spec;
     let options = spec.pe_options();
     let mut refusals = Vec::new();
     let mut refuse = |reason: &str, message: String| {
@@ -161,7 +163,7 @@ pub(crate) fn refusals(spec: &JobSpec, running: Option<&Settled>) -> Vec<Failure
         let message = "processingElement.checkpointRepository.redis: the servers are found at the submission only";
         if running.redis.is_empty() {
             refuse("NotSupported", message.to_owned());
-        } else if !is_list_of(&running.redis, wanted) {
+        } else if !is_list_of(&running.redis, wanted, job.metadata.uid.as_deref().unwrap_or_default()) {
             refuse(
                 "NotSupported",
                 format!("{message}, and these are others: take redis away, then put back what it was"),
@@ -354,7 +356,7 @@ mod tests {
             ),
         ];
         for (spec, expected) in table {
-            let message = refusal(&refusals(&job(spec.clone()).spec, None)).map(|failure| failure.message);
+            let message = refusal(&refusals(&job(spec.clone()), None)).map(|failure| failure.message);
             match expected {
                 None => assert_eq!(message, None, "{spec}"),
                 Some(part) => assert!(message.unwrap().contains(part), "{spec}"),
@@ -376,7 +378,7 @@ mod tests {
         // what the running job was submitted with -> how the words begin
         let table = [(None, of_resources.to_vec()), (Some(&running), [settled, of_resources].concat())];
         for (running, expected) in table {
-            let refusals = refusals(&job.spec, running);
+            let refusals = refusals(&job, running);
             assert_eq!(refusals.len(), expected.len(), "{refusals:?}");
             let of_all = refusal(&refusals).unwrap();
             assert_eq!(of_all.reason, refusals[0].reason);
@@ -400,14 +402,24 @@ mod tests {
         // what the running job was submitted with -> refused
         let table = [(None, false), (Some(&without), true), (Some(&with), false), (Some(&with_others), true)];
         for (running, refused) in table {
-            assert_eq!(!refusals(&job.spec, running).is_empty(), refused, "{running:?}");
+            assert_eq!(!refusals(&job, running).is_empty(), refused, "{running:?}");
+        }
+        // order of two servers that is asked for -> whether a list that is sorted by name is another one
+        let group = serde_json::json!({"servers": ["h-0:6379", "h-1:6379"], "description": "r#0"});
+        let sorted = serde_json::json!({"replicas": 1, "shards": 2, "replicaGroups": [group]});
+        let sorted = Settled { redis: sorted.to_string(), ..Settled::default() };
+        for (shuffle, refused) in [(false, false), (true, true)] {
+            let redis = serde_json::json!({"service": "r", "replicaCount": 1, "shardCount": 2, "shuffle": shuffle});
+            let options = serde_json::json!({"checkpointRepository": {"redis": redis}});
+            let job = self::job(serde_json::json!({ "processingElement": options }));
+            assert_eq!(!refusals(&job, Some(&sorted)).is_empty(), refused, "shuffle: {shuffle}");
         }
         let secure = self::job(serde_json::json!({"processingElement": {"transportSecurityType": "TLSv1.2"}}));
         let with = Settled { transport: TransportSecurity::Tls12, ..Settled::default() };
         for (running, refused) in [(None, false), (Some(&Settled::default()), true), (Some(&with), false)] {
-            assert_eq!(!refusals(&secure.spec, running).is_empty(), refused, "{running:?}");
+            assert_eq!(!refusals(&secure, running).is_empty(), refused, "{running:?}");
         }
-        assert!(!refusals(&self::job(serde_json::json!({})).spec, Some(&with)).is_empty());
+        assert!(!refusals(&self::job(serde_json::json!({})), Some(&with)).is_empty());
         let without = self::job(serde_json::json!({}));
         for edited in [&job, &secure] {
             assert_ne!(inputs(edited, 1, ""), inputs(&without, 1, ""), "an edit before the first generation counts");

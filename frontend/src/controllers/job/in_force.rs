@@ -6,20 +6,21 @@
 //! cannot say it) must not reach PEs: they keep what they had.
 
 use super::generation::Settled;
+use super::redis_list::is_list_of;
 use super::resources;
 use k8s_openapi::api::core::v1::ResourceRequirements;
-use serde_json::Value;
-use streams_api::{JobSpec, PeOptions, RedisCheckpoints, mounts};
+use streams_api::{Job, JobSpec, PeOptions, RedisCheckpoints, mounts};
 
-/// The spec with the last good value of each option that is refused. `running` has the options of a PE of the job,
-/// `settled` what was settled at its submission.
-pub(crate) fn in_force(spec: &JobSpec, running: Option<&PeOptions>, settled: &Settled) -> JobSpec {
-    let mut spec = spec.clone();
+/// The spec of the job with the last good value of each option that is refused. `running` has the options of a PE of
+/// the job, `settled` what was settled at its submission.
+pub(crate) fn in_force(job: &Job, running: Option<&PeOptions>, settled: &Settled) -> JobSpec {
+    let mut spec = job.spec.clone();
+    let job_uid = job.metadata.uid.as_deref().unwrap_or_default();
     let mut options = spec.pe_options();
     let defaults = PeOptions::default();
     let running = running.unwrap_or(&defaults);
     options.transport_security_type = settled.transport;
-    let is_new = |wanted: &RedisCheckpoints| settled.redis.is_empty() || !is_list_of(&settled.redis, wanted);
+    let is_new = |wanted: &RedisCheckpoints| settled.redis.is_empty() || !is_list_of(&settled.redis, wanted, job_uid);
     // A PE that has redis itself although no servers were found waits and says why: to start it without its checkpoints
     // would lose them.
     let is_waited_for = settled.redis.is_empty() && redis_of(running).is_some();
@@ -53,23 +54,16 @@ pub(crate) fn redis_of(options: &PeOptions) -> Option<&RedisCheckpoints> {
     options.checkpoint_repository()?.redis.as_ref()
 }
 
-/// Whether this list of redis servers, which was made at the submission, is what the option asks for (rule job-46). One
-/// of another form is believed to be.
-pub(crate) fn is_list_of(list: &str, wanted: &RedisCheckpoints) -> bool {
-    let list: Value = serde_json::from_str(list).unwrap_or_default();
-    let Some(group) = list["replicaGroups"].get(0) else { return true };
-    let property = wanted.restricted_property.as_ref().map(|name| format!(":{name}")).unwrap_or_default();
-    let server = group["servers"][0].as_str().unwrap_or_default();
-    list["replicas"] == wanted.replica_count
-        && list["shards"] == wanted.shard_count
-        && group["description"] == format!("{}#0", wanted.service)
-        && server.ends_with(&format!(":6379{property}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
+
+    fn job(spec: Value) -> Job {
+        let mut job = Job::new("flow", serde_json::from_value(spec).unwrap());
+        job.metadata.uid = Some("uid".to_owned());
+        job
+    }
 
     fn options(value: Value) -> PeOptions {
         serde_json::from_value(value).unwrap()
@@ -162,7 +156,7 @@ mod tests {
         for (spec, running, resources, expected) in table {
             let mut of = spec.clone();
             of["bundle"] = json!({"name": "a.sab"});
-            let of = in_force(&serde_json::from_value(of).unwrap(), Some(&options(running)), &Settled::default());
+            let of = in_force(&job(of), Some(&options(running)), &Settled::default());
             assert_eq!(serde_json::to_value(&of.resources).unwrap(), resources, "{spec}");
             assert_eq!(of.pe_options(), options(expected), "{spec}");
         }
@@ -184,9 +178,8 @@ mod tests {
         ];
         for (found, running, expected) in table {
             let spec = json!({"bundle": {"file": "a.sab"}, "processingElement": {"checkpointDataStore": redis("s")}});
-            let spec: JobSpec = serde_json::from_value(spec).unwrap();
             let settled = Settled { redis: found.to_owned(), ..Settled::default() };
-            let options = in_force(&spec, Some(&options(running.clone())), &settled).pe_options();
+            let options = in_force(&job(spec), Some(&options(running.clone())), &settled).pe_options();
             assert_eq!(redis_of(&options).map(|redis| redis.service.as_str()), expected, "{found} {running}");
         }
     }
@@ -196,6 +189,8 @@ mod tests {
         let redis = |service: &str, replicas: u32, shards: u32| json!({"redis": {"service": service, "replicaCount": replicas, "shardCount": shards}});
         let mut with_property = redis("r", 1, 2);
         with_property["redis"]["restrictedProperty"] = json!("p");
+        let mut shuffled = redis("r", 1, 2);
+        shuffled["redis"]["shuffle"] = json!(true);
         let group = json!({"servers": ["r-0.r.n.svc:6379", "r-1.r.n.svc:6379"], "description": "r#0"});
         let list = json!({"replicas": 1, "shards": 2, "replicaGroups": [group]}).to_string();
         let settled = Settled { redis: list, ..Settled::default() };
@@ -206,11 +201,11 @@ mod tests {
             (redis("r", 3, 2), false),
             (redis("r", 1, 1), false),
             (with_property, false),
+            (shuffled, false),
         ];
         for (asked, expected) in table {
             let spec = json!({"bundle": {"file": "a.sab"}, "processingElement": {"checkpointDataStore": asked}});
-            let spec: JobSpec = serde_json::from_value(spec).unwrap();
-            let options = in_force(&spec, Some(&PeOptions::default()), &settled).pe_options();
+            let options = in_force(&job(spec), Some(&PeOptions::default()), &settled).pe_options();
             assert_eq!(redis_of(&options).is_some(), expected, "{asked}");
         }
     }

@@ -20,6 +20,7 @@
 //! | [`documents`] | ADL and plans, cut into ConfigMaps |
 //! | [`compilation`] | pure: what of the spec is compiled |
 //! | [`in_force`], [`running_options`] | pure: options of a running job of which some are refused; those of its PEs |
+//! | [`redis_list`] | pure: the list of redis servers, and whether it is what is asked for |
 //! | [`widths`], [`cool_down`] | pure: desired and refused widths; until when a width stays |
 //! | [`requests`] | requests to resize: who wants what, what comes next, what becomes of it |
 //! | [`resources`] | pure: shares of job-wide resources |
@@ -80,6 +81,7 @@ mod off_thread;
 pub(crate) mod owned;
 mod reconcile;
 mod reconciler;
+pub(crate) mod redis_list;
 pub(crate) mod refusals;
 pub(crate) mod requests;
 pub(crate) mod resources;

@@ -8,19 +8,17 @@
 //! Invariant: what is read, and kept, has a bound, whoever makes slices.
 
 use super::error::WorkError;
+use crate::controllers::job::redis_list::{PORT, arrange};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::api::ListParams;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use streams_api::RedisCheckpoints;
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, SMALL_PAGE};
 
-/// Port of redis servers.
-const PORT: u16 = 6379;
 /// Most bytes of the list: it is the value of an environment variable, which the kernel bounds.
 const CONFIGURATION_MAX: usize = 64 << 10;
 /// Most servers that a job can ask for.
@@ -159,9 +157,7 @@ fn render(mut hosts: Vec<String>, wanted: &RedisCheckpoints, job_uid: &str) -> R
         );
         return Err(WorkError::transient(MISSING, message));
     }
-    if wanted.shuffle {
-        hosts.sort_by_cached_key(|host| Sha256::digest(format!("{job_uid}/{host}")).to_vec());
-    }
+    arrange(&mut hosts, wanted, job_uid);
     let property = wanted.restricted_property.as_ref().map(|name| format!(":{name}")).unwrap_or_default();
     let servers: Vec<String> = hosts.iter().map(|host| format!("{host}:{PORT}{property}")).collect();
     let groups = servers.chunks(usize::try_from(*shard_count).unwrap_or(usize::MAX).max(1)).enumerate();

@@ -68,7 +68,7 @@ pub(super) async fn plans_of<C: Cluster>(
     let read_first = committed.as_ref().or(proposed.as_ref()).and_then(|read| read.as_ref().ok()).cloned();
     let settled = read_first.as_ref().map(|generation| generation.settled.clone());
     let running = read_first.as_ref().filter(|_| status.generation.is_some());
-    let refusals = compilation::refusals(&job.spec, running.map(|generation| &generation.settled));
+    let refusals = compilation::refusals(job, running.map(|generation| &generation.settled));
     // While the plan is lost nothing is written, and it is not known what was settled.
     if let Some(running) = running.filter(|_| !refusals.is_empty()) {
         snapshot.in_force = Some(options_in_force(reconciler, &snapshot, running));
@@ -106,7 +106,7 @@ fn options_in_force<C: Cluster>(
         entry.own_writes.unseen_options(now, is_member, |id| shown.get(&id).copied())
     });
     let running = written.as_deref().or_else(|| running_options(snapshot.builder(), generation, ours));
-    let computed = Arc::new(in_force(&job.spec, running, &generation.settled));
+    let computed = Arc::new(in_force(job, running, &generation.settled));
     let kept = (spec_generation, Arc::clone(&computed));
     reconciler.memory.with(key, snapshot.uid(), |entry| entry.in_force = Some(kept));
     computed
