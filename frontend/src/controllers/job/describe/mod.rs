@@ -92,11 +92,15 @@ pub(crate) fn describe(
     say.progressing(report, failed, after_step);
     say.suspended(report, after_step);
     say.degraded(report);
-    say.resize_rejected();
     say.resize_delayed(report);
     say.contended();
     say.outdated();
-    say.warning(&no_other_pods);
+    // While the plan is lost nobody looks at the spec either: what the job has said of it stays, and is not told again
+    // later.
+    if !is_plan_lost(observed) {
+        say.resize_rejected();
+        say.warning(&no_other_pods);
+    }
     status
 }
 

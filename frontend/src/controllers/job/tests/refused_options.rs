@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements};
 use kube::ResourceExt as _;
 use kube::core::Status;
 use serde_json::{Value, json};
-use streams_api::{PeOptions, ProcessingElement, TransportSecurity, names};
+use streams_api::{InitialWidth, PeOptions, ProcessingElement, TransportSecurity, condition, names};
 
 /// The user wants these resources for each PE.
 fn want(simulation: &JobSimulation, resources: &Value) {
@@ -22,6 +22,26 @@ fn refused() -> Value {
 
 fn cpu(cpu: &str) -> Value {
     json!({"limits": {"cpu": cpu}})
+}
+
+/// The chunks of the plan are gone, and the frontend that remembers it. Gives these chunks.
+fn lose_the_plan(simulation: &mut JobSimulation) -> Vec<ConfigMap> {
+    let chunks = simulation.config_maps(&[names::PART_PLAN]);
+    for chunk in &chunks {
+        simulation.server.remove::<ConfigMap>(&key().sibling(&chunk.name_any()));
+    }
+    simulation.crash();
+    chunks
+}
+
+/// Somebody makes these ConfigMaps again.
+fn make_again(simulation: &JobSimulation, chunks: Vec<ConfigMap>) {
+    for mut chunk in chunks {
+        chunk.metadata.uid = None;
+        chunk.metadata.resource_version = None;
+        chunk.metadata.managed_fields = None;
+        simulation.server.create(&chunk);
+    }
 }
 
 #[test]
@@ -69,24 +89,47 @@ fn a_plan_that_is_found_again_says_what_was_settled() {
     let mut simulation = JobSimulation::new();
     simulation.secure(true);
     simulation.settle();
-    let chunks = simulation.config_maps(&[names::PART_PLAN]);
-    for chunk in &chunks {
-        simulation.server.remove::<ConfigMap>(&key().sibling(&chunk.name_any()));
-    }
-    simulation.crash();
+    let chunks = lose_the_plan(&mut simulation);
     want(&simulation, &refused());
     simulation.reconcile();
-    for mut chunk in chunks {
-        chunk.metadata.uid = None;
-        chunk.metadata.resource_version = None;
-        chunk.metadata.managed_fields = None;
-        simulation.server.create(&chunk);
-    }
+    make_again(&simulation, chunks);
     simulation.settle();
     simulation.check_at_rest();
     for (id, pe) in simulation.pes() {
         assert_eq!(pe.spec.options.transport_security_type, TransportSecurity::Tls12, "{id}");
     }
+}
+
+#[test]
+fn what_is_said_of_the_spec_stays_while_the_plan_is_lost_and_is_told_once() {
+    let mut simulation = JobSimulation::new();
+    let bounds = InitialWidth { name: Some("S".to_owned()), max_width: Some(5), ..InitialWidth::default() };
+    simulation.change_spec(|spec| spec.parallel_regions = vec![bounds]);
+    simulation.settle();
+    simulation.server.announced();
+    want(&simulation, &refused());
+    simulation.resize(1, 6);
+    simulation.settle();
+    let said = |simulation: &JobSimulation| {
+        let status = simulation.status();
+        [condition::RESIZE_REJECTED, condition::WARNING].map(|kind| {
+            let said = condition::get(&status.conditions, kind).unwrap_or_else(|| panic!("{kind}: {status:?}"));
+            (said.reason.clone(), said.message.clone(), said.last_transition_time.clone())
+        })
+    };
+    let before = said(&simulation);
+    assert_eq!([before[0].0.as_str(), before[1].0.as_str()], ["OutOfBounds", "ResourcesInvalid"]);
+    simulation.wait(60);
+    let chunks = lose_the_plan(&mut simulation);
+    simulation.settle();
+    let ready = condition::get(&simulation.status().conditions, condition::READY).unwrap().reason.clone();
+    assert_eq!((ready.as_str(), said(&simulation)), ("PlanLost", before.clone()));
+    make_again(&simulation, chunks);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(said(&simulation), before);
+    let told = simulation.server.announced().into_iter().map(|announced| announced.notice.reason);
+    assert_eq!(told.filter(|reason| reason == "ResourcesInvalid").count(), 1, "people hear of it once");
 }
 
 /// The mirror shows none of the PEs that a resize has added, and none is written for the edit that was good.
