@@ -102,9 +102,13 @@ pub(super) fn last_seen<C: Cluster>(
     Assignment { reconciler, key, job, uid }: &Assignment<'_, C>,
 ) -> impl Fn(&Key, &Kept<ProcessingElement>) -> Option<AsPlanned> + use<C> {
     let plan = job.status.as_ref().and_then(|status| status.plan.as_ref());
-    let sources = Sources::of(job);
+    let spec_generation = job.metadata.generation.unwrap_or_default();
     let wanted = plan.and_then(|plan| {
-        reconciler.memory.find(key, uid, |entry| entry.plans.wanted(&plan.sha256, &sources)).flatten()
+        let wanted = reconciler.memory.find(key, uid, |entry| {
+            let in_force = entry.in_force.as_ref().filter(|(of, _)| *of == spec_generation);
+            entry.plans.wanted(&plan.sha256, &Sources::of(job, in_force.is_some()))
+        });
+        wanted.flatten()
     });
     let known = wanted.zip(reconciler.last_look(key, uid));
     let job = (*key).clone();

@@ -55,6 +55,9 @@ pub(crate) struct Sources {
     job_id: u64,
     /// PEs ask for the bundle by this name. It follows its spec only when the bundle has been fetched.
     sab_name: String,
+    /// Whether options in force stand for some of the spec, which the spec alone does not say: while the committed plan
+    /// is lost they are not known, and a proposal may be whole.
+    has_options_in_force: bool,
 }
 
 /// The desired objects, and what they are made from.
@@ -71,13 +74,15 @@ pub(crate) struct PlansOfJob {
 }
 
 impl Sources {
-    /// Those of a job as it is now.
-    pub(crate) fn of(job: &Job) -> Self {
+    /// Those of a job as it is now. `has_options_in_force`: PEs have other options than the spec, of which some are
+    /// refused (rule job-39).
+    pub(crate) fn of(job: &Job, has_options_in_force: bool) -> Self {
         let status = job.status.as_ref();
         Self {
             spec_generation: job.metadata.generation.unwrap_or_default(),
             job_id: status.and_then(|status| status.job_id).unwrap_or_default(),
             sab_name: status.and_then(|status| status.adl.as_ref()).map(|adl| adl.sab_name.clone()).unwrap_or_default(),
+            has_options_in_force,
         }
     }
 }
@@ -198,7 +203,7 @@ mod tests {
     }
 
     fn sources(spec_generation: i64, sab_name: &str) -> Sources {
-        Sources { spec_generation, job_id: 1, sab_name: sab_name.to_owned() }
+        Sources { spec_generation, job_id: 1, sab_name: sab_name.to_owned(), has_options_in_force: false }
     }
 
     fn packed() -> Packed {
@@ -224,7 +229,8 @@ mod tests {
     fn what_a_plan_wants_is_kept_for_what_it_is_made_from() {
         let plans = Plans::new(1_000);
         let mut one = plans.of_job("one");
-        let all = [sources(1, "s"), sources(2, "s"), sources(2, "t")];
+        let with_options_in_force = Sources { has_options_in_force: true, ..sources(2, "t") };
+        let all = [sources(1, "s"), sources(2, "s"), sources(2, "t"), with_options_in_force];
         one.keep_wanted("a", sources(1, "s"), Arc::default());
         assert!(one.wanted("a", &sources(1, "s")).is_none(), "there is no such plan");
         one.keep("a", generation(), 4, packed());

@@ -147,7 +147,7 @@ async fn want<C>(
     sha256: &str,
     generation: &Arc<Generation>,
 ) -> Result<Arc<DesiredGeneration>, Error> {
-    let sources = Sources::of(&snapshot.job);
+    let sources = Sources::of(&snapshot.job, snapshot.in_force.is_some());
     let known = reconciler.memory.find(&snapshot.key, snapshot.uid(), |entry| entry.plans.wanted(sha256, &sources));
     if let Some(known) = known.flatten() {
         return Ok(known);

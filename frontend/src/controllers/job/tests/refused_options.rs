@@ -24,14 +24,12 @@ fn cpu(cpu: &str) -> Value {
     json!({"limits": {"cpu": cpu}})
 }
 
-/// The chunks of the plan are gone, and the frontend that remembers it. Gives these chunks.
-fn lose_the_plan(simulation: &mut JobSimulation) -> Vec<ConfigMap> {
-    let chunks = simulation.config_maps(&[names::PART_PLAN]);
-    for chunk in &chunks {
+/// These chunks of a plan are gone, and so is the frontend that remembers it.
+fn lose(simulation: &mut JobSimulation, chunks: &[ConfigMap]) {
+    for chunk in chunks {
         simulation.server.remove::<ConfigMap>(&key().sibling(&chunk.name_any()));
     }
     simulation.crash();
-    chunks
 }
 
 /// Somebody makes these ConfigMaps again.
@@ -42,6 +40,12 @@ fn make_again(simulation: &JobSimulation, chunks: Vec<ConfigMap>) {
         chunk.metadata.managed_fields = None;
         simulation.server.create(&chunk);
     }
+}
+
+/// The reason of `Ready`.
+fn ready(simulation: &JobSimulation) -> String {
+    let status = simulation.status();
+    condition::get(&status.conditions, condition::READY).unwrap().reason.clone()
 }
 
 #[test]
@@ -89,7 +93,8 @@ fn a_plan_that_is_found_again_says_what_was_settled() {
     let mut simulation = JobSimulation::new();
     simulation.secure(true);
     simulation.settle();
-    let chunks = lose_the_plan(&mut simulation);
+    let chunks = simulation.config_maps(&[names::PART_PLAN]);
+    lose(&mut simulation, &chunks);
     want(&simulation, &refused());
     simulation.reconcile();
     make_again(&simulation, chunks);
@@ -97,6 +102,35 @@ fn a_plan_that_is_found_again_says_what_was_settled() {
     simulation.check_at_rest();
     for (id, pe) in simulation.pes() {
         assert_eq!(pe.spec.options.transport_security_type, TransportSecurity::Tls12, "{id}");
+    }
+}
+
+/// What it wants was found out meanwhile, and the spec does not say what the PEs have.
+#[test]
+fn a_proposal_that_is_whole_while_the_plan_is_lost_is_carried_out_with_what_the_pes_have_when_it_is_there_again() {
+    let mut simulation = JobSimulation::running();
+    want(&simulation, &cpu("2"));
+    simulation.settle();
+    want(&simulation, &refused());
+    simulation.settle();
+    let committed = simulation.config_maps(&[names::PART_PLAN]);
+    simulation.resize(0, 4);
+    for _ in 0..40 {
+        if simulation.status().proposal.is_some() {
+            break;
+        }
+        simulation.round();
+        simulation.work();
+    }
+    lose(&mut simulation, &committed);
+    simulation.reconcile();
+    assert_eq!((ready(&simulation).as_str(), simulation.status().proposal.is_some()), ("PlanLost", true));
+    make_again(&simulation, committed);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().generation, Some(1));
+    for (id, pe) in simulation.pes() {
+        assert_eq!(json!(pe.spec.options.resources), cpu("2"), "{id}");
     }
 }
 
@@ -120,10 +154,10 @@ fn what_is_said_of_the_spec_stays_while_the_plan_is_lost_and_is_told_once() {
     let before = said(&simulation);
     assert_eq!([before[0].0.as_str(), before[1].0.as_str()], ["OutOfBounds", "ResourcesInvalid"]);
     simulation.wait(60);
-    let chunks = lose_the_plan(&mut simulation);
+    let chunks = simulation.config_maps(&[names::PART_PLAN]);
+    lose(&mut simulation, &chunks);
     simulation.settle();
-    let ready = condition::get(&simulation.status().conditions, condition::READY).unwrap().reason.clone();
-    assert_eq!((ready.as_str(), said(&simulation)), ("PlanLost", before.clone()));
+    assert_eq!((ready(&simulation).as_str(), said(&simulation)), ("PlanLost", before.clone()));
     make_again(&simulation, chunks);
     simulation.settle();
     simulation.check_at_rest();
