@@ -9,6 +9,7 @@
 //! | maps and objects | every desired key is there with its value; other keys are of no concern |
 //! | the selector of a Service | exactly the desired keys, or none at all: another one selects other pods |
 //! | the external name of a Service | exactly the desired one, or none: it would stand for another host |
+//! | the external addresses of a Service | exactly the desired ones, or none: it could be reached from elsewhere |
 //! | the spec of a custom resource | exactly the desired fields: it is the controller's alone |
 //! | owner references, finalizers | every desired item is there; other items are of no concern |
 //! | ports of a Service | exactly the desired items, told by number and protocol, each with its desired fields |
@@ -33,7 +34,7 @@ const NAMES: [&str; 2] = ["name", "namespace"];
 /// What of a ConfigMap is not mirrored.
 const CONTENT: [&str; 3] = ["data", "binaryData", "immutable"];
 /// What is removed from the spec of a Service that is to have none.
-const NOT_OF_OTHERS: [&str; 2] = ["selector", "externalName"];
+const NOT_OF_OTHERS: [&str; 3] = ["selector", "externalName", "externalIPs"];
 /// What the API server lets nobody change of a Service, or not from every value to every other.
 const OF_A_NEW_SERVICE: [&str; 2] = ["type", "clusterIP"];
 
@@ -494,6 +495,18 @@ mod tests {
                 json!({"type": "ClusterIP", "externalName": "h", "internalTrafficPolicy": "Local"}),
                 Some("spec.externalName"),
                 Some(json!({"spec": {"externalName": null}})),
+            ),
+            (
+                json!({"type": "ClusterIP"}),
+                json!({"type": "ClusterIP", "externalIPs": ["192.0.2.1"]}),
+                Some("spec.externalIPs"),
+                Some(json!({"spec": {"externalIPs": null}})),
+            ),
+            (
+                json!({"type": "ClusterIP", "internalTrafficPolicy": "Cluster"}),
+                json!({"type": "ClusterIP", "internalTrafficPolicy": "Local"}),
+                Some("spec.internalTrafficPolicy"),
+                None,
             ),
             (
                 json!({"type": "ClusterIP"}),

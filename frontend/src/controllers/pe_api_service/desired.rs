@@ -45,6 +45,8 @@ pub(super) fn service(key: &Key) -> Service {
         spec: Some(ServiceSpec {
             // Said, so that it is restored: of another type, it can be reached from elsewhere, or leads elsewhere.
             type_: Some("ClusterIP".to_owned()),
+            // Likewise: with another one, PEs on nodes without a replica are led to nobody.
+            internal_traffic_policy: Some("Cluster".to_owned()),
             ports: Some(PORTS.into_iter().map(port).collect()),
             // What a PE has written it reads again from the same replica.
             session_affinity: Some("ClientIP".to_owned()),

@@ -89,7 +89,7 @@ async fn a_namespace_with_jobs_has_the_service_and_the_addresses_of_the_frontend
         "ports": [
             {"name": "api", "port": 10000, "protocol": "TCP"}, {"name": "repository", "port": 6379, "protocol": "TCP"},
         ],
-        "sessionAffinity": "ClientIP", "type": "ClusterIP",
+        "internalTrafficPolicy": "Cluster", "sessionAffinity": "ClientIP", "type": "ClusterIP",
     });
     assert_eq!(spec, expected);
     assert_eq!(fixture.listed(), [["10.0.0.1"], ["fd00::1"]].map(|one| one.map(str::to_owned).to_vec()));
@@ -173,9 +173,9 @@ async fn pes_that_their_job_has_left_behind_keep_the_service_until_they_are_gone
     }
 }
 
-/// Kubernetes would list pods beside the frontend, or lead PEs to another host.
+/// Kubernetes would list pods beside the frontend, lead PEs to another host or to nobody, or others to the frontend.
 #[tokio::test]
-async fn what_others_add_to_its_selector_and_type_goes() {
+async fn what_others_add_to_its_selector_and_type_and_addresses_goes() {
     let mut fixture = Fixture::with_job();
     fixture.writes().await;
     let spec = |fixture: &Fixture| fixture.server.get::<Service>(&key()).unwrap().spec;
@@ -183,6 +183,8 @@ async fn what_others_add_to_its_selector_and_type_goes() {
     for change in [
         json!({"selector": {"app": "mine"}}),
         json!({"type": "ExternalName", "externalName": "example.com"}),
+        json!({"externalIPs": ["192.0.2.1"]}),
+        json!({"internalTrafficPolicy": "Local"}),
         json!({"ports": [{"name": "mine", "port": 80}]}),
     ] {
         let user = fixture.server.connect();

@@ -180,6 +180,8 @@ impl ChildBuilder<'_> {
             metadata: self.described(plan, names::consistent_region_service(self.job()), labels),
             spec: Some(ServiceSpec {
                 type_: Some(SERVICE_TYPE.to_owned()),
+                // Said, so that it is restored: with another one, PEs on nodes without the frontend are led to nobody.
+                internal_traffic_policy: Some("Cluster".to_owned()),
                 ports: Some(vec![port]),
                 ..ServiceSpec::default()
             }),
@@ -375,6 +377,7 @@ mod tests {
         let service = built(|builder| builder.consistent_region_service(&plan()));
         assert_eq!(service["metadata"]["name"], "streams-flow-consistentregion-api");
         let ports = json!([{"name": "sys-api", "protocol": "TCP", "port": 10_000}]);
-        assert_eq!(service["spec"], json!({"type": "ClusterIP", "ports": ports}));
+        let expected = json!({"type": "ClusterIP", "internalTrafficPolicy": "Cluster", "ports": ports});
+        assert_eq!(service["spec"], expected);
     }
 }

@@ -423,6 +423,8 @@ fn what_others_add_to_services_that_select_nothing_goes() {
     for (name, change) in [
         (&name, json!({"selector": {"app": "mine"}})),
         (&name, json!({"type": "ExternalName", "externalName": "example.com", "clusterIP": null})),
+        (&name, json!({"externalIPs": ["192.0.2.1"]})),
+        (&name, json!({"internalTrafficPolicy": "Local"})),
         (&pe_name(0), json!({"type": "ExternalName", "externalName": "example.com", "clusterIP": null})),
     ] {
         let before = shown::<Service>(&simulation, name);
