@@ -43,8 +43,7 @@ pub const ANNOTATION_RESTART_REQUESTED: &str = "streams.ibm.com/restart-requeste
 pub const ANNOTATION_MADE_AGAIN: &str = "streams.ibm.com/made-again";
 /// Annotation that a user sets on a PE to any new value to stop it for good.
 pub const ANNOTATION_STOP_REQUESTED: &str = "streams.ibm.com/stop-requested";
-/// Annotation of exports and imports: the generation that has added them, unless it is the first one. They match
-/// nothing before it is committed.
+/// Annotation of exports and imports: the generation that has added them. They match nothing before it is committed.
 pub const ANNOTATION_SINCE_GENERATION: &str = "streams.ibm.com/since-generation";
 /// Annotation that a user sets on a consistent region to any new value to have it reset, also after it has given up.
 pub const ANNOTATION_RESET_REQUESTED: &str = "streams.ibm.com/reset-requested";

@@ -340,6 +340,20 @@ fn what_cannot_be_read_is_restored_without_being_read() {
     what_nobody_can_read_is_written_again::<ConsistentRegion>(&mut simulation, &region, "operatorCount");
 }
 
+/// It would match nothing until the job has that generation.
+#[test]
+fn nobody_else_says_that_an_export_or_import_is_of_a_later_generation() {
+    let mut simulation = JobSimulation::running();
+    let [export, import] = [name_of_first::<Export>(&simulation), name_of_first::<Import>(&simulation)];
+    let before = (shown::<Export>(&simulation, &export), shown::<Import>(&simulation, &import));
+    let later = json!({"metadata": {"annotations": {names::ANNOTATION_SINCE_GENERATION: "7"}}});
+    patch::<Export>(&simulation, &export, &later);
+    patch::<Import>(&simulation, &import, &later);
+    simulation.settle();
+    assert_eq!((shown::<Export>(&simulation, &export), shown::<Import>(&simulation, &import)), before);
+    simulation.check_at_rest();
+}
+
 /// Users may write it. Whoever says the condition writes it again.
 #[test]
 fn a_condition_that_cannot_be_read_leaves_the_object_as_it_is() {
