@@ -12,9 +12,9 @@ use crate::budget::{Budget, Limits};
 use crate::elements::{Elements, InUse, PriorPorts};
 use crate::error::{Error, Problem, Problems};
 use crate::fuser::{self, AutomaticFusion, Graph, Partition, Pe, PeId};
-use crate::logical::HostPool;
+use crate::logical::{HostPool, OperatorId};
 use crate::topology::{ChangedOperatorNames, Topology};
-use cranelift_entity::{EntityRef, PrimaryMap};
+use cranelift_entity::{EntityRef, EntitySet, PrimaryMap};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -250,7 +250,7 @@ fn regions(elements: &Elements, budget: &Budget) -> Result<Vec<PlannedRegion>, E
     /// So many regions are looked through, the last first: neighbours are mostly in the same.
     const NEAR: usize = 8;
     let topology = elements.topology();
-    let touching = regions_touching_consistent_ones(topology);
+    let touching = regions_touching_consistent_ones(topology, budget)?;
     let mut shared: BTreeSet<u64> = BTreeSet::new();
     // By region: one of its channels, and the number of operators in that channel.
     let mut channels: Vec<(u64, u32, usize)> = Vec::new();
@@ -289,20 +289,37 @@ fn regions(elements: &Elements, budget: &Budget) -> Result<Vec<PlannedRegion>, E
 }
 
 /// Parallel regions with operators of a consistent region inside, or connected to one that is.
-fn regions_touching_consistent_ones(topology: &Topology) -> BTreeSet<u64> {
+///
+/// All copies of an operator are in the same regions, so connections only mark operators as written, and the regions
+/// around each of these are looked at once. There may be 20 million connections, with hundreds of regions around them.
+pub(super) fn regions_touching_consistent_ones(topology: &Topology, budget: &Budget) -> Result<BTreeSet<u64>, Error> {
     let mut touching: BTreeSet<u64> = BTreeSet::new();
     // Most jobs have no consistent region. Then the connections need not be searched.
     if topology.consistent_regions.is_empty() {
-        return touching;
+        return Ok(touching);
     }
+    let operators = &topology.operators;
+    let mut pace = budget.pace();
+    let mut marked: EntitySet<OperatorId> = EntitySet::with_capacity(topology.application.operators.len());
     for connection in &topology.connections {
-        let (source, target) = (&topology.operators[connection.source], &topology.operators[connection.target]);
+        pace.step()?;
+        let (source, target) = (&operators[connection.source], &operators[connection.target]);
         if source.consistent_region.is_some() || target.consistent_region.is_some() {
-            touching.extend(source.channels.iter().chain(&target.channels).map(|channel| channel.region));
+            marked.insert(source.logical);
+            marked.insert(target.logical);
         }
     }
-    for operator in topology.operators.values().filter(|operator| operator.consistent_region.is_some()) {
-        touching.extend(operator.channels.iter().map(|channel| channel.region));
+    for operator in operators.values().filter(|operator| operator.consistent_region.is_some()) {
+        pace.step()?;
+        marked.insert(operator.logical);
     }
-    touching
+    for operator in operators.values() {
+        pace.step()?;
+        // The first copy counts for all others.
+        if marked.remove(operator.logical) {
+            pace.steps(u32::try_from(operator.channels.len()).unwrap_or(u32::MAX))?;
+            touching.extend(operator.channels.iter().map(|channel| channel.region));
+        }
+    }
+    Ok(touching)
 }

@@ -7,10 +7,12 @@
 //! Knows: connections and the trees of splitters on a port. Must not know: how operators are recognised, which callers
 //! decide.
 
-use super::{Connection, Node, PhysicalOperator, Splitter, Topology, Via};
+use super::{Channel, Connection, Node, PhysicalOperator, Splitter, Topology, Via};
 use crate::shared::Shared;
 use smallvec::SmallVec;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
 /// A splitter that carries connections: the connection by which it is recognised, and its number.
 #[derive(Clone, Copy)]
@@ -28,7 +30,7 @@ pub(super) fn ends_of(topology: &Topology, run: &[Connection]) -> impl Iterator<
     let written = &topology.application.operators;
     let compare = |a: &Connection, b: &Connection| {
         let [one, other] = [a, b].map(|connection| &topology.operators[connection.target]);
-        let channels = one.channels.iter().map(|c| c.local).cmp(other.channels.iter().map(|c| c.local));
+        let channels = compare_channels(&one.channels, &other.channels);
         let rest = |operator: &PhysicalOperator, connection: &Connection| {
             (written[operator.logical].index, connection.target_port)
         };
@@ -50,6 +52,37 @@ pub(super) fn ends_of(topology: &Topology, run: &[Connection]) -> impl Iterator<
         target_port: connection.target_port,
         index,
     })
+}
+
+/// Compares local channels, innermost first.
+fn compare_channels(one: &[Channel], other: &[Channel]) -> Ordering {
+    let mut levels = levels_that_may_differ(one, other).map(|(one, other)| one.cmp(&other));
+    levels.find(|order| order.is_ne()).unwrap_or_else(|| one.len().cmp(&other.len()))
+}
+
+/// Local channels of both in the regions that have several channels, innermost first, at most a few dozen: all channels
+/// of a job have a number. Hundreds of regions may have one channel, and there are millions of connections, so these
+/// are passed over. Regions at the same level may be different ones.
+fn levels_that_may_differ(one: &[Channel], other: &[Channel]) -> impl Iterator<Item = (u32, u32)> {
+    let mut next = 0;
+    iter::from_fn(move || {
+        let level = [one, other].map(|channels| level_with_channels(channels, next)).into_iter().min()?;
+        next = level + 1;
+        Some((one.get(level)?.local, other.get(level)?.local))
+    })
+}
+
+/// The first level from this one on whose region has several channels. If there is none, any level before which there
+/// is none.
+fn level_with_channels(channels: &[Channel], level: usize) -> usize {
+    let Some(rest) = channels.get(level..) else { return level };
+    match rest.first() {
+        Some(first) if first.local_max == 1 => {
+            // A region has as many channels over all its copies as the one around it, times its width.
+            level + rest.partition_point(|outer| outer.global_max == first.global_max) - 1
+        }
+        _ => level,
+    }
 }
 
 /// A splitter that carries connections keeps its number.
@@ -166,4 +199,59 @@ fn paths(splitters: &[Splitter]) -> Vec<(SplitterPath, u32)> {
         paths.push((path, splitter.index));
     }
     paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// An operator in regions of these widths, innermost first, in the channels that are picked.
+    fn channels(regions: &[(u32, prop::sample::Index)]) -> Vec<Channel> {
+        let (mut channels, mut around) = (Vec::new(), (0, 1));
+        for (local_max, local) in regions.iter().rev() {
+            let local = u32::try_from(local.index(*local_max as usize)).expect("it is below the width");
+            around = (around.0 * local_max + local, around.1 * local_max);
+            let (global, global_max) = around;
+            channels.push(Channel { region: 0, local, local_max: *local_max, global, global_max });
+        }
+        channels.reverse();
+        channels
+    }
+
+    fn regions() -> impl Strategy<Value = Vec<(u32, prop::sample::Index)>> {
+        let width = prop_oneof![3 => Just(1_u32), 1 => 2..4_u32];
+        prop::collection::vec((width, any::<prop::sample::Index>()), 0..12)
+    }
+
+    proptest! {
+        #![proptest_config(streams_test_support::property_cases(1024))]
+
+        #[test]
+        fn channels_are_compared_innermost_first(one in regions(), other in regions()) {
+            let (one, other) = (channels(&one), channels(&other));
+            let expected = one.iter().map(|c| c.local).cmp(other.iter().map(|c| c.local));
+            prop_assert_eq!(compare_channels(&one, &other), expected);
+            prop_assert_eq!(compare_channels(&one, &one), Ordering::Equal);
+        }
+    }
+
+    #[test]
+    fn regions_of_one_channel_are_passed_over() {
+        // Hundreds of them, with regions of two channels within, between and around them.
+        let mut widths = vec![1_u32; 245];
+        for at in [0, 100, 200, 244] {
+            widths[at] = 2;
+        }
+        let mut around = 1;
+        let channel = |local_max: u32| {
+            around *= local_max;
+            Channel { region: 0, local: 0, local_max, global: 0, global_max: around }
+        };
+        let mut channels: Vec<Channel> = widths.into_iter().map(channel).collect();
+        channels.reverse();
+        assert_eq!(levels_that_may_differ(&channels, &channels).count(), 4);
+        let only_one: Vec<Channel> = channels.iter().map(|c| Channel { local_max: 1, global_max: 1, ..*c }).collect();
+        assert_eq!(levels_that_may_differ(&only_one, &only_one).count(), 1);
+    }
 }

@@ -1,6 +1,7 @@
 //! What a plan costs is counted, whatever an application repeats: looks at the budget, and the bytes that a job says it
 //! takes.
 
+use super::super::assemble::regions_touching_consistent_ones;
 use super::super::change::{Predecessor, Prior};
 use super::super::consistent::consistent_regions;
 use super::super::element::pod_needs;
@@ -108,6 +109,35 @@ fn long_values_of_declarations_are_read_within_the_budget() {
     // They declare a region that no operator is in.
     let error = consistent_regions(job.elements(), job.bindings(), &Budget::cancelled()).unwrap_err();
     assert_eq!(error, Error::Cancelled);
+}
+
+#[test]
+fn regions_that_touch_a_consistent_one_are_looked_at_once_per_operator() {
+    // Regions of one channel within each other, and in the innermost one two wide ones: each channel of the first is
+    // connected to each of the second. Another region is beside them.
+    let job = |depth: usize| {
+        let names: Vec<String> = (1..=depth).map(|depth| vec!["C"; depth].join(".")).collect();
+        let settings =
+            [("period", "1"), ("drainTimeout", "2"), ("resetTimeout", "3"), ("maxConsecutiveResetAttempts", "4")];
+        let sketch = Sketch::new().declare_with(0, "periodic", &settings).op("Other", 0, 0).parallel("Other", 2);
+        let sketch = names.iter().fold(sketch, |sketch, name| sketch.composite(name, 0, 0).parallel(name, 1));
+        let [a, b] = ["A", "B"].map(|name| format!("{}.{name}", names[depth - 1]));
+        let sketch = sketch.op(&a, 0, 1).consistent(0, "isStartOfRegion").op(&b, 1, 0).consistent(0, "");
+        let sketch = sketch.connect(&format!("{a}:0"), &format!("{b}:0")).parallel(&a, 101).parallel(&b, 101);
+        submitted(&sketch, FusionOption::Legacy)
+    };
+    for depth in [1, 40] {
+        let job = job(depth);
+        assert_eq!(job.topology().connections.len(), 101 * 101);
+        let regions = &job.plan().regions;
+        let beside: Vec<&str> = regions
+            .iter()
+            .filter(|region| !region.touches_consistent_region)
+            .map(|region| region.region.name.as_str())
+            .collect();
+        assert_eq!((regions.len(), beside), (depth + 3, vec!["Other"]));
+        assert_eq!(looks(|budget| regions_touching_consistent_ones(job.topology(), budget)), 1, "{depth}");
+    }
 }
 
 #[test]
