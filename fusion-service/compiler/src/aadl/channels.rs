@@ -8,6 +8,7 @@
 
 use super::element::{Element, ElementAttribute};
 use super::hashing_writer::{Fragment, HashingWriter, StartTag, Unwritable};
+use super::names_distant_operators;
 use super::size::{FragmentSize, Room};
 use super::vocabulary::{
     Annotation as AnnotationElement, AnnotationAttribute, AnnotationList, AnnotationListEntry, AnnotationTuple,
@@ -50,7 +51,7 @@ impl ChannelFragments {
         size: &mut FragmentSize,
         budget: &Budget,
     ) -> Result<Self, Error> {
-        let before = before.filter(|_| !names_distant_operators(&topology.application));
+        let before = before.filter(|_| !any_names_distant_operators(&topology.application));
         let mut pieces: Vec<Shared<Fragment>> = Vec::new();
         let copies = OperatorIndexes::new(topology);
         let mut of = PrimaryMap::with_capacity(topology.operators.len());
@@ -177,7 +178,7 @@ impl OperatorIndexes {
     fn new(topology: &Topology) -> Self {
         let mut copies: HashMap<u64, Vec<u32>> = HashMap::new();
         let written = &topology.application.operators;
-        if names_distant_operators(&topology.application) {
+        if any_names_distant_operators(&topology.application) {
             for operator in topology.operators.values() {
                 copies.entry(written[operator.logical].index).or_default().push(operator.index);
             }
@@ -206,8 +207,8 @@ impl OperatorIndexes {
 }
 
 /// Whether annotations of some operator name operators that are anywhere in the job.
-fn names_distant_operators(application: &Application) -> bool {
-    application.operators.values().any(|operator| operator.annotations.iter().any(|a| a.tag == EVENT_TIME))
+fn any_names_distant_operators(application: &Application) -> bool {
+    application.operators.values().any(names_distant_operators)
 }
 
 /// `annotation` elements.

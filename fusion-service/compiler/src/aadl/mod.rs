@@ -43,7 +43,9 @@ use crate::budget::Budget;
 use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage};
 use crate::fuser::Pe;
-use crate::topology::{Generations, PhysicalOperator};
+use crate::logical::{Application, Operator, OperatorId};
+use crate::topology::Generations;
+use cranelift_entity::EntitySet;
 use fragments::Fragments;
 use get_size2::GetSize;
 use hashing_writer::HashingWriter;
@@ -198,8 +200,17 @@ impl Writer {
 /// Number of PEs whose documents cannot be written after which no further PE is tried (rule aadl-21).
 const MOST_REFUSED: usize = 20;
 
-/// Whether what is written of this operator names operators that it is not connected to: for event time (rule aadl-13).
-pub(crate) fn refers_to_distant_operators(operator: &PhysicalOperator) -> bool {
+/// Operators of which the documents name operators that they are not connected to: for event time (rule aadl-13). The
+/// annotations of all copies have the tags of those as written, which are looked through once.
+pub(crate) fn referring_to_distant_operators(application: &Application) -> EntitySet<OperatorId> {
+    let mut referring = EntitySet::new();
+    let written = application.operators.iter().filter(|(_, operator)| names_distant_operators(operator));
+    referring.extend(written.map(|(id, _)| id));
+    referring
+}
+
+/// Whether an annotation of this operator as written names operators that are anywhere in the job.
+fn names_distant_operators(operator: &Operator) -> bool {
     operator.annotations.iter().any(|annotation| annotation.tag == vocabulary::EVENT_TIME)
 }
 

@@ -11,9 +11,12 @@
 //! Knows: two generations with their PEs. Must not know: documents.
 
 use super::Elements;
+use crate::budget::{Budget, Pace};
+use crate::error::Error;
 use crate::fuser::Pe;
-use crate::topology::{Connection, Generations, Node, PhysicalOperator};
-use cranelift_entity::PrimaryMap;
+use crate::logical::OperatorId;
+use crate::topology::{Connection, Generations, Node};
+use cranelift_entity::{EntitySet, PrimaryMap};
 
 /// Which PEs of a generation are as they were in the one before.
 #[derive(Debug, Default)]
@@ -23,26 +26,34 @@ pub(crate) struct Unchanged {
 }
 
 impl Unchanged {
-    /// Compares the PEs of two generations. Those with an operator that is an `exception` count as changed.
+    /// Compares the PEs of two generations. Those with a copy of an operator of `exceptions` count as changed.
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
     pub(crate) fn find(
         before: &Elements,
         generations: &Generations<'_>,
         now: &Elements,
-        exception: impl Fn(&PhysicalOperator) -> bool,
-    ) -> Self {
-        let stays = ElementComparison { before, generations, now }.stays();
+        exceptions: &EntitySet<OperatorId>,
+        budget: &Budget,
+    ) -> Result<Self, Error> {
+        let mut pace = budget.pace();
+        let stays = ElementComparison { before, generations, now }.stays(&mut pace)?;
+        let operators = &now.topology().operators;
+        let is_exception = |node: &Node| exceptions.contains(operators[*node].logical);
         let mut known = (0_u32..).zip(before.pes()).peekable();
-        let position = |&pe: &Pe| {
-            let id = now.id(pe);
+        let position = |&pe: &Pe| -> Result<Option<u32>, Error> {
+            let (id, members) = (now.id(pe), now.members(pe));
+            pace.steps(1 + u32::try_from(members.len()).unwrap_or(u32::MAX / 2))?;
             while known.next_if(|(_, pe)| before.id(**pe) < id).is_some() {}
-            let (position, &earlier) = known.next_if(|(_, pe)| before.id(**pe) == id)?;
-            let members = now.members(pe);
+            let Some((position, &earlier)) = known.next_if(|(_, pe)| before.id(**pe) == id) else { return Ok(None) };
             // No member has moved, so equal numbers of members mean equal members.
             let all = members.len() == before.members(earlier).len() && members.iter().all(|&node| stays[node]);
-            let operators = &now.topology().operators;
-            (all && !members.iter().any(|&node| exception(&operators[node]))).then_some(position)
+            let is_changed = !all || (!exceptions.is_empty() && members.iter().any(is_exception));
+            Ok((!is_changed).then_some(position))
         };
-        Self { positions: now.pes().iter().map(position).collect() }
+        Ok(Self { positions: now.pes().iter().map(position).collect::<Result<_, Error>>()? })
     }
 
     /// The position before of the PE at this position, if it is unchanged.
@@ -64,34 +75,41 @@ struct ElementComparison<'a> {
 
 impl ElementComparison<'_> {
     /// By operator, whether everything that the document of its PE says about it is as it was.
-    fn stays(&self) -> PrimaryMap<Node, bool> {
+    fn stays(&self, pace: &mut Pace<'_>) -> Result<PrimaryMap<Node, bool>, Error> {
         let Self { before: _, generations, now } = *self;
-        let nodes = now.topology().operators.keys();
-        let mut stays: PrimaryMap<Node, bool> =
-            nodes.map(|node| generations.same(node).is_some_and(|earlier| !self.has_moved(node, earlier))).collect();
+        let mut stays: PrimaryMap<Node, bool> = PrimaryMap::with_capacity(now.topology().operators.len());
+        for node in now.topology().operators.keys() {
+            pace.step()?;
+            stays.push(generations.same(node).is_some_and(|earlier| !self.has_moved(node, earlier)));
+        }
         // Connections can only differ at operators that are or were neighbours of an operator that does not stay.
         let mut near: PrimaryMap<Node, bool> = stays.values().map(|_| false).collect();
         for node in stays.iter().filter(|(_, stays)| !**stays).map(|(node, _)| node) {
-            neighbours(now, node, |neighbour| near[neighbour] = true);
+            neighbours(now, node, pace, |neighbour| near[neighbour] = true)?;
             if let Some(earlier) = generations.earlier(node) {
-                self.neighbours_before(earlier, &mut near);
+                self.neighbours_before(earlier, pace, &mut near)?;
             }
         }
         for gone in generations.removed() {
-            self.neighbours_before(gone, &mut near);
+            self.neighbours_before(gone, pace, &mut near)?;
         }
         for node in near.iter().filter(|(_, near)| **near).map(|(node, _)| node) {
-            stays[node] = stays[node] && self.same_connections(node);
+            stays[node] = stays[node] && self.same_connections(node, pace)?;
         }
-        stays
+        Ok(stays)
     }
 
-    fn neighbours_before(&self, earlier: Node, near: &mut PrimaryMap<Node, bool>) {
-        neighbours(self.before, earlier, |neighbour| {
+    fn neighbours_before(
+        &self,
+        earlier: Node,
+        pace: &mut Pace<'_>,
+        near: &mut PrimaryMap<Node, bool>,
+    ) -> Result<(), Error> {
+        neighbours(self.before, earlier, pace, |neighbour| {
             if let Some(now) = self.generations.later(neighbour) {
                 near[now] = true;
             }
-        });
+        })
     }
 
     fn has_moved(&self, node: Node, earlier: Node) -> bool {
@@ -99,16 +117,21 @@ impl ElementComparison<'_> {
     }
 
     /// Whether an operator that was there has the connections that it had, to operators in the same PEs.
-    fn same_connections(&self, node: Node) -> bool {
-        let Some(earlier) = self.generations.earlier(node) else { return false };
+    fn same_connections(&self, node: Node, pace: &mut Pace<'_>) -> Result<bool, Error> {
+        let Some(earlier) = self.generations.earlier(node) else { return Ok(false) };
         let (were, are) = (self.before.leaving(earlier), self.now.leaving(node));
-        let inputs = self.now.topology().operators[node].inputs.len() as u32;
-        were.len() == are.len()
-            && were.iter().zip(are).all(|(was, is)| self.same(was, is))
-            && (0..inputs).all(|port| {
-                let (were, are) = (self.before.incoming(earlier, port), self.now.incoming(node, port));
-                were.len() == are.len() && were.zip(are).all(|(was, is)| self.same(was, is))
-            })
+        pace.steps(1 + u32::try_from(are.len()).unwrap_or(u32::MAX / 2))?;
+        if were.len() != are.len() || !were.iter().zip(are).all(|(was, is)| self.same(was, is)) {
+            return Ok(false);
+        }
+        for port in 0..self.now.topology().operators[node].inputs.len() as u32 {
+            let (were, are) = (self.before.incoming(earlier, port), self.now.incoming(node, port));
+            pace.steps(1 + u32::try_from(are.len()).unwrap_or(u32::MAX / 2))?;
+            if were.len() != are.len() || !were.zip(are).all(|(was, is)| self.same(was, is)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn same(&self, was: &Connection, is: &Connection) -> bool {
@@ -119,9 +142,11 @@ impl ElementComparison<'_> {
     }
 }
 
-fn neighbours(elements: &Elements, node: Node, mut f: impl FnMut(Node)) {
+fn neighbours(elements: &Elements, node: Node, pace: &mut Pace<'_>, mut f: impl FnMut(Node)) -> Result<(), Error> {
     for connection in elements.connections_of(node) {
+        pace.step()?;
         f(connection.source);
         f(connection.target);
     }
+    Ok(())
 }

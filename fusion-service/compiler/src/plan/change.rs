@@ -52,7 +52,10 @@ impl<'b> Predecessor<'b> {
             false => None,
         };
         let unchanged = match measured.is_none() && generations.share_repeated_parts() {
-            true => Unchanged::find(&job.elements, generations, now, aadl::refers_to_distant_operators),
+            true => {
+                let exceptions = aadl::referring_to_distant_operators(&now.topology().application);
+                Unchanged::find(&job.elements, generations, now, &exceptions, budget)?
+            }
             false => Unchanged::default(),
         };
         Ok(Self { job, generations, changes, unchanged, measured })

@@ -60,16 +60,16 @@ pub fn resize(
     let topology = Arc::new(bound.expand_again(before, wanted, budget)?);
     budget.check()?;
     let now: &Topology = &topology;
-    let compare = || {
-        let generations = Generations::new(before, now);
-        let changes = topology::changes(&generations);
-        (generations, changes)
+    let compare = || -> Result<_, Error> {
+        let generations = Generations::new(before, now, budget)?;
+        let changes = topology::changes(&generations, budget)?;
+        Ok((generations, changes))
     };
     let graph = || Graph::from_topology(now, budget);
     let (operators, connections) = (now.operators.len(), now.connections.len());
     let entries = if operators <= FEW.0 && connections <= FEW.1 { operators } else { 0 };
-    let ((generations, changes), graph) = budget.both(entries, compare, graph);
-    let graph = graph?;
+    let (compared, graph) = budget.both(entries, compare, graph);
+    let ((generations, changes), graph) = (compared?, graph?);
     let ResolvedFusion { fusion, automatic_count, automatic } = fusion.resolve(&graph)?;
     let fuse = || {
         let pe = |node| prior.elements.pe(node);
@@ -131,7 +131,7 @@ pub fn replay(source: &Source, request: &Arc<Request>, replay: &Replay, budget: 
     let fresh = bound.expand(source, existing(source, &replay.current_widths), budget)?;
     find_region(&fresh.regions, &replay.region)?;
     let topology = Arc::new(relabel(fresh, &Numbering::of(&before)));
-    let difference = topology::difference(&before, &topology);
+    let difference = topology::difference(&before, &topology, budget)?;
     drop(before);
     let graph = Graph::from_topology(&topology, budget)?;
     let ResolvedFusion { fusion, automatic_count, automatic } = fusion.resolve(&graph)?;

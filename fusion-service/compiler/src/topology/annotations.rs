@@ -139,13 +139,14 @@ impl Annotations {
         self.varies
     }
 
-    /// All annotations in one channel.
+    /// All annotations in one channel. Where they have to be made and equal those that the operator had `earlier`, the
+    /// result is the same list in memory. Then all copies of the operator are compared with what they had by address.
     pub(super) fn fill(
         &self,
         shape: &Shape<'_>,
-        id: OperatorId,
-        channels: &[Channel],
+        (id, channels): (OperatorId, &[Channel]),
         membership: Option<&Membership>,
+        earlier: impl FnOnce() -> Option<Arc<[ResolvedAnnotation]>>,
         made: &mut AnnotationCache,
         texts: &mut TextBudget,
     ) -> Result<Arc<[ResolvedAnnotation]>, Error> {
@@ -169,6 +170,7 @@ impl Annotations {
         texts.charge(own + others.clone().map(size).sum::<usize>())?;
         let own = self.own.iter().map(|own| own.fill(&scopes));
         let all: Arc<[ResolvedAnnotation]> = own.chain(others.cloned()).collect();
+        let all = earlier().filter(|earlier| *earlier == all).unwrap_or(all);
         made.all.insert(key, all.clone());
         made.last = Some((key, all.clone()));
         Ok(all)

@@ -4,6 +4,8 @@
 //! [`super::relabel()`] or [`super::expand_again`]. Then an operator index that both have belongs to the same operator.
 
 use super::{Generations, IgnoredCounts, Node, Topology};
+use crate::budget::Budget;
+use crate::error::Error;
 use crate::logical::OperatorId;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use get_size2::GetSize;
@@ -37,17 +39,23 @@ pub struct ChangedOperatorNames {
 
 /// Compares a topology with one for other widths (rule expansion-34). If the widths are the same, no operator is
 /// listed.
-pub fn changes(generations: &Generations<'_>) -> ChangedOperators {
+///
+/// # Errors
+///
+/// The budget ends.
+pub fn changes(generations: &Generations<'_>, budget: &Budget) -> Result<ChangedOperators, Error> {
     let (before, after) = (generations.before(), generations.now());
     let both = before.regions.iter().zip(&after.regions);
     let resized: BTreeSet<u64> = both.filter(|(old, new)| old.width != new.width).map(|(old, _)| old.index).collect();
     let mut changes = ChangedOperators::default();
     if resized.is_empty() {
-        return changes;
+        return Ok(changes);
     }
+    let mut pace = budget.pace();
     // All channels of an operator are in the same regions.
     let mut inside: SecondaryMap<OperatorId, Option<SmallVec<[u64; 2]>>> = SecondaryMap::new();
     for ((_, id, _), operator) in after.numbered.iter().zip(after.operators.values()) {
+        pace.step()?;
         inside[*id].get_or_insert_with(|| {
             operator.channels.iter().map(|channel| channel.region).filter(|region| resized.contains(region)).collect()
         });
@@ -59,11 +67,13 @@ pub fn changes(generations: &Generations<'_>) -> ChangedOperators {
     let mut has_other_neighbours: PrimaryMap<Node, bool> = after.operators.keys().map(|_| false).collect();
     for connection in &after.connections {
         let (source, target) = (inside(connection.source), inside(connection.target));
+        pace.steps(1 + u32::try_from(source.len() * target.len()).unwrap_or(u32::MAX / 2))?;
         has_other_neighbours[connection.target] |= source.iter().any(|region| !target.contains(region));
         has_other_neighbours[connection.source] |= target.iter().any(|region| !source.contains(region));
     }
     let ignored = IgnoredCounts::new(&after.regions);
     for (node, is) in &after.operators {
+        pace.step()?;
         let Some(earlier) = generations.earlier(node) else {
             changes.added.push(node);
             continue;
@@ -72,6 +82,7 @@ pub fn changes(generations: &Generations<'_>) -> ChangedOperators {
         let is_renamed = || generations.same(node).is_none() && is.name != was.name;
         let is_told = || has_other_neighbours[node] || is_renamed();
         if !inside(node).is_empty() {
+            pace.steps(u32::try_from(is.channels.len()).unwrap_or(u32::MAX))?;
             changes.changed.push(node);
             if ignored.is_empty() || ignored.difference(&was.channels, &is.channels).is_some() || is_told() {
                 changes.observed.push(node);
@@ -82,7 +93,7 @@ pub fn changes(generations: &Generations<'_>) -> ChangedOperators {
         }
     }
     changes.removed = generations.removed().collect();
-    changes
+    Ok(changes)
 }
 
 impl ChangedOperators {
@@ -102,6 +113,10 @@ impl ChangedOperators {
 }
 
 /// The names of the operators that [`changes`] finds.
-pub fn difference(before: &Topology, after: &Topology) -> ChangedOperatorNames {
-    changes(&Generations::new(before, after)).names(before, after)
+///
+/// # Errors
+///
+/// The budget ends.
+pub fn difference(before: &Topology, after: &Topology, budget: &Budget) -> Result<ChangedOperatorNames, Error> {
+    Ok(changes(&Generations::new(before, after, budget)?, budget)?.names(before, after))
 }

@@ -129,7 +129,7 @@ fn make(
     let had_regions = before.is_some_and(|before| !before.consistent_regions.is_empty());
     // Without consistent regions before and now, operators that were taken over have their annotations already.
     let complete = if regions.regions.is_empty() && !had_regions { Some(&taken_over) } else { None };
-    counted.annotate(&mut operators, &regions, complete, &mut texts)?;
+    counted.annotate(&mut operators, &regions, running.as_ref(), complete, &mut texts, budget.pace())?;
     drop(links);
 
     let regions_in_force = regions_in_force(&shape, &channel_counts, budget)?;
@@ -232,22 +232,33 @@ impl<'s, 'a> CheckedApplication<'_, 's, 'a> {
         &self,
         operators: &mut PrimaryMap<Node, Shared<PhysicalOperator>>,
         regions: &ConsistentRegions,
+        running: Option<&Previous<'_>>,
         complete: Option<&PrimaryMap<Node, bool>>,
         texts: &mut TextBudget,
+        mut pace: Pace<'_>,
     ) -> Result<(), Error> {
         let mut made: SecondaryMap<OperatorId, AnnotationCache> = SecondaryMap::new();
         for ((node, operator), (_, id, _)) in operators.iter_mut().zip(self.numbered) {
+            pace.step()?;
             if complete.is_some_and(|complete| complete[node]) {
                 made[*id].take_over(&operator.annotations, texts)?;
                 continue;
             }
             let Some(written) = self.resolved.get(*id) else { continue };
             let membership = regions.members.get(node).and_then(Option::as_deref);
-            let annotations = &written.annotations;
+            let (place, earlier) = ((*id, &*operator.channels), || running?.annotations(node));
+            let charged = texts.charged();
             let annotations =
-                annotations.fill(self.shape, *id, &operator.channels, membership, &mut made[*id], texts)?;
+                written.annotations.fill(self.shape, place, membership, earlier, &mut made[*id], texts)?;
+            // Made and compared once for many copies.
+            pace.steps(u32::try_from((texts.charged() - charged) >> 5).unwrap_or(u32::MAX))?;
             let region = membership.map(|membership| membership.region);
-            let is_complete = operator.consistent_region == region && operator.annotations == annotations;
+            let had = &operator.annotations;
+            let is_same = Arc::ptr_eq(had, &annotations);
+            if !is_same && had.len() == annotations.len() {
+                pace.steps(u32::try_from(had.len()).unwrap_or(u32::MAX))?;
+            }
+            let is_complete = operator.consistent_region == region && (is_same || *had == annotations);
             if !is_complete {
                 let operator = operator.to_mut();
                 (operator.annotations, operator.consistent_region) = (annotations, region);

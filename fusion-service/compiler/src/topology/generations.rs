@@ -10,9 +10,13 @@
 //! So an operator index that both have belongs to the same operator, and the operators that both have are in the same
 //! order in both.
 
-use super::{Node, Topology};
+use super::{Node, PhysicalOperator, Topology};
+use crate::budget::{Budget, Pace};
+use crate::error::Error;
+use crate::shared::Shared;
 use cranelift_entity::PrimaryMap;
 use cranelift_entity::packed_option::PackedOption;
+use std::sync::Arc;
 
 /// A topology, and the one that takes its place.
 #[derive(Debug)]
@@ -29,23 +33,31 @@ pub struct Generations<'g> {
 
 impl<'g> Generations<'g> {
     /// Compares the operators of two topologies. Linear in both.
-    pub fn new(before: &'g Topology, now: &'g Topology) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    pub fn new(before: &'g Topology, now: &'g Topology, budget: &Budget) -> Result<Self, Error> {
+        let mut pace = budget.pace();
         let mut later: PrimaryMap<Node, PackedOption<Node>> = before.operators.keys().map(|_| None.into()).collect();
         let mut earlier = PrimaryMap::with_capacity(now.operators.len());
         let mut equal = PrimaryMap::with_capacity(now.operators.len());
         // Both ascend by index.
         let mut known = before.operators.keys().zip(&before.numbered).peekable();
         for (node, (index, _, _)) in now.operators.keys().zip(&now.numbered) {
+            pace.step()?;
             while known.next_if(|(_, (known, _, _))| known < index).is_some() {}
             let was = known.next_if(|(_, (known, _, _))| known == index).map(|(was, _)| was);
             if let Some(was) = was {
                 later[was] = node.into();
             }
             earlier.push(was.into());
-            // Compares whole values, so that a new field of the type counts at once.
-            equal.push(was.is_some_and(|was| before.operators[was] == now.operators[node]));
+            equal.push(match was {
+                Some(was) => are_equal(&before.operators[was], &now.operators[node], &mut pace)?,
+                None => false,
+            });
         }
-        Self { before, now, earlier, later, equal }
+        Ok(Self { before, now, earlier, later, equal })
     }
 
     /// The first.
@@ -82,4 +94,27 @@ impl<'g> Generations<'g> {
     pub fn share_repeated_parts(&self) -> bool {
         self.before.has_repeated_parts_of(self.now)
     }
+}
+
+/// Compares whole values, so that a new field of the type counts at once. Lists that copies share may have any length.
+/// Those of annotations are the same in memory if they are equal and the second topology was made from the first.
+fn are_equal(
+    was: &Shared<PhysicalOperator>,
+    is: &Shared<PhysicalOperator>,
+    pace: &mut Pace<'_>,
+) -> Result<bool, Error> {
+    if was.is(is) {
+        return Ok(true);
+    }
+    let mut compared = 0;
+    if !Arc::ptr_eq(&was.annotations, &is.annotations) {
+        compared += is.annotations.len();
+    }
+    for (was, is) in was.inputs.iter().zip(&is.inputs) {
+        if !Arc::ptr_eq(&was.mergers, &is.mergers) {
+            compared += is.mergers.len();
+        }
+    }
+    pace.steps(u32::try_from(compared).unwrap_or(u32::MAX))?;
+    Ok(was == is)
 }

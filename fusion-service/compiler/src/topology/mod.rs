@@ -25,6 +25,10 @@
 //! their numbers (`reuse`), and everything that depends on no width. `generations` says which operators of the two
 //! generations are the same.
 //!
+//! What an operator as written says is asked once per `OperatorId`, not once per copy: one operator may say as much as
+//! a whole document can hold, and have 200,000 copies. Copies share what was made of it, and so do generations as long
+//! as it is equal: then it is compared by address.
+//!
 //! In a resize, `reuse` also gives the new operators their numbers. [`relabel()`] does the same plainly, after a fresh
 //! expansion: for replay and restore, and where other regions are in force. Both number splitters by
 //! `splitter_numbers`.

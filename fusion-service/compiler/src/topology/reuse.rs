@@ -19,7 +19,7 @@ use super::order::Numbered;
 use super::relabel::{NewIndexes, host_pools, renumber_host_pools};
 use super::shape::{Scope, ScopeId, Shape};
 use super::splitter_numbers::{SplitterEnd, add_by_path, ends_of, numbers_by_connection, set_numbers};
-use super::{Connection, EvaluatedImports, Node, PhysicalOperator, Topology};
+use super::{Connection, EvaluatedImports, Node, PhysicalOperator, ResolvedAnnotation, Topology};
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::logical::OperatorId;
@@ -27,6 +27,7 @@ use crate::shared::Shared;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The topology before, compared with the one that is being made.
 pub(super) struct Previous<'b> {
@@ -120,6 +121,12 @@ impl<'b> Previous<'b> {
     pub(super) fn imports(&self, node: Node, port: u32) -> Option<Box<EvaluatedImports>> {
         let earlier = self.earlier.get(node)?.expand()?;
         self.topology.operators[earlier].inputs.get(port as usize)?.imports.clone()
+    }
+
+    /// The annotations that an operator had, if it existed.
+    pub(super) fn annotations(&self, node: Node) -> Option<Arc<[ResolvedAnnotation]>> {
+        let earlier = self.earlier.get(node)?.expand()?;
+        Some(Arc::clone(&self.topology.operators[earlier].annotations))
     }
 
     /// By position of the region: whether its channels have changed.

@@ -216,7 +216,8 @@ pub(crate) fn topologies(corpus: &Path) -> Set {
                     widths = next;
                     assert!(topology::find_region(&fresh.regions, region).is_ok());
                     let result = topology::relabel(fresh, &Numbering::of(&prior));
-                    let difference = topology::difference(&prior, &result);
+                    let difference =
+                        topology::difference(&prior, &result, &Budget::default()).expect("the budget never ends");
                     topology::verify(&result).expect("is sound");
                     let list = |names: &[String]| format!("[{}]", names.join(", "));
                     let mut lines = vec![

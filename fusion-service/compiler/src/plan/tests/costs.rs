@@ -7,8 +7,9 @@ use super::super::consistent::consistent_regions;
 use super::super::element::pod_needs;
 use super::super::{Compiled, FusionOption, JobState, Policy, Request, Source, resize, submit};
 use super::{request, source, submitted};
-use crate::aadl::WriteError;
+use crate::aadl::{WriteError, referring_to_distant_operators};
 use crate::budget::{Budget, Cancellation, GiveWay, Limits};
+use crate::elements::Unchanged;
 use crate::error::Error;
 use crate::topology::{ChannelCount, Configuration, Generations, changes};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -141,13 +142,37 @@ fn regions_that_touch_a_consistent_one_are_looked_at_once_per_operator() {
 }
 
 #[test]
+fn generations_are_compared_within_the_budget_and_annotations_by_address() {
+    let annotations = "<splAnnotation tag='t'/>".repeat(20_000);
+    let sketch = Sketch::new().op("Other", 0, 0).with(&annotations).parallel("Other", 9_000);
+    let sketch = sketch.op("P", 0, 1).with(&annotations).parallel("P", 20).op("Q", 1, 0).parallel("Q", 1);
+    let job = submitted(&sketch.connect("P:0", "Q:0"), FusionOption::Legacy);
+    let widths = [("Q".to_owned(), 2)];
+    let next = resize(&job, &widths, Policy::Sticky, &JobState::default(), &Budget::default()).unwrap();
+    // Operators that send into the region are made again, with the annotations that they had.
+    let generations = |budget: &Budget| Generations::new(job.topology(), next.topology(), budget);
+    assert_eq!(looks(generations), 1);
+    let generations = generations(&Budget::default()).unwrap();
+    let changed = looks(|budget| changes(&generations, budget));
+    assert!((1..5).contains(&changed), "{changed}");
+    let exceptions = referring_to_distant_operators(&next.topology().application);
+    let unchanged =
+        |budget: &Budget| Unchanged::find(job.elements(), &generations, next.elements(), &exceptions, budget);
+    let found = looks(unchanged);
+    assert!((1..5).contains(&found), "{found}");
+    let others = unchanged(&Budget::default()).unwrap().others(next.elements());
+    assert_eq!(others.len(), 22);
+}
+
+#[test]
 fn reasons_are_found_within_the_budget() {
     let job = submitted(&Sketch::row(&["S", "P", "T"]).parallel("P", 600), FusionOption::Legacy);
     let widths = [("P".to_owned(), 601)];
     let next = resize(&job, &widths, Policy::Sticky, &JobState::default(), &Budget::default()).unwrap();
-    let generations = Generations::new(job.topology(), next.topology());
     let budget = Budget::default();
-    let predecessor = Predecessor::new(&job, &generations, changes(&generations), next.elements(), &budget).unwrap();
+    let generations = Generations::new(job.topology(), next.topology(), &budget).unwrap();
+    let changes = changes(&generations, &budget).unwrap();
+    let predecessor = Predecessor::new(&job, &generations, changes, next.elements(), &budget).unwrap();
     let prior = Prior::Job(predecessor);
     let change = |budget: &Budget| {
         prior.change(next.elements(), &mut next.plan().elements.clone(), prior.changed_operators(), budget)

@@ -369,7 +369,7 @@ fn views_are_counted_before_they_are_made() {
         resolve(&sketch, Configuration::default(), &texts(bytes), |shape, resolved, texts| {
             let (id, one): (OperatorId, _) = resolved.iter().next().unwrap();
             let before = texts.charged();
-            let filled = one.annotations.fill(shape, id, &[], None, &mut AnnotationCache::default(), texts);
+            let filled = one.annotations.fill(shape, (id, &[]), None, || None, &mut AnnotationCache::default(), texts);
             (filled.map(|all| all.len()).map_err(|error| is_about_texts(&error)), texts.charged() - before)
         })
         .unwrap()

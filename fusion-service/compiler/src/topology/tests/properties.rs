@@ -1,6 +1,7 @@
 //! Properties of the expansion that hold for every application.
 
 use super::sketch::Expand;
+use crate::budget::Budget;
 use crate::topology::{Identity, Numbering, Topology, difference, relabel, verify};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -51,7 +52,7 @@ proptest! {
         let fresh = sketch.clone().override_width(&region.name, width).expand().unwrap();
         let wanted = edges(&fresh);
         let result = relabel(fresh, &numbering);
-        let changes = difference(&prior, &result);
+        let changes = difference(&prior, &result, &Budget::default()).unwrap();
         prop_assert_eq!(verify(&result), Ok(()));
         prop_assert_eq!(edges(&result), wanted);
         let after = Numbering::of(&result);

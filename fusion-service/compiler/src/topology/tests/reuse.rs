@@ -4,6 +4,7 @@ use super::sketch::Expand;
 use crate::topology::{Connection, Node, Numbering, Splitter, Topology, Via, relabel, verify};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use streams_test_support::application::Sketch;
 use streams_test_support::generated;
 
@@ -88,6 +89,30 @@ fn compare(sketch: &Sketch, steps: &[(usize, i128)]) -> Result<(), TestCaseError
 /// How many operators of the second topology are taken over from the first.
 fn shared(before: &Topology, after: &Topology) -> usize {
     after.operators.values().filter(|operator| before.operators.values().any(|other| operator.is(other))).count()
+}
+
+#[test]
+fn operators_that_are_made_again_have_the_annotations_that_they_had() {
+    let annotations = "<splAnnotation tag='t'/>".repeat(100);
+    let sketch = Sketch::new().op("P", 0, 1).with(&annotations).op("Q", 1, 0).chain(&["P", "Q"]);
+    let sketch = sketch.parallel("P", 20).parallel("Q", 1).op("Other", 0, 0).with(&annotations).parallel("Other", 2);
+    // With a consistent region all operators get their annotations anew.
+    let with_region = sketch.clone().declare(0, "periodic").op("C", 0, 0).consistent(0, "isStartOfRegion");
+    for sketch in [sketch, with_region] {
+        let before = sketch.expand().unwrap();
+        let after = sketch.override_width("Q", 2).expand_again(&before).unwrap();
+        let find = |topology: &Topology, name: &str| {
+            topology.operators.values().find(|operator| operator.name == name).unwrap().clone()
+        };
+        let generations = |name: &str| [find(&before, name), find(&after, name)];
+        for channel in 0..20 {
+            let [was, is] = generations(&format!("P[{channel}]"));
+            assert!(!was.is(&is) && is.annotations.len() == 100);
+            assert!(Arc::ptr_eq(&was.annotations, &is.annotations), "{channel}");
+        }
+        let [was, is] = generations("Other[1]");
+        assert!(was.is(&is));
+    }
 }
 
 /// Two regions in a row.
