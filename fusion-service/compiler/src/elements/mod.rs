@@ -150,8 +150,7 @@ impl Elements {
                 let some = wave.get(positions).unwrap_or_default().iter();
                 some.map(|&pe| {
                     let ports = PortIds::of(unnumbered, pe, graph, prior, in_use, &mut pace)?;
-                    pace.steps(u32::try_from(unnumbered.members(pe).len()).unwrap_or(u32::MAX))?;
-                    Ok((ports, fuser::threads(graph, &unnumbered.partition, pe)))
+                    Ok((ports, fuser::threads(graph, &unnumbered.partition, pe, &mut pace)?))
                 })
                 .collect()
             };

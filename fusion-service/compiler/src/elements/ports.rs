@@ -87,7 +87,7 @@ impl PortIds {
     ) -> Result<Self, Error> {
         let nobody = PortsInUse::default();
         let id = elements.id(pe);
-        let ports = fuser::ports(graph, elements.partition(), pe);
+        let ports = fuser::ports(graph, elements.partition(), pe, pace)?;
         pace.steps(u32::try_from(ports.inputs.len() + ports.outputs.len()).unwrap_or(u32::MAX))?;
         let taken = in_use.ports.get(&id).unwrap_or(&nobody);
         let kept = |port: &PeInput| prior.and_then(|prior| prior.input(id, *port));

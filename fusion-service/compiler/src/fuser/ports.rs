@@ -5,6 +5,8 @@
 
 use super::graph::Graph;
 use super::partition::{Partition, Pe};
+use crate::budget::Pace;
+use crate::error::Error;
 use crate::topology::{Node, Via};
 
 /// The ports of a PE, both in ascending order.
@@ -38,9 +40,14 @@ pub struct PeOutput {
 }
 
 /// Computes the ports of one PE. Apart from sorting, takes time linear in the connections of its operators.
-pub fn ports(graph: &Graph, partition: &Partition, pe: Pe) -> PePorts {
+///
+/// # Errors
+///
+/// The budget ends.
+pub fn ports(graph: &Graph, partition: &Partition, pe: Pe, pace: &mut Pace<'_>) -> Result<PePorts, Error> {
     let mut ports = PePorts::default();
     for &operator in partition.operators(pe) {
+        pace.steps(graph.degree(operator).saturating_add(1))?;
         let traits = graph.traits(operator);
         let imported = traits.inputs.iter().zip(0..).filter(|(input, _)| input.imported).map(|(_, port)| port);
         let fed = graph.incoming(operator).filter(|c| partition.pe(c.source) != pe).map(|c| c.target_port);
@@ -51,7 +58,7 @@ pub fn ports(graph: &Graph, partition: &Partition, pe: Pe) -> PePorts {
             graph.outgoing(operator).iter().filter(|c| partition.pe(c.target) != pe).map(|c| (c.source_port, c.via()));
         extend_sorted(&mut ports.outputs, exported.chain(left).map(|(port, via)| PeOutput { operator, port, via }));
     }
-    ports
+    Ok(ports)
 }
 
 /// Appends items in order, each once. All of them must be greater than the items in the list.

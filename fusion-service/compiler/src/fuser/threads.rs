@@ -10,6 +10,8 @@
 
 use super::graph::Graph;
 use super::partition::{Partition, Pe};
+use crate::budget::Pace;
+use crate::error::Error;
 use get_size2::GetSize;
 use smallvec::{SmallVec, smallvec};
 
@@ -77,7 +79,16 @@ struct Queue {
 }
 
 /// Threads of one PE, by position in [`Partition::operators`].
-pub fn threads(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<OperatorThreads> {
+///
+/// # Errors
+///
+/// The budget ends.
+pub fn threads(
+    graph: &Graph,
+    partition: &Partition,
+    pe: Pe,
+    pace: &mut Pace<'_>,
+) -> Result<Vec<OperatorThreads>, Error> {
     let members = partition.operators(pe);
     let mut states: Vec<OperatorState> = members.iter().map(|_| OperatorState::default()).collect();
     let inside = |operator| (partition.pe(operator) == pe).then(|| partition.position(operator));
@@ -87,6 +98,8 @@ pub fn threads(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<OperatorThre
         state.queues = graph.traits(operator).inputs.iter().map(|port| explicit(port.threaded)).collect();
     }
     for &operator in members {
+        // Once for this loop and for the next.
+        pace.steps(graph.degree(operator).saturating_add(1))?;
         for connection in graph.outgoing(operator) {
             if let Some(target) = inside(connection.target)
                 && (connection.via().is_some() || graph.traits(connection.target).threading.dedicated)
@@ -138,7 +151,9 @@ pub fn threads(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<OperatorThre
             continue;
         }
         state.passed_on = leaving;
-        for connection in graph.outgoing(members[position]) {
+        let outgoing = graph.outgoing(members[position]);
+        pace.steps(u32::try_from(outgoing.len()).unwrap_or(u32::MAX))?;
+        for connection in outgoing {
             let Some(target) = inside(connection.target) else { continue };
             let state = &mut states[target];
             if let Some(queue) = &mut state.queues[connection.target_port as usize] {
@@ -167,5 +182,5 @@ pub fn threads(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<OperatorThre
             threaded_ports: state.queues.iter().map(|queue| queue.as_ref().map(threaded_port)).collect(),
         }
     });
-    flags.collect()
+    Ok(flags.collect())
 }

@@ -2,7 +2,8 @@
 
 use cranelift_entity::EntityRef;
 use serde::Serialize;
-use streams_compiler::error::{Problem, Stage};
+use streams_compiler::budget::{Budget, Pace};
+use streams_compiler::error::{Error, Problem, Stage};
 use streams_compiler::fuser::{self, Graph, Partition, Pe};
 
 /// The answer to one case.
@@ -65,8 +66,14 @@ pub type PeOutput = (usize, u32, u32, Option<u32>, Option<u32>);
 
 impl Answer {
     /// The answer to a case that is fused.
-    pub(super) fn fused(graph: &Graph, partition: &Partition) -> Self {
-        Self::Fused { pes: partition.pes().map(|pe| describe(graph, partition, pe)).collect() }
+    ///
+    /// # Errors
+    ///
+    /// The budget ends.
+    pub(super) fn fused(graph: &Graph, partition: &Partition, budget: &Budget) -> Result<Self, Error> {
+        let mut pace = budget.pace();
+        let pes = partition.pes().map(|pe| describe(graph, partition, pe, &mut pace));
+        Ok(Self::Fused { pes: pes.collect::<Result<_, Error>>()? })
     }
 
     /// The answer to a case with a problem.
@@ -76,13 +83,13 @@ impl Answer {
     }
 }
 
-fn describe(graph: &Graph, partition: &Partition, pe: Pe) -> PeAnswer {
-    let ports = fuser::ports(graph, partition, pe);
-    let threads = fuser::threads(graph, partition, pe);
+fn describe(graph: &Graph, partition: &Partition, pe: Pe, pace: &mut Pace<'_>) -> Result<PeAnswer, Error> {
+    let ports = fuser::ports(graph, partition, pe, pace)?;
+    let threads = fuser::threads(graph, partition, pe, pace)?;
     let index = |node| graph.operators()[node].index;
     let splitter = |output: &fuser::PeOutput| output.via.map(|via| via.splitter);
     let channel = |output: &fuser::PeOutput| output.via.map(|via| via.channel);
-    PeAnswer {
+    Ok(PeAnswer {
         id: pe.index(),
         index: pe.index(),
         ops: partition.operators(pe).iter().map(|&node| index(node)).collect(),
@@ -104,5 +111,5 @@ fn describe(graph: &Graph, partition: &Partition, pe: Pe) -> PeAnswer {
         pe_out: (ports.outputs.iter().enumerate())
             .map(|(id, output)| (id, index(output.operator), output.port, splitter(output), channel(output)))
             .collect(),
-    }
+    })
 }

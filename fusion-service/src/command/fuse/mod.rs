@@ -90,8 +90,8 @@ pub fn answer(line: &[u8], budget: &Budget) -> Result<Answer, MalformedCase> {
     }
     let graph = case.graph()?;
     let partition = case.fusion().map_err(Error::from).and_then(|fusion| fuser::fuse(&graph, &fusion, budget));
-    Ok(match partition {
-        Ok(partition) => Answer::fused(&graph, &partition),
+    Ok(match partition.and_then(|partition| Answer::fused(&graph, &partition, budget)) {
+        Ok(answer) => answer,
         Err(Error::Rejected(problems)) if !problems.is_empty() => Answer::refused(&problems[0]),
         Err(error) => Answer::Refused { error: Refusal { code: None, stage: None, message: error.to_string() } },
     })

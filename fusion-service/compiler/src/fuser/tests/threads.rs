@@ -4,6 +4,7 @@ use super::properties::{application, free};
 use super::sample::{Sample, SampleOperator};
 use super::{manual, text};
 use crate::budget::Budget;
+use crate::error::Error;
 use crate::fuser::{Graph, InputPortTraits, OperatorThreads, OutputPortTraits, Partition, Pe, fuse, ports, threads};
 use crate::topology::{Configuration, Node, Parameters, Via, expand};
 use cranelift_entity::EntityRef;
@@ -84,7 +85,7 @@ fn one_by_one(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<Flags> {
         next += 1;
         next
     };
-    for port in ports(graph, partition, pe).inputs {
+    for port in ports(graph, partition, pe, &mut Budget::default().pace()).unwrap().inputs {
         let thread = thread();
         match all.queues.get_mut(&(port.operator, port.port)) {
             Some((_, filling)) => {
@@ -168,8 +169,10 @@ proptest! {
         let graph = sample.graph();
         let partition = fuse(&graph, &manual(count), &Budget::default()).unwrap();
         for pe in partition.pes() {
-            let ports = ports(&graph, &partition, pe);
-            let got: Vec<Flags> = threads(&graph, &partition, pe).iter().map(flags).collect();
+            let budget = Budget::default();
+            let ports = ports(&graph, &partition, pe, &mut budget.pace()).unwrap();
+            let got = threads(&graph, &partition, pe, &mut budget.pace()).unwrap();
+            let got: Vec<Flags> = got.iter().map(flags).collect();
             let want = one_by_one(&graph, &partition, pe);
             // What leaves is said for operators with a PE output port only.
             let leaves = |position: usize| ports.outputs.iter().any(|p| partition.position(p.operator) == position);
@@ -196,7 +199,7 @@ fn ports_are_where_connections_cross_and_streams_are_imported_or_exported() {
     let partition = fuse(&graph, &manual(2), &Budget::default()).unwrap();
     assert_eq!(text(&graph, &partition), "{0,2} {1,3}");
     let lists = partition.pes().map(|pe| {
-        let ports = ports(&graph, &partition, pe);
+        let ports = ports(&graph, &partition, pe, &mut Budget::default().pace()).unwrap();
         let inputs: Vec<(usize, u32)> = ports.inputs.iter().map(|p| (p.operator.index(), p.port)).collect();
         let outputs: Vec<(usize, u32, Option<u32>)> =
             ports.outputs.iter().map(|p| (p.operator.index(), p.port, p.via.map(|via| via.channel))).collect();
@@ -218,7 +221,7 @@ fn threaded_ports_are_injected_behind_splitters_and_for_dedicated_operators() {
         let partition = fuse(&graph, &manual(count), &Budget::default()).unwrap();
         let port = |node: usize| {
             let node = Node::new(node);
-            let threads = threads(&graph, &partition, partition.pe(node));
+            let threads = threads(&graph, &partition, partition.pe(node), &mut Budget::default().pace()).unwrap();
             flags(&threads[partition.position(node)]).3[0]
         };
         assert_eq!([1, 2, 3].map(port), expected, "{}", text(&graph, &partition));
@@ -233,6 +236,19 @@ fn threaded_ports_are_injected_behind_splitters_and_for_dedicated_operators() {
     check(&dedicated, 1, [injected, injected, Some((true, false))]);
     check(&dedicated, 4, [None, None, None]);
     check(&region().with([1], |o| o.inputs[0].threaded = true), 1, [explicit, injected, None]);
+}
+
+#[test]
+fn connections_within_a_pe_are_followed_within_the_budget() {
+    let sample = Sample::new(200, (0..100).flat_map(|from| (100..200).map(move |to| (from, to))));
+    let graph = sample.graph();
+    let partition = fuse(&graph, &manual(1), &Budget::default()).unwrap();
+    let pe = partition.pe(Node::new(0));
+    let cancelled = Budget::cancelled();
+    let found = ports(&graph, &partition, pe, &mut cancelled.pace());
+    assert_eq!(found.map(|_| ()), Err(Error::Cancelled));
+    let found = threads(&graph, &partition, pe, &mut cancelled.pace());
+    assert_eq!(found.map(|_| ()), Err(Error::Cancelled));
 }
 
 #[test]
