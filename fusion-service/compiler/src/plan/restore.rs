@@ -65,7 +65,7 @@ pub fn restore(
     let mut compiled = assembled.with_measures(source, request, writer, &measures, budget)?;
     // Checks that the restored job has everything that the layout has, ports included.
     compiled.plan.compiler.clone_from(&layout.compiler);
-    if compiled.layout() != layout {
+    if compiled.layout_within(budget)? != layout {
         return Err(foreign("it has other PE ports"));
     }
     Ok(compiled)

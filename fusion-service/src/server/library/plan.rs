@@ -47,7 +47,11 @@ fn message(job: &Compiled, budget: &Budget) -> Result<pb::Plan, Error> {
         }
         Ok(some)
     };
-    let layout = || budget.check().map(|()| job.layout().to_bytes());
+    let layout = || -> Result<Vec<u8>, Error> {
+        budget.check()?;
+        let layout = job.layout_within(budget)?;
+        budget.check().map(|()| layout.to_bytes())
+    };
     let (elements, layout) = budget.in_chunks_beside(plan.elements.len(), some, layout);
     let mut elements = elements?;
     if let Some(change) = &plan.change {

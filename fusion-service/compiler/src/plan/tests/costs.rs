@@ -183,6 +183,14 @@ fn reasons_are_found_within_the_budget() {
 }
 
 #[test]
+fn a_layout_is_made_within_the_budget() {
+    let job = submitted(&Sketch::row(&["P", "Q"]).parallel("P", 101).parallel("Q", 101), FusionOption::Legacy);
+    let looks = looks(|budget| job.layout_within(budget));
+    assert!((1..10).contains(&looks), "{looks}");
+    assert_eq!(job.layout_within(&Budget::default()), Ok(job.layout()));
+}
+
+#[test]
 fn a_document_ends_where_it_is_too_long() {
     // A definition has a long text, and the document has it once for each of 60 operators.
     let definition = "toolkitIndex='0'/></primitiveOperDefinitions>";
