@@ -27,7 +27,7 @@ use super::reuse::Previous;
 use super::shape::{ScopeId, Shape};
 use super::texts::TextBudget;
 use super::widths::Overrides;
-use super::{ChannelCount, Connection, Node, Parameters, PhysicalOperator, Region, Topology, WidthIndependent};
+use super::{ChannelCount, Connection, Merger, Node, Parameters, PhysicalOperator, Region, Topology, WidthIndependent};
 use crate::budget::{Budget, Limits, Pace};
 use crate::error::{Error, Problem, Problems, Stage};
 use crate::logical::{Application, HostPool, OperatorId, OperatorKind, Primitive};
@@ -191,6 +191,8 @@ impl<'s, 'a> CheckedApplication<'_, 's, 'a> {
         let mut taken_over: PrimaryMap<Node, bool> = PrimaryMap::with_capacity(numbered.len());
         let mut pace = budget.pace();
         let mut imported = imported.into_iter().peekable();
+        // By operator as written whose channels are as they were: the mergers before its ports.
+        let mut kept_mergers: SecondaryMap<OperatorId, Vec<Arc<[Merger]>>> = SecondaryMap::new();
         for (index, id, channel) in numbered {
             pace.step()?;
             let node = Node::new(operators.len());
@@ -214,7 +216,14 @@ impl<'s, 'a> CheckedApplication<'_, 's, 'a> {
                 }
             }
             let kept = running.as_deref().filter(|running| running.keeps(shape.scope_of[*id]));
-            for ((port, mergers), position) in operator.inputs.iter_mut().zip(&ports.mergers[*id]).zip(0..) {
+            let mut mergers = &ports.mergers[*id];
+            if let Some(before) = kept.filter(|_| !mergers.is_empty()) {
+                if kept_mergers[*id].is_empty() {
+                    kept_mergers[*id] = before.mergers(node, mergers);
+                }
+                mergers = &kept_mergers[*id];
+            }
+            for ((port, mergers), position) in operator.inputs.iter_mut().zip(mergers).zip(0..) {
                 port.mergers = mergers.clone();
                 if let Some((_, imports)) = imported.next_if(|(at, _)| *at == (node, position)) {
                     port.imports = Some(Box::new(imports));

@@ -97,7 +97,7 @@ impl<'g> Generations<'g> {
 }
 
 /// Compares whole values, so that a new field of the type counts at once. Lists that copies share may have any length.
-/// Those of annotations are the same in memory if they are equal and the second topology was made from the first.
+/// They are the same in memory if they are equal and the second topology was made from the first.
 fn are_equal(
     was: &Shared<PhysicalOperator>,
     is: &Shared<PhysicalOperator>,

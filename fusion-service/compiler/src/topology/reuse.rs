@@ -19,7 +19,7 @@ use super::order::Numbered;
 use super::relabel::{NewIndexes, host_pools, renumber_host_pools};
 use super::shape::{Scope, ScopeId, Shape};
 use super::splitter_numbers::{SplitterEnd, add_by_path, ends_of, numbers_by_connection, set_numbers};
-use super::{Connection, EvaluatedImports, Node, PhysicalOperator, ResolvedAnnotation, Topology};
+use super::{Connection, EvaluatedImports, Merger, Node, PhysicalOperator, ResolvedAnnotation, Topology};
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::logical::OperatorId;
@@ -127,6 +127,14 @@ impl<'b> Previous<'b> {
     pub(super) fn annotations(&self, node: Node) -> Option<Arc<[ResolvedAnnotation]>> {
         let earlier = self.earlier.get(node)?.expand()?;
         Some(Arc::clone(&self.topology.operators[earlier].annotations))
+    }
+
+    /// The mergers before the ports of an operator: the lists in memory that it had, where they are equal to `now`.
+    pub(super) fn mergers(&self, node: Node, now: &[Arc<[Merger]>]) -> Vec<Arc<[Merger]>> {
+        let earlier = self.earlier.get(node).and_then(|earlier| earlier.expand());
+        let had = |port: usize| Some(&self.topology.operators[earlier?].inputs.get(port)?.mergers);
+        let list = |(port, now): (usize, &Arc<[Merger]>)| had(port).filter(|had| *had == now).unwrap_or(now).clone();
+        now.iter().enumerate().map(list).collect()
     }
 
     /// By position of the region: whether its channels have changed.

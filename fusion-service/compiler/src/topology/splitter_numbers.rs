@@ -208,7 +208,7 @@ mod tests {
 
     /// An operator in regions of these widths, innermost first, in the channels that are picked.
     fn channels(regions: &[(u32, prop::sample::Index)]) -> Vec<Channel> {
-        let (mut channels, mut around) = (Vec::new(), (0, 1));
+        let (mut channels, mut around) = (Vec::new(), (0_u32, 1_u32));
         for (local_max, local) in regions.iter().rev() {
             let local = u32::try_from(local.index(*local_max as usize)).expect("it is below the width");
             around = (around.0 * local_max + local, around.1 * local_max);

@@ -92,10 +92,11 @@ fn shared(before: &Topology, after: &Topology) -> usize {
 }
 
 #[test]
-fn operators_that_are_made_again_have_the_annotations_that_they_had() {
+fn operators_that_are_made_again_have_the_annotations_and_mergers_that_they_had() {
     let annotations = "<splAnnotation tag='t'/>".repeat(100);
-    let sketch = Sketch::new().op("P", 0, 1).with(&annotations).op("Q", 1, 0).chain(&["P", "Q"]);
-    let sketch = sketch.parallel("P", 20).parallel("Q", 1).op("Other", 0, 0).with(&annotations).parallel("Other", 2);
+    let sketch = Sketch::new().op("O", 0, 1).op("P", 1, 1).with(&annotations).op("Q", 1, 0).chain(&["O", "P", "Q"]);
+    let sketch = sketch.parallel("O", 2).parallel("P", 20).parallel("Q", 1);
+    let sketch = sketch.op("Other", 0, 0).with(&annotations).parallel("Other", 2);
     // With a consistent region all operators get their annotations anew.
     let with_region = sketch.clone().declare(0, "periodic").op("C", 0, 0).consistent(0, "isStartOfRegion");
     for sketch in [sketch, with_region] {
@@ -109,6 +110,8 @@ fn operators_that_are_made_again_have_the_annotations_that_they_had() {
             let [was, is] = generations(&format!("P[{channel}]"));
             assert!(!was.is(&is) && is.annotations.len() == 100);
             assert!(Arc::ptr_eq(&was.annotations, &is.annotations), "{channel}");
+            let [had, has] = [&was, &is].map(|operator| &operator.inputs[0].mergers);
+            assert!(has.len() == 1 && Arc::ptr_eq(had, has), "{channel}");
         }
         let [was, is] = generations("Other[1]");
         assert!(was.is(&is));
