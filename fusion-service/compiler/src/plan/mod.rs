@@ -20,8 +20,8 @@
 //! * `layout` is the type; `record` makes one from a compiled job; `layout_bytes` encodes and decodes it,
 //!   and `layout_counts` bounds what is decoded.
 //!
-//! What an operator as written says (its regions, annotations, locations, variables) is asked once per `OperatorId`, for
-//! all its copies and connections: there may be very much of it, and of these.
+//! What an operator as written says (its regions, annotations, locations, variables) is asked once per `OperatorId`,
+//! for all its copies and connections: there may be very much of it, and of these.
 //!
 //! Knows: all stages. Must not know: gRPC, files, Kubernetes, anything about a job that is not in its arguments.
 //!
