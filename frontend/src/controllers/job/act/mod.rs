@@ -142,8 +142,10 @@ impl<C: Cluster> Actor<'_, C> {
         match step {
             Step::AllocateJobId(adl) => {
                 let namespace = &self.snapshot.key.namespace;
-                let id = self.reconciler.job_ids.next(&self.reconciler.cluster, namespace).await?;
-                self.record(&JobStatusChange::JobId { id, adl: adl.clone() }).await
+                match self.reconciler.job_ids.next(&self.reconciler.cluster, namespace).await {
+                    Ok(id) => self.record(&JobStatusChange::JobId { id, adl: adl.clone() }).await,
+                    Err(error) => self.fail_to_number(error).await,
+                }
             }
             Step::Record(change) => self.record(change).await,
             Step::RecordAndStart(change, task) => {
@@ -156,6 +158,16 @@ impl<C: Cluster> Actor<'_, C> {
             }
             Step::RefuseRequest(number, name, failure) => self.refuse_request(*number, name, failure).await,
         }
+    }
+
+    /// The job has got no number, and nothing comes of it without: it says why, as of an object that is refused (rules
+    /// job-5 and job-41).
+    async fn fail_to_number(&self, error: Error) -> Result<(), Error> {
+        if let Some(failure) = failure_of(&error) {
+            self.remember(|entry| entry.last_failure = Some(failure));
+            self.describe().await?;
+        }
+        Err(error)
     }
 
     async fn carry_out(&self, action: &JobAction) -> Result<(), Error> {

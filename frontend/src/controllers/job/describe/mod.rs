@@ -206,7 +206,7 @@ fn phase(observed: &JobObservation, report: &Report, submitted: bool, refused: b
     let was_submitted = condition::is_true(&status.conditions, condition::SUBMITTED);
     let submitting = if refused { JobPhase::Failed } else { JobPhase::Submitting };
     status.phase = Some(match status.generation {
-        None if status.job_id.is_none() => JobPhase::Pending,
+        None if status.job_id.is_none() && !refused => JobPhase::Pending,
         None => submitting,
         Some(_) if observed.suspended => JobPhase::Suspended,
         Some(_) if !submitted && !was_submitted => submitting,

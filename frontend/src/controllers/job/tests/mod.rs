@@ -4,7 +4,7 @@
 //!   rest;
 //! * [`table`] — the rows of the decision, one by one;
 //! * [`submissions`] — submissions that take long, or that the cluster does not permit; [`edited_submissions`]: whose
-//!   specs are edited;
+//!   specs are edited; [`numbers`]: whose numbers cannot be written;
 //! * [`suspension`] — jobs that users suspend and resume, and PEs that they stop;
 //! * [`behaviour`] — what users see in particular situations;
 //! * [`requests`] — requests to resize, and what becomes of them; [`dry_runs`]: what would become of them;
@@ -41,6 +41,7 @@ mod made_again;
 mod memories;
 mod missing_bundles;
 mod newest_texts;
+mod numbers;
 mod orphans;
 mod outdated;
 mod refused_options;
