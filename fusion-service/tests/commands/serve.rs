@@ -6,6 +6,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{Tra
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use parking_lot::Mutex;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::net::TcpListener;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use streams_proto::fusion::v1 as pb;
 use streams_proto::fusion::v1::fusion_service_client::FusionServiceClient;
 use tempfile::TempDir;
+use tonic::transport::{Identity, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
 const ADL: &[u8] = include_bytes!("../../../integration-tests/applications/sensors/demo.sensors.Sensors.adl");
@@ -208,21 +210,67 @@ impl TraceService for Collector {
     }
 }
 
+impl Collector {
+    /// Listens on a free port of this machine, with TLS if it is to; gives the port.
+    async fn serve(&self, tls: Option<ServerTlsConfig>) -> u16 {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = tonic::transport::Server::builder();
+        let mut server = match tls {
+            Some(tls) => server.tls_config(tls).unwrap(),
+            None => server,
+        };
+        let serving = server
+            .add_service(TraceServiceServer::new(self.clone()))
+            .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener));
+        tokio::spawn(serving);
+        port
+    }
+
+    /// Has a server with these variables take calls, and returns all its spans.
+    async fn traced(
+        &self,
+        variables: &[(&str, &str)],
+        calls: impl AsyncFnOnce(FusionServiceClient<tonic::transport::Channel>),
+    ) -> Vec<Span> {
+        let mut served = Served::start(&[], variables);
+        calls(served.client().await).await;
+        // Ends only when the last spans are sent.
+        assert!(served.end(signal::Signal::SIGTERM).await.success(), "{}", served.log());
+        self.spans.lock().drain(..).collect()
+    }
+}
+
 /// Has a server that sends its traces take calls, and returns all its spans.
 async fn traced(calls: impl AsyncFnOnce(FusionServiceClient<tonic::transport::Channel>)) -> Vec<Span> {
     let collector = Collector::default();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let serving = tonic::transport::Server::builder()
-        .add_service(TraceServiceServer::new(collector.clone()))
-        .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener));
-    tokio::spawn(serving);
+    let address = format!("http://127.0.0.1:{}", collector.serve(None).await);
+    collector.traced(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &address)], calls).await
+}
 
-    let mut served = Served::start(&[], &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)]);
-    calls(served.client().await).await;
-    // Ends only when the last spans are sent.
-    assert!(served.end(signal::Signal::SIGTERM).await.success(), "{}", served.log());
-    collector.spans.lock().drain(..).collect()
+#[tokio::test]
+async fn a_collector_with_a_certificate_gets_the_spans() {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &authority);
+    let identity = Identity::from_pem(certificate.unwrap().pem(), key.serialize_pem());
+    let directory = tempfile::tempdir().unwrap();
+    let known = directory.path().join("authorities.pem");
+    fs::write(&known, authority.pem()).unwrap();
+    let collector = Collector::default();
+    let port = collector.serve(Some(ServerTlsConfig::new().identity(identity))).await;
+    for (variable, scheme) in [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", ""),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://"),
+    ] {
+        let address = format!("{scheme}localhost:{port}");
+        let variables = [(variable, address.as_str()), ("SSL_CERT_FILE", known.to_str().unwrap())];
+        let spans = collector.traced(&variables, async |mut client| drop(client.submit(submit()).await.unwrap())).await;
+        assert!(spans.iter().any(|span| span.name == SUBMIT), "{variable} {address}: {spans:?}");
+    }
 }
 
 const SUBMIT: &str = "streams.fusion.v1.FusionService/Submit";

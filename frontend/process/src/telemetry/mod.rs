@@ -2,8 +2,8 @@
 //!
 //! Events of `tracing` go to standard error, as lines for people or as JSON. Spans also go to an OpenTelemetry
 //! collector, if one of the standard variables `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`
-//! names it. Without a collector no span has an id; the trace context that came with a request is kept beside its span
-//! then, and goes on as it came (rule name-11).
+//! names it ([`collector`]). Without a collector no span has an id; the trace context that came with a request is kept
+//! beside its span then, and goes on as it came (rule name-11).
 //!
 //! Spans of the level INFO are steps. Those of the level DEBUG are details, of which there may be many: they are made
 //! with a collector only, and only so many of one trace are sent ([`detail`]). A span may be made when what it shows is
@@ -15,11 +15,13 @@
 //! that is slow or gone holds nothing up: a bounded number of spans waits for it (`OTEL_BSP_MAX_QUEUE_SIZE`), and
 //! others are dropped.
 
+mod collector;
 mod detail;
 mod past;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+use self::collector::Collector;
 use self::detail::{Exported, is_exported};
 use self::past::Past;
 use anyhow::Context as _;
@@ -110,7 +112,8 @@ impl Telemetry {
             Format::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
             Format::Json => lines.json().flatten_event(true).with_span_list(true).boxed(),
         };
-        let collector = if has_collector() { Some(collector(program)?) } else { None };
+        let collector = Collector::of_environment();
+        let collector = collector.map(|collector| provider(&collector, program)).transpose()?;
         let spans = collector.as_ref().map(|collector| sent(collector.tracer(program.name), program.detailed));
         let kept = collector.is_none().then(kept_contexts);
         tracing_subscriber::registry()
@@ -133,14 +136,9 @@ impl Telemetry {
     }
 }
 
-fn has_collector() -> bool {
-    let names = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
-    names.into_iter().any(|name| env::var_os(name).is_some_and(|value| !value.is_empty()))
-}
-
-fn collector(program: Program) -> anyhow::Result<SdkTracerProvider> {
-    let exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic().build();
-    let exporter = exporter.context("traces cannot be sent: OTEL_EXPORTER_OTLP_ENDPOINT")?;
+/// Makes spans that are sent to the collector in the name of the program.
+fn provider(collector: &Collector, program: Program) -> anyhow::Result<SdkTracerProvider> {
+    let exporter = collector.exporter()?;
     let resource = Resource::builder();
     // The standard variable goes before the name of the program.
     let resource =
