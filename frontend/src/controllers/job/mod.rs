@@ -15,6 +15,7 @@
 //! | [`describe`] | pure: what the status and Events say; the status after a step |
 //! | [`waits`], [`refusals`] | pure: which PEs wait for what; what only the cluster can refuse |
 //! | [`held_up`] | pure: what keeps a proposal from being written, and since when |
+//! | [`going`] | pure: objects that are being deleted and do not go |
 //! | [`generation`] | pure: a plan and what belongs to it |
 //! | [`objects`] | pure: the objects themselves; [`child`] and [`owned`] have their keys |
 //! | [`documents`] | ADL and plans, cut into ConfigMaps |
@@ -70,6 +71,7 @@ pub(crate) mod decide;
 pub(crate) mod describe;
 pub(crate) mod documents;
 pub(crate) mod generation;
+pub(crate) mod going;
 pub(crate) mod held_up;
 pub(crate) mod in_force;
 pub(crate) mod long_work;

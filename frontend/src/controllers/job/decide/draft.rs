@@ -5,7 +5,8 @@
 use super::REWRITES_LATER;
 use super::decision::{JobAction, Propagation, WhichGeneration};
 use crate::controllers::job::child::Child;
-use crate::controllers::job::held_up::Blocked;
+use crate::controllers::job::going::GoingObject;
+use crate::controllers::job::held_up::{Blocked, looked_at_again};
 use crate::controllers::job::observed::{Children, DesiredPe, JobObservation, ObservedDrift, ObservedObject};
 use crate::controllers::job::owned::Owned;
 use crate::controllers::job::tasks::{Failure, Progress, Remedy, Task};
@@ -13,6 +14,7 @@ use crate::controllers::job::waits::{Waits, Words};
 use crate::controllers::times::after;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What the status should say about the job, found while deciding.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,6 +25,8 @@ pub(crate) struct Report {
     pub(crate) trouble: Option<Failure>,
     /// The first object that the proposal waits for and that is not written now.
     pub(crate) blocked: Option<Blocked>,
+    /// The first object of what is in force that is being deleted and does not go, or PE that was removed.
+    pub(crate) going: Option<(Owned, Arc<GoingObject>)>,
     /// PEs of the committed generation that do not run yet what it wants.
     pub(crate) pending: u32,
     /// PEs of the committed generation that run what it wants.
@@ -108,6 +112,18 @@ impl Draft {
         }
     }
 
+    /// Notes that the object does not go, if it has been deleted for a while and is there: most often what is deleted goes
+    /// at once (rule job-26).
+    pub(super) fn note_going(&mut self, observed: &JobObservation, object: Owned, state: &ObservedObject) {
+        let Some(going) = &state.going else { return };
+        let end = looked_at_again(going.since);
+        if observed.now < end {
+            self.wake(end);
+        } else if self.report.going.as_ref().is_none_or(|(first, _)| object < *first) {
+            self.report.going = Some((object, Arc::clone(going)));
+        }
+    }
+
     /// Applies a child unless it is up to date. Returns whether it is. Waits for a child that is being deleted. A child
     /// that was changed by others is up to date and restored.
     pub(super) fn ensure(
@@ -117,13 +133,18 @@ impl Draft {
         of: WhichGeneration,
         current: Option<Current>,
     ) -> bool {
-        match current {
-            Some(Current { deleting: true, .. }) => {
-                if of == WhichGeneration::Proposed {
+        if let Some(Current { object, .. }) = current
+            && object.deleting
+        {
+            match of {
+                WhichGeneration::Committed => self.note_going(observed, Owned::Child(child), object),
+                WhichGeneration::Proposed => {
                     self.report.blocked.get_or_insert(Blocked::Terminating(Owned::Child(child)));
                 }
-                false
             }
+            return false;
+        }
+        match current {
             Some(Current { as_wanted: true, drift, .. }) => {
                 if self.may_restore(observed, drift) {
                     self.act(JobAction::Apply(child, of));
@@ -206,7 +227,7 @@ impl Draft {
 /// The present state of a child.
 pub(super) struct Current<'a> {
     pub(super) as_wanted: bool,
-    deleting: bool,
+    object: &'a ObservedObject,
     pub(super) drift: Option<&'a ObservedDrift>,
     /// The job has changed, so writing it is no rewrite (rule job-45) and is not put off.
     at_once: bool,
@@ -216,7 +237,7 @@ impl<'a> Current<'a> {
     /// Of an object that should have been applied with this hash.
     pub(super) fn of(object: &'a ObservedObject, wanted: &str) -> Self {
         let as_wanted = object.applied == wanted;
-        Self { as_wanted, deleting: object.deleting, drift: object.drift.as_ref(), at_once: false }
+        Self { as_wanted, object, drift: object.drift.as_ref(), at_once: false }
     }
 
     /// Of the Service of a PE that a generation wants.
@@ -228,6 +249,6 @@ impl<'a> Current<'a> {
 
     /// Of an object that only has to exist.
     pub(super) fn existing(object: &'a ObservedObject) -> Self {
-        Self { as_wanted: true, deleting: object.deleting, drift: object.drift.as_ref(), at_once: false }
+        Self { as_wanted: true, object, drift: object.drift.as_ref(), at_once: false }
     }
 }

@@ -6,6 +6,7 @@
 use super::{connected, is_plan_lost, warnings};
 use crate::controllers::job::cool_down::COOLING_DOWN;
 use crate::controllers::job::decide::{COMPILING, FETCHING, Report, WRITING, roll_out_end};
+use crate::controllers::job::held_up::TERMINATING;
 use crate::controllers::job::observed::{JobObservation, Loaded};
 use crate::controllers::job::tasks::Failure;
 use crate::controllers::job::waits::{Waits, Words, pes};
@@ -160,7 +161,13 @@ impl Conditions<'_> {
             (None, Some(trouble)) if report.preparing.is_empty() => {
                 self.set(kind, false, &trouble.reason, &trouble.message);
             }
-            (None, _) => self.set(kind, true, "Applied", "every object of the job could be written"),
+            (None, _) => match &report.going {
+                Some((object, going)) => {
+                    let words = going.words(object.of_job(&self.observed.name));
+                    self.set(kind, false, TERMINATING, &words);
+                }
+                None => self.set(kind, true, "Applied", "every object of the job could be written"),
+            },
         }
     }
 

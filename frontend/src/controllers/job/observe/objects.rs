@@ -86,7 +86,8 @@ fn add_secret(
             let difference = Difference { field: "immutable".to_owned(), ..Difference::default() };
             differences.insert(Owned::Child(Child::TransportSecret), difference);
         }
-        let secret = ObservedObject { applied, deleting: seen.deleting, ..ObservedObject::default() };
+        let (deleting, going) = (seen.going.is_some(), seen.going.clone());
+        let secret = ObservedObject { applied, deleting, going, ..ObservedObject::default() };
         children.interfaces.insert(Child::TransportSecret, secret);
     }
 }

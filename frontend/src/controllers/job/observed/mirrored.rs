@@ -10,6 +10,7 @@ use super::{
     Children, NextPod, ObservedObject, ObservedPe, ObservedRegion, PodState, is_place_known, must_move, placed,
 };
 use crate::controllers::job::child::{Child, Port};
+use crate::controllers::job::going::GoingObject;
 use crate::controllers::job::objects::created_region::CreatedRegion;
 use crate::controllers::job::objects::user_ports::{Endpoints, UserPorts};
 use crate::controllers::job::owned::Owned;
@@ -397,6 +398,7 @@ fn observed(meta: &ObjectMeta) -> ObservedObject {
         applied: applied(meta).cloned().unwrap_or_default(),
         deleting: meta.deletion_timestamp.is_some(),
         just_deleted: false,
+        going: GoingObject::of(meta),
         drift: None,
         since: since.and_then(|since| since.parse().ok()).unwrap_or_default(),
     }

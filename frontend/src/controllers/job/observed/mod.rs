@@ -20,6 +20,7 @@ pub(crate) mod snapshot;
 
 use super::child::Child;
 use super::generation::{Settled, Target};
+use super::going::GoingObject;
 use super::held_up::HoldUp;
 use super::objects::TextVersion;
 use super::objects::created_region::CreatedRegion;
@@ -420,6 +421,8 @@ pub(crate) struct ObservedObject {
     pub(crate) deleting: bool,
     /// It is the controller, and the mirror does not show that yet. Most objects are gone by then.
     pub(crate) just_deleted: bool,
+    /// What it says of its deletion; `None` if that is not shown.
+    pub(crate) going: Option<Arc<GoingObject>>,
     /// Somebody has changed what the controller set.
     pub(crate) drift: Option<ObservedDrift>,
     /// Of an export or import, the generation that has added it; 0 if it is the first one, or if that is not known.

@@ -1,14 +1,17 @@
-//! Objects of somebody else in the way that are being deleted, and that no mirror shows: nothing tells when they are
-//! gone (rule job-30).
+//! Objects in the way that are being deleted and that finalizers keep: of somebody else, which no mirror shows, so that
+//! nothing tells when they are gone (rule job-30); and the job's own, which a user has deleted (rule job-26).
 
 use super::simulation::{JOB, JobSimulation, NAMESPACE, UserDeletion};
-use k8s_openapi::api::core::v1::Service;
+use crate::controllers::job::child::{Child, Port};
+use crate::controllers::job::owned::Owned;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::DeleteParams;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use streams_api::{condition, names};
+use streams_api::{Export, HostPool, ParallelRegion, condition, names};
 use streams_kubernetes::Key;
+use streams_kubernetes::cluster::Object;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes_fake::Verb;
 
@@ -24,6 +27,65 @@ pub(super) fn put_a_service_in_the_way(simulation: &JobSimulation, pe: u64) -> K
     simulation.server.delete::<Service>(&key, &DeleteParams::default());
     assert!(simulation.server.get::<Service>(&key).is_some(), "something keeps it");
     key
+}
+
+/// What keeps an object of the job that was deleted.
+pub(super) const FINALIZER: &str = "example.com/backup";
+
+/// Somebody deletes the object, and a finalizer of somebody keeps it.
+pub(super) fn delete_and_keep<K: Object>(simulation: &JobSimulation, key: &Key) {
+    let keep = |object: &mut K| object.meta_mut().finalizers = Some(vec![FINALIZER.to_owned()]);
+    assert!(simulation.server.edit(key, keep), "there is none: {key}");
+    simulation.server.delete::<K>(key, &DeleteParams::default());
+    assert!(simulation.server.get::<K>(key).is_some(), "something keeps it");
+}
+
+/// Nothing keeps the object any more.
+pub(super) fn let_go<K: Object>(simulation: &JobSimulation, key: &Key) {
+    simulation.server.edit(key, |object: &mut K| object.meta_mut().finalizers = None);
+    assert!(simulation.server.get::<K>(key).is_none(), "it goes");
+}
+
+/// Whether all objects of the job are written, with reason and message.
+pub(super) fn resources_ready(simulation: &JobSimulation) -> (String, String, String) {
+    let status = simulation.status();
+    let ready = condition::get(&status.conditions, condition::RESOURCES_READY).unwrap();
+    (ready.status.clone(), ready.reason.clone(), ready.message.clone())
+}
+
+/// What is said of an object of the job that does not go.
+pub(super) fn does_not_go(child: Child) -> (String, String, String) {
+    let object = Owned::Child(child).of_job(JOB);
+    let message = format!("{object} is being deleted and does not go away: it has the finalizer {FINALIZER}");
+    ("False".to_owned(), "Terminating".to_owned(), message)
+}
+
+#[test]
+fn what_somebody_deletes_of_a_job_that_runs_is_named_as_long_as_it_does_not_go() {
+    type Change = fn(&JobSimulation, &Key);
+    let table: [(Child, Change, Change); 6] = [
+        (Child::Service(1), delete_and_keep::<Service>, let_go::<Service>),
+        (Child::Region(0), delete_and_keep::<ParallelRegion>, let_go::<ParallelRegion>),
+        (Child::HostPool(0), delete_and_keep::<HostPool>, let_go::<HostPool>),
+        (Child::JobConfigMap, delete_and_keep::<ConfigMap>, let_go::<ConfigMap>),
+        (Child::Export(Port { pe: 5, id: 0 }), delete_and_keep::<Export>, let_go::<Export>),
+        (Child::ConsistentRegionService, delete_and_keep::<Service>, let_go::<Service>),
+    ];
+    for (child, delete_and_keep, let_go) in table {
+        let mut simulation = JobSimulation::running();
+        let key = Key::new(NAMESPACE, &child.name(JOB));
+        delete_and_keep(&simulation, &key);
+        simulation.reconcile();
+        assert_eq!(resources_ready(&simulation).1, "Applied", "{child:?}: most often it goes at once");
+        simulation.settle();
+        assert_eq!(resources_ready(&simulation), does_not_go(child));
+        simulation.crash();
+        simulation.settle();
+        assert_eq!(resources_ready(&simulation), does_not_go(child), "whoever leads says so");
+        let_go(&simulation, &key);
+        simulation.settle();
+        simulation.check_at_rest();
+    }
 }
 
 /// Everything goes on until nothing more can be done. Gives what the last look came to.

@@ -17,8 +17,10 @@ pub(crate) mod certificate;
 pub(crate) mod secret;
 
 use self::certificate::Certificates;
+use super::going::GoingObject;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use std::sync::Arc;
 
 /// How long what was seen of the Secret counts.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);
@@ -60,8 +62,8 @@ pub(crate) struct Sighting {
 /// What was seen of a Secret of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SeenSecret {
-    /// Somebody is deleting it.
-    pub(crate) deleting: bool,
+    /// What it says of its deletion, if somebody is deleting it.
+    pub(crate) going: Option<Arc<GoingObject>>,
     /// What its certificates say; `None` if they cannot be used.
     pub(crate) certificates: Option<Certificates>,
     /// Somebody has made it immutable: it cannot be renewed, and nodes do not look at it any more.
@@ -86,7 +88,7 @@ impl Sighting {
     /// What is seen of the Secret now; it must be the job's own.
     pub(crate) fn of(secret: Option<&Secret>, at: Timestamp) -> Self {
         let secret = secret.map(|secret| SeenSecret {
-            deleting: secret.metadata.deletion_timestamp.is_some(),
+            going: GoingObject::of(&secret.metadata),
             certificates: secret::material(secret).and_then(|material| certificate::inspect(&material).ok()),
             immutable: secret.immutable == Some(true),
             has_copy: false,
@@ -171,7 +173,7 @@ mod tests {
         assert_eq!(with_copy.is_good(30, at(0)), Some(false));
 
         secret.metadata.deletion_timestamp = Some(Time(at(0)));
-        assert!(Sighting::of(Some(&secret), at(0)).secret.unwrap().deleting);
+        assert!(Sighting::of(Some(&secret), at(0)).secret.unwrap().going.is_some());
         secret.data = None;
         let empty = Sighting::of(Some(&secret), at(0));
         assert_eq!(empty.is_good(30, at(0)), Some(false));
