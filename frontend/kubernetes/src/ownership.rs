@@ -1,6 +1,7 @@
 //! Owner references: which object controls another one, and whether a controller may write to it (rule call-8).
 //!
-//! Objects with a deletion timestamp, or whose controller is somebody else, are never written to.
+//! Objects whose controller is somebody else are never written to, and those with a deletion timestamp only where their
+//! readers go on with them.
 
 use super::Error;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -33,15 +34,26 @@ pub fn ensure_writable<K: Resource<DynamicType = ()>>(
     existing: &ObjectMeta,
     wanted: Option<&OwnerReference>,
 ) -> Result<(), Error> {
-    let kind = || K::kind(&()).into_owned();
-    let name = || existing.name.clone().unwrap_or_default();
     if existing.deletion_timestamp.is_some() {
-        return Err(Error::Terminating { kind: kind(), name: name() });
+        let name = existing.name.clone().unwrap_or_default();
+        return Err(Error::Terminating { kind: K::kind(&()).into_owned(), name });
     }
+    ensure_controlled::<K>(existing, wanted)
+}
+
+/// The same, but that the object may be on its way out.
+///
+/// # Errors
+/// [`Error::Foreign`].
+pub fn ensure_controlled<K: Resource<DynamicType = ()>>(
+    existing: &ObjectMeta,
+    wanted: Option<&OwnerReference>,
+) -> Result<(), Error> {
     if let Some(wanted) = wanted
         && controller(existing).map(|reference| &reference.uid) != Some(&wanted.uid)
     {
-        return Err(Error::Foreign { kind: kind(), name: name(), owner: owner_for_people(existing) });
+        let (kind, name) = (K::kind(&()).into_owned(), existing.name.clone().unwrap_or_default());
+        return Err(Error::Foreign { kind, name, owner: owner_for_people(existing) });
     }
     Ok(())
 }
@@ -85,6 +97,7 @@ mod tests {
             (None, false, Some("a"), Some("belongs to nobody")),
             (Some("b"), false, Some("a"), Some("belongs to Job")),
             (Some("a"), true, Some("a"), Some("is being deleted")),
+            (Some("b"), true, Some("a"), Some("is being deleted")),
         ];
         for (existing, going, wanted, expected) in table {
             let meta = ObjectMeta {
@@ -100,6 +113,8 @@ mod tests {
                 (Some(error), Some(part)) => assert!(error.contains(part), "{error}"),
                 _ => panic!("{error:?}, expected {expected:?}"),
             }
+            let is_controlled = wanted.is_none() || existing == Some("a");
+            assert_eq!(ensure_controlled::<Service>(&meta, wanted.as_ref()).is_ok(), is_controlled, "{existing:?}");
         }
     }
 }

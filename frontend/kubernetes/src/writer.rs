@@ -1,8 +1,9 @@
 //! Writing desired state (rules call-8, call-9, call-10 and call-11).
 //!
 //! A [`Writer`] combines the calls of a [`Cluster`] into the writes that controllers need: writes that are the same
-//! however often they are made, or that fail if another client has written the object since it was read. Objects with a
-//! deletion timestamp, or whose controller is somebody else, are never written to.
+//! however often they are made, or that fail if another client has written the object since it was read. Objects whose
+//! controller is somebody else are never written to, and those with a deletion timestamp only by
+//! [`Writer::apply_in_place`].
 //!
 //! Knows: who controls an object, hashes of what was applied. Must not know: what any kind means, why something is
 //! written.
@@ -10,7 +11,7 @@
 use super::cluster::{Cluster, Conflicts, Manager, Object};
 use super::error::{definition, is_already_exists, is_conflict, is_not_found, is_of_quota, outdated, written};
 use super::events::Notice;
-use super::ownership::{controller, ensure_writable, owner_for_people};
+use super::ownership::{controller, ensure_controlled, ensure_writable, owner_for_people};
 use super::{Error, Key, drift, stopwatch};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -115,8 +116,7 @@ impl<C: Cluster> Writer<'_, C> {
         let hashed = with_hash(applied_hash, desired)?;
         if let Some(existing) = existing {
             ensure_writable::<K>(existing.meta(), controller(desired.meta()))?;
-            let is_as_desired = drift::difference(self.manager, &hashed, existing)?.is_none();
-            return if is_as_desired { Ok(Applied::Unchanged) } else { self.change(&hashed, existing).await };
+            return self.change_if_different(&hashed, existing).await;
         }
         match self.cluster.create(self.namespace, self.manager, &hashed).await {
             Ok(created) => Ok(Applied::Written(Box::new(created))),
@@ -140,6 +140,31 @@ impl<C: Cluster> Writer<'_, C> {
             }
             Err(error) => Err(written(&hashed, error)),
         }
+    }
+
+    /// The same for an object that a mirror shows, also while somebody deletes it: what it says counts as long as it is
+    /// there. It is not made again.
+    ///
+    /// # Errors
+    /// As [`Writer::apply`]; [`Error::Terminating`] only if no write can make it what `desired` says.
+    pub async fn apply_in_place<K: Object, M: Resource + Serialize>(
+        &self,
+        applied_hash: &str,
+        desired: &K,
+        existing: &M,
+    ) -> Result<Applied<K>, Error> {
+        let hashed = with_hash(applied_hash, desired)?;
+        ensure_controlled::<K>(existing.meta(), controller(desired.meta()))?;
+        self.change_if_different(&hashed, existing).await
+    }
+
+    async fn change_if_different<K: Object, M: Resource + Serialize>(
+        &self,
+        desired: &K,
+        existing: &M,
+    ) -> Result<Applied<K>, Error> {
+        let is_as_desired = drift::difference(self.manager, desired, existing)?.is_none();
+        if is_as_desired { Ok(Applied::Unchanged) } else { self.change(desired, existing).await }
     }
 
     /// Applies to the object that is there, and may be written to.

@@ -58,7 +58,8 @@
 //!   over (rule job-12);
 //! * the next generation does not write to a PE whose origin and placement stay, as long as the text of the origin
 //!   exists, but for its share of job-wide resources (rule pod-4);
-//! * objects that are being deleted, or that have another controller, are never written to.
+//! * objects that have another controller are never written to, and those that are being deleted only if PEs that run
+//!   read them (rule job-26).
 //!
 //! Knows: the parts and their order. Must not know: ADL, how a generation is compiled.
 

@@ -19,7 +19,7 @@ use streams_kubernetes::cluster::{Cluster, Object};
 use streams_kubernetes::drift::dropped;
 use streams_kubernetes::error::definition;
 use streams_kubernetes::ownership::is_controlled_by;
-use streams_kubernetes::watch::version;
+use streams_kubernetes::watch::{ConfigMapMeta, version};
 use streams_kubernetes::writer::Applied;
 use streams_kubernetes::{Error, Key};
 
@@ -117,7 +117,10 @@ impl<C: Cluster> Actor<'_, C> {
             }
             Child::JobConfigMap => {
                 let desired = self.snapshot.config_map();
-                self.put(child, &desired, mirrors.config_maps.get(&key).as_deref()).await
+                match mirrors.config_maps.get(&key) {
+                    Some(existing) => self.put_in_place(child, &desired, &*existing).await,
+                    None => self.put(child, &desired, None::<&ConfigMapMeta>).await,
+                }
             }
             Child::Export(port) => self.apply_export(port, generation).await,
             Child::Import(port) => self.apply_import(port, generation).await,
@@ -145,6 +148,17 @@ impl<C: Cluster> Actor<'_, C> {
         existing: Option<&M>,
     ) -> Result<KeptByServer, Error> {
         let applied = self.writer().apply(names::ANNOTATION_APPLIED_HASH, desired, existing).await?;
+        self.note_write(child, None, desired, &applied)
+    }
+
+    /// Applies a child that PEs read, and that counts as long as it is there, whoever deletes it (rule job-26).
+    async fn put_in_place<K: Object, M: Resource + Serialize>(
+        &self,
+        child: Child,
+        desired: &K,
+        existing: &M,
+    ) -> Result<KeptByServer, Error> {
+        let applied = self.writer().apply_in_place(names::ANNOTATION_APPLIED_HASH, desired, existing).await?;
         self.note_write(child, None, desired, &applied)
     }
 

@@ -17,7 +17,7 @@ use streams_api::names;
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::error::{is_already_exists, written};
-use streams_kubernetes::ownership::{ensure_writable, is_controlled_by};
+use streams_kubernetes::ownership::{ensure_controlled, ensure_writable, is_controlled_by};
 
 /// When the Secret is looked at again of which nothing had to be written after all: somebody else has, or what was seen
 /// before was not so. At once, whoever is wrong about it would ask the API server without end.
@@ -55,7 +55,8 @@ impl<C: Cluster> Actor<'_, C> {
         let (key, owner) = (&self.snapshot.key, &self.snapshot.owner);
         let existing = cluster.get::<Secret>(&key.sibling(&names::transport_secret(&key.name))).await?;
         let Some(existing) = existing else { return self.make_transport().await };
-        ensure_writable::<Secret>(&existing.metadata, Some(owner))?;
+        // PEs read it as long as it is there, and need a certificate that is valid, whoever deletes it.
+        ensure_controlled::<Secret>(&existing.metadata, Some(owner))?;
         let deleted = self.delete_secret(&names::transport_copy(&key.name)).await?;
         let (material, is_new) = self.current(secret::material(&existing))?;
         let is_immutable = existing.immutable == Some(true);
@@ -64,6 +65,8 @@ impl<C: Cluster> Actor<'_, C> {
         }
         let changed = secret::with(&existing, &key.name, owner, &material);
         if is_immutable {
+            // One that is being deleted is made again when it is gone.
+            ensure_writable::<Secret>(&existing.metadata, Some(owner))?;
             return self.make_transport_again(changed, &material).await;
         }
         tracing::info!(job = %key, "renewed the certificate");

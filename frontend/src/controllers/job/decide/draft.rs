@@ -124,8 +124,8 @@ impl Draft {
         }
     }
 
-    /// Applies a child unless it is up to date. Returns whether it is. Waits for a child that is being deleted. A child
-    /// that was changed by others is up to date and restored.
+    /// Applies a child unless it is up to date. Returns whether it is. Waits for a child that is being deleted, unless it
+    /// is written in place. A child that was changed by others is up to date and restored.
     pub(super) fn ensure(
         &mut self,
         observed: &JobObservation,
@@ -136,13 +136,15 @@ impl Draft {
         if let Some(Current { object, .. }) = current
             && object.deleting
         {
-            match of {
-                WhichGeneration::Committed => self.note_going(observed, Owned::Child(child), object),
-                WhichGeneration::Proposed => {
-                    self.report.blocked.get_or_insert(Blocked::Terminating(Owned::Child(child)));
-                }
+            let is_written_in_place = is_written_in_place(observed, child, object);
+            if is_written_in_place || of == WhichGeneration::Committed {
+                self.note_going(observed, Owned::Child(child), object);
+            } else {
+                self.report.blocked.get_or_insert(Blocked::Terminating(Owned::Child(child)));
             }
-            return false;
+            if !is_written_in_place {
+                return false;
+            }
         }
         match current {
             Some(Current { as_wanted: true, drift, .. }) => {
@@ -222,6 +224,13 @@ impl Draft {
         let wake_at = &mut self.report.wake_at;
         *wake_at = Some(wake_at.map_or(at, |earlier| earlier.min(at)));
     }
+}
+
+/// PEs that run read the child, and need it as it should be: it is written although somebody else deletes it (rule
+/// job-26). A submission waits until it is gone, like for everything else.
+fn is_written_in_place(observed: &JobObservation, child: Child, object: &ObservedObject) -> bool {
+    let is_read_by_pes = matches!(child, Child::JobConfigMap | Child::TransportSecret);
+    is_read_by_pes && !object.just_deleted && observed.status.generation.is_some()
 }
 
 /// The present state of a child.

@@ -360,12 +360,8 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
         let current = children.interfaces.get(child).map(|object| Current::of(object, hash));
         complete &= draft.ensure(observed, *child, of, current);
     }
-    // Like a text of a PE that runs, it is made anew afterwards if somebody has deleted it and it does not go.
-    let labels = children.job_config_map.as_ref().filter(|object| running.is_none() || !object.deleting);
-    if labels.is_some() || children.job_config_map.is_none() {
-        let labels = labels.map(|object| Current::of(object, &observed.job_config_map));
-        complete &= draft.ensure(observed, Child::JobConfigMap, of, labels);
-    }
+    let labels = children.job_config_map.as_ref().map(|object| Current::of(object, &observed.job_config_map));
+    complete &= draft.ensure(observed, Child::JobConfigMap, of, labels);
     for (id, pe) in new_processing_elements(observed, proposal) {
         let service = Current::service(children, proposal.generation, id, pe);
         complete &= draft.ensure(observed, Child::Service(id), of, service);

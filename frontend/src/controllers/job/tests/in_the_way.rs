@@ -3,9 +3,11 @@
 
 use super::simulation::{JOB, JobSimulation, NAMESPACE, UserDeletion};
 use crate::controllers::job::child::{Child, Port};
+use crate::controllers::job::objects::port_labels;
 use crate::controllers::job::owned::Owned;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::DeleteParams;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -86,6 +88,34 @@ fn what_somebody_deletes_of_a_job_that_runs_is_named_as_long_as_it_does_not_go()
         simulation.settle();
         simulation.check_at_rest();
     }
+}
+
+/// New PEs, and those that are restarted, look up where the new operators are.
+#[test]
+fn port_labels_are_written_although_somebody_has_deleted_the_config_map_that_has_them() {
+    let mut simulation = JobSimulation::running();
+    let key = Key::new(NAMESPACE, &names::job_config_map(JOB));
+    let labels = |simulation: &JobSimulation| -> BTreeMap<String, String> {
+        let map: ConfigMap = simulation.server.get(&key).unwrap();
+        let text = map.data.unwrap().remove(port_labels::FILE).unwrap();
+        text.lines().filter_map(|line| line.split_once('=')).map(|(of, at)| (of.to_owned(), at.to_owned())).collect()
+    };
+    let mut foreseen = JobSimulation::resume(&simulation.snapshot());
+    foreseen.resize(0, 4);
+    foreseen.settle();
+    let expected = labels(&foreseen);
+    assert_ne!(labels(&simulation), expected);
+    delete_and_keep::<ConfigMap>(&simulation, &key);
+    simulation.resize(0, 4);
+    simulation.until_committed(1);
+    let at_the_commit = labels(&simulation);
+    assert!(expected.keys().all(|of| at_the_commit.contains_key(of)), "{at_the_commit:?}, of {expected:?}");
+    simulation.settle();
+    assert_eq!(labels(&simulation), expected);
+    assert_eq!(resources_ready(&simulation), does_not_go(Child::JobConfigMap));
+    let_go::<ConfigMap>(&simulation, &key);
+    simulation.settle();
+    simulation.check_at_rest();
 }
 
 /// Everything goes on until nothing more can be done. Gives what the last look came to.

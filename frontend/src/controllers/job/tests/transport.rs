@@ -1,5 +1,6 @@
 //! The certificates of a job over its life.
 
+use super::in_the_way::{delete_and_keep, does_not_go, let_go, resources_ready};
 use super::simulation::{JobSimulation, UserDeletion, key};
 use crate::controllers::job::decide::{Child, JobDecision};
 use k8s_openapi::api::core::v1::Secret;
@@ -93,6 +94,25 @@ fn a_certificate_is_renewed_and_a_lost_one_replaced_while_the_plan_of_the_job_is
     simulation.wait(61);
     simulation.settle();
     assert_ne!(seen(&simulation).0, first.0, "pods that start need one");
+}
+
+/// It is there for who knows how long, and PEs go on with it.
+#[test]
+fn a_certificate_is_renewed_although_somebody_has_deleted_the_secret_that_has_it() {
+    let mut simulation = secure();
+    let first = seen(&simulation);
+    let name = key().sibling(&names::transport_secret(&key().name));
+    delete_and_keep::<Secret>(&simulation, &name);
+    simulation.wait(20 * DAY);
+    simulation.settle();
+    let second = seen(&simulation);
+    assert!(second.0 == first.0 && second.2 == first.2 && second.1 > first.1, "{first:?} {second:?}");
+    assert_eq!(resources_ready(&simulation), does_not_go(Child::TransportSecret));
+    let_go::<Secret>(&simulation, &name);
+    simulation.wait(61);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_ne!(seen(&simulation).2, first.2, "it is made again");
 }
 
 /// The schema refuses that an edit asks for it.
