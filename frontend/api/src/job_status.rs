@@ -360,7 +360,7 @@ pub struct Rollout {
     #[schemars(length(max = 256))]
     pub removals: Vec<Removal>,
     /// When every PE ran, but for those that have completed or stay down, and other PEs, Services and ConfigMaps of the
-    /// job were gone. Pods of removed PEs may have ended later.
+    /// job were gone. Pods of removed PEs may have ended later, and PEs that finalizers keep may be there still.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<MicroTime>,
 }

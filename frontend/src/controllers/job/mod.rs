@@ -16,6 +16,7 @@
 //! | [`waits`], [`refusals`] | pure: which PEs wait for what; what only the cluster can refuse |
 //! | [`held_up`] | pure: what keeps a proposal from being written, and since when |
 //! | [`going`] | pure: objects that are being deleted and do not go |
+//! | [`removed_pods`] | pods of PEs that were removed and do not go |
 //! | [`generation`] | pure: a plan and what belongs to it |
 //! | [`objects`] | pure: the objects themselves; [`child`] and [`owned`] have their keys |
 //! | [`documents`] | ADL and plans, cut into ConfigMaps |
@@ -86,6 +87,7 @@ mod reconcile;
 mod reconciler;
 pub(crate) mod redis_list;
 pub(crate) mod refusals;
+mod removed_pods;
 pub(crate) mod requests;
 pub(crate) mod resources;
 mod running_options;

@@ -12,6 +12,7 @@
 //! | [`requests`] | writes about requests to resize |
 //! | [`apply`], [`delete`] | writes and deletions of children |
 //! | [`processing_elements`], [`interfaces`], [`transport`] | those of particular children |
+//! | [`pods`] | deletions of pods that Kubernetes does not delete |
 //! | [`documents`] | writes of chunks, and of metadata of ConfigMaps |
 //!
 //! Knows: the API server. Must not know: the reasons of a decision.
@@ -21,6 +22,7 @@ mod delete;
 mod documents;
 mod interfaces;
 mod order;
+mod pods;
 mod processing_elements;
 mod requests;
 mod status;
@@ -207,6 +209,7 @@ impl<C: Cluster> Actor<'_, C> {
                 None => Ok(()),
             },
             JobAction::Delete(object, propagation) => self.delete(object, *propagation).await,
+            JobAction::EndPods(id) => self.end_pods(*id).await,
             JobAction::Admit => self.admit().await,
             JobAction::Tell(name, told) => self.tell(name, told).await,
             JobAction::WriteWidth(unwritten) => self.write_width(unwritten).await,

@@ -59,7 +59,8 @@ fn is_before_the_commit(action: &JobAction) -> bool {
         JobAction::Start(_)
         | JobAction::RestoreMetadata(_)
         | JobAction::StoreAgain(StoredDocument::Adl)
-        | JobAction::Delete(..) => false,
+        | JobAction::Delete(..)
+        | JobAction::EndPods(_) => false,
     }
 }
 

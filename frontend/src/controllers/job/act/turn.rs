@@ -76,7 +76,7 @@ impl<C: Cluster> Actor<'_, C> {
     /// nothing but deletions is tried until a pause is over.
     pub(super) async fn work(&self, actions: &[JobAction]) -> Result<Next, Error> {
         let (all_deletions, all_others): (Vec<_>, Vec<_>) =
-            actions.iter().partition(|action| matches!(action, JobAction::Delete(..)));
+            actions.iter().partition(|action| matches!(action, JobAction::Delete(..) | JobAction::EndPods(_)));
         let now = self.reconciler.cluster.now();
         self.note_what_is_to_be_written(actions);
         let before = self.remember(|entry| entry.pause);

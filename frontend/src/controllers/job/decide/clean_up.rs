@@ -4,14 +4,20 @@ use super::super::tasks::{Slot, Task};
 use super::prepare::wanted_target;
 use super::removals::{Removable, Removals, is_removed};
 use super::waves::stalls;
-use super::{Child, Draft, Owned, abandoned, committed, is_rolled_out, next_generation, proposed, superfluous};
+use super::{
+    Child, Draft, JobAction, Owned, abandoned, committed, is_rolled_out, next_generation, proposed, superfluous,
+};
 use crate::controllers::job::documents::chunks::Document;
-use crate::controllers::job::observed::{DesiredGeneration, JobObservation};
+use crate::controllers::job::observed::{DesiredGeneration, JobObservation, ObservedPe};
+use crate::controllers::times::after;
 use std::collections::BTreeSet;
+use std::time::Duration;
 use streams_api::{StoredAdl, StoredPlan};
 
 /// So many texts that nothing refers to may stay during a roll-out, or as many as are used if these are more.
 const TEXTS_KEPT: usize = 64;
+/// When pods are looked for again of a PE that was removed and does not go.
+const PODS_AGAIN: Duration = Duration::from_secs(60);
 
 /// Deletes objects that neither the plan, nor the proposal, nor a PE refers to.
 pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
@@ -19,6 +25,7 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
     let delete_pe = |id: u64, draft: &mut Draft| {
         if let Some(pe) = children.processing_elements.get(&id) {
             draft.delete(Owned::Child(Child::ProcessingElement(id)), &pe.object);
+            end_pods(observed, id, pe, draft);
         }
     };
     // One that a committed generation has removed, and that came back for a while, is still known to whoever runs an
@@ -65,6 +72,17 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
         if !generations.iter().flatten().any(|wanted| wanted.regions.contains_key(index)) {
             draft.delete(Owned::Child(Child::Region(*index)), &region.object);
         }
+    }
+}
+
+/// Has the pods of a PE deleted that may go, if something keeps the PE. The job does not hear of a pod, and one may
+/// have been on its way when the PE was deleted, so it looks for them now and then.
+fn end_pods(observed: &JobObservation, id: u64, pe: &ObservedPe, draft: &mut Draft) {
+    if pe.object.going.is_some() {
+        draft.wake(after(observed.now, PODS_AGAIN));
+    }
+    if pe.has_pods_left {
+        draft.act(JobAction::EndPods(id));
     }
 }
 

@@ -116,6 +116,8 @@ pub(crate) enum JobAction {
     StoreAgain(StoredDocument),
     /// Delete an object.
     Delete(Owned, Propagation),
+    /// Delete the pods of the PE with this id, which was removed and does not go.
+    EndPods(u64),
     /// Admit the requests to resize that are new.
     Admit,
     /// Let the request to resize of this name say this of itself.

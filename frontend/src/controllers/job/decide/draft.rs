@@ -34,7 +34,7 @@ pub(crate) struct Report {
     /// PEs of the committed generation whose objects are still to be written, with nothing changing for their pods.
     /// They count as they run as well.
     pub(crate) unwritten: u32,
-    /// PEs that are still to be removed.
+    /// PEs that are still to be removed. One that is being deleted and does not go is not.
     pub(crate) superfluous: u32,
     /// PEs of the committed generation that have completed and stay so.
     pub(crate) completed: u32,
@@ -112,7 +112,7 @@ impl Draft {
         }
     }
 
-    /// Notes that the object does not go, if it has been deleted for a while and is there: most often what is deleted goes
+    /// Notes that the object does not go, if it was deleted a while ago and is there: most often what is deleted goes
     /// at once (rule job-26).
     pub(super) fn note_going(&mut self, observed: &JobObservation, object: Owned, state: &ObservedObject) {
         let Some(going) = &state.going else { return };
@@ -124,8 +124,8 @@ impl Draft {
         }
     }
 
-    /// Applies a child unless it is up to date. Returns whether it is. Waits for a child that is being deleted, unless it
-    /// is written in place. A child that was changed by others is up to date and restored.
+    /// Applies a child unless it is up to date. Returns whether it is. Waits for a child that is being deleted, unless
+    /// that is written in place. A child that was changed by others is up to date and restored.
     pub(super) fn ensure(
         &mut self,
         observed: &JobObservation,

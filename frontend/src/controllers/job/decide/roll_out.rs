@@ -5,8 +5,8 @@
 use super::super::tasks::{PublishRequest, Remedy, RenewRequest, Task};
 use super::waves::Changes;
 use super::{
-    Child, Current, Draft, JobAction, StoredDocument, WhichGeneration, committed, is_submitted, name_taken, proposed,
-    superfluous,
+    Child, Current, Draft, JobAction, Owned, StoredDocument, WhichGeneration, committed, is_submitted, name_taken,
+    proposed, superfluous,
 };
 use crate::controllers::job::documents::chunks::Document;
 use crate::controllers::job::observed::{
@@ -94,7 +94,15 @@ pub(super) fn roll_out(observed: &JobObservation, draft: &mut Draft) {
         draft.ensure(observed, Child::JobConfigMap, of, labels);
     }
     processing_elements(observed, wanted, draft);
-    draft.report.superfluous = u32::try_from(superfluous(observed).count()).unwrap_or(u32::MAX);
+    for id in superfluous(observed) {
+        match children.processing_elements.get(&id).map(|pe| &pe.object) {
+            // Nothing more is to be done for it, and nobody knows for how long something keeps it (rule job-17).
+            Some(object) if object.going.is_some() => {
+                draft.note_going(observed, Owned::Child(Child::ProcessingElement(id)), object);
+            }
+            _ => draft.report.superfluous += 1,
+        }
+    }
 }
 
 /// Looks after the Secret for transport security while the plan is lost: PEs run on, and their certificate has an end

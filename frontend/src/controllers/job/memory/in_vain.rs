@@ -15,7 +15,7 @@ use crate::controllers::job::child::Child;
 use crate::controllers::job::decide::{JobAction, StoredDocument, WhichGeneration};
 use crate::controllers::job::owned::Owned;
 use crate::controllers::job::tasks::Failure;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::Resource;
 use std::borrow::Cow;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement, Resize};
@@ -197,6 +197,7 @@ fn kind(action: &JobAction) -> Option<Cow<'static, str>> {
         JobAction::RestoreMetadata(_) | JobAction::StoreAgain(_) | JobAction::Delete(Owned::ConfigMap(_), _) => {
             ConfigMap::kind(&())
         }
+        JobAction::EndPods(_) => Pod::kind(&()),
         JobAction::Admit | JobAction::Tell(..) => Resize::kind(&()),
         JobAction::WriteWidth(_) | JobAction::TakeOver { .. } => ParallelRegion::kind(&()),
     })

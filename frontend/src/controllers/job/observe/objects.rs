@@ -14,14 +14,16 @@ use crate::controllers::job::observed::{Children, Loaded, ObservedObject};
 use crate::controllers::job::off_thread::{OF_AN_OBJECT, not_computed, off_thread, off_thread_if_many};
 use crate::controllers::job::owned::Owned;
 use crate::controllers::job::reconciler::JobReconciler;
+use crate::controllers::job::removed_pods::pods_left;
 use crate::controllers::job::transport::{GOOD, Transport};
+use crate::mirrors::Mirrors;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use streams_api::JobStatus;
-use streams_kubernetes::Error;
+use streams_api::{JobStatus, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::writer::hash;
+use streams_kubernetes::{Error, Key};
 
 /// The objects of a job, as they are and as they should be.
 pub(super) struct Objects {
@@ -62,6 +64,7 @@ pub(super) async fn objects<C: Cluster>(
     let mut children = Children { user_ports, ..mirrored.children() };
     let rolled_out = plans.committed.as_ref().and_then(Loaded::whole);
     unsaid_pods::add_to(&mut children, &reconciler.mirrors, key, status, rolled_out);
+    add_pods_left(&mut children, &reconciler.mirrors, key, plans);
     let missing = plans.wanted().flat_map(|wanted| wanted.processing_elements.keys());
     let missing = missing.filter(|id| !children.processing_elements.contains_key(id));
     let missing: BTreeSet<u64> = missing.copied().collect();
@@ -69,6 +72,15 @@ pub(super) async fn objects<C: Cluster>(
     children.unreadable = missing.into_iter().filter(|id| reconciler.mirrors.has_unreadable_pe(key, *id)).collect();
     add_secret(&mut children, &mut differences, transport, now);
     Ok(Objects { mirrored, children, differences, job_config_map })
+}
+
+/// Adds which of the PEs that no generation has, and that are being deleted and do not go, still have pods.
+fn add_pods_left(children: &mut Children, mirrors: &Mirrors, job: &Key, plans: &Plans) {
+    let is_wanted = |id: &u64| plans.wanted().any(|wanted| wanted.processing_elements.contains_key(id));
+    for (id, pe) in children.processing_elements.iter_mut().filter(|(_, pe)| pe.object.going.is_some()) {
+        let key = job.sibling(&names::processing_element(&job.name, *id));
+        pe.has_pods_left = !is_wanted(id) && !pods_left(mirrors, &key).is_empty();
+    }
 }
 
 /// Adds the Secret for transport security, which no mirror shows, as it was seen last.

@@ -479,6 +479,7 @@ pub(in super::super) fn processing_element(pe: &ProcessingElement) -> ObservedPe
         permits_no_pod,
         has_older_options,
         is_behind,
+        has_pods_left: false,
     }
 }
 

@@ -506,6 +506,8 @@ pub(crate) struct ObservedPe {
     pub(crate) has_older_options: bool,
     /// Its pod lives, and what it says was said before it was written last.
     pub(crate) is_behind: bool,
+    /// It is being deleted, no generation has it, and nobody deletes its pods.
+    pub(crate) has_pods_left: bool,
 }
 
 impl ObservedPe {

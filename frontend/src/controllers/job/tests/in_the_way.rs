@@ -32,12 +32,17 @@ pub(super) fn put_a_service_in_the_way(simulation: &JobSimulation, pe: u64) -> K
 }
 
 /// What keeps an object of the job that was deleted.
-pub(super) const FINALIZER: &str = "example.com/backup";
+const FINALIZER: &str = "example.com/backup";
+
+/// Somebody gives the object a finalizer.
+pub(super) fn keep<K: Object>(simulation: &JobSimulation, key: &Key) {
+    let keep = |object: &mut K| object.meta_mut().finalizers = Some(vec![FINALIZER.to_owned()]);
+    assert!(simulation.server.edit(key, keep), "there is none: {key}");
+}
 
 /// Somebody deletes the object, and a finalizer of somebody keeps it.
 pub(super) fn delete_and_keep<K: Object>(simulation: &JobSimulation, key: &Key) {
-    let keep = |object: &mut K| object.meta_mut().finalizers = Some(vec![FINALIZER.to_owned()]);
-    assert!(simulation.server.edit(key, keep), "there is none: {key}");
+    keep::<K>(simulation, key);
     simulation.server.delete::<K>(key, &DeleteParams::default());
     assert!(simulation.server.get::<K>(key).is_some(), "something keeps it");
 }

@@ -1,13 +1,17 @@
 //! What goes while one generation is committed after the other, and none of them is rolled out (rules job-16 and
 //! job-49).
 
-use super::simulation::{JobSimulation, wait_for};
+use super::in_the_way::{delete_and_keep, does_not_go, keep, let_go, resources_ready};
+use super::simulation::{JOB, JobSimulation, NAMESPACE, wait_for};
+use super::waves::give_pod;
 use crate::controllers::job::child::Port;
 use crate::controllers::job::decide::{Child, JobAction, JobDecision, Owned, WhichGeneration, decide};
 use crate::controllers::job::observed::{DesiredGeneration, JobObservation, Loaded, ObservedObject, ObservedPe};
+use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use streams_api::names;
+use streams_api::{ProcessingElement, names};
+use streams_kubernetes::Key;
 
 /// Brings the objects to what is decided, with no pod starting.
 fn write(simulation: &mut JobSimulation) {
@@ -262,4 +266,88 @@ fn a_pe_of_an_abandoned_proposal_goes_at_once_though_its_generation_is_committed
             |action: &JobAction| matches!(action, JobAction::Delete(Owned::Child(Child::ProcessingElement(77)), _));
         assert_eq!(actions.iter().any(is_it), expected, "{generation}");
     }
+}
+
+fn key_of(id: u64) -> Key {
+    Key::new(NAMESPACE, &names::processing_element(JOB, id))
+}
+
+fn is_going(simulation: &JobSimulation, id: u64) -> bool {
+    simulation.pe(id).is_some_and(|pe| pe.metadata.deletion_timestamp.is_some())
+}
+
+/// Nobody knows for how long it does.
+#[test]
+fn a_removed_pe_that_something_keeps_is_named_and_no_generation_waits_for_it() {
+    let mut simulation = JobSimulation::running();
+    keep::<ProcessingElement>(&simulation, &key_of(5));
+    simulation.resize(0, 1);
+    simulation.settle();
+    assert!(is_going(&simulation, 5));
+    let rollout = simulation.status().rollout.unwrap();
+    assert!(rollout.finished_at.is_some() && rollout.pending == 0, "{rollout:?}");
+    assert_eq!(resources_ready(&simulation), does_not_go(Child::ProcessingElement(5)));
+    simulation.wait(400);
+    simulation.resize(0, 4);
+    simulation.until_committed(2);
+    assert_eq!(simulation.status().rollout.unwrap().unfinished_since, None);
+    simulation.leader.catch_up();
+    let JobDecision::Work(actions) = simulation.leader.decided().0 else { panic!("a step") };
+    for id in [0, 1] {
+        let restart = JobAction::Apply(Child::ProcessingElement(id), WhichGeneration::Committed);
+        assert!(!actions.contains(&restart), "PE {id} is restarted, and the new PEs do not run");
+    }
+    simulation.settle();
+    assert_eq!(resources_ready(&simulation), does_not_go(Child::ProcessingElement(5)));
+    let_go::<ProcessingElement>(&simulation, &key_of(5));
+    simulation.settle();
+    simulation.check_at_rest();
+    assert!(!simulation.has_service(5));
+}
+
+/// Kubernetes deletes its pods after its object.
+#[test]
+fn the_pod_of_a_removed_pe_that_something_keeps_is_deleted_whoever_leads() {
+    let mut simulation = JobSimulation::running();
+    keep::<ProcessingElement>(&simulation, &key_of(5));
+    give_pod(&simulation, 5, "Running");
+    simulation.resize(0, 1);
+    for _ in 0..50 {
+        if is_going(&simulation, 5) {
+            break;
+        }
+        simulation.round();
+        simulation.work();
+        simulation.run_pods();
+    }
+    assert!(is_going(&simulation, 5) && simulation.server.list::<Pod>().len() == 1);
+    simulation.crash();
+    simulation.settle();
+    assert!(simulation.server.list::<Pod>().is_empty());
+    // Another one was on its way, of which the job does not hear.
+    let wake_at = simulation.leader.decided().1.wake_at.unwrap();
+    assert!(wake_at.duration_since(simulation.server.now()).as_secs() <= 60, "{wake_at}");
+    give_pod(&simulation, 5, "Pending");
+    simulation.settle();
+    assert!(simulation.server.list::<Pod>().is_empty());
+    let_go::<ProcessingElement>(&simulation, &key_of(5));
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+/// It is made again only when its object is gone.
+#[test]
+fn the_pod_of_a_pe_that_somebody_deletes_and_that_something_keeps_is_left_while_the_job_has_the_pe() {
+    let mut simulation = JobSimulation::running();
+    give_pod(&simulation, 5, "Running");
+    delete_and_keep::<ProcessingElement>(&simulation, &key_of(5));
+    simulation.settle();
+    assert!(is_going(&simulation, 5) && simulation.server.list::<Pod>().len() == 1);
+    // A resize removes it.
+    simulation.resize(0, 1);
+    simulation.settle();
+    assert!(is_going(&simulation, 5) && simulation.server.list::<Pod>().is_empty());
+    let_go::<ProcessingElement>(&simulation, &key_of(5));
+    simulation.settle();
+    simulation.check_at_rest();
 }

@@ -37,6 +37,7 @@ fn summary(action: &JobAction) -> String {
         JobAction::TakeOver { region, width } => format!("region {region} takes over {width}"),
         JobAction::Delete(child, Propagation::Background) => format!("delete {}", name(child)),
         JobAction::Delete(child, Propagation::Foreground) => format!("clear {}", name(child)),
+        JobAction::EndPods(id) => format!("end pods of {id}"),
     }
 }
 

@@ -347,7 +347,7 @@ fn pods_that_run_and_have_not_settled_take_their_turns() {
 }
 
 /// The PE controller has created the first pod of a PE, and the PE says nothing of it.
-fn give_pod(simulation: &JobSimulation, id: u64, phase: &str) {
+pub(super) fn give_pod(simulation: &JobSimulation, id: u64, phase: &str) {
     let pe = simulation.pe(id).unwrap();
     let annotations = [
         (names::ANNOTATION_RUNTIME_ID, pe.spec.runtime_id.clone()),

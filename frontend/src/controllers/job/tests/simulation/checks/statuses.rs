@@ -186,23 +186,28 @@ impl Now<'_> {
         }
     }
 
-    /// Of what the committed generation does not have, nothing is left but what is on its way out, and texts that were
-    /// written since the status was: their plan is being stored, and is recorded afterwards (rule job-3).
+    /// Of what the committed generation does not have, nothing is left but what is on its way out, with the Services
+    /// and texts of such PEs (rule job-17), and texts that were written since the status was: their plan is being
+    /// stored, and is recorded afterwards (rule job-3).
     fn nothing_is_superfluous(&self, journal: &Journal) {
-        for pe in self.server.list::<ProcessingElement>() {
-            assert!(self.has_pe(pe.spec.id), "PE {} is left", pe.spec.id);
+        let mut kept: Vec<ProcessingElement> = self.server.list();
+        kept.retain(|pe| !self.has_pe(pe.spec.id));
+        for pe in &kept {
+            assert!(pe.metadata.deletion_timestamp.is_some(), "PE {} is left", pe.spec.id);
         }
+        let is_kept = |id: u64| kept.iter().any(|pe| pe.spec.id == id);
         for service in self.server.list::<Service>() {
             let Some(id) = service.labels().get(names::LABEL_PE) else { continue };
             let id = id.parse().unwrap();
             let is_going = service.metadata.deletion_timestamp.is_some();
-            assert!(is_going || self.has_pe(id), "Service of PE {id} is left");
+            assert!(is_going || is_kept(id) || self.has_pe(id), "Service of PE {id} is left");
         }
         for export in self.server.list::<Export>() {
             let is_going = export.metadata.deletion_timestamp.is_some();
             assert!(is_going || self.exports(export.spec.pe_id), "export of PE {} is left", export.spec.pe_id);
         }
-        let used: BTreeSet<String> = self.generations().flat_map(texts_of).collect();
+        let of_kept = kept.iter().map(|pe| pe.spec.config_map.name.clone());
+        let used: BTreeSet<String> = self.generations().flat_map(texts_of).chain(of_kept).collect();
         let status = format!("{:?} Job {}", Verb::ReplaceStatus, key());
         let since = journal.writes.iter().rev().skip(1).take_while(|write| **write != status);
         let written: BTreeSet<&str> = since.map(String::as_str).collect();
