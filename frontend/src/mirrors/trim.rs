@@ -1,6 +1,7 @@
 //! What the mirrors keep of the metadata of each kind (rule call-6): those annotations and labels that somebody reads,
 //! and those that the operator gives to its objects, as they are compared with what they should be (rule call-19); and
-//! what controls an object. Nobody reads finalizers. Labels, owners and finalizers that are few are all kept.
+//! what controls an object. Of finalizers people are told, and nothing depends on them. Labels, owners and finalizers
+//! that are few are all kept.
 //!
 //! Tenants may annotate and label all of these, with hundreds of kilobytes each, and whoever looks at an object unpacks
 //! it. Jobs are even kept as they are unpacked.
